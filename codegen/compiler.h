@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiles kernels at run time and caches objects on disk. The host compiler is Clang/LLVM 19 in-process,
+// behind libcleave_llvm, opened at first use. Thread-safe: kernels compile in parallel.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/program.h"
+#include "runtime/base/cancel.h"
+
+namespace cleave::codegen {
+
+struct CompileOptions {
+    std::string cpu_arch;    // "--cpu-arch": an LLVM CPU name; empty: this machine's
+    std::string cache_dir;   // empty: $XDG_CACHE_HOME/cleave/kernels or ~/.cache/cleave/kernels
+    bool use_cache = true;
+    int threads = 0;         // 0: one per core
+    std::function<void(int done, int total)> progress;
+    const CancelToken* cancel = nullptr;
+};
+
+// Compiles all kernels of a program, in its order. Cache key: source, options, compiler version, CPU and its
+// features; entries are written to a temporary name, then renamed; a damaged entry is recompiled. InternalError
+// with compiler log when our source does not compile; UserError when libcleave_llvm or LLVM is missing (names tried).
+std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options);
+
+// Loaded host code. Owns the memory of the functions; they live as long as it does.
+using HostEntry = void (*)(const uint64_t* args, int64_t begin, int64_t end, void* scratch);
+class LoadedKernels {
+public:
+    virtual ~LoadedKernels() = default;
+    // Function of compiled kernel i.
+    virtual HostEntry entry(size_t i) const = 0;
+};
+std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKernel>& kernels);
+
+// "x86-64-v4 (znver4, avx512f avx512bw ...)": the CPU that the host compiler targets, and the LLVM version.
+struct HostCompilerInfo {
+    bool available = false;
+    std::string reason;   // names tried, when not available
+    std::string version;
+    std::string cpu;
+    std::string features;
+};
+HostCompilerInfo host_compiler_info();
+
+}  // namespace cleave::codegen

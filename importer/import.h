@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// ONNX file -> Graph. The passes, in order, are listed in importer/onnx/import.cpp.
+#pragma once
+
+#include <string>
+
+#include "importer/graph.h"
+
+namespace cleave::importer {
+
+struct ImportOptions {
+    bool weights_may_be_absent = false;  // `--weights none`: external data need not exist
+};
+
+// Reads `path` (an .onnx file, or a folder with exactly one) and recovers the model. External data is
+// memory-mapped later, never read here; its offsets and lengths are checked. Throws UserError naming
+// the file, node and operator for everything it does not understand. No global state; any thread.
+Graph import_onnx(const std::string& path, const ImportOptions& options = {});
+
+}  // namespace cleave::importer

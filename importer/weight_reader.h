@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads rectangles of a Graph's weights out of the memory-mapped files, converting dense floating types
+// as they are copied. Files are mapped at first use; nothing else is read. Thread-safe: several devices
+// cut their shards at once.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "importer/graph.h"
+
+namespace cleave::importer {
+
+class WeightReader {
+public:
+    // Keeps a reference to `graph`, which must outlive it.
+    explicit WeightReader(const Graph& graph);
+    ~WeightReader();
+    WeightReader(const WeightReader&) = delete;
+    WeightReader& operator=(const WeightReader&) = delete;
+
+    // The bytes a DataRef names. UserError when the file is absent or shorter than the reference.
+    std::span<const std::byte> bytes(const DataRef& ref) const;
+
+    // Copies logical rows x columns of a dense floating matrix (or rows of a vector; columns ignored) to
+    // `destination` as [rows, columns] row major of type `to`. UserError when the weight has no data.
+    void read(WeightId weight, Range rows, Range columns, DType to, std::span<std::byte> destination) const;
+
+private:
+    struct Files;
+    std::unique_ptr<Files> files_;
+    const Graph& graph_;
+};
+
+}  // namespace cleave::importer

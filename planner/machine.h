@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Machine: devices and links as data, read from drivers, from the catalogue (`sim:`), or from a file, so
+// that a plan for a machine one does not own can be made offline. The user's device order is kept: DeviceId
+// is a position in it. All rates are integers: bytes/s, operations/s, nanoseconds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/index.h"
+
+namespace cleave::planner {
+
+using DeviceId = Index<struct DeviceTag>;
+
+enum class DeviceKind : uint8_t { kHost, kCuda, kHip, kSimt, kSim, kNull };
+
+// What a kernel may use; the input of every tile choice.
+struct DeviceLimits {
+    int64_t shared_memory_per_block = 0;  // bytes; for host devices: the scratch of one thread
+    int64_t registers_per_block = 0;
+    int64_t max_threads_per_block = 0;
+    int64_t warp_width = 0;
+    int64_t num_compute_units = 0;        // SMs, CUs, or threads of a host device
+};
+
+struct Device {
+    std::string name;              // as the user writes it: "host[0]", "sim:h100[3]", "cuda[0]"
+    DeviceKind kind = DeviceKind::kHost;
+    std::string arch;              // "sm_90a", "gfx942", "x86-64-v4"
+    std::string model;             // catalogue or driver name: "h100"
+    std::string host = "localhost";
+    std::string identity;          // UUID or PCI address; empty when there is none
+    int index = 0;                 // within its kind
+    int64_t memory_bytes = 0;
+    int64_t reserved_bytes = 0;    // what the driver takes for itself
+    int64_t memory_bandwidth = 0;  // bytes/s of this device alone
+    int memory_domain = -1;        // bandwidth domain it shares with others (CPU devices share DRAM), or -1
+    int64_t flops_f32 = 0;         // per second, dense
+    int64_t flops_f16 = 0;         // f16 and bf16 matrix rate
+    int64_t flops_f8 = 0;
+    int64_t flops_int8 = 0;
+    int64_t launch_overhead_ns = 0;
+    DeviceLimits limits;
+
+    int64_t flops(DType dtype) const;
+};
+
+// Directed: from -> to. Two devices without a link are joined through their hosts (staged).
+enum class LinkKind : uint8_t { kSameMemory, kNvlink, kXgmi, kPcie, kNetwork };
+struct Link {
+    DeviceId from, to;
+    LinkKind kind = LinkKind::kPcie;
+    int64_t bandwidth = 0;         // bytes/s
+    int64_t latency_ns = 0;
+    int domain = -1;               // bandwidth domain shared with other links, or -1
+};
+
+// Members of a domain share `bandwidth`.
+struct BandwidthDomain {
+    std::string name;
+    int64_t bandwidth = 0;         // bytes/s in all
+};
+
+struct Machine {
+    std::string name;
+    std::vector<Device> devices;
+    std::vector<Link> links;
+    std::vector<BandwidthDomain> domains;
+
+    const Device& device(DeviceId id) const { return devices[id.index()]; }
+    // The link from -> to, or nullptr.
+    const Link* link(DeviceId from, DeviceId to) const;
+};
+
+std::string_view device_kind_name(DeviceKind kind);
+std::string_view link_kind_name(LinkKind kind);
+
+// ---- Device lists --------------------------------------------------------------------------------
+
+// One entry of `--devices`, expanded: "host[0-1]" is two.
+struct DeviceSpec {
+    DeviceKind kind = DeviceKind::kHost;
+    std::string arch;      // after the colon: "gfx90a", "h100"; empty for none
+    int index = 0;
+    std::string identity;  // UUID or PCI address when so chosen; then index is -1
+    int logical = -1;      // cuda[0]/2: the logical device on one card
+    std::string text;      // canonical name
+};
+
+// Parses the grammar of CLI.md ("cuda[0],hip[0-7],host[0]"; "sim:h100[0-7]"; "cuda[0]/0-3"). Throws
+// UserError naming the entry for unknown kinds, bad ranges, duplicates, and the reserved suffix @HOST.
+std::vector<DeviceSpec> parse_devices(const std::string& text);
+
+// What stands behind host devices of this process; the caller (tools/) measures or reads it.
+struct HostFacts {
+    int num_cores = 1;
+    int64_t memory_bytes = 0;
+    int64_t memory_bandwidth = 0;  // bytes/s of all cores together
+    int64_t flops_f32 = 0;         // of all cores together
+    std::string arch;              // JIT target name
+};
+
+// Facts of the machine the process runs on, from the operating system; rates are estimates unless a
+// calibration is given to build_machine.
+HostFacts read_host_facts();
+
+// Builds the machine for devices of kinds host, simt and sim (catalogue). Host devices share memory,
+// bandwidth and cores; the memory of one is its equal part. UserError for a model the catalogue lacks.
+// (Real cuda and hip devices are added by runtime/ from their drivers.)
+Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host);
+
+// Machine files: JSON, schema tools/schema/machine.schema.json. UserError names the file and field.
+Machine load_machine(const std::string& path);
+std::string machine_to_json(const Machine& machine);
+
+}  // namespace cleave::planner

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the user wants to run and what they force: the search's other two inputs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+
+namespace cleave::planner {
+
+struct Workload {
+    int64_t batch = 1;
+    int64_t prompt_tokens = 512;
+    int64_t context = 4096;          // longest sequence, prompt and generated tokens; sizes the KV cache
+    int64_t prefill_chunk = 512;     // tokens of all sequences in one prefill pass
+    bool all_logits = false;         // logits of every prompt token (--dump-logits, --score)
+    std::optional<DType> dtype;      // of weights on devices; default: as stored
+    std::optional<DType> kv_dtype;   // default: the weights' dtype on GPUs, f32/f16/bf16 as stored on hosts
+    DType activation_dtype = DType::kF32;
+
+    // Largest num_tokens of one pass: a prefill chunk, or one token of every sequence.
+    int64_t max_tokens() const {
+        int64_t chunk = prefill_chunk < batch * context ? prefill_chunk : batch * context;
+        return chunk > batch ? chunk : batch;
+    }
+    int64_t max_outputs() const { return all_logits ? max_tokens() : batch; }
+    // The past length at which decode time is quoted.
+    int64_t decode_past() const { return prompt_tokens + (context - prompt_tokens) / 2; }
+};
+
+enum class Objective : uint8_t { kLatency, kThroughput, kMemory };
+
+struct Pin {
+    std::string what;    // "embedding", "lm_head", "layers.0-15"
+    std::string device;  // canonical device name
+};
+
+struct PlanOptions {
+    int tensor_parallel = 0;   // 0: the planner chooses
+    int pipeline_stages = 0;
+    Objective objective = Objective::kLatency;
+    bool use_metis = true;
+    int64_t seed = 0;
+    std::vector<Pin> pins;
+};
+
+}  // namespace cleave::planner

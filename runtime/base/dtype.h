@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element types, named alike in every flag, file and printout: f32, f16, bf16, f8e4m3, int8, int4, and
+// the integer types that ONNX graphs carry as indices. Sizes are in bits because int4 packs two a byte.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace cleave {
+
+enum class DType : uint8_t {
+    kF32,
+    kF16,
+    kBF16,
+    kF8E4M3,
+    kInt8,
+    kInt4,
+    kF64,
+    kUInt8,
+    kUInt4,
+    kInt16,
+    kInt32,
+    kInt64,
+    kBool,
+};
+
+std::string_view dtype_name(DType dtype);
+
+// The dtype of that name, or nothing.
+std::optional<DType> parse_dtype(std::string_view name);
+
+int dtype_bits(DType dtype);
+
+// Bytes of `count` packed elements, rounded up to a whole byte.
+int64_t dtype_bytes(DType dtype, int64_t count);
+
+// f32, f16, bf16, f8e4m3 and f64.
+bool is_floating(DType dtype);
+
+}  // namespace cleave
+
+template <>
+struct fmt::formatter<cleave::DType> : fmt::formatter<std::string_view> {
+    template <class Context>
+    auto format(cleave::DType d, Context& context) const {
+        return fmt::formatter<std::string_view>::format(cleave::dtype_name(d), context);
+    }
+};

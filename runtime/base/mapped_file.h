@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A read-only memory map of a whole file. Owns the mapping; spans into it live as long as the object.
+// Opening a missing, unreadable or non-regular file is a UserError naming the path. Safe to read from
+// several threads.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace cleave {
+
+class MappedFile {
+public:
+    explicit MappedFile(const std::string& path);
+    ~MappedFile();
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&& other) noexcept;
+    MappedFile(const MappedFile&) = delete;
+    MappedFile& operator=(const MappedFile&) = delete;
+
+    std::span<const std::byte> bytes() const { return {data_, size_}; }
+    const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+    const std::byte* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+}  // namespace cleave

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan brought to life: devices opened, arenas allocated as the plan says, weights cut and uploaded shard by
+// shard, kernels compiled and loaded, one worker thread per device. Runs passes; records the Trace.
+// One thread uses a Session at a time. Destruction joins the workers and returns all memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codegen/compiler.h"
+#include "planner/plan.h"
+#include "runtime/base/cancel.h"
+#include "runtime/batch.h"
+#include "runtime/trace.h"
+
+namespace cleave::runtime {
+
+struct SessionOptions {
+    int threads = 0;                // of all host devices together; 0: one per core
+    codegen::CompileOptions compile;
+    bool record_trace = false;
+    bool poison = false;            // fill arenas with NaN patterns before use
+    int watchdog_seconds = 60;      // a transfer or collective that a member never reaches: error naming the step
+    std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;
+    const CancelToken* cancel = nullptr;
+};
+
+class Session {
+public:
+    // Keeps a reference to `plan`, which must outlive it. UserError for weights that are absent or kinds of
+    // device this build cannot drive.
+    Session(const planner::Plan& plan, const SessionOptions& options);
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    // Runs the passes in order, pipelined over the stages, and gives for each its logits,
+    // [num_outputs, vocab_size] f32. Throws what a worker threw; the Session is then unusable.
+    std::vector<std::vector<float>> run(std::span<const Batch> passes);
+
+    const Trace& trace() const;
+    int64_t transferred_bytes() const;                          // sum over all transfers and collectives so far
+    std::map<std::string, int64_t> peak_memory_bytes() const;   // by device name
+    std::vector<std::vector<codegen::CompiledKernel>> const& compiled() const;  // per device
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cleave::runtime
