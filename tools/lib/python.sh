@@ -1,0 +1,48 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2154  # cache, logs: set by common.sh
+# Python environments in the cache. Packages come by name and version from whatever index pip is set up for.
+
+# requirements KIND: the pins as pip reads them, with hashes where tools/dependencies gives them.
+requirements() {
+    local name version hashes hash
+    while read -r name version hashes; do
+        printf '%s==%s' "$name" "$version"
+        for hash in $hashes; do printf ' --hash=sha256:%s' "$hash"; done
+        printf '\n'
+    done < <(dependencies "$1")
+}
+
+make_environment() { # make_environment FOLDER KIND: without dependencies of dependencies, for all are listed
+    "$(system_tool python3)" -m venv "$1" &&
+        requirements "$2" >"$1/requirements.txt" &&
+        pip_in "$1" install --no-deps --only-binary :all: -r "$1/requirements.txt"
+}
+
+pip_in() { # pip_in ENVIRONMENT ARGUMENTS...
+    local environment=$1
+    shift
+    PIP_USER=0 "$environment/bin/python" -m pip --disable-pip-version-check --no-input "$@"
+}
+
+test_environment() { # the folder; its name changes with the pins, so that no stale one is ever used
+    printf '%s/python-%s' "$cache" "$(requirements pypi-test | sha256sum | cut -c1-12)"
+}
+
+make_test_environment() {
+    local folder
+    folder=$(test_environment)
+    rm -rf "$folder" &&
+        make_environment "$folder" pypi-test &&
+        "$folder/bin/python" -c 'import numpy, onnx, onnxruntime' &&
+        touch "$folder/complete"
+}
+
+install_test_environment() {
+    local folder
+    folder=$(test_environment)
+    # The interpreter may have been replaced by a newer system since.
+    if [[ -e $folder/complete && -x $folder/bin/python ]]; then return; fi
+    check_room "$cache" 1000
+    step "Python packages for the tests" python-tests make_test_environment
+}
