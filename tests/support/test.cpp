@@ -15,6 +15,13 @@ fs::path shared_data() {
     return fs::exists(data / "models") ? data : fs::path();
 }
 
+namespace {
+bool skipped = false;
+}
+
+void note_skip() { skipped = true; }
+bool was_skipped() { return skipped; }
+
 TemporaryFolder::TemporaryFolder() {
     std::string name = (fs::temp_directory_path() / "cleave-test-XXXXXX").string();
     if (!::mkdtemp(name.data())) throw std::runtime_error("cannot make a temporary folder " + name);

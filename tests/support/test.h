@@ -36,6 +36,10 @@ private:
     std::filesystem::path path_;
 };
 
+// Remembers that a test of this process was skipped.
+void note_skip();
+bool was_skipped();
+
 // The message of the UserError that `call` throws; fails the test when it throws none.
 template <class Call>
 std::string user_error(Call&& call) {
@@ -50,10 +54,11 @@ std::string user_error(Call&& call) {
 
 }  // namespace cleave::test
 
-// Ends the test as skipped, with the reason on its output.
+// Ends the test as skipped, with the reason on its output; ctest counts it as skipped, not as passed.
 #define CLEAVE_SKIP(reason)            \
     do {                               \
         WARN("skipped: " << (reason)); \
+        cleave::test::note_skip();     \
         return;                        \
     } while (false)
 

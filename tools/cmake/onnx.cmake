@@ -7,6 +7,7 @@ if(TARGET cleave::onnx)
 endif()
 
 # The pinned version is the one that tools/setup builds; an installed one may be any patch of that release.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/dependencies)
 file(STRINGS ${CMAKE_SOURCE_DIR}/tools/dependencies _onnx_pin REGEX "^pypi-source +onnx +[0-9.]+")
 string(REGEX REPLACE "^pypi-source +onnx +([0-9.]+).*" "\\1" _onnx_pinned "${_onnx_pin}")
 string(REGEX REPLACE "^([0-9]+\\.[0-9]+).*" "\\1" _onnx_minimum "${_onnx_pinned}")

@@ -8,8 +8,10 @@ build=$root/build
 build_memory_mb=3000 # one compiler on a file that includes Clang's headers, with room to spare
 build_disk_mb=3000
 
-configure_command() {
-    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCLEAVE_TESTS=ON
+configure_command() { # settings that a build folder already has stay as they are
+    local settings=(-DCMAKE_BUILD_TYPE=Release)
+    if [[ -e $build/CMakeCache.txt ]]; then settings=(); fi
+    cmake -S "$root" -B "$build" -G Ninja "${settings[@]}" "$@"
 }
 
 # A build folder made by another generator, or copied from another place, cannot be configured again.
@@ -32,20 +34,24 @@ check_memory() {
     fi
 }
 
-nothing_to_build() { # whether ninja would do nothing for TARGET...
-    [[ -e $build/build.ninja ]] && ninja -C "$build" -n "$@" 2>/dev/null | grep -q 'no work to do'
+# Ninja configures again by itself when a CMake file or the set of sources changes.
+configure_if_new() { # configure_if_new [CMAKE ARGUMENT...]
+    if [[ -e $build/build.ninja ]]; then return; fi
+    configure "$@"
+}
+
+configure() { # configure [CMAKE ARGUMENT...]
+    refuse_foreign_build_folder
+    mkdir -p "$build"
+    step "configure" configure configure_command "$@"
 }
 
 # Ninja shows its own progress on a terminal; elsewhere the build is one line and a log.
 build_targets() { # build_targets LABEL TARGET...
     local label=$1 jobs
     shift
-    if nothing_to_build "$@"; then return; fi
-    refuse_foreign_build_folder
     check_memory
-    mkdir -p "$build"
     check_room "$build" "$build_disk_mb"
-    step "configure" configure configure_command
     jobs=$(parallel_jobs)
     if [[ -t 2 ]]; then
         say "  $label, $jobs at a time"
