@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "importer/weight_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "importer/graph/dequantize.h"
+#include "runtime/base/convert.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/mapped_file.h"
+
+namespace cleave::importer {
+
+struct WeightReader::Files {
+    std::mutex mutex;
+    std::vector<std::optional<MappedFile>> maps;  // one for each Graph::files, mapped at first use
+};
+
+WeightReader::WeightReader(const Graph& graph) : files_(std::make_unique<Files>()), graph_(graph) {
+    files_->maps.resize(graph.files.size());
+}
+
+WeightReader::~WeightReader() = default;
+
+std::span<const std::byte> WeightReader::bytes(const DataRef& ref) const {
+    if (ref.blob.valid()) {
+        const std::vector<std::byte>& blob = graph_.blobs.at(ref.blob.index());
+        CHECK(ref.offset <= blob.size() && ref.length <= blob.size() - ref.offset)
+            << "a weight reaches beyond its blob";
+        return std::span(blob).subspan(ref.offset, ref.length);
+    }
+    CHECK(ref.file.valid()) << "the bytes of a weight without data were asked for";
+    const SourceFile& file = graph_.files.at(ref.file.index());
+    if (!file.present)
+        throw UserError(
+            "{}: the weights of {} are in this file, and it is absent; it can be planned "
+            "(--weights none) but not run. Put the file beside the model.",
+            file.path, graph_.name);
+    std::span<const std::byte> all;
+    {
+        std::lock_guard lock(files_->mutex);
+        std::optional<MappedFile>& map = files_->maps[ref.file.index()];
+        if (!map) map.emplace(file.path);
+        all = map->bytes();
+    }
+    if (ref.offset > all.size() || ref.length > all.size() - ref.offset)
+        throw UserError(
+            "{}: the file has {} bytes, but a weight is said to lie at bytes {} to {}; it was "
+            "truncated or replaced after import. Copy it again.",
+            file.path, all.size(), ref.offset, ref.offset + ref.length);
+    return all.subspan(ref.offset, ref.length);
+}
+
+namespace {
+
+// The source as a matrix [rows, columns]: vectors are one row, leading dimensions are folded.
+struct SourceMatrix {
+    int64_t rows = 1;
+    int64_t columns = 1;
+};
+
+SourceMatrix source_matrix(const Weight& weight) {
+    SourceMatrix m;
+    if (weight.shape.size() == 1) {
+        for (int64_t d : weight.source_shape) m.columns *= d;
+        return m;
+    }
+    CHECK(!weight.source_shape.empty()) << weight.name << ": a matrix without a source shape";
+    m.columns = weight.source_shape.back();
+    for (size_t i = 0; i + 1 < weight.source_shape.size(); ++i) m.rows *= weight.source_shape[i];
+    return m;
+}
+
+Range within(Range part, Range whole, int64_t source_size) {
+    int64_t begin = whole.empty() ? 0 : whole.begin;
+    int64_t end = whole.empty() ? source_size : whole.end;
+    Range r{begin + part.begin, begin + part.end};
+    CHECK(part.begin >= 0 && r.end <= end) << "a rectangle reaches beyond its weight";
+    return r;
+}
+
+// Source element (c, r) becomes destination (r, c). Works on strips of rows, so that both sides are
+// read and written in runs.
+void read_transposed(const std::byte* source, int64_t source_columns, Range rows, Range columns,
+                     DType from, DType to, std::byte* destination) {
+    constexpr int64_t kStrip = 32;
+    const size_t size = dtype_bits(from) / 8;
+    const size_t to_size = dtype_bits(to) / 8;
+    const int64_t width = columns.size();
+    std::vector<std::byte> strip(kStrip * width * size);
+    for (int64_t r0 = rows.begin; r0 < rows.end; r0 += kStrip) {
+        int64_t count = std::min(kStrip, rows.end - r0);
+        for (int64_t c = 0; c < width; ++c) {
+            const std::byte* run = source + ((columns.begin + c) * source_columns + r0) * size;
+            for (int64_t r = 0; r < count; ++r)
+                std::memcpy(&strip[(r * width + c) * size], run + r * size, size);
+        }
+        convert_elements(from, strip.data(), to, destination, count * width);
+        destination += count * width * to_size;
+    }
+}
+
+}  // namespace
+
+void WeightReader::read(WeightId id, Range rows, Range columns, DType to,
+                        std::span<std::byte> destination) const {
+    const Weight& weight = graph_.weight(id);
+    if (!weight.data.has_data())
+        throw UserError(
+            "{}: this weight has no data (a shape name, or --weights none); the model can be "
+            "planned but not run",
+            weight.name);
+    const bool vector = weight.shape.size() == 1;
+    if (vector) columns = Range{0, 1};
+    if (rows.empty() || columns.empty()) return;
+    const int64_t count = rows.size() * columns.size();
+    CHECK(static_cast<int64_t>(destination.size()) == dtype_bytes(to, count))
+        << weight.name << ": the destination has " << destination.size() << " bytes";
+    if (weight.packing != Packing::kDense) {
+        dequantize(*this, weight, rows, columns, to, destination);
+        return;
+    }
+    CHECK(is_floating(weight.dtype) && is_floating(to)) << weight.name << ": not a floating type";
+    const SourceMatrix source = source_matrix(weight);
+    const std::span<const std::byte> data = bytes(weight.data);
+    CHECK(static_cast<int64_t>(data.size()) >=
+          dtype_bytes(weight.dtype, source.rows * source.columns))
+        << weight.name << ": fewer bytes than its shape needs";
+    const size_t size = dtype_bits(weight.dtype) / 8;
+    const size_t to_size = dtype_bits(to) / 8;
+    if (vector) {
+        Range r = within(rows, weight.rows, source.columns);
+        convert_elements(weight.dtype, data.data() + r.begin * size, to, destination.data(), count);
+        return;
+    }
+    Range r = within(rows, weight.rows, weight.transposed ? source.columns : source.rows);
+    Range c = within(columns, weight.columns, weight.transposed ? source.rows : source.columns);
+    if (weight.transposed) {
+        read_transposed(data.data(), source.columns, r, c, weight.dtype, to, destination.data());
+        return;
+    }
+    if (c.size() == source.columns) {
+        convert_elements(weight.dtype, data.data() + r.begin * source.columns * size, to,
+                         destination.data(), count);
+        return;
+    }
+    for (int64_t row = 0; row < r.size(); ++row)
+        convert_elements(weight.dtype,
+                         data.data() + ((r.begin + row) * source.columns + c.begin) * size, to,
+                         destination.data() + row * c.size() * to_size, c.size());
+}
+
+}  // namespace cleave::importer
