@@ -36,7 +36,10 @@ BpeTokenizer::BpeTokenizer(TokenizerParts parts)
             raw_tokens_.add(std::move(token));
             continue;
         }
-        if (valid_prefix(token.text) == token.text.size()) normalizer_(token.text);
+        // Such a token is looked for, and decodes to, what the normaliser makes of it.
+        vocabulary_.add_alias(token.text, token.id);
+        normalizer_(token.text);
+        vocabulary_.set(token.id, token.text);
         normalized_tokens_.add(std::move(token));
     }
     finish_tables();

@@ -50,7 +50,7 @@ int64_t JsonView::as_integer() const {
 
 int32_t JsonView::as_token_id() const {
     // Far above any vocabulary, and low enough that a table indexed by id stays small.
-    constexpr int64_t kMaxTokenId = (int64_t{1} << 24) - 1;
+    constexpr int64_t kMaxTokenId = (int64_t{1} << 21) - 1;
     const int64_t id = as_integer();
     if (id < 0 || id > kMaxTokenId) {
         fail(fmt::format("token id {} is outside 0 to {}", id, kMaxTokenId));

@@ -109,10 +109,7 @@ PreTokenizer build_punctuation(const JsonView& json) {
 }
 
 PreTokenizer build_whitespace(const JsonView& json) {
-    // \w spelled out, because PCRE2's leaves out marks and connectors (UTS 18, annex C).
-    constexpr const char* kWords =
-        R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\s]+)";
-    return cut(find_regex(kWords, json.where()), SplitBehavior::kRemoved, true);
+    return cut(find_regex(R"(\w+|[^\w\s]+)", json.where()), SplitBehavior::kRemoved, true);
 }
 
 PreTokenizer build_whitespace_split(const JsonView& json) {

@@ -147,6 +147,7 @@ void apply_config(const TokenizerConfig& config, TokenizerParts& parts) {
     };
     parts.bos_id = id_of("bos_token");
     parts.eos_id = id_of("eos_token");
+    if (!parts.bos_id && !parts.prefix.empty()) parts.bos_id = parts.prefix.front();
     if (!config.add_bos_token && !config.add_eos_token) return;
     parts.prefix.clear();
     parts.suffix.clear();

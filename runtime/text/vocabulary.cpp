@@ -25,8 +25,10 @@ void Vocabulary::index() {
 
 std::optional<int32_t> Vocabulary::find(std::string_view text) const {
     const auto it = ids_.find(text);
-    if (it == ids_.end()) return std::nullopt;
-    return it->second;
+    if (it != ids_.end()) return it->second;
+    const auto alias = aliases_.find(text);
+    if (alias == aliases_.end()) return std::nullopt;
+    return alias->second;
 }
 
 }  // namespace cleave::runtime
