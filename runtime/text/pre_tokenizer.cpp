@@ -56,7 +56,7 @@ PreTokenizer build_byte_level(const JsonView& json) {
     }
     return [prefix_space, split = std::move(split)](std::vector<Piece>& pieces) {
         for (Piece& piece : pieces) {
-            if (prefix_space && !piece.text.starts_with(' ')) piece.text.insert(0, " ");
+            if (prefix_space && !piece.text.starts_with(' ')) piece.text.insert(piece.text.begin(), ' ');
         }
         split(pieces);
         for (Piece& piece : pieces) piece.text = to_byte_level(piece.text);

@@ -132,7 +132,7 @@ TokenDecoder read_token_decoder(const JsonView& json) {
     TokenDecoder decoder;
     if (json.raw().is_null()) {
         // What the Hugging Face library does with no decoder.
-        decoder.separator = " ";
+        decoder.separator.push_back(' ');
         return decoder;
     }
     std::vector<JsonView> chain;
