@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verifier's own account of memory: what is alive together lies apart, and what each arena ends at is
+// what the plan says it needs, and fits.
+#include <algorithm>
+#include <map>
+
+#include "planner/verify_internal.h"
+
+namespace cleave::planner::verify {
+namespace {
+
+struct Live {
+    size_t value;
+    int64_t first, last;
+};
+
+void check_device(const Plan& plan, const Phase& phase, const char* name, std::vector<Live>& values, Report& report) {
+    std::sort(values.begin(), values.end(), [](const Live& a, const Live& b) {
+        return std::tie(a.first, a.value) < std::tie(b.first, b.value);
+    });
+    std::vector<Live> alive;
+    for (const Live& now : values) {
+        std::erase_if(alive, [&](const Live& l) { return l.last < now.first; });
+        const PlacedValue& p = phase.values[now.value];
+        const Buffer& b = plan.buffer(p.buffer);
+        for (const Live& l : alive) {
+            const PlacedValue& q = phase.values[l.value];
+            const Buffer& c = plan.buffer(q.buffer);
+            if (b.arena != c.arena || b.offset + b.size <= c.offset || c.offset + c.size <= b.offset) continue;
+            report.add("live-overlap", "{} step {} writes {} on {} over {}, which is read until step {}", name, now.first,
+                       plan.graph.value(p.value).name, plan.machine.device(p.device).name,
+                       plan.graph.value(q.value).name, l.last);
+        }
+        alive.push_back(now);
+    }
+}
+
+int64_t round_up(int64_t n) { return (n + 255) / 256 * 256; }
+
+// Token ids, positions, slots, sequence starts and output rows of the largest pass, int32.
+int64_t batch_bytes(const Workload& w) {
+    return 4 * (3 * w.max_tokens() + (w.batch + 1) + w.max_outputs());
+}
+
+}  // namespace
+
+void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, Report& report) {
+    const Phase& phase = plan.phase(is_prefill);
+    std::map<DeviceId, std::vector<Live>> devices;
+    for (size_t i = 0; i < phase.values.size(); ++i) {
+        const Lifetime& life = trace.lifetimes[i];
+        const PlacedValue& p = phase.values[i];
+        if (!life.written || !p.buffer.valid() || columns_of(p).empty()) continue;
+        devices[plan.buffer(p.buffer).device].push_back({i, life.first_write, std::max(life.first_write, life.last_read)});
+    }
+    for (auto& [device, values] : devices)
+        check_device(plan, phase, is_prefill ? "prefill" : "decode", values, report);
+}
+
+void check_account(const Plan& plan, Report& report) {
+    const size_t n = plan.machine.devices.size();
+    std::vector<std::array<int64_t, 5>> ends(n);
+    for (const Buffer& b : plan.buffers) {
+        int64_t& end = ends[b.device.index()][static_cast<size_t>(b.arena)];
+        end = std::max(end, b.offset + b.size);
+    }
+    if (plan.memory.size() != n)
+        return report.add("memory-account", "{} accounts for {} devices", plan.memory.size(), n);
+    for (size_t i = 0; i < n; ++i) {
+        const DeviceMemory& m = plan.memory[i];
+        const Device& d = plan.machine.devices[i];
+        if (m.device.index() != i) report.add("memory-account", "the account of {} is another device's", d.name);
+        if (m.capacity != d.memory_bytes || m.reserved != d.reserved_bytes)
+            report.add("memory-account", "{} has {} bytes, {} of them reserved; the plan says {} and {}", d.name,
+                       d.memory_bytes, d.reserved_bytes, m.capacity, m.reserved);
+        const std::array<int64_t, 5> stated{m.weights, m.kv, m.activations, m.staging, m.scratch};
+        for (size_t a = 0; a < stated.size(); ++a)
+            if (stated[a] < ends[i][a] || stated[a] > round_up(ends[i][a]))
+                report.add("memory-account", "{}: the buffers of the {} arena end at {}, the plan says {}", d.name,
+                           arena_name(static_cast<Arena>(a)), ends[i][a], stated[a]);
+        bool used = std::any_of(plan.stages.begin(), plan.stages.end(), [&](const Stage& s) {
+            return std::find(s.devices.begin(), s.devices.end(), m.device) != s.devices.end();
+        });
+        if (used && m.staging < batch_bytes(plan.workload))
+            report.add("memory-account", "{}: the batch's numbers take {} bytes, staging has {}", d.name,
+                       batch_bytes(plan.workload), m.staging);
+        if (m.needed() > m.capacity)
+            report.add("memory-capacity", "{} needs {} bytes and has {}", d.name, m.needed(), m.capacity);
+    }
+}
+
+}  // namespace cleave::planner::verify
