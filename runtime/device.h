@@ -7,6 +7,7 @@
 // returns when all of them have. Memory: addresses are the device's own; nobody else dereferences them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -72,6 +73,7 @@ public:
 struct HostDeviceOptions {
     int threads = 1;      // of this device, the worker included
     bool poison = false;  // fill fresh memory with NaN patterns
+    bool may_spin = false;  // waiting threads may poll briefly: the process has no more threads than cores
 };
 std::unique_ptr<Device> make_host_device(const planner::Device& info, const HostDeviceOptions& options);
 

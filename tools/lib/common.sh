@@ -11,7 +11,7 @@ cache= # both set by find_cache
 logs=
 
 die() { # die MESSAGE [HOW TO MEND IT]
-    printf '%s: %s\n' "${0##*/}" "$1" >&2
+    printf '%s: %s\n' "tools/${0##*/}" "$1" >&2
     if [[ $# -gt 1 ]]; then printf '%s\n' "$2" >&2; fi
     exit 1
 }

@@ -22,7 +22,9 @@ make_environment() { # make_environment FOLDER KIND: without dependencies of dep
 pip_in() { # pip_in ENVIRONMENT ARGUMENTS...
     local environment=$1
     shift
-    PIP_USER=0 "$environment/bin/python" -m pip --disable-pip-version-check --no-input "$@"
+    if PIP_USER=0 "$environment/bin/python" -m pip --disable-pip-version-check --no-input "$@"; then return; fi
+    echo "If pip could not reach a package index: it takes a proxy, an index and certificates from the environment and from pip.conf (pip config list)."
+    return 1
 }
 
 test_environment() { # the folder; its name changes with the pins, so that no stale one is ever used

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bindings.h"
+
+#include "runtime/base/errors.h"
+#include "runtime/presence.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using namespace planner;
+using codegen::Arg;
+using codegen::ArgKind;
+using codegen::BatchField;
+
+class Binder {
+public:
+    Binder(const Plan& plan, DeviceId device, bool is_prefill, const Arenas& arenas)
+        : plan_(plan),
+          phase_(plan.phase(is_prefill)),
+          device_(device),
+          is_prefill_(is_prefill),
+          arenas_(arenas),
+          batch_(batch_layout(plan.workload, is_prefill)) {}
+
+    BoundLaunch bind(const codegen::Instruction& instruction, const codegen::Program& program) const {
+        BoundLaunch bound;
+        bound.step = instruction.step;
+        bound.kernel = instruction.kernel;
+        bound.launch = &program.kernels[static_cast<size_t>(instruction.kernel)].launch;
+        for (const Arg& arg : instruction.args) {
+            if (arg.kind == ArgKind::kBatch && is_count(arg.field)) {
+                bound.patches.push_back({bound.args.size(), arg.field});
+            }
+            bound.args.push_back(word(arg, instruction.step));
+        }
+        return bound;
+    }
+
+private:
+    static bool is_count(BatchField field) {
+        return field == BatchField::kNumTokens || field == BatchField::kNumOutputs ||
+               field == BatchField::kNumSequences;
+    }
+
+    uint64_t word(const Arg& arg, StepId step) const {
+        switch (arg.kind) {
+            case ArgKind::kImmediate: return static_cast<uint64_t>(arg.immediate);
+            case ArgKind::kBatch: return is_count(arg.field) ? 0 : batch_array(arg.field);
+            case ArgKind::kValue: return value(PlacedId(arg.id), step);
+            case ArgKind::kWeight: return buffer(at(plan_.weights, arg, step).buffer, arg, step);
+            case ArgKind::kRopeTable: return buffer(at(plan_.rope_tables, arg, step).buffer, arg, step);
+            case ArgKind::kKv: return buffer(at(plan_.kv_slabs, arg, step).buffer, arg, step);
+            case ArgKind::kScratch: return buffer(BufferId(arg.id), arg, step);
+        }
+        return 0;
+    }
+
+    template <class T>
+    const T& at(const std::vector<T>& all, const Arg& arg, StepId step) const {
+        CHECK(arg.id >= 0 && static_cast<size_t>(arg.id) < all.size())
+            << step_label(plan_, is_prefill_, step) << " has no '" << arg.name << "' " << arg.id;
+        return all[static_cast<size_t>(arg.id)];
+    }
+
+    uint64_t value(PlacedId id, StepId step) const {
+        CHECK(id.valid() && id.index() < phase_.values.size())
+            << step_label(plan_, is_prefill_, step) << " names value " << id.value << ", which is none";
+        CHECK(phase_.values[id.index()].device == device_)
+            << step_label(plan_, is_prefill_, step) << " reaches into another device's memory";
+        return arenas_.view(phase_, id).address;
+    }
+
+    // An absent buffer (empty shard, no scratch) is the null address.
+    uint64_t buffer(BufferId id, const Arg& arg, StepId step) const {
+        if (!id.valid()) return 0;
+        CHECK(plan_.buffer(id).device == device_) << step_label(plan_, is_prefill_, step) << ": '" << arg.name
+                                                  << "' lies on another device";
+        return arenas_.address(id);
+    }
+
+    uint64_t batch_array(BatchField field) const {
+        int64_t offset = 0;
+        switch (field) {
+            case BatchField::kTokenIds: offset = batch_.token_ids; break;
+            case BatchField::kPositions: offset = batch_.positions; break;
+            case BatchField::kSlots: offset = batch_.slots; break;
+            case BatchField::kSequenceStarts: offset = batch_.sequence_starts; break;
+            case BatchField::kOutputRows: offset = batch_.output_rows; break;
+            default: CHECK(false) << "a count is no array";
+        }
+        return arenas_.batch_address(device_) + static_cast<uint64_t>(offset);
+    }
+
+    const Plan& plan_;
+    const Phase& phase_;
+    DeviceId device_;
+    bool is_prefill_;
+    const Arenas& arenas_;
+    BatchLayout batch_;
+};
+
+}  // namespace
+
+std::vector<BoundLaunch> bind_launches(const Plan& plan, const codegen::Program& program, bool is_prefill,
+                                       const Arenas& arenas) {
+    Binder binder(plan, program.device, is_prefill, arenas);
+    std::vector<BoundLaunch> launches;
+    for (const codegen::Instruction& instruction : is_prefill ? program.prefill : program.decode) {
+        launches.push_back(binder.bind(instruction, program));
+    }
+    return launches;
+}
+
+}  // namespace cleave::runtime

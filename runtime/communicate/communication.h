@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Transfer or Collective step as its participants carry it out, through staging memory of the host: the path
+// that is always right. Each participating worker calls `take_part` once a pass, in step order.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "planner/plan.h"
+#include "runtime/arenas.h"
+#include "runtime/device.h"
+#include "runtime/rendezvous.h"
+
+namespace cleave::runtime {
+
+// The lengths of one pass.
+struct PassShape {
+    int64_t num_tokens = 0;
+    int64_t num_outputs = 0;
+    int64_t num_sequences = 0;
+};
+
+class Communication {
+public:
+    virtual ~Communication() = default;
+
+    // Devices that take part, in device order.
+    virtual std::vector<planner::DeviceId> participants() const = 0;
+
+    // The part of `self` in round `round` of this step. Returns the bytes that came from other devices. Throws
+    // what Rendezvous throws.
+    virtual int64_t take_part(planner::DeviceId self, Device& device, const PassShape& shape, uint64_t round) = 0;
+
+    // Wakes waiters after RunControl::stop.
+    virtual void wake() = 0;
+};
+
+// Where a communication step is made.
+struct CommunicationContext {
+    const planner::Plan& plan;
+    const planner::Phase& phase;
+    const Arenas& arenas;
+    RunControl& control;
+    std::string label;  // of the step, for messages
+};
+
+std::unique_ptr<Communication> make_transfer(const CommunicationContext& context, const planner::Transfer& step);
+std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& context, const planner::Collective& step);
+std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context, const planner::Collective& step);
+
+// One of the above; UserError for an implementation that this build lacks.
+std::unique_ptr<Communication> make_communication(const CommunicationContext& context, const planner::Step& step);
+
+// Names of devices, for messages.
+std::vector<std::string> device_names(const planner::Plan& plan, const std::vector<planner::DeviceId>& devices);
+
+// Position of `device`, or -1.
+int position_of(planner::DeviceId device, const std::vector<planner::DeviceId>& devices);
+
+// Copies `columns` (within the view's own) of the first `rows` rows out of, or into, a dense staging block.
+void stage_out(Device& device, const PlacedView& view, planner::Range columns, int64_t rows, std::byte* staging);
+void stage_in(Device& device, const PlacedView& view, planner::Range columns, int64_t rows, const std::byte* staging);
+
+}  // namespace cleave::runtime

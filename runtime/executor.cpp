@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "runtime/bindings.h"
+#include "runtime/communicate/communication.h"
+#include "runtime/presence.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using namespace planner;
+using Clock = std::chrono::steady_clock;
+
+// A step as one device takes it: a launch or its part of a communication.
+struct DeviceStep {
+    StepId step;
+    BoundLaunch* launch = nullptr;
+    Communication* communication = nullptr;
+};
+
+struct DevicePhase {
+    std::vector<BoundLaunch> launches;
+    std::vector<DeviceStep> steps;
+    BatchLayout batch;
+    uint64_t rounds = 0;  // passes of this phase so far
+};
+
+// What run() asks of the workers.
+struct Job {
+    std::span<const Batch> passes;
+    std::vector<std::vector<float>>* logits = nullptr;
+    int32_t first_pass = 0;  // for the trace
+};
+
+// The words and grid of one launch in this pass.
+void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {
+    for (const BoundLaunch::Patch& patch : bound.patches) {
+        int64_t count = patch.field == codegen::BatchField::kNumTokens    ? shape.num_tokens
+                        : patch.field == codegen::BatchField::kNumOutputs ? shape.num_outputs
+                                                                          : shape.num_sequences;
+        bound.args[patch.arg] = static_cast<uint64_t>(count);
+    }
+    std::array<int64_t, 3> grid;
+    for (size_t i = 0; i < grid.size(); ++i) {
+        grid[i] = bound.launch->grid[i].at(shape.num_tokens, shape.num_outputs, shape.num_sequences);
+        if (grid[i] <= 0) return;  // nothing to do, such as logits of no rows
+    }
+    device.launch(bound.kernel, bound.args, grid, *bound.launch);
+}
+
+// One device's part: its steps of both phases, and what it records.
+class Worker {
+public:
+    Worker(const Plan& plan, const Arenas& arenas, Device& device, DeviceId id, RunControl& control, bool record,
+           Clock::time_point origin)
+        : plan_(plan), arenas_(arenas), device_(device), id_(id), control_(control), record_(record), origin_(origin) {}
+
+    DevicePhase& phase(bool is_prefill) { return phases_[is_prefill ? 0 : 1]; }
+    const std::vector<TraceEvent>& events() const { return events_; }
+    int64_t received_bytes() const { return received_bytes_; }
+
+    void run(const Job& job) {
+        for (size_t i = 0; i < job.passes.size(); ++i) {
+            run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i));
+            if (id_ == plan_.output_device) download_logits(job.passes[i], (*job.logits)[i]);
+        }
+    }
+
+private:
+    void run_pass(const Batch& batch, int32_t pass) {
+        DevicePhase& phase = this->phase(batch.is_prefill);
+        PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
+        device_.upload(arenas_.batch_address(id_), pack_batch(batch, phase.batch));
+        for (DeviceStep& step : phase.steps) {
+            control_.throw_if_stopped();
+            int64_t start = record_ ? now() : 0;
+            int64_t bytes = 0;
+            if (step.launch != nullptr) {
+                launch(device_, *step.launch, shape);
+            } else {
+                bytes = step.communication->take_part(id_, device_, shape, phase.rounds);
+            }
+            received_bytes_ += bytes;
+            if (record_) events_.push_back({pass, batch.is_prefill, step.step, id_, start, now(), bytes});
+            control_.step_done();
+        }
+        ++phase.rounds;
+    }
+
+    void download_logits(const Batch& batch, std::vector<float>& logits) {
+        const Phase& phase = plan_.phase(batch.is_prefill);
+        PlacedView view = arenas_.view(phase, phase.outputs.front());
+        logits.resize(static_cast<size_t>(batch.num_outputs() * view.columns.size()));
+        device_.download(view.address, std::as_writable_bytes(std::span(logits)));
+    }
+
+    int64_t now() const {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - origin_).count();
+    }
+
+    const Plan& plan_;
+    const Arenas& arenas_;
+    Device& device_;
+    DeviceId id_;
+    RunControl& control_;
+    bool record_;
+    Clock::time_point origin_;
+    std::array<DevicePhase, 2> phases_;
+    std::vector<TraceEvent> events_;
+    int64_t received_bytes_ = 0;
+};
+
+}  // namespace
+
+void check_batch(const Batch& batch, const Workload& workload) {
+    size_t tokens = batch.token_ids.size();
+    CHECK(batch.positions.size() == tokens && batch.slots.size() == tokens) << "arrays of a batch differ in length";
+    int64_t most = batch.is_prefill ? workload.max_tokens() : workload.batch;
+    CHECK(tokens > 0 && batch.num_tokens() <= most) << "a pass of " << tokens << " tokens; at most " << most;
+    int64_t most_outputs = batch.is_prefill ? workload.max_outputs() : workload.batch;
+    CHECK(batch.num_outputs() <= most_outputs)
+        << batch.num_outputs() << " rows of logits wanted; the plan has room for " << most_outputs;
+    CHECK(batch.num_sequences() >= 1 && batch.num_sequences() <= workload.batch)
+        << batch.num_sequences() << " sequences; the plan has " << workload.batch;
+    CHECK(batch.sequence_starts.front() == 0 && batch.sequence_starts.back() == static_cast<int32_t>(tokens))
+        << "sequences do not cover the tokens";
+    for (size_t i = 0; i < tokens; ++i) {
+        CHECK(batch.slots[i] >= 0 && batch.slots[i] < workload.batch) << "slot " << batch.slots[i];
+        CHECK(batch.positions[i] >= 0 && batch.positions[i] < workload.context)
+            << "position " << batch.positions[i] << " of a context of " << workload.context;
+    }
+    for (size_t i = 0; i < batch.output_rows.size(); ++i) {
+        int32_t row = batch.output_rows[i];
+        CHECK(row >= 0 && row < static_cast<int32_t>(tokens) && (i == 0 || batch.output_rows[i - 1] < row))
+            << "output row " << row;
+    }
+}
+
+struct Executor::Impl {
+    const Plan& plan;
+    RunControl control;
+    Clock::time_point origin = Clock::now();
+    std::vector<std::unique_ptr<Communication>> communications;
+    std::vector<std::unique_ptr<Worker>> workers;
+    mutable Trace trace;
+    bool broken = false;
+    int32_t passes_run = 0;
+
+    // Hand-over of jobs to the worker threads.
+    std::mutex mutex;
+    std::condition_variable wake_workers, job_done;
+    uint64_t generation = 0;
+    size_t running = 0;
+    bool quit = false;
+    const Job* job = nullptr;
+    std::exception_ptr error;
+    std::vector<std::thread> threads;
+
+    Impl(const Plan& p, const ExecutorOptions& options)
+        : plan(p), control(options.watchdog_seconds, options.cancel, options.may_spin) {}
+
+    ~Impl() {
+        {
+            std::lock_guard lock(mutex);
+            quit = true;
+        }
+        wake_workers.notify_all();
+        for (std::thread& thread : threads) thread.join();
+    }
+
+    void build(std::span<const codegen::Program> programs, std::span<const std::unique_ptr<Device>> devices,
+               const Arenas& arenas, bool record) {
+        for (size_t d = 0; d < devices.size(); ++d) {
+            workers.push_back(
+                std::make_unique<Worker>(plan, arenas, *devices[d], DeviceId(d), control, record, origin));
+        }
+        for (bool is_prefill : {true, false}) {
+            for (size_t d = 0; d < devices.size(); ++d) {
+                DevicePhase& phase = workers[d]->phase(is_prefill);
+                phase.launches = bind_launches(plan, programs[d], is_prefill, arenas);
+                phase.batch = batch_layout(plan.workload, is_prefill);
+            }
+            give_out_steps(is_prefill, arenas);
+        }
+    }
+
+    // Each step to the workers of the devices that take part in it, in plan order.
+    void give_out_steps(bool is_prefill, const Arenas& arenas) {
+        const Phase& phase = plan.phase(is_prefill);
+        std::vector<size_t> next_launch(workers.size(), 0);
+        for (size_t s = 0; s < phase.steps.size(); ++s) {
+            StepId id(s);
+            if (const Compute* compute = phase.steps[s].compute()) {
+                DevicePhase& mine = workers[compute->device.index()]->phase(is_prefill);
+                size_t& next = next_launch[compute->device.index()];
+                CHECK(next < mine.launches.size() && mine.launches[next].step == id)
+                    << "the program of " << plan.machine.device(compute->device).name << " has no instruction for "
+                    << step_label(plan, is_prefill, id);
+                mine.steps.push_back({id, &mine.launches[next++], nullptr});
+                continue;
+            }
+            CommunicationContext context{plan, phase, arenas, control, step_label(plan, is_prefill, id)};
+            communications.push_back(make_communication(context, phase.steps[s]));
+            for (DeviceId device : communications.back()->participants()) {
+                workers[device.index()]->phase(is_prefill).steps.push_back({id, nullptr, communications.back().get()});
+            }
+        }
+    }
+
+    void start() {
+        // A single device runs on the caller's thread: nobody to wait for, no hand-over to pay.
+        if (workers.size() == 1) return;
+        for (auto& worker : workers) threads.emplace_back([this, w = worker.get()] { serve(*w); });
+    }
+
+    void serve(Worker& worker) {
+        uint64_t seen = 0;
+        for (;;) {
+            const Job* mine = nullptr;
+            {
+                std::unique_lock lock(mutex);
+                wake_workers.wait(lock, [&] { return quit || generation != seen; });
+                if (quit) return;
+                seen = generation;
+                mine = job;
+            }
+            run_guarded(worker, *mine);
+            std::lock_guard lock(mutex);
+            if (--running == 0) job_done.notify_all();
+        }
+    }
+
+    // The first real exception is kept; workers that only stopped because of it add nothing.
+    void run_guarded(Worker& worker, const Job& mine) noexcept {
+        try {
+            worker.run(mine);
+        } catch (const Stopped&) {
+        } catch (...) {
+            {
+                std::lock_guard lock(mutex);
+                if (!error) error = std::current_exception();
+            }
+            control.stop();
+            for (auto& communication : communications) communication->wake();
+        }
+    }
+
+    void run(const Job& next) {
+        if (threads.empty()) {
+            run_guarded(*workers.front(), next);
+        } else {
+            std::unique_lock lock(mutex);
+            job = &next;
+            running = workers.size();
+            ++generation;
+            wake_workers.notify_all();
+            job_done.wait(lock, [&] { return running == 0; });
+        }
+        if (!error) return;
+        broken = true;
+        std::rethrow_exception(std::exchange(error, nullptr));
+    }
+};
+
+Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
+                   std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
+                   const ExecutorOptions& options)
+    : impl_(std::make_unique<Impl>(plan, options)) {
+    CHECK(programs.size() == devices.size() && devices.size() == plan.machine.devices.size())
+        << "a program and a device for each of the plan's devices";
+    check_presence(plan);
+    impl_->build(programs, devices, arenas, options.record_trace);
+    impl_->start();
+}
+
+Executor::~Executor() = default;
+
+std::vector<std::vector<float>> Executor::run(std::span<const Batch> passes) {
+    CHECK(!impl_->broken) << "this session has failed before; open a new one";
+    for (const Batch& batch : passes) check_batch(batch, impl_->plan.workload);
+    std::vector<std::vector<float>> logits(passes.size());
+    Job job{passes, &logits, impl_->passes_run};
+    impl_->passes_run += static_cast<int32_t>(passes.size());
+    impl_->run(job);
+    return logits;
+}
+
+const Trace& Executor::trace() const {
+    impl_->trace.events.clear();
+    for (const auto& worker : impl_->workers) {
+        impl_->trace.events.insert(impl_->trace.events.end(), worker->events().begin(), worker->events().end());
+    }
+    return impl_->trace;
+}
+
+int64_t Executor::transferred_bytes() const {
+    int64_t total = 0;
+    for (const auto& worker : impl_->workers) total += worker->received_bytes();
+    return total;
+}
+
+}  // namespace cleave::runtime

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/generate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/batching.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using planner::Plan;
+using planner::Workload;
+
+double milliseconds_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+void check_tokens(const Plan& plan, const std::vector<int32_t>& tokens, const std::string& what) {
+    int64_t vocab = plan.graph.config.vocab_size;
+    for (int32_t token : tokens) {
+        if (token < 0 || token >= vocab) {
+            throw UserError("{} has token id {}; this model's ids are 0 to {}", what, token, vocab - 1);
+        }
+    }
+}
+
+void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& prompts, const GenerateOptions& options) {
+    const Workload& workload = plan.workload;
+    if (prompts.empty()) throw UserError("no prompt was given");
+    if (static_cast<int64_t>(prompts.size()) > workload.batch) {
+        throw UserError("{} prompts were given, but the plan was made for a batch of {}; plan with --batch {}",
+                        prompts.size(), workload.batch, prompts.size());
+    }
+    for (size_t s = 0; s < prompts.size(); ++s) {
+        std::string what = prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", s + 1);
+        if (prompts[s].empty()) throw UserError("{} is empty; at least one token is needed", what);
+        check_tokens(plan, prompts[s], what);
+        int64_t needed = static_cast<int64_t>(prompts[s].size()) + options.max_new_tokens;
+        if (needed > workload.context) {
+            throw UserError("{} has {} tokens, which with {} new ones is {}: more than the context of {}; give a "
+                            "shorter prompt, a smaller --max-new-tokens or a larger --context",
+                            what, prompts[s].size(), options.max_new_tokens, needed, workload.context);
+        }
+    }
+    if (options.keep_logits && !workload.all_logits) {
+        throw UserError("the plan has no room for the logits of every prompt token; plan with all logits wanted");
+    }
+}
+
+// The state of one generate() call.
+class Generation {
+public:
+    Generation(Session& session, const Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+               const GenerateOptions& options)
+        : session_(session), plan_(plan), prompts_(prompts), options_(options), vocab_(plan.graph.config.vocab_size) {
+        result_.sequences.resize(prompts.size());
+    }
+
+    GenerateResult run() {
+        prefill();
+        decode();
+        return std::move(result_);
+    }
+
+private:
+    void prefill() {
+        Clock::time_point start = Clock::now();
+        std::vector<PrefillPass> passes =
+            make_prefill_passes(prompts_, plan_.workload.prefill_chunk, options_.keep_logits);
+        std::vector<Batch> batches;
+        for (const PrefillPass& pass : passes) batches.push_back(pass.batch);
+        std::vector<std::vector<float>> logits = session_.run(batches);
+        result_.prefill_ms = milliseconds_since(start);
+        // The last row of a sequence is that of its last token.
+        std::vector<std::span<const float>> last(prompts_.size());
+        for (size_t i = 0; i < passes.size(); ++i) {
+            for (size_t row = 0; row < passes[i].output_sequences.size(); ++row) {
+                size_t s = passes[i].output_sequences[row];
+                last[s] = row_of(logits[i], row);
+                keep(s, last[s]);
+            }
+        }
+        if (options_.max_new_tokens == 0) return;
+        for (size_t s = 0; s < prompts_.size(); ++s) take(s, last[s]);
+    }
+
+    void decode() {
+        Clock::time_point start = Clock::now();
+        int64_t steps = 0, tokens = 0;
+        while (!live_.empty()) {
+            if (options_.cancel) options_.cancel->throw_if_cancelled();
+            std::vector<LiveSequence> stepping = std::exchange(live_, {});
+            Batch batch = make_decode_pass(stepping);
+            std::vector<float> logits = std::move(session_.run({&batch, 1}).front());
+            for (size_t row = 0; row < stepping.size(); ++row) {
+                keep(stepping[row].sequence, row_of(logits, row));
+                take(stepping[row].sequence, row_of(logits, row));
+            }
+            ++steps;
+            tokens += static_cast<int64_t>(stepping.size());
+        }
+        if (steps == 0) return;
+        double elapsed = milliseconds_since(start);
+        result_.decode_ms_per_token = elapsed / static_cast<double>(steps);
+        result_.tokens_per_second = static_cast<double>(tokens) / (elapsed / 1000.0);
+    }
+
+    std::span<const float> row_of(const std::vector<float>& logits, size_t row) const {
+        return std::span(logits).subspan(row * static_cast<size_t>(vocab_), static_cast<size_t>(vocab_));
+    }
+
+    void keep(size_t s, std::span<const float> row) {
+        if (!options_.keep_logits) return;
+        std::vector<float>& logits = result_.sequences[s].logits;
+        logits.insert(logits.end(), row.begin(), row.end());
+    }
+
+    // Draws the next token of sequence `s`; the sequence stays live unless that token ends it.
+    void take(size_t s, std::span<const float> row) {
+        std::vector<int32_t>& tokens = result_.sequences[s].token_ids;
+        int64_t position = static_cast<int64_t>(prompts_[s].size() + tokens.size());
+        int32_t token = sample_token(row, options_.sampling, s, static_cast<uint64_t>(position));
+        tokens.push_back(token);
+        bool goes_on = !options_.on_token || options_.on_token(s, token);
+        const std::vector<int32_t>& stops = options_.stop_ids;
+        if (std::find(stops.begin(), stops.end(), token) != stops.end()) goes_on = false;
+        if (static_cast<int64_t>(tokens.size()) >= options_.max_new_tokens) goes_on = false;
+        if (goes_on) live_.push_back({s, token, position});
+    }
+
+    Session& session_;
+    const Plan& plan_;
+    const std::vector<std::vector<int32_t>>& prompts_;
+    const GenerateOptions& options_;
+    int64_t vocab_;
+    std::vector<LiveSequence> live_;  // in sequence order
+    GenerateResult result_;
+};
+
+}  // namespace
+
+GenerateResult generate(Session& session, const Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+                        const GenerateOptions& options) {
+    if (options.max_new_tokens < 0) {
+        throw UserError("--max-new-tokens {} is negative; give 0 or more", options.max_new_tokens);
+    }
+    check_prompts(plan, prompts, options);
+    return Generation(session, plan, prompts, options).run();
+}
+
+}  // namespace cleave::runtime

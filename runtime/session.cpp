@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session.h"
+
+#include "runtime/arenas.h"
+#include "runtime/compile_all.h"
+#include "runtime/executor.h"
+#include "runtime/open_devices.h"
+#include "runtime/presence.h"
+#include "runtime/upload.h"
+
+namespace cleave::runtime {
+
+using namespace planner;
+
+struct Session::Impl {
+    // Members in order of construction: the executor stops its workers before the devices go.
+    std::vector<codegen::Program> programs;
+    std::vector<std::vector<codegen::CompiledKernel>> compiled;
+    std::vector<std::unique_ptr<Device>> devices;
+    std::unique_ptr<Arenas> arenas;
+    std::unique_ptr<Executor> executor;
+};
+
+Session::Session(const Plan& plan, const SessionOptions& options) : impl_(std::make_unique<Impl>()) {
+    check_presence(plan);
+    impl_->devices = open_devices(plan.machine, {options.threads, options.poison});
+    check_weights_present(plan);
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+        impl_->programs.push_back(codegen::generate_program(plan, DeviceId(d)));
+    }
+    codegen::CompileOptions compile = options.compile;
+    if (compile.cancel == nullptr) compile.cancel = options.cancel;
+    impl_->compiled = compile_all(impl_->programs, compile);
+    impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
+    upload_weights(plan, *impl_->arenas, impl_->devices, {options.upload_progress, options.cancel});
+    for (size_t d = 0; d < impl_->devices.size(); ++d) impl_->devices[d]->load(impl_->compiled[d]);
+    ExecutorOptions run{options.record_trace, threads_fit_cores(plan.machine, options.threads),
+                        options.watchdog_seconds, options.cancel};
+    impl_->executor = std::make_unique<Executor>(plan, impl_->programs, impl_->devices, *impl_->arenas, run);
+}
+
+Session::~Session() = default;
+
+std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) { return impl_->executor->run(passes); }
+
+const Trace& Session::trace() const { return impl_->executor->trace(); }
+
+int64_t Session::transferred_bytes() const { return impl_->executor->transferred_bytes(); }
+
+std::map<std::string, int64_t> Session::peak_memory_bytes() const {
+    std::map<std::string, int64_t> peaks;
+    for (const auto& device : impl_->devices) peaks[device->info().name] = device->peak_allocated_bytes();
+    return peaks;
+}
+
+std::vector<std::vector<codegen::CompiledKernel>> const& Session::compiled() const { return impl_->compiled; }
+
+}  // namespace cleave::runtime

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A SentencePiece tokenizer.model, through the SentencePiece library (BPE and unigram models).
+// Its control symbols ("<s>", "</s>") and the added tokens of the files beside it are recognised in
+// text; the text between them is encoded on its own, so each such part gets the model's dummy
+// prefix, as with Hugging Face's tokenizers. Bytes that are no UTF-8 become U+FFFD in the library.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "runtime/text/tokenizer.h"
+
+namespace cleave::runtime {
+
+std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& path);
+
+}  // namespace cleave::runtime

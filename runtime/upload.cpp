@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/upload.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "importer/weight_reader.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using namespace planner;
+using importer::RopeTable;
+using importer::Weight;
+using importer::WeightReader;
+
+// Large enough to amortise a call, small enough to stay in the second-level cache between cut and upload.
+constexpr int64_t kChunkBytes = int64_t{1} << 20;
+
+// What all devices' uploads share.
+class Uploads {
+public:
+    Uploads(const Plan& plan, const UploadOptions& options) : options_(options), reader_(plan.graph) {
+        for (const WeightShard& shard : plan.weights) total_ += shard_bytes(plan, shard);
+    }
+
+    static int64_t columns(const Plan& plan, const WeightShard& shard) {
+        return plan.graph.weight(shard.weight).shape.size() < 2 ? 1 : shard.columns.size();
+    }
+    static int64_t shard_bytes(const Plan& plan, const WeightShard& shard) {
+        return dtype_bytes(shard.dtype, shard.rows.size() * columns(plan, shard));
+    }
+
+    const WeightReader& reader() const { return reader_; }
+
+    void advance(int64_t bytes) {
+        if (options_.cancel) options_.cancel->throw_if_cancelled();
+        if (failed_.load(std::memory_order_relaxed)) throw Cancelled();
+        std::lock_guard lock(mutex_);
+        done_ += bytes;
+        if (options_.progress) options_.progress(done_, total_);
+    }
+
+    // The first exception wins; the others only stopped because of it.
+    void fail(std::exception_ptr error) {
+        std::lock_guard lock(mutex_);
+        if (!error_) error_ = error;
+        failed_.store(true, std::memory_order_relaxed);
+    }
+    void rethrow() const {
+        if (error_) std::rethrow_exception(error_);
+    }
+
+private:
+    const UploadOptions& options_;
+    WeightReader reader_;
+    std::mutex mutex_;
+    int64_t done_ = 0, total_ = 0;
+    std::atomic<bool> failed_{false};
+    std::exception_ptr error_;
+};
+
+void upload_shard(const Plan& plan, const WeightShard& shard, DeviceAddress destination, Device& device,
+                  Uploads& uploads, std::vector<std::byte>& chunk) {
+    int64_t row_bytes = dtype_bytes(shard.dtype, Uploads::columns(plan, shard));
+    if (row_bytes == 0 || shard.rows.empty()) return;
+    int64_t rows_per_chunk = std::max<int64_t>(1, kChunkBytes / row_bytes);
+    for (int64_t row = shard.rows.begin; row < shard.rows.end; row += rows_per_chunk) {
+        Range rows{row, std::min(shard.rows.end, row + rows_per_chunk)};
+        chunk.resize(static_cast<size_t>(rows.size() * row_bytes));
+        uploads.reader().read(shard.weight, rows, shard.columns, shard.dtype, chunk);
+        device.upload(destination + static_cast<DeviceAddress>((row - shard.rows.begin) * row_bytes), chunk);
+        uploads.advance(static_cast<int64_t>(chunk.size()));
+    }
+}
+
+std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightReader& reader, int64_t positions) {
+    int64_t half = table.rotary_dim / 2;
+    if (table.max_positions < positions) {
+        throw UserError("the rotary table '{}' ends at position {}, but the context is {}; use --context {} or less",
+                        table.name, table.max_positions, positions, table.max_positions);
+    }
+    std::vector<float> values(static_cast<size_t>(2 * positions * half));
+    auto bytes = std::as_writable_bytes(std::span(values));
+    reader.read(table.cos, {0, positions}, {0, half}, DType::kF32, bytes.first(bytes.size() / 2));
+    reader.read(table.sin, {0, positions}, {0, half}, DType::kF32, bytes.last(bytes.size() / 2));
+    return values;
+}
+
+void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& device,
+                   const std::vector<std::vector<float>>& rope_tables, Uploads& uploads) {
+    std::vector<std::byte> chunk;
+    for (const WeightShard& shard : plan.weights) {
+        if (shard.device == id && shard.buffer.valid()) {
+            upload_shard(plan, shard, arenas.address(shard.buffer), device, uploads, chunk);
+        }
+    }
+    for (const RopeShard& shard : plan.rope_tables) {
+        if (shard.device != id) continue;
+        const std::vector<float>& values = rope_tables[shard.table.index()];
+        CHECK(static_cast<int64_t>(values.size() * sizeof(float)) <= plan.buffer(shard.buffer).size)
+            << "rotary table of " << values.size() << " values in buffer " << plan.buffer(shard.buffer).name;
+        device.upload(arenas.address(shard.buffer), std::as_bytes(std::span(values)));
+    }
+}
+
+// Each table that some device holds, by RopeTableId.
+std::vector<std::vector<float>> make_rope_tables(const Plan& plan, const WeightReader& reader) {
+    std::vector<std::vector<float>> tables(plan.graph.rope_tables.size());
+    for (const RopeShard& shard : plan.rope_tables) {
+        std::vector<float>& values = tables[shard.table.index()];
+        if (!values.empty()) continue;
+        const RopeTable& table = plan.graph.rope_table(shard.table);
+        values = table.frequencies.empty() ? rope_table_from_weights(table, reader, plan.workload.context)
+                                           : rope_table_from_frequencies(table, plan.workload.context);
+    }
+    return tables;
+}
+
+}  // namespace
+
+std::vector<float> rope_table_from_frequencies(const RopeTable& table, int64_t positions) {
+    size_t half = table.frequencies.size();
+    size_t count = static_cast<size_t>(positions) * half;
+    std::vector<float> values(2 * count);
+    for (size_t p = 0; p < static_cast<size_t>(positions); ++p) {
+        for (size_t i = 0; i < half; ++i) {
+            double angle = static_cast<double>(p) * static_cast<double>(table.frequencies[i]);
+            values[p * half + i] = static_cast<float>(std::cos(angle) * table.magnitude);
+            values[count + p * half + i] = static_cast<float>(std::sin(angle) * table.magnitude);
+        }
+    }
+    return values;
+}
+
+void check_weights_present(const Plan& plan) {
+    for (const WeightShard& shard : plan.weights) {
+        const Weight& weight = plan.graph.weight(shard.weight);
+        if (!weight.data.has_data()) {
+            throw UserError("weight '{}' of {} has no data: a shape name, or a model made with --weights none, can be "
+                            "planned but not run; write one with 'cleave model SHAPE -o DIR --weights random'",
+                            weight.name, plan.graph.name);
+        }
+        if (weight.data.file.valid() && !plan.graph.files[weight.data.file.index()].present) {
+            throw UserError("weight '{}' lies in '{}', which is absent; put the file there to run the model",
+                            weight.name, plan.graph.files[weight.data.file.index()].path);
+        }
+    }
+}
+
+void upload_weights(const Plan& plan, const Arenas& arenas, std::span<const std::unique_ptr<Device>> devices,
+                    const UploadOptions& options) {
+    Uploads uploads(plan, options);
+    std::vector<std::vector<float>> rope_tables = make_rope_tables(plan, uploads.reader());
+    std::vector<std::thread> threads;
+    for (size_t d = 0; d < devices.size(); ++d) {
+        threads.emplace_back([&, d] {
+            try {
+                upload_device(plan, arenas, DeviceId(d), *devices[d], rope_tables, uploads);
+            } catch (...) {
+                uploads.fail(std::current_exception());
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    uploads.rethrow();
+}
+
+}  // namespace cleave::runtime
