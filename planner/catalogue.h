@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices known from public specifications, for `sim:` (plans for machines one does not own), and the limits
+// of the architectures that `simt:` runs. Rates are the data sheets' dense peaks; what kernels reach of them
+// is the cost model's matter (planner/cost.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "planner/machine.h"
+
+namespace cleave::planner {
+
+struct CatalogueModel {
+    std::string_view name;
+    std::string_view arch;
+    int64_t memory_mib;         // as the driver reports it
+    double bandwidth_gb;        // 1e9 bytes/s
+    double tflops_f32, tflops_f16, tflops_f8, tops_int8;
+    int64_t compute_units;
+    int64_t shared_kib;         // largest per block
+    int64_t warp_width;
+    LinkKind peer;              // between two of them in one node
+    double peer_gb;             // 1e9 bytes/s, one direction, one pair
+    int64_t peer_latency_ns;
+};
+
+// nullptr when there is none.
+const CatalogueModel* find_model(std::string_view name);
+std::string catalogue_names();  // "h100, h200, ..."
+
+// Limits of an architecture's kernels, or nullptr: sm_80, sm_90a, gfx90a, gfx942, gfx1100.
+const DeviceLimits* find_simt_arch(std::string_view arch);
+std::string simt_arch_names();
+
+DeviceLimits limits_of(const CatalogueModel& model);
+
+}  // namespace cleave::planner

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices and links from specs, the catalogue and the facts of this host.
+#include "planner/machine.h"
+
+#include <algorithm>
+#include <map>
+
+#include "planner/catalogue.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::planner {
+namespace {
+
+constexpr int kDevicesPerNode = 8;           // sim: devices of one model in one server
+constexpr int64_t kGiga = 1'000'000'000;
+constexpr int64_t kPcieBandwidth = 25 * kGiga;     // PCIe 4.0 x16, effective
+constexpr int64_t kPcieLatency = 8'000;
+constexpr int64_t kNetworkBandwidth = 45 * kGiga;  // one 400 Gb/s adapter a device, effective
+constexpr int64_t kNetworkLatency = 12'000;
+constexpr int64_t kHostLatency = 3'000;            // waking the other device's worker
+constexpr int64_t kHostReserved = 0;
+constexpr int64_t kGpuReserved = int64_t{512} << 20;  // context, modules and library work space of one process
+
+int64_t tera(double t) { return static_cast<int64_t>(t * 1e12); }
+
+Device sim_device(const DeviceSpec& spec) {
+    const CatalogueModel& model = *find_model(spec.arch);
+    Device d;
+    d.name = spec.text;
+    d.kind = DeviceKind::kSim;
+    d.arch = model.arch;
+    d.model = model.name;
+    d.index = spec.index;
+    int node = spec.index / kDevicesPerNode;
+    d.host = node == 0 ? "localhost" : "node" + std::to_string(node);
+    d.memory_bytes = model.memory_mib << 20;
+    d.reserved_bytes = model.name == "host" ? kHostReserved : kGpuReserved;
+    d.memory_bandwidth = static_cast<int64_t>(model.bandwidth_gb * 1e9);
+    d.flops_f32 = tera(model.tflops_f32);
+    d.flops_f16 = tera(model.tflops_f16);
+    d.flops_f8 = tera(model.tflops_f8);
+    d.flops_int8 = tera(model.tops_int8);
+    d.launch_overhead_ns = model.name == "host" ? 2'000 : 3'000;
+    d.limits = limits_of(model);
+    return d;
+}
+
+// `count` devices share the host's cores, memory and bandwidth; each gets whole cores, one at least.
+Device host_device(const DeviceSpec& spec, const HostFacts& host, int count, int position) {
+    Device d;
+    d.name = spec.text;
+    d.kind = spec.kind;
+    d.arch = host.arch;
+    d.model = "host";
+    d.index = spec.index;
+    int64_t cores = std::max(1, host.num_cores);
+    int64_t threads = std::max<int64_t>(1, cores / count + (position < cores % count ? 1 : 0));
+    d.memory_bytes = host.memory_bytes / count;
+    d.memory_bandwidth = std::max<int64_t>(1, host.memory_bandwidth / cores * threads);
+    d.flops_f32 = std::max<int64_t>(1, host.flops_f32 / cores * threads);
+    d.flops_f16 = d.flops_f8 = d.flops_int8 = d.flops_f32;
+    d.launch_overhead_ns = 2'000;
+    d.limits.shared_memory_per_block = 256 << 10;
+    d.limits.max_threads_per_block = 1;
+    d.limits.warp_width = 1;
+    d.limits.num_compute_units = threads;
+    if (spec.kind == DeviceKind::kSimt) {
+        // The interpreter runs every GPU thread in turn; two orders slower than compiled host code.
+        d.arch = spec.arch;
+        d.model = spec.arch;
+        d.limits = *find_simt_arch(spec.arch);
+        d.flops_f32 = d.flops_f16 = d.flops_f8 = d.flops_int8 = std::max<int64_t>(1, d.flops_f32 / 100);
+        d.memory_bandwidth = std::max<int64_t>(1, d.memory_bandwidth / 100);
+    }
+    return d;
+}
+
+bool on_host_memory(const Device& d) { return d.kind == DeviceKind::kHost || d.kind == DeviceKind::kSimt || d.kind == DeviceKind::kNull; }
+
+Link make_link(const Machine& machine, DeviceId from, DeviceId to) {
+    const Device& a = machine.device(from);
+    const Device& b = machine.device(to);
+    Link link{from, to};
+    if (a.host != b.host) {
+        link.kind = LinkKind::kNetwork;
+        link.bandwidth = kNetworkBandwidth;
+        link.latency_ns = kNetworkLatency;
+    } else if (on_host_memory(a) && on_host_memory(b)) {
+        link.kind = LinkKind::kSameMemory;
+        link.bandwidth = std::max<int64_t>(1, std::min(a.memory_bandwidth, b.memory_bandwidth) / 2);  // read and written
+        link.latency_ns = kHostLatency;
+        link.domain = a.memory_domain;
+    } else if (a.kind == DeviceKind::kSim && b.kind == DeviceKind::kSim && a.model == b.model) {
+        const CatalogueModel& model = *find_model(a.model);
+        link.kind = model.peer;
+        link.bandwidth = static_cast<int64_t>(model.peer_gb * 1e9);
+        link.latency_ns = model.peer_latency_ns;
+    } else {
+        link.kind = LinkKind::kPcie;
+        link.bandwidth = kPcieBandwidth;
+        link.latency_ns = kPcieLatency;
+    }
+    return link;
+}
+
+}  // namespace
+
+int64_t Device::flops(DType dtype) const {
+    switch (dtype) {
+        case DType::kF16:
+        case DType::kBF16: return flops_f16;
+        case DType::kF8E4M3: return flops_f8;
+        case DType::kInt8:
+        case DType::kUInt8:
+        case DType::kInt4:
+        case DType::kUInt4: return flops_int8;
+        default: return flops_f32;
+    }
+}
+
+const Link* Machine::link(DeviceId from, DeviceId to) const {
+    auto before = [](const Link& l, std::pair<DeviceId, DeviceId> key) { return std::pair(l.from, l.to) < key; };
+    auto found = std::lower_bound(links.begin(), links.end(), std::pair(from, to), before);
+    if (found != links.end() && found->from == from && found->to == to) return &*found;
+    for (const Link& l : links)  // links of a hand-made machine may stand in any order
+        if (l.from == from && l.to == to) return &l;
+    return nullptr;
+}
+
+Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host) {
+    Machine machine;
+    int num_host = 0, host_position = 0;
+    for (const DeviceSpec& spec : specs)
+        num_host += spec.kind == DeviceKind::kHost || spec.kind == DeviceKind::kSimt || spec.kind == DeviceKind::kNull;
+    if (num_host > 0) machine.domains.push_back({"memory of this host", host.memory_bandwidth});
+    std::map<std::pair<std::string, std::string>, int> sim_hosts;
+    for (const DeviceSpec& spec : specs) {
+        machine.name += (machine.name.empty() ? "" : ",") + spec.text;
+        if (spec.kind == DeviceKind::kSim) {
+            if (!find_model(spec.arch))
+                throw UserError("{}: the catalogue has no model '{}'; it has {}", spec.text, spec.arch, catalogue_names());
+            machine.devices.push_back(sim_device(spec));
+            if (spec.arch == "host") {  // CPU devices of one server share its memory
+                auto [at, fresh] = sim_hosts.try_emplace({spec.arch, machine.devices.back().host}, static_cast<int>(machine.domains.size()));
+                if (fresh) machine.domains.push_back({"memory of " + machine.devices.back().host, machine.devices.back().memory_bandwidth});
+                machine.devices.back().memory_domain = at->second;
+            }
+        } else if (spec.kind == DeviceKind::kCuda || spec.kind == DeviceKind::kHip) {
+            throw UserError("{}: a real {} device is described by its driver, which is not part of this machine's "
+                            "description; use sim:MODEL to plan without the device",
+                            spec.text, device_kind_name(spec.kind));
+        } else {
+            machine.devices.push_back(host_device(spec, host, num_host, host_position++));
+            machine.devices.back().memory_domain = 0;
+        }
+    }
+    for (size_t a = 0; a < machine.devices.size(); ++a)
+        for (size_t b = 0; b < machine.devices.size(); ++b)
+            if (a != b) machine.links.push_back(make_link(machine, DeviceId(a), DeviceId(b)));
+    return machine;
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/placement.h"
+
+#include <algorithm>
+
+namespace cleave::planner {
+
+using namespace importer;
+
+Analysis analyse(const Graph& graph) {
+    Analysis a{graph, assign_splits(graph), {}, {}, {}, {}};
+    a.groups = fuse(graph, a.splits);
+    a.units = find_units(graph, a.splits, a.groups);
+    a.last_group.assign(graph.values.size(), -1);
+    a.made_by.assign(graph.values.size(), -1);
+    for (size_t g = 0; g < a.groups.size(); ++g) {
+        const FusedGroup& group = a.groups[g];
+        auto visit = [&](OpId id) {
+            for (ValueId v : graph.op(id).inputs) a.last_group[v.index()] = static_cast<int>(g);
+            for (ValueId v : graph.op(id).outputs) a.made_by[v.index()] = static_cast<int>(g);
+        };
+        for (OpId id : group.ops) visit(id);
+        if (group.epilogue.valid()) visit(group.epilogue);
+    }
+    return a;
+}
+
+Rows rows_of(const Value& value) {
+    if (value.shape.empty() || value.shape[0].is_static()) return Rows::kNone;
+    const std::string& symbol = value.shape[0].symbol;
+    if (symbol == "num_tokens") return Rows::kTokens;
+    if (symbol == "num_outputs") return Rows::kOutputs;
+    return Rows::kSequences;
+}
+
+DType placed_dtype(const Value& value, const Workload& workload) {
+    if (value.kind == ValueKind::kLogits) return DType::kF32;
+    return value.kind == ValueKind::kActivation ? workload.activation_dtype : value.dtype;
+}
+
+DType device_dtype(const Weight& weight, const Workload& workload) {
+    // Norm weights and biases stay as stored: they are small, and narrowing them only costs accuracy.
+    return workload.dtype && weight.shape.size() == 2 ? *workload.dtype : weight.dtype;
+}
+
+int64_t shard_bytes(const Weight& weight, int64_t rows, int64_t columns, DType dtype) {
+    if (weight.shape.size() < 2) return dtype_bytes(dtype, rows);
+    bool packed = weight.packing != Packing::kDense;
+    if (packed && dtype == weight.dtype) {  // kept as stored: its own blocks and scales
+        const Quantization& q = weight.quantization;
+        int64_t block = q.block > 0 ? q.block : std::max<int64_t>(1, weight.shape[1]);
+        int64_t blocks = rows * ((columns + block - 1) / block);
+        int64_t zero_points = q.zero_points.has_data() ? blocks * q.bits / 8 : 0;
+        return rows * columns * q.bits / 8 + blocks * dtype_bits(q.scale_dtype) / 8 + zero_points;
+    }
+    int64_t bytes = dtype_bytes(dtype, rows * columns);
+    // Integers carry an f16 scale for each 32 elements of a row.
+    bool integer = dtype == DType::kInt8 || dtype == DType::kInt4 || dtype == DType::kUInt8 || dtype == DType::kUInt4;
+    return integer ? bytes + rows * ((columns + 31) / 32) * 2 : bytes;
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// In: a Plan with steps. Out: each launch's Tile, by arithmetic on the device's limits, without a compiler; what
+// a launch claims is within the limits. Host: `rows` output features (or query heads) and `tokens` are one
+// work item, `shared_bytes` the scratch of one thread.
+#pragma once
+
+#include "planner/placement.h"
+
+namespace cleave::planner {
+
+void choose_tiles(Plan& plan);
+
+}  // namespace cleave::planner
