@@ -2,7 +2,6 @@
 #include "runtime/arenas.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/base/errors.h"
 
@@ -32,65 +31,59 @@ const DeviceMemory& memory_of(const Plan& plan, DeviceId device) {
 
 }  // namespace
 
-BatchLayout batch_layout(const Workload& workload, bool is_prefill) {
-    int64_t tokens = is_prefill ? workload.max_tokens() : workload.batch;
-    int64_t outputs = is_prefill ? workload.max_outputs() : workload.batch;
-    BatchLayout layout;
-    int64_t at = 0;
-    auto place = [&](int64_t count) {
-        int64_t offset = at;
-        at += count * static_cast<int64_t>(sizeof(int32_t));
-        return offset;
-    };
-    layout.token_ids = place(tokens);
-    layout.positions = place(tokens);
-    layout.slots = place(tokens);
-    layout.sequence_starts = place(workload.batch + 1);
-    layout.output_rows = place(outputs);
-    layout.bytes = at;
-    return layout;
-}
-
-std::vector<std::byte> pack_batch(const Batch& batch, const BatchLayout& layout) {
-    std::vector<std::byte> bytes(static_cast<size_t>(layout.bytes));
-    auto put = [&](int64_t offset, const std::vector<int32_t>& values) {
-        if (!values.empty()) std::memcpy(bytes.data() + offset, values.data(), values.size() * sizeof(int32_t));
-    };
-    put(layout.token_ids, batch.token_ids);
-    put(layout.positions, batch.positions);
-    put(layout.slots, batch.slots);
-    put(layout.sequence_starts, batch.sequence_starts);
-    put(layout.output_rows, batch.output_rows);
-    return bytes;
-}
-
 Arenas::Arenas(const Plan& plan, std::span<const std::unique_ptr<Device>> devices)
-    : plan_(plan), base_(devices.size()), batch_(devices.size(), 0) {
+    : plan_(plan), base_(devices.size()), batch_(devices.size()), exchange_(devices.size()) {
+    allocate(devices);
+    find_staging();
+}
+
+void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
     std::vector<std::array<int64_t, kNumArenas>> used(devices.size(), {0, 0, 0, 0, 0});
-    for (const Buffer& buffer : plan.buffers) {
+    for (const Buffer& buffer : plan_.buffers) {
         int64_t& end = used[buffer.device.index()][static_cast<size_t>(buffer.arena)];
         end = std::max(end, buffer.offset + buffer.size);
     }
     for (size_t d = 0; d < devices.size(); ++d) {
-        const DeviceMemory& memory = memory_of(plan, DeviceId(d));
+        const DeviceMemory& memory = memory_of(plan_, DeviceId(d));
         for (size_t a = 0; a < kNumArenas; ++a) {
             Arena arena = static_cast<Arena>(a);
             int64_t bytes = account(memory, arena);
             CHECK(used[d][a] <= bytes) << "the " << arena_name(arena) << " arena of " << devices[d]->info().name
                                        << " needs " << used[d][a] << " bytes; the plan counts " << bytes;
-            base_[d][a] = bytes == 0 ? 0 : devices[d]->allocate(bytes, fmt::format("{} arena", arena_name(arena)));
+            base_[d][a] = bytes == 0 ? 0 : devices[d]->allocate(bytes, fmt::format("the {} arena", arena_name(arena)));
         }
     }
-    for (const Buffer& buffer : plan.buffers) {
-        if (buffer.arena == Arena::kStaging && buffer.name == "batch") {
-            int64_t needed = std::max(batch_layout(plan.workload, true).bytes, batch_layout(plan.workload, false).bytes);
-            CHECK(buffer.size >= needed) << "the batch buffer has " << buffer.size << " of " << needed << " bytes";
-            size_t d = buffer.device.index();
-            batch_[d] = base_[d][static_cast<size_t>(buffer.arena)] + static_cast<DeviceAddress>(buffer.offset);
+}
+
+void Arenas::find_staging() {
+    const Workload& workload = plan_.workload;
+    struct Field {
+        const char* name;
+        DeviceAddress BatchAddresses::*where;
+        int64_t count;
+    };
+    const Field fields[] = {{"batch.token_ids", &BatchAddresses::token_ids, workload.max_tokens()},
+                            {"batch.positions", &BatchAddresses::positions, workload.max_tokens()},
+                            {"batch.slots", &BatchAddresses::slots, workload.max_tokens()},
+                            {"batch.sequence_starts", &BatchAddresses::sequence_starts, workload.batch + 1},
+                            {"batch.output_rows", &BatchAddresses::output_rows, workload.max_outputs()}};
+    for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+        const Buffer& buffer = plan_.buffers[i];
+        if (buffer.arena != Arena::kStaging) continue;
+        size_t d = buffer.device.index();
+        if (buffer.name == "staging.exchange") exchange_[d] = {address(BufferId(i)), buffer.size};
+        for (const Field& field : fields) {
+            if (buffer.name != field.name) continue;
+            CHECK(buffer.size >= field.count * static_cast<int64_t>(sizeof(int32_t)))
+                << buffer.name << " has " << buffer.size << " bytes for " << field.count << " numbers";
+            batch_[d].*field.where = address(BufferId(i));
         }
     }
-    for (size_t d = 0; d < devices.size(); ++d) {
-        CHECK(batch_[d] != 0) << "the plan has no staging buffer 'batch' on " << devices[d]->info().name;
+    for (size_t d = 0; d < batch_.size(); ++d) {
+        for (const Field& field : fields) {
+            CHECK(batch_[d].*field.where != 0)
+                << "the plan has no staging buffer '" << field.name << "' on " << plan_.machine.devices[d].name;
+        }
     }
 }
 
@@ -109,7 +102,7 @@ PlacedView Arenas::view(const Phase& phase, PlacedId id) const {
     if (value.kind == importer::ValueKind::kTokenIds) {
         view.dtype = DType::kInt32;
         view.columns = {0, 1};
-        view.address = batch_address(placed.device);
+        view.address = batch(placed.device).token_ids;
         return view;
     }
     if (!placed.buffer.valid() || placed.box.empty()) return view;

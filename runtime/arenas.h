@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "planner/plan.h"
-#include "runtime/batch.h"
 #include "runtime/device.h"
 
 namespace cleave::runtime {
@@ -24,16 +23,16 @@ struct PlacedView {
     int64_t row_bytes() const { return dtype_bytes(dtype, columns.size()); }
 };
 
-// Where the int32 arrays of a batch lie on a device; each phase has its own offsets so that one short upload
-// carries a decode step's arrays.
-struct BatchLayout {
-    int64_t token_ids = 0, positions = 0, slots = 0, sequence_starts = 0, output_rows = 0;  // byte offsets
+// Where the int32 arrays of a batch lie on one device: the staging buffers "batch.token_ids" and so on.
+struct BatchAddresses {
+    DeviceAddress token_ids = 0, positions = 0, slots = 0, sequence_starts = 0, output_rows = 0;
+};
+
+// Where payloads that leave a device are staged: the buffer "staging.exchange"; nothing for one that sends nothing.
+struct ExchangeArea {
+    DeviceAddress address = 0;
     int64_t bytes = 0;
 };
-BatchLayout batch_layout(const planner::Workload& workload, bool is_prefill);
-
-// The arrays of `batch` as they lie on a device.
-std::vector<std::byte> pack_batch(const Batch& batch, const BatchLayout& layout);
 
 class Arenas {
 public:
@@ -41,14 +40,19 @@ public:
     Arenas(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices);
 
     DeviceAddress address(planner::BufferId buffer) const;
-    DeviceAddress batch_address(planner::DeviceId device) const { return batch_[device.index()]; }
+    const BatchAddresses& batch(planner::DeviceId device) const { return batch_[device.index()]; }
+    const ExchangeArea& exchange(planner::DeviceId device) const { return exchange_[device.index()]; }
     PlacedView view(const planner::Phase& phase, planner::PlacedId id) const;
 
 private:
+    void allocate(std::span<const std::unique_ptr<Device>> devices);
+    void find_staging();
+
     static constexpr size_t kNumArenas = 5;
     const planner::Plan& plan_;
     std::vector<std::array<DeviceAddress, kNumArenas>> base_;  // by device, by arena
-    std::vector<DeviceAddress> batch_;                         // by device
+    std::vector<BatchAddresses> batch_;                        // by device
+    std::vector<ExchangeArea> exchange_;                       // by device
 };
 
 }  // namespace cleave::runtime

@@ -20,8 +20,7 @@ public:
           phase_(plan.phase(is_prefill)),
           device_(device),
           is_prefill_(is_prefill),
-          arenas_(arenas),
-          batch_(batch_layout(plan.workload, is_prefill)) {}
+          arenas_(arenas) {}
 
     BoundLaunch bind(const codegen::Instruction& instruction, const codegen::Program& program) const {
         BoundLaunch bound;
@@ -80,16 +79,17 @@ private:
     }
 
     uint64_t batch_array(BatchField field) const {
-        int64_t offset = 0;
+        const BatchAddresses& batch = arenas_.batch(device_);
         switch (field) {
-            case BatchField::kTokenIds: offset = batch_.token_ids; break;
-            case BatchField::kPositions: offset = batch_.positions; break;
-            case BatchField::kSlots: offset = batch_.slots; break;
-            case BatchField::kSequenceStarts: offset = batch_.sequence_starts; break;
-            case BatchField::kOutputRows: offset = batch_.output_rows; break;
-            default: CHECK(false) << "a count is no array";
+            case BatchField::kTokenIds: return batch.token_ids;
+            case BatchField::kPositions: return batch.positions;
+            case BatchField::kSlots: return batch.slots;
+            case BatchField::kSequenceStarts: return batch.sequence_starts;
+            case BatchField::kOutputRows: return batch.output_rows;
+            default: break;
         }
-        return arenas_.batch_address(device_) + static_cast<uint64_t>(offset);
+        CHECK(false) << "a count is no array";
+        return 0;
     }
 
     const Plan& plan_;
@@ -97,7 +97,6 @@ private:
     DeviceId device_;
     bool is_prefill_;
     const Arenas& arenas_;
-    BatchLayout batch_;
 };
 
 }  // namespace

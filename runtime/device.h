@@ -59,6 +59,10 @@ public:
     virtual void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& rectangle) = 0;
     virtual void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& rectangle) = 0;
 
+    // The host's own view of this memory, or null where only the device can reach it. Staged payloads then leave
+    // from host memory instead.
+    virtual std::byte* host_view(DeviceAddress) { return nullptr; }
+
     // destination[i] = f32 sum over sources (host memory, in order) + residual, written as the plan's activation
     // dtype; residual may be 0 (none). The reduction leaf of a staged all-reduce, `count` elements.
     virtual void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,

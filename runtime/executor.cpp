@@ -29,7 +29,6 @@ struct DeviceStep {
 struct DevicePhase {
     std::vector<BoundLaunch> launches;
     std::vector<DeviceStep> steps;
-    BatchLayout batch;
     uint64_t rounds = 0;  // passes of this phase so far
 };
 
@@ -61,7 +60,14 @@ class Worker {
 public:
     Worker(const Plan& plan, const Arenas& arenas, Device& device, DeviceId id, RunControl& control, bool record,
            Clock::time_point origin)
-        : plan_(plan), arenas_(arenas), device_(device), id_(id), control_(control), record_(record), origin_(origin) {}
+        : plan_(plan),
+          arenas_(arenas),
+          device_(device),
+          id_(id),
+          control_(control),
+          lane_(make_lane(arenas, device, id)),
+          record_(record),
+          origin_(origin) {}
 
     DevicePhase& phase(bool is_prefill) { return phases_[is_prefill ? 0 : 1]; }
     const std::vector<TraceEvent>& events() const { return events_; }
@@ -78,7 +84,7 @@ private:
     void run_pass(const Batch& batch, int32_t pass) {
         DevicePhase& phase = this->phase(batch.is_prefill);
         PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
-        device_.upload(arenas_.batch_address(id_), pack_batch(batch, phase.batch));
+        upload_batch(batch);
         for (DeviceStep& step : phase.steps) {
             control_.throw_if_stopped();
             int64_t start = record_ ? now() : 0;
@@ -86,13 +92,27 @@ private:
             if (step.launch != nullptr) {
                 launch(device_, *step.launch, shape);
             } else {
-                bytes = step.communication->take_part(id_, device_, shape, phase.rounds);
+                bytes = step.communication->take_part({id_, device_, lane_}, shape, phase.rounds);
             }
             received_bytes_ += bytes;
             if (record_) events_.push_back({pass, batch.is_prefill, step.step, id_, start, now(), bytes});
             control_.step_done();
         }
         ++phase.rounds;
+    }
+
+    void upload_batch(const Batch& batch) {
+        const BatchAddresses& to = arenas_.batch(id_);
+        device_.upload(to.token_ids, std::as_bytes(std::span(batch.token_ids)));
+        device_.upload(to.positions, std::as_bytes(std::span(batch.positions)));
+        device_.upload(to.slots, std::as_bytes(std::span(batch.slots)));
+        device_.upload(to.sequence_starts, std::as_bytes(std::span(batch.sequence_starts)));
+        device_.upload(to.output_rows, std::as_bytes(std::span(batch.output_rows)));
+    }
+
+    static StagingLane make_lane(const Arenas& arenas, Device& device, DeviceId id) {
+        const ExchangeArea& area = arenas.exchange(id);
+        return {device.info().name, area.bytes > 0 ? device.host_view(area.address) : nullptr, area.bytes};
     }
 
     void download_logits(const Batch& batch, std::vector<float>& logits) {
@@ -111,6 +131,7 @@ private:
     Device& device_;
     DeviceId id_;
     RunControl& control_;
+    StagingLane lane_;
     bool record_;
     Clock::time_point origin_;
     std::array<DevicePhase, 2> phases_;
@@ -186,7 +207,6 @@ struct Executor::Impl {
             for (size_t d = 0; d < devices.size(); ++d) {
                 DevicePhase& phase = workers[d]->phase(is_prefill);
                 phase.launches = bind_launches(plan, programs[d], is_prefill, arenas);
-                phase.batch = batch_layout(plan.workload, is_prefill);
             }
             give_out_steps(is_prefill, arenas);
         }

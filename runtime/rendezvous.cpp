@@ -15,93 +15,54 @@ namespace {
 // How often a blocked waiter looks whether the user has interrupted: nothing can notify from a signal handler.
 constexpr auto kTick = std::chrono::milliseconds(50);
 
-// Those whose latest round is before `target`.
-std::string late(const std::vector<uint64_t>& rounds, uint64_t target, const std::vector<std::string>& names) {
-    std::vector<std::string> missing;
-    for (size_t i = 0; i < rounds.size(); ++i) {
-        if (rounds[i] < target) missing.push_back(names[i]);
-    }
-    return fmt::format("{}", fmt::join(missing, ", "));
-}
-
-bool all_at(const std::vector<uint64_t>& rounds, uint64_t target) {
-    return std::all_of(rounds.begin(), rounds.end(), [&](uint64_t r) { return r >= target; });
-}
-
 }  // namespace
 
 Rendezvous::Rendezvous(RunControl& control, std::string step, std::vector<std::string> senders,
                        std::vector<std::string> receivers)
-    : control_(control), step_(std::move(step)), senders_(std::move(senders)), receivers_(std::move(receivers)) {
-    for (Slot& slot : slots_) {
-        slot.memory.resize(senders_.size());
-        slot.payloads.assign(senders_.size(), nullptr);
-        slot.posted.assign(senders_.size(), 0);
-        slot.released.assign(receivers_.size(), 0);
-    }
+    : control_(control), step_(std::move(step)), payloads_(senders.size(), nullptr) {
+    posted_.rounds.assign(senders.size(), 0);
+    posted_.names = std::move(senders);
+    released_.rounds.assign(receivers.size(), 0);
+    released_.names = std::move(receivers);
 }
 
-std::byte* Rendezvous::open(size_t s, uint64_t round, int64_t bytes) {
-    Slot& slot = slots_[round % kSlots];
-    std::unique_lock lock(mutex_);
-    if (round >= kSlots) {
-        uint64_t last = round - kSlots + 1;  // the round that used this slot before, plus one
-        wait(lock, senders_[s], [&] { return all_at(slot.released, last); },
-             [&] { return late(slot.released, last, receivers_); });
-    }
-    std::vector<std::byte>& memory = slot.memory[s];
-    if (memory.size() < static_cast<size_t>(bytes)) memory.resize(static_cast<size_t>(bytes));
-    slot.payloads[s] = memory.data();
-    return memory.data();
+void Rendezvous::post(size_t s, uint64_t round, const std::byte* payload) {
+    payloads_[s] = payload;  // published by the lock in `advance`; receivers look after it
+    advance(posted_, s, round);
 }
 
-void Rendezvous::post(size_t s, uint64_t round) {
-    Slot& slot = slots_[round % kSlots];
+void Rendezvous::await_released(uint64_t round, const std::string& waiter) { wait(released_, round, waiter); }
+
+const std::vector<const std::byte*>& Rendezvous::await_posted(size_t r, uint64_t round) {
+    wait(posted_, round, released_.names[r]);
+    return payloads_;
+}
+
+void Rendezvous::release(size_t r, uint64_t round) { advance(released_, r, round); }
+
+void Rendezvous::advance(Side& side, size_t member, uint64_t round) {
     {
         std::lock_guard lock(mutex_);
-        slot.posted[s] = round + 1;
-        if (!all_at(slot.posted, round + 1)) return;
-        completions_.fetch_add(1, std::memory_order_release);
-    }
-    changed_.notify_all();
-}
-
-const std::vector<const std::byte*>& Rendezvous::await(size_t receiver, uint64_t round) {
-    Slot& slot = slots_[round % kSlots];
-    std::unique_lock lock(mutex_);
-    wait(lock, receivers_[receiver], [&] { return all_at(slot.posted, round + 1); },
-         [&] { return late(slot.posted, round + 1, senders_); });
-    return slot.payloads;
-}
-
-void Rendezvous::release(size_t r, uint64_t round) {
-    Slot& slot = slots_[round % kSlots];
-    {
-        std::lock_guard lock(mutex_);
-        slot.released[r] = round + 1;
-        if (!all_at(slot.released, round + 1)) return;
-        completions_.fetch_add(1, std::memory_order_release);
+        side.rounds[member] = round + 1;
+        uint64_t complete = *std::min_element(side.rounds.begin(), side.rounds.end());
+        if (complete == side.complete.load(std::memory_order_relaxed)) return;
+        side.complete.store(complete, std::memory_order_release);
     }
     changed_.notify_all();
 }
 
 void Rendezvous::wake() {
     std::lock_guard lock(mutex_);
-    completions_.fetch_add(1, std::memory_order_release);
     changed_.notify_all();
 }
 
-void Rendezvous::wait(std::unique_lock<std::mutex>& lock, const std::string& waiter,
-                      const std::function<bool()>& ready, const std::function<std::string()>& missing) {
+void Rendezvous::wait(Side& side, uint64_t round, const std::string& waiter) {
     using Clock = std::chrono::steady_clock;
-    if (control_.may_spin() && !ready()) {
-        uint64_t seen = completions_.load(std::memory_order_relaxed);
-        lock.unlock();
-        spin_until([&] { return completions_.load(std::memory_order_acquire) != seen; });
-        lock.lock();
-    }
+    auto ready = [&] { return side.complete.load(std::memory_order_acquire) > round; };
+    if (ready() || (control_.may_spin() && spin_until(ready))) return;
     uint64_t progress = control_.progress();
     Clock::time_point moved = Clock::now();
+    std::unique_lock lock(mutex_);
     while (!ready()) {
         control_.throw_if_stopped();
         changed_.wait_for(lock, kTick);
@@ -109,11 +70,33 @@ void Rendezvous::wait(std::unique_lock<std::mutex>& lock, const std::string& wai
             progress = control_.progress();
             moved = Clock::now();
         } else if (Clock::now() - moved > std::chrono::seconds(control_.watchdog_seconds()) && !ready()) {
-            throw DeviceError(step_, fmt::format("no device has finished a step for {} s, and {} never reached this one",
-                                                 control_.watchdog_seconds(), missing()),
+            std::vector<std::string> missing;
+            for (size_t i = 0; i < side.rounds.size(); ++i) {
+                if (side.rounds[i] <= round) missing.push_back(side.names[i]);
+            }
+            throw DeviceError(step_,
+                              fmt::format("{} never reached this step, and no device has finished one for {} s",
+                                          fmt::join(missing, ", "), control_.watchdog_seconds()),
                               waiter);
         }
     }
+}
+
+StagingLane::StagingLane(std::string owner, std::byte* memory, int64_t bytes)
+    : owner_(std::move(owner)), own_(memory != nullptr ? 0 : static_cast<size_t>(bytes)), bytes_(bytes) {
+    memory_ = memory != nullptr ? memory : own_.data();
+}
+
+std::byte* StagingLane::open(int64_t bytes) {
+    CHECK(bytes <= bytes_) << owner_ << " sends " << bytes << " bytes at once; the plan has room for " << bytes_;
+    if (last_ != nullptr) last_->await_released(last_round_, owner_);
+    return memory_;
+}
+
+void StagingLane::post(Rendezvous& meeting, size_t s, uint64_t round) {
+    last_ = &meeting;
+    last_round_ = round;
+    meeting.post(s, round, memory_);
 }
 
 }  // namespace cleave::runtime

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the members of one communication step meet, in staging memory of the host. Senders post payloads, and
-// receivers take them once all are there. Two rounds may be under way at once, so a sender goes on with the next
-// pass while receivers still read the last; it waits only before it would overwrite what somebody has not read.
-// Waiters block. They leave with an exception when another worker fails, the user interrupts, or nothing in the
-// session has moved for the watchdog's time.
+// Where the members of one communication step meet. Senders post payloads in staging memory that every host
+// thread can read; receivers take them once all are there, and release them. A sender waits only before it would
+// overwrite what somebody has not read, so it may run ahead of its receivers by one payload. Waiters block; they
+// leave with an exception when another worker fails, the user interrupts, or nothing in the session has moved for
+// the watchdog's time.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -28,37 +26,57 @@ public:
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
 
-    // Staging memory of sender `s` for `round`, `bytes` long, once its last use has been read by all.
-    std::byte* open(size_t s, uint64_t round, int64_t bytes);
-    // What sender `s` wrote there is complete.
-    void post(size_t s, uint64_t round);
+    // Sender `s` has completed its payload of `round`; rounds count from 0 and each waits for the release of
+    // the last. It must stay as it is until `await_released`.
+    void post(size_t s, uint64_t round, const std::byte* payload);
+    // Waits until every receiver has released `round`; `waiter` names who waits.
+    void await_released(uint64_t round, const std::string& waiter);
 
-    // Waits until every sender has posted; the payloads, by sender.
-    const std::vector<const std::byte*>& await(size_t receiver, uint64_t round);
-    // Receiver `r` will not look at the payloads of `round` again.
+    // Waits until every sender has posted; the payloads, by sender. Receiver `r` then releases them.
+    const std::vector<const std::byte*>& await_posted(size_t r, uint64_t round);
     void release(size_t r, uint64_t round);
 
     // Wakes all waiters, which then find that the run has stopped.
     void wake();
 
 private:
-    static constexpr size_t kSlots = 2;
-    struct Slot {
-        std::vector<std::vector<std::byte>> memory;  // by sender
-        std::vector<const std::byte*> payloads;      // of `memory`
-        std::vector<uint64_t> posted, released;      // rounds, plus one, by sender and by receiver
+    // Members of one side and the number of rounds that each has finished.
+    struct Side {
+        std::vector<std::string> names;
+        std::vector<uint64_t> rounds;
+        std::atomic<uint64_t> complete{0};  // rounds that all have finished; polled before blocking
     };
 
-    void wait(std::unique_lock<std::mutex>& lock, const std::string& waiter, const std::function<bool()>& ready,
-              const std::function<std::string()>& missing);
+    void advance(Side& side, size_t member, uint64_t round);
+    void wait(Side& side, uint64_t round, const std::string& waiter);
 
     RunControl& control_;
     std::string step_;
-    std::vector<std::string> senders_, receivers_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::atomic<uint64_t> completions_{0};  // rounds posted or released by all; polled before blocking
-    std::array<Slot, kSlots> slots_;
+    Side posted_, released_;
+    std::vector<const std::byte*> payloads_;  // by sender
+};
+
+// The staging memory that one device's payloads leave from, one payload at a time.
+class StagingLane {
+public:
+    // `memory` may be null when the device's own staging buffer is out of the host's reach: then the lane has
+    // host memory of its own. `owner` names the device.
+    StagingLane(std::string owner, std::byte* memory, int64_t bytes);
+
+    // Room for a payload of `bytes`, once the last one from this lane has been released.
+    std::byte* open(int64_t bytes);
+    // The payload is complete: sender `s` of `meeting` posts it.
+    void post(Rendezvous& meeting, size_t s, uint64_t round);
+
+private:
+    std::string owner_;
+    std::vector<std::byte> own_;
+    std::byte* memory_;
+    int64_t bytes_;
+    Rendezvous* last_ = nullptr;  // where the last payload was posted
+    uint64_t last_round_ = 0;
 };
 
 }  // namespace cleave::runtime

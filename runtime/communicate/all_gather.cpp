@@ -31,33 +31,32 @@ public:
         return all;
     }
 
-    int64_t take_part(DeviceId self, Device& device, const PassShape& shape, uint64_t round) override {
-        if (int c = position_of(self, contributors_); c >= 0) contribute(static_cast<size_t>(c), device, shape, round);
-        int m = position_of(self, members_);
-        return m >= 0 ? receive(static_cast<size_t>(m), self, device, shape, round) : 0;
+    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) override {
+        if (int c = position_of(self.id, contributors_); c >= 0) contribute(static_cast<size_t>(c), self, shape, round);
+        int m = position_of(self.id, members_);
+        return m >= 0 ? receive(static_cast<size_t>(m), self, shape, round) : 0;
     }
 
     void wake() override { meeting_->wake(); }
 
 private:
-    void contribute(size_t c, Device& device, const PassShape& shape, uint64_t round) {
+    void contribute(size_t c, const Participant& self, const PassShape& shape, uint64_t round) {
         const PlacedView& block = blocks_[c];
         int64_t rows = block.rows(shape.num_tokens, shape.num_outputs);
-        std::byte* staging = meeting_->open(c, round, rows * block.row_bytes());
-        stage_out(device, block, block.columns, rows, staging);
-        device.synchronize();
-        meeting_->post(c, round);
+        stage_out(self.device, block, block.columns, rows, self.lane.open(rows * block.row_bytes()));
+        self.device.synchronize();
+        self.lane.post(*meeting_, c, round);
     }
 
-    int64_t receive(size_t m, DeviceId self, Device& device, const PassShape& shape, uint64_t round) {
-        const auto& payloads = meeting_->await(m, round);
+    int64_t receive(size_t m, const Participant& self, const PassShape& shape, uint64_t round) {
+        const auto& payloads = meeting_->await_posted(m, round);
         int64_t received = 0;
         for (size_t c = 0; c < blocks_.size(); ++c) {
             int64_t rows = blocks_[c].rows(shape.num_tokens, shape.num_outputs);
-            stage_in(device, outputs_[m], blocks_[c].columns, rows, payloads[c]);
-            if (contributors_[c] != self) received += rows * blocks_[c].row_bytes();
+            stage_in(self.device, outputs_[m], blocks_[c].columns, rows, payloads[c]);
+            if (contributors_[c] != self.id) received += rows * blocks_[c].row_bytes();
         }
-        device.synchronize();
+        self.device.synchronize();
         meeting_->release(m, round);
         return received;
     }

@@ -53,11 +53,10 @@ protected:
     size_t member(DeviceId self) const { return static_cast<size_t>(position_of(self, members_)); }
     int contributor(DeviceId self) const { return position_of(self, contributors_); }
 
-    void contribute(Rendezvous& meeting, size_t c, Device& device, int64_t elements, uint64_t round) {
-        std::byte* staging = meeting.open(c, round, bytes(elements));
-        copy_out(device, partials_[c].address, staging, bytes(elements));
-        device.synchronize();
-        meeting.post(c, round);
+    void contribute(Rendezvous& meeting, size_t c, const Participant& self, int64_t elements, uint64_t round) {
+        copy_out(self.device, partials_[c].address, self.lane.open(bytes(elements)), bytes(elements));
+        self.device.synchronize();
+        self.lane.post(meeting, c, round);
     }
 
     static void copy_out(Device& device, DeviceAddress from, std::byte* to, int64_t size) {
@@ -79,13 +78,13 @@ public:
           meeting_(context.control, context.label, device_names(context.plan, contributors_),
                    device_names(context.plan, members_)) {}
 
-    int64_t take_part(DeviceId self, Device& device, const PassShape& shape, uint64_t round) override {
+    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) override {
         int64_t elements = count(shape);
-        int c = contributor(self);
-        if (c >= 0) contribute(meeting_, static_cast<size_t>(c), device, elements, round);
-        size_t m = member(self);
-        device.reduce(meeting_.await(m, round), residual(m, 0), outputs_[m].address, elements, dtype());
-        device.synchronize();
+        int c = contributor(self.id);
+        if (c >= 0) contribute(meeting_, static_cast<size_t>(c), self, elements, round);
+        size_t m = member(self.id);
+        self.device.reduce(meeting_.await_posted(m, round), residual(m, 0), outputs_[m].address, elements, dtype());
+        self.device.synchronize();
         meeting_.release(m, round);
         int64_t others = static_cast<int64_t>(contributors_.size()) - (c >= 0 ? 1 : 0);
         return others * bytes(elements);
@@ -106,20 +105,20 @@ public:
           sums_meeting_(context.control, context.label, device_names(context.plan, contributors_),
                         device_names(context.plan, members_)) {}
 
-    int64_t take_part(DeviceId self, Device& device, const PassShape& shape, uint64_t round) override {
+    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) override {
         int64_t elements = count(shape);
-        size_t m = member(self);
-        int c = contributor(self);
-        int64_t received = c >= 0 ? sum_part(static_cast<size_t>(c), m, device, elements, round) : 0;
-        const auto& sums = sums_meeting_.await(m, round);
+        size_t m = member(self.id);
+        int c = contributor(self.id);
+        int64_t received = c >= 0 ? sum_part(static_cast<size_t>(c), m, self, elements, round) : 0;
+        const auto& sums = sums_meeting_.await_posted(m, round);
         for (size_t owner = 0; owner < contributors_.size(); ++owner) {
             if (static_cast<int>(owner) == c) continue;  // already in place
             Range own = part(owner, elements);
-            copy_in(device, sums[owner], outputs_[m].address + static_cast<DeviceAddress>(bytes(own.begin)),
+            copy_in(self.device, sums[owner], outputs_[m].address + static_cast<DeviceAddress>(bytes(own.begin)),
                     bytes(own.size()));
             received += bytes(own.size());
         }
-        device.synchronize();
+        self.device.synchronize();
         sums_meeting_.release(m, round);
         return received;
     }
@@ -136,18 +135,19 @@ private:
     }
 
     // Sums this contributor's part into its own output and posts it; the bytes that came from others.
-    int64_t sum_part(size_t c, size_t m, Device& device, int64_t elements, uint64_t round) {
-        contribute(partials_meeting_, c, device, elements, round);
+    int64_t sum_part(size_t c, size_t m, const Participant& self, int64_t elements, uint64_t round) {
+        contribute(partials_meeting_, c, self, elements, round);
         Range own = part(c, elements);
         int64_t offset = bytes(own.begin);
-        std::vector<const std::byte*> sources = partials_meeting_.await(c, round);
+        std::vector<const std::byte*> sources = partials_meeting_.await_posted(c, round);
         for (const std::byte*& source : sources) source += offset;
         DeviceAddress sum = outputs_[m].address + static_cast<DeviceAddress>(offset);
-        device.reduce(sources, residual(m, offset), sum, own.size(), dtype());
-        copy_out(device, sum, sums_meeting_.open(c, round, bytes(own.size())), bytes(own.size()));
-        device.synchronize();
+        self.device.reduce(sources, residual(m, offset), sum, own.size(), dtype());
+        self.device.synchronize();
         partials_meeting_.release(c, round);
-        sums_meeting_.post(c, round);
+        copy_out(self.device, sum, self.lane.open(bytes(own.size())), bytes(own.size()));
+        self.device.synchronize();
+        self.lane.post(sums_meeting_, c, round);
         return (static_cast<int64_t>(contributors_.size()) - 1) * bytes(own.size());
     }
 

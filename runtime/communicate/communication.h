@@ -20,6 +20,13 @@ struct PassShape {
     int64_t num_sequences = 0;
 };
 
+// One worker's side of a communication.
+struct Participant {
+    planner::DeviceId id;
+    Device& device;
+    StagingLane& lane;  // payloads of this device leave from here
+};
+
 class Communication {
 public:
     virtual ~Communication() = default;
@@ -29,7 +36,7 @@ public:
 
     // The part of `self` in round `round` of this step. Returns the bytes that came from other devices. Throws
     // what Rendezvous throws.
-    virtual int64_t take_part(planner::DeviceId self, Device& device, const PassShape& shape, uint64_t round) = 0;
+    virtual int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) = 0;
 
     // Wakes waiters after RunControl::stop.
     virtual void wake() = 0;

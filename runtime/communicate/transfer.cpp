@@ -25,17 +25,17 @@ public:
         return from_ < to_ ? std::vector{from_, to_} : std::vector{to_, from_};
     }
 
-    int64_t take_part(DeviceId self, Device& device, const PassShape& shape, uint64_t round) override {
+    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) override {
         int64_t rows = source_.rows(shape.num_tokens, shape.num_outputs);
         int64_t bytes = rows * source_.row_bytes();
-        if (self == from_) {
-            stage_out(device, source_, source_.columns, rows, meeting_.open(0, round, bytes));
-            device.synchronize();
-            meeting_.post(0, round);
+        if (self.id == from_) {
+            stage_out(self.device, source_, source_.columns, rows, self.lane.open(bytes));
+            self.device.synchronize();
+            self.lane.post(meeting_, 0, round);
             return 0;
         }
-        stage_in(device, destination_, source_.columns, rows, meeting_.await(0, round)[0]);
-        device.synchronize();
+        stage_in(self.device, destination_, source_.columns, rows, meeting_.await_posted(0, round)[0]);
+        self.device.synchronize();
         meeting_.release(0, round);
         return bytes;
     }

@@ -74,6 +74,8 @@ public:
         copy(source, static_cast<std::byte*>(pointer(destination)), rectangle);
     }
 
+    std::byte* host_view(DeviceAddress address) override { return static_cast<std::byte*>(pointer(address)); }
+
     void reduce(std::span<const std::byte* const> sources, DeviceAddress residual, DeviceAddress destination,
                 int64_t count, DType dtype) override {
         auto part = [&](int64_t begin, int64_t end, int) {
