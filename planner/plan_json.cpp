@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The JSON that `cleave plan --json` prints; its schema is tools/schema/plan.schema.json.
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "planner/plan_text.h"
+#include "planner/plan_views.h"
+
+namespace cleave::planner {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
+double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+
+class Writer {
+public:
+    explicit Writer(const Plan& plan) : plan_(plan) {}
+
+    Json run() {
+        Json json;
+        json["model"] = plan_.graph.name;
+        json["objective"] = objective_name(plan_.options.objective);
+        json["workload"] = workload();
+        json["devices"] = devices();
+        json["stages"] = stages();
+        json["links"] = links();
+        json["steps"] = Json::array();
+        for (bool is_prefill : {true, false}) steps(is_prefill, json["steps"]);
+        json["predicted"] = {{"prefill_ms", ms(plan_.prediction.prefill_ns)},
+                             {"decode_ms_per_token", ms(plan_.prediction.decode_ns_per_token)},
+                             {"tokens_per_second", tokens_per_second(plan_)}};
+        json["lower_bound_ms"] = ms(plan_.prediction.lower_bound_ns);
+        json["gap"] = gap(plan_);
+        json["why"] = why();
+        return json;
+    }
+
+private:
+    const std::string& name(DeviceId id) const { return plan_.machine.device(id).name; }
+
+    template <class Ids>
+    Json names(const Ids& ids) const {
+        Json list = Json::array();
+        for (DeviceId id : ids) list.push_back(name(id));
+        return list;
+    }
+
+    Json workload() const {
+        const Workload& w = plan_.workload;
+        Json json{{"batch", w.batch}, {"prompt_tokens", w.prompt_tokens}, {"context", w.context},
+                  {"prefill_chunk", w.prefill_chunk}, {"all_logits", w.all_logits}};
+        json["dtype"] = dtype_name(w.dtype.value_or(weights_dtype(plan_)));
+        json["kv_dtype"] = dtype_name(w.kv_dtype.value_or(DType::kF32));
+        json["activation_dtype"] = dtype_name(w.activation_dtype);
+        return json;
+    }
+
+    Json devices() const {
+        Json list = Json::array();
+        for (const DeviceMemory& m : plan_.memory) {
+            const Device& d = plan_.machine.device(m.device);
+            Json stages = Json::array();
+            for (size_t i = 0; i < plan_.stages.size(); ++i) {
+                const auto& members = plan_.stages[i].devices;
+                if (std::find(members.begin(), members.end(), m.device) != members.end()) stages.push_back(i);
+            }
+            list.push_back({{"name", d.name}, {"kind", device_kind_name(d.kind)}, {"arch", d.arch}, {"host", d.host},
+                            {"memory_bytes", m.capacity}, {"stages", stages}, {"weights_bytes", m.weights},
+                            {"kv_bytes", m.kv}, {"activation_bytes", m.activations}, {"staging_bytes", m.staging},
+                            {"scratch_bytes", m.scratch}, {"reserved_bytes", m.reserved}, {"free_bytes", m.free()}});
+        }
+        return list;
+    }
+
+    Json stages() const {
+        Json list = Json::array();
+        for (size_t i = 0; i < plan_.stages.size(); ++i) {
+            const Stage& s = plan_.stages[i];
+            list.push_back({{"index", i}, {"devices", names(s.devices)}, {"first_op", plan_.graph.op(s.first_op).name},
+                            {"last_op", plan_.graph.op(s.last_op).name}, {"first_layer", s.first_layer},
+                            {"last_layer", s.last_layer}});
+        }
+        return list;
+    }
+
+    // Every link of the machine, and every pair that the plan uses without one (staged by the hosts).
+    Json links() const {
+        LinkTraffic traffic = link_traffic(plan_, false);
+        const double batch = static_cast<double>(plan_.workload.batch);
+        Json list = Json::array();
+        for (const Link& l : plan_.machine.links) {
+            auto found = traffic.find({l.from, l.to});
+            double bytes = found == traffic.end() ? 0.0 : static_cast<double>(found->second) / batch;
+            list.push_back({{"from", name(l.from)}, {"to", name(l.to)}, {"kind", link_kind_name(l.kind)},
+                            {"gb_per_s", static_cast<double>(l.bandwidth) / 1e9}, {"latency_us", us(l.latency_ns)},
+                            {"bytes_per_token", bytes}});
+            if (found != traffic.end()) traffic.erase(found);
+        }
+        for (auto& [pair, bytes] : traffic)
+            list.push_back({{"from", name(pair.first)}, {"to", name(pair.second)}, {"kind", "host_staged"},
+                            {"gb_per_s", nullptr}, {"latency_us", nullptr},
+                            {"bytes_per_token", static_cast<double>(bytes) / batch}});
+        return list;
+    }
+
+    void steps(bool is_prefill, Json& list) const {
+        const Phase& phase = plan_.phase(is_prefill);
+        const PassPoint point = pass_point(plan_, is_prefill);
+        for (size_t i = 0; i < phase.steps.size(); ++i) {
+            const Step& s = phase.steps[i];
+            ValueId value = step_value(plan_, phase, s);
+            Json json{{"id", i}, {"phase", is_prefill ? "prefill" : "decode"}, {"kind", step_kind(s)},
+                      {"devices", names(step_devices(phase, s))},
+                      {"value", value.valid() ? plan_.graph.value(value).name : ""}, {"bytes", step_bytes(s, point)},
+                      {"link_bytes", point.of(s.link_bytes)}, {"predicted_us", us(s.predicted_ns)},
+                      {"implementation", step_implementation(s)}};
+            json["stage"] = s.stage;
+            json["layer"] = s.layer;
+            details(phase, s, json);
+            list.push_back(std::move(json));
+        }
+    }
+
+    void details(const Phase& phase, const Step& s, Json& json) const {
+        auto ops = [&](const std::vector<OpId>& ids) {
+            Json list = Json::array();
+            for (OpId id : ids) list.push_back(plan_.graph.op(id).name);
+            return list;
+        };
+        if (const Compute* c = s.compute()) json["operators"] = ops(c->ops);
+        if (const Transfer* t = s.transfer()) {
+            json["source"] = name(phase.values[t->source.index()].device);
+            json["destination"] = name(phase.values[t->destination.index()].device);
+            json["route"] = route_name(t->route);
+        }
+        if (const Collective* c = s.collective()) {
+            json["op"] = collective_op_name(c->op);
+            json["group"] = names(c->group);
+            json["epilogue"] = ops(c->epilogue);
+        }
+    }
+
+    Json why() const {
+        const Why& w = plan_.why;
+        Json runners = Json::array();
+        for (const RunnerUp& r : w.runners_up)
+            runners.push_back({{"shape", r.shape}, {"objective_ms", ms(r.objective_ns)}, {"why_not", r.why_not}});
+        return {{"binding", w.binding}, {"runners_up", runners}, {"cuts", w.cuts},
+                {"metis", {{"used", plan_.options.use_metis}, {"objective_ms", ms(w.metis_cost_ns)},
+                           {"topological_objective_ms", ms(w.topological_cost_ns)}, {"note", w.metis}}}};
+    }
+
+    const Plan& plan_;
+};
+
+}  // namespace
+
+std::string plan_to_json(const Plan& plan) {
+    // Names come from files: what is not UTF-8 in them is replaced, not refused.
+    return Writer(plan).run().dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace cleave::planner

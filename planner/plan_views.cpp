@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/plan_views.h"
+
+#include <algorithm>
+
+namespace cleave::planner {
+
+PassPoint pass_point(const Plan& plan, bool is_prefill) {
+    const Workload& w = plan.workload;
+    if (!is_prefill) return {w.batch, w.batch, w.batch * (w.decode_past() + 1)};
+    int64_t tokens = std::min(w.max_tokens(), w.batch * w.prompt_tokens);
+    // Token i of a sequence sees i + 1 keys; the chunk holds the sequences one after the other.
+    int64_t keys = 0;
+    for (int64_t left = tokens; left > 0; left -= w.prompt_tokens) {
+        int64_t n = std::min(left, w.prompt_tokens);
+        keys += n * (n + 1) / 2;
+    }
+    return {tokens, w.all_logits ? tokens : w.batch, keys};
+}
+
+namespace {
+
+// Shares of a collective's bytes between ordered pairs of devices.
+LinkTraffic collective_shares(const Phase& phase, const Collective& c) {
+    LinkTraffic shares;
+    auto device = [&](PlacedId id) { return phase.values[id.index()].device; };
+    if (c.op == CollectiveOp::kAllGather) {
+        for (PlacedId id : c.contributions)
+            for (DeviceId to : c.group)
+                if (device(id) != to) {
+                    const Box& box = phase.values[id.index()].box;
+                    shares[{device(id), to}] += box.size() > 1 ? box.back().size() : 1;
+                }
+    } else if (c.implementation == CollectiveImplementation::kOneShot) {
+        for (PlacedId id : c.contributions)
+            for (DeviceId to : c.group)
+                if (device(id) != to) shares[{device(id), to}] += 1;
+    } else if (c.implementation == CollectiveImplementation::kTwoPhase) {
+        for (DeviceId from : c.group)
+            for (DeviceId to : c.group)
+                if (from != to) shares[{from, to}] += 1;
+    } else {
+        for (size_t i = 0; i < c.group.size(); ++i)
+            if (c.group.size() > 1) shares[{c.group[i], c.group[(i + 1) % c.group.size()]}] += 1;
+    }
+    return shares;
+}
+
+}  // namespace
+
+LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
+    const Phase& phase = plan.phase(is_prefill);
+    const PassPoint point = pass_point(plan, is_prefill);
+    LinkTraffic traffic;
+    for (const Step& step : phase.steps) {
+        const int64_t bytes = point.of(step.link_bytes);
+        if (const Transfer* t = step.transfer())
+            traffic[{phase.values[t->source.index()].device, phase.values[t->destination.index()].device}] += bytes;
+        if (const Collective* c = step.collective()) {
+            LinkTraffic shares = collective_shares(phase, *c);
+            int64_t whole = 0, seen = 0, given = 0;
+            for (auto& [pair, share] : shares) whole += share;
+            for (auto& [pair, share] : shares) {  // rounding moves no byte: the shares add up to the step's bytes
+                seen += share;
+                int64_t until = static_cast<int64_t>(static_cast<__int128>(bytes) * seen / whole);
+                traffic[pair] += until - given;
+                given = until;
+            }
+        }
+    }
+    std::erase_if(traffic, [](const auto& entry) { return entry.second == 0; });
+    return traffic;
+}
+
+std::string_view objective_name(Objective objective) {
+    switch (objective) {
+        case Objective::kLatency: return "latency";
+        case Objective::kThroughput: return "throughput";
+        case Objective::kMemory: return "memory";
+    }
+    return "";
+}
+
+std::vector<DeviceId> step_devices(const Phase& phase, const Step& step) {
+    if (const Compute* c = step.compute()) return {c->device};
+    auto device = [&](PlacedId id) { return phase.values[id.index()].device; };
+    if (const Transfer* t = step.transfer()) return {device(t->source), device(t->destination)};
+    const Collective& c = *step.collective();
+    std::vector<DeviceId> devices = c.group;
+    for (PlacedId id : c.contributions)
+        if (std::find(devices.begin(), devices.end(), device(id)) == devices.end()) devices.push_back(device(id));
+    return devices;
+}
+
+ValueId step_value(const Plan& plan, const Phase& phase, const Step& step) {
+    if (const Compute* c = step.compute()) {
+        if (!c->outputs.empty()) return phase.values[c->outputs[0].index()].value;
+        return c->ops.empty() ? ValueId() : plan.graph.op(c->ops.back()).outputs[0];
+    }
+    if (const Transfer* t = step.transfer()) return phase.values[t->source.index()].value;
+    return phase.values[step.collective()->contributions[0].index()].value;
+}
+
+std::string step_kind(const Step& step) {
+    return step.compute() ? "compute" : step.transfer() ? "transfer" : "collective";
+}
+
+std::string step_implementation(const Step& step) {
+    if (const Compute* c = step.compute()) return std::string(kernel_kind_name(c->kernel));
+    if (const Transfer* t = step.transfer()) return std::string(route_name(t->route));
+    return std::string(collective_implementation_name(step.collective()->implementation));
+}
+
+int64_t step_bytes(const Step& step, const PassPoint& point) {
+    if (const Compute* c = step.compute()) return point.of(c->weight_bytes) + point.of(c->activation_bytes);
+    if (const Transfer* t = step.transfer()) return point.of(t->bytes);
+    return point.of(step.collective()->bytes);
+}
+
+DType weights_dtype(const Plan& plan) {
+    std::map<DType, int64_t> bytes;
+    for (const WeightShard& s : plan.weights) bytes[s.dtype] += plan.buffer(s.buffer).size;
+    auto most = std::max_element(bytes.begin(), bytes.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    return most == bytes.end() ? plan.workload.dtype.value_or(DType::kF32) : most->first;
+}
+
+double tokens_per_second(const Plan& plan) {
+    double ns = static_cast<double>(plan.prediction.decode_ns_per_token);
+    return ns > 0 ? 1e9 * static_cast<double>(plan.workload.batch) / ns : 0.0;
+}
+
+double gap(const Plan& plan) {
+    const Prediction& p = plan.prediction;
+    if (p.lower_bound_ns <= 0) return 0.0;
+    return static_cast<double>(p.objective_ns) / static_cast<double>(p.lower_bound_ns) - 1.0;
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Aligned columns and readable quantities for text views. Rows are cells; a column is as wide as its widest
+// cell. Widths count UTF-8 characters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cleave::planner {
+
+std::string bytes_text(int64_t bytes);   // "1.23 GB", "412 B": powers of 1000
+std::string time_text(int64_t ns);       // "1.23 ms"
+std::string count_text(int64_t n, const std::string& noun);  // "1 step", "2 steps"
+
+class TextTable {
+public:
+    // One character a column: '<' left, '>' right.
+    TextTable(std::string alignment, std::string indent) : alignment_(std::move(alignment)), indent_(std::move(indent)) {}
+    void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+    // A line of its own between rows, not aligned with them.
+    void line(std::string text) { rows_.push_back({std::move(text)}); }
+    // Columns stand two spaces apart; a line longer than `width` is cut, which "..." shows.
+    std::string text(int width) const;
+
+private:
+    std::string alignment_, indent_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+// `text` broken at spaces into lines of at most `width`, each after the first indented by `indent` spaces.
+std::string wrapped(const std::string& text, int indent, int width);
+
+}  // namespace cleave::planner

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/plan_text.h"
+
+#include <sstream>
+
+#include "planner/text_table.h"
+#include "tests/planner/support/hand_plan.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+std::vector<std::string> lines(const std::string& text) {
+    std::vector<std::string> all;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) all.push_back(line);
+    return all;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("quantities have three digits and a unit", "[planner]") {
+    using namespace planner;
+    CHECK(bytes_text(0) == "0 B");
+    CHECK(bytes_text(999) == "999 B");
+    CHECK(bytes_text(1000) == "1.00 kB");
+    CHECK(bytes_text(999'499) == "999 kB");
+    CHECK(bytes_text(999'500) == "1.00 MB");
+    CHECK(bytes_text(16'060'522'496) == "16.1 GB");
+    CHECK(bytes_text(-2'000'000) == "-2.00 MB");
+    CHECK(time_text(999) == "999 ns");
+    CHECK(time_text(12'340) == "12.3 us");
+    CHECK(time_text(1'500'000'000) == "1.50 s");
+}
+
+TEST_CASE("a table aligns its columns and leaves out empty ones", "[planner]") {
+    planner::TextTable table("<>>", "  ");
+    table.row({"name", "", "size"});
+    table.row({"a", "", "1"});
+    table.line("between");
+    table.row({"longer", "", "22"});
+    CHECK(table.text(100) == "  name    size\n  a          1\n  between\n  longer    22\n");
+    CHECK(table.text(9) == "  name...\n  a   ...\n  between\n  long...\n");
+}
+
+TEST_CASE("a plan's summary fits its width and names every device, stage and exchange", "[planner]") {
+    planner::Plan plan = hand_plan({{0, 1}, {2, 3}}, {.layers = 8});
+    std::string text = plan_to_text(plan);
+    for (const std::string& line : lines(text)) {
+        INFO(line);
+        CHECK(line.size() <= 100);
+    }
+    INFO(text);
+    CHECK(lines(text).size() < 60);
+    for (const char* part : {"tiny on 4 devices, tp 2 x pp 2", "8 layers, hidden 16, 4 heads (2 KV)", "host[3]",
+                             "stage 0 on host[0-1]", "stage 1 on host[2-3]", "layers 0-3 (x 4)", "layers 4-7 (x 4)", "arriving",
+                             "all_reduce + add", "host[0] -> host[2]", "linear o_proj", "norm_linear lm_head",
+                             "2 transfers and 18 collectives", "weights read on host[0]"})
+        CHECK(has(text, part));
+    CHECK_FALSE(has(text, "\x1b["));
+    CHECK(has(plan_to_text(plan, {.color = true}), "\x1b[1m"));
+}
+
+TEST_CASE("every step stands in the long form of a plan's text", "[planner]") {
+    planner::Plan plan = hand_plan({{0}, {1}});
+    std::string text = plan_to_text(plan, {.all_steps = true});
+    for (const planner::Phase* phase : {&plan.prefill, &plan.decode})
+        CHECK(has(text, fmt::format("\n  {:>2}  ", phase->steps.size() - 1)));
+    CHECK(has(text, "Prefill: 16 tokens in one pass"));
+}
+
+TEST_CASE("the text of a plan for many devices folds those alike", "[planner]") {
+    std::vector<int> devices;
+    for (int i = 0; i < 32; ++i) devices.push_back(i);
+    std::string text = plan_to_text(hand_plan({devices}, {.heads = 32, .kv_heads = 32, .head_dim = 2, .intermediate = 64}));
+    INFO(text);
+    CHECK(has(text, "host[0] .. host[31] (32)"));
+    CHECK(lines(text).size() < 50);
+    for (const std::string& line : lines(text)) CHECK(line.size() <= 100);
+}
+
+}  // namespace cleave::test
