@@ -156,6 +156,11 @@ def check(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: path
     for prompt in PROMPTS:
         for options in ({"do_sample": False}, {"do_sample": True, "temperature": 0.8}):
             ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
-            told = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=300,
-                                  pad_token_id=1, **options)
+            told = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=300,
+                pad_token_id=1,
+                **options,
+            )
             print(f"--- {options}\n{tokenizer.decode(told[0], skip_special_tokens=True)}")

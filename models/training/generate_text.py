@@ -43,6 +43,7 @@ def write_splits(out: pathlib.Path, train: int, val: int, seed: int) -> None:
 
 
 def main() -> None:
+    """Writes both splits to --out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder to write to")
     parser.add_argument("--train", type=int, default=120_000, help="stories to train on")

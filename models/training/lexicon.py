@@ -22,8 +22,9 @@ ANIMAL_NAMES = (
     "Pip Rusty Bella Coco Daisy Dot Fern Ginger Hazel Milo Nibbles Oakley Patch Pebble Penny Rocky "
     "Snowy Sunny Tilly Toby Twig Willow Ziggy Bramble Clover Misty Biscuit Buster"
 ).split()
-FEMALE_NAMES = frozenset("Bella Coco Daisy Dot Fern Ginger Hazel Penny Snowy Tilly Willow "
-                         "Clover Misty Pebble".split())
+FEMALE_NAMES = frozenset(
+    "Bella Coco Daisy Dot Fern Ginger Hazel Penny Snowy Tilly Willow Clover Misty Pebble".split()
+)
 ANIMALS = (
     "fox rabbit bear mouse squirrel hedgehog duck owl frog otter badger deer beaver turtle "
     "mole lamb kitten puppy pony hen goat raccoon"
@@ -149,8 +150,9 @@ PLACES = tuple(
         "by:river by:lake by:pond on:hill at:playground at:market in:orchard"
     ).split()
 )
-WILD_PLACES = tuple(p for p in PLACES if p.noun in
-                    "meadow woods forest field river lake pond hill orchard".split())
+WILD_PLACES = tuple(
+    p for p in PLACES if p.noun in "meadow woods forest field river lake pond hill orchard".split()
+)
 INDOORS = (
     "under the bed|behind the sofa|in the toy box|on the shelf|in the kitchen|under the table|"
     "behind the door|in the closet|next to the window|under the stairs|in the basket|"
@@ -162,11 +164,16 @@ OUTDOORS = (
     "in the flower bed|near the well|behind the barn"
 ).split("|")
 ADULTS = (
-    Being("the baker", "baker", False), Being("the farmer", "farmer", False),
-    Being("the teacher", "teacher", True), Being("the doctor", "doctor", True),
-    Being("the mail carrier", "mail carrier", False), Being("the shopkeeper", "shopkeeper", True),
-    Being("the gardener", "gardener", False), Being("the fisherman", "fisherman", False),
-    Being("the librarian", "librarian", True), Being("the painter", "painter", True),
+    Being("the baker", "baker", False),
+    Being("the farmer", "farmer", False),
+    Being("the teacher", "teacher", True),
+    Being("the doctor", "doctor", True),
+    Being("the mail carrier", "mail carrier", False),
+    Being("the shopkeeper", "shopkeeper", True),
+    Being("the gardener", "gardener", False),
+    Being("the fisherman", "fisherman", False),
+    Being("the librarian", "librarian", True),
+    Being("the painter", "painter", True),
 )
 NEIGHBOURS = tuple(
     Being(f"{title} {surname}", "neighbor", title == "Mrs.")

@@ -8,12 +8,9 @@ import random
 
 import grammar
 import lexicon
-import plots_home
-import plots_outdoors
-import plots_wonder
-from plot import Plot
+import plot
 
-PLOTS: tuple[Plot, ...] = plots_home.PLOTS + plots_outdoors.PLOTS + plots_wonder.PLOTS
+PLOTS = plot.read_all()
 
 SKILLS = (
     "ride a bike|swim|skate|whistle|play the piano|play the drum|tie {h.his} shoes|jump rope|"
@@ -38,11 +35,13 @@ CHILD_OPENINGS = (
     "a small house] [near the sea|by the woods|in a little town|at the end of a long road].",
     "Once there was a {trait} {h.kind} who [loved to {hobby}|liked to {hobby}]. {h.His} name was "
     "{h}.",
-    "There once was a {h.kind} [named|called] {h}, who lived [with {h.his} {p}|near the woods|by a lake|near the river].",
+    "There once was a {h.kind} [named|called] {h}, who lived [with {h.his} {p}|near the woods|by a "
+    "lake|near the river].",
     "{h} was a {trait} {h.kind}. {h.He} lived with {h.his} {p} in a [small|little|big|{colour}] "
     "house.",
     "Long ago, in a [small|quiet] village, lived a {h.kind} named {h}.",
-    "In a {colour} house [near the park|by the sea|near the market|on a hill] lived a {trait} {h.kind} named {h}.",
+    "In a {colour} house [near the park|by the sea|near the market|on a hill] lived a {trait} "
+    "{h.kind} named {h}.",
     "{h} lived [near the sea|in a small town|on a farm] with {h.his} {p}[| and a {pet.kind}].",
     "One day, a {trait} {h.kind} named {h} [woke up early|was playing {place.at}|was sitting "
     "{outdoor}].",
@@ -110,10 +109,10 @@ class Story:
     text: str
 
 
-def cast(rng: random.Random, plot: Plot) -> dict[str, object]:
+def cast(rng: random.Random, chosen: plot.Plot) -> dict[str, object]:
     """Draws everyone and everything that a template may name; no two of them are the same."""
     taken: set[str] = set()
-    is_animal = plot.heroes == "animal" or (plot.heroes == "any" and rng.random() < 0.5)
+    is_animal = chosen.heroes == "animal" or (chosen.heroes == "any" and rng.random() < 0.5)
     being = lexicon.animal if is_animal else lexicon.child
     hero, friend, friend2 = being(rng, taken), being(rng, taken), being(rng, taken)
     pet = rng.choice([pet for pet in lexicon.PETS if pet not in taken])
@@ -126,8 +125,9 @@ def cast(rng: random.Random, plot: Plot) -> dict[str, object]:
         "f2": friend2,
         "p": rng.choice(lexicon.ANIMAL_FAMILY if is_animal else lexicon.FAMILY),
         "n": rng.choice(lexicon.NEIGHBOURS),
-        "w": rng.choice(lexicon.ADULTS) if not is_animal else lexicon.Being("the old owl", "owl",
-                                                                            False),
+        "w": rng.choice(lexicon.ADULTS)
+        if not is_animal
+        else lexicon.Being("the old owl", "owl", False),
         "pet": lexicon.Being(f"the {pet}", pet, False),
         "o": lexicon.thing(rng, taken),
         "q": lexicon.thing(rng, taken),
@@ -156,18 +156,18 @@ def cast(rng: random.Random, plot: Plot) -> dict[str, object]:
 
 def tell(rng: random.Random) -> Story:
     """One story: opening, perhaps a detail, every beat of the plot, perhaps a closing line."""
-    plot = rng.choice(PLOTS)
-    slots = cast(rng, plot)
+    chosen = rng.choice(PLOTS)
+    slots = cast(rng, chosen)
     is_animal = slots["h"].kind not in ("girl", "boy")  # type: ignore[attr-defined]
     mood = rng.choice(MOODS) if rng.random() < 0.2 else ""
     parts = [
         rng.choice(ANIMAL_OPENINGS if is_animal else CHILD_OPENINGS),
         rng.choice(ANIMAL_DETAILS if is_animal else CHILD_DETAILS),
         mood,
-        *(rng.choice(beat) for beat in plot.beats),
+        *(rng.choice(beat) for beat in chosen.beats),
         rng.choice(ENDINGS) if rng.random() < 0.3 else "",
     ]
     text = " ".join(grammar.render(rng, part, slots) for part in parts if part)
-    topic = grammar.render(rng, plot.topic, slots)
+    topic = grammar.render(rng, chosen.topic, slots)
     request = grammar.render(rng, rng.choice(REQUESTS).replace("{topic}", topic), slots)
     return Story(grammar.tidy(request), grammar.tidy(text))

@@ -2,9 +2,9 @@
 """Trains the bundled model from nothing and exports it: text, tokenizer, weights, ONNX, checks.
 
 In: nothing but a seed. Out: the folder --out with model.onnx, tokenizer.json, config.json,
-tokenizer_config.json and generation_config.json. Work files and checkpoints go to --work; a run that was
-stopped goes on from its last checkpoint. --minutes bounds the training time, and the learning
-rate follows it down, so a short run ends as a finished model, only a weaker one.
+tokenizer_config.json and generation_config.json. Work files and checkpoints go to --work; a run
+that was stopped goes on from its last checkpoint. --minutes bounds the training time, and the
+learning rate follows it down, so a short run ends as a finished model, only a weaker one.
 """
 
 from __future__ import annotations
@@ -80,9 +80,7 @@ def optimizers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
     return [
-        torch.optim.Muon(
-            matrices, lr=MUON_LR, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
-        ),
+        torch.optim.Muon(matrices, lr=MUON_LR, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=ADAM_LR, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
     ]
 
@@ -161,6 +159,7 @@ def fit(
 
 
 def main() -> None:
+    """Generates, trains, exports and checks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "bundled")
     parser.add_argument("--work", type=pathlib.Path, default=HERE / "work")
