@@ -24,9 +24,9 @@ import generate_text
 import tokenizer as tok
 
 CONTEXT = 512
-# Most stories end within 256 tokens, and attention is cheaper there; the last part of the training
-# teaches the longer distances.
-SHORT_CONTEXT, SHORT_SHARE = 256, 0.8
+# Most stories end within 256 tokens, and attention is cheaper there; every fourth step, and every
+# step of the last tenth, teaches the longer distances.
+SHORT_CONTEXT, SHORT_SHARE = 256, 0.9
 TOKENS_PER_STEP = 4096
 MUON_LR, ADAM_LR = 1e-2, 4e-3
 WARMUP_SHARE = 0.01
@@ -135,7 +135,8 @@ def fit(
         progress = spent / (minutes * 60)
         for optimizer, peak in zip(optimizers, peaks, strict=True):
             optimizer.param_groups[0]["lr"] = peak * rate(progress)
-        rows = short_rows if progress < SHORT_SHARE else long_rows
+        is_long = step % 4 == 0 or progress > SHORT_SHARE
+        rows = long_rows if is_long else short_rows
         picked = rng.integers(0, len(rows), TOKENS_PER_STEP // (rows.shape[1] - 1))
         loss = loss_of(model, rows[picked])
         model.zero_grad(set_to_none=True)
