@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// What specialises a host kernel: everything that its source text depends on and nothing else, so that equal
+// specs give equal text and exist once in a program. In: a spec and what the device offers; out: the Kernel
+// with its source. The order of arguments is that of the spec's comment; every spec takes the counts and batch
+// arrays it names. Between the plan (host_program.cpp) and the templates; tests drive kernels through it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "codegen/program.h"
+#include "importer/graph.h"
+
+namespace cleave::codegen {
+
+// Columns [offset, ...) of rows `stride` floats apart: an input may be a part of a wider buffer.
+struct View {
+    int64_t stride = 0;
+    int64_t offset = 0;
+};
+
+struct NormSpec {
+    DType weight = DType::kF32;
+    double epsilon = 1e-5;
+    double offset = 0.0;
+};
+
+// Which count of the batch is the number of rows.
+enum class RowCount : uint8_t { kTokens, kOutputs };
+
+// Args: ids, table, out.
+struct EmbeddingSpec {
+    int64_t hidden = 0;
+    importer::Range rows;  // of the vocabulary, that the table holds
+    DType weight = DType::kF32;
+    float scale = 1.0f;
+};
+
+// Args: x, [norm,] weight, [bias,] [residual,] [output_rows,] out, count.
+struct LinearSpec {
+    int64_t in = 0, out = 0;
+    DType weight = DType::kF32;
+    std::optional<DType> bias;
+    std::optional<NormSpec> norm;
+    std::optional<double> scale;
+    std::optional<View> residual;
+    bool select = false;  // rows of x are the batch's output rows
+    RowCount count = RowCount::kTokens;
+    View x;
+};
+
+// Args: x, [norm,] gate, [gate_bias,] up, [up_bias,] out, count.
+struct GateUpSpec {
+    int64_t in = 0, out = 0;
+    DType gate = DType::kF32, up = DType::kF32;
+    std::optional<DType> gate_bias, up_bias;
+    std::optional<NormSpec> norm;
+    importer::Activation activation = importer::Activation::kSilu;
+    View x;
+};
+
+struct RopeSpec {
+    int64_t rotary = 0;
+    bool interleaved = false;
+};
+
+// Part of the KV cache that a step touches, and the slab it lies in.
+struct SlabSpec {
+    int64_t head_dim = 0, v_head_dim = 0;
+    int64_t heads = 0;        // of the slab
+    int64_t first_head = 0;   // its first KV head
+    DType dtype = DType::kF32;
+};
+
+// Args: x, [norm,] q, [q_bias,] k, [k_bias,] v, [v_bias,] [q_norm,] [k_norm,] [q_rope,] [k_rope,] q_out, kv,
+// num_slots, context, rope_context, positions, slots, count.
+struct QkvSpec {
+    int64_t in = 0;
+    int64_t q_heads = 0;
+    importer::Range kv_heads;
+    DType q = DType::kF32, k = DType::kF32, v = DType::kF32;
+    std::optional<DType> q_bias, k_bias, v_bias;
+    std::optional<NormSpec> norm, q_norm, k_norm;
+    std::optional<RopeSpec> q_rope, k_rope;
+    SlabSpec slab;
+    View x;
+};
+
+// Args: q, kv, num_slots, context, out, positions, slots, count.
+struct AttentionSpec {
+    importer::Range heads;      // query heads, numbered over the whole model
+    int64_t group = 1;          // query heads of a KV head
+    double scale = 1.0;
+    int64_t window = 0;
+    double softcap = 0.0;
+    SlabSpec slab;
+    View q;
+    bool prefill = false;       // items are runs of tokens of a head; else heads of a token
+};
+
+// Args: x, weight, out.
+struct RmsNormSpec {
+    int64_t out = 0;
+    int64_t group = 0;  // features normalised together
+    NormSpec norm;
+    View x;
+    RowCount count = RowCount::kTokens;
+};
+
+// Args: x, table, rope_context, positions, out.
+struct RopeOnlySpec {
+    int64_t out = 0;
+    int64_t head_dim = 0;
+    RopeSpec rope;
+    View x;
+};
+
+// Args: k, v, kv, num_slots, context, positions, slots.
+struct KvAppendSpec {
+    importer::Range kv_heads;
+    SlabSpec slab;
+    View k, v;
+};
+
+// Args: gate, up, out.
+struct GatedActivationSpec {
+    int64_t out = 0;
+    importer::Activation activation = importer::Activation::kSilu;
+    View gate, up;
+};
+
+// Args: x, y, out.
+struct AddSpec {
+    int64_t out = 0;
+    View x, y;
+    RowCount count = RowCount::kTokens;
+};
+
+// Args: x, out.
+struct ScaleSpec {
+    int64_t out = 0;
+    double factor = 1.0;
+    View x;
+    RowCount count = RowCount::kTokens;
+};
+
+// Args: x, output_rows, out.
+struct SelectTokensSpec {
+    int64_t out = 0;
+    View x;
+};
+
+using KernelSpec = std::variant<EmbeddingSpec, LinearSpec, GateUpSpec, QkvSpec, AttentionSpec, RmsNormSpec,
+                                RopeOnlySpec, KvAppendSpec, GatedActivationSpec, AddSpec, ScaleSpec,
+                                SelectTokensSpec>;
+
+// What the device offers, as far as item sizes depend on it.
+struct HostTarget {
+    int64_t threads = 1;
+};
+
+// The kernel with source, entry name, hash, launch and claims. `kind` and `fused` (operator kinds in order)
+// name it. UserError when a dtype is not one of f32, f16, bf16, or a head size is odd.
+Kernel make_host_kernel(const KernelSpec& spec, planner::KernelKind kind, const std::vector<std::string>& fused,
+                        const HostTarget& target);
+
+}  // namespace cleave::codegen

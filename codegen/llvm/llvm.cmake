@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# libcleave_llvm: Clang and LLVM 19 behind a C ABI, in a shared object of its own. LLVM is found through
+# llvm-config, because LLVM's own CMake package also demands every optional library it was built with.
+find_program(CLEAVE_LLVM_CONFIG NAMES llvm-config-19 llvm-config HINTS /usr/lib/llvm-19/bin)
+if(NOT CLEAVE_LLVM_CONFIG)
+    message(FATAL_ERROR "llvm-config-19 was not found: install LLVM and Clang 19 (Debian: llvm-19-dev, "
+                        "libclang-19-dev), or set -DCLEAVE_LLVM_CONFIG=PATH")
+endif()
+execute_process(COMMAND ${CLEAVE_LLVM_CONFIG} --version OUTPUT_VARIABLE cleave_llvm_version
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+if(NOT cleave_llvm_version MATCHES "^19\\.")
+    message(FATAL_ERROR "${CLEAVE_LLVM_CONFIG} is LLVM ${cleave_llvm_version}; Cleave needs LLVM 19")
+endif()
+execute_process(COMMAND ${CLEAVE_LLVM_CONFIG} --includedir OUTPUT_VARIABLE cleave_llvm_include
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CLEAVE_LLVM_CONFIG} --libdir OUTPUT_VARIABLE cleave_llvm_libdir
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+find_library(CLEAVE_LIBLLVM NAMES LLVM-19 LLVM HINTS ${cleave_llvm_libdir} REQUIRED)
+# Debian's libclang-cpp19 has no unversioned link; libclang-cpp19-dev adds one.
+find_library(CLEAVE_LIBCLANG_CPP NAMES libclang-cpp.so.19.1 clang-cpp HINTS ${cleave_llvm_libdir} REQUIRED)
+
+add_library(cleave_llvm SHARED ${llvm_sources})
+target_include_directories(cleave_llvm SYSTEM PRIVATE ${cleave_llvm_include})
+target_include_directories(cleave_llvm PRIVATE ${CMAKE_SOURCE_DIR})
+target_link_libraries(cleave_llvm PRIVATE ${CLEAVE_LIBCLANG_CPP} ${CLEAVE_LIBLLVM})
+set_target_properties(cleave_llvm PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+target_compile_options(cleave_llvm PRIVATE -Wno-unused-parameter)
+add_dependencies(cleave_codegen cleave_llvm)

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry: "CLEAVEO1", then 64-bit little-endian: sizes of name, compiler and object, code and stack bytes; the
+// three texts; 32 characters of the digest of all before.
+#include "codegen/object_cache.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "runtime/base/hash.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kMagic = "CLEAVEO1";
+constexpr size_t kDigestSize = 32;
+
+fs::path default_folder() {
+    if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return fs::path(cache) / "cleave" / "kernels";
+    if (const char* home = std::getenv("HOME"); home && *home) return fs::path(home) / ".cache" / "cleave" / "kernels";
+    return {};
+}
+
+void put(std::string& text, int64_t number) {
+    for (int i = 0; i < 8; ++i) text += static_cast<char>(static_cast<uint64_t>(number) >> (8 * i));
+}
+
+// Takes pieces off the front of an entry; `ok` turns false when one is missing.
+struct Reader {
+    std::string_view text;
+    bool ok = true;
+
+    std::string_view take(size_t size) {
+        if (size > text.size()) {
+            ok = false;
+            return {};
+        }
+        std::string_view piece = text.substr(0, size);
+        text.remove_prefix(size);
+        return piece;
+    }
+    int64_t number() {
+        uint64_t value = 0;
+        std::string_view bytes = take(8);
+        for (size_t i = 0; i < bytes.size(); ++i)
+            value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+        return static_cast<int64_t>(value);
+    }
+};
+
+std::string encode(const CompiledKernel& kernel) {
+    std::string text(kMagic);
+    put(text, static_cast<int64_t>(kernel.name.size()));
+    put(text, static_cast<int64_t>(kernel.compiler.size()));
+    put(text, static_cast<int64_t>(kernel.object.size()));
+    put(text, kernel.measured.code_bytes);
+    put(text, kernel.measured.stack_bytes);
+    text += kernel.name;
+    text += kernel.compiler;
+    text.append(reinterpret_cast<const char*>(kernel.object.data()), kernel.object.size());
+    text += Digest().add(std::string_view(text)).hex();
+    return text;
+}
+
+std::optional<CompiledKernel> decode(std::string_view text) {
+    if (text.size() < kMagic.size() + kDigestSize || !text.starts_with(kMagic)) return std::nullopt;
+    std::string_view covered = text.substr(0, text.size() - kDigestSize);
+    if (Digest().add(covered).hex() != text.substr(covered.size())) return std::nullopt;
+    Reader reader{covered.substr(kMagic.size())};
+    CompiledKernel kernel;
+    auto name_size = static_cast<size_t>(reader.number());
+    auto compiler_size = static_cast<size_t>(reader.number());
+    auto object_size = static_cast<size_t>(reader.number());
+    kernel.measured.code_bytes = reader.number();
+    kernel.measured.stack_bytes = reader.number();
+    kernel.measured.known = true;
+    kernel.name = reader.take(name_size);
+    kernel.compiler = reader.take(compiler_size);
+    std::string_view object = reader.take(object_size);
+    if (!reader.ok || !reader.text.empty()) return std::nullopt;
+    kernel.object.resize(object.size());
+    std::memcpy(kernel.object.data(), object.data(), object.size());
+    return kernel;
+}
+
+}  // namespace
+
+ObjectCache::ObjectCache(const std::string& folder) : folder_(folder.empty() ? default_folder() : fs::path(folder)) {}
+
+fs::path ObjectCache::path(const std::string& key) const { return folder_ / (key + ".o"); }
+
+std::optional<CompiledKernel> ObjectCache::find(const std::string& key, const std::string& name) const {
+    if (folder_.empty()) return std::nullopt;
+    std::ifstream file(path(key), std::ios::binary);
+    if (!file) return std::nullopt;
+    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    std::optional<CompiledKernel> kernel = decode(text);
+    if (!kernel || kernel->name != name) return std::nullopt;
+    kernel->from_cache = true;
+    return kernel;
+}
+
+void ObjectCache::store(const std::string& key, const CompiledKernel& kernel) const {
+    if (folder_.empty()) return;
+    static std::atomic<int> serial{0};
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    fs::path temporary = folder_ / fmt::format("{}.{}.{}.tmp", key, ::getpid(), serial++);
+    {
+        std::ofstream file(temporary, std::ios::binary);
+        std::string text = encode(kernel);
+        file.write(text.data(), static_cast<std::streamsize>(text.size()));
+        if (!file.flush()) {
+            file.close();
+            fs::remove(temporary, error);
+            return;
+        }
+    }
+    fs::rename(temporary, path(key), error);
+    if (error) fs::remove(temporary, error);
+}
+
+}  // namespace cleave::codegen

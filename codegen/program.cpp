@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/program.h"
+
+#include "codegen/host_program.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::codegen {
+
+Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
+    const planner::Device& info = plan.machine.device(device);
+    if (info.kind == planner::DeviceKind::kHost) return generate_host_program(plan, device);
+    throw UserError("no kernels can be generated for {} (kind {}): kernels exist for devices of kind host; plan for "
+                    "--devices host[0-{}] to run, or use `cleave plan` and `cleave inspect`, which need no kernels",
+                    info.name, planner::device_kind_name(info.kind),
+                    plan.machine.devices.empty() ? 0 : plan.machine.devices.size() - 1);
+}
+
+}  // namespace cleave::codegen

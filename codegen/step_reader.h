@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// One Compute step as lowering wants to read it: its operators by kind, its placed values and weight shards by
+// the graph's ids, views into wider buffers, and ready arguments. InternalError where the plan lacks what an
+// operator needs; a bias that another device adds is simply absent.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/kernel_spec.h"
+#include "codegen/program.h"
+#include "planner/plan.h"
+
+namespace cleave::codegen {
+
+class StepReader {
+public:
+    StepReader(const planner::Plan& plan, const planner::Phase& phase, const planner::Compute& compute,
+               bool is_prefill)
+        : plan_(plan), phase_(phase), compute_(compute), is_prefill_(is_prefill) {}
+
+    const planner::Compute& compute() const { return compute_; }
+    bool is_prefill() const { return is_prefill_; }
+    int64_t num_slots() const { return plan_.workload.batch; }
+    int64_t context() const { return plan_.workload.context; }
+    std::vector<std::string> fused() const;  // kinds of the operators, in order
+
+    const importer::Op& op(size_t i) const { return plan_.graph.op(compute_.ops.at(i)); }
+    const importer::Op* find(importer::OpKind kind) const;  // the only one of that kind, or nullptr
+    const importer::Op& only(importer::OpKind kind) const;
+    const importer::Op* find_producer(importer::ValueId value) const;  // within the step
+    const importer::Op& producer(importer::ValueId value) const;
+
+    const planner::PlacedValue& placed(planner::PlacedId id) const { return phase_.values.at(id.index()); }
+    importer::Range columns(importer::ValueId value) const;  // of an input or output of the step
+    int64_t width(importer::ValueId value) const;            // of the whole value
+    View view(importer::ValueId input, int64_t first_column) const;
+    RowCount rows_of(const importer::Op& op) const;          // of its output
+
+    const planner::WeightShard& weight(const importer::Op& op, size_t i) const;
+    const planner::WeightShard* bias(const importer::Op& linear) const;
+    NormSpec norm(const importer::Op& op) const;
+    const planner::KvSlab& kv_slab() const;
+    SlabSpec slab() const;
+
+    Arg input_arg(importer::ValueId value, std::string name) const;
+    Arg output_arg(importer::ValueId value, std::string name) const;
+    Arg output_arg(const importer::Op& op, std::string name) const { return output_arg(op.outputs[0], std::move(name)); }
+    Arg weight_arg(const importer::Op& op, size_t i, std::string name) const;
+    Arg rope_arg(const importer::Op& op, std::string name) const;
+    Arg kv_arg() const;
+
+private:
+    planner::PlacedId find_placed(const std::vector<planner::PlacedId>& ids, importer::ValueId value) const;
+    planner::WeightShardId find_weight(const importer::Op& op, size_t i) const;
+
+    const planner::Plan& plan_;
+    const planner::Phase& phase_;
+    const planner::Compute& compute_;
+    bool is_prefill_;
+};
+
+}  // namespace cleave::codegen

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/stub_writer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "codegen/templates.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/hash.h"
+
+namespace cleave::codegen {
+
+std::string_view element_type(DType dtype, std::string_view what) {
+    switch (dtype) {
+        case DType::kF32: return "float";
+        case DType::kF16: return "f16";
+        case DType::kBF16: return "bf16";
+        default:
+            throw UserError("host kernels cannot read {} as {}: they read f32, f16 and bf16; convert with --dtype "
+                            "f32, f16 or bf16 (the KV cache: --kv-dtype)",
+                            what, dtype);
+    }
+}
+
+void StubWriter::constant(std::string_view name, int64_t value) {
+    config_.push_back(fmt::format("static constexpr i64 {} = {};", name, value));
+}
+
+void StubWriter::constant(std::string_view name, bool value) {
+    config_.push_back(fmt::format("static constexpr bool {} = {};", name, value));
+}
+
+void StubWriter::real(std::string_view type, std::string_view name, double value) {
+    config_.push_back(fmt::format("static constexpr {0} {1} = static_cast<{0}>({2:.17g});", type, name, value));
+}
+
+void StubWriter::activation(std::string_view name, importer::Activation value) {
+    const char* spelled = "";
+    switch (value) {
+        case importer::Activation::kSilu: spelled = "kSilu"; break;
+        case importer::Activation::kGeluTanh: spelled = "kGeluTanh"; break;
+        case importer::Activation::kGeluErf: spelled = "kGeluErf"; break;
+        case importer::Activation::kRelu: spelled = "kRelu"; break;
+    }
+    config_.push_back(fmt::format("static constexpr Activation {} = Activation::{};", name, spelled));
+}
+
+void StubWriter::type(std::string_view name, std::string_view value) {
+    config_.push_back(fmt::format("using {} = {};", name, value));
+}
+
+void StubWriter::line(std::string text) { config_.push_back(std::move(text)); }
+
+void StubWriter::operand(std::string_view flag, std::string_view type_name, const std::optional<DType>& dtype) {
+    constant(flag, dtype.has_value());
+    type(type_name, dtype ? element_type(*dtype, type_name) : "float");
+}
+
+void StubWriter::view(std::string_view prefix, const View& view) {
+    constant(fmt::format("k{}Stride", prefix), view.stride);
+    constant(fmt::format("k{}Offset", prefix), view.offset);
+}
+
+void StubWriter::arg(std::string_view type, std::string_view name) {
+    args_.push_back({std::string(type), std::string(name)});
+}
+
+std::string StubWriter::body(std::string_view call, std::string_view args_struct) const {
+    std::string text = "\nnamespace cleave {\n\nstruct Config {\n";
+    for (const std::string& line : config_) text += "    " + line + "\n";
+    text += "};\n\n}  // namespace cleave\n\n";
+    text += "extern \"C\" void ENTRY(const cleave::u64* args, cleave::i64 begin, cleave::i64 end, void* scratch) {\n";
+    text += "    using namespace cleave;\n    (void)scratch;\n";
+    if (!args_struct.empty()) text += fmt::format("    {}<Config> a{{}};\n", args_struct);
+    std::vector<std::string> passed;
+    for (size_t i = 0; i < args_.size(); ++i) {
+        const Argument& a = args_[i];
+        std::string_view cast = a.type.back() == '*' ? "reinterpret_cast" : "static_cast";
+        std::string value = fmt::format("{}<{}>(args[{}])", cast, a.type, i);
+        if (args_struct.empty())
+            text += fmt::format("    auto {} = {};\n", a.name, value);
+        else
+            text += fmt::format("    a.{} = {};\n", a.name, value);
+        passed.push_back(a.name);
+    }
+    if (args_struct.empty())
+        text += fmt::format("    cleave::{}<Config>({}, begin, end);\n}}\n", call, fmt::join(passed, ", "));
+    else
+        text += fmt::format("    cleave::{}<Config>(a, begin, end, scratch);\n}}\n", call);
+    return text;
+}
+
+std::string describe_items(const Extent& e) {
+    std::string text;
+    auto term = [&](int64_t n, const char* of) {
+        if (n != 0) text += fmt::format("{}{}{}", text.empty() ? "" : " + ", n, of);
+    };
+    term(e.constant, "");
+    term(e.per_token, " per token");
+    term(e.per_output, " per output");
+    term(e.per_sequence, " per sequence");
+    if (e.divisor != 1) text = fmt::format("({}) / {}, rounded up,", text, e.divisor);
+    return text + " items";
+}
+
+Kernel StubWriter::finish(planner::KernelKind kind, const std::vector<std::string>& fused, std::string_view file,
+                          std::string_view call, std::string_view args_struct, const Launch& launch) const {
+    std::string text = flatten_template(file) + body(call, args_struct);
+    Kernel kernel;
+    kernel.kind = kind;
+    kernel.fused = fused;
+    kernel.launch = launch;
+    kernel.claimed.shared_bytes = launch.shared_bytes;
+    kernel.claimed.known = true;
+    // The launch belongs to the identity: two kernels may share their text and differ in it.
+    std::string launched = fmt::format("{}, scratch {} bytes a thread", describe_items(launch.grid[0]),
+                                       launch.shared_bytes);
+    kernel.hash = Digest().add(std::string_view(text)).add(std::string_view(launched)).hex();
+    kernel.name = fmt::format("{}_{}", planner::kernel_kind_name(kind), kernel.hash.substr(0, 12));
+    const std::string entry = "ENTRY";
+    text.replace(text.rfind(entry), entry.size(), kernel.name);
+    std::string head = fmt::format("// {}\n// fused: {}\n", kernel.name, fmt::join(fused, " + "));
+    for (const std::string& note : notes_) head += "// " + note + "\n";
+    head += fmt::format("// device: host\n// launch: {}\n// hash: {}\n\n", launched, kernel.hash);
+    kernel.source = head + text;
+    return kernel;
+}
+
+}  // namespace cleave::codegen

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the generated part of a host kernel: a Config of constants, and the entry that unpacks `args` and
+// calls the template. In: constants, arguments and the call; out: a Kernel with text, name and hash.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codegen/kernel_spec.h"
+
+namespace cleave::codegen {
+
+// "float", "f16" or "bf16"; UserError naming `what` for another dtype.
+std::string_view element_type(DType dtype, std::string_view what);
+
+class StubWriter {
+public:
+    // Of Config.
+    void constant(std::string_view name, int64_t value);
+    void constant(std::string_view name, bool value);
+    void real(std::string_view type, std::string_view name, double value);
+    void activation(std::string_view name, importer::Activation value);
+    void type(std::string_view name, std::string_view value);
+    void line(std::string text);
+    // An optional operand: `flag`, and the element type (float when absent).
+    void operand(std::string_view flag, std::string_view type_name, const std::optional<DType>& dtype);
+    void view(std::string_view prefix, const View& view);
+
+    // The next word of `args`. A pointer type ends in '*'; an integer is "i64".
+    void arg(std::string_view type, std::string_view name);
+
+    // Comment lines: what is computed, on what shapes, of which types.
+    void note(std::string text) { notes_.push_back(std::move(text)); }
+
+    // `args_struct` non-empty: arguments are fields of args_struct<Config> a, and the call is
+    // call<Config>(a, begin, end, scratch); else they are passed in order, then begin, end.
+    Kernel finish(planner::KernelKind kind, const std::vector<std::string>& fused, std::string_view file,
+                  std::string_view call, std::string_view args_struct, const Launch& launch) const;
+
+private:
+    struct Argument {
+        std::string type, name;
+    };
+    std::string body(std::string_view call, std::string_view args_struct) const;
+    std::vector<std::string> config_;
+    std::vector<Argument> args_;
+    std::vector<std::string> notes_;
+};
+
+// "36 items", "12 items a token".
+std::string describe_items(const Extent& items);
+
+}  // namespace cleave::codegen

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/templates.h"
+
+#include <set>
+#include <sstream>
+
+#include "codegen/embedded_templates.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+std::string folder_of(std::string_view name) {
+    size_t slash = name.rfind('/');
+    return slash == std::string_view::npos ? std::string() : std::string(name.substr(0, slash + 1));
+}
+
+void append(std::string_view name, std::set<std::string>& seen, std::string& text) {
+    if (!seen.insert(std::string(name)).second) return;
+    constexpr std::string_view kInclude = "#include \"";
+    std::string body;
+    std::istringstream lines{std::string(template_file(name))};
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with(kInclude)) {
+            size_t end = line.find('"', kInclude.size());
+            append(folder_of(name) + line.substr(kInclude.size(), end - kInclude.size()), seen, text);
+        } else if (line != "#pragma once" && !line.starts_with("// SPDX")) {
+            body += line + "\n";
+        }
+    }
+    text += "// ---- codegen/templates/" + std::string(name) + "\n" + body;
+}
+
+}  // namespace
+
+std::string_view template_file(std::string_view name) {
+    for (const EmbeddedFile& file : embedded_templates())
+        if (file.name == name) return file.text;
+    throw InternalError("no template " + std::string(name) + " was embedded");
+}
+
+std::string flatten_template(std::string_view name) {
+    std::set<std::string> seen;
+    std::string text;
+    append(name, seen, text);
+    return text;
+}
+
+}  // namespace cleave::codegen

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The template files of codegen/templates/, embedded at build time: nothing is looked up at run time. A
+// kernel's source is the concatenation of the files it needs, each once, dependencies first, without their
+// #include lines and comment heads.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cleave::codegen {
+
+// Text of "host/linear.h"; InternalError for a name that was not embedded.
+std::string_view template_file(std::string_view name);
+
+// `name` after everything that it includes, as one text free of #include.
+std::string flatten_template(std::string_view name);
+
+}  // namespace cleave::codegen

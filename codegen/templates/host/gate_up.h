@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// [RmsNorm] Linear gate, Linear up, activation(gate) * up. Item: `kItemRows` columns of the intermediate
+// vector of every token; gate and up meet in scratch and never reach memory.
+// Config: kIn, kOut, kItemRows, kTokens, GateWeight, UpWeight, kGateBias + GateBias, kUpBias + UpBias, kNorm +
+// NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset.
+#pragma once
+
+#include "linear.h"
+#include "math.h"
+
+namespace cleave {
+
+template <class Config>
+struct GateUpArgs {
+    const float* x;                              // [tokens, kXStride], columns from kXOffset
+    const typename Config::NormWeight* norm;     // [kIn], or null
+    const typename Config::GateWeight* gate;     // [kOut, kIn]
+    const typename Config::GateBias* gate_bias;  // [kOut], or null
+    const typename Config::UpWeight* up;         // [kOut, kIn]
+    const typename Config::UpBias* up_bias;      // [kOut], or null
+    float* out;                                  // [tokens, kOut]
+    i64 num_tokens;
+};
+
+template <class Config>
+constexpr i64 gate_up_scratch_floats() {
+    return block_floats(Config::kIn, Config::kTokens) + 2 * Config::kTokens * c_stride(Config::kItemRows) +
+           max(convert_floats<typename Config::GateWeight>(), convert_floats<typename Config::UpWeight>());
+}
+
+template <class Config>
+CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void* scratch) {
+    static_assert(gate_up_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
+    constexpr i64 K = Config::kIn, kStride = c_stride(Config::kItemRows);
+    float* x = static_cast<float*>(scratch);
+    float* gate = x + block_floats(K, Config::kTokens);
+    float* up = gate + Config::kTokens * kStride;
+    float* converted = up + Config::kTokens * kStride;
+    Rows input{a.x + Config::kXOffset, Config::kXStride, nullptr};
+    for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
+        i64 tokens = min(Config::kTokens, a.num_tokens - t0);
+        Block block = prepare<K>(input, t0, tokens, norm_of<Config>(a.norm), x);
+        for (i64 item = begin; item < end; ++item) {
+            i64 r0 = item * Config::kItemRows;
+            i64 rows = min(Config::kItemRows, Config::kOut - r0);
+            multiply<K>(a.gate + r0 * K, K, rows, block, gate, kStride, converted);
+            multiply<K>(a.up + r0 * K, K, rows, block, up, kStride, converted);
+            for (i64 t = 0; t < tokens; ++t) {
+                float* g = gate + t * kStride;
+                float* u = up + t * kStride;
+                if constexpr (Config::kGateBias)
+                    for (i64 r = 0; r < rows; ++r) g[r] += load_one(a.gate_bias + r0 + r);
+                if constexpr (Config::kUpBias)
+                    for (i64 r = 0; r < rows; ++r) u[r] += load_one(a.up_bias + r0 + r);
+                gated_activation_row<Config::kActivation>(g, u, a.out + (t0 + t) * Config::kOut + r0, rows);
+            }
+        }
+    }
+}
+
+}  // namespace cleave

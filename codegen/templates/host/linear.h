@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add]. Item: `kItemRows` output features of every token.
+// Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias + Bias, kScale + scale, kResidual, kNorm +
+// NormWeight + kEpsilon + kNormOffset, kSelect, strides and column offsets of input and residual.
+#pragma once
+
+#include "matmul.h"
+
+namespace cleave {
+
+template <class Config>
+struct LinearArgs {
+    const float* x;                          // [tokens, kXStride], columns from kXOffset
+    const typename Config::Weight* weight;   // [kOut, kIn]
+    const typename Config::Bias* bias;       // [kOut], or null
+    const typename Config::NormWeight* norm; // [kIn], or null
+    const float* residual;                   // [tokens, kResidualStride], or null
+    float* out;                              // [tokens, kOut]
+    const i32* rows;                         // token of each output row, or null
+    i64 num_tokens;                          // of the output
+};
+
+// Floats of scratch, in order: the block of tokens, c, the f32 copy of a tile.
+template <class Config>
+constexpr i64 linear_scratch_floats() {
+    return block_floats(Config::kIn, Config::kTokens) + Config::kTokens * c_stride(Config::kItemRows) +
+           convert_floats<typename Config::Weight>();
+}
+
+template <class Config>
+CLEAVE_INLINE void linear_finish(const LinearArgs<Config>& a, i64 t, i64 r0, i64 rows, const float* c) {
+    float* out = a.out + t * Config::kOut + r0;
+    const float* residual = a.residual + t * Config::kResidualStride + Config::kResidualOffset + r0;
+    for (i64 r = 0; r < rows; ++r) {
+        float y = c[r];
+        if constexpr (Config::kBias) y += load_one(a.bias + r0 + r);
+        if constexpr (Config::kScaled) y *= Config::kScale;
+        if constexpr (Config::kResidual) y += residual[r];
+        out[r] = y;
+    }
+}
+
+template <class Config>
+CLEAVE_INLINE auto norm_of(const typename Config::NormWeight* weight) {
+    if constexpr (Config::kNorm)
+        return RmsNorm<typename Config::NormWeight>{weight, Config::kEpsilon, Config::kNormOffset};
+    else
+        return NoNorm{};
+}
+
+template <class Config>
+CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void* scratch) {
+    static_assert(linear_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
+    constexpr i64 K = Config::kIn, kStride = c_stride(Config::kItemRows);
+    float* x = static_cast<float*>(scratch);
+    float* c = x + block_floats(K, Config::kTokens);
+    float* converted = c + Config::kTokens * kStride;
+    Rows input{a.x + Config::kXOffset, Config::kXStride, a.rows};
+    for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
+        i64 tokens = min(Config::kTokens, a.num_tokens - t0);
+        Block block = prepare<K>(input, t0, tokens, norm_of<Config>(a.norm), x);
+        for (i64 item = begin; item < end; ++item) {
+            i64 r0 = item * Config::kItemRows;
+            i64 rows = min(Config::kItemRows, Config::kOut - r0);
+            multiply<K>(a.weight + r0 * K, K, rows, block, c, kStride, converted);
+            for (i64 t = 0; t < tokens; ++t) linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);
+        }
+    }
+}
+
+}  // namespace cleave

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vocabulary of the host kernels: integer names, vectors of the target's width, loads of f32, f16 and bf16 as
+// f32, and the mathematics that a freestanding kernel must bring itself. One source serves every CPU: the
+// width follows the target's features. Needs Clang (ext_vector_type, __builtin_elementwise_*).
+#pragma once
+
+namespace cleave {
+
+using i32 = __INT32_TYPE__;
+using i64 = __INT64_TYPE__;
+using u16 = __UINT16_TYPE__;
+using u32 = __UINT32_TYPE__;
+using u64 = __UINT64_TYPE__;
+
+// Lanes of a vector, and how many rows x vectors of accumulators the register file holds beside operands.
+#if defined(__AVX512F__)
+constexpr i64 kLanes = 16;
+constexpr i64 kTileRows = 12;
+#elif defined(__AVX__)
+constexpr i64 kLanes = 8;
+constexpr i64 kTileRows = 6;
+#else
+constexpr i64 kLanes = 4;
+constexpr i64 kTileRows = 6;
+#endif
+
+template <i64 N>
+using FloatN = float __attribute__((ext_vector_type(N)));
+template <i64 N>
+using IntN = i32 __attribute__((ext_vector_type(N)));
+template <i64 N>
+using UintN = u32 __attribute__((ext_vector_type(N)));
+template <i64 N>
+using HalfBitsN = u16 __attribute__((ext_vector_type(N)));
+template <i64 N>
+using HalfN = _Float16 __attribute__((ext_vector_type(N)));
+template <i64 N>
+using DoubleN = double __attribute__((ext_vector_type(N)));
+
+using Vec = FloatN<kLanes>;
+
+struct f16 {
+    u16 bits;
+};
+struct bf16 {
+    u16 bits;
+};
+
+#define CLEAVE_INLINE inline __attribute__((always_inline))
+
+constexpr i64 min(i64 a, i64 b) { return a < b ? a : b; }
+constexpr i64 max(i64 a, i64 b) { return a > b ? a : b; }
+constexpr i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
+constexpr i64 round_up(i64 a, i64 b) { return ceil_div(a, b) * b; }
+
+// The largest power of two up to `limit` that divides n.
+constexpr i64 width_for(i64 n, i64 limit = kLanes) {
+    i64 width = limit;
+    while (n % width != 0) width /= 2;
+    return width;
+}
+
+// ---- Loads and stores, at any address ------------------------------------------------------------
+
+template <i64 N = kLanes>
+CLEAVE_INLINE FloatN<N> load(const float* p) {
+    FloatN<N> v;
+    __builtin_memcpy(&v, p, sizeof(float) * N);
+    return v;
+}
+template <i64 N = kLanes>
+CLEAVE_INLINE FloatN<N> load(const f16* p) {
+    HalfN<N> v;
+    __builtin_memcpy(&v, p, sizeof(u16) * N);
+    return __builtin_convertvector(v, FloatN<N>);
+}
+template <i64 N = kLanes>
+CLEAVE_INLINE FloatN<N> load(const bf16* p) {
+    HalfBitsN<N> v;
+    __builtin_memcpy(&v, p, sizeof(u16) * N);
+    return __builtin_bit_cast(FloatN<N>, __builtin_convertvector(v, UintN<N>) << 16);
+}
+
+CLEAVE_INLINE float load_one(const float* p) { return *p; }
+CLEAVE_INLINE float load_one(const f16* p) { return static_cast<float>(__builtin_bit_cast(_Float16, p->bits)); }
+CLEAVE_INLINE float load_one(const bf16* p) { return __builtin_bit_cast(float, static_cast<u32>(p->bits) << 16); }
+
+template <i64 N = kLanes>
+CLEAVE_INLINE void store(float* p, FloatN<N> v) {
+    __builtin_memcpy(p, &v, sizeof(float) * N);
+}
+
+// Round to nearest even; a NaN stays a NaN.
+CLEAVE_INLINE void store_one(float* p, float x) { *p = x; }
+CLEAVE_INLINE void store_one(f16* p, float x) { p->bits = __builtin_bit_cast(u16, static_cast<_Float16>(x)); }
+CLEAVE_INLINE void store_one(bf16* p, float x) {
+    u32 bits = __builtin_bit_cast(u32, x);
+    u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    p->bits = static_cast<u16>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
+}
+
+// ---- Lanes ---------------------------------------------------------------------------------------
+
+template <class V>
+CLEAVE_INLINE auto sum(V v) {
+    if constexpr (sizeof(v) == 2 * sizeof(v[0]))
+        return v[0] + v[1];
+    else
+        return sum(v.lo + v.hi);
+}
+
+template <class V>
+CLEAVE_INLINE float maximum(V v) {
+    if constexpr (sizeof(v) == 2 * sizeof(v[0]))
+        return v[0] > v[1] ? v[0] : v[1];
+    else
+        return maximum(v.lo > v.hi ? v.lo : v.hi);
+}
+
+template <class T, T... kI>
+struct Sequence {};
+
+template <class V, i64... kI>
+CLEAVE_INLINE V interleave_low(V a, V b, Sequence<i64, kI...>) {
+    return __builtin_shufflevector(a, b, (kI % 2 ? static_cast<i64>(sizeof...(kI)) : 0) + kI / 2 ...);
+}
+template <class V, i64... kI>
+CLEAVE_INLINE V interleave_high(V a, V b, Sequence<i64, kI...>) {
+    constexpr i64 n = sizeof...(kI);
+    return __builtin_shufflevector(a, b, (kI % 2 ? n : 0) + n / 2 + kI / 2 ...);
+}
+
+// rows[i][j] <-> rows[j][i], by log2(N) perfect shuffles.
+template <i64 N>
+CLEAVE_INLINE void transpose(FloatN<N> (&rows)[N]) {
+    using Lanes = __make_integer_seq<Sequence, i64, N>;
+#pragma clang loop unroll(full)
+    for (i64 step = 1; step < N; step *= 2) {
+        FloatN<N> next[N];
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < N / 2; ++i) {
+            next[2 * i] = interleave_low(rows[i], rows[i + N / 2], Lanes());
+            next[2 * i + 1] = interleave_high(rows[i], rows[i + N / 2], Lanes());
+        }
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < N; ++i) rows[i] = next[i];
+    }
+}
+
+// Lane i of the result is the sum of rows[i].
+template <i64 N>
+CLEAVE_INLINE FloatN<N> sum_each(FloatN<N> (&rows)[N]) {
+    using Lanes = __make_integer_seq<Sequence, i64, N>;
+#pragma clang loop unroll(full)
+    for (i64 half = N / 2; half > 0; half /= 2) {
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < half; ++i)
+            rows[i] = interleave_low(rows[i], rows[i + half], Lanes()) +
+                      interleave_high(rows[i], rows[i + half], Lanes());
+    }
+    return rows[0];
+}
+
+}  // namespace cleave

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs one host kernel as the runtime would, but unkindly: items in random order and random runs, scratch full
+// of NaN, guard words on both sides of every buffer and of the scratch. Fails the test when a guard changed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "codegen/compiler.h"
+#include "codegen/kernel_spec.h"
+
+namespace cleave::test {
+
+// Elements of one dtype between guard words, and their values in double.
+class GuardedBuffer {
+public:
+    GuardedBuffer(std::string name, DType dtype, int64_t count);  // NaN everywhere
+
+    // Values drawn from [-scale, scale], rounded to the dtype.
+    static GuardedBuffer random(std::string name, DType dtype, int64_t count, std::mt19937& rng, double scale = 1.0);
+    static GuardedBuffer output(std::string name, int64_t count);
+    static GuardedBuffer integers(std::string name, const std::vector<int32_t>& values);
+
+    uint64_t word() const { return reinterpret_cast<uint64_t>(data()); }
+    double at(int64_t i) const;
+    void set(int64_t i, double value);
+    int64_t count() const { return count_; }
+    const std::string& name() const { return name_; }
+    bool guards_intact() const;
+
+private:
+    std::byte* data() const;
+    std::string name_;
+    DType dtype_;
+    int64_t count_;
+    std::vector<std::byte> storage_;
+};
+
+struct Counts {
+    int64_t tokens = 1, outputs = 1, sequences = 1;
+};
+
+// Compiles (through a cache of this test run), loads and runs every item of `kernel`, for the CPU of that name;
+// empty: this machine's.
+void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args, const Counts& counts,
+                std::mt19937& rng, const std::string& cpu = "");
+
+// Fails unless |got - want| <= tolerance * (1 + |want|) for every element, naming the first that differs.
+void check_close(const GuardedBuffer& got, const std::vector<double>& want, double tolerance);
+
+// A folder for compiled kernels that lives as long as the test program.
+std::string test_cache();
+
+}  // namespace cleave::test
