@@ -95,6 +95,7 @@ bool compile(StringRef source, StringRef name, const std::vector<std::string>& a
     std::vector<const char*> pointers;
     for (const std::string& arg : args) pointers.push_back(arg.c_str());
     clang::CompilerInstance instance;
+    instance.setVerboseOutputStream(log);  // counts of warnings would go to standard error
     if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics)) return false;
     instance.createDiagnostics(&printer, false);
 

@@ -25,7 +25,7 @@ struct AttentionArgs {
     i64 num_tokens;
 };
 
-constexpr i64 kQueries = 4;
+inline constexpr i64 kQueries = 4;
 
 template <class Config>
 struct AttentionTile {

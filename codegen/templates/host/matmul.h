@@ -11,9 +11,9 @@
 
 namespace cleave {
 
-constexpr i64 kDotTokens = 8;            // up to here: vectors along K
-constexpr i64 kPanel = 2 * kLanes;       // tokens of a full panel
-constexpr i64 kConvertDepth = 256;       // of the f32 copy of a narrow tile
+inline constexpr i64 kDotTokens = 8;            // up to here: vectors along K
+inline constexpr i64 kPanel = 2 * kLanes;       // tokens of a full panel
+inline constexpr i64 kConvertDepth = 256;       // of the f32 copy of a narrow tile
 
 // Rows of activations: row t is x + (rows ? rows[t] : t) * stride.
 struct Rows {

@@ -14,14 +14,14 @@ using u64 = __UINT64_TYPE__;
 
 // Lanes of a vector, and how many rows x vectors of accumulators the register file holds beside operands.
 #if defined(__AVX512F__)
-constexpr i64 kLanes = 16;
-constexpr i64 kTileRows = 12;
+inline constexpr i64 kLanes = 16;
+inline constexpr i64 kTileRows = 12;
 #elif defined(__AVX__)
-constexpr i64 kLanes = 8;
-constexpr i64 kTileRows = 6;
+inline constexpr i64 kLanes = 8;
+inline constexpr i64 kTileRows = 6;
 #else
-constexpr i64 kLanes = 4;
-constexpr i64 kTileRows = 6;
+inline constexpr i64 kLanes = 4;
+inline constexpr i64 kTileRows = 6;
 #endif
 
 template <i64 N>

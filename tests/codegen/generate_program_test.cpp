@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <set>
+
+#include "codegen/compiler.h"
+#include "codegen/kernel_spec.h"
+#include "models/llama_graph.h"
+#include "models/shapes.h"
+#include "planner/planner.h"
+#include "tests/codegen/kernel_runner.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::codegen;
+
+namespace {
+
+planner::Plan plan_for(const std::string& shape, const std::string& devices, int tp, int pp) {
+    importer::Graph graph = models::build_llama_graph(models::find_shape(shape).value(), DType::kF32);
+    planner::HostFacts facts;
+    facts.num_cores = 4;
+    facts.memory_bytes = int64_t{64} << 30;
+    facts.memory_bandwidth = 20'000'000'000;
+    facts.flops_f32 = 100'000'000'000;
+    facts.arch = "x86-64-v3";
+    planner::Machine machine = planner::build_machine(planner::parse_devices(devices), facts);
+    planner::Workload workload;
+    workload.context = 128;
+    workload.prompt_tokens = 64;
+    planner::PlanOptions options;
+    options.tensor_parallel = tp;
+    options.pipeline_stages = pp;
+    return planner::make_plan(graph, machine, workload, options);
+}
+
+// Steps of a device in each phase have one instruction each, in order.
+void check_steps(const planner::Phase& phase, planner::DeviceId device, const std::vector<Instruction>& instructions) {
+    size_t next = 0;
+    for (size_t i = 0; i < phase.steps.size(); ++i) {
+        const planner::Compute* compute = phase.steps[i].compute();
+        if (!compute || compute->device != device) continue;
+        REQUIRE(next < instructions.size());
+        CHECK(instructions[next++].step == planner::StepId(i));
+    }
+    CHECK(next == instructions.size());
+}
+
+}  // namespace
+
+TEST_CASE("every compute step of a plan has one instruction on its device, in step order", "[codegen]") {
+    for (auto [devices, tp, pp] : {std::tuple("host[0]", 1, 1), std::tuple("host[0-2]", 3, 1), std::tuple("host[0-3]", 2, 2),
+                                   std::tuple("host[0-7]", 8, 1)}) {
+        CAPTURE(devices, tp, pp);
+        planner::Plan plan = plan_for("stories-260k", devices, tp, pp);
+        for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+            Program program = generate_program(plan, planner::DeviceId(d));
+            check_steps(plan.prefill, planner::DeviceId(d), program.prefill);
+            check_steps(plan.decode, planner::DeviceId(d), program.decode);
+        }
+    }
+}
+
+TEST_CASE("equal kernels of a program exist once, whatever the number of layers", "[codegen]") {
+    planner::Plan plan = plan_for("stories-260k", "host[0]", 1, 1);
+    Program program = generate_program(plan, planner::DeviceId(0));
+    std::set<std::string> names;
+    for (const Kernel& kernel : program.kernels) CHECK(names.insert(kernel.name).second);
+    CHECK(program.decode.size() > 20);      // five layers of five steps
+    CHECK(program.kernels.size() <= 9);     // decode and prefill attention differ, all else is shared
+}
+
+TEST_CASE("a kernel's source opens with what it fuses, its shapes, dtype, device, launch and hash", "[codegen]") {
+    planner::Plan plan = plan_for("stories-260k", "host[0]", 1, 1);
+    for (const Kernel& kernel : generate_program(plan, planner::DeviceId(0)).kernels) {
+        CHECK(kernel.source.starts_with("// " + kernel.name + "\n// fused: "));
+        std::string head = kernel.source.substr(0, kernel.source.find("\n\n"));
+        for (const char* word : {"shapes: ", "dtype: ", "device: host", "launch: ", "hash: "})
+            CHECK(head.find(word) != std::string::npos);
+        CHECK(kernel.source.find("#include") == std::string::npos);
+    }
+}
+
+TEST_CASE("every kernel of tensor-parallel plans with unequal shards compiles and loads", "[codegen]") {
+    for (auto [devices, tp] : {std::pair("host[0]", 1), std::pair("host[0-2]", 3)}) {
+        planner::Plan plan = plan_for("stories-260k", devices, tp, 1);
+        for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+            Program program = generate_program(plan, planner::DeviceId(d));
+            CompileOptions options;
+            options.cache_dir = test::test_cache();
+            std::vector<CompiledKernel> compiled = compile_program(program, options);
+            REQUIRE(compiled.size() == program.kernels.size());
+            auto loaded = load_host_kernels(compiled);
+            for (size_t i = 0; i < compiled.size(); ++i) {
+                CHECK(compiled[i].name == program.kernels[i].name);
+                CHECK(loaded->entry(i) != nullptr);
+            }
+        }
+    }
+}
+
+TEST_CASE("an opaque operator is refused by name and layer", "[codegen]") {
+    planner::Plan plan = plan_for("stories-260k", "host[0]", 1, 1);
+    for (planner::Step& step : plan.decode.steps) {
+        auto* compute = std::get_if<planner::Compute>(&step.action);
+        if (!compute || compute->kernel != planner::KernelKind::kAttention) continue;
+        importer::Op& op = plan.graph.ops[compute->ops[0].index()];
+        op.kind = importer::OpKind::kOpaque;
+        op.attrs = importer::OpaqueAttrs{"ai.example", "FancyAttention", 0, 0};
+        compute->kernel = planner::KernelKind::kOpaque;
+        break;
+    }
+    plan.prefill.steps.clear();
+    std::string message = test::user_error([&] { generate_program(plan, planner::DeviceId(0)); });
+    CHECK(message.find("layers.0.attention (ai.example::FancyAttention, layer 0)") != std::string::npos);
+}
+
+TEST_CASE("a device without a back end is refused with the kinds that have one", "[codegen]") {
+    planner::Plan plan = plan_for("stories-260k", "host[0]", 1, 1);
+    plan.machine.devices[0].kind = planner::DeviceKind::kSim;
+    std::string message = test::user_error([&] { generate_program(plan, planner::DeviceId(0)); });
+    CHECK(message.find("kind host") != std::string::npos);
+}
