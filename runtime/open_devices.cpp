@@ -12,11 +12,6 @@ namespace {
 
 using planner::DeviceKind;
 
-int count_hosts(const planner::Machine& machine) {
-    return static_cast<int>(std::count_if(machine.devices.begin(), machine.devices.end(),
-                                          [](const auto& d) { return d.kind == DeviceKind::kHost; }));
-}
-
 [[noreturn]] void refuse(const planner::Device& device) {
     if (device.kind == DeviceKind::kSim) {
         throw UserError("{} is a simulated device: it can be planned for, not run on; run on 'host' devices, "
@@ -30,26 +25,44 @@ int count_hosts(const planner::Machine& machine) {
 
 }  // namespace
 
-bool threads_fit_cores(const planner::Machine& machine, int threads) {
-    int cores = available_cores();
-    int asked = threads > 0 ? threads : cores;
-    return std::max(asked, count_hosts(machine)) <= cores;
+std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
+    int all = threads > 0 ? threads : available_cores();
+    std::vector<int> count(plan.machine.devices.size(), 0);
+    auto is_host = [&](planner::DeviceId id) { return plan.machine.device(id).kind == DeviceKind::kHost; };
+    for (const planner::Stage& stage : plan.stages) {
+        int hosts = static_cast<int>(std::count_if(stage.devices.begin(), stage.devices.end(), is_host));
+        int met = 0;
+        for (planner::DeviceId id : stage.devices) {
+            if (!is_host(id)) continue;
+            // The first devices take one thread more where the count does not divide.
+            int share = std::max(1, all / hosts + (met++ < all % hosts ? 1 : 0));
+            count[id.index()] = std::max(count[id.index()], share);
+        }
+    }
+    for (size_t d = 0; d < count.size(); ++d) {
+        if (count[d] == 0 && plan.machine.devices[d].kind == DeviceKind::kHost) count[d] = 1;  // in no stage
+    }
+    return count;
 }
 
-std::vector<std::unique_ptr<Device>> open_devices(const planner::Machine& machine, const OpenOptions& options) {
-    for (const planner::Device& device : machine.devices) {
+bool threads_fit_cores(const planner::Plan& plan, int threads) {
+    std::vector<int> count = threads_of_devices(plan, threads);
+    return std::all_of(plan.stages.begin(), plan.stages.end(), [&](const planner::Stage& stage) {
+        int sum = 0;
+        for (planner::DeviceId id : stage.devices) sum += count[id.index()];
+        return sum <= available_cores();
+    });
+}
+
+std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, const OpenOptions& options) {
+    for (const planner::Device& device : plan.machine.devices) {
         if (device.kind != DeviceKind::kHost) refuse(device);
     }
-    int hosts = count_hosts(machine);
-    int threads = options.threads > 0 ? options.threads : available_cores();
-    HostDeviceOptions host{1, options.poison, threads_fit_cores(machine, options.threads)};
+    std::vector<int> threads = threads_of_devices(plan, options.threads);
+    bool may_spin = threads_fit_cores(plan, options.threads);
     std::vector<std::unique_ptr<Device>> devices;
-    int opened = 0;
-    for (const planner::Device& device : machine.devices) {
-        // The first devices take one thread more where the count does not divide.
-        host.threads = std::max(1, threads / hosts + (opened < threads % hosts ? 1 : 0));
-        ++opened;
-        devices.push_back(make_host_device(device, host));
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+        devices.push_back(make_host_device(plan.machine.devices[d], {threads[d], options.poison, may_spin}));
     }
     return devices;
 }

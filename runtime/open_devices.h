@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of a plan's machine, opened by the drivers of this build, in the plan's order.
+// The devices of a plan, opened by the drivers of this build, in its order.
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "planner/machine.h"
+#include "planner/plan.h"
 #include "runtime/device.h"
 
 namespace cleave::runtime {
 
 struct OpenOptions {
-    int threads = 0;  // of all host devices together; 0: one per core. Each device has at least one
+    int threads = 0;  // that may run at once on host devices; 0: one per core
     bool poison = false;
 };
 
-// UserError naming the device whose kind this build cannot drive.
-std::vector<std::unique_ptr<Device>> open_devices(const planner::Machine& machine, const OpenOptions& options);
+// UserError naming the device whose kind this build cannot drive. The host devices of one pipeline stage share the
+// threads (each has at least one); stages work one after the other on a token, so each stage has all of them.
+std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, const OpenOptions& options);
 
-// Whether `machine`'s host devices have no more threads than the process has cores, so that a brief poll before
-// blocking takes nobody's time.
-bool threads_fit_cores(const planner::Machine& machine, int threads);
+// Threads of each device of the plan, by that rule; 0 for devices that are not the host's.
+std::vector<int> threads_of_devices(const planner::Plan& plan, int threads);
+
+// Whether the threads of every stage have a core each, so that a brief poll before blocking takes nobody's time.
+bool threads_fit_cores(const planner::Plan& plan, int threads);
 
 }  // namespace cleave::runtime

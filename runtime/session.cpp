@@ -23,7 +23,7 @@ struct Session::Impl {
 
 Session::Session(const Plan& plan, const SessionOptions& options) : impl_(std::make_unique<Impl>()) {
     check_presence(plan);
-    impl_->devices = open_devices(plan.machine, {options.threads, options.poison});
+    impl_->devices = open_devices(plan, {options.threads, options.poison});
     check_weights_present(plan);
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         impl_->programs.push_back(codegen::generate_program(plan, DeviceId(d)));
@@ -34,7 +34,7 @@ Session::Session(const Plan& plan, const SessionOptions& options) : impl_(std::m
     impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
     upload_weights(plan, *impl_->arenas, impl_->devices, {options.upload_progress, options.cancel});
     for (size_t d = 0; d < impl_->devices.size(); ++d) impl_->devices[d]->load(impl_->compiled[d]);
-    ExecutorOptions run{options.record_trace, threads_fit_cores(plan.machine, options.threads),
+    ExecutorOptions run{options.record_trace, threads_fit_cores(plan, options.threads),
                         options.watchdog_seconds, options.cancel};
     impl_->executor = std::make_unique<Executor>(plan, impl_->programs, impl_->devices, *impl_->arenas, run);
 }

@@ -21,7 +21,7 @@
 namespace cleave::runtime {
 
 struct SessionOptions {
-    int threads = 0;                // of all host devices together; 0: one per core
+    int threads = 0;                // of the host devices of each stage together; 0: one per core
     codegen::CompileOptions compile;
     bool record_trace = false;
     bool poison = false;            // fill arenas with NaN patterns before use

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "runtime/open_devices.h"
 #include "tests/runtime/support.h"
 #include "tests/support/test.h"
 
@@ -235,4 +236,16 @@ TEST_CASE("the trace as Perfetto's JSON has a track a device and an event a step
     std::string json = trace_to_perfetto(session.executor->trace(), tiny.plan);
     CHECK(json.find("\"name\":\"host[1]\"") != std::string::npos);
     CHECK(json.find("prefill step 4 (all_reduce of p)") != std::string::npos);
+}
+
+TEST_CASE("the host devices of a stage share the threads, and each stage has them all", "[runtime]") {
+    Plan plan;
+    for (int i = 0; i < 5; ++i) plan.machine.devices.push_back(host_info(i));
+    using planner::DeviceId;
+    plan.stages.resize(2);
+    plan.stages[0].devices = {DeviceId(0), DeviceId(1), DeviceId(2)};
+    plan.stages[1].devices = {DeviceId(3), DeviceId(4)};
+    CHECK(threads_of_devices(plan, 8) == std::vector<int>{3, 3, 2, 4, 4});
+    CHECK(threads_of_devices(plan, 1) == std::vector<int>{1, 1, 1, 1, 1});
+    CHECK_FALSE(threads_fit_cores(plan, 100000));
 }
