@@ -1,34 +1,178 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes, in order.
+// The passes, in order, and the choice between the placements that the search proposes: each is built in full and
+// scored by the event simulation, so that what is chosen is what runs.
 #include "planner/planner.h"
 
-#include "planner/baselines.h"
+#include <algorithm>
+#include <optional>
+
+#include "planner/explain.h"
+#include "planner/fit.h"
+#include "planner/lower_bound.h"
 #include "planner/memory.h"
 #include "planner/options.h"
-#include "planner/placement.h"
+#include "planner/propose.h"
 #include "planner/simulate.h"
 #include "planner/steps.h"
 #include "planner/tiles.h"
+#include "planner/verify.h"
 
 namespace cleave::planner {
+namespace {
 
-Plan make_plan(const Graph& graph, const Machine& machine, const Workload& workload, const PlanOptions& options) {
-    Plan plan;
-    plan.graph = graph;
-    plan.graph_digest = importer::graph_digest(graph);
-    plan.machine = machine;
-    plan.workload = workload;
-    plan.options = options;
-    Analysis analysis = analyse(plan.graph);
-    Shape shape = check_options(analysis, plan.machine, plan.workload, options);
-    int tp = shape.tensor_parallel > 0 ? shape.tensor_parallel : static_cast<int>(machine.devices.size()) / std::max(1, shape.pipeline_stages);
-    int pp = shape.pipeline_stages > 0 ? shape.pipeline_stages : static_cast<int>(machine.devices.size()) / tp;
-    Placement placement = equal_units(analysis, machine, tp, pp);
-    build_steps(analysis, placement, plan);
+constexpr size_t kMaxSimulated = 6;
+constexpr int64_t kSlacks[] = {0, 10, 50};  // parts per thousand of memory kept free, when the estimate was too low
+
+// What every candidate shares; the graph is copied into the plan that is returned, once.
+struct Request {
+    const Analysis& analysis;
+    const Machine& machine;
+    const Workload& workload;
+    const PlanOptions& options;
+    Shape shape;
+};
+
+// A plan's explicit part and times. It refers to the request's graph only through `graph`, which it takes over.
+void build(const Request& r, const Placement& placement, Plan& plan) {
+    build_steps(r.analysis, placement, plan);
     choose_tiles(plan);
     assign_memory(plan);
-    simulate(analysis, plan);
+    simulate(r.analysis, plan);
+}
+
+Plan empty_plan(const Request& r, Graph graph) {
+    Plan plan;
+    plan.graph = std::move(graph);
+    plan.machine = r.machine;
+    plan.workload = r.workload;
+    plan.options = r.options;
     return plan;
+}
+
+bool fits(const Plan& plan) {
+    return std::all_of(plan.memory.begin(), plan.memory.end(), [](const DeviceMemory& m) { return m.needed() <= m.capacity; });
+}
+
+// The candidate to take: the best score; among those within a quarter of a per cent of it (and not behind equal units
+// a stage), the most balanced, which leaves most memory and throughput. Memory: fewest devices first.
+size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
+    auto devices = [&](const Scored& s) { return options.objective == Objective::kMemory ? s.proposal->devices_used : 0; };
+    int64_t best = INT64_MAX, plain = INT64_MAX;
+    int fewest = INT32_MAX;
+    for (const Scored& s : built)
+        if (s.refused.empty()) fewest = std::min(fewest, devices(s));
+    auto eligible = [&](const Scored& s) { return s.refused.empty() && devices(s) == fewest; };
+    for (const Scored& s : built) {
+        if (!eligible(s)) continue;
+        best = std::min(best, s.objective_ns);
+        if (s.proposal->source == Source::kEqualUnits) plain = std::min(plain, s.objective_ns);
+    }
+    size_t taken = built.size();
+    for (size_t i = 0; i < built.size(); ++i)
+        if (eligible(built[i]) && built[i].objective_ns <= std::min(best + best / 400, plain))
+            if (taken == built.size() || built[i].proposal->largest_ns < built[taken].proposal->largest_ns) taken = i;
+    return taken;
+}
+
+// Builds and simulates the most promising proposals and takes one that fits; all scores go into the explanation.
+std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& graph) {
+    std::vector<Scored> built, estimated;
+    std::vector<Plan> plans;
+    bool any_fits = false;
+    for (const Proposal& p : proposals.found) {
+        Scored s{&p, p.estimate_ns, false, ""};
+        bool close = p.estimate_ns <= proposals.found[0].estimate_ns + proposals.found[0].estimate_ns / 8;
+        if (r.options.objective == Objective::kMemory) close = p.devices_used <= proposals.found[0].devices_used;
+        if (any_fits && (!close || built.size() >= kMaxSimulated)) {
+            estimated.push_back(s);
+            continue;
+        }
+        Plan plan = empty_plan(r, std::move(graph));
+        build(r, p.placement, plan);
+        graph = std::move(plan.graph);
+        s.objective_ns = plan.prediction.objective_ns;
+        s.simulated = true;
+        if (!fits(plan)) s.refused = "does not fit in memory";
+        any_fits = any_fits || s.refused.empty();
+        built.push_back(s);
+        plans.push_back(std::move(plan));
+    }
+    if (!any_fits) return std::nullopt;
+    size_t taken = take(r.options, built);
+    Plan plan = std::move(plans[taken]);
+    plan.graph = std::move(graph);
+    Scored chosen = built[taken];
+    built.insert(built.end(), estimated.begin(), estimated.end());
+    std::stable_sort(built.begin(), built.end(), [](const Scored& a, const Scored& b) { return a.objective_ns < b.objective_ns; });
+    explain(r.analysis, proposals, built, chosen, plan);
+    return plan;
+}
+
+// Whether any plan fits; builds only until one does.
+bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload workload, const PlanOptions& options) {
+    Shape shape = check_options(analysis, machine, workload, options);
+    for (int64_t slack : kSlacks) {
+        Proposals proposals = propose(analysis, machine, workload, options, shape, slack);
+        size_t tried = 0;
+        for (const Proposal& p : proposals.found) {
+            if (++tried > 3) break;
+            Plan plan = empty_plan({analysis, machine, workload, options, shape}, analysis.graph);
+            build_steps(analysis, p.placement, plan);
+            choose_tiles(plan);
+            assign_memory(plan);
+            if (fits(plan)) return true;
+        }
+        if (proposals.found.empty()) return false;
+    }
+    return false;
+}
+
+// The placement whose worst device lacks least, over all devices.
+Plan nearest_plan(const Request& r, const Graph& graph) {
+    Machine roomy = r.machine;
+    for (Device& d : roomy.devices) d.memory_bytes *= 64;  // in proportion, so that shares by memory stay the same
+    Proposals proposals = propose(r.analysis, roomy, r.workload, r.options, r.shape, 0);
+    CHECK(!proposals.found.empty()) << "no shape at all";
+    std::optional<Plan> nearest;
+    int64_t least = INT64_MAX;
+    size_t tried = 0;
+    for (const Proposal& p : proposals.found) {
+        bool spread = p.devices_used == static_cast<int>(r.machine.devices.size());
+        if (!spread || tried++ >= 12) continue;
+        Plan plan = empty_plan(r, graph);
+        build(r, p.placement, plan);
+        int64_t lacking = 0;
+        for (const DeviceMemory& m : plan.memory) lacking = std::max(lacking, m.needed() - m.capacity);
+        if (lacking < least) {
+            least = lacking;
+            nearest = std::move(plan);
+        }
+    }
+    if (!nearest) {
+        nearest = empty_plan(r, graph);
+        build(r, proposals.found[0].placement, *nearest);
+    }
+    return std::move(*nearest);
+}
+
+}  // namespace
+
+Plan make_plan(const Graph& graph, const Machine& machine, const Workload& given, const PlanOptions& options) {
+    Workload workload = given;
+    Analysis analysis = analyse(graph);
+    Request request{analysis, machine, workload, options, check_options(analysis, machine, workload, options)};
+    Graph copy = graph;
+    std::optional<Plan> plan;
+    for (int64_t slack : kSlacks) {
+        plan = choose(request, propose(analysis, machine, workload, options, request.shape, slack), copy);
+        if (plan) break;
+    }
+    if (!plan)
+        refuse(nearest_plan(request, graph), [&](const Machine& m, const Workload& w, const PlanOptions& o) { return any_plan_fits(analysis, m, w, o); });
+    plan->graph_digest = importer::graph_digest(graph);
+    verify_plan(*plan);
+    plan->prediction.lower_bound_ns = lower_bound_ns(analysis, machine, workload, options.objective);
+    return std::move(*plan);
 }
 
 }  // namespace cleave::planner

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/propose.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <tuple>
+
+#include "planner/device_order.h"
+#include "planner/metis.h"
+#include "planner/simulate.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::planner {
+namespace {
+
+constexpr int64_t kDeviceCost = int64_t{1} << 52;  // more than any time: fewest devices first
+
+class Proposer {
+public:
+    Proposer(const Analysis& a, const Machine& machine, const Workload& workload, const PlanOptions& options, Shape shape, int64_t slack)
+        : a_(a), machine_(machine), workload_(workload), options_(options), shape_(shape), slack_(slack) {
+        for (const importer::Op& op : a.graph.ops) may_split_ = may_split_ && op.kind != importer::OpKind::kOpaque;
+    }
+
+    Proposals run() {
+        std::vector<DeviceId> user = user_order(machine_);
+        over_order(user, false);
+        if (options_.use_metis) {
+            auto start = std::chrono::steady_clock::now();
+            std::vector<DeviceId> grouped = user;
+            if (int groups = natural_group_count(machine_); groups > 1) grouped = flatten(group_devices(machine_, groups, options_.seed));
+            result_.metis_us += elapsed_us(start);
+            if (grouped != user) over_order(grouped, true);
+        }
+        sort_proposals();
+        return std::move(result_);
+    }
+
+private:
+    static int64_t elapsed_us(std::chrono::steady_clock::time_point start) {
+        return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+    }
+
+    // By estimate; among (nearly) equal ones the balanced one first, which leaves most memory and throughput.
+    void sort_proposals() {
+        int64_t best = INT64_MAX;
+        for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
+        auto step = std::max<int64_t>(1, best / 4000);
+        std::stable_sort(result_.found.begin(), result_.found.end(), [&](const Proposal& a, const Proposal& b) {
+            return std::tuple(a.estimate_ns / step, a.largest_ns, a.estimate_ns) < std::tuple(b.estimate_ns / step, b.largest_ns, b.estimate_ns);
+        });
+    }
+
+    void over_order(std::vector<DeviceId> order, bool metis_order) {
+        metis_order_ = metis_order;
+        CostTables tables(a_, machine_, workload_, std::move(order), slack_);
+        int devices = tables.num_devices();
+        bool forced = shape_.tensor_parallel > 0 || shape_.pipeline_stages > 0;
+        if (!forced) {
+            StageQuery any;
+            any.device_cost = options_.objective == Objective::kMemory ? kDeviceCost : 0;
+            ask(tables, any, "any shape");
+            if (options_.objective != Objective::kMemory) {
+                any.may_skip = false;
+                ask(tables, any, "every device");
+            }
+        } else if (shape_.tensor_parallel == 0) {
+            StageQuery staged;
+            staged.pipeline_stages = shape_.pipeline_stages;
+            staged.may_skip = false;
+            ask(tables, staged, fmt::format("pp {}", shape_.pipeline_stages));
+        }
+        for (int tp = 1; tp <= (may_split_ ? devices : 1); ++tp) {
+            if (devices % tp != 0) continue;
+            int pp = devices / tp;
+            if (shape_.tensor_parallel > 0 && shape_.tensor_parallel != tp) continue;
+            if (shape_.pipeline_stages > 0 && shape_.pipeline_stages != pp) continue;
+            if (pp > tables.num_units()) continue;
+            uniform(tables, tp, pp);
+        }
+    }
+
+    // A grid of equal stages: the programme's cuts, equal units, and METIS's cut.
+    void uniform(CostTables& tables, int tp, int pp) {
+        StageQuery query;
+        query.tensor_parallel = tp;
+        query.pipeline_stages = pp;
+        query.may_skip = false;
+        ask(tables, query, fmt::format("tp {} x pp {}", tp, pp));
+        add(tables, equal_stages(tables, tp, pp), Source::kEqualUnits);
+        if (options_.use_metis && pp > 1) {
+            auto start = std::chrono::steady_clock::now();
+            StageSolution cut = metis_stages(tables, tp, pp);
+            result_.metis_us += elapsed_us(start);
+            add(tables, cut, Source::kMetisCut);
+        }
+    }
+
+    void ask(CostTables& tables, StageQuery query, const std::string& name) {
+        query.may_split = may_split_;
+        bool some = false;
+        for (bool whole_layers : {true, false}) {
+            query.whole_layers = whole_layers;
+            std::optional<StageSolution> best = best_stages(tables, a_.units, query);
+            if (!best) continue;
+            some = true;
+            add(tables, *best, Source::kProgramme);
+            if (query.device_cost == 0 && best->stages.size() > 1) balance(tables, query, *best);
+        }
+        if (!some) result_.impossible.push_back(name);
+    }
+
+    // Lower caps on the largest stage, by bisection: the frontier between latency and throughput.
+    void balance(CostTables& tables, StageQuery query, const StageSolution& fastest) {
+        int64_t total = fastest.sum, high = fastest.largest;
+        int64_t low = total / (2 * static_cast<int64_t>(tables.num_devices()));
+        int steps = options_.objective == Objective::kThroughput ? 16 : 8;
+        for (int i = 0; i < steps && low + high / 512 < high; ++i) {
+            query.cap = low + (high - low) / 2;
+            std::optional<StageSolution> better = best_stages(tables, a_.units, query);
+            if (!better) {
+                low = query.cap;
+                continue;
+            }
+            high = std::min(query.cap, better->largest);
+            add(tables, *better, Source::kProgramme);
+        }
+    }
+
+    StageSolution equal_stages(CostTables& tables, int tp, int pp) {
+        StageSolution s;
+        int units = tables.num_units();
+        for (int i = 0; i < pp; ++i) s.stages.push_back({i * tp, tp, static_cast<int>(int64_t{i} * units / pp), static_cast<int>(int64_t{i + 1} * units / pp), ShareMode::kBySpeed});
+        return s;
+    }
+
+    // METIS on the chain (or web) of units: weights are costs, edges what crosses. Parts follow their mean position;
+    // where METIS interleaves them, their sizes alone give the cuts.
+    StageSolution metis_stages(CostTables& tables, int tp, int pp) {
+        int units = tables.num_units();
+        const RangeTable& range = tables.range(0, tp, ShareMode::kBySpeed);
+        std::vector<PartitionEdge> edges;
+        for (size_t v = 0; v < a_.graph.values.size(); ++v) {
+            if (a_.made_by[v] < 0 || a_.last_group[v] < 0) continue;
+            int from = unit_of(a_.made_by[v]), to = unit_of(a_.last_group[v]);
+            if (from != to) edges.push_back({from, to, std::max<int64_t>(1, last_dimension(a_.graph.values[v]))});
+        }
+        std::vector<int64_t> weights;
+        for (int u = 0; u < units; ++u) weights.push_back(range.cost[u + 1] - range.cost[u]);
+        std::vector<int> parts = partition_graph(units, edges, weights, std::vector<double>(pp, 1.0), options_.seed);
+        std::vector<double> position(pp, 0.0);
+        std::vector<int> size(pp, 0), order(pp);
+        for (int u = 0; u < units; ++u) {
+            position[parts[u]] += u;
+            ++size[parts[u]];
+        }
+        for (int p = 0; p < pp; ++p) {
+            order[p] = p;
+            position[p] /= std::max(1, size[p]);
+        }
+        std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return position[x] < position[y]; });
+        StageSolution s;
+        int begin = 0;
+        for (int i = 0; i < pp; ++i) {
+            s.stages.push_back({i * tp, tp, begin, begin + size[order[i]], ShareMode::kBySpeed});
+            begin += size[order[i]];
+        }
+        return s;
+    }
+
+    int unit_of(int group) const {
+        auto at = std::upper_bound(a_.units.begin(), a_.units.end(), group, [](int g, const Unit& u) { return g < u.begin; });
+        return static_cast<int>(at - a_.units.begin()) - 1;
+    }
+
+    void add(CostTables& tables, const StageSolution& solution, Source source) {
+        Proposal p;
+        p.source = source;
+        p.metis_order = metis_order_;
+        int64_t decode = 0, prefill = 0, largest = 0, largest_prefill = 0;
+        for (const StageSolution::Stage& s : solution.stages) {
+            const RangeTable& range = tables.range(s.first_device, s.count, s.mode);
+            if (s.first_unit >= s.last_unit || !range.fits(s.first_unit, s.last_unit)) return;
+            int64_t stage_prefill = range.prefill[s.last_unit] - range.prefill[s.first_unit];
+            int64_t entry = tables.entry_costs(s.first_device, s.count)[s.first_unit];
+            decode += (range.decode[s.last_unit] - range.decode[s.first_unit]) * tables.generated() + entry;
+            prefill += stage_prefill;
+            largest_prefill = std::max(largest_prefill, stage_prefill);
+            largest = std::max(largest, range.cost[s.last_unit] - range.cost[s.first_unit] + entry);
+            StageChoice choice;
+            for (int i = 0; i < s.count; ++i) choice.devices.push_back(tables.order()[s.first_device + i]);
+            choice.begin = a_.units[s.first_unit].begin;
+            choice.end = a_.units[s.last_unit - 1].end;
+            choice.shares = range.shares;
+            p.devices_used += s.count;
+            p.placement.stages.push_back(std::move(choice));
+        }
+        int64_t latency = decode + prefill + (tables.passes() - 1) * largest_prefill;
+        p.estimate_ns = (options_.objective == Objective::kThroughput ? largest : latency) / tables.generated();
+        p.largest_ns = largest / tables.generated();
+        p.shape = shape_name(p.placement);
+        for (const Proposal& other : result_.found)
+            if (other.shape == p.shape && other.estimate_ns == p.estimate_ns && same(other.placement, p.placement)) return;
+        result_.found.push_back(std::move(p));
+    }
+
+    static bool same(const Placement& a, const Placement& b) {
+        if (a.stages.size() != b.stages.size()) return false;
+        for (size_t i = 0; i < a.stages.size(); ++i)
+            if (a.stages[i].devices != b.stages[i].devices || a.stages[i].begin != b.stages[i].begin || a.stages[i].shares.weights != b.stages[i].shares.weights) return false;
+        return true;
+    }
+
+    const Analysis& a_;
+    const Machine& machine_;
+    const Workload& workload_;
+    const PlanOptions& options_;
+    Shape shape_;
+    int64_t slack_;
+    bool may_split_ = true, metis_order_ = false;
+    Proposals result_;
+};
+
+}  // namespace
+
+std::string shape_name(const Placement& placement) {
+    bool uniform = true;
+    for (const StageChoice& s : placement.stages) uniform = uniform && s.devices.size() == placement.stages[0].devices.size();
+    if (uniform) return fmt::format("tp {} x pp {}", placement.stages[0].devices.size(), placement.stages.size());
+    std::string name = fmt::format("pp {} of tp ", placement.stages.size());
+    for (size_t i = 0; i < placement.stages.size(); ++i) name += (i ? ", " : "") + std::to_string(placement.stages[i].devices.size());
+    return name;
+}
+
+Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload, const PlanOptions& options, Shape shape, int64_t slack) {
+    return Proposer(analysis, machine, workload, options, shape, slack).run();
+}
+
+}  // namespace cleave::planner

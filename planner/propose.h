@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// In: an analysed Graph, a Machine, a Workload, options. Out: placements worth building, best estimate first: the
+// dynamic programme's for every shape the options leave open, over the user's device order and METIS's, each
+// with its balanced variants; the uniform grid; equal units a stage; METIS's own cut. The event simulation then
+// chooses among them (planner/planner.cpp).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/options.h"
+#include "planner/placement.h"
+#include "planner/stage_search.h"
+
+namespace cleave::planner {
+
+enum class Source : uint8_t { kProgramme, kEqualUnits, kMetisCut };
+
+struct Proposal {
+    Placement placement;
+    Source source = Source::kProgramme;
+    bool metis_order = false;
+    int devices_used = 0;
+    int64_t estimate_ns = 0;   // of the objective, per generated token
+    int64_t largest_ns = 0;    // of the busiest stage, per generated token
+    std::string shape;         // "tp 2 x pp 2"
+};
+
+struct Proposals {
+    std::vector<Proposal> found;           // by estimate
+    std::vector<std::string> impossible;   // shapes that do not fit in memory
+    int64_t metis_us = 0;
+};
+
+// `slack`: parts per thousand of memory kept free (planner/cost_tables.h).
+Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload, const PlanOptions& options, Shape shape, int64_t slack);
+
+// "tp 2 x pp 2", or "tp 3, 2" for stages of different width.
+std::string shape_name(const Placement& placement);
+
+}  // namespace cleave::planner
