@@ -170,8 +170,8 @@ Plan make_plan(const Graph& graph, const Machine& machine, const Workload& given
     if (!plan)
         refuse(nearest_plan(request, graph), [&](const Machine& m, const Workload& w, const PlanOptions& o) { return any_plan_fits(analysis, m, w, o); });
     plan->graph_digest = importer::graph_digest(graph);
-    verify_plan(*plan);
     plan->prediction.lower_bound_ns = lower_bound_ns(analysis, machine, workload, options.objective);
+    verify_plan(*plan);
     return std::move(*plan);
 }
 
