@@ -84,8 +84,7 @@ private:
     // A grid of equal stages: the programme's cuts, equal units, and METIS's cut.
     void uniform(CostTables& tables, int tp, int pp) {
         StageQuery query;
-        query.tensor_parallel = tp;
-        query.pipeline_stages = pp;
+        query.tensor_parallel = tp;  // every device used, tp each: pp stages
         query.may_skip = false;
         ask(tables, query, fmt::format("tp {} x pp {}", tp, pp));
         add(tables, equal_stages(tables, tp, pp), Source::kEqualUnits);
@@ -106,7 +105,10 @@ private:
             if (!best) continue;
             some = true;
             add(tables, *best, Source::kProgramme);
-            if (query.device_cost == 0 && best->stages.size() > 1) balance(tables, query, *best);
+            // The uniform grid stands for the balanced variants of open shapes, unless balance is what is asked for.
+            bool open = query.tensor_parallel == 0 && query.pipeline_stages == 0;
+            bool wanted = !open || options_.objective == Objective::kThroughput;
+            if (wanted && query.device_cost == 0 && best->stages.size() > 1) balance(tables, query, *best);
         }
         if (!some) result_.impossible.push_back(name);
     }
@@ -115,7 +117,7 @@ private:
     void balance(CostTables& tables, StageQuery query, const StageSolution& fastest) {
         int64_t total = fastest.sum, high = fastest.largest;
         int64_t low = total / (2 * static_cast<int64_t>(tables.num_devices()));
-        int steps = options_.objective == Objective::kThroughput ? 16 : 8;
+        int steps = options_.objective == Objective::kThroughput ? 12 : 8;
         for (int i = 0; i < steps && low + high / 512 < high; ++i) {
             query.cap = low + (high - low) / 2;
             std::optional<StageSolution> better = best_stages(tables, a_.units, query);
