@@ -175,6 +175,7 @@ void Summary::links() {
 
 void Summary::why() {
     const Why& w = plan_.why;
+    if (w.binding.empty() && w.cuts.empty() && w.runners_up.empty() && w.metis.empty()) return;
     section("Why");
     if (!w.binding.empty()) entry("limit", w.binding);
     constexpr size_t kShown = 3;

@@ -91,8 +91,9 @@ std::string StepsText::where(const Step& step) const {
 
 std::string StepsText::amount(const Step& step) const {
     if (const Compute* c = step.compute()) {
-        int64_t weights = point_.of(c->weight_bytes);
-        return weights > 0 ? bytes_text(weights) + " of weights" : "";
+        if (int64_t weights = point_.of(c->weight_bytes); weights > 0) return bytes_text(weights) + " of weights";
+        int64_t bytes = point_.of(c->activation_bytes);
+        return bytes > 0 ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations") : "";
     }
     return fmt::format("{}, {} moved, {}", bytes_text(step_bytes(step, point_)), bytes_text(point_.of(step.link_bytes)),
                        step_implementation(step));
@@ -122,18 +123,20 @@ Row StepsText::merged(const std::vector<size_t>& group) const {
     const Step& step = phase_.steps[group[0]];
     if (group.size() == 1) return {what(step), where(step), amount(step), time_text(step.predicted_ns)};
     std::vector<DeviceId> devices;
-    int64_t least = INT64_MAX, most = 0, ns = 0;
+    std::string least, most;
+    int64_t least_bytes = INT64_MAX, most_bytes = -1, ns = 0;
     for (size_t i : group) {
-        const Compute& c = *phase_.steps[i].compute();
-        devices.push_back(c.device);
-        least = std::min(least, point_.of(c.weight_bytes));
-        most = std::max(most, point_.of(c.weight_bytes));
-        ns = std::max(ns, phase_.steps[i].predicted_ns);
+        const Step& s = phase_.steps[i];
+        devices.push_back(s.compute()->device);
+        int64_t bytes = step_bytes(s, point_);
+        if (bytes < least_bytes) least = amount(s);
+        if (bytes > most_bytes) most = amount(s);
+        least_bytes = std::min(least_bytes, bytes);
+        most_bytes = std::max(most_bytes, bytes);
+        ns = std::max(ns, s.predicted_ns);
     }
-    std::string weights;
-    if (most > 0 && least == most) weights = bytes_text(most) + " of weights each";
-    if (most > 0 && least != most) weights = fmt::format("{} to {} of weights each", bytes_text(least), bytes_text(most));
-    return {what(step), names(devices), weights, time_text(ns)};
+    std::string each = least == most || least.empty() ? most : fmt::format("{} to {}", least.substr(0, least.find(" of ")), most);
+    return {what(step), names(devices), each.empty() ? each : each + " each", time_text(ns)};
 }
 
 std::vector<Block> StepsText::blocks() const {
@@ -167,7 +170,7 @@ std::string StepsText::title(const Block& b) const {
 }
 
 std::string StepsText::folded(int width) const {
-    TextTable table("<<<>", "    ");
+    TextTable table("<<<>", "  ");
     int stage = -1;
     for (const Block& block : blocks()) {
         std::string head = title(block);

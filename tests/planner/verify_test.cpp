@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/verify.h"
 
+#include "models/llama_graph.h"
+#include "planner/planner.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/support/test.h"
 
@@ -13,7 +15,28 @@ std::string violations(const planner::Plan& plan) {
     return text;
 }
 
+planner::Plan made_plan(const std::string& shape, const std::string& devices, int tp, int pp, DType dtype = DType::kF32) {
+    auto found = models::find_shape(shape);
+    REQUIRE(found);
+    planner::HostFacts host{2, int64_t{64} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
+    planner::Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
+    planner::PlanOptions options{.tensor_parallel = tp, .pipeline_stages = pp};
+    return make_plan(models::build_llama_graph(*found, dtype), build_machine(planner::parse_devices(devices), host), workload, options);
+}
+
 }  // namespace
+
+TEST_CASE("plans of the planner are sound", "[planner]") {
+    CHECK(violations(made_plan("stories-260k", "host", 1, 1)) == "");
+    CHECK(violations(made_plan("stories-260k", "host[0-1]", 2, 1)) == "");
+    CHECK(violations(made_plan("stories-260k", "host[0-1]", 1, 2)) == "");
+    CHECK(violations(made_plan("stories-260k", "host[0-3]", 2, 2)) == "");
+    CHECK(violations(made_plan("stories-260k", "host[0-2]", 3, 1)) == "");
+    CHECK(violations(made_plan("stories-260k", "host[0-7]", 8, 1)) == "");
+    CHECK(violations(made_plan("stories-260k", "host[0-4]", 1, 5)) == "");
+    CHECK(violations(made_plan("tinyllama-1.1b", "host[0-5]", 3, 2, DType::kBF16)) == "");
+    CHECK(violations(made_plan("llama-3-8b", "sim:h100[0-7]", 8, 1, DType::kBF16)) == "");
+}
 
 TEST_CASE("plans written by hand are sound", "[planner]") {
     CHECK(violations(hand_plan({{0}})) == "");
