@@ -6,8 +6,6 @@
 
 #include <fmt/ranges.h>
 
-#include "runtime/drivers/thread_team.h"
-
 namespace cleave::runtime {
 
 namespace {
@@ -19,7 +17,11 @@ constexpr auto kTick = std::chrono::milliseconds(50);
 
 Rendezvous::Rendezvous(RunControl& control, std::string step, std::vector<std::string> senders,
                        std::vector<std::string> receivers)
-    : control_(control), step_(std::move(step)), payloads_(senders.size(), nullptr) {
+    : control_(control),
+      step_(std::move(step)),
+      posted_(control.may_spin()),
+      released_(control.may_spin()),
+      payloads_(senders.size(), nullptr) {
     posted_.rounds.assign(senders.size(), 0);
     posted_.names = std::move(senders);
     released_.rounds.assign(receivers.size(), 0);
@@ -59,7 +61,7 @@ void Rendezvous::wake() {
 void Rendezvous::wait(Side& side, uint64_t round, const std::string& waiter) {
     using Clock = std::chrono::steady_clock;
     auto ready = [&] { return side.complete.load(std::memory_order_acquire) > round; };
-    if (ready() || (control_.may_spin() && spin_until(ready))) return;
+    if (side.spin.spin(ready)) return;
     uint64_t progress = control_.progress();
     Clock::time_point moved = Clock::now();
     std::unique_lock lock(mutex_);

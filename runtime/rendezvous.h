@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/drivers/spin.h"
 #include "runtime/run_control.h"
 
 namespace cleave::runtime {
@@ -42,9 +43,11 @@ public:
 private:
     // Members of one side and the number of rounds that each has finished.
     struct Side {
+        explicit Side(bool may_spin) : spin(may_spin) {}
         std::vector<std::string> names;
         std::vector<uint64_t> rounds;
         std::atomic<uint64_t> complete{0};  // rounds that all have finished; polled before blocking
+        SpinBudget spin;
     };
 
     void advance(Side& side, size_t member, uint64_t round);

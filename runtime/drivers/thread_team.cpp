@@ -3,15 +3,7 @@
 
 #include <sched.h>
 
-#include <chrono>
-
 namespace cleave::runtime {
-
-int64_t detail::monotonic_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 int available_cores() {
     cpu_set_t set;
@@ -20,7 +12,7 @@ int available_cores() {
     return count > 0 ? static_cast<int>(count) : 1;
 }
 
-ThreadTeam::ThreadTeam(int threads, bool may_spin) : may_spin_(may_spin) {
+ThreadTeam::ThreadTeam(int threads, bool may_spin) : may_spin_(may_spin), spin_(may_spin) {
     for (int i = 1; i < threads; ++i) helpers_.emplace_back([this, i] { helper(i); });
 }
 
@@ -40,15 +32,16 @@ void ThreadTeam::run(Work work, void* context) {
     epoch_.notify_all();
     work(context, 0, threads());
     auto done = [&] { return running_.load(std::memory_order_acquire) == 0; };
-    if (may_spin_ && spin_until(done)) return;
+    if (spin_.spin(done)) return;
     for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) running_.wait(left);
 }
 
 void ThreadTeam::helper(int thread) {
     uint32_t seen = 0;
+    SpinBudget spin(may_spin_);
     for (;;) {
         auto changed = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
-        if (!may_spin_ || !spin_until(changed)) epoch_.wait(seen, std::memory_order_acquire);
+        if (!spin.spin(changed)) epoch_.wait(seen, std::memory_order_acquire);
         if (!changed()) continue;
         ++seen;
         if (stop_.load(std::memory_order_relaxed)) return;

@@ -11,14 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/drivers/spin.h"
+
 namespace cleave::runtime {
 
 // Cores that this process may run on.
 int available_cores();
-
-// Polls `ready` for at most a few tens of microseconds; whether it came true.
-template <class Ready>
-bool spin_until(Ready&& ready);
 
 class ThreadTeam {
 public:
@@ -55,35 +53,13 @@ private:
     void helper(int thread);
 
     bool may_spin_;
+    SpinBudget spin_;  // of the caller, waiting for its helpers
     std::vector<std::thread> helpers_;
     Work work_ = nullptr;
     void* context_ = nullptr;
-    alignas(64) std::atomic<uint32_t> epoch_{0};  // odd steps of the helpers' work; kStop ends them
+    alignas(64) std::atomic<uint32_t> epoch_{0};  // runs begun
     alignas(64) std::atomic<uint32_t> running_{0};
     std::atomic<bool> stop_{false};
 };
-
-namespace detail {
-inline void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-int64_t monotonic_ns();
-inline constexpr int64_t kSpinNanoseconds = 40'000;
-}  // namespace detail
-
-template <class Ready>
-bool spin_until(Ready&& ready) {
-    int64_t deadline = 0;
-    for (int i = 0;; ++i) {
-        if (ready()) return true;
-        detail::pause();
-        if (i % 32 != 31) continue;
-        int64_t now = detail::monotonic_ns();
-        if (deadline == 0) deadline = now + detail::kSpinNanoseconds;
-        if (now > deadline) return false;
-    }
-}
 
 }  // namespace cleave::runtime
