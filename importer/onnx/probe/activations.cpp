@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes of the operators that only activations meet; their data is never known.
+#include "importer/onnx/probe/evaluate.h"
+
+namespace cleave::importer::from_onnx {
+namespace {
+
+void same_shape(Evaluation& e) {
+    if (const Dims* s = e.shape(0)) e.set_shape(0, *s);
+}
+
+// Output 0 as the input; output 3, the sum, likewise (com.microsoft Skip...Normalization).
+void skip_norm(Evaluation& e) {
+    if (const Dims* s = e.shape(0)) {
+        e.set_shape(0, *s);
+        e.set_shape(3, *s);
+    }
+}
+
+void last_dimension(Evaluation& e, int64_t n) {
+    if (const Dims* s = e.shape(0); s && !s->empty() && n > 0) {
+        Dims dims = *s;
+        dims.back() = n;
+        e.set_shape(0, dims);
+    }
+}
+
+void gemm(Evaluation& e) {
+    const Dims *a = e.shape(0), *b = e.shape(1);
+    if (!a || !b || a->size() != 2 || b->size() != 2) return;
+    e.set_shape(0, {(*a)[e.node.integer("transA", 0) ? 1 : 0], (*b)[e.node.integer("transB", 0) ? 0 : 1]});
+}
+
+void present(Evaluation& e, size_t output, size_t past, int64_t axis, const Dims* fresh, int64_t fresh_axis) {
+    const Dims* p = e.shape(past);
+    if (!p || !fresh || p->size() <= static_cast<size_t>(axis)) return;
+    Dims dims = *p;
+    dims[axis] += (*fresh)[fresh_axis];
+    e.set_shape(output, dims);
+}
+
+void group_query_attention(Evaluation& e) {
+    const Dims* q = e.shape(0);
+    if (!q || q->size() != 3) return;
+    Dims dims = *q;
+    if (!e.given(1)) {
+        const int64_t heads = e.node.integer("num_heads", 1), kv = e.node.integer("kv_num_heads", 1);
+        if (heads + 2 * kv == 0) return;
+        dims[2] = dims[2] / (heads + 2 * kv) * heads;
+    }
+    e.set_shape(0, dims);
+    present(e, 1, 3, 2, q, 1);
+    present(e, 2, 4, 2, q, 1);
+}
+
+void multi_head_attention(Evaluation& e) {
+    if (const Dims* q = e.shape(0); q && q->size() == 3) {
+        e.set_shape(0, *q);
+        present(e, 1, 6, 2, q, 1);
+        present(e, 2, 7, 2, q, 1);
+    }
+}
+
+// ONNX Attention: [B, heads, S, d] or [B, S, heads * d].
+void attention(Evaluation& e) {
+    const Dims *q = e.shape(0), *v = e.shape(2);
+    if (!q || !v) return;
+    Dims dims = *q;
+    if (q->size() == 4) {
+        dims[3] = (*v)[3];
+    } else if (q->size() == 3) {
+        const int64_t heads = e.node.integer("q_num_heads", 0), kv = e.node.integer("kv_num_heads", 0);
+        if (heads <= 0 || kv <= 0) return;
+        dims[2] = (*v)[2] / kv * heads;
+    }
+    e.set_shape(0, dims);
+    const int64_t axis = q->size() == 4 ? 2 : 1;
+    present(e, 1, 4, 2, e.shape(1), axis);
+    present(e, 2, 5, 2, v, axis);
+}
+
+}  // namespace
+
+std::vector<NamedRule> activation_rules() {
+    return {{"Softmax", same_shape},
+            {"LayerNormalization", same_shape},
+            {"RMSNormalization", same_shape},
+            {"SimplifiedLayerNormalization", same_shape},
+            {"SkipSimplifiedLayerNormalization", skip_norm},
+            {"RotaryEmbedding", same_shape},
+            {"Gelu", same_shape},
+            {"FastGelu", same_shape},
+            {"QuickGelu", same_shape},
+            {"Swish", same_shape},
+            {"Dropout", same_shape},
+            {"Gemm", gemm},
+            {"MatMulNBits", [](Evaluation& e) { last_dimension(e, e.node.integer("N", 0)); }},
+            {"FusedMatMul", [](Evaluation& e) {
+                 const Dims* b = e.shape(1);
+                 if (b && b->size() == 2)
+                     last_dimension(e, (*b)[e.node.integer("transB", 0) ? 0 : 1]);
+             }},
+            {"GroupQueryAttention", group_query_attention},
+            {"MultiHeadAttention", multi_head_attention},
+            {"Attention", attention},
+            {"TensorScatter", same_shape},
+            {"DequantizeLinear", same_shape}};
+}
+
+}  // namespace cleave::importer::from_onnx

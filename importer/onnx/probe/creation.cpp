@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "importer/onnx/probe/evaluate.h"
+
+namespace cleave::importer::from_onnx {
+namespace {
+
+void shape_of(Evaluation& e) {
+    const Dims* s = e.shape(0);
+    if (!s) return;
+    const auto rank = static_cast<int64_t>(s->size());
+    const auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + rank : v, 0, rank); };
+    const int64_t start = clamp(e.node.integer("start", 0));
+    const int64_t end = std::max(start, clamp(e.node.integer("end", rank)));
+    Tensor t = Tensor::of({end - start}, false);
+    std::copy(s->begin() + start, s->begin() + end, t.integers.begin());
+    e.set_data(0, std::move(t));
+}
+
+void size_of(Evaluation& e) {
+    const Dims* s = e.shape(0);
+    if (!s) return;
+    Tensor t = Tensor::of({}, false);
+    t.integers[0] = product(*s);
+    e.set_data(0, std::move(t));
+}
+
+void constant_of_shape(Evaluation& e) {
+    std::optional<std::vector<int64_t>> dims = e.integers(0, "");
+    if (!dims) return;
+    for (int64_t d : *dims)
+        if (d < 0 || d > kMostElements) return;
+    e.set_shape(0, *dims);
+    if (!e.with_data || product(*dims) > kMostElements) return;
+    double value = 0;
+    bool real = true;
+    if (const onnx::AttributeProto* a = e.node.attribute("value")) {
+        const onnx::TensorProto& t = a->t();
+        Model scratch;  // the value lies in the attribute, not in a file
+        Constant c{"", t.data_type(), {1}, {{}, BlobId(0), 0, t.raw_data().size()}};
+        real = c.is_floating();
+        const auto* raw = reinterpret_cast<const std::byte*>(t.raw_data().data());
+        scratch.blobs.emplace_back(raw, raw + t.raw_data().size());
+        if (t.has_raw_data()) {
+            if (c.data.length * 8 != static_cast<uint64_t>(elem_type_bits(t.data_type()))) return;
+            std::optional<Tensor> one = read_constant(scratch, c);
+            if (!one) return;
+            value = one->at(0);
+        } else if (t.float_data_size() > 0) {
+            value = t.float_data(0);
+        } else if (t.int64_data_size() > 0) {
+            value = static_cast<double>(t.int64_data(0));
+        } else if (t.int32_data_size() > 0) {
+            value = t.int32_data(0);
+        }
+    }
+    Tensor out = Tensor::of(*dims, real);
+    if (real)
+        std::fill(out.reals.begin(), out.reals.end(), value);
+    else
+        std::fill(out.integers.begin(), out.integers.end(), static_cast<int64_t>(value));
+    e.set_data(0, std::move(out));
+}
+
+void range(Evaluation& e) {
+    const Tensor *start = e.data(0), *limit = e.data(1), *delta = e.data(2);
+    if (!start || !limit || !delta || !start->count() || !limit->count() || !delta->count()) return;
+    const double step = delta->at(0);
+    if (step == 0) return;
+    const double count = std::ceil((limit->at(0) - start->at(0)) / step);
+    if (!(count < static_cast<double>(kMostElements))) return;
+    const auto n = static_cast<int64_t>(std::max(0.0, count));
+    Tensor t = Tensor::of({n}, start->real);
+    for (int64_t i = 0; i < n; ++i)
+        if (t.real)
+            t.reals[i] = start->reals[0] + static_cast<double>(i) * step;
+        else
+            t.integers[i] = start->integers[0] + i * delta->integers[0];
+    e.set_data(0, std::move(t));
+}
+
+void matmul(Evaluation& e) {
+    const Dims *a = e.shape(0), *b = e.shape(1);
+    if (!a || !b || a->empty() || b->empty()) return;
+    Dims x = *a, y = *b;
+    if (x.size() == 1) x.insert(x.begin(), 1);
+    if (y.size() == 1) y.push_back(1);
+    const int64_t m = x[x.size() - 2], k = x.back(), n = y.back();
+    if (k != y[y.size() - 2]) return;
+    Dims lead;
+    if (!broadcast(Dims(x.begin(), x.end() - 2), Dims(y.begin(), y.end() - 2), lead)) return;
+    Dims dims = lead;
+    if (a->size() > 1) dims.push_back(m);
+    if (b->size() > 1) dims.push_back(n);
+    e.set_shape(0, dims);
+    if (!e.with_data || product(dims) * k > kMostElements) return;
+    const Tensor *xt = e.data(0), *yt = e.data(1);
+    if (!xt || !yt) return;
+    Tensor out = Tensor::of(dims, xt->real || yt->real);
+    Dims sx = broadcast_strides(Dims(x.begin(), x.end() - 2), lead);
+    Dims sy = broadcast_strides(Dims(y.begin(), y.end() - 2), lead);
+    for_each_index(lead, {sx, sy}, [&](int64_t i, const Dims& at) {
+        for (int64_t r = 0; r < m; ++r)
+            for (int64_t c = 0; c < n; ++c) {
+                double sum = 0;
+                for (int64_t l = 0; l < k; ++l)
+                    sum += xt->at((at[0] * m + r) * k + l) * yt->at((at[1] * k + l) * n + c);
+                const int64_t to = (i * m + r) * n + c;
+                if (out.real)
+                    out.reals[to] = sum;
+                else
+                    out.integers[to] = static_cast<int64_t>(sum);
+            }
+    });
+    e.set_data(0, std::move(out));
+}
+
+}  // namespace
+
+std::vector<NamedRule> creation_rules() {
+    return {{"Shape", shape_of},
+            {"Size", size_of},
+            {"ConstantOfShape", constant_of_shape},
+            {"Range", range},
+            {"MatMul", matmul}};
+}
+
+}  // namespace cleave::importer::from_onnx

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small dense tensor of the evaluator: real numbers as double, integers and booleans as int64.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cleave::importer::from_onnx {
+
+using Dims = std::vector<int64_t>;
+
+struct Tensor {
+    Dims dims;
+    bool real = false;
+    std::vector<double> reals;      // when `real`
+    std::vector<int64_t> integers;  // otherwise
+
+    int64_t count() const;
+    double at(int64_t i) const { return real ? reals[i] : static_cast<double>(integers[i]); }
+    static Tensor of(Dims dims, bool real);  // zeros
+};
+
+int64_t product(const Dims& dims);
+
+// Row-major strides, 0 where a dimension of `dims` is broadcast to `to` (aligned at the back).
+Dims broadcast_strides(const Dims& dims, const Dims& to);
+
+// numpy's rule; false when the shapes do not fit.
+bool broadcast(const Dims& a, const Dims& b, Dims& out);
+
+// Calls f(flat index) of `strides` for each index of `dims`, in row-major order.
+template <class F>
+void for_each_index(const Dims& dims, const std::vector<Dims>& strides, F f) {
+    const size_t rank = dims.size();
+    Dims index(rank, 0), at(strides.size(), 0);
+    const int64_t n = product(dims);
+    for (int64_t i = 0; i < n; ++i) {
+        f(i, at);
+        for (size_t axis = rank; axis-- > 0;) {
+            for (size_t s = 0; s < at.size(); ++s) at[s] += strides[s][axis];
+            if (++index[axis] < dims[axis]) break;
+            for (size_t s = 0; s < at.size(); ++s) at[s] -= strides[s][axis] * dims[axis];
+            index[axis] = 0;
+        }
+    }
+}
+
+}  // namespace cleave::importer::from_onnx

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <set>
+
+#include <onnx/inliner/inliner.h>
+
+#include "importer/onnx/read/passes.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::importer::from_onnx {
+namespace {
+
+using Name = std::pair<std::string, std::string>;  // domain, name
+
+// The number of nodes that a function's body comes to when everything in it is inlined.
+class Expansion {
+public:
+    Expansion(const onnx::ModelProto& proto, const std::string& path) : path_(path) {
+        for (const onnx::FunctionProto& f : proto.functions())
+            functions_[{f.domain(), f.name()}] = &f;
+    }
+
+    // Saturates far below overflow.
+    double nodes(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& body) {
+        double total = 0;
+        for (const onnx::NodeProto& node : body) {
+            total += 1;
+            for (const onnx::AttributeProto& a : node.attribute())
+                if (a.has_g()) total += nodes(a.g().node());
+            auto function = functions_.find({node.domain(), node.op_type()});
+            if (function != functions_.end()) total += of_function(function->first, *function->second);
+        }
+        return total;
+    }
+
+private:
+    double of_function(const Name& name, const onnx::FunctionProto& function) {
+        if (auto known = sizes_.find(name); known != sizes_.end()) return known->second;
+        if (!open_.insert(name).second)
+            throw UserError("{}: the function {}.{} calls itself; recursion is not allowed in ONNX",
+                            path_, name.first, name.second);
+        double total = nodes(function.node());
+        open_.erase(name);
+        return sizes_[name] = total;
+    }
+
+    const std::string& path_;
+    std::map<Name, const onnx::FunctionProto*> functions_;
+    std::map<Name, double> sizes_;
+    std::set<Name> open_;
+};
+
+}  // namespace
+
+void inline_functions(onnx::ModelProto& proto, const std::string& path,
+                      std::vector<std::string>& notes) {
+    if (proto.functions_size() == 0) return;
+    constexpr double kMostNodes = 2e6;
+    Expansion expansion(proto, path);
+    if (expansion.nodes(proto.graph().node()) > kMostNodes)
+        throw UserError("{}: its functions expand to more than {} nodes", path,
+                        static_cast<int64_t>(kMostNodes));
+    std::string names;
+    for (const onnx::FunctionProto& f : proto.functions())
+        names += (names.empty() ? "" : ", ") + (f.domain().empty() ? "" : f.domain() + ".") + f.name();
+    onnx::inliner::InlineLocalFunctions(proto, true);
+    notes.push_back("inlined functions: " + names);
+}
+
+}  // namespace cleave::importer::from_onnx

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+
+#include "importer/onnx/read/passes.h"
+#include "importer/onnx/read/wire_format.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::importer::from_onnx {
+namespace fs = std::filesystem;
+
+namespace {
+constexpr int64_t kNewestIr = 14;
+constexpr int64_t kOldestOpset = 9;
+}  // namespace
+
+std::string find_onnx_file(const std::string& path) {
+    std::error_code error;
+    if (!fs::exists(path, error))
+        throw UserError("{}: no such file or folder; give an .onnx file or a folder with one", path);
+    if (!fs::is_directory(path, error)) return path;
+    std::vector<std::string> found;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path))
+        if (entry.path().extension() == ".onnx") found.push_back(entry.path().string());
+    if (found.empty())
+        throw UserError("{}: the folder has no .onnx file; give the file's own path", path);
+    std::sort(found.begin(), found.end());
+    for (const std::string& file : found)
+        if (found.size() > 1 && fs::path(file).filename() == "model.onnx") return file;
+    if (found.size() > 1)
+        throw UserError("{}: the folder has {} .onnx files ({}, {}, ...); give the one to read",
+                        path, found.size(), fs::path(found[0]).filename().string(),
+                        fs::path(found[1]).filename().string());
+    return found[0];
+}
+
+std::unique_ptr<onnx::ModelProto> parse_model(const std::string& path) {
+    MappedFile file(path);
+    std::optional<std::string> small = without_tensor_bytes(file.bytes());
+    auto proto = std::make_unique<onnx::ModelProto>();
+    if (file.bytes().empty() || !small || !proto->ParseFromString(*small) || !proto->has_graph() ||
+        proto->opset_import_size() + proto->functions_size() == 0)
+        throw UserError(
+            "{}: not an ONNX model, or cut short ({} bytes); copy it again or export it anew", path,
+            file.bytes().size());
+    if (proto->ir_version() > kNewestIr)
+        throw UserError("{}: ONNX IR version {}; versions up to {} are supported", path,
+                        proto->ir_version(), kNewestIr);
+    for (const onnx::OperatorSetIdProto& set : proto->opset_import())
+        if ((set.domain().empty() || set.domain() == "ai.onnx") && set.version() < kOldestOpset)
+            throw UserError("{}: opset {}; {} and newer are supported: export it anew", path,
+                            set.version(), kOldestOpset);
+    return proto;
+}
+
+}  // namespace cleave::importer::from_onnx

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Add, Mul and their like take part in every pattern; here each pattern is asked in turn. What is left is
+// arithmetic on one activation, and gate(x) * up.
+#include <cmath>
+
+#include "importer/onnx/recover/recovery.h"
+
+namespace cleave::importer::from_onnx {
+namespace {
+
+using Function = double (*)(double);
+
+Function unary_function(const Node& node) {
+    struct Named {
+        std::string_view op;
+        Function f;
+    };
+    static constexpr Named kFunctions[] = {
+        {"Sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
+        {"Tanh", [](double x) { return std::tanh(x); }},
+        {"Erf", [](double x) { return std::erf(x); }},
+        {"Exp", [](double x) { return std::exp(x); }},
+        {"Neg", [](double x) { return -x; }},
+        {"Reciprocal", [](double x) { return 1 / x; }},
+        {"Relu", [](double x) { return x > 0 ? x : 0; }},
+        {"Abs", [](double x) { return std::fabs(x); }},
+        {"Softplus", [](double x) { return std::log1p(std::exp(x)); }},
+        {"FastGelu",
+         [](double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }},
+    };
+    for (const Named& n : kFunctions)
+        if (node.op == n.op) return n.f;
+    return nullptr;
+}
+
+std::optional<double> binary(const Node& node, double a, double b) {
+    if (node.is("Add")) return a + b;
+    if (node.is("Sub")) return a - b;
+    if (node.is("Mul")) return a * b;
+    if (node.is("Div")) return a / b;
+    if (node.is("Pow")) return std::pow(a, b);
+    return std::nullopt;
+}
+
+// x * c, x / c and -x stay views; everything else becomes a function of x.
+std::optional<Meaning> with_number(Recovery& r, const Node& node, int i, double number) {
+    if (const View* v = r.get<View>(node.in[i])) {
+        View scaled = *v;
+        if (node.is("Mul") || (node.is("Div") && i == 0)) {
+            scaled.scale *= node.is("Mul") ? number : 1 / number;
+            return scaled;
+        }
+    }
+    auto e = as_elementwise(r, node.in[i]);
+    if (!e) return std::nullopt;
+    for (double& s : e->samples) {
+        const auto y = i == 0 ? binary(node, s, number) : binary(node, number, s);
+        if (!y) return std::nullopt;
+        s = *y;
+    }
+    return *e;
+}
+
+bool same_source(const View& a, const View& b) {
+    return a.term == b.term && a.offset == b.offset && a.axes == b.axes;
+}
+
+Meaning elementwise(Recovery& r, const Node& node) {
+    if (const Function f = unary_function(node)) {
+        const View* v = r.get<View>(node.in[0]);
+        if (node.is("Neg") && v) {
+            View negated = *v;
+            negated.scale = -negated.scale;
+            return negated;
+        }
+        if (auto e = as_elementwise(r, node.in[0])) {
+            for (double& s : e->samples) s = f(s);
+            return *e;
+        }
+    }
+    return unknown(r, node, "is not part of a pattern of the Llama family");
+}
+
+Meaning arithmetic(Recovery& r, const Node& node) {
+    if (auto m = match_norm_arithmetic(r, node)) return *m;
+    if (auto m = match_score_arithmetic(r, node)) return *m;
+    if (auto m = match_rope_arithmetic(r, node)) return *m;
+    for (int i : {0, 1})
+        if (node.in.size() == 2 && r.is_known(node.in[1 - i]))
+            if (const auto number = r.number(node.in[1 - i]))
+                if (auto m = with_number(r, node, i, *number)) return *m;
+    if (auto m = match_gated_arithmetic(r, node)) return *m;
+    if (auto m = match_linear_arithmetic(r, node)) return *m;
+    return elementwise(r, node);
+}
+
+// Operators that are an activation function by themselves.
+Meaning activation(Recovery& r, const Node& node) {
+    auto e = as_elementwise(r, node.in[0]);
+    if (!e || node.in.size() > 1) return unknown(r, node, "is not applied to one activation");
+    const bool tanh_form = node.text("approximate", "none") == "tanh";
+    const double alpha = node.real("alpha", node.is_contrib("QuickGelu") ? 1.702 : 1.0);
+    for (double& x : e->samples) {
+        if (node.op == "Gelu")
+            x = tanh_form ? 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
+                          : 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+        else
+            x = x / (1 + std::exp(-alpha * x));  // QuickGelu, Swish
+    }
+    return *e;
+}
+
+}  // namespace
+
+// activation(gate) * up; both factors of one x: a larger function of x.
+std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node) {
+    if (node.in.size() != 2) return std::nullopt;
+    const auto a = as_elementwise(r, node.in[0]), b = as_elementwise(r, node.in[1]);
+    if (!a || !b) return std::nullopt;
+    if (same_source(a->x, b->x)) {
+        // x + x is no residual that a Llama has; x * x and the like are functions of x.
+        Elementwise out = *a;
+        for (size_t i = 0; i < out.samples.size(); ++i) {
+            const auto y = binary(node, a->samples[i], b->samples[i]);
+            if (!y) return std::nullopt;
+            out.samples[i] = *y;
+        }
+        return out;
+    }
+    if (!node.is("Mul")) return std::nullopt;
+    for (bool swap : {false, true}) {
+        const Elementwise &gate = swap ? *b : *a, &up = swap ? *a : *b;
+        const View* plain = r.get<View>(node.in[swap ? 0 : 1]);
+        const auto activation = activation_of(gate);
+        if (!activation || !plain || r.get<View>(node.in[swap ? 1 : 0])) continue;
+        if (!is_token_rows(gate.x) || !is_token_rows(*plain) || view_sizes(gate.x) != view_sizes(up.x)) continue;
+        const View up_view = *plain;
+        const TermId g = r.materialize(gate.x, node), u = r.materialize(up_view, node);
+        if (!g.valid() || !u.valid()) continue;
+        Term t{Term::kGated, {g, u}, r.term(g).features};
+        t.activation = *activation;
+        View out = gate.x;
+        out.term = r.add_term(std::move(t), node);
+        out.offset = 0;
+        return out;
+    }
+    return unknown(r, node, "multiplies two activations, but neither is SiLU, GELU or ReLU of a gate");
+}
+
+std::vector<NamedMatcher> arithmetic_matchers() {
+    std::vector<NamedMatcher> table;
+    for (std::string_view op : {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Neg", "Tanh", "Sigmoid",
+                                "Erf", "Exp", "Where", "Relu", "Abs", "Softplus", "FastGelu"})
+        table.push_back({op, arithmetic});
+    for (std::string_view op : {"Gelu", "QuickGelu", "Swish"}) table.push_back({op, activation});
+    return table;
+}
+
+}  // namespace cleave::importer::from_onnx

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What attention in pieces and the fused attention operators share.
+#pragma once
+
+#include "importer/onnx/recover/recovery.h"
+
+namespace cleave::importer::from_onnx {
+
+struct AttentionParts {
+    View q, k, v;  // k and v: of caches, or of this step's rows where the graph has no past
+    AttentionAttrs attrs;
+};
+
+// Heads along all axes of a view but the last two (the batched dimensions of a MatMul).
+struct Heads {
+    bool batch = false;
+    int64_t count = 1;   // distinct heads, as features
+    int64_t repeat = 1;  // each stands so many times in a row
+    int64_t stride = 0;
+};
+
+// `like`: the other operand, along whose axes an empty one is broadcast; may be null.
+std::optional<Heads> read_heads(const View& view, const View* like);
+
+// Makes the attention term. Its id in `out`; when the parts do not fit, `out` stays invalid and the result
+// says why.
+Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& parts, TermId& out);
+
+// The cache that a view of keys or values reads; makes one without past where there is none.
+TermId cache_of(Recovery& r, const Node& node, const View& keys);
+
+// x rotated by a table: heads of head_dim, of each of which the first rotary_dim features turn.
+Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads, int64_t head_dim,
+                    int64_t rotary_dim, bool interleaved, RopeTableId table);
+
+}  // namespace cleave::importer::from_onnx

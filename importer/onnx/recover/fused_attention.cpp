@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The attention operators: ONNX Attention (opset 23 and 24), com.microsoft GroupQueryAttention.
+#include <algorithm>
+#include <cmath>
+
+#include "importer/onnx/recover/attention.h"
+
+namespace cleave::importer::from_onnx {
+namespace {
+
+// One of query, key, value: its heads, whether [batch, heads, rows, d] or [batch, rows, heads * d].
+struct Operand {
+    int64_t heads = 0;
+    int64_t head_dim = 0;
+};
+
+std::optional<Operand> read_operand(const View& v, int64_t heads_attribute) {
+    const int64_t last = contiguous_features(v.axes.back());
+    if (v.axes.size() == 3) {
+        if (heads_attribute <= 0 || last % heads_attribute != 0) return std::nullopt;
+        return Operand{heads_attribute, last / heads_attribute};
+    }
+    if (v.axes.size() != 4 || last == 0) return std::nullopt;
+    const std::optional<Heads> heads = read_heads(v, nullptr);
+    if (!heads || (heads->count > 1 && heads->stride != last)) return std::nullopt;
+    return Operand{heads->count, last};
+}
+
+// Appends this step's rows to the past that the operator itself takes; [batch, heads, past, d]. Sets the
+// operator's output `present` to what it becomes.
+std::optional<View> append(Recovery& r, const Node& node, const View& fresh, Ref past, size_t present,
+                           const Operand& operand) {
+    const View* p = r.get<View>(past);
+    const TermId rows = r.materialize(fresh, node);
+    if (!p || !rows.valid() || !p->term.valid() || r.term(p->term).kind != Term::kPast || p->axes.size() != 4 ||
+        !is_only(p->axes[2], Factor::kPast) || contiguous_features(p->axes[3]) != operand.head_dim ||
+        r.term(rows).features != r.term(p->term).features)
+        return std::nullopt;
+    View joined = *p;
+    Term t{Term::kCache, {rows}, r.term(rows).features};
+    t.input = r.term(p->term).input;
+    const auto total = r.sizes(node.in[0]);
+    if (!total) return std::nullopt;
+    const Size tokens = (*total)[total->size() == 4 ? 2 : 1];
+    joined.axes[2] = {{Factor::kTotal, joined.axes[2][0].size, 0}};
+    for (int s : {0, 1}) joined.axes[2][0].size[s] += tokens[s];
+    joined.term = r.add_term(std::move(t), node);
+    r.set(node, present, joined, false);
+    return joined;
+}
+
+// The result, laid out as the query was.
+View result_view(const View& q, TermId term, int64_t head_dim, int64_t v_head_dim) {
+    View out = q;
+    out.term = term;
+    out.offset = 0;
+    out.scale = 1.0;
+    if (head_dim == v_head_dim) return out;
+    const size_t last = out.axes.size() - 1;
+    if (out.axes.size() == 3) {
+        const int64_t n = contiguous_features(q.axes.back()) / head_dim * v_head_dim;
+        out.axes[last] = {{Factor::kFeature, {n, n}, 1}};
+        return out;
+    }
+    for (size_t i = 0; i < last; ++i)
+        for (Factor& f : out.axes[i])
+            if (f.kind == Factor::kFeature) f.stride = f.stride / head_dim * v_head_dim;
+    out.axes[last] = {{Factor::kFeature, {v_head_dim, v_head_dim}, 1}};
+    return out;
+}
+
+void add_mask(Recovery& r, Ref mask, AttentionAttrs& a) {
+    const Tensor* t = r.data(mask);
+    const MaskMeaning m = r.mask_meaning({mask, !t || t->real, false});
+    a.causal = a.causal || m.causal;
+    if (m.window > 0) a.window = a.window > 0 ? std::min(a.window, m.window) : m.window;
+}
+
+// (q, k, v, mask, past k, past v, lengths) -> y, present k, present v, scores.
+Meaning attention(Recovery& r, const Node& node) {
+    const View *qp = r.get<View>(node.in[0]), *kp = r.get<View>(node.input(1)), *vp = r.get<View>(node.input(2));
+    if (!qp || !kp || !vp) return unknown(r, node, "its query, keys or values are not understood");
+    if (node.output(3) != kNone || node.input(6) != kNone)
+        return unknown(r, node, "its scores as an output, and nonpad_kv_seqlen, are not supported");
+    const View q = *qp, k = *kp, v = *vp;
+    const auto oq = read_operand(q, node.integer("q_num_heads", 0));
+    const auto ok = read_operand(k, node.integer("kv_num_heads", 0));
+    const auto ov = read_operand(v, node.integer("kv_num_heads", 0));
+    if (!oq || !ok || !ov || ok->heads != ov->heads || oq->head_dim != ok->head_dim)
+        return unknown(r, node, "its heads do not stand together");
+    AttentionParts parts{q, k, v, {}};
+    AttentionAttrs& a = parts.attrs;
+    a = {oq->heads, ok->heads, oq->head_dim, ov->head_dim};
+    a.scale = node.real("scale", 1.0 / std::sqrt(static_cast<double>(a.head_dim))) * q.scale;
+    a.softcap = node.real("softcap", 0.0);
+    a.causal = node.integer("is_causal", 0) != 0;
+    parts.q.scale = 1.0;
+    if (node.input(4) != kNone) {
+        const auto pk = append(r, node, k, node.input(4), 1, *ok), pv = append(r, node, v, node.input(5), 2, *ov);
+        if (!pk || !pv) return unknown(r, node, "its past is not that of its keys and values");
+        parts.k = *pk;
+        parts.v = *pv;
+    } else if (a.causal && r.has_past) {
+        return unknown(r, node, "is_causal counts from the first key, but its keys include a cache");
+    } else if (parts.k.scale != 1.0 && r.term(parts.k.term).kind == Term::kCache) {
+        a.scale *= parts.k.scale;
+        parts.k.scale = 1.0;
+    }
+    if (node.input(3) != kNone) add_mask(r, node.input(3), a);
+    TermId term;
+    Meaning m = finish_attention(r, node, parts, term);
+    return term.valid() ? Meaning(result_view(q, term, a.head_dim, a.v_head_dim)) : m;
+}
+
+// seqlens_k and total_sequence_length must say that every token so far is a key.
+bool counts_all_keys(Recovery& r, const Node& node) {
+    for (int i : {0, 1}) {
+        const Scenario& s = r.probe(i).scenario();
+        const Tensor *lengths = r.probe(i).data(node.input(5)), *total = r.probe(i).data(node.input(6));
+        if (!lengths || !total || total->count() != 1 || total->at(0) != static_cast<double>(s.past + s.tokens))
+            return false;
+        for (int64_t b = 0; b < lengths->count(); ++b)
+            if (lengths->at(b) != static_cast<double>(s.past + s.tokens - 1)) return false;
+    }
+    return true;
+}
+
+std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
+    static constexpr std::string_view kKnown[] = {
+        "num_heads", "kv_num_heads", "scale", "softcap", "do_rotary", "rotary_interleaved", "local_window_size",
+        "smooth_softmax", "qk_output", "k_quant_type", "v_quant_type", "kv_cache_bit_width"};
+    for (const onnx::AttributeProto& a : node.proto->attribute())
+        if (std::find(std::begin(kKnown), std::end(kKnown), a.name()) == std::end(kKnown))
+            return fmt::format("its attribute '{}' is not supported", a.name());
+    if (node.integer("smooth_softmax", 0) > 0) return "smooth_softmax is not supported";
+    if (node.integer("qk_output", 0) != 0) return "its scores as an output are not supported";
+    if (node.text("k_quant_type", "NONE") != "NONE" || node.text("v_quant_type", "NONE") != "NONE")
+        return "a quantised cache is not supported";
+    for (size_t i = 11; i < node.in.size(); ++i)
+        if (node.in[i] != kNone) return fmt::format("its input {} is not supported", i);
+    if (!counts_all_keys(r, node)) return "seqlens_k and total_sequence_length do not count the tokens so far";
+    return std::nullopt;
+}
+
+struct Projections {
+    View q, k, v;
+    int64_t head_dim = 0;
+};
+
+// Query, key and value, or all three packed in one.
+std::optional<Projections> projections(Recovery& r, const Node& node, int64_t heads, int64_t kv_heads) {
+    const View *q = r.get<View>(node.in[0]), *k = r.get<View>(node.input(1)), *v = r.get<View>(node.input(2));
+    if (!q || q->axes.size() != 3 || heads <= 0 || kv_heads <= 0) return std::nullopt;
+    const int64_t features = contiguous_features(q->axes.back());
+    if (k && v) return Projections{*q, *k, *v, features / heads};
+    if (k || v || node.input(1) != kNone || features % (heads + 2 * kv_heads) != 0) return std::nullopt;
+    const int64_t d = features / (heads + 2 * kv_heads);
+    const auto pq = sliced(*q, 2, 0, heads * d, 1), pk = sliced(*q, 2, heads * d, kv_heads * d, 1);
+    const auto pv = sliced(*q, 2, (heads + kv_heads) * d, kv_heads * d, 1);
+    if (!pq || !pk || !pv) return std::nullopt;
+    return Projections{*pq, *pk, *pv, d};
+}
+
+// Rotates q and k as the operator does inside. False: its tables are not understood.
+bool rotate(Recovery& r, const Node& node, Projections& p, int64_t heads, int64_t kv_heads) {
+    const WeightView *cos = r.get<WeightView>(node.input(7)), *sin = r.get<WeightView>(node.input(8));
+    if (!cos || !sin || cos->vector || sin->vector || 2 * cos->columns.size() > p.head_dim) return false;
+    if (node.input(9) != kNone && !r.row_at_is_position(node.input(9))) return false;
+    const RopeTableId table = r.stored_rope_table(*cos, *sin);
+    const int64_t rotary = r.rope_tables[table.index()].rotary_dim;
+    const bool interleaved = node.integer("rotary_interleaved", 0) != 0;
+    const Meaning q = finish_rope(r, node, p.q, heads, p.head_dim, rotary, interleaved, table);
+    const Meaning k = finish_rope(r, node, p.k, kv_heads, p.head_dim, rotary, interleaved, table);
+    const View *vq = std::get_if<View>(&q), *vk = std::get_if<View>(&k);
+    if (!vq || !vk) return false;
+    p.q = *vq;
+    p.k = *vk;
+    return true;
+}
+
+// (q, k, v, past k, past v, seqlens_k, total, cos, sin, positions, bias, ...) -> y, present k, present v.
+// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
+Meaning group_query_attention(Recovery& r, const Node& node) {
+    const int64_t heads = node.integer("num_heads", 0), kv_heads = node.integer("kv_num_heads", 0);
+    if (const auto why = unsupported_gqa(r, node)) return unknown(r, node, *why);
+    auto p = projections(r, node, heads, kv_heads);
+    if (!p) return unknown(r, node, "its query, key and value are not three values or one packed value");
+    if (node.integer("do_rotary", 0) != 0 && !rotate(r, node, *p, heads, kv_heads))
+        return unknown(r, node, "its rotary tables are not constants for half of a head at the tokens' positions");
+    AttentionParts parts{p->q, p->k, p->v, {}};
+    AttentionAttrs& a = parts.attrs;
+    a = {heads, kv_heads, p->head_dim, p->head_dim};
+    a.scale = node.real("scale", 0.0);
+    if (a.scale == 0.0) a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
+    a.scale *= parts.q.scale;
+    parts.q.scale = 1.0;
+    a.softcap = node.real("softcap", 0.0);
+    a.causal = true;
+    a.window = std::max<int64_t>(0, node.integer("local_window_size", -1));
+    const Operand kv{kv_heads, p->head_dim};
+    const auto k = append(r, node, p->k, node.input(3), 1, kv), v = append(r, node, p->v, node.input(4), 2, kv);
+    if (!k || !v) return unknown(r, node, "its past is not that of its keys and values");
+    parts.k = *k;
+    parts.v = *v;
+    if (node.input(10) != kNone) add_mask(r, node.input(10), a);
+    TermId term;
+    Meaning m = finish_attention(r, node, parts, term);
+    if (!term.valid()) return m;
+    r.assumes_right_padding = true;
+    View out = r.whole(term);
+    return out;
+}
+
+}  // namespace
+
+std::vector<NamedMatcher> fused_attention_matchers() {
+    return {{"Attention", attention}, {"GroupQueryAttention", group_query_attention}};
+}
+
+}  // namespace cleave::importer::from_onnx

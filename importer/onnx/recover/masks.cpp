@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a mask says, found by evaluating it: for several batch sizes, lengths, pasts and paddings it must
+// hide exactly what causality, a sliding window and the padding hide.
+#include <algorithm>
+#include <set>
+
+#include "importer/onnx/recover/recovery.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::importer::from_onnx {
+namespace {
+
+constexpr int64_t kLargestContext = int64_t{1} << 18;
+
+class MaskReader {
+public:
+    MaskReader(const Recovery& r, const MaskUse& use) : r_(r), use_(use) {}
+
+    MaskMeaning read() {
+        MaskMeaning m;
+        std::vector<Scenario> plain = {{2, 5, 3, {}}, {1, 1, 9, {}}, {3, 4, 0, {}}, {1, 33, 40, {}}};
+        for (int64_t number : numbers_in_the_way()) plain.push_back({1, 2, number + 2, {}});
+        if (!r_.has_past) {
+            const auto largest = std::max_element(plain.begin(), plain.end(), [](auto& a, auto& b) {
+                return a.past < b.past;
+            });
+            // Without a past the mask is square; keep it within what can be evaluated.
+            const int64_t tokens = std::min<int64_t>(largest->past, 2000);
+            for (Scenario& s : plain) s.past = 0;
+            plain.push_back({1, tokens, 0, {}});
+        }
+        m.causal = sees_later(plain[0]) == false;
+        for (const Scenario& s : plain) m.window = std::max(m.window, window_in(s));
+        for (const Scenario& s : plain) expect(s, m, false);
+        const bool has_mask_input =
+            std::find(r_.roles.begin(), r_.roles.end(), InputRole::kAttentionMask) != r_.roles.end();
+        if (!has_mask_input) return m;
+        const Scenario padded{2, 4, r_.has_past ? 6 : 0, {3, 0}};
+        m.hides_padding = matches(padded, m, true);
+        if (!m.hides_padding && !matches(padded, m, false)) refuse("it depends on the attention mask in another way");
+        return m;
+    }
+
+private:
+    // Visibility of key t for token s of sequence b.
+    struct Table {
+        Scenario scenario;
+        Tensor mask;
+        Dims strides;
+        bool visible(const MaskUse& use, int64_t b, int64_t s, int64_t t) const {
+            const double v = mask.at(b * strides[0] + s * strides[2] + t * strides[3]);
+            return use.additive ? v > -1e3 : (v != 0) != use.hides;
+        }
+    };
+
+    [[noreturn]] void refuse(const std::string& why) const {
+        const Node* node = r_.model.producer_of(use_.value);
+        throw UserError(
+            "{}: the attention mask made by {} is not understood: {}; causal masks, sliding windows and "
+            "padding are supported",
+            r_.model.path, node ? r_.describe(*node) : "'" + r_.model.values[use_.value].name + "'", why);
+    }
+
+    Table table(const Scenario& s) const {
+        Probe probe = r_.make_probe(s);
+        const Tensor* t = probe.data(use_.value);
+        if (!t) refuse("what it gives depends on the activations, or on operators that cannot be evaluated");
+        Dims dims = t->dims;
+        while (dims.size() < 4) dims.insert(dims.begin(), 1);
+        const Dims want{s.batch, dims[1], s.tokens, s.past + s.tokens};
+        const bool fits = dims.size() == 4 && (dims[0] == 1 || dims[0] == want[0]) &&
+                          (dims[2] == 1 || dims[2] == want[2]) && (dims[3] == 1 || dims[3] == want[3]);
+        if (!fits) refuse("its shape is not [batch, heads, tokens, keys]");
+        Table table{s, *t, broadcast_strides(dims, want)};
+        check_heads_alike(table.mask, dims);
+        for (int64_t i = 0; use_.additive && i < t->count(); ++i)
+            if (t->at(i) != 0 && !(t->at(i) < -1e3)) refuse("it adds numbers that are neither 0 nor very negative");
+        return table;
+    }
+
+    void check_heads_alike(const Tensor& t, const Dims& dims) const {
+        const int64_t one = dims[2] * dims[3];
+        for (int64_t i = 0; i < t.count(); ++i) {
+            const int64_t first = i / (dims[1] * one) * dims[1] * one + i % one;
+            if (t.at(i) != t.at(first)) refuse("it differs from head to head");
+        }
+    }
+
+    bool sees_later(const Scenario& s) const {
+        Table t = table(s);
+        for (int64_t i = 0; i < s.tokens; ++i)
+            for (int64_t k = s.past + i + 1; k < s.past + s.tokens; ++k)
+                if (t.visible(use_, 0, i, k)) return true;
+        return false;
+    }
+
+    // The window that the last token's row shows, 0 when it sees the first key.
+    int64_t window_in(const Scenario& s) const {
+        Table t = table(s);
+        const int64_t position = s.past + s.tokens - 1;
+        for (int64_t k = 0; k <= position; ++k)
+            if (t.visible(use_, 0, s.tokens - 1, k)) return k == 0 ? 0 : position - k + 1;
+        refuse("it hides every key of a token");
+    }
+
+    bool matches(const Scenario& s, const MaskMeaning& m, bool padding) const {
+        Table t = table(s);
+        for (int64_t b = 0; b < s.batch; ++b)
+            for (int64_t i = 0; i < s.tokens; ++i) {
+                const int64_t position = s.past + i;
+                if (position < s.pad(b)) continue;  // a padding token itself; nobody asks
+                for (int64_t k = 0; k < s.past + s.tokens; ++k) {
+                    bool expected = (!m.causal || k <= position) && (m.window == 0 || k > position - m.window);
+                    if (padding && k < s.pad(b)) expected = false;
+                    if (t.visible(use_, b, i, k) != expected) return false;
+                }
+            }
+        return true;
+    }
+
+    void expect(const Scenario& s, const MaskMeaning& m, bool padding) const {
+        if (!matches(s, m, padding))
+            refuse(fmt::format("for {} tokens after {} it hides other keys than {} would", s.tokens, s.past,
+                               m.window ? fmt::format("a causal mask with a window of {}", m.window)
+                                        : std::string(m.causal ? "a causal mask" : "no mask")));
+    }
+
+    // Integer constants that the mask is computed from: a window of 4096 shows only near 4096.
+    std::set<int64_t> numbers_in_the_way() const {
+        std::set<int64_t> numbers;
+        std::set<Ref> seen;
+        std::vector<Ref> stack{use_.value};
+        while (!stack.empty()) {
+            const Ref v = stack.back();
+            stack.pop_back();
+            if (v == kNone || !seen.insert(v).second) continue;
+            if (const Constant* c = r_.model.constant_of(v); c && c->count() <= 8)
+                if (const auto t = read_constant(r_.model, *c))
+                    for (int64_t i = 0; i < t->count(); ++i) {
+                        const double n = std::abs(t->at(i));
+                        if (n >= 2 && n <= kLargestContext) numbers.insert(static_cast<int64_t>(n));
+                    }
+            const Node* node = r_.model.producer_of(v);
+            if (!node || node->is("Shape")) continue;
+            stack.insert(stack.end(), node->in.begin(), node->in.end());
+        }
+        while (numbers.size() > 16) numbers.erase(numbers.begin());
+        return numbers;
+    }
+
+    const Recovery& r_;
+    const MaskUse& use_;
+};
+
+}  // namespace
+
+MaskMeaning Recovery::mask_meaning(const MaskUse& use) {
+    if (auto found = masks_.find(use); found != masks_.end()) return found->second;
+    return masks_[use] = MaskReader(*this, use).read();
+}
+
+}  // namespace cleave::importer::from_onnx

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a Model node by node and finds what each value means; the matchers (one file for each recovered
+// operator) are functions from a node to the meaning of its output. In: a Model and the roles of its
+// inputs. Out: terms, and the meaning of the graph's outputs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "importer/onnx/probe/probe.h"
+#include "importer/onnx/recover/term.h"
+
+namespace cleave::importer::from_onnx {
+
+// What a mask hides, found by evaluating it (see masks.cpp).
+struct MaskMeaning {
+    bool causal = false;
+    int64_t window = 0;        // 0: none
+    bool hides_padding = false;
+};
+
+class Recovery {
+public:
+    Recovery(const Model& model, std::vector<InputRole> roles);
+    ~Recovery();
+
+    // Reads all nodes. Values that no matcher understands become Unknown, with the first reason.
+    void run();
+
+    const Model& model;
+    const std::vector<InputRole> roles;
+    std::vector<Term> terms;
+    std::vector<RopeTable> rope_tables;  // frequencies filled in; tables of weights through rope_weights
+    std::vector<std::pair<WeightView, WeightView>> rope_weights;  // cos, sin; beside rope_tables
+    bool assumes_right_padding = false;
+    bool has_past = false;
+    const Term& term(TermId id) const { return terms[id.index()]; }
+    const ValueMeaning& meaning(Ref value) const { return meanings_[value]; }
+
+    // ---- For the matchers --------------------------------------------------------------------------
+    template <class T>
+    const T* get(Ref value) const {
+        return value == kNone ? nullptr : std::get_if<T>(&meanings_[value].meaning);
+    }
+    bool is_known(Ref value) const { return get<Known>(value) || get<WeightView>(value); }
+    std::string describe(const Node& node) const;
+
+    // The dimension sizes of a value in both scenarios.
+    std::optional<std::vector<Size>> sizes(Ref value);
+    // A constant number (one element, the same in both scenarios).
+    std::optional<double> number(Ref value);
+    // Constant integers, the same in both scenarios.
+    std::optional<std::vector<int64_t>> integers(Ref value);
+    const Tensor* data(Ref value) { return probe(0).data(value); }
+
+    // A view whose rows are tokens as the term that gives exactly its features, in order: makes a part of
+    // a Linear or a Scale where needed. Invalid id: the view is no such thing.
+    TermId materialize(const View& view, const Node& node);
+
+    TermId add_term(Term term, const Node& node);
+    View whole(TermId term) const;
+
+    // The meaning of an additive or boolean mask; UserError naming the value's node when it is none of
+    // causal, sliding window and padding.
+    MaskMeaning mask_meaning(const MaskUse& use);
+
+    // The rope table whose cos and sin those values are, at positions of the batch. `pairs`: how the
+    // rotary_dim entries map to frequencies. Reason in `why` when there is none.
+    RopeTableId rope_table(Ref cos, Ref sin, int64_t rotary_dim, bool interleaved, std::string& why);
+    RopeTableId stored_rope_table(const WeightView& cos, const WeightView& sin);
+
+    Probe& probe(int i) { return *probes_[i]; }
+    Probe make_probe(Scenario scenario) const { return Probe(model, roles, std::move(scenario)); }
+    // Values of the last dimension for the token at `position` of an unpadded sequence.
+    std::optional<std::vector<double>> row_at(Ref value, int64_t position);
+    // Whether the integers end with the position of the last token.
+    bool row_at_is_position(Ref value);
+    void set(const Node& node, size_t output, Meaning meaning, bool keep_trail = true);
+
+    struct MatrixPart;
+
+private:
+    void read_node(const Node& node);
+    void read_inputs();
+    Meaning dispatch(const Node& node);
+
+    std::vector<ValueMeaning> meanings_;
+    std::vector<std::unique_ptr<Probe>> probes_;
+    std::map<int64_t, std::unique_ptr<Probe>> position_probes_;
+    std::map<MaskUse, MaskMeaning> masks_;
+    std::map<std::tuple<Ref, Ref, int64_t, bool>, RopeTableId> tables_;
+    std::map<std::tuple<TermId, int64_t, int64_t, double>, TermId> parts_;
+    std::vector<int> current_trail_;
+    int current_node_ = -1;
+};
+
+// A matcher reads one node whose inputs are all understood and at least one of which is an activation.
+using Matcher = Meaning (*)(Recovery&, const Node&);
+struct NamedMatcher {
+    std::string_view op;
+    Matcher match;
+};
+
+Meaning unknown(const Recovery& r, const Node& node, std::string_view why);
+
+// Meaning of a node all of whose inputs are constants: a view of a weight where it is one.
+Meaning read_constant_node(Recovery& r, const Node& node);
+
+// One file for each; the operators that it reads are in its table.
+std::vector<NamedMatcher> layout_matchers();
+std::vector<NamedMatcher> embedding_matchers();
+std::vector<NamedMatcher> norm_matchers();
+std::vector<NamedMatcher> linear_matchers();
+std::vector<NamedMatcher> attention_matchers();
+std::vector<NamedMatcher> fused_attention_matchers();
+std::vector<NamedMatcher> rope_matchers();
+std::vector<NamedMatcher> arithmetic_matchers();  // Add, Mul, ...: ask the files above in turn
+
+// Parts of Add, Mul and the like, asked in turn by arithmetic.cpp; nothing: not mine.
+std::optional<Meaning> match_norm_arithmetic(Recovery& r, const Node& node);
+std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node);
+std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node);
+std::optional<Meaning> match_linear_arithmetic(Recovery& r, const Node& node);
+std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node);
+std::optional<Meaning> match_attention_matmul(Recovery& r, const Node& node);
+std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node);
+std::optional<Meaning> match_cache_concat(Recovery& r, const Node& node);
+
+// ---- Elementwise functions (elementwise.cpp) ---------------------------------------------------------
+const std::vector<double>& sample_points();
+std::optional<Elementwise> as_elementwise(const Recovery& r, Ref value);
+bool is_square(const Elementwise& e);
+std::optional<Activation> activation_of(const Elementwise& e);
+
+}  // namespace cleave::importer::from_onnx

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "importer/onnx/recover/roles.h"
+
+#include <set>
+#include <string_view>
+
+namespace cleave::importer::from_onnx {
+namespace {
+
+bool is_one_of(const Node& node, std::initializer_list<std::string_view> ops) {
+    for (std::string_view op : ops)
+        if (node.op == op) return true;
+    return false;
+}
+
+class Uses {
+public:
+    explicit Uses(const Model& model) : model_(model), consumers_(model.values.size()) {
+        for (size_t i = 0; i < model.nodes.size(); ++i)
+            for (Ref v : model.nodes[i].in)
+                if (v != kNone) consumers_[v].push_back(static_cast<int>(i));
+    }
+
+    // Values that carry the same numbers as `from`, in another shape or type.
+    std::vector<Ref> same_numbers(Ref from, bool scaled) const {
+        std::vector<Ref> found{from};
+        for (size_t i = 0; i < found.size(); ++i)
+            for (int n : consumers_[found[i]]) {
+                const Node& node = model_.nodes[n];
+                bool same = node.in[0] == found[i] &&
+                            is_one_of(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten"});
+                same = same || (scaled && is_one_of(node, {"Mul", "Div"}) && is_scaling(node));
+                if (same && found.size() < 1000) found.push_back(node.out[0]);
+            }
+        return found;
+    }
+
+    // Gathers rows of a table of numbers that go on to be normalised: an embedding.
+    bool looks_up_embedding(Ref ids) const {
+        for (Ref v : same_numbers(ids, false))
+            for (int n : consumers_[v]) {
+                const Node& node = model_.nodes[n];
+                if (is_one_of(node, {"Gather", "GatherBlockQuantized"}) && node.input(1) == v && is_normalized(node.out[0]))
+                    return true;
+            }
+        return false;
+    }
+
+    // Everything that the embedding's rows flow into.
+    std::vector<bool> activations(Ref ids) const {
+        std::vector<bool> reached(model_.values.size());
+        std::vector<Ref> stack;
+        for (Ref v : same_numbers(ids, false)) stack.push_back(v);
+        while (!stack.empty()) {
+            const Ref v = stack.back();
+            stack.pop_back();
+            for (int n : consumers_[v]) {
+                if (is_one_of(model_.nodes[n], {"Shape", "Size"})) continue;
+                for (Ref out : model_.nodes[n].out)
+                    if (out != kNone && !reached[out]) {
+                        reached[out] = true;
+                        stack.push_back(out);
+                    }
+            }
+        }
+        return reached;
+    }
+
+    // Whether the input's numbers (not its shape) reach a wanted node before they meet activations; the
+    // node where they meet is asked too, and told so.
+    template <class F>
+    bool reaches(Ref from, const std::vector<bool>& activations, F wanted) const {
+        std::vector<bool> seen(model_.values.size());
+        std::vector<Ref> stack{from};
+        while (!stack.empty()) {
+            const Ref v = stack.back();
+            stack.pop_back();
+            if (seen[v]) continue;
+            seen[v] = true;
+            for (int n : consumers_[v]) {
+                const Node& node = model_.nodes[n];
+                if (is_one_of(node, {"Shape", "Size"})) continue;
+                bool meets = false;
+                for (Ref in : node.in) meets = meets || (in != kNone && activations[in]);
+                if (wanted(node, v, meets)) return true;
+                if (meets) continue;
+                for (Ref out : node.out)
+                    if (out != kNone) stack.push_back(out);
+            }
+        }
+        return false;
+    }
+
+private:
+    bool is_scaling(const Node& node) const {
+        for (Ref v : node.in)
+            if (const Constant* c = model_.constant_of(v); c && c->count() == 1) return true;
+        return false;
+    }
+
+    bool is_normalized(Ref rows) const {
+        for (Ref v : same_numbers(rows, true))
+            for (int n : consumers_[v]) {
+                const Node& node = model_.nodes[n];
+                if (node.op.find("Normalization") != std::string::npos) return true;
+                if (is_one_of(node, {"Pow", "ReduceMean", "ReduceL2"})) return true;
+                if (node.is("Mul") && node.in[0] == node.in[1]) return true;
+            }
+        return false;
+    }
+
+    const Model& model_;
+    std::vector<std::vector<int>> consumers_;
+};
+
+bool makes_rotation(const std::set<Ref>& tables, const Node& node, Ref from) {
+    if (is_one_of(node, {"Cos", "Sin"})) return true;
+    if (node.op == "RotaryEmbedding") return node.in[0] != from;
+    if (node.op == "GroupQueryAttention") return node.input(9) == from;
+    return node.is("Gather") && node.input(1) == from && tables.count(node.in[0]) > 0;
+}
+
+bool hides_keys(const Node& node, Ref from, bool meets_activations) {
+    if (!meets_activations) return false;
+    if (node.op == "GroupQueryAttention") return node.input(9) != from;  // 9: position ids
+    return is_one_of(node, {"Add", "Sub", "Where", "Attention", "MultiHeadAttention"});
+}
+
+}  // namespace
+
+std::vector<InputRole> find_roles(const Model& model) {
+    using T = onnx::TensorProto;
+    const Uses uses(model);
+    std::set<Ref> tables;  // floating matrices
+    for (size_t v = 0; v < model.values.size(); ++v)
+        if (const Constant* c = model.constant_of(static_cast<Ref>(v)); c && c->is_floating() && c->dims.size() == 2)
+            tables.insert(static_cast<Ref>(v));
+    const auto rotates = [&](const Node& n, Ref from, bool) { return makes_rotation(tables, n, from); };
+    std::vector<bool> activations(model.values.size());
+    std::vector<InputRole> roles(model.inputs.size(), InputRole::kOther);
+    std::vector<size_t> left;
+    bool has_ids = false;
+    for (size_t i = 0; i < model.inputs.size(); ++i) {
+        const ModelInput& input = model.inputs[i];
+        const std::optional<DType> dtype = dtype_of(input.elem_type);
+        const bool integer = input.elem_type == T::INT64 || input.elem_type == T::INT32 || input.elem_type == T::BOOL;
+        if (dtype && is_floating(*dtype) && input.dims.size() >= 3) {
+            roles[i] = InputRole::kPast;
+        } else if (integer && !has_ids && uses.looks_up_embedding(input.value)) {
+            roles[i] = InputRole::kTokenIds;
+            has_ids = true;
+            activations = uses.activations(input.value);
+        } else if (integer && !input.dims.empty() && input.dims.size() <= 2) {
+            left.push_back(i);
+        }
+    }
+    // Positions turn; masks hide. One that does both makes positions out of a mask, unless the other does
+    // not turn at all.
+    std::vector<bool> turns, hides;
+    int turning = 0;
+    for (size_t i : left) {
+        turns.push_back(uses.reaches(model.inputs[i].value, activations, rotates));
+        hides.push_back(uses.reaches(model.inputs[i].value, activations, hides_keys));
+        turning += turns.back();
+    }
+    for (size_t k = 0; k < left.size(); ++k) {
+        const bool position = turns[k] && (!hides[k] || (left.size() == 2 && turning == 1));
+        if (position || hides[k] || left.size() == 1)
+            roles[left[k]] = position ? InputRole::kPositionIds : InputRole::kAttentionMask;
+    }
+    return roles;
+}
+
+}  // namespace cleave::importer::from_onnx

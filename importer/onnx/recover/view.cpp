@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "importer/onnx/recover/view.h"
+
+namespace cleave::importer::from_onnx {
+namespace {
+
+bool is_one(const Size& s) { return s[0] == 1 && s[1] == 1; }
+
+// Drops factors of one element and joins neighbours that are one run of features.
+Axis merged(const Axis& axis) {
+    Axis out;
+    for (const Factor& f : axis) {
+        if (f.is_constant() && f.size[0] == 1 && f.kind != Factor::kBatch) continue;
+        if (!out.empty()) {
+            Factor& last = out.back();
+            if (f.kind == Factor::kFeature && last.kind == Factor::kFeature &&
+                last.stride == f.stride * f.size[0]) {
+                last.size = {last.size[0] * f.size[0], last.size[1] * f.size[1]};
+                last.stride = f.stride;
+                continue;
+            }
+            if (f.kind == Factor::kRepeat && last.kind == Factor::kRepeat) {
+                last.size = {last.size[0] * f.size[0], last.size[1] * f.size[1]};
+                continue;
+            }
+        }
+        out.push_back(f);
+    }
+    return out;
+}
+
+// Splits a factor of constant size into an outer part of `outer` elements and an inner one.
+std::optional<std::pair<Factor, Factor>> split(const Factor& f, const Size& outer) {
+    if (!f.is_constant() || outer[0] != outer[1] || outer[0] <= 0 || f.size[0] % outer[0] != 0)
+        return std::nullopt;
+    if (f.kind != Factor::kFeature && f.kind != Factor::kRepeat) return std::nullopt;
+    Factor a = f, b = f;
+    a.size = outer;
+    const int64_t inner = f.size[0] / outer[0];
+    b.size = {inner, inner};
+    a.stride = f.stride * inner;
+    return std::pair{a, b};
+}
+
+}  // namespace
+
+Size axis_size(const Axis& axis) {
+    Size s{1, 1};
+    for (const Factor& f : axis) s = {s[0] * f.size[0], s[1] * f.size[1]};
+    return s;
+}
+
+std::vector<Size> view_sizes(const View& view) {
+    std::vector<Size> sizes;
+    for (const Axis& axis : view.axes) sizes.push_back(axis_size(axis));
+    return sizes;
+}
+
+View whole_view(TermId term, int64_t features, Size batch, Size tokens) {
+    View v;
+    v.term = term;
+    v.axes = {{{Factor::kBatch, batch, 0}},
+              {{Factor::kTokens, tokens, 0}},
+              merged({{Factor::kFeature, {features, features}, 1}})};
+    return v;
+}
+
+std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes) {
+    std::vector<Factor> flat;
+    for (const Axis& axis : view.axes) flat.insert(flat.end(), axis.begin(), axis.end());
+    flat = merged(flat);
+    View out = view;
+    out.axes.clear();
+    size_t next = 0;
+    for (Size rest : sizes) {
+        Axis axis;
+        while (!is_one(rest)) {
+            if (next == flat.size() || rest[0] <= 0 || rest[1] <= 0) return std::nullopt;
+            Factor& f = flat[next];
+            if (rest[0] % f.size[0] == 0 && rest[1] % f.size[1] == 0) {
+                axis.push_back(f);
+                rest = {rest[0] / f.size[0], rest[1] / f.size[1]};
+                ++next;
+            } else if (auto parts = split(f, rest)) {
+                axis.push_back(parts->first);
+                f = parts->second;
+                rest = {1, 1};
+            } else {
+                return std::nullopt;
+            }
+        }
+        out.axes.push_back(merged(axis));
+    }
+    if (next != flat.size()) return std::nullopt;
+    return out;
+}
+
+std::optional<View> transposed(const View& view, const std::vector<int64_t>& perm) {
+    if (perm.size() != view.axes.size()) return std::nullopt;
+    View out = view;
+    for (size_t i = 0; i < perm.size(); ++i) {
+        if (perm[i] < 0 || perm[i] >= static_cast<int64_t>(perm.size())) return std::nullopt;
+        out.axes[i] = view.axes[perm[i]];
+    }
+    return out;
+}
+
+std::optional<View> sliced(const View& view, size_t axis, int64_t start, int64_t size, int64_t step) {
+    if (axis >= view.axes.size() || view.axes[axis].size() != 1 || step <= 0) return std::nullopt;
+    View out = view;
+    Factor& f = out.axes[axis][0];
+    if (f.kind != Factor::kFeature || start < 0 || size <= 0 || start + (size - 1) * step >= f.size[0])
+        return std::nullopt;
+    out.offset += start * f.stride;
+    f.size = {size, size};
+    f.stride *= step;
+    out.axes[axis] = merged(out.axes[axis]);
+    return out;
+}
+
+std::optional<View> expanded(const View& view, const std::vector<Size>& sizes) {
+    if (sizes.size() < view.axes.size()) return std::nullopt;
+    View out = view;
+    out.axes.insert(out.axes.begin(), sizes.size() - view.axes.size(), Axis{});
+    for (size_t i = 0; i < sizes.size(); ++i) {
+        if (axis_size(out.axes[i]) == sizes[i]) continue;
+        if (!is_one(axis_size(out.axes[i]))) return std::nullopt;
+        out.axes[i] = {{Factor::kRepeat, sizes[i], 0}};
+    }
+    return out;
+}
+
+std::vector<Factor> feature_factors(const View& view) {
+    std::vector<Factor> factors;
+    for (const Axis& axis : view.axes)
+        for (const Factor& f : axis)
+            if (f.kind == Factor::kFeature || f.kind == Factor::kRepeat) factors.push_back(f);
+    return merged(factors);
+}
+
+std::optional<Range> feature_range(const View& view) {
+    const std::vector<Factor> factors = feature_factors(view);
+    if (factors.empty()) return Range{view.offset, view.offset + 1};
+    if (factors.size() != 1 || factors[0].kind != Factor::kFeature || factors[0].stride != 1)
+        return std::nullopt;
+    return Range{view.offset, view.offset + factors[0].size[0]};
+}
+
+bool is_token_rows(const View& view) {
+    if (view.axes.empty() || !feature_range(view)) return false;
+    for (size_t i = 0; i + 1 < view.axes.size(); ++i)
+        for (const Factor& f : view.axes[i])
+            if (f.kind != Factor::kBatch && f.kind != Factor::kTokens) return false;
+    for (const Factor& f : view.axes.back())
+        if (f.kind != Factor::kFeature) return false;
+    return true;
+}
+
+bool is_only(const Axis& axis, Factor::Kind kind) { return axis.size() == 1 && axis[0].kind == kind; }
+
+int64_t contiguous_features(const Axis& axis) {
+    if (axis.empty()) return 1;
+    return is_only(axis, Factor::kFeature) && axis[0].stride == 1 ? axis[0].size[0] : 0;
+}
+
+}  // namespace cleave::importer::from_onnx
