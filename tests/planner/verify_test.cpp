@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/verify.h"
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+
 #include "models/llama_graph.h"
 #include "planner/planner.h"
 #include "tests/planner/support/hand_plan.h"
@@ -36,6 +40,33 @@ TEST_CASE("plans of the planner are sound", "[planner]") {
     CHECK(violations(made_plan("stories-260k", "host[0-4]", 1, 5)) == "");
     CHECK(violations(made_plan("tinyllama-1.1b", "host[0-5]", 3, 2, DType::kBF16)) == "");
     CHECK(violations(made_plan("llama-3-8b", "sim:h100[0-7]", 8, 1, DType::kBF16)) == "");
+}
+
+TEST_CASE("random sound plans are accepted", "[planner]") {
+    std::mt19937 random(7);
+    auto pick = [&](int low, int high) { return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1)); };
+    for (int i = 0; i < 300; ++i) {
+        TinyShape shape;
+        shape.layers = pick(1, 5);
+        shape.kv_heads = pick(1, 4);
+        shape.heads = shape.kv_heads * pick(1, 4);
+        shape.head_dim = 2 * pick(1, 4);
+        shape.intermediate = pick(8, 40);
+        shape.vocab = pick(8, 50);
+        shape.o_bias = pick(0, 1) == 1;
+        std::vector<int> devices(static_cast<size_t>(pick(1, 8)));
+        std::iota(devices.begin(), devices.end(), 0);
+        std::shuffle(devices.begin(), devices.end(), random);
+        std::vector<std::vector<int>> stages;
+        for (int d : devices) {
+            bool opens = stages.empty() || (static_cast<int64_t>(stages.size()) < shape.layers && pick(0, 2) == 0);
+            if (opens) stages.emplace_back();
+            stages.back().push_back(d);
+        }
+        for (auto& stage : stages) std::sort(stage.begin(), stage.end());
+        INFO("plan " << i);
+        CHECK(violations(hand_plan(stages, shape)) == "");
+    }
 }
 
 TEST_CASE("plans written by hand are sound", "[planner]") {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Breaks sound plans in one way each; the verifier must name the broken rule.
+#include <set>
+
+#include "models/llama_graph.h"
+#include "planner/planner.h"
+#include "planner/verify.h"
+#include "tests/planner/support/hand_plan.h"
+#include "tests/planner/support/mutations.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+Plan made_plan(int devices, int tp, int pp) {
+    HostFacts host{2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
+    Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
+    auto shape = models::find_shape("stories-260k");
+    REQUIRE(shape);
+    return make_plan(models::build_llama_graph(*shape, DType::kF32),
+                     build_machine(parse_devices(fmt::format("host[0-{}]", devices - 1)), host), workload,
+                     {.tensor_parallel = tp, .pipeline_stages = pp});
+}
+
+std::vector<Plan> sound_plans() {
+    std::vector<Plan> plans;
+    plans.push_back(hand_plan({{0}}));
+    plans.push_back(hand_plan({{0}, {1}}));
+    plans.push_back(hand_plan({{0, 1}, {2, 3}}));
+    plans.push_back(hand_plan({{0, 1, 2}}, {.o_bias = true}));
+    plans.push_back(hand_plan({{0, 1, 2, 3, 4, 5, 6, 7}}, {.heads = 6, .kv_heads = 2}));
+    plans.push_back(made_plan(1, 1, 1));
+    plans.push_back(made_plan(4, 2, 2));
+    plans.push_back(made_plan(3, 3, 1));
+    plans.push_back(made_plan(8, 8, 1));
+    return plans;
+}
+
+}  // namespace
+
+TEST_CASE("each way of breaking a plan is caught for its own reason", "[planner]") {
+    const std::vector<Plan> plans = sound_plans();
+    for (const Plan& plan : plans) REQUIRE(find_violations(plan).empty());
+    const std::vector<Mutation> mutations = all_mutations();
+    CHECK(mutations.size() >= 30);
+    for (const Mutation& m : mutations) {
+        int applied = 0;
+        for (const Plan& plan : plans) {
+            Plan broken = plan;
+            if (!m.apply(broken)) continue;
+            ++applied;
+            std::set<std::string> rules;
+            for (const Violation& v : find_violations(broken)) rules.insert(v.rule);
+            std::string found;
+            for (const std::string& rule : rules) found += rule + " ";
+            INFO(m.name << " in plan " << &plan - plans.data() << ": wanted " << m.rule << ", found " << found);
+            CHECK(rules.count(m.rule) == 1);
+        }
+        INFO(m.name << " applies to no plan");
+        CHECK(applied > 0);
+    }
+}
+
+TEST_CASE("a plan that is not sound is refused with the rules it breaks", "[planner]") {
+    Plan plan = hand_plan({{0}, {1}});
+    erase_step(plan.decode, nth_step<Transfer>(plan.decode));
+    std::string message = user_error([&] { verify_plan(plan); });
+    CHECK(message.find("operand-not-ready: decode step") != std::string::npos);
+    CHECK(message.find("host[1]") != std::string::npos);
+    CHECK(message.find("cleave plan MODEL") != std::string::npos);
+}
+
+}  // namespace cleave::test
