@@ -17,7 +17,8 @@ namespace pb = cleave::plan::v1;
 // An enumeration read from a file, at most `last`. UserError otherwise.
 template <class Enum>
 void take(uint32_t number, Enum last, Enum& out) {
-    if (number > static_cast<uint32_t>(last)) throw UserError("it holds {} where kinds end at {}", number, static_cast<int>(last));
+    if (number > static_cast<uint32_t>(last))
+        throw UserError("it holds {} where kinds end at {}", number, static_cast<int>(last));
     out = static_cast<Enum>(number);
 }
 inline void take(uint32_t number, DType& out) { take(number, DType::kBool, out); }

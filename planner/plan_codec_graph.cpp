@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph's half of the codec.
+// The codec of the graph.
 #include "planner/plan_codec.h"
 
 namespace cleave::planner::codec {
@@ -21,7 +21,9 @@ void put(const DataRef& r, pb::DataRef* out) {
     out->set_offset(r.offset);
     out->set_length(r.length);
 }
-void take(const pb::DataRef& in, DataRef& r) { r = {FileId(in.file()), BlobId(in.blob()), in.offset(), in.length()}; }
+void take(const pb::DataRef& in, DataRef& r) {
+    r = {FileId(in.file()), BlobId(in.blob()), in.offset(), in.length()};
+}
 
 void put(const Quantization& q, pb::Quantization* out) {
     out->set_bits(q.bits);
@@ -178,7 +180,8 @@ OpAttrs take_attrs(const pb::Op& in) {
         case pb::Op::kLinear: return LinearAttrs{in.linear().has_bias()};
         case pb::Op::kRope: {
             const auto& a = in.rope();
-            return RopeAttrs{a.num_heads(), a.head_dim(), a.rotary_dim(), a.interleaved(), RopeTableId(a.table())};
+            return RopeAttrs{a.num_heads(), a.head_dim(), a.rotary_dim(), a.interleaved(),
+                             RopeTableId(a.table())};
         }
         case pb::Op::kKvAppend: {
             const auto& a = in.kv_append();
@@ -287,8 +290,8 @@ void take(const pb::Graph& in, Graph& g) {
     g.exporter = in.exporter();
     g.opset = in.opset();
     take(in.config(), g.config);
-    g.interface = {in.interface().has_past(), in.interface().has_position_ids(), in.interface().has_attention_mask(),
-                   in.interface().assumes_right_padding()};
+    g.interface = {in.interface().has_past(), in.interface().has_position_ids(),
+                   in.interface().has_attention_mask(), in.interface().assumes_right_padding()};
     codec::take(in.dtype(), g.dtype);
     for (const auto& item : in.ops()) take(item, g.ops.emplace_back());
     for (const auto& item : in.values()) take(item, g.values.emplace_back());

@@ -30,17 +30,18 @@ std::string digest_of(const std::string& bytes) {
 pb::PlanFile open_envelope(const std::string& bytes, const std::string& origin) {
     pb::PlanFile file;
     // The magic is the first field: its bytes tell a damaged plan from a file that never was one.
-    const bool starts_as_plan = bytes.size() > 2 + kMagic.size() && bytes.compare(2, kMagic.size(), kMagic) == 0;
+    const bool starts_as_plan =
+        bytes.size() > 2 + kMagic.size() && bytes.compare(2, kMagic.size(), kMagic) == 0;
     const bool parsed = file.ParseFromString(bytes);
     if (!starts_as_plan || (parsed && file.magic() != kMagic))
         throw UserError("{} is not a plan: `cleave plan MODEL -o FILE.plan` writes one", origin);
     if (!parsed) throw UserError("{}: the plan is truncated or damaged; {}", origin, kFix);
     if (file.format_version() != Plan::kFormatVersion)
-        throw UserError("{}: the plan has format version {}, this cleave reads version {}; {}", origin,
-                        file.format_version(), Plan::kFormatVersion, kFix);
+        throw UserError("{}: the plan has format version {}, this cleave reads version {}; {}",
+                        origin, file.format_version(), Plan::kFormatVersion, kFix);
     if (digest_of(file.plan()) != file.digest())
-        throw UserError("{}: the plan is damaged, its bytes have digest {} and it says {}; {}", origin,
-                        digest_of(file.plan()), file.digest(), kFix);
+        throw UserError("{}: the plan is damaged, its bytes have digest {} and it says {}; {}",
+                        origin, digest_of(file.plan()), file.digest(), kFix);
     return file;
 }
 
@@ -50,9 +51,12 @@ std::string serialize_plan(const Plan& plan) {
     size_t blob_bytes = 0;
     for (const auto& blob : plan.graph.blobs) blob_bytes += blob.size();
     if (blob_bytes > kMostBlobBytes)
-        throw UserError("{}: {} bytes of its weights were computed at import and would have to be in the plan, which holds at "
-                        "most {}; export the model with its weights stored as they are used, or run it without a plan file",
-                        plan.graph.name, blob_bytes, kMostBlobBytes);
+        throw UserError(
+            "{}: {} bytes of its weights were computed at import and would have to be in the plan, "
+            "which holds at "
+            "most {}; export the model with its weights stored as they are used, or run it without "
+            "a plan file",
+            plan.graph.name, blob_bytes, kMostBlobBytes);
     pb::Plan message;
     codec::put(plan, &message);
     pb::PlanFile file;
@@ -68,7 +72,8 @@ Plan parse_plan(const std::string& bytes, const std::string& origin) {
     const pb::PlanFile file = open_envelope(bytes, origin);
     Plan plan;
     pb::Plan message;
-    if (!message.ParseFromString(file.plan())) throw UserError("{}: the plan is damaged; {}", origin, kFix);
+    if (!message.ParseFromString(file.plan()))
+        throw UserError("{}: the plan is damaged; {}", origin, kFix);
     try {
         codec::take(message, plan);
     } catch (const UserError& error) {
@@ -79,7 +84,8 @@ Plan parse_plan(const std::string& bytes, const std::string& origin) {
     verify::check_indices(plan, report);
     if (report.size() > 0) {
         std::vector<Violation> found = report.take();
-        throw UserError("{}: the plan is damaged: {}: {}; {}", origin, found[0].rule, found[0].message, kFix);
+        throw UserError("{}: the plan is damaged: {}: {}; {}", origin, found[0].rule,
+                        found[0].message, kFix);
     }
     return plan;
 }
@@ -95,22 +101,26 @@ void save_plan(const Plan& plan, const std::string& path) {
         out.close();
         if (!out) {
             fs::remove(temporary, error);
-            throw UserError("{}: the plan cannot be written there; give -o a file in a folder that exists, with room for {} bytes",
-                            path, bytes.size());
+            throw UserError(
+                "{}: the plan cannot be written there; give -o a file in a folder that exists, "
+                "with room for {} bytes",
+                path, bytes.size());
         }
     }
     fs::rename(temporary, path, error);
     if (!error) return;
     std::error_code ignored;
     fs::remove(temporary, ignored);
-    throw UserError("{}: the plan cannot be written there ({}); give -o the name of a file", path, error.message());
+    throw UserError("{}: the plan cannot be written there ({}); give -o the name of a file", path,
+                    error.message());
 }
 
 Plan load_plan(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     std::ostringstream bytes;
     if (std::filesystem::is_directory(path) || !in || !(bytes << in.rdbuf()))
-        throw UserError("{}: there is no plan to read; `cleave plan MODEL -o FILE.plan` writes one", path);
+        throw UserError("{}: there is no plan to read; `cleave plan MODEL -o FILE.plan` writes one",
+                        path);
     return parse_plan(bytes.str(), path);
 }
 

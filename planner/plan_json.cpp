@@ -50,8 +50,11 @@ private:
 
     Json workload() const {
         const Workload& w = plan_.workload;
-        Json json{{"batch", w.batch}, {"prompt_tokens", w.prompt_tokens}, {"context", w.context},
-                  {"prefill_chunk", w.prefill_chunk}, {"all_logits", w.all_logits}};
+        Json json{{"batch", w.batch},
+                  {"prompt_tokens", w.prompt_tokens},
+                  {"context", w.context},
+                  {"prefill_chunk", w.prefill_chunk},
+                  {"all_logits", w.all_logits}};
         json["dtype"] = dtype_name(w.dtype.value_or(weights_dtype(plan_)));
         json["kv_dtype"] = dtype_name(w.kv_dtype.value_or(DType::kF32));
         json["activation_dtype"] = dtype_name(w.activation_dtype);
@@ -65,12 +68,22 @@ private:
             Json stages = Json::array();
             for (size_t i = 0; i < plan_.stages.size(); ++i) {
                 const auto& members = plan_.stages[i].devices;
-                if (std::find(members.begin(), members.end(), m.device) != members.end()) stages.push_back(i);
+                if (std::find(members.begin(), members.end(), m.device) != members.end())
+                    stages.push_back(i);
             }
-            list.push_back({{"name", d.name}, {"kind", device_kind_name(d.kind)}, {"arch", d.arch}, {"host", d.host},
-                            {"memory_bytes", m.capacity}, {"stages", stages}, {"weights_bytes", m.weights},
-                            {"kv_bytes", m.kv}, {"activation_bytes", m.activations}, {"staging_bytes", m.staging},
-                            {"scratch_bytes", m.scratch}, {"reserved_bytes", m.reserved}, {"free_bytes", m.free()}});
+            list.push_back({{"name", d.name},
+                            {"kind", device_kind_name(d.kind)},
+                            {"arch", d.arch},
+                            {"host", d.host},
+                            {"memory_bytes", m.capacity},
+                            {"stages", stages},
+                            {"weights_bytes", m.weights},
+                            {"kv_bytes", m.kv},
+                            {"activation_bytes", m.activations},
+                            {"staging_bytes", m.staging},
+                            {"scratch_bytes", m.scratch},
+                            {"reserved_bytes", m.reserved},
+                            {"free_bytes", m.free()}});
         }
         return list;
     }
@@ -79,8 +92,11 @@ private:
         Json list = Json::array();
         for (size_t i = 0; i < plan_.stages.size(); ++i) {
             const Stage& s = plan_.stages[i];
-            list.push_back({{"index", i}, {"devices", names(s.devices)}, {"first_op", plan_.graph.op(s.first_op).name},
-                            {"last_op", plan_.graph.op(s.last_op).name}, {"first_layer", s.first_layer},
+            list.push_back({{"index", i},
+                            {"devices", names(s.devices)},
+                            {"first_op", plan_.graph.op(s.first_op).name},
+                            {"last_op", plan_.graph.op(s.last_op).name},
+                            {"first_layer", s.first_layer},
                             {"last_layer", s.last_layer}});
         }
         return list;
@@ -93,15 +109,22 @@ private:
         Json list = Json::array();
         for (const Link& l : plan_.machine.links) {
             auto found = traffic.find({l.from, l.to});
-            double bytes = found == traffic.end() ? 0.0 : static_cast<double>(found->second) / batch;
-            list.push_back({{"from", name(l.from)}, {"to", name(l.to)}, {"kind", link_kind_name(l.kind)},
-                            {"gb_per_s", static_cast<double>(l.bandwidth) / 1e9}, {"latency_us", us(l.latency_ns)},
+            double bytes =
+                found == traffic.end() ? 0.0 : static_cast<double>(found->second) / batch;
+            list.push_back({{"from", name(l.from)},
+                            {"to", name(l.to)},
+                            {"kind", link_kind_name(l.kind)},
+                            {"gb_per_s", static_cast<double>(l.bandwidth) / 1e9},
+                            {"latency_us", us(l.latency_ns)},
                             {"bytes_per_token", bytes}});
             if (found != traffic.end()) traffic.erase(found);
         }
         for (auto& [pair, bytes] : traffic)
-            list.push_back({{"from", name(pair.first)}, {"to", name(pair.second)}, {"kind", "host_staged"},
-                            {"gb_per_s", nullptr}, {"latency_us", nullptr},
+            list.push_back({{"from", name(pair.first)},
+                            {"to", name(pair.second)},
+                            {"kind", "host_staged"},
+                            {"gb_per_s", nullptr},
+                            {"latency_us", nullptr},
                             {"bytes_per_token", static_cast<double>(bytes) / batch}});
         return list;
     }
@@ -112,10 +135,14 @@ private:
         for (size_t i = 0; i < phase.steps.size(); ++i) {
             const Step& s = phase.steps[i];
             ValueId value = step_value(plan_, phase, s);
-            Json json{{"id", i}, {"phase", is_prefill ? "prefill" : "decode"}, {"kind", step_kind(s)},
+            Json json{{"id", i},
+                      {"phase", is_prefill ? "prefill" : "decode"},
+                      {"kind", step_kind(s)},
                       {"devices", names(step_devices(phase, s))},
-                      {"value", value.valid() ? plan_.graph.value(value).name : ""}, {"bytes", step_bytes(s, point)},
-                      {"link_bytes", point.of(s.link_bytes)}, {"predicted_us", us(s.predicted_ns)},
+                      {"value", value.valid() ? plan_.graph.value(value).name : ""},
+                      {"bytes", step_bytes(s, point)},
+                      {"link_bytes", point.of(s.link_bytes)},
+                      {"predicted_us", us(s.predicted_ns)},
                       {"implementation", step_implementation(s)}};
             json["stage"] = s.stage;
             json["layer"] = s.layer;
@@ -147,10 +174,16 @@ private:
         const Why& w = plan_.why;
         Json runners = Json::array();
         for (const RunnerUp& r : w.runners_up)
-            runners.push_back({{"shape", r.shape}, {"objective_ms", ms(r.objective_ns)}, {"why_not", r.why_not}});
-        return {{"binding", w.binding}, {"runners_up", runners}, {"cuts", w.cuts},
-                {"metis", {{"used", plan_.options.use_metis}, {"objective_ms", ms(w.metis_cost_ns)},
-                           {"topological_objective_ms", ms(w.topological_cost_ns)}, {"note", w.metis}}}};
+            runners.push_back(
+                {{"shape", r.shape}, {"objective_ms", ms(r.objective_ns)}, {"why_not", r.why_not}});
+        return {{"binding", w.binding},
+                {"runners_up", runners},
+                {"cuts", w.cuts},
+                {"metis",
+                 {{"used", plan_.options.use_metis},
+                  {"objective_ms", ms(w.metis_cost_ns)},
+                  {"topological_objective_ms", ms(w.topological_cost_ns)},
+                  {"note", w.metis}}}};
     }
 
     const Plan& plan_;

@@ -26,10 +26,12 @@ public:
     std::string run() {
         title();
         devices();
-        section(fmt::format("Decode: one token of every sequence, {} tokens behind it", plan_.workload.decode_past()));
+        section(fmt::format("Decode: one token of every sequence, {} tokens behind it",
+                            plan_.workload.decode_past()));
         out_ += steps_text(plan_, false, options_.all_steps, options_.width);
         if (options_.all_steps) {
-            section(fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens));
+            section(
+                fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens));
             out_ += steps_text(plan_, true, true, options_.width);
         }
         links();
@@ -38,7 +40,9 @@ public:
     }
 
 private:
-    void section(const std::string& name) { out_ += "\n" + (options_.color ? "\x1b[1m" + name + "\x1b[0m" : name) + "\n"; }
+    void section(const std::string& name) {
+        out_ += "\n" + (options_.color ? "\x1b[1m" + name + "\x1b[0m" : name) + "\n";
+    }
     void entry(const std::string& label, const std::string& text) {
         out_ += fmt::format("  {:<10}{}\n", label, wrapped(text, 12, options_.width));
     }
@@ -62,7 +66,8 @@ private:
 std::string Summary::shape() const {
     std::vector<size_t> shards;
     for (const Stage& s : plan_.stages) shards.push_back(s.devices.size());
-    const bool equal = std::all_of(shards.begin(), shards.end(), [&](size_t n) { return n == shards[0]; });
+    const bool equal =
+        std::all_of(shards.begin(), shards.end(), [&](size_t n) { return n == shards[0]; });
     if (equal) return fmt::format("tp {} x pp {}", shards.empty() ? 0 : shards[0], shards.size());
     std::string text;
     for (size_t n : shards) text += fmt::format("{}{}", text.empty() ? "tp " : " + ", n);
@@ -72,32 +77,41 @@ std::string Summary::shape() const {
 std::string Summary::model() const {
     const importer::ModelConfig& c = plan_.graph.config;
     int64_t bytes = 0;
-    for (const importer::Weight& w : plan_.graph.weights) bytes += dtype_bytes(weights_dtype(plan_), w.num_elements());
-    if (c.num_layers == 0) return fmt::format("{} operators, {} of weights", plan_.graph.ops.size(), bytes_text(bytes));
-    return fmt::format("{} layers, hidden {}, {} heads ({} KV), MLP {}, vocabulary {}, {} {}", c.num_layers, c.hidden_size,
-                       c.num_heads, c.num_kv_heads, c.intermediate_size, c.vocab_size, bytes_text(bytes), weights_dtype(plan_));
+    for (const importer::Weight& w : plan_.graph.weights)
+        bytes += dtype_bytes(weights_dtype(plan_), w.num_elements());
+    if (c.num_layers == 0)
+        return fmt::format("{} operators, {} of weights", plan_.graph.ops.size(),
+                           bytes_text(bytes));
+    return fmt::format("{} layers, hidden {}, {} heads ({} KV), MLP {}, vocabulary {}, {} {}",
+                       c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads,
+                       c.intermediate_size, c.vocab_size, bytes_text(bytes), weights_dtype(plan_));
 }
 
 void Summary::title() {
     const Workload& w = plan_.workload;
     const Prediction& p = plan_.prediction;
-    std::string title = fmt::format("{} on {}, {}", plan_.graph.name,
-                                    count_text(static_cast<int64_t>(plan_.machine.devices.size()), "device"), shape());
+    std::string title = fmt::format(
+        "{} on {}, {}", plan_.graph.name,
+        count_text(static_cast<int64_t>(plan_.machine.devices.size()), "device"), shape());
     out_ += options_.color ? "\x1b[1m" + title + "\x1b[0m\n" : title + "\n";
     entry("model", model());
-    entry("workload", fmt::format("batch {}, prompt {}, context {}, prefill in chunks of {}; for {}", w.batch, w.prompt_tokens,
-                                  w.context, w.prefill_chunk, objective_name(plan_.options.objective)));
-    entry("predicted", fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
-                                   time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));
+    entry("workload",
+          fmt::format("batch {}, prompt {}, context {}, prefill in chunks of {}; for {}", w.batch,
+                      w.prompt_tokens, w.context, w.prefill_chunk,
+                      objective_name(plan_.options.objective)));
+    entry("predicted",
+          fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
+                      time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));
     if (p.lower_bound_ns > 0)
-        entry("bound", fmt::format("no plan can take less than {}: this one is within {:.1f} %", time_text(p.lower_bound_ns),
-                                   100 * gap(plan_)));
+        entry("bound", fmt::format("no plan can take less than {}: this one is within {:.1f} %",
+                                   time_text(p.lower_bound_ns), 100 * gap(plan_)));
 }
 
 // The query heads whose attention runs there, of the first layer that has it.
 std::string Summary::heads(DeviceId device) const {
     for (const Step& s : plan_.decode.steps)
-        if (const Compute* c = s.compute(); c && c->device == device && c->kernel == KernelKind::kAttention)
+        if (const Compute* c = s.compute();
+            c && c->device == device && c->kernel == KernelKind::kAttention)
             return range(c->heads.begin, c->heads.end - 1);
     return "-";
 }
@@ -112,12 +126,19 @@ std::vector<std::string> Summary::device_row(const DeviceMemory& m) const {
     }
     const auto& busy = plan_.prediction.decode_busy_ns;
     const double whole = static_cast<double>(plan_.prediction.decode_ns_per_token);
-    std::string share = m.device.index() < busy.size() && whole > 0
-                            ? fmt::format("{:.0f} %", 100 * static_cast<double>(busy[m.device.index()]) / whole)
-                            : "";
-    return {name(m.device), stages.empty() ? "-" : stages, layers.empty() ? "-" : layers, heads(m.device),
-            bytes_text(m.weights), bytes_text(m.kv), bytes_text(m.activations + m.staging + m.scratch),
-            bytes_text(m.free()), share};
+    std::string share =
+        m.device.index() < busy.size() && whole > 0
+            ? fmt::format("{:.0f} %", 100 * static_cast<double>(busy[m.device.index()]) / whole)
+            : "";
+    return {name(m.device),
+            stages.empty() ? "-" : stages,
+            layers.empty() ? "-" : layers,
+            heads(m.device),
+            bytes_text(m.weights),
+            bytes_text(m.kv),
+            bytes_text(m.activations + m.staging + m.scratch),
+            bytes_text(m.free()),
+            share};
 }
 
 void Summary::devices() {
@@ -135,7 +156,8 @@ void Summary::devices() {
             ++last;
         }
         if (last > i) {
-            row[0] = fmt::format("{} .. {} ({})", row[0], name(plan_.memory[last].device), last - i + 1);
+            row[0] =
+                fmt::format("{} .. {} ({})", row[0], name(plan_.memory[last].device), last - i + 1);
             std::string end = heads(plan_.memory[last].device);
             row[3] = row[3].substr(0, row[3].find('-')) + "-" + end.substr(end.find('-') + 1);
             i = last;
@@ -155,8 +177,9 @@ void Summary::links() {
         collectives += s.collective() != nullptr;
     }
     if (traffic.empty()) return;
-    section(fmt::format("Links: a token moves {} between devices, in {} and {}", bytes_text(total / batch),
-                        count_text(transfers, "transfer"), count_text(collectives, "collective")));
+    section(fmt::format("Links: a token moves {} between devices, in {} and {}",
+                        bytes_text(total / batch), count_text(transfers, "transfer"),
+                        count_text(collectives, "collective")));
     std::vector<std::pair<int64_t, std::pair<DeviceId, DeviceId>>> used;
     for (auto& [pair, bytes] : traffic) used.push_back({-bytes, pair});
     std::sort(used.begin(), used.end());
@@ -165,11 +188,14 @@ void Summary::links() {
     for (size_t i = 0; i < std::min(kShown, used.size()); ++i) {
         auto [from, to] = used[i].second;
         const Link* link = plan_.machine.link(from, to);
-        table.row({fmt::format("{} -> {}", name(from), name(to)), fmt::format("{} a token", bytes_text(-used[i].first / batch)),
-                   link ? bytes_text(link->bandwidth) + "/s" : "", link ? time_text(link->latency_ns) : "",
+        table.row({fmt::format("{} -> {}", name(from), name(to)),
+                   fmt::format("{} a token", bytes_text(-used[i].first / batch)),
+                   link ? bytes_text(link->bandwidth) + "/s" : "",
+                   link ? time_text(link->latency_ns) : "",
                    link ? std::string(link_kind_name(link->kind)) : "staged by the hosts"});
     }
-    if (used.size() > kShown) table.line(fmt::format("and {} more, none busier", used.size() - kShown));
+    if (used.size() > kShown)
+        table.line(fmt::format("and {} more, none busier", used.size() - kShown));
     out_ += table.text(options_.width);
 }
 
@@ -183,13 +209,17 @@ void Summary::why() {
     if (w.cuts.size() > kShown) entry("", fmt::format("and {} more", w.cuts.size() - kShown));
     for (size_t i = 0; i < std::min(kShown, w.runners_up.size()); ++i) {
         const RunnerUp& r = w.runners_up[i];
-        entry(i ? "" : "instead", fmt::format("{}: {}{}", r.shape, r.objective_ns > 0 ? time_text(r.objective_ns) + "; " : "", r.why_not));
+        entry(i ? "" : "instead",
+              fmt::format("{}: {}{}", r.shape,
+                          r.objective_ns > 0 ? time_text(r.objective_ns) + "; " : "", r.why_not));
     }
     if (!w.metis.empty()) entry("metis", w.metis);
 }
 
 }  // namespace
 
-std::string plan_to_text(const Plan& plan, const TextOptions& options) { return Summary(plan, options).run(); }
+std::string plan_to_text(const Plan& plan, const TextOptions& options) {
+    return Summary(plan, options).run();
+}
 
 }  // namespace cleave::planner

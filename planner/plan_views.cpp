@@ -55,12 +55,14 @@ LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
     for (const Step& step : phase.steps) {
         const int64_t bytes = point.of(step.link_bytes);
         if (const Transfer* t = step.transfer())
-            traffic[{phase.values[t->source.index()].device, phase.values[t->destination.index()].device}] += bytes;
+            traffic[{phase.values[t->source.index()].device,
+                     phase.values[t->destination.index()].device}] += bytes;
         if (const Collective* c = step.collective()) {
             LinkTraffic shares = collective_shares(phase, *c);
             int64_t whole = 0, seen = 0, given = 0;
             for (auto& [pair, share] : shares) whole += share;
-            for (auto& [pair, share] : shares) {  // rounding moves no byte: the shares add up to the step's bytes
+            for (auto& [pair, share] :
+                 shares) {  // rounding moves no byte: the shares add up to the step's bytes
                 seen += share;
                 int64_t until = static_cast<int64_t>(static_cast<__int128>(bytes) * seen / whole);
                 traffic[pair] += until - given;
@@ -88,7 +90,8 @@ std::vector<DeviceId> step_devices(const Phase& phase, const Step& step) {
     const Collective& c = *step.collective();
     std::vector<DeviceId> devices = c.group;
     for (PlacedId id : c.contributions)
-        if (std::find(devices.begin(), devices.end(), device(id)) == devices.end()) devices.push_back(device(id));
+        if (std::find(devices.begin(), devices.end(), device(id)) == devices.end())
+            devices.push_back(device(id));
     return devices;
 }
 
@@ -112,7 +115,8 @@ std::string step_implementation(const Step& step) {
 }
 
 int64_t step_bytes(const Step& step, const PassPoint& point) {
-    if (const Compute* c = step.compute()) return point.of(c->weight_bytes) + point.of(c->activation_bytes);
+    if (const Compute* c = step.compute())
+        return point.of(c->weight_bytes) + point.of(c->activation_bytes);
     if (const Transfer* t = step.transfer()) return point.of(t->bytes);
     return point.of(step.collective()->bytes);
 }
@@ -120,7 +124,8 @@ int64_t step_bytes(const Step& step, const PassPoint& point) {
 DType weights_dtype(const Plan& plan) {
     std::map<DType, int64_t> bytes;
     for (const WeightShard& s : plan.weights) bytes[s.dtype] += plan.buffer(s.buffer).size;
-    auto most = std::max_element(bytes.begin(), bytes.end(), [](auto& a, auto& b) { return a.second < b.second; });
+    auto most = std::max_element(bytes.begin(), bytes.end(),
+                                 [](auto& a, auto& b) { return a.second < b.second; });
     return most == bytes.end() ? plan.workload.dtype.value_or(DType::kF32) : most->first;
 }
 

@@ -27,7 +27,9 @@ public:
     std::string all(int width) const;
 
 private:
-    std::string name(PlacedId id) const { return plan_.machine.device(phase_.values[id.index()].device).name; }
+    std::string name(PlacedId id) const {
+        return plan_.machine.device(phase_.values[id.index()].device).name;
+    }
     std::string names(const std::vector<DeviceId>& devices) const;
     std::string what(const Step& step) const;
     std::string where(const Step& step) const;
@@ -48,16 +50,19 @@ std::string StepsText::names(const std::vector<DeviceId>& devices) const {
     for (size_t i = 0; i < devices.size(); ++i) {
         const Device& first = plan_.machine.device(devices[i]);
         size_t last = i;
-        while (last + 1 < devices.size() && plan_.machine.device(devices[last + 1]).kind == first.kind &&
+        while (last + 1 < devices.size() &&
+               plan_.machine.device(devices[last + 1]).kind == first.kind &&
                plan_.machine.device(devices[last + 1]).model == first.model &&
-               plan_.machine.device(devices[last + 1]).index == plan_.machine.device(devices[last]).index + 1)
+               plan_.machine.device(devices[last + 1]).index ==
+                   plan_.machine.device(devices[last]).index + 1)
             ++last;
         if (!text.empty()) text += ", ";
         size_t bracket = first.name.rfind('[');
         if (last == i || bracket == std::string::npos)
             text += first.name;
         else
-            text += fmt::format("{}[{}-{}]", first.name.substr(0, bracket), first.index, plan_.machine.device(devices[last]).index);
+            text += fmt::format("{}[{}-{}]", first.name.substr(0, bracket), first.index,
+                                plan_.machine.device(devices[last]).index);
         if (bracket != std::string::npos) i = last;
     }
     return text;
@@ -83,7 +88,8 @@ std::string StepsText::what(const Step& step) const {
 }
 
 std::string StepsText::where(const Step& step) const {
-    if (const Transfer* t = step.transfer()) return fmt::format("{} -> {}", name(t->source), name(t->destination));
+    if (const Transfer* t = step.transfer())
+        return fmt::format("{} -> {}", name(t->source), name(t->destination));
     if (const Collective* c = step.collective(); c && c->op == CollectiveOp::kAllGather)
         return fmt::format("to {}", names(c->group));
     return names(step_devices(phase_, step));
@@ -91,12 +97,15 @@ std::string StepsText::where(const Step& step) const {
 
 std::string StepsText::amount(const Step& step) const {
     if (const Compute* c = step.compute()) {
-        if (int64_t weights = point_.of(c->weight_bytes); weights > 0) return bytes_text(weights) + " of weights";
+        if (int64_t weights = point_.of(c->weight_bytes); weights > 0)
+            return bytes_text(weights) + " of weights";
         int64_t bytes = point_.of(c->activation_bytes);
-        return bytes > 0 ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations") : "";
+        return bytes > 0
+                   ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations")
+                   : "";
     }
-    return fmt::format("{}, {} moved, {}", bytes_text(step_bytes(step, point_)), bytes_text(point_.of(step.link_bytes)),
-                       step_implementation(step));
+    return fmt::format("{}, {} moved, {}", bytes_text(step_bytes(step, point_)),
+                       bytes_text(point_.of(step.link_bytes)), step_implementation(step));
 }
 
 // The steps [first, end) as rows: between two exchanges, one kernel on several devices is one row.
@@ -109,7 +118,9 @@ std::vector<std::vector<size_t>> StepsText::groups(size_t first, size_t end) con
             const Compute* other = phase_.steps[group[0]].compute();
             return other && other->kernel == c->kernel && other->ops == c->ops;
         };
-        auto found = c ? std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(open), groups.end(), same) : groups.end();
+        auto found =
+            c ? std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(open), groups.end(), same)
+              : groups.end();
         if (found != groups.end())
             found->push_back(i);
         else
@@ -121,7 +132,8 @@ std::vector<std::vector<size_t>> StepsText::groups(size_t first, size_t end) con
 
 Row StepsText::merged(const std::vector<size_t>& group) const {
     const Step& step = phase_.steps[group[0]];
-    if (group.size() == 1) return {what(step), where(step), amount(step), time_text(step.predicted_ns)};
+    if (group.size() == 1)
+        return {what(step), where(step), amount(step), time_text(step.predicted_ns)};
     std::vector<DeviceId> devices;
     std::string least, most;
     int64_t least_bytes = INT64_MAX, most_bytes = -1, ns = 0;
@@ -135,7 +147,9 @@ Row StepsText::merged(const std::vector<size_t>& group) const {
         most_bytes = std::max(most_bytes, bytes);
         ns = std::max(ns, s.predicted_ns);
     }
-    std::string each = least == most || least.empty() ? most : fmt::format("{} to {}", least.substr(0, least.find(" of ")), most);
+    std::string each = least == most || least.empty()
+                           ? most
+                           : fmt::format("{} to {}", least.substr(0, least.find(" of ")), most);
     return {what(step), names(devices), each.empty() ? each : each + " each", time_text(ns)};
 }
 
@@ -147,12 +161,15 @@ std::vector<Block> StepsText::blocks() const {
         size_t end = i;
         for (; end < phase_.steps.size(); ++end) {
             const Step& s = phase_.steps[end];
-            if (s.layer != first.layer || s.stage != first.stage || (s.transfer() != nullptr) != arrives) break;
+            if (s.layer != first.layer || s.stage != first.stage ||
+                (s.transfer() != nullptr) != arrives)
+                break;
         }
         Block block{first.stage, first.layer, 1, arrives, {}};
         for (const auto& group : groups(i, end)) block.rows.push_back(merged(group));
         i = end;
-        if (!blocks.empty() && blocks.back().stage == block.stage && blocks.back().rows == block.rows && !block.arrives)
+        if (!blocks.empty() && blocks.back().stage == block.stage &&
+            blocks.back().rows == block.rows && !block.arrives)
             ++blocks.back().repeats;
         else
             blocks.push_back(std::move(block));
@@ -192,8 +209,8 @@ std::string StepsText::all(int width) const {
     TextTable table(">><<<>", "  ");
     for (size_t i = 0; i < phase_.steps.size(); ++i) {
         const Step& s = phase_.steps[i];
-        table.row({std::to_string(i), s.layer < 0 ? "" : fmt::format("L{}", s.layer), what(s), where(s), amount(s),
-                   time_text(s.predicted_ns)});
+        table.row({std::to_string(i), s.layer < 0 ? "" : fmt::format("L{}", s.layer), what(s),
+                   where(s), amount(s), time_text(s.predicted_ns)});
     }
     return table.text(width);
 }

@@ -16,7 +16,8 @@ std::string scaled(double value, const char* unit) {
 }
 
 size_t characters(const std::string& text) {
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+    return static_cast<size_t>(
+        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 std::string cut(const std::string& text, size_t width) {
@@ -57,7 +58,8 @@ std::string count_text(int64_t n, const std::string& noun) {
 std::string TextTable::text(int width) const {
     std::vector<size_t> widths(alignment_.size());
     for (const auto& row : rows_)
-        for (size_t i = 0; row.size() > 1 && i < row.size(); ++i) widths[i] = std::max(widths[i], characters(row[i]));
+        for (size_t i = 0; row.size() > 1 && i < row.size(); ++i)
+            widths[i] = std::max(widths[i], characters(row[i]));
     std::string out;
     for (const auto& row : rows_) {
         std::string line = indent_;
@@ -81,7 +83,8 @@ std::string wrapped(const std::string& text, int indent, int width) {
     while (at < text.size()) {
         size_t space = std::min(text.find(' ', at), text.size());
         std::string word = text.substr(at, space - at);
-        if (!line.empty() && characters(line) + 1 + characters(word) + margin.size() > static_cast<size_t>(width)) {
+        if (!line.empty() &&
+            characters(line) + 1 + characters(word) + margin.size() > static_cast<size_t>(width)) {
             out += line + "\n" + margin;
             line.clear();
         }

@@ -9,14 +9,15 @@
 
 namespace cleave::planner {
 
-std::string bytes_text(int64_t bytes);   // "1.23 GB", "412 B": powers of 1000
-std::string time_text(int64_t ns);       // "1.23 ms"
+std::string bytes_text(int64_t bytes);                       // "1.23 GB", "412 B": powers of 1000
+std::string time_text(int64_t ns);                           // "1.23 ms"
 std::string count_text(int64_t n, const std::string& noun);  // "1 step", "2 steps"
 
 class TextTable {
 public:
     // One character a column: '<' left, '>' right.
-    TextTable(std::string alignment, std::string indent) : alignment_(std::move(alignment)), indent_(std::move(indent)) {}
+    TextTable(std::string alignment, std::string indent)
+        : alignment_(std::move(alignment)), indent_(std::move(indent)) {}
     void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
     // A line of its own between rows, not aligned with them.
     void line(std::string text) { rows_.push_back({std::move(text)}); }

@@ -31,7 +31,8 @@ void verify_plan(const Plan& plan) {
                                    violations.size() == 1 ? "" : "s");
     for (size_t i = 0; i < std::min(kShown, violations.size()); ++i)
         text += fmt::format("\n  {}: {}", violations[i].rule, violations[i].message);
-    if (violations.size() > kShown) text += fmt::format("\n  and {} more", violations.size() - kShown);
+    if (violations.size() > kShown)
+        text += fmt::format("\n  and {} more", violations.size() - kShown);
     throw UserError("{}\nPlan again from the model: cleave plan MODEL -o FILE.plan", text);
 }
 

@@ -2,7 +2,6 @@
 // The verifier's own rules: from the columns that an operator finds on a device and the weight rectangle it
 // is given, the columns that it computes there, and whether they are whole or a summand.
 #include <algorithm>
-#include <regex>
 
 #include "planner/verify_walk.h"
 
@@ -18,7 +17,8 @@ public:
     void run();
 
 private:
-    using Result = std::optional<Known>;  // nothing: already reported, what follows from it is not known
+    using Result =
+        std::optional<Known>;  // nothing: already reported, what follows from it is not known
 
     Result apply(OpId id, const Op& op);
     Result embedding(OpId id, const Op& op);
@@ -50,17 +50,20 @@ ComputeWalk::Result ComputeWalk::operand(const Op& op, size_t input) {
     if (auto found = inner_.find(value); found != inner_.end()) return found->second;
     for (PlacedId id : step_.inputs) {
         if (walk_.placed(id).value != value) continue;
-        if (std::find(consumed_.begin(), consumed_.end(), value) == consumed_.end()) consumed_.push_back(value);
+        if (std::find(consumed_.begin(), consumed_.end(), value) == consumed_.end())
+            consumed_.push_back(value);
         return walk_.read(id, step_.device);
     }
-    walk_.fail("operand-missing", "{} needs {}, which is no input of the step", op.name, walk_.value_name(value));
+    walk_.fail("operand-missing", "{} needs {}, which is no input of the step", op.name,
+               walk_.value_name(value));
     return std::nullopt;
 }
 
 ComputeWalk::Result ComputeWalk::complete_operand(const Op& op, size_t input) {
     Result x = operand(op, input);
     if (x && (!x->complete || !x->has_bias)) {
-        walk_.fail("partial-read", "{} needs {} whole, and finds a summand", op.name, walk_.value_name(op.inputs[input]));
+        walk_.fail("partial-read", "{} needs {} whole, and finds a summand", op.name,
+                   walk_.value_name(op.inputs[input]));
         return std::nullopt;
     }
     return x;
@@ -90,9 +93,11 @@ const WeightShard* ComputeWalk::weight(const Op& op, size_t index) {
     }
     if (!shard) {
         if (op.kind != OpKind::kLinear || index == 0)
-            walk_.fail("weight-missing", "{} needs {} next among the step's weights", op.name, name);
+            walk_.fail("weight-missing", "{} needs {} next among the step's weights", op.name,
+                       name);
     } else if (shard->device != step_.device) {
-        walk_.fail("weight-device", "{} reads {} on {}", op.name, name, walk_.device_name(shard->device));
+        walk_.fail("weight-device", "{} reads {} on {}", op.name, name,
+                   walk_.device_name(shard->device));
     }
     return shard;
 }
@@ -128,14 +133,15 @@ ComputeWalk::Result ComputeWalk::rms_norm(OpId id, const Op& op) {
         if (const WeightShard* w = weight(op, 0)) {
             Range whole{0, walk_.graph().weight(w->weight).shape[0]};
             if (w->rows != whole)
-                walk_.fail("weight-box", "{} needs its whole weight, and has {}", op.name, range_text(w->rows));
+                walk_.fail("weight-box", "{} needs its whole weight, and has {}", op.name,
+                           range_text(w->rows));
         }
     if (!x) return x;
     int64_t group = op.as<importer::RmsNormAttrs>().group;
     if (group == 0) group = whole_columns(walk_.graph(), op.inputs[0]).end;
     if (group == 0 || x->columns.begin % group != 0 || x->columns.end % group != 0) {
-        walk_.fail("operand-sharding", "{} normalises {} columns together and finds {}", op.name, group,
-                   range_text(x->columns));
+        walk_.fail("operand-sharding", "{} normalises {} columns together and finds {}", op.name,
+                   group, range_text(x->columns));
         return std::nullopt;
     }
     walk_.execute(id, step_.device, x->columns);
@@ -149,12 +155,13 @@ ComputeWalk::Result ComputeWalk::linear(OpId id, const Op& op) {
     const WeightShard* bias = has_bias ? weight(op, 1) : nullptr;
     if (!w) return std::nullopt;
     if (x && !contains(x->columns, w->columns))
-        walk_.fail("operand-sharding", "{} multiplies columns {} of {}, and finds {}", op.name, range_text(w->columns),
-                   walk_.value_name(op.inputs[0]), range_text(x->columns));
+        walk_.fail("operand-sharding", "{} multiplies columns {} of {}, and finds {}", op.name,
+                   range_text(w->columns), walk_.value_name(op.inputs[0]), range_text(x->columns));
     if (bias && bias->rows != w->rows)
-        walk_.fail("weight-box", "{} computes {} and adds the bias of {}", op.name, range_text(w->rows),
-                   range_text(bias->rows));
-    Known y{.columns = w->rows, .has_bias = !has_bias || bias, .contraction = w->columns, .source = id};
+        walk_.fail("weight-box", "{} computes {} and adds the bias of {}", op.name,
+                   range_text(w->rows), range_text(bias->rows));
+    Known y{
+        .columns = w->rows, .has_bias = !has_bias || bias, .contraction = w->columns, .source = id};
     y.complete = w->columns == whole_columns(walk_.graph(), op.inputs[0]);
     walk_.execute(id, step_.device, y.columns, y.contraction);
     return y;
@@ -171,7 +178,8 @@ ComputeWalk::Result ComputeWalk::rope(OpId id, const Op& op) {
         walk_.trace().ropes_used[i.index()] = true;
     }
     if (!found)
-        walk_.fail("rope-missing", "{} needs its table on {}", op.name, walk_.device_name(step_.device));
+        walk_.fail("rope-missing", "{} needs its table on {}", op.name,
+                   walk_.device_name(step_.device));
     if (!x || !heads(op, *x, attrs.head_dim)) return std::nullopt;
     walk_.execute(id, step_.device, x->columns);
     return Known{.columns = x->columns};
@@ -185,10 +193,11 @@ ComputeWalk::Result ComputeWalk::kv_append(OpId id, const Op& op) {
     auto k_heads = heads(op, *k, attrs.head_dim), v_heads = heads(op, *v, attrs.v_head_dim);
     if (!k_heads || !v_heads) return std::nullopt;
     if (*k_heads != *v_heads)
-        walk_.fail("operand-sharding", "{} finds keys of heads {} and values of {}", op.name, range_text(*k_heads),
-                   range_text(*v_heads));
+        walk_.fail("operand-sharding", "{} finds keys of heads {} and values of {}", op.name,
+                   range_text(*k_heads), range_text(*v_heads));
     if (!contains(s->kv_heads, *k_heads))
-        walk_.fail("kv-slab", "{} appends heads {} to a slab of {}", op.name, range_text(*k_heads), range_text(s->kv_heads));
+        walk_.fail("kv-slab", "{} appends heads {} to a slab of {}", op.name, range_text(*k_heads),
+                   range_text(s->kv_heads));
     if (walk_.trace().appended[step_.kv.index()].add(*k_heads))
         walk_.fail("computed-once", "{} appends heads {} again", op.name, range_text(*k_heads));
     walk_.execute(id, step_.device, *k_heads);
@@ -203,14 +212,16 @@ ComputeWalk::Result ComputeWalk::attention(OpId id, const Op& op) {
     auto h = heads(op, *q, attrs.head_dim);
     if (!h) return std::nullopt;
     if (*h != step_.heads)
-        walk_.fail("heads", "{} computes heads {}, the step says {}", op.name, range_text(*h), range_text(step_.heads));
+        walk_.fail("heads", "{} computes heads {}, the step says {}", op.name, range_text(*h),
+                   range_text(step_.heads));
     const int64_t group = attrs.num_heads / attrs.num_kv_heads;
     const Range needed{h->begin / group, (h->end + group - 1) / group};
     if (s && !contains(s->kv_heads, needed))
-        walk_.fail("kv-slab", "{} needs KV heads {}, the slab has {}", op.name, range_text(needed), range_text(s->kv_heads));
+        walk_.fail("kv-slab", "{} needs KV heads {}, the slab has {}", op.name, range_text(needed),
+                   range_text(s->kv_heads));
     else if (s && !walk_.trace().appended[step_.kv.index()].covers(needed))
-        walk_.fail("kv-append", "{} reads KV heads {} on {} before they are appended", op.name, range_text(needed),
-                   walk_.device_name(step_.device));
+        walk_.fail("kv-append", "{} reads KV heads {} on {} before they are appended", op.name,
+                   range_text(needed), walk_.device_name(step_.device));
     walk_.execute(id, step_.device, *h);
     return Known{.columns = {h->begin * attrs.v_head_dim, h->end * attrs.v_head_dim}};
 }
@@ -227,8 +238,8 @@ ComputeWalk::Result ComputeWalk::same_columns(OpId id, const Op& op) {
         Result other = complete_operand(op, i);
         if (!other) return std::nullopt;
         if (first && other->columns != first->columns) {
-            walk_.fail("operand-sharding", "{} finds columns {} and {}", op.name, range_text(first->columns),
-                       range_text(other->columns));
+            walk_.fail("operand-sharding", "{} finds columns {} and {}", op.name,
+                       range_text(first->columns), range_text(other->columns));
             return std::nullopt;
         }
     }
@@ -241,7 +252,8 @@ ComputeWalk::Result ComputeWalk::opaque(OpId id, const Op& op) {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
         Result x = complete_operand(op, i);
         if (x && x->columns != whole_columns(walk_.graph(), op.inputs[i]))
-            walk_.fail("operand-sharding", "{} needs all of {}", op.name, walk_.value_name(op.inputs[i]));
+            walk_.fail("operand-sharding", "{} needs all of {}", op.name,
+                       walk_.value_name(op.inputs[i]));
     }
     for (size_t i = 0; i < op.weights.size(); ++i) weight(op, i);
     walk_.execute(id, step_.device, {0, 1});
@@ -266,14 +278,17 @@ void ComputeWalk::outputs() {
         const PlacedValue& out = walk_.placed(id);
         auto made = inner_.find(out.value);
         if (made == inner_.end()) {
-            walk_.fail("output-value", "{} is an output that no operator of the step makes", walk_.value_name(out.value));
+            walk_.fail("output-value", "{} is an output that no operator of the step makes",
+                       walk_.value_name(out.value));
             continue;
         }
-        Known known = made->second.value_or(Known{.columns = columns_of(out), .complete = !out.partial});
+        Known known =
+            made->second.value_or(Known{.columns = columns_of(out), .complete = !out.partial});
         bool whole = known.complete && known.has_bias;
         if (!out.partial && !whole)
-            walk_.fail("partial-sum", "{} is called whole, and is a summand over {}{}", walk_.value_name(out.value),
-                       range_text(known.contraction), known.has_bias ? "" : " without its bias");
+            walk_.fail("partial-sum", "{} is called whole, and is a summand over {}{}",
+                       walk_.value_name(out.value), range_text(known.contraction),
+                       known.has_bias ? "" : " without its bias");
         walk_.write(id, out.value, step_.device, known);
     }
 }
@@ -281,14 +296,15 @@ void ComputeWalk::outputs() {
 // Inputs and weights that no operator used, or not in the order in which kernels take them.
 void ComputeWalk::leftovers() {
     if (next_weight_ != step_.weights.size())
-        walk_.fail("weight-order", "{} of {} weights are used in the order of the operators", next_weight_,
-                   step_.weights.size());
+        walk_.fail("weight-order", "{} of {} weights are used in the order of the operators",
+                   next_weight_, step_.weights.size());
     std::vector<ValueId> given;
     for (PlacedId id : step_.inputs) given.push_back(walk_.placed(id).value);
     if (given == consumed_) return;
     for (ValueId v : given)
         if (std::find(consumed_.begin(), consumed_.end(), v) == consumed_.end())
-            return walk_.fail("operand-unused", "no operator of the step reads {}", walk_.value_name(v));
+            return walk_.fail("operand-unused", "no operator of the step reads {}",
+                              walk_.value_name(v));
     walk_.fail("operand-order", "the inputs are not in the order in which the operators take them");
 }
 
@@ -310,35 +326,17 @@ void ComputeWalk::run() {
     }
     outputs();
     leftovers();
-    if (step_.kernel == KernelKind::kNormQkvRopeAppend && step_.kv.valid() && !step_.outputs.empty()) {
+    if (step_.kernel == KernelKind::kNormQkvRopeAppend && step_.kv.valid() &&
+        !step_.outputs.empty()) {
         const int64_t head_dim = walk_.plan().kv_slabs[step_.kv.index()].head_dim;
         Range columns = columns_of(walk_.placed(step_.outputs[0]));
         if (columns != Range{step_.heads.begin * head_dim, step_.heads.end * head_dim})
-            walk_.fail("heads", "columns {} are not heads {}", range_text(columns), range_text(step_.heads));
+            walk_.fail("heads", "columns {} are not heads {}", range_text(columns),
+                       range_text(step_.heads));
     }
 }
 
-// One letter an operator.
-char letter(OpKind kind) {
-    static constexpr std::string_view kLetters = "ENLRKTGASMO";
-    return kLetters[static_cast<size_t>(kind)];
-}
-
-const std::regex& pattern(KernelKind kernel) {
-    static const std::vector<std::regex> kPatterns{
-        std::regex("E"), std::regex("N?LLL(NN)?(RR)?K"), std::regex("T"), std::regex("LS?A?"),
-        std::regex("N?LLG"), std::regex("M?N?LS?"), std::regex("N"), std::regex("R"), std::regex("K"),
-        std::regex("G"), std::regex("A"), std::regex("S"), std::regex("M"), std::regex("O")};
-    return kPatterns[static_cast<size_t>(kernel)];
-}
-
 }  // namespace
-
-bool kernel_fits(const Graph& graph, const Compute& compute) {
-    std::string letters;
-    for (OpId id : compute.ops) letters += letter(graph.op(id).kind);
-    return letters.size() < 32 && std::regex_match(letters, pattern(compute.kernel));
-}
 
 void walk_compute(PhaseWalk& walk, const Compute& compute) { ComputeWalk(walk, compute).run(); }
 

@@ -25,7 +25,9 @@ std::vector<bool> key_value_projections(const Graph& graph) {
             while (found != producer.end()) {
                 const Op& op = graph.ops[found->second];
                 if (op.kind == OpKind::kLinear) result[found->second] = true;
-                if (op.kind != OpKind::kRope && op.kind != OpKind::kRmsNorm && op.kind != OpKind::kScale) break;
+                if (op.kind != OpKind::kRope && op.kind != OpKind::kRmsNorm &&
+                    op.kind != OpKind::kScale)
+                    break;
                 found = producer.find(op.inputs[0]);
             }
         }
@@ -62,11 +64,14 @@ Rectangle whole_of(const Graph& graph, const Op& op) {
     }
 }
 
-bool is_summing(const Op& op) { return op.kind == OpKind::kLinear || op.kind == OpKind::kEmbedding; }
+bool is_summing(const Op& op) {
+    return op.kind == OpKind::kLinear || op.kind == OpKind::kEmbedding;
+}
 
-void check_op(const Plan& plan, const Op& op, bool is_key_value, const std::vector<const Execution*>& executions,
-              const char* phase, Report& report) {
-    if (executions.empty()) return report.add("op-missing", "{}: {} is never executed", phase, op.name);
+void check_op(const Plan& plan, const Op& op, bool is_key_value,
+              const std::vector<const Execution*>& executions, const char* phase, Report& report) {
+    if (executions.empty())
+        return report.add("op-missing", "{}: {} is never executed", phase, op.name);
     std::vector<Rectangle> parts;
     for (const Execution* e : executions)
         parts.push_back({is_summing(op) ? e->contraction : Range{0, 1}, e->columns});
@@ -80,8 +85,9 @@ void check_op(const Plan& plan, const Op& op, bool is_key_value, const std::vect
             if ((replicas && !same_device) || !overlaps(parts[i].rows, parts[j].rows) ||
                 !overlaps(parts[i].columns, parts[j].columns))
                 continue;
-            report.add("computed-once", "{}: steps {} and {} both compute columns {} of {}", phase, executions[j]->step,
-                       executions[i]->step, range_text(parts[i].columns), op.name);
+            report.add("computed-once", "{}: steps {} and {} both compute columns {} of {}", phase,
+                       executions[j]->step, executions[i]->step, range_text(parts[i].columns),
+                       op.name);
         }
 }
 
@@ -97,12 +103,14 @@ void check_coverage(const Plan& plan, bool is_prefill, const PhaseTrace& trace, 
     for (size_t i = 0; i < plan.kv_slabs.size(); ++i) {
         const KvSlab& s = plan.kv_slabs[i];
         if (!trace.appended[i].covers(s.kv_heads))
-            report.add("kv-append", "{}: not all of heads {} of {} are appended on {}", phase, range_text(s.kv_heads),
-                       plan.graph.value(s.state).name, plan.machine.device(s.device).name);
+            report.add("kv-append", "{}: not all of heads {} of {} are appended on {}", phase,
+                       range_text(s.kv_heads), plan.graph.value(s.state).name,
+                       plan.machine.device(s.device).name);
     }
 }
 
-void check_phases_agree(const Plan& plan, const PhaseTrace& prefill, const PhaseTrace& decode, Report& report) {
+void check_phases_agree(const Plan& plan, const PhaseTrace& prefill, const PhaseTrace& decode,
+                        Report& report) {
     for (size_t i = 0; i < plan.kv_slabs.size(); ++i)
         if (prefill.appended[i] != decode.appended[i])
             report.add("kv-append", "prefill and decode append different heads of {} on {}",
@@ -110,7 +118,8 @@ void check_phases_agree(const Plan& plan, const PhaseTrace& prefill, const Phase
                        plan.machine.device(plan.kv_slabs[i].device).name);
     for (size_t i = 0; i < plan.weights.size(); ++i)
         if (!prefill.weights_used[i] && !decode.weights_used[i])
-            report.add("weight-unused", "{} on {} is used by no step", plan.graph.weight(plan.weights[i].weight).name,
+            report.add("weight-unused", "{} on {} is used by no step",
+                       plan.graph.weight(plan.weights[i].weight).name,
                        plan.machine.device(plan.weights[i].device).name);
     for (size_t i = 0; i < plan.rope_tables.size(); ++i)
         if (!prefill.ropes_used[i] && !decode.ropes_used[i])

@@ -23,8 +23,10 @@ void PhaseWalk::check_bytes(const Amount& bytes, ValueId value, Range columns) {
         return;
     if (bytes.constant != 0 || bytes.per_key != 0 || bytes.per_token != expected.per_token ||
         bytes.per_output != expected.per_output)
-        fail("payload-bytes", "a row of {} {} has {} bytes, the step says {} + {} a token + {} an output",
-             value_name(value), range_text(columns), row, bytes.constant, bytes.per_token, bytes.per_output);
+        fail("payload-bytes",
+             "a row of {} {} has {} bytes, the step says {} + {} a token + {} an output",
+             value_name(value), range_text(columns), row, bytes.constant, bytes.per_token,
+             bytes.per_output);
 }
 
 void PhaseWalk::transfer(const Transfer& t) {
@@ -33,8 +35,10 @@ void PhaseWalk::transfer(const Transfer& t) {
     if (from.value != to.value)
         fail("transfer-value", "{} becomes {}", value_name(from.value), value_name(to.value));
     if (!contains(columns_of(to), columns_of(from)))
-        fail("transfer-box", "columns {} do not fit into {}", range_text(columns_of(from)), range_text(columns_of(to)));
-    if (from.partial || to.partial) fail("partial-read", "a summand is sent as if it were the value");
+        fail("transfer-box", "columns {} do not fit into {}", range_text(columns_of(from)),
+             range_text(columns_of(to)));
+    if (from.partial || to.partial)
+        fail("partial-read", "a summand is sent as if it were the value");
     read_summand(t.source);
     check_bytes(t.bytes, from.value, columns_of(from));
 
@@ -42,7 +46,8 @@ void PhaseWalk::transfer(const Transfer& t) {
     bool twice = written_[t.destination.index()].add(columns);
     twice = held_[{to.device, to.value}].add(columns) || twice;
     if (twice)
-        fail("transfer-twice", "{} {} is on {} already", value_name(to.value), range_text(columns), device_name(to.device));
+        fail("transfer-twice", "{} {} is on {} already", value_name(to.value), range_text(columns),
+             device_name(to.device));
     Lifetime& life = trace_.lifetimes[t.destination.index()];
     if (!life.written) life.first_write = static_cast<int64_t>(step_);
     life.written = true;
@@ -53,17 +58,19 @@ void PhaseWalk::transfer(const Transfer& t) {
 bool PhaseWalk::check_group(const Collective& c) {
     if (c.group.empty()) fail("collective-group", "no receiver");
     for (size_t i = 0; i + 1 < c.group.size(); ++i)
-        if (c.group[i] >= c.group[i + 1]) fail("collective-group", "receivers are not in device order, each once");
+        if (c.group[i] >= c.group[i + 1])
+            fail("collective-group", "receivers are not in device order, each once");
     bool sound = c.outputs.size() == c.group.size();
-    if (!sound) fail("collective-group", "{} outputs for {} receivers", c.outputs.size(), c.group.size());
+    if (!sound)
+        fail("collective-group", "{} outputs for {} receivers", c.outputs.size(), c.group.size());
     if (c.contributions.empty()) {
         fail("collective-missing", "nothing is contributed");
         sound = false;
     }
     for (PlacedId id : c.contributions)
         if (sound && placed(id).value != placed(c.contributions[0]).value)
-            fail("collective-value", "{} and {} are contributed to one", value_name(placed(c.contributions[0]).value),
-                 value_name(placed(id).value));
+            fail("collective-value", "{} and {} are contributed to one",
+                 value_name(placed(c.contributions[0]).value), value_name(placed(id).value));
     return sound;
 }
 
@@ -80,9 +87,12 @@ Known PhaseWalk::reduce(const Collective& c) {
         std::string part_name = fmt::format("{} of {}", value_name(p.value), device_name(p.device));
         if (!p.partial) fail("collective-value", "{} is no summand", part_name);
         if (part.columns != sum.columns)
-            fail("collective-box", "{} has columns {}, others {}", part_name, range_text(part.columns), range_text(sum.columns));
-        if (++reductions_[id.index()] > 1) fail("collective-twice", "{} was summed before", part_name);
-        if (!devices.insert(p.device).second) fail("collective-twice", "{} is contributed twice", part_name);
+            fail("collective-box", "{} has columns {}, others {}", part_name,
+                 range_text(part.columns), range_text(sum.columns));
+        if (++reductions_[id.index()] > 1)
+            fail("collective-twice", "{} was summed before", part_name);
+        if (!devices.insert(p.device).second)
+            fail("collective-twice", "{} is contributed twice", part_name);
         if (std::find(c.group.begin(), c.group.end(), p.device) == c.group.end())
             fail("collective-group", "{} contributes and is no member", device_name(p.device));
         if (part.source.valid()) {
@@ -90,8 +100,8 @@ Known PhaseWalk::reduce(const Collective& c) {
                 fail("collective-value", "{} comes from another operator", part_name);
             sum.source = part.source;
             if (summed.add(part.contraction))
-                fail("collective-twice", "{} holds the part {} of the sum, and so does another", part_name,
-                     range_text(part.contraction));
+                fail("collective-twice", "{} holds the part {} of the sum, and so does another",
+                     part_name, range_text(part.contraction));
         }
         biases += part.has_bias;
     }
@@ -100,10 +110,11 @@ Known PhaseWalk::reduce(const Collective& c) {
     const auto& shape = graph().weight(op.weights[0]).shape;
     Range axis{0, op.kind == OpKind::kEmbedding ? shape[0] : shape[1]};
     if (!summed.covers(axis))
-        fail("collective-missing", "the sum of {} over {} lacks a part; it has {}", op.name, range_text(axis),
-             summed.ranges().empty() ? "none" : range_text(summed.ranges()[0]));
+        fail("collective-missing", "the sum of {} over {} lacks a part; it has {}", op.name,
+             range_text(axis), summed.ranges().empty() ? "none" : range_text(summed.ranges()[0]));
     bool has_bias = op.kind == OpKind::kLinear && op.as<importer::LinearAttrs>().has_bias;
-    if (has_bias && biases != 1) fail("collective-bias", "the bias of {} is added {} times", op.name, biases);
+    if (has_bias && biases != 1)
+        fail("collective-bias", "the bias of {} is added {} times", op.name, biases);
     return Known{.columns = sum.columns};
 }
 
@@ -121,22 +132,26 @@ void PhaseWalk::epilogue(const Collective& c, size_t member, const Known& reduce
             return;
         }
         bool takes_value = std::find(op.inputs.begin(), op.inputs.end(), value) != op.inputs.end();
-        if (!takes_value) fail("collective-epilogue", "{} does not take {}", op.name, value_name(value));
+        if (!takes_value)
+            fail("collective-epilogue", "{} does not take {}", op.name, value_name(value));
         for (ValueId input : op.inputs) {
             if (input == value) continue;
-            if (next >= (member + 1) * per_member || placed(c.epilogue_inputs[next]).value != input) {
-                fail("collective-epilogue", "{} needs {} on {}", op.name, value_name(input), device_name(device));
+            if (next >= (member + 1) * per_member ||
+                placed(c.epilogue_inputs[next]).value != input) {
+                fail("collective-epilogue", "{} needs {} on {}", op.name, value_name(input),
+                     device_name(device));
                 continue;
             }
             Known other = read(c.epilogue_inputs[next++], device);
             if (other.columns != reduced.columns)
-                fail("operand-sharding", "{} finds columns {} and {}", op.name, range_text(reduced.columns),
-                     range_text(other.columns));
+                fail("operand-sharding", "{} finds columns {} and {}", op.name,
+                     range_text(reduced.columns), range_text(other.columns));
         }
         execute(id, device, reduced.columns);
         value = op.outputs[0];
     }
-    if (next != (member + 1) * per_member) fail("collective-epilogue", "an input of {} is not used", device_name(device));
+    if (next != (member + 1) * per_member)
+        fail("collective-epilogue", "an input of {} is not used", device_name(device));
     write(c.outputs[member], value, device, Known{.columns = reduced.columns});
 }
 
@@ -144,7 +159,8 @@ void PhaseWalk::all_reduce(const Collective& c) {
     Known reduced = reduce(c);
     check_bytes(c.bytes, placed(c.contributions[0]).value, reduced.columns);
     if (c.epilogue_inputs.size() % c.group.size() != 0)
-        fail("collective-epilogue", "{} inputs for {} members", c.epilogue_inputs.size(), c.group.size());
+        fail("collective-epilogue", "{} inputs for {} members", c.epilogue_inputs.size(),
+             c.group.size());
     else
         for (size_t i = 0; i < c.group.size(); ++i) epilogue(c, i, reduced);
 }
@@ -157,16 +173,16 @@ void PhaseWalk::all_gather(const Collective& c) {
         const PlacedValue& p = placed(id);
         Known part = read(id, p.device);
         if (gathered.add(part.columns))
-            fail("collective-twice", "columns {} of {} come from {} and from another", range_text(part.columns),
-                 value_name(value), device_name(p.device));
+            fail("collective-twice", "columns {} of {} come from {} and from another",
+                 range_text(part.columns), value_name(value), device_name(p.device));
     }
     if (!c.epilogue.empty() || !c.epilogue_inputs.empty())
         fail("collective-epilogue", "nothing can follow an all_gather");
     for (size_t i = 0; i < c.group.size(); ++i) {
         Range columns = columns_of(placed(c.outputs[i]));
         if (!gathered.covers(columns))
-            fail("collective-missing", "{} of {} on {} is not contributed in full", range_text(columns), value_name(value),
-                 device_name(c.group[i]));
+            fail("collective-missing", "{} of {} on {} is not contributed in full",
+                 range_text(columns), value_name(value), device_name(c.group[i]));
         // Its own box stands there already.
         write(c.outputs[i], value, c.group[i], Known{.columns = columns}, true);
     }

@@ -22,14 +22,16 @@ public:
     template <class Id, class Items>
     void id(Id id, const Items& items, const std::string& where, const char* what) {
         if (!id.valid() || id.index() >= items.size())
-            report_.add("index", "{}: {} {} does not exist, there are {}", where, what, id, items.size());
+            report_.add("index", "{}: {} {} does not exist, there are {}", where, what, id,
+                        items.size());
     }
     template <class Id, class Items>
     void optional_id(Id i, const Items& items, const std::string& where, const char* what) {
         if (i.value != -1) id(i, items, where, what);
     }
     template <class Id, class Items>
-    void ids(const std::vector<Id>& all, const Items& items, const std::string& where, const char* what) {
+    void ids(const std::vector<Id>& all, const Items& items, const std::string& where,
+             const char* what) {
         for (Id i : all) id(i, items, where, what);
     }
     void range(Range r, const std::string& where) {
@@ -42,7 +44,8 @@ public:
     }
     template <class Enum>
     void enumeration(Enum value, Enum last, const std::string& where) {
-        if (value > last) report_.add("index", "{}: {} is no such kind", where, static_cast<int>(value));
+        if (value > last)
+            report_.add("index", "{}: {} is no such kind", where, static_cast<int>(value));
     }
 
     void graph();
@@ -86,8 +89,8 @@ bool attributes_are_sane(const importer::Op& op) {
     if (op.kind == OpKind::kAttention) {
         const auto& a = op.as<importer::AttentionAttrs>();
         return a.num_heads > 0 && a.num_kv_heads > 0 && a.num_heads % a.num_kv_heads == 0 &&
-               a.head_dim > 0 && a.v_head_dim > 0 &&
-               sane(a.num_heads) && sane(a.head_dim) && sane(a.v_head_dim);
+               a.head_dim > 0 && a.v_head_dim > 0 && sane(a.num_heads) && sane(a.head_dim) &&
+               sane(a.v_head_dim);
     }
     if (op.kind == OpKind::kKvAppend) {
         const auto& a = op.as<importer::KvAppendAttrs>();
@@ -118,11 +121,14 @@ void Indices::op(const importer::Op& op) {
         if (op.inputs.size() != a.inputs || op.outputs.size() != 1 ||
             op.weights.size() < a.least_weights || op.weights.size() > a.most_weights)
             report_.add("graph", "{}: a {} with {} inputs, {} weights and {} outputs", where,
-                        op_kind_name(op.kind), op.inputs.size(), op.weights.size(), op.outputs.size());
+                        op_kind_name(op.kind), op.inputs.size(), op.weights.size(),
+                        op.outputs.size());
     }
     for (size_t i = 0; i < op.weights.size(); ++i) {
         size_t dimensions = op.kind == importer::OpKind::kEmbedding ||
-                                    (op.kind == importer::OpKind::kLinear && i == 0) ? 2 : 1;
+                                    (op.kind == importer::OpKind::kLinear && i == 0)
+                                ? 2
+                                : 1;
         if (op.weights[i].valid() && op.weights[i].index() < plan_.graph.weights.size() &&
             plan_.graph.weight(op.weights[i]).shape.size() < dimensions)
             report_.add("graph", "{}: its weight has too few dimensions", where);
@@ -137,12 +143,14 @@ void Indices::graph() {
     ids(g.outputs, g.values, "graph outputs", "value");
     for (const importer::Value& v : g.values)
         for (const importer::Dim& d : v.shape)
-            if (d.is_static() && !sane(d.value)) report_.add("graph", "{}: a dimension of {}", v.name, d.value);
+            if (d.is_static() && !sane(d.value))
+                report_.add("graph", "{}: a dimension of {}", v.name, d.value);
     for (const importer::Weight& w : g.weights) {
         bool fine = w.shape.size() <= 8;
         int64_t elements = 1;
         for (int64_t d : w.shape)
-            fine = fine && sane(d) && !__builtin_mul_overflow(elements, d, &elements) && sane(elements);
+            fine = fine && sane(d) && !__builtin_mul_overflow(elements, d, &elements) &&
+                   sane(elements);
         if (!fine) report_.add("graph", "{}: its shape makes no sense", w.name);
     }
     for (const importer::RopeTable& t : g.rope_tables) {
@@ -256,7 +264,8 @@ bool check_indices(const Plan& plan, Report& report) {
         importer::check_graph(plan.graph);
         std::string digest = importer::graph_digest(plan.graph);
         if (digest != plan.graph_digest)
-            report.add("digest", "the plan is of graph {}, but carries graph {}", plan.graph_digest, digest);
+            report.add("digest", "the plan is of graph {}, but carries graph {}", plan.graph_digest,
+                       digest);
     } catch (const std::exception& error) {
         report.add("graph", "{}", error.what());
         return false;

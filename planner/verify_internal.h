@@ -87,8 +87,8 @@ struct Lifetime {
 
 struct PhaseTrace {
     std::vector<Execution> executions;
-    std::vector<Lifetime> lifetimes;         // of Phase::values
-    std::vector<RangeSet> appended;          // heads, of Plan::kv_slabs
+    std::vector<Lifetime> lifetimes;  // of Phase::values
+    std::vector<RangeSet> appended;   // heads, of Plan::kv_slabs
     std::vector<bool> weights_used, ropes_used;
 };
 
@@ -102,7 +102,8 @@ void check_placement(const Plan& plan, Report& report);
 PhaseTrace check_steps(const Plan& plan, bool is_prefill, Report& report);
 // Every operator was executed, as often as its replicas allow; the phases agree about the cache.
 void check_coverage(const Plan& plan, bool is_prefill, const PhaseTrace& trace, Report& report);
-void check_phases_agree(const Plan& plan, const PhaseTrace& prefill, const PhaseTrace& decode, Report& report);
+void check_phases_agree(const Plan& plan, const PhaseTrace& prefill, const PhaseTrace& decode,
+                        Report& report);
 // Buffers that are alive together lie apart; the accounts add up and fit.
 void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, Report& report);
 void check_account(const Plan& plan, Report& report);

@@ -14,7 +14,8 @@ struct Live {
     int64_t first, last;
 };
 
-void check_device(const Plan& plan, const Phase& phase, const char* name, std::vector<Live>& values, Report& report) {
+void check_device(const Plan& plan, const Phase& phase, const char* name, std::vector<Live>& values,
+                  Report& report) {
     std::sort(values.begin(), values.end(), [](const Live& a, const Live& b) {
         return std::tie(a.first, a.value) < std::tie(b.first, b.value);
     });
@@ -26,10 +27,13 @@ void check_device(const Plan& plan, const Phase& phase, const char* name, std::v
         for (const Live& l : alive) {
             const PlacedValue& q = phase.values[l.value];
             const Buffer& c = plan.buffer(q.buffer);
-            if (b.arena != c.arena || b.offset + b.size <= c.offset || c.offset + c.size <= b.offset) continue;
-            report.add("live-overlap", "{} step {} writes {} on {} over {}, which is read until step {}", name, now.first,
-                       plan.graph.value(p.value).name, plan.machine.device(p.device).name,
-                       plan.graph.value(q.value).name, l.last);
+            if (b.arena != c.arena || b.offset + b.size <= c.offset ||
+                c.offset + c.size <= b.offset)
+                continue;
+            report.add("live-overlap",
+                       "{} step {} writes {} on {} over {}, which is read until step {}", name,
+                       now.first, plan.graph.value(p.value).name,
+                       plan.machine.device(p.device).name, plan.graph.value(q.value).name, l.last);
         }
         alive.push_back(now);
     }
@@ -51,7 +55,8 @@ void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, 
         const Lifetime& life = trace.lifetimes[i];
         const PlacedValue& p = phase.values[i];
         if (!life.written || !p.buffer.valid() || columns_of(p).empty()) continue;
-        devices[plan.buffer(p.buffer).device].push_back({i, life.first_write, std::max(life.first_write, life.last_read)});
+        devices[plan.buffer(p.buffer).device].push_back(
+            {i, life.first_write, std::max(life.first_write, life.last_read)});
     }
     for (auto& [device, values] : devices)
         check_device(plan, phase, is_prefill ? "prefill" : "decode", values, report);
@@ -69,23 +74,27 @@ void check_account(const Plan& plan, Report& report) {
     for (size_t i = 0; i < n; ++i) {
         const DeviceMemory& m = plan.memory[i];
         const Device& d = plan.machine.devices[i];
-        if (m.device.index() != i) report.add("memory-account", "the account of {} is another device's", d.name);
+        if (m.device.index() != i)
+            report.add("memory-account", "the account of {} is another device's", d.name);
         if (m.capacity != d.memory_bytes || m.reserved != d.reserved_bytes)
-            report.add("memory-account", "{} has {} bytes, {} of them reserved; the plan says {} and {}", d.name,
+            report.add("memory-account",
+                       "{} has {} bytes, {} of them reserved; the plan says {} and {}", d.name,
                        d.memory_bytes, d.reserved_bytes, m.capacity, m.reserved);
         const std::array<int64_t, 5> stated{m.weights, m.kv, m.activations, m.staging, m.scratch};
         for (size_t a = 0; a < stated.size(); ++a)
             if (stated[a] < ends[i][a] || stated[a] > round_up(ends[i][a]))
-                report.add("memory-account", "{}: the buffers of the {} arena end at {}, the plan says {}", d.name,
+                report.add("memory-account",
+                           "{}: the buffers of the {} arena end at {}, the plan says {}", d.name,
                            arena_name(static_cast<Arena>(a)), ends[i][a], stated[a]);
         bool used = std::any_of(plan.stages.begin(), plan.stages.end(), [&](const Stage& s) {
             return std::find(s.devices.begin(), s.devices.end(), m.device) != s.devices.end();
         });
         if (used && m.staging < batch_bytes(plan.workload))
-            report.add("memory-account", "{}: the batch's numbers take {} bytes, staging has {}", d.name,
-                       batch_bytes(plan.workload), m.staging);
+            report.add("memory-account", "{}: the batch's numbers take {} bytes, staging has {}",
+                       d.name, batch_bytes(plan.workload), m.staging);
         if (m.needed() > m.capacity)
-            report.add("memory-capacity", "{} needs {} bytes and has {}", d.name, m.needed(), m.capacity);
+            report.add("memory-capacity", "{} needs {} bytes and has {}", d.name, m.needed(),
+                       m.capacity);
     }
 }
 

@@ -9,18 +9,22 @@
 namespace cleave::planner::verify {
 namespace {
 
-const std::string& device_name(const Plan& plan, DeviceId id) { return plan.machine.device(id).name; }
+const std::string& device_name(const Plan& plan, DeviceId id) {
+    return plan.machine.device(id).name;
+}
 
 void check_stages(const Plan& plan, Report& report) {
     int32_t next = 0;
     for (size_t i = 0; i < plan.stages.size(); ++i) {
         const Stage& s = plan.stages[i];
         if (s.first_op.value != next || s.last_op < s.first_op)
-            report.add("stage", "stage {} holds operators {} to {}, not those from {}", i, s.first_op, s.last_op, next);
+            report.add("stage", "stage {} holds operators {} to {}, not those from {}", i,
+                       s.first_op, s.last_op, next);
         next = s.last_op.value + 1;
         std::set<DeviceId> devices(s.devices.begin(), s.devices.end());
         if (devices.empty()) report.add("stage", "stage {} has no device", i);
-        if (devices.size() != s.devices.size()) report.add("stage", "stage {} has a device twice", i);
+        if (devices.size() != s.devices.size())
+            report.add("stage", "stage {} has a device twice", i);
     }
     if (static_cast<size_t>(next) != plan.graph.ops.size())
         report.add("stage", "the stages hold {} of {} operators", next, plan.graph.ops.size());
@@ -31,10 +35,11 @@ void check_buffer(const Plan& plan, BufferId id, DeviceId device, Arena arena, i
                   const std::string& what, Report& report) {
     const Buffer& b = plan.buffer(id);
     if (b.device != device)
-        report.add("buffer-device", "{} on {} has its buffer on {}", what, device_name(plan, device),
-                   device_name(plan, b.device));
+        report.add("buffer-device", "{} on {} has its buffer on {}", what,
+                   device_name(plan, device), device_name(plan, b.device));
     if (b.arena != arena)
-        report.add("buffer-arena", "{} has its buffer in the {} arena, not {}", what, arena_name(b.arena), arena_name(arena));
+        report.add("buffer-arena", "{} has its buffer in the {} arena, not {}", what,
+                   arena_name(b.arena), arena_name(arena));
     if (b.size < bytes)
         report.add("buffer-size", "{} needs {} bytes, its buffer has {}", what, bytes, b.size);
 }
@@ -43,8 +48,8 @@ bool is_storable(DType dtype) { return is_floating(dtype) && dtype != DType::kF6
 
 void check_weight_shard(const Plan& plan, const WeightShard& s, Report& report) {
     const importer::Weight& w = plan.graph.weight(s.weight);
-    std::string what = fmt::format("{} rows {} columns {} on {}", w.name, range_text(s.rows), range_text(s.columns),
-                                   device_name(plan, s.device));
+    std::string what = fmt::format("{} rows {} columns {} on {}", w.name, range_text(s.rows),
+                                   range_text(s.columns), device_name(plan, s.device));
     bool matrix = w.shape.size() >= 2;
     Range rows{0, w.shape.empty() ? 1 : w.shape[0]}, columns{0, matrix ? w.shape[1] : 1};
     if (s.rows.empty() || !contains(rows, s.rows) ||
@@ -55,7 +60,8 @@ void check_weight_shard(const Plan& plan, const WeightShard& s, Report& report) 
     if (w.packing == importer::Packing::kDense && !is_storable(s.dtype))
         report.add("weight-dtype", "{}: {} is no type of a dense weight", what, s.dtype);
     int64_t elements = s.rows.size() * (matrix ? s.columns.size() : 1);
-    check_buffer(plan, s.buffer, s.device, Arena::kWeights, dtype_bytes(s.dtype, elements), what, report);
+    check_buffer(plan, s.buffer, s.device, Arena::kWeights, dtype_bytes(s.dtype, elements), what,
+                 report);
 }
 
 void check_weights(const Plan& plan, Report& report) {
@@ -65,11 +71,14 @@ void check_weights(const Plan& plan, Report& report) {
     for (const WeightShard& s : plan.weights) {
         check_weight_shard(plan, s, report);
         const std::string& name = plan.graph.weight(s.weight).name;
-        if (!seen.insert({s.device, s.weight, s.rows.begin, s.rows.end, s.columns.begin, s.columns.end}).second)
-            report.add("weight-duplicate", "{} lies on {} twice", name, device_name(plan, s.device));
-        if (dtypes.emplace(s.weight, s.dtype).first->second != s.dtype)
-            report.add("weight-dtype", "{} is {} on one device and {} on {}", name, dtypes[s.weight], s.dtype,
+        if (!seen.insert(
+                     {s.device, s.weight, s.rows.begin, s.rows.end, s.columns.begin, s.columns.end})
+                 .second)
+            report.add("weight-duplicate", "{} lies on {} twice", name,
                        device_name(plan, s.device));
+        if (dtypes.emplace(s.weight, s.dtype).first->second != s.dtype)
+            report.add("weight-dtype", "{} is {} on one device and {} on {}", name,
+                       dtypes[s.weight], s.dtype, device_name(plan, s.device));
     }
 }
 
@@ -78,12 +87,14 @@ void check_ropes(const Plan& plan, Report& report) {
     for (const RopeShard& s : plan.rope_tables) {
         const importer::RopeTable& t = plan.graph.rope_table(s.table);
         std::string what = fmt::format("rope table {} on {}", t.name, device_name(plan, s.device));
-        int64_t bytes = plan.workload.context * (t.rotary_dim / 2) * 2 * dtype_bytes(DType::kF32, 1);
+        int64_t bytes =
+            plan.workload.context * (t.rotary_dim / 2) * 2 * dtype_bytes(DType::kF32, 1);
         check_buffer(plan, s.buffer, s.device, Arena::kWeights, bytes, what, report);
-        if (!seen.insert({s.device, s.table}).second) report.add("rope-duplicate", "{} lies there twice", what);
+        if (!seen.insert({s.device, s.table}).second)
+            report.add("rope-duplicate", "{} lies there twice", what);
         if (t.max_positions > 0 && t.max_positions < plan.workload.context)
-            report.add("rope-positions", "{} has {} positions, the context is {}", what, t.max_positions,
-                       plan.workload.context);
+            report.add("rope-positions", "{} has {} positions, the context is {}", what,
+                       t.max_positions, plan.workload.context);
     }
 }
 
@@ -94,16 +105,18 @@ const importer::Op* append_of(const Graph& graph, ValueId state) {
     return nullptr;
 }
 
-void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append, int64_t& element_bytes,
-                Report& report) {
+void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append,
+                int64_t& element_bytes, Report& report) {
     const auto& a = append.as<importer::KvAppendAttrs>();
-    std::string what = fmt::format("KV heads {} of {} on {}", range_text(s.kv_heads), append.name, device_name(plan, s.device));
+    std::string what = fmt::format("KV heads {} of {} on {}", range_text(s.kv_heads), append.name,
+                                   device_name(plan, s.device));
     if (s.kv_heads.empty() || !contains({0, a.num_kv_heads}, s.kv_heads))
         report.add("kv-slab", "{}: the model has {}", what, a.num_kv_heads);
     if (s.head_dim != a.head_dim || s.v_head_dim != a.v_head_dim)
-        report.add("kv-slab", "{}: head dimensions {} and {}, the model's are {} and {}", what, s.head_dim, s.v_head_dim,
-                   a.head_dim, a.v_head_dim);
-    double elements = double(plan.workload.batch) * s.kv_heads.size() * plan.workload.context * (s.head_dim + s.v_head_dim);
+        report.add("kv-slab", "{}: head dimensions {} and {}, the model's are {} and {}", what,
+                   s.head_dim, s.v_head_dim, a.head_dim, a.v_head_dim);
+    double elements = double(plan.workload.batch) * s.kv_heads.size() * plan.workload.context *
+                      (s.head_dim + s.v_head_dim);
     if (elements > 1e15) return report.add("kv-slab", "{}: {} elements", what, elements);
     // Without a stated type the slabs still agree on one: what the first one's size allows.
     const int64_t count = static_cast<int64_t>(elements);
@@ -127,7 +140,8 @@ void check_slabs(const Plan& plan, Report& report) {
         }
         check_slab(plan, s, *found->second, element_bytes, report);
         if (seen[{s.device, s.state}].add(s.kv_heads))
-            report.add("kv-slab", "a KV head of {} lies on {} twice", found->second->name, device_name(plan, s.device));
+            report.add("kv-slab", "a KV head of {} lies on {} twice", found->second->name,
+                       device_name(plan, s.device));
     }
 }
 
@@ -140,15 +154,19 @@ void check_permanent_buffers(const Plan& plan, Report& report) {
     std::map<std::pair<DeviceId, Arena>, std::vector<const Buffer*>> arenas;
     for (auto [id, count] : users) {
         const Buffer& b = plan.buffer(id);
-        if (count > 1) report.add("buffer-overlap", "buffer {} on {} has {} owners", b.name, device_name(plan, b.device), count);
+        if (count > 1)
+            report.add("buffer-overlap", "buffer {} on {} has {} owners", b.name,
+                       device_name(plan, b.device), count);
         arenas[{b.device, b.arena}].push_back(&b);
     }
     for (auto& [key, buffers] : arenas) {
-        std::sort(buffers.begin(), buffers.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
+        std::sort(buffers.begin(), buffers.end(),
+                  [](auto* a, auto* b) { return a->offset < b->offset; });
         for (size_t i = 0; i + 1 < buffers.size(); ++i)
             if (buffers[i]->offset + buffers[i]->size > buffers[i + 1]->offset)
-                report.add("buffer-overlap", "buffers {} and {} on {} overlap in the {} arena", buffers[i]->name,
-                           buffers[i + 1]->name, device_name(plan, key.first), arena_name(key.second));
+                report.add("buffer-overlap", "buffers {} and {} on {} overlap in the {} arena",
+                           buffers[i]->name, buffers[i + 1]->name, device_name(plan, key.first),
+                           arena_name(key.second));
     }
 }
 

@@ -8,8 +8,8 @@ namespace cleave::planner::verify {
 bool RangeSet::add(Range range) {
     if (range.empty()) return false;
     bool twice = overlaps(range);
-    auto first = std::find_if(ranges_.begin(), ranges_.end(),
-                              [&](Range r) { return r.end >= range.begin; });
+    auto first =
+        std::find_if(ranges_.begin(), ranges_.end(), [&](Range r) { return r.end >= range.begin; });
     auto last = first;
     for (; last != ranges_.end() && last->begin <= range.end; ++last) {
         range.begin = std::min(range.begin, last->begin);

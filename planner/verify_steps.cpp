@@ -23,11 +23,12 @@ std::string PhaseWalk::where() const {
     const Step& step = phase_.steps[step_];
     if (const Compute* c = step.compute())
         return fmt::format("{} step {} ({}{} on {})", phase, step_,
-                           c->ops.empty() ? "" : graph().op(c->ops.front()).name + ", ", kernel_kind_name(c->kernel),
-                           device_name(c->device));
+                           c->ops.empty() ? "" : graph().op(c->ops.front()).name + ", ",
+                           kernel_kind_name(c->kernel), device_name(c->device));
     if (const Transfer* t = step.transfer())
         return fmt::format("{} step {} (transfer of {} from {} to {})", phase, step_,
-                           value_name(placed(t->source).value), device_name(placed(t->source).device),
+                           value_name(placed(t->source).value),
+                           device_name(placed(t->source).device),
                            device_name(placed(t->destination).device));
     return fmt::format("{} step {} ({})", phase, step_, collective_op_name(step.collective()->op));
 }
@@ -35,7 +36,8 @@ std::string PhaseWalk::where() const {
 Known PhaseWalk::read_summand(PlacedId id) {
     const PlacedValue& p = placed(id);
     if (!written_[id.index()].covers(columns_of(p)))
-        fail("operand-not-ready", "{} is not on {} yet", value_name(p.value), device_name(p.device));
+        fail("operand-not-ready", "{} is not on {} yet", value_name(p.value),
+             device_name(p.device));
     Lifetime& life = trace_.lifetimes[id.index()];
     life.last_read = static_cast<int64_t>(step_);
     Known known = content_[id.index()];
@@ -47,30 +49,33 @@ Known PhaseWalk::read_summand(PlacedId id) {
 Known PhaseWalk::read(PlacedId id, DeviceId device) {
     const PlacedValue& p = placed(id);
     if (p.device != device)
-        fail("operand-device", "{} lies on {} and is needed on {}", value_name(p.value), device_name(p.device),
-             device_name(device));
+        fail("operand-device", "{} lies on {} and is needed on {}", value_name(p.value),
+             device_name(p.device), device_name(device));
     Known known = read_summand(id);
     if (p.partial) {
-        fail("partial-read", "{} on {} is a summand, not the value", value_name(p.value), device_name(p.device));
+        fail("partial-read", "{} on {} is a summand, not the value", value_name(p.value),
+             device_name(p.device));
     } else {
         known = Known{.columns = known.columns};
     }
     return known;
 }
 
-void PhaseWalk::write(PlacedId id, ValueId value, DeviceId device, const Known& known, bool repeats) {
+void PhaseWalk::write(PlacedId id, ValueId value, DeviceId device, const Known& known,
+                      bool repeats) {
     const PlacedValue& p = placed(id);
     if (p.value != value)
         fail("output-value", "{} is stored as {}", value_name(value), value_name(p.value));
     if (p.device != device)
-        fail("output-device", "{} is computed on {} and stored on {}", value_name(value), device_name(device),
-             device_name(p.device));
+        fail("output-device", "{} is computed on {} and stored on {}", value_name(value),
+             device_name(device), device_name(p.device));
     if (known.columns != columns_of(p))
         fail("output-box", "{} is stored as columns {} and computed as {}", value_name(value),
              range_text(columns_of(p)), range_text(known.columns));
     bool twice = written_[id.index()].add(known.columns);
     if (!p.partial && held_[{p.device, p.value}].add(known.columns)) twice = twice || !repeats;
-    if (twice) fail("computed-once", "{} is on {} already", value_name(value), device_name(p.device));
+    if (twice)
+        fail("computed-once", "{} is on {} already", value_name(value), device_name(p.device));
     Lifetime& life = trace_.lifetimes[id.index()];
     if (!life.written) life.first_write = static_cast<int64_t>(step_);
     life.written = true;
@@ -90,7 +95,8 @@ void PhaseWalk::check_boxes() {
         for (size_t i = 0; fine && i < p.box.size(); ++i) {
             bool last = i > 0 && i + 1 == p.box.size();
             Range whole{0, shape[i].is_static() ? shape[i].value : kWhole};
-            fine = last ? contains(whole, p.box[i]) : p.box[i] == whole || p.box[i] == Range{0, kWhole};
+            fine = last ? contains(whole, p.box[i])
+                        : p.box[i] == whole || p.box[i] == Range{0, kWhole};
         }
         if (!fine) {
             fail("value-box", "{}: its box is not one of the value", what);
@@ -119,7 +125,8 @@ void PhaseWalk::start_inputs() {
             fail("phase-input", "{} is no input of the model", value_name(p.value));
         if (p.partial || columns_of(p) != whole_columns(graph(), p.value))
             fail("phase-input", "{} is given in part", value_name(p.value));
-        if (written_[id.index()].add(columns_of(p))) fail("phase-input", "{} is given twice", value_name(p.value));
+        if (written_[id.index()].add(columns_of(p)))
+            fail("phase-input", "{} is given twice", value_name(p.value));
         held_[{p.device, p.value}].add(columns_of(p));
         trace_.lifetimes[id.index()].written = true;
         content_[id.index()] = Known{.columns = columns_of(p)};
@@ -136,8 +143,10 @@ void PhaseWalk::compute(const Compute& c) {
             fail("stage", "{} is no operator of stage {}", graph().op(op).name, step.stage);
     if (c.scratch.valid()) {
         const Buffer& b = plan_.buffer(c.scratch);
-        if (b.device != c.device) fail("buffer-device", "its scratch is on {}", device_name(b.device));
-        if (b.arena != Arena::kScratch) fail("buffer-arena", "its scratch lies in the {} arena", arena_name(b.arena));
+        if (b.device != c.device)
+            fail("buffer-device", "its scratch is on {}", device_name(b.device));
+        if (b.arena != Arena::kScratch)
+            fail("buffer-arena", "its scratch lies in the {} arena", arena_name(b.arena));
     }
     walk_compute(*this, c);
 }
@@ -149,7 +158,8 @@ void PhaseWalk::finish() {
         const PlacedValue& p = phase_.values[i];
         if (!p.partial || columns_of(p).empty()) continue;
         if (trace_.lifetimes[i].written && reductions_[i] == 0)
-            fail("partial-unreduced", "a summand of {} on {} meets no collective", value_name(p.value), device_name(p.device));
+            fail("partial-unreduced", "a summand of {} on {} meets no collective",
+                 value_name(p.value), device_name(p.device));
     }
     for (ValueId value : graph().outputs) {
         auto found = std::find_if(phase_.outputs.begin(), phase_.outputs.end(),
@@ -160,11 +170,12 @@ void PhaseWalk::finish() {
     for (PlacedId id : phase_.outputs) {
         const PlacedValue& p = placed(id);
         if (p.device != plan_.output_device)
-            fail("output-whole", "{} ends on {}, not on {}", value_name(p.value), device_name(p.device),
-                 device_name(plan_.output_device));
+            fail("output-whole", "{} ends on {}, not on {}", value_name(p.value),
+                 device_name(p.device), device_name(plan_.output_device));
         if (p.partial || columns_of(p) != whole_columns(graph(), p.value) ||
             !written_[id.index()].covers(columns_of(p)))
-            fail("output-whole", "{} is not whole on {} in the end", value_name(p.value), device_name(p.device));
+            fail("output-whole", "{} is not whole on {} in the end", value_name(p.value),
+                 device_name(p.device));
         trace_.lifetimes[id.index()].last_read = static_cast<int64_t>(step_);
     }
 }

@@ -14,11 +14,11 @@ namespace cleave::planner::verify {
 
 // What a value on one device is known to hold.
 struct Known {
-    Range columns;           // of the last dimension
-    bool complete = true;    // false: a summand over `contraction` only
-    bool has_bias = true;    // false: `source` has a bias that is not in yet
-    Range contraction{0, 1}; // the part of source's summed axis that is in
-    OpId source;             // the operator that sums; invalid when none did
+    Range columns;            // of the last dimension
+    bool complete = true;     // false: a summand over `contraction` only
+    bool has_bias = true;     // false: `source` has a bias that is not in yet
+    Range contraction{0, 1};  // the part of source's summed axis that is in
+    OpId source;              // the operator that sums; invalid when none did
 };
 
 class PhaseWalk {
@@ -31,7 +31,8 @@ public:
     // The same, of a summand or a complete value.
     Known read_summand(PlacedId id);
     // Stores `known` of `value`, computed on `device`, in `id`.
-    void write(PlacedId id, ValueId value, DeviceId device, const Known& known, bool repeats = false);
+    void write(PlacedId id, ValueId value, DeviceId device, const Known& known,
+               bool repeats = false);
     void execute(OpId op, DeviceId device, Range columns, Range contraction = {0, 1});
 
     template <class... Args>
@@ -67,9 +68,9 @@ private:
     Report& report_;
     PhaseTrace trace_;
     size_t step_ = 0;
-    std::vector<RangeSet> written_;   // columns, of Phase::values
-    std::vector<Known> content_;      // of Phase::values
-    std::vector<int> reductions_;     // collectives that took the summand, of Phase::values
+    std::vector<RangeSet> written_;  // columns, of Phase::values
+    std::vector<Known> content_;     // of Phase::values
+    std::vector<int> reductions_;    // collectives that took the summand, of Phase::values
     std::map<std::pair<DeviceId, ValueId>, RangeSet> held_;  // complete columns
 };
 

@@ -18,10 +18,13 @@ namespace pb = cleave::plan::v1;
 using namespace planner;
 
 std::vector<Plan> plans() {
-    return {hand_plan({{0}}), hand_plan({{0, 1}, {2, 3}}), hand_plan({{0, 1, 2}}, {.layers = 3, .o_bias = true})};
+    return {hand_plan({{0}}), hand_plan({{0, 1}, {2, 3}}),
+            hand_plan({{0, 1, 2}}, {.layers = 3, .o_bias = true})};
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 // A file whose envelope is sound around any bytes.
 std::string envelope(const std::string& plan, uint32_t version = Plan::kFormatVersion) {
@@ -100,16 +103,21 @@ TEST_CASE("a plan is saved whole or not at all", "[planner]") {
     save_plan(plan, path);
     CHECK(same(plan, load_plan(path)));
     CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
-    CHECK(has(user_error([&] { save_plan(plan, (folder.path() / "no" / "a.plan").string()); }), "cannot be written"));
+    CHECK(has(user_error([&] { save_plan(plan, (folder.path() / "no" / "a.plan").string()); }),
+              "cannot be written"));
     CHECK(has(user_error([&] { save_plan(plan, folder.path().string()); }), "cannot be written"));
-    CHECK(has(user_error([&] { load_plan((folder.path() / "b.plan").string()); }), "there is no plan to read"));
+    CHECK(has(user_error([&] { load_plan((folder.path() / "b.plan").string()); }),
+              "there is no plan to read"));
     CHECK(has(user_error([&] { load_plan(folder.path().string()); }), "there is no plan to read"));
 }
 
 TEST_CASE("what is no plan is refused by its name, with the fix", "[planner]") {
     std::string bytes = serialize_plan(hand_plan({{0}}));
-    auto refused = [](const std::string& text) { return user_error([&] { parse_plan(text, "some.file"); }); };
-    for (const std::string& text : {std::string(), std::string("ONNX"), std::string(1000, 'x'), std::string(1000, '\0')}) {
+    auto refused = [](const std::string& text) {
+        return user_error([&] { parse_plan(text, "some.file"); });
+    };
+    for (const std::string& text :
+         {std::string(), std::string("ONNX"), std::string(1000, 'x'), std::string(1000, '\0')}) {
         CHECK(has(refused(text), "some.file is not a plan"));
         CHECK(has(refused(text), "cleave plan MODEL -o FILE.plan"));
     }

@@ -17,10 +17,13 @@ using nlohmann::json;
 
 json plan_json(const planner::Plan& plan) { return json::parse(planner::plan_to_json(plan)); }
 
-json schema() { return json::parse(std::ifstream(source_root() / "tools/schema/plan.schema.json")); }
+json schema() {
+    return json::parse(std::ifstream(source_root() / "tools/schema/plan.schema.json"));
+}
 
 std::vector<planner::Plan> plans() {
-    return {hand_plan({{0}}), hand_plan({{0, 1}, {2}}, {.layers = 3}), hand_plan({{0, 1, 2}}, {.o_bias = true})};
+    return {hand_plan({{0}}), hand_plan({{0, 1}, {2}}, {.layers = 3}),
+            hand_plan({{0, 1, 2}}, {.o_bias = true})};
 }
 
 }  // namespace
@@ -39,11 +42,13 @@ TEST_CASE("a plan's JSON is what the published schema says", "[planner]") {
 }
 
 TEST_CASE("a plan's JSON has the keys that other programs read, in their order", "[planner]") {
-    auto ordered = nlohmann::ordered_json::parse(planner::plan_to_json(hand_plan({{0, 1}, {2, 3}})));
+    auto ordered =
+        nlohmann::ordered_json::parse(planner::plan_to_json(hand_plan({{0, 1}, {2, 3}})));
     std::vector<std::string> keys;
     for (auto& [key, unused] : ordered.items()) keys.push_back(key);
-    CHECK(keys == std::vector<std::string>{"model", "objective", "workload", "devices", "stages", "links", "steps",
-                                           "predicted", "lower_bound_ms", "gap", "why"});
+    CHECK(keys == std::vector<std::string>{"model", "objective", "workload", "devices", "stages",
+                                           "links", "steps", "predicted", "lower_bound_ms", "gap",
+                                           "why"});
     CHECK(ordered["model"] == "tiny");
     CHECK(ordered["devices"][3]["stages"] == nlohmann::ordered_json::array({1}));
     CHECK(ordered["stages"][1]["first_op"] == "layers.1.input_norm");
@@ -73,13 +78,15 @@ TEST_CASE("what links carry adds up to what the steps move", "[planner]") {
         for (bool is_prefill : {true, false}) {
             const auto point = planner::pass_point(plan, is_prefill);
             int64_t moved = 0, carried = 0;
-            for (const planner::Step& s : plan.phase(is_prefill).steps) moved += point.of(s.link_bytes);
+            for (const planner::Step& s : plan.phase(is_prefill).steps)
+                moved += point.of(s.link_bytes);
             for (auto& [pair, bytes] : planner::link_traffic(plan, is_prefill)) carried += bytes;
             CHECK(moved == carried);
         }
 }
 
-TEST_CASE("two devices without a link exchange through their hosts, and the JSON says so", "[planner]") {
+TEST_CASE("two devices without a link exchange through their hosts, and the JSON says so",
+          "[planner]") {
     planner::Plan plan = hand_plan({{0}, {1}});
     plan.machine.links.clear();
     json links = plan_json(plan)["links"];

@@ -17,7 +17,9 @@ std::vector<std::string> lines(const std::string& text) {
     return all;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -45,7 +47,8 @@ TEST_CASE("a table aligns its columns and leaves out empty ones", "[planner]") {
     CHECK(table.text(9) == "  name...\n  a   ...\n  between\n  long...\n");
 }
 
-TEST_CASE("a plan's summary fits its width and names every device, stage and exchange", "[planner]") {
+TEST_CASE("a plan's summary fits its width and names every device, stage and exchange",
+          "[planner]") {
     planner::Plan plan = hand_plan({{0, 1}, {2, 3}}, {.layers = 8});
     std::string text = plan_to_text(plan);
     for (const std::string& line : lines(text)) {
@@ -54,10 +57,11 @@ TEST_CASE("a plan's summary fits its width and names every device, stage and exc
     }
     INFO(text);
     CHECK(lines(text).size() < 60);
-    for (const char* part : {"tiny on 4 devices, tp 2 x pp 2", "8 layers, hidden 16, 4 heads (2 KV)", "host[3]",
-                             "stage 0 on host[0-1]", "stage 1 on host[2-3]", "layers 0-3 (x 4)", "layers 4-7 (x 4)", "arriving",
-                             "all_reduce + add", "host[0] -> host[2]", "linear o_proj", "norm_linear lm_head",
-                             "2 transfers and 18 collectives", "weights read on host[0]"})
+    for (const char* part :
+         {"tiny on 4 devices, tp 2 x pp 2", "8 layers, hidden 16, 4 heads (2 KV)", "host[3]",
+          "stage 0 on host[0-1]", "stage 1 on host[2-3]", "layers 0-3 (x 4)", "layers 4-7 (x 4)",
+          "arriving", "all_reduce + add", "host[0] -> host[2]", "linear o_proj",
+          "norm_linear lm_head", "2 transfers and 18 collectives", "weights read on host[0]"})
         CHECK(has(text, part));
     CHECK_FALSE(has(text, "\x1b["));
     CHECK(has(plan_to_text(plan, {.color = true}), "\x1b[1m"));
@@ -74,7 +78,8 @@ TEST_CASE("every step stands in the long form of a plan's text", "[planner]") {
 TEST_CASE("the text of a plan for many devices folds those alike", "[planner]") {
     std::vector<int> devices;
     for (int i = 0; i < 32; ++i) devices.push_back(i);
-    std::string text = plan_to_text(hand_plan({devices}, {.heads = 32, .kv_heads = 32, .head_dim = 2, .intermediate = 64}));
+    std::string text = plan_to_text(
+        hand_plan({devices}, {.heads = 32, .kv_heads = 32, .head_dim = 2, .intermediate = 64}));
     INFO(text);
     CHECK(has(text, "host[0] .. host[31] (32)"));
     CHECK(lines(text).size() < 50);

@@ -18,8 +18,8 @@ Plan made_plan(int devices, int tp, int pp) {
     auto shape = models::find_shape("stories-260k");
     REQUIRE(shape);
     return make_plan(models::build_llama_graph(*shape, DType::kF32),
-                     build_machine(parse_devices(fmt::format("host[0-{}]", devices - 1)), host), workload,
-                     {.tensor_parallel = tp, .pipeline_stages = pp});
+                     build_machine(parse_devices(fmt::format("host[0-{}]", devices - 1)), host),
+                     workload, {.tensor_parallel = tp, .pipeline_stages = pp});
 }
 
 std::vector<Plan> sound_plans() {
@@ -53,7 +53,8 @@ TEST_CASE("each way of breaking a plan is caught for its own reason", "[planner]
             for (const Violation& v : find_violations(broken)) rules.insert(v.rule);
             std::string found;
             for (const std::string& rule : rules) found += rule + " ";
-            INFO(m.name << " in plan " << &plan - plans.data() << ": wanted " << m.rule << ", found " << found);
+            INFO(m.name << " in plan " << &plan - plans.data() << ": wanted " << m.rule
+                        << ", found " << found);
             CHECK(rules.count(m.rule) == 1);
         }
         INFO(m.name << " applies to no plan");

@@ -15,17 +15,20 @@ namespace {
 
 std::string violations(const planner::Plan& plan) {
     std::string text;
-    for (const planner::Violation& v : planner::find_violations(plan)) text += v.rule + ": " + v.message + "\n";
+    for (const planner::Violation& v : planner::find_violations(plan))
+        text += v.rule + ": " + v.message + "\n";
     return text;
 }
 
-planner::Plan made_plan(const std::string& shape, const std::string& devices, int tp, int pp, DType dtype = DType::kF32) {
+planner::Plan made_plan(const std::string& shape, const std::string& devices, int tp, int pp,
+                        DType dtype = DType::kF32) {
     auto found = models::find_shape(shape);
     REQUIRE(found);
     planner::HostFacts host{2, int64_t{64} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
     planner::Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
     planner::PlanOptions options{.tensor_parallel = tp, .pipeline_stages = pp};
-    return make_plan(models::build_llama_graph(*found, dtype), build_machine(planner::parse_devices(devices), host), workload, options);
+    return make_plan(models::build_llama_graph(*found, dtype),
+                     build_machine(planner::parse_devices(devices), host), workload, options);
 }
 
 }  // namespace
@@ -44,7 +47,9 @@ TEST_CASE("plans of the planner are sound", "[planner]") {
 
 TEST_CASE("random sound plans are accepted", "[planner]") {
     std::mt19937 random(7);
-    auto pick = [&](int low, int high) { return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1)); };
+    auto pick = [&](int low, int high) {
+        return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
+    };
     for (int i = 0; i < 300; ++i) {
         TinyShape shape;
         shape.layers = pick(1, 5);
@@ -59,7 +64,8 @@ TEST_CASE("random sound plans are accepted", "[planner]") {
         std::shuffle(devices.begin(), devices.end(), random);
         std::vector<std::vector<int>> stages;
         for (int d : devices) {
-            bool opens = stages.empty() || (static_cast<int64_t>(stages.size()) < shape.layers && pick(0, 2) == 0);
+            bool opens = stages.empty() ||
+                         (static_cast<int64_t>(stages.size()) < shape.layers && pick(0, 2) == 0);
             if (opens) stages.emplace_back();
             stages.back().push_back(d);
         }

@@ -57,26 +57,73 @@ template <class T, class Visit>
 void visit_fields(T& object, Visit&& visit) {
     constexpr size_t n = count_fields<std::remove_const_t<T>>();
     static_assert(n > 0 || std::is_empty_v<T>);
-    if constexpr (n == 1) { auto& [f0] = object; visit_all(visit, f0); }
-    else if constexpr (n == 2) { auto& [f0, f1] = object; visit_all(visit, f0, f1); }
-    else if constexpr (n == 3) { auto& [f0, f1, f2] = object; visit_all(visit, f0, f1, f2); }
-    else if constexpr (n == 4) { auto& [f0, f1, f2, f3] = object; visit_all(visit, f0, f1, f2, f3); }
-    else if constexpr (n == 5) { auto& [f0, f1, f2, f3, f4] = object; visit_all(visit, f0, f1, f2, f3, f4); }
-    else if constexpr (n == 6) { auto& [f0, f1, f2, f3, f4, f5] = object; visit_all(visit, f0, f1, f2, f3, f4, f5); }
-    else if constexpr (n == 7) { auto& [f0, f1, f2, f3, f4, f5, f6] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6); }
-    else if constexpr (n == 8) { auto& [f0, f1, f2, f3, f4, f5, f6, f7] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7); }
-    else if constexpr (n == 9) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8); }
-    else if constexpr (n == 10) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9); }
-    else if constexpr (n == 11) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10); }
-    else if constexpr (n == 12) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11); }
-    else if constexpr (n == 13) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12); }
-    else if constexpr (n == 14) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13); }
-    else if constexpr (n == 15) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14); }
-    else if constexpr (n == 16) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15); }
-    else if constexpr (n == 17) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16); }
-    else if constexpr (n == 18) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17); }
-    else if constexpr (n == 19) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18); }
-    else if constexpr (n == 20) { auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18, f19] = object; visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18, f19); }
+    if constexpr (n == 1) {
+        auto& [f0] = object;
+        visit_all(visit, f0);
+    } else if constexpr (n == 2) {
+        auto& [f0, f1] = object;
+        visit_all(visit, f0, f1);
+    } else if constexpr (n == 3) {
+        auto& [f0, f1, f2] = object;
+        visit_all(visit, f0, f1, f2);
+    } else if constexpr (n == 4) {
+        auto& [f0, f1, f2, f3] = object;
+        visit_all(visit, f0, f1, f2, f3);
+    } else if constexpr (n == 5) {
+        auto& [f0, f1, f2, f3, f4] = object;
+        visit_all(visit, f0, f1, f2, f3, f4);
+    } else if constexpr (n == 6) {
+        auto& [f0, f1, f2, f3, f4, f5] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5);
+    } else if constexpr (n == 7) {
+        auto& [f0, f1, f2, f3, f4, f5, f6] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6);
+    } else if constexpr (n == 8) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7);
+    } else if constexpr (n == 9) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8);
+    } else if constexpr (n == 10) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9);
+    } else if constexpr (n == 11) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10);
+    } else if constexpr (n == 12) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11);
+    } else if constexpr (n == 13) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12);
+    } else if constexpr (n == 14) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13);
+    } else if constexpr (n == 15) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14);
+    } else if constexpr (n == 16) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15);
+    } else if constexpr (n == 17) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16);
+    } else if constexpr (n == 18) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17] =
+            object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16,
+                  f17);
+    } else if constexpr (n == 19) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17,
+               f18] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16,
+                  f17, f18);
+    } else if constexpr (n == 20) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18,
+               f19] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16,
+                  f17, f18, f19);
+    }
 }
 
 }  // namespace detail
@@ -88,17 +135,30 @@ public:
 
     template <class T>
     void fill(T& field) {
-        if constexpr (std::is_same_v<T, bool>) field = !field;
-        else if constexpr (std::is_same_v<T, std::byte>) field = static_cast<std::byte>(number());
-        else if constexpr (std::is_same_v<T, std::string>) field = "text \xff " + std::to_string(number());
-        else if constexpr (std::is_enum_v<T>) field = static_cast<T>(1);
-        else if constexpr (std::is_arithmetic_v<T>) field = static_cast<T>(number());
-        else if constexpr (detail::is_index<T>::value) field.value = static_cast<int32_t>(number());
-        else if constexpr (std::is_same_v<T, importer::Dim>) { fill(field.value); fill(field.symbol); }
-        else if constexpr (detail::is_vector<T>::value) { field.resize(2); for (auto& item : field) fill(item); }
-        else if constexpr (detail::is_optional<T>::value) fill(field.emplace());
-        else if constexpr (detail::is_variant<T>::value) fill_variant(field, std::make_index_sequence<std::variant_size_v<T>>());
-        else detail::visit_fields(field, [&](auto& inner) { fill(inner); });
+        if constexpr (std::is_same_v<T, bool>)
+            field = !field;
+        else if constexpr (std::is_same_v<T, std::byte>)
+            field = static_cast<std::byte>(number());
+        else if constexpr (std::is_same_v<T, std::string>)
+            field = "text \xff " + std::to_string(number());
+        else if constexpr (std::is_enum_v<T>)
+            field = static_cast<T>(1);
+        else if constexpr (std::is_arithmetic_v<T>)
+            field = static_cast<T>(number());
+        else if constexpr (detail::is_index<T>::value)
+            field.value = static_cast<int32_t>(number());
+        else if constexpr (std::is_same_v<T, importer::Dim>) {
+            fill(field.value);
+            fill(field.symbol);
+        } else if constexpr (detail::is_vector<T>::value) {
+            field.resize(2);
+            for (auto& item : field) fill(item);
+        } else if constexpr (detail::is_optional<T>::value)
+            fill(field.emplace());
+        else if constexpr (detail::is_variant<T>::value)
+            fill_variant(field, std::make_index_sequence<std::variant_size_v<T>>());
+        else
+            detail::visit_fields(field, [&](auto& inner) { fill(inner); });
     }
 
 private:
@@ -118,8 +178,8 @@ private:
 // Whether every field is equal.
 template <class T>
 bool same(const T& a, const T& b) {
-    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> || detail::is_index<T>::value ||
-                  std::is_same_v<T, importer::Dim>) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
+                  detail::is_index<T>::value || std::is_same_v<T, importer::Dim>) {
         return a == b;
     } else if constexpr (detail::is_vector<T>::value) {
         bool equal = a.size() == b.size();
@@ -129,14 +189,17 @@ bool same(const T& a, const T& b) {
         return a.has_value() == b.has_value() && (!a || same(*a, *b));
     } else if constexpr (detail::is_variant<T>::value) {
         return a.index() == b.index() &&
-               std::visit([&](const auto& x) { return same(x, std::get<std::decay_t<decltype(x)>>(b)); }, a);
+               std::visit(
+                   [&](const auto& x) { return same(x, std::get<std::decay_t<decltype(x)>>(b)); },
+                   a);
     } else {
         std::vector<const void*> fields;
         detail::visit_fields(b, [&](const auto& field) { fields.push_back(&field); });
         bool equal = true;
         size_t i = 0;
         detail::visit_fields(a, [&](const auto& field) {
-            equal = equal && same(field, *static_cast<const std::decay_t<decltype(field)>*>(fields[i++]));
+            equal = equal &&
+                    same(field, *static_cast<const std::decay_t<decltype(field)>*>(fields[i++]));
         });
         return equal;
     }

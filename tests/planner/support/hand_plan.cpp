@@ -11,7 +11,9 @@ using namespace planner;
 namespace {
 
 Range share(int64_t units, size_t part, size_t parts) {
-    auto at = [&](size_t i) { return static_cast<int64_t>(i) * units / static_cast<int64_t>(parts); };
+    auto at = [&](size_t i) {
+        return static_cast<int64_t>(i) * units / static_cast<int64_t>(parts);
+    };
     return {at(part), at(part + 1)};
 }
 Range scaled(Range r, int64_t factor) { return {r.begin * factor, r.end * factor}; }
@@ -31,7 +33,8 @@ private:
     KvSlabId slab(DeviceId device, ValueId state, Range heads);
     PlacedId place(ValueId value, DeviceId device, Range columns, bool partial = false);
     Compute& compute(DeviceId device, KernelKind kernel, std::vector<OpId> ops);
-    void all_reduce(const std::vector<PlacedId>& parts, const std::vector<DeviceId>& group, std::vector<OpId> epilogue, Held& x);
+    void all_reduce(const std::vector<PlacedId>& parts, const std::vector<DeviceId>& group,
+                    std::vector<OpId> epilogue, Held& x);
 
     void lay_phase(Phase& phase);
     void embed(Held& x);
@@ -43,7 +46,9 @@ private:
     OpId op(int layer, int index) const { return OpId(1 + layer * 16 + index); }
     ValueId out(OpId id) const { return plan_.graph.op(id).outputs[0]; }
     WeightId first_weight(OpId id) const { return plan_.graph.op(id).weights[0]; }
-    const std::vector<DeviceId>& devices() const { return plan_.stages[static_cast<size_t>(stage_)].devices; }
+    const std::vector<DeviceId>& devices() const {
+        return plan_.stages[static_cast<size_t>(stage_)].devices;
+    }
 
     TinyShape s_;
     Plan plan_;
@@ -55,7 +60,8 @@ private:
     std::map<std::pair<DeviceId, ValueId>, KvSlabId> slabs_;
 };
 
-HandPlanner::HandPlanner(const std::vector<std::vector<int>>& stages, const TinyShape& shape) : s_(shape) {
+HandPlanner::HandPlanner(const std::vector<std::vector<int>>& stages, const TinyShape& shape)
+    : s_(shape) {
     plan_.graph = tiny_graph(shape);
     plan_.graph_digest = importer::graph_digest(plan_.graph);
     int num_devices = 0;
@@ -69,11 +75,16 @@ HandPlanner::HandPlanner(const std::vector<std::vector<int>>& stages, const Tiny
         stage.first_layer = static_cast<int>(layers.begin);
         stage.last_layer = static_cast<int>(layers.end) - 1;
         stage.first_op = i == 0 ? OpId(0) : op(stage.first_layer, 0);
-        stage.last_op = i + 1 == stages.size() ? OpId(plan_.graph.ops.size() - 1) : op(stage.last_layer, 15);
+        stage.last_op =
+            i + 1 == stages.size() ? OpId(plan_.graph.ops.size() - 1) : op(stage.last_layer, 15);
         plan_.stages.push_back(stage);
     }
     plan_.machine = tiny_machine(num_devices);
-    plan_.workload = {.batch = 2, .prompt_tokens = 8, .context = 32, .prefill_chunk = 16, .kv_dtype = DType::kF32};
+    plan_.workload = {.batch = 2,
+                      .prompt_tokens = 8,
+                      .context = 32,
+                      .prefill_chunk = 16,
+                      .kv_dtype = DType::kF32};
     plan_.output_device = plan_.stages.back().devices.front();
 }
 
@@ -85,11 +96,13 @@ BufferId HandPlanner::buffer(DeviceId device, Arena arena, int64_t size, const s
 }
 
 WeightShardId HandPlanner::weight(DeviceId device, WeightId id, Range rows, Range columns) {
-    auto [found, added] = weights_.try_emplace({device.value, id.value, rows.begin, rows.end, columns.begin, columns.end});
+    auto [found, added] = weights_.try_emplace(
+        {device.value, id.value, rows.begin, rows.end, columns.begin, columns.end});
     if (!added) return found->second;
     const importer::Weight& w = plan_.graph.weight(id);
     int64_t elements = rows.size() * (w.shape.size() > 1 ? columns.size() : 1);
-    plan_.weights.push_back({id, device, rows, columns, DType::kF32, buffer(device, Arena::kWeights, elements * 4, w.name)});
+    plan_.weights.push_back({id, device, rows, columns, DType::kF32,
+                             buffer(device, Arena::kWeights, elements * 4, w.name)});
     return found->second = WeightShardId(plan_.weights.size() - 1);
 }
 
@@ -104,7 +117,8 @@ RopeShardId HandPlanner::rope(DeviceId device) {
 KvSlabId HandPlanner::slab(DeviceId device, ValueId state, Range heads) {
     auto [found, added] = slabs_.try_emplace({device, state});
     if (!added) return found->second;
-    int64_t bytes = plan_.workload.batch * heads.size() * plan_.workload.context * 2 * s_.head_dim * 4;
+    int64_t bytes =
+        plan_.workload.batch * heads.size() * plan_.workload.context * 2 * s_.head_dim * 4;
     BufferId b = buffer(device, Arena::kKv, bytes, plan_.graph.value(state).name);
     plan_.kv_slabs.push_back({state, device, heads, s_.head_dim, s_.head_dim, b});
     return found->second = KvSlabId(plan_.kv_slabs.size() - 1);
@@ -115,14 +129,19 @@ PlacedId HandPlanner::place(ValueId value, DeviceId device, Range columns, bool 
     bool ids = v.kind == importer::ValueKind::kTokenIds;
     Box box{{0, kWhole}};
     if (!ids) box.push_back(columns);
-    int64_t rows = v.shape[0].symbol == "num_outputs" ? plan_.workload.max_outputs() : plan_.workload.max_tokens();
-    BufferId b = buffer(device, ids ? Arena::kStaging : Arena::kActivations, rows * 4 * (ids ? 1 : columns.size()), v.name);
+    int64_t rows = v.shape[0].symbol == "num_outputs" ? plan_.workload.max_outputs()
+                                                      : plan_.workload.max_tokens();
+    BufferId b = buffer(device, ids ? Arena::kStaging : Arena::kActivations,
+                        rows * 4 * (ids ? 1 : columns.size()), v.name);
     phase_->values.push_back({value, device, box, partial, b});
     return PlacedId(phase_->values.size() - 1);
 }
 
 Compute& HandPlanner::compute(DeviceId device, KernelKind kernel, std::vector<OpId> ops) {
-    Step step{.action = Compute{.device = device, .kernel = kernel, .ops = std::move(ops)}, .layer = layer_, .stage = stage_, .predicted_ns = 1000};
+    Step step{.action = Compute{.device = device, .kernel = kernel, .ops = std::move(ops)},
+              .layer = layer_,
+              .stage = stage_,
+              .predicted_ns = 1000};
     phase_->steps.push_back(std::move(step));
     return std::get<Compute>(phase_->steps.back().action);
 }
@@ -140,7 +159,11 @@ void HandPlanner::all_reduce(const std::vector<PlacedId>& parts, const std::vect
         c.outputs.push_back(result[d]);
     }
     int64_t link = 2 * (static_cast<int64_t>(group.size()) - 1) * s_.hidden * 4;
-    phase_->steps.push_back({.action = std::move(c), .layer = layer_, .stage = stage_, .predicted_ns = 3000, .link_bytes = {.per_token = link}});
+    phase_->steps.push_back({.action = std::move(c),
+                             .layer = layer_,
+                             .stage = stage_,
+                             .predicted_ns = 3000,
+                             .link_bytes = {.per_token = link}});
     x = result;
 }
 
@@ -195,9 +218,15 @@ void HandPlanner::attention(int layer, Held& x) {
         att.kv = s;
         att.heads = heads;
         PlacedId y = place(out(op(layer, split ? 8 : 9)), device, {0, s_.hidden}, split);
-        Compute o{.device = device, .kernel = KernelKind::kLinear, .ops = {op(layer, 8)}, .inputs = {a}, .outputs = {y}};
+        Compute o{.device = device,
+                  .kernel = KernelKind::kLinear,
+                  .ops = {op(layer, 8)},
+                  .inputs = {a},
+                  .outputs = {y}};
         o.weights = {weight(device, first_weight(op(layer, 8)), {0, s_.hidden}, scaled(heads, d))};
-        if (s_.o_bias && parts.empty()) o.weights.push_back(weight(device, plan_.graph.op(op(layer, 8)).weights[1], {0, s_.hidden}, {}));
+        if (s_.o_bias && parts.empty())
+            o.weights.push_back(
+                weight(device, plan_.graph.op(op(layer, 8)).weights[1], {0, s_.hidden}, {}));
         if (!split) {
             o.ops.push_back(op(layer, 9));
             o.inputs.push_back(x.at(device));
@@ -226,7 +255,11 @@ void HandPlanner::mlp(int layer, Held& x) {
                         weight(device, first_weight(op(layer, 12)), columns, {0, s_.hidden})};
         compute(device, gate.kernel, {}) = gate;
         PlacedId y = place(out(op(layer, split ? 14 : 15)), device, {0, s_.hidden}, split);
-        Compute down{.device = device, .kernel = KernelKind::kLinear, .ops = {op(layer, 14)}, .inputs = {m}, .outputs = {y}};
+        Compute down{.device = device,
+                     .kernel = KernelKind::kLinear,
+                     .ops = {op(layer, 14)},
+                     .inputs = {m},
+                     .outputs = {y}};
         down.weights = {weight(device, first_weight(op(layer, 14)), {0, s_.hidden}, columns)};
         if (!split) {
             down.ops.push_back(op(layer, 15));
@@ -247,21 +280,27 @@ void HandPlanner::send(Held& x, const std::vector<DeviceId>& to) {
         PlacedId source = from[i % from.size()];
         PlacedId destination = place(phase_->values[source.index()].value, to[i], {0, s_.hidden});
         Transfer t{source, destination, Route::kSameMemory, {.per_token = s_.hidden * 4}};
-        phase_->steps.push_back({.action = t, .layer = layer_, .stage = stage_, .predicted_ns = 2000, .link_bytes = t.bytes});
+        phase_->steps.push_back({.action = t,
+                                 .layer = layer_,
+                                 .stage = stage_,
+                                 .predicted_ns = 2000,
+                                 .link_bytes = t.bytes});
         result[to[i]] = destination;
     }
     x = result;
 }
 
 void HandPlanner::head(Held& x) {
-    const OpId select(plan_.graph.ops.size() - 3), norm(plan_.graph.ops.size() - 2), lm(plan_.graph.ops.size() - 1);
+    const OpId select(plan_.graph.ops.size() - 3), norm(plan_.graph.ops.size() - 2),
+        lm(plan_.graph.ops.size() - 1);
     const bool split = devices().size() > 1;
     Collective gather{.op = CollectiveOp::kAllGather, .group = {plan_.output_device}};
     for (size_t i = 0; i < devices().size(); ++i) {
         DeviceId d = devices()[i];
         Range rows = share(s_.vocab, i, devices().size());
         PlacedId y = place(out(lm), d, rows);
-        std::vector<WeightShardId> weights{weight(d, first_weight(norm), {0, s_.hidden}, {}), weight(d, first_weight(lm), rows, {0, s_.hidden})};
+        std::vector<WeightShardId> weights{weight(d, first_weight(norm), {0, s_.hidden}, {}),
+                                           weight(d, first_weight(lm), rows, {0, s_.hidden})};
         Compute& c = compute(d, KernelKind::kNormLinear, {select, norm, lm});
         c.inputs = {x.at(d)};
         c.outputs = {y};
@@ -272,7 +311,11 @@ void HandPlanner::head(Held& x) {
         gather.outputs = {place(out(lm), plan_.output_device, {0, s_.vocab})};
         gather.bytes.per_output = s_.vocab * 4;
         phase_->outputs = gather.outputs;
-        phase_->steps.push_back({.action = gather, .layer = layer_, .stage = stage_, .predicted_ns = 1500, .link_bytes = {.per_output = s_.vocab * 2}});
+        phase_->steps.push_back({.action = gather,
+                                 .layer = layer_,
+                                 .stage = stage_,
+                                 .predicted_ns = 1500,
+                                 .link_bytes = {.per_output = s_.vocab * 2}});
     } else {
         phase_->outputs = gather.contributions;
     }
@@ -304,19 +347,24 @@ void HandPlanner::account() {
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i) {
         DeviceId d(i);
         const Device& device = plan_.machine.devices[i];
-        plan_.memory.push_back({d, device.memory_bytes, ends_[{d, Arena::kWeights}], ends_[{d, Arena::kKv}],
-                                ends_[{d, Arena::kActivations}], ends_[{d, Arena::kStaging}], ends_[{d, Arena::kScratch}],
+        plan_.memory.push_back({d, device.memory_bytes, ends_[{d, Arena::kWeights}],
+                                ends_[{d, Arena::kKv}], ends_[{d, Arena::kActivations}],
+                                ends_[{d, Arena::kStaging}], ends_[{d, Arena::kScratch}],
                                 device.reserved_bytes});
     }
 }
 
 Plan HandPlanner::run() {
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i)
-        buffer(DeviceId(i), Arena::kStaging, 4 * (4 * plan_.workload.max_tokens() + plan_.workload.batch + 1), "batch");
+        buffer(DeviceId(i), Arena::kStaging,
+               4 * (4 * plan_.workload.max_tokens() + plan_.workload.batch + 1), "batch");
     lay_phase(plan_.prefill);
     lay_phase(plan_.decode);
     account();
-    plan_.prediction = {.prefill_ns = 2'000'000, .decode_ns_per_token = 125'000, .lower_bound_ns = 100'000, .objective_ns = 125'000};
+    plan_.prediction = {.prefill_ns = 2'000'000,
+                        .decode_ns_per_token = 125'000,
+                        .lower_bound_ns = 100'000,
+                        .objective_ns = 125'000};
     plan_.prediction.decode_busy_ns.assign(plan_.machine.devices.size(), 50'000);
     plan_.why.binding = "weights read on host[0]";
     plan_.why.runners_up = {{"tp 1 x pp 1", 150'000, "reads every weight from one device"}};
@@ -332,7 +380,10 @@ Machine tiny_machine(int num_devices) {
     Machine machine{.name = "tiny"};
     machine.domains.push_back({"DRAM", 20'000'000'000});
     for (int i = 0; i < num_devices; ++i) {
-        Device d{.name = "host[" + std::to_string(i) + "]", .arch = "x86-64-v3", .index = i, .memory_bytes = 1 << 20};
+        Device d{.name = "host[" + std::to_string(i) + "]",
+                 .arch = "x86-64-v3",
+                 .index = i,
+                 .memory_bytes = 1 << 20};
         d.reserved_bytes = 4096;
         d.memory_bandwidth = 10'000'000'000;
         d.memory_domain = 0;
@@ -340,11 +391,15 @@ Machine tiny_machine(int num_devices) {
         d.limits.num_compute_units = 1;
         machine.devices.push_back(d);
         for (int j = 0; j < num_devices; ++j)
-            if (i != j) machine.links.push_back({DeviceId(i), DeviceId(j), LinkKind::kSameMemory, 8'000'000'000, 500, 0});
+            if (i != j)
+                machine.links.push_back(
+                    {DeviceId(i), DeviceId(j), LinkKind::kSameMemory, 8'000'000'000, 500, 0});
     }
     return machine;
 }
 
-Plan hand_plan(const std::vector<std::vector<int>>& stages, const TinyShape& shape) { return HandPlanner(stages, shape).run(); }
+Plan hand_plan(const std::vector<std::vector<int>>& stages, const TinyShape& shape) {
+    return HandPlanner(stages, shape).run();
+}
 
 }  // namespace cleave::test

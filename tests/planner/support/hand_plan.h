@@ -11,7 +11,8 @@
 namespace cleave::test {
 
 struct TinyShape {
-    int64_t layers = 2, hidden = 16, heads = 4, kv_heads = 2, head_dim = 4, intermediate = 24, vocab = 32;
+    int64_t layers = 2, hidden = 16, heads = 4, kv_heads = 2, head_dim = 4, intermediate = 24,
+            vocab = 32;
     bool o_bias = false;
 };
 

@@ -11,6 +11,7 @@
 namespace cleave::test {
 
 // What is wrong with `value`, a line each, with its path; empty: valid.
-std::vector<std::string> schema_errors(const nlohmann::json& schema, const nlohmann::json& value, const std::string& path = "$");
+std::vector<std::string> schema_errors(const nlohmann::json& schema, const nlohmann::json& value,
+                                       const std::string& path = "$");
 
 }  // namespace cleave::test

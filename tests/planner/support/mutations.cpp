@@ -5,31 +5,42 @@ namespace cleave::test {
 
 std::vector<Mutation> cache_mutations() {
     return {
-        {"keys are not appended", "kv-append", [](Plan& p) {
+        {"keys are not appended", "kv-append",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kNormQkvRopeAppend);
              c->ops.pop_back();
-             return true; }},
-        {"attention reads another layer's cache", "kv-slab", [](Plan& p) {
+             return true;
+         }},
+        {"attention reads another layer's cache", "kv-slab",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
              for (size_t i = 0; i < p.kv_slabs.size(); ++i)
                  if (p.kv_slabs[i].device == c->device && KvSlabId(i) != c->kv) {
                      c->kv = KvSlabId(i);
                      return true;
                  }
-             return false; }},
-        {"attention reads another device's cache", "kv-slab", [](Plan& p) {
+             return false;
+         }},
+        {"attention reads another device's cache", "kv-slab",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
              Compute* other = find_kernel(p.decode, KernelKind::kAttention, 1);
              if (other->device == c->device) return false;
              c->kv = other->kv;
-             return true; }},
-        {"a cache has a head less than its queries need", "kv-slab", [](Plan& p) {
+             return true;
+         }},
+        {"a cache has a head less than its queries need", "kv-slab",
+         [](Plan& p) {
              --p.kv_slabs[0].kv_heads.end;
-             return true; }},
-        {"a cache is too small for the context", "buffer-size", [](Plan& p) {
+             return true;
+         }},
+        {"a cache is too small for the context", "buffer-size",
+         [](Plan& p) {
              p.buffers[p.kv_slabs[0].buffer.index()].size -= 4;
-             return true; }},
-        {"decode has another cache than prefill", "kv-append", [](Plan& p) {
+             return true;
+         }},
+        {"decode has another cache than prefill", "kv-append",
+         [](Plan& p) {
              KvSlab s = p.kv_slabs[0];
              Buffer b = p.buffer(s.buffer);
              b.offset = p.memory[s.device.index()].kv;
@@ -37,193 +48,282 @@ std::vector<Mutation> cache_mutations() {
              p.buffers.push_back(b);
              p.kv_slabs.push_back(s);
              for (Step& step : p.decode.steps)
-                 if (Compute* c = std::get_if<Compute>(&step.action); c && c->kv == KvSlabId(0)) c->kv = KvSlabId(p.kv_slabs.size() - 1);
-             return true; }},
+                 if (Compute* c = std::get_if<Compute>(&step.action); c && c->kv == KvSlabId(0))
+                     c->kv = KvSlabId(p.kv_slabs.size() - 1);
+             return true;
+         }},
     };
 }
 
 std::vector<Mutation> exchange_mutations() {
     return {
-        {"a contribution is dropped", "collective-missing", [](Plan& p) {
+        {"a contribution is dropped", "collective-missing",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
              if (!c) return false;
              c->contributions.pop_back();
-             return true; }},
-        {"a contribution is counted twice", "collective-twice", [](Plan& p) {
+             return true;
+         }},
+        {"a contribution is counted twice", "collective-twice",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
              if (!c) return false;
              c->contributions.push_back(c->contributions[0]);
-             return true; }},
-        {"a contribution is another operator's", "collective-value", [](Plan& p) {
+             return true;
+         }},
+        {"a contribution is another operator's", "collective-value",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
              Collective* first = find_collective(p.decode, CollectiveOp::kAllReduce);
              if (!c || c->contributions.size() < 2) return false;
              c->contributions[1] = first->contributions[1];
-             return true; }},
-        {"a part of the logits is not gathered", "collective-missing", [](Plan& p) {
+             return true;
+         }},
+        {"a part of the logits is not gathered", "collective-missing",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllGather);
              if (!c) return false;
              c->contributions.erase(c->contributions.begin());
-             return true; }},
-        {"a part of the logits is gathered twice", "collective-twice", [](Plan& p) {
+             return true;
+         }},
+        {"a part of the logits is gathered twice", "collective-twice",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllGather);
              if (!c) return false;
              c->contributions.push_back(c->contributions[0]);
-             return true; }},
-        {"a group names a member twice", "collective-group", [](Plan& p) {
+             return true;
+         }},
+        {"a group names a member twice", "collective-group",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
              if (!c) return false;
              c->group[1] = c->group[0];
-             return true; }},
-        {"a member is left out of its group", "operand-not-ready", [](Plan& p) {
+             return true;
+         }},
+        {"a member is left out of its group", "operand-not-ready",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
              if (!c) return false;
              c->group.pop_back();
              c->outputs.pop_back();
              c->epilogue_inputs.pop_back();
-             return true; }},
-        {"a sum is stored without its residual", "output-value", [](Plan& p) {
+             return true;
+         }},
+        {"a sum is stored without its residual", "output-value",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
              if (!c) return false;
              c->epilogue.clear();
              c->epilogue_inputs.clear();
-             return true; }},
-        {"a residual is missing", "collective-epilogue", [](Plan& p) {
+             return true;
+         }},
+        {"a residual is missing", "collective-epilogue",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
              if (!c) return false;
              c->epilogue_inputs.clear();
-             return true; }},
-        {"a residual is another device's", "operand-device", [](Plan& p) {
+             return true;
+         }},
+        {"a residual is another device's", "operand-device",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
              if (!c) return false;
              std::swap(c->epilogue_inputs[0], c->epilogue_inputs[1]);
-             return true; }},
-        {"a transfer ends where it starts", "transfer-device", [](Plan& p) {
+             return true;
+         }},
+        {"a transfer ends where it starts", "transfer-device",
+         [](Plan& p) {
              Transfer* t = find_transfer(p.decode);
              if (!t) return false;
              value_of(p.decode, t->destination).device = value_of(p.decode, t->source).device;
-             return true; }},
-        {"a transfer changes the value", "transfer-value", [](Plan& p) {
+             return true;
+         }},
+        {"a transfer changes the value", "transfer-value",
+         [](Plan& p) {
              Transfer* t = find_transfer(p.decode);
              if (!t) return false;
              value_of(p.decode, t->destination).value = p.graph.outputs[0];
-             return true; }},
-        {"a transfer lands in a smaller box", "transfer-box", [](Plan& p) {
+             return true;
+         }},
+        {"a transfer lands in a smaller box", "transfer-box",
+         [](Plan& p) {
              Transfer* t = find_transfer(p.decode);
              if (!t) return false;
              --value_of(p.decode, t->destination).box[1].end;
-             return true; }},
-        {"a transfer says another payload", "payload-bytes", [](Plan& p) {
+             return true;
+         }},
+        {"a transfer says another payload", "payload-bytes",
+         [](Plan& p) {
              Transfer* t = find_transfer(p.decode);
              if (!t) return false;
              ++t->bytes.per_token;
-             return true; }},
+             return true;
+         }},
     };
 }
 
 std::vector<Mutation> memory_mutations() {
     return {
-        {"a result overwrites what the step reads", "live-overlap", [](Plan& p) {
+        {"a result overwrites what the step reads", "live-overlap",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
              value_of(p.decode, c->outputs[0]).buffer = value_of(p.decode, c->inputs[0]).buffer;
-             return true; }},
-        {"a result overwrites the residual", "live-overlap", [](Plan& p) {
+             return true;
+         }},
+        {"a result overwrites the residual", "live-overlap",
+         [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kNormQkvRopeAppend);
              p.buffers[value_of(p.prefill, c->outputs[0]).buffer.index()].offset =
                  p.buffer(value_of(p.prefill, c->inputs[0]).buffer).offset;
-             return true; }},
-        {"a buffer is too small for prefill", "buffer-size", [](Plan& p) {
-             p.buffers[value_of(p.prefill, find_kernel(p.prefill, KernelKind::kNormGateUp)->outputs[0]).buffer.index()].size -= 4;
-             return true; }},
-        {"two weights overlap", "buffer-overlap", [](Plan& p) {
+             return true;
+         }},
+        {"a buffer is too small for prefill", "buffer-size",
+         [](Plan& p) {
+             p.buffers[value_of(p.prefill,
+                                find_kernel(p.prefill, KernelKind::kNormGateUp)->outputs[0])
+                           .buffer.index()]
+                 .size -= 4;
+             return true;
+         }},
+        {"two weights overlap", "buffer-overlap",
+         [](Plan& p) {
              WeightShard& first = p.weights[0];
              for (WeightShard& w : p.weights)
                  if (w.buffer != first.buffer && w.device == first.device) {
                      p.buffers[w.buffer.index()].offset = p.buffer(first.buffer).offset;
                      return true;
                  }
-             return false; }},
-        {"two weights share a buffer", "buffer-overlap", [](Plan& p) {
+             return false;
+         }},
+        {"two weights share a buffer", "buffer-overlap",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kNormGateUp);
              matrix_of(p, *c, 1).buffer = matrix_of(p, *c, 2).buffer;
-             return true; }},
-        {"a buffer is not aligned", "buffer-bounds", [](Plan& p) {
+             return true;
+         }},
+        {"a buffer is not aligned", "buffer-bounds",
+         [](Plan& p) {
              p.buffers[p.weights.back().buffer.index()].offset += 4;
-             return true; }},
-        {"a weight's buffer is on another device", "buffer-device", [](Plan& p) {
+             return true;
+         }},
+        {"a weight's buffer is on another device", "buffer-device",
+         [](Plan& p) {
              Buffer& b = p.buffers[p.weights[0].buffer.index()];
              if (p.machine.devices.size() == 1) return false;
              b.device = other_than(p, b.device);
-             return true; }},
-        {"a value's buffer is on another device", "buffer-device", [](Plan& p) {
-             Buffer& b = p.buffers[value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0]).buffer.index()];
+             return true;
+         }},
+        {"a value's buffer is on another device", "buffer-device",
+         [](Plan& p) {
+             Buffer& b =
+                 p.buffers[value_of(p.decode,
+                                    find_kernel(p.decode, KernelKind::kAttention)->outputs[0])
+                               .buffer.index()];
              if (p.machine.devices.size() == 1) return false;
              b.device = other_than(p, b.device);
-             return true; }},
-        {"a value lies among the weights", "buffer-arena", [](Plan& p) {
-             p.buffers[value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0]).buffer.index()].arena = Arena::kWeights;
-             return true; }},
-        {"a value has no buffer", "buffer-missing", [](Plan& p) {
-             value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0]).buffer = BufferId();
-             return true; }},
-        {"the account is short", "memory-account", [](Plan& p) {
+             return true;
+         }},
+        {"a value lies among the weights", "buffer-arena",
+         [](Plan& p) {
+             p.buffers[value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0])
+                           .buffer.index()]
+                 .arena = Arena::kWeights;
+             return true;
+         }},
+        {"a value has no buffer", "buffer-missing",
+         [](Plan& p) {
+             value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0]).buffer =
+                 BufferId();
+             return true;
+         }},
+        {"the account is short", "memory-account",
+         [](Plan& p) {
              p.memory[0].weights -= 256;
-             return true; }},
-        {"the account assumes a larger device", "memory-account", [](Plan& p) {
+             return true;
+         }},
+        {"the account assumes a larger device", "memory-account",
+         [](Plan& p) {
              p.memory[0].capacity *= 2;
-             return true; }},
-        {"a device is too small", "memory-capacity", [](Plan& p) {
+             return true;
+         }},
+        {"a device is too small", "memory-capacity",
+         [](Plan& p) {
              p.machine.devices[0].memory_bytes = p.memory[0].capacity = p.memory[0].needed() - 1;
-             return true; }},
+             return true;
+         }},
     };
 }
 
 std::vector<Mutation> whole_mutations() {
     return {
-        {"a group has a device that is not declared", "device", [](Plan& p) {
+        {"a group has a device that is not declared", "device",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce);
              if (!c) return false;
              c->group.back() = DeviceId(p.machine.devices.size());
-             return true; }},
-        {"a step runs on a device that is not declared", "device", [](Plan& p) {
-             find_kernel(p.decode, KernelKind::kAttention)->device = DeviceId(p.machine.devices.size());
-             return true; }},
-        {"a step names a value that is not there", "index", [](Plan& p) {
-             find_kernel(p.decode, KernelKind::kAttention)->inputs = {PlacedId(p.decode.values.size())};
-             return true; }},
-        {"the graph is another", "digest", [](Plan& p) {
+             return true;
+         }},
+        {"a step runs on a device that is not declared", "device",
+         [](Plan& p) {
+             find_kernel(p.decode, KernelKind::kAttention)->device =
+                 DeviceId(p.machine.devices.size());
+             return true;
+         }},
+        {"a step names a value that is not there", "index",
+         [](Plan& p) {
+             find_kernel(p.decode, KernelKind::kAttention)->inputs = {
+                 PlacedId(p.decode.values.size())};
+             return true;
+         }},
+        {"the graph is another", "digest",
+         [](Plan& p) {
              p.graph.ops[0].name += "!";
-             return true; }},
-        {"an operator uses a value before it is made", "graph", [](Plan& p) {
+             return true;
+         }},
+        {"an operator uses a value before it is made", "graph",
+         [](Plan& p) {
              p.graph.ops[0].inputs = {p.graph.outputs[0]};
-             return true; }},
-        {"an operator belongs to no stage", "stage", [](Plan& p) {
+             return true;
+         }},
+        {"an operator belongs to no stage", "stage",
+         [](Plan& p) {
              --p.stages.back().last_op.value;
-             return true; }},
-        {"a step runs on a device of another stage", "stage", [](Plan& p) {
+             return true;
+         }},
+        {"a step runs on a device of another stage", "stage",
+         [](Plan& p) {
              if (p.stages.size() < 2) return false;
              p.stages[1].devices = p.stages[0].devices;
-             return true; }},
-        {"the logits are wanted on another device", "output-whole", [](Plan& p) {
+             return true;
+         }},
+        {"the logits are wanted on another device", "output-whole",
+         [](Plan& p) {
              if (p.machine.devices.size() == 1) return false;
              p.output_device = other_than(p, p.output_device);
-             return true; }},
-        {"the logits are no output", "output-whole", [](Plan& p) {
+             return true;
+         }},
+        {"the logits are no output", "output-whole",
+         [](Plan& p) {
              p.decode.outputs.clear();
-             return true; }},
-        {"a value that no step makes is an input", "phase-input", [](Plan& p) {
+             return true;
+         }},
+        {"a value that no step makes is an input", "phase-input",
+         [](Plan& p) {
              p.decode.inputs.push_back(find_kernel(p.decode, KernelKind::kAttention)->inputs[0]);
-             return true; }},
-        {"the batch is empty", "workload", [](Plan& p) {
+             return true;
+         }},
+        {"the batch is empty", "workload",
+         [](Plan& p) {
              p.workload.batch = 0;
-             return true; }},
+             return true;
+         }},
     };
 }
 
 std::vector<Mutation> all_mutations() {
     std::vector<Mutation> all;
-    for (auto* make : {step_mutations, operand_mutations, weight_mutations, cache_mutations, exchange_mutations,
-                       memory_mutations, whole_mutations})
+    for (auto* make : {step_mutations, operand_mutations, weight_mutations, cache_mutations,
+                       exchange_mutations, memory_mutations, whole_mutations})
         for (Mutation& m : make()) all.push_back(std::move(m));
     return all;
 }

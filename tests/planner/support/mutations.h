@@ -31,9 +31,12 @@ std::vector<Mutation> whole_mutations();
 using namespace planner;
 
 template <class Action>
-size_t nth_step(const Phase& phase, size_t n = 0, const std::function<bool(const Action&)>& fits = {}) {
+size_t nth_step(const Phase& phase, size_t n = 0,
+                const std::function<bool(const Action&)>& fits = {}) {
     for (size_t i = 0; i < phase.steps.size(); ++i)
-        if (const Action* a = std::get_if<Action>(&phase.steps[i].action); a && (!fits || fits(*a)) && n-- == 0) return i;
+        if (const Action* a = std::get_if<Action>(&phase.steps[i].action);
+            a && (!fits || fits(*a)) && n-- == 0)
+            return i;
     return phase.steps.size();
 }
 
@@ -46,7 +49,9 @@ inline Transfer* find_transfer(Phase& phase) {
     return i < phase.steps.size() ? &std::get<Transfer>(phase.steps[i].action) : nullptr;
 }
 inline Collective* find_collective(Phase& phase, CollectiveOp op, bool with_epilogue = false) {
-    size_t i = nth_step<Collective>(phase, 0, [&](const Collective& c) { return c.op == op && c.epilogue.empty() != with_epilogue; });
+    size_t i = nth_step<Collective>(phase, 0, [&](const Collective& c) {
+        return c.op == op && c.epilogue.empty() != with_epilogue;
+    });
     return i < phase.steps.size() ? &std::get<Collective>(phase.steps[i].action) : nullptr;
 }
 inline bool erase_step(Phase& phase, size_t i) {
@@ -67,7 +72,9 @@ inline DeviceId other_than(const Plan& plan, DeviceId device) {
     return DeviceId();
 }
 inline PlacedValue& value_of(Phase& phase, PlacedId id) { return phase.values[id.index()]; }
-inline WeightShard& matrix_of(Plan& plan, const Compute& c, size_t n) { return plan.weights[c.weights[n].index()]; }
+inline WeightShard& matrix_of(Plan& plan, const Compute& c, size_t n) {
+    return plan.weights[c.weights[n].index()];
+}
 
 inline size_t kernel_step(const Phase& phase, KernelKind kind) {
     return nth_step<Compute>(phase, 0, [&](const Compute& c) { return c.kernel == kind; });

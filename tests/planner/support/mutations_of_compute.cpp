@@ -11,7 +11,8 @@ namespace {
 bool repeat_bias(Plan& plan, bool twice) {
     std::vector<Compute*> parts;
     for (Step& step : plan.decode.steps)
-        if (Compute* c = std::get_if<Compute>(&step.action); c && c->kernel == KernelKind::kLinear && (parts.empty() || parts[0]->ops == c->ops))
+        if (Compute* c = std::get_if<Compute>(&step.action);
+            c && c->kernel == KernelKind::kLinear && (parts.empty() || parts[0]->ops == c->ops))
             parts.push_back(c);
     if (parts.size() < 2 || parts[0]->weights.size() != 2) return false;
     if (!twice) return parts[0]->weights.pop_back(), true;
@@ -26,151 +27,235 @@ bool repeat_bias(Plan& plan, bool twice) {
 
 std::vector<Mutation> step_mutations() {
     return {
-        {"a transfer is deleted", "operand-not-ready", [](Plan& p) { return erase_step(p.decode, nth_step<Transfer>(p.decode)); }},
-        {"a transfer is made twice", "transfer-twice", [](Plan& p) { return repeat_step(p.decode, nth_step<Transfer>(p.decode)); }},
-        {"a compute step is deleted", "op-incomplete", [](Plan& p) {
-             return p.stages[0].devices.size() > 1 && erase_step(p.prefill, kernel_step(p.prefill, KernelKind::kNormGateUp)); }},
-        {"the embedding is deleted", "op-missing", [](Plan& p) {
-             return p.stages[0].devices.size() == 1 && erase_step(p.prefill, kernel_step(p.prefill, KernelKind::kEmbedding)); }},
-        {"a compute step is made twice", "computed-once", [](Plan& p) {
-             return repeat_step(p.prefill, kernel_step(p.prefill, KernelKind::kNormGateUp)); }},
-        {"a collective is deleted", "partial-unreduced", [](Plan& p) { return erase_step(p.decode, nth_step<Collective>(p.decode)); }},
-        {"a collective is made twice", "collective-twice", [](Plan& p) { return repeat_step(p.decode, nth_step<Collective>(p.decode)); }},
-        {"two steps are swapped", "operand-not-ready", [](Plan& p) {
+        {"a transfer is deleted", "operand-not-ready",
+         [](Plan& p) { return erase_step(p.decode, nth_step<Transfer>(p.decode)); }},
+        {"a transfer is made twice", "transfer-twice",
+         [](Plan& p) { return repeat_step(p.decode, nth_step<Transfer>(p.decode)); }},
+        {"a compute step is deleted", "op-incomplete",
+         [](Plan& p) {
+             return p.stages[0].devices.size() > 1 &&
+                    erase_step(p.prefill, kernel_step(p.prefill, KernelKind::kNormGateUp));
+         }},
+        {"the embedding is deleted", "op-missing",
+         [](Plan& p) {
+             return p.stages[0].devices.size() == 1 &&
+                    erase_step(p.prefill, kernel_step(p.prefill, KernelKind::kEmbedding));
+         }},
+        {"a compute step is made twice", "computed-once",
+         [](Plan& p) {
+             return repeat_step(p.prefill, kernel_step(p.prefill, KernelKind::kNormGateUp));
+         }},
+        {"a collective is deleted", "partial-unreduced",
+         [](Plan& p) { return erase_step(p.decode, nth_step<Collective>(p.decode)); }},
+        {"a collective is made twice", "collective-twice",
+         [](Plan& p) { return repeat_step(p.decode, nth_step<Collective>(p.decode)); }},
+        {"two steps are swapped", "operand-not-ready",
+         [](Plan& p) {
              size_t i = kernel_step(p.decode, KernelKind::kNormGateUp);
-             std::rotate(p.decode.steps.begin() + static_cast<std::ptrdiff_t>(i), p.decode.steps.begin() + static_cast<std::ptrdiff_t>(i) + 1, p.decode.steps.end());
-             return true; }},
-        {"attention comes before its keys", "kv-append", [](Plan& p) {
-             size_t i = kernel_step(p.decode, KernelKind::kAttention), j = kernel_step(p.decode, KernelKind::kNormQkvRopeAppend);
+             std::rotate(p.decode.steps.begin() + static_cast<std::ptrdiff_t>(i),
+                         p.decode.steps.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                         p.decode.steps.end());
+             return true;
+         }},
+        {"attention comes before its keys", "kv-append",
+         [](Plan& p) {
+             size_t i = kernel_step(p.decode, KernelKind::kAttention),
+                    j = kernel_step(p.decode, KernelKind::kNormQkvRopeAppend);
              std::swap(p.decode.steps[i], p.decode.steps[j]);
-             return true; }},
+             return true;
+         }},
     };
 }
 
 std::vector<Mutation> operand_mutations() {
     return {
-        {"an operand is another device's", "operand-device", [](Plan& p) {
+        {"an operand is another device's", "operand-device",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
              Compute* other = find_kernel(p.decode, KernelKind::kAttention, 1);
              if (other->device == c->device || other->ops != c->ops) return false;
              c->inputs = other->inputs;
-             return true; }},
-        {"an operand is left out", "operand-missing", [](Plan& p) {
+             return true;
+         }},
+        {"an operand is left out", "operand-missing",
+         [](Plan& p) {
              find_kernel(p.decode, KernelKind::kNormGateUp)->inputs.clear();
-             return true; }},
-        {"two operands change places", "operand-order", [](Plan& p) {
+             return true;
+         }},
+        {"two operands change places", "operand-order",
+         [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kLinear);
              if (c->inputs.size() != 2) return false;
              std::swap(c->inputs[0], c->inputs[1]);
-             return true; }},
-        {"an operand nobody reads", "operand-unused", [](Plan& p) {
+             return true;
+         }},
+        {"an operand nobody reads", "operand-unused",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
              c->inputs.push_back(c->outputs[0]);
-             return true; }},
-        {"a box is a column short", "output-box", [](Plan& p) {
-             --value_of(p.decode, find_kernel(p.decode, KernelKind::kNormGateUp)->outputs[0]).box[1].end;
-             return true; }},
-        {"a box cuts a head in two", "operand-sharding", [](Plan& p) {
-             ++value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->inputs[0]).box[1].begin;
-             return true; }},
-        {"a box splits the tokens", "value-box", [](Plan& p) {
-             value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0]).box[0] = {0, 1};
-             return true; }},
-        {"a result is stored on another device", "output-device", [](Plan& p) {
+             return true;
+         }},
+        {"a box is a column short", "output-box",
+         [](Plan& p) {
+             --value_of(p.decode, find_kernel(p.decode, KernelKind::kNormGateUp)->outputs[0])
+                   .box[1]
+                   .end;
+             return true;
+         }},
+        {"a box cuts a head in two", "operand-sharding",
+         [](Plan& p) {
+             ++value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->inputs[0])
+                   .box[1]
+                   .begin;
+             return true;
+         }},
+        {"a box splits the tokens", "value-box",
+         [](Plan& p) {
+             value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0])
+                 .box[0] = {0, 1};
+             return true;
+         }},
+        {"a result is stored on another device", "output-device",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kNormGateUp);
              if (p.machine.devices.size() == 1) return false;
              c->device = other_than(p, c->device);
-             return true; }},
-        {"a result is stored as another value", "output-value", [](Plan& p) {
+             return true;
+         }},
+        {"a result is stored as another value", "output-value",
+         [](Plan& p) {
              value_of(p.decode, find_kernel(p.decode, KernelKind::kNormGateUp)->outputs[0]).value =
-                 value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0]).value;
-             return true; }},
-        {"a summand is called the value", "partial-sum", [](Plan& p) {
+                 value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0])
+                     .value;
+             return true;
+         }},
+        {"a summand is called the value", "partial-sum",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce);
              if (!c) return false;
              value_of(p.decode, c->contributions[0]).partial = false;
-             return true; }},
-        {"a summand is read as the value", "partial-read", [](Plan& p) {
+             return true;
+         }},
+        {"a summand is read as the value", "partial-read",
+         [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce);
              if (!c) return false;
              find_kernel(p.decode, KernelKind::kNormQkvRopeAppend)->inputs = {c->contributions[0]};
-             return true; }},
-        {"a step says other heads", "heads", [](Plan& p) {
+             return true;
+         }},
+        {"a step says other heads", "heads",
+         [](Plan& p) {
              ++find_kernel(p.decode, KernelKind::kAttention)->heads.end;
-             return true; }},
-        {"a step has another kernel's operators", "kernel", [](Plan& p) {
+             return true;
+         }},
+        {"a step has another kernel's operators", "kernel",
+         [](Plan& p) {
              find_kernel(p.decode, KernelKind::kNormGateUp)->kernel = KernelKind::kLinear;
-             return true; }},
-        {"operators of a step change places", "op-order", [](Plan& p) {
+             return true;
+         }},
+        {"operators of a step change places", "op-order",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kNormGateUp);
              std::swap(c->ops[1], c->ops[2]);
-             return true; }},
-        {"a device repeats the work of another", "computed-once", [](Plan& p) {
+             return true;
+         }},
+        {"a device repeats the work of another", "computed-once",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kNormGateUp);
              Compute* other = find_kernel(p.decode, KernelKind::kNormGateUp, 1);
              if (other->ops != c->ops) return false;
              for (size_t i = 1; i < 3; ++i) matrix_of(p, *other, i).rows = matrix_of(p, *c, i).rows;
-             return true; }},
+             return true;
+         }},
     };
 }
 
 std::vector<Mutation> weight_mutations() {
     return {
-        {"a projection has other rows", "output-box", [](Plan& p) {
+        {"a projection has other rows", "output-box",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kNormQkvRopeAppend);
              WeightShard& w = matrix_of(p, *c, 1);
              const int64_t head = p.kv_slabs[c->kv.index()].head_dim;
-             w.rows = w.rows.size() > head ? Range{w.rows.begin + head, w.rows.end} : Range{w.rows.begin + head, w.rows.end + head};
-             return true; }},
-        {"a row-split projection has other columns", "operand-sharding", [](Plan& p) {
+             w.rows = w.rows.size() > head ? Range{w.rows.begin + head, w.rows.end}
+                                           : Range{w.rows.begin + head, w.rows.end + head};
+             return true;
+         }},
+        {"a row-split projection has other columns", "operand-sharding",
+         [](Plan& p) {
              WeightShard& w = matrix_of(p, *find_kernel(p.decode, KernelKind::kLinear), 0);
-             if (w.columns.begin != 0 || w.columns.end == p.graph.weight(w.weight).shape[1]) return false;
+             if (w.columns.begin != 0 || w.columns.end == p.graph.weight(w.weight).shape[1])
+                 return false;
              ++w.columns.end;
-             return true; }},
-        {"a step lacks a weight", "weight-missing", [](Plan& p) {
+             return true;
+         }},
+        {"a step lacks a weight", "weight-missing",
+         [](Plan& p) {
              find_kernel(p.decode, KernelKind::kNormGateUp)->weights.pop_back();
-             return true; }},
-        {"a step's weights change places", "weight-order", [](Plan& p) {
+             return true;
+         }},
+        {"a step's weights change places", "weight-order",
+         [](Plan& p) {
              auto& weights = find_kernel(p.decode, KernelKind::kNormGateUp)->weights;
              std::swap(weights[1], weights[2]);
-             return true; }},
-        {"a shard reaches beyond its weight", "weight-box", [](Plan& p) {
+             return true;
+         }},
+        {"a shard reaches beyond its weight", "weight-box",
+         [](Plan& p) {
              WeightShard& w = p.weights.back();
              w.rows.end = p.graph.weight(w.weight).shape[0] + 1;
-             return true; }},
-        {"a norm has a part of its weight", "weight-box", [](Plan& p) {
+             return true;
+         }},
+        {"a norm has a part of its weight", "weight-box",
+         [](Plan& p) {
              --matrix_of(p, *find_kernel(p.decode, KernelKind::kNormGateUp), 0).rows.end;
-             return true; }},
-        {"a weight is read on another device", "weight-device", [](Plan& p) {
+             return true;
+         }},
+        {"a weight is read on another device", "weight-device",
+         [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kNormGateUp);
              WeightShard& w = matrix_of(p, *c, 1);
              if (p.machine.devices.size() == 1) return false;
              w.device = other_than(p, w.device);
              p.buffers[w.buffer.index()].device = w.device;
-             return true; }},
-        {"a weight is narrower on one device", "weight-dtype", [](Plan& p) {
+             return true;
+         }},
+        {"a weight is narrower on one device", "weight-dtype",
+         [](Plan& p) {
              for (size_t i = 1; i < p.weights.size(); ++i)
                  if (p.weights[i].weight == p.weights[0].weight) {
-                     p.weights[i].dtype = p.weights[i].dtype == DType::kF16 ? DType::kBF16 : DType::kF16;
+                     p.weights[i].dtype =
+                         p.weights[i].dtype == DType::kF16 ? DType::kBF16 : DType::kF16;
                      return true;
                  }
-             return false; }},
-        {"a weight that no step uses", "weight-unused", [](Plan& p) {
+             return false;
+         }},
+        {"a weight that no step uses", "weight-unused",
+         [](Plan& p) {
              WeightShard w = matrix_of(p, *find_kernel(p.decode, KernelKind::kNormGateUp), 1);
              --w.rows.end;
              p.weights.push_back(w);
-             return true; }},
-        {"a weight lies on a device twice", "weight-duplicate", [](Plan& p) {
+             return true;
+         }},
+        {"a weight lies on a device twice", "weight-duplicate",
+         [](Plan& p) {
              p.weights.push_back(p.weights[0]);
-             return true; }},
-        {"the bias of a split sum is added twice", "collective-bias", [](Plan& p) { return repeat_bias(p, true); }},
-        {"the bias of a split sum is never added", "collective-bias", [](Plan& p) { return repeat_bias(p, false); }},
-        {"a step lacks its rope table", "rope-missing", [](Plan& p) {
+             return true;
+         }},
+        {"the bias of a split sum is added twice", "collective-bias",
+         [](Plan& p) { return repeat_bias(p, true); }},
+        {"the bias of a split sum is never added", "collective-bias",
+         [](Plan& p) { return repeat_bias(p, false); }},
+        {"a step lacks its rope table", "rope-missing",
+         [](Plan& p) {
              find_kernel(p.decode, KernelKind::kNormQkvRopeAppend)->rope_tables.clear();
-             return true; }},
-        {"a rope table is shorter than the context", "rope-positions", [](Plan& p) {
+             return true;
+         }},
+        {"a rope table is shorter than the context", "rope-positions",
+         [](Plan& p) {
              p.graph.rope_tables[0].max_positions = p.workload.context - 1;
-             return true; }},
+             return true;
+         }},
     };
 }
 
