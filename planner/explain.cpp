@@ -78,7 +78,10 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
             double ratio = static_cast<double>(s.objective_ns) / static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
             why = plan.options.objective == Objective::kMemory && s.proposal->devices_used > chosen.proposal->devices_used
                       ? fmt::format("uses {} devices instead of {}", s.proposal->devices_used, chosen.proposal->devices_used)
-                      : fmt::format("{:.1f} % slower{}", 100 * (ratio - 1), s.simulated ? "" : " by the estimate");
+                  : ratio < 1 ? fmt::format("{:.2f} % faster, but its busiest stage takes {:.0f} % longer", 100 * (1 - ratio),
+                                            100.0 * static_cast<double>(s.proposal->largest_ns - chosen.proposal->largest_ns) /
+                                                static_cast<double>(std::max<int64_t>(1, chosen.proposal->largest_ns)))
+                              : fmt::format("{:.1f} % slower{}", 100 * (ratio - 1), s.simulated ? "" : " by the estimate");
         }
         plan.why.runners_up.push_back({fmt::format("{} ({})", s.proposal->shape, layers_of(a, s.proposal->placement)), s.objective_ns, why});
     }

@@ -46,6 +46,16 @@ std::string count_of(const Machine& machine) {
     return n == 1 ? "1 device" : std::to_string(n) + " devices";
 }
 
+// Devices of this machine compute with floating weights of 16 or 32 bits; others are planned only.
+void check_dtype(const Machine& machine, const Workload& w) {
+    if (!w.dtype || *w.dtype == DType::kF32 || *w.dtype == DType::kF16 || *w.dtype == DType::kBF16) return;
+    bool known = *w.dtype == DType::kF8E4M3 || *w.dtype == DType::kInt8 || *w.dtype == DType::kInt4;
+    if (!known) throw UserError("--dtype {}: weights cannot be converted to that; use f32, f16, bf16, f8e4m3, int8 or int4", *w.dtype);
+    for (const Device& d : machine.devices)
+        if (d.kind == DeviceKind::kHost)
+            throw UserError("--dtype {}: {} computes with f32, f16 and bf16 weights; use one of these, or plan for sim: devices", *w.dtype, d.name);
+}
+
 Shape check_shape(const Machine& machine, const PlanOptions& o) {
     auto devices = static_cast<int>(machine.devices.size());
     Shape shape{o.tensor_parallel, o.pipeline_stages};
@@ -75,6 +85,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     if (machine.devices.empty()) throw UserError("no devices to plan for; give some with --devices, for example --devices host[0-3]");
     if (graph.ops.empty()) throw UserError("{}: the graph has no operators", graph.name);
     check_workload(graph, workload);
+    check_dtype(machine, workload);
     settle_kv_dtype(graph, machine, workload);
     Shape shape = check_shape(machine, options);
     if (!options.pins.empty())

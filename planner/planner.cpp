@@ -70,7 +70,7 @@ size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
     size_t taken = built.size();
     for (size_t i = 0; i < built.size(); ++i)
         if (eligible(built[i]) && built[i].objective_ns <= std::min(best + best / 400, plain))
-            if (taken == built.size() || built[i].proposal->largest_ns < built[taken].proposal->largest_ns) taken = i;
+            if (taken == built.size() || balance_of(*built[i].proposal) < balance_of(*built[taken].proposal)) taken = i;
     return taken;
 }
 

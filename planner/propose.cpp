@@ -48,7 +48,7 @@ private:
         for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
         auto step = std::max<int64_t>(1, best / 4000);
         std::stable_sort(result_.found.begin(), result_.found.end(), [&](const Proposal& a, const Proposal& b) {
-            return std::tuple(a.estimate_ns / step, a.largest_ns, a.estimate_ns) < std::tuple(b.estimate_ns / step, b.largest_ns, b.estimate_ns);
+            return std::tuple(a.estimate_ns / step, balance_of(a), a.estimate_ns) < std::tuple(b.estimate_ns / step, balance_of(b), b.estimate_ns);
         });
     }
 
@@ -195,6 +195,8 @@ private:
             choice.begin = a_.units[s.first_unit].begin;
             choice.end = a_.units[s.last_unit - 1].end;
             choice.shares = range.shares;
+            const Unit& unit = a_.units[s.first_unit];
+            if (s.first_unit > 0 && unit.first_layer >= 0 && unit.first_layer == a_.units[s.first_unit - 1].last_layer) p.whole_layers = false;
             p.devices_used += s.count;
             p.placement.stages.push_back(std::move(choice));
         }
@@ -225,6 +227,8 @@ private:
 };
 
 }  // namespace
+
+int64_t balance_of(const Proposal& p) { return p.whole_layers ? p.largest_ns : p.largest_ns + p.largest_ns / 20; }
 
 std::string shape_name(const Placement& placement) {
     bool uniform = true;

@@ -23,8 +23,12 @@ struct Proposal {
     int devices_used = 0;
     int64_t estimate_ns = 0;   // of the objective, per generated token
     int64_t largest_ns = 0;    // of the busiest stage, per generated token
+    bool whole_layers = true;  // no layer is cut in two
     std::string shape;         // "tp 2 x pp 2"
 };
+
+// The busiest stage, as what near-equal proposals are told apart by; a cut layer must gain a twentieth.
+int64_t balance_of(const Proposal& proposal);
 
 struct Proposals {
     std::vector<Proposal> found;           // by estimate

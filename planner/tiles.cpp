@@ -19,33 +19,53 @@ int64_t features_of(const Phase& phase, const std::vector<PlacedId>& ids) {
     return widest;
 }
 
-// Work items small enough that every thread gets several, large enough that a row's dot product pays for the call.
-Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t max_tokens) {
+// Bounds over all CPUs of the host templates' vectors, register tiles and conversion strips (codegen/templates/host);
+// and the scratch that a thread's tokens may fill: about what stays in its second-level cache.
+constexpr int64_t kMaxLanes = 16;
+constexpr int64_t kMaxTileRows = 12;
+constexpr int64_t kConvertDepth = 256;
+constexpr int64_t kBlockBytes = 1 << 20;
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// Tokens that a thread makes ready together: as many as its cache holds, in whole vectors.
+int64_t host_tokens(int64_t depth) {
+    int64_t fit = kBlockBytes / (std::max<int64_t>(1, round_up(depth, kMaxLanes)) * 4);
+    return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
+}
+
+// Rows of a work item: whole register tiles, few enough that every thread gets several items.
+int64_t host_rows(int64_t outputs, int64_t threads) {
+    int64_t wanted = outputs / std::max<int64_t>(8 * threads, 1);
+    return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
+}
+
+// The token block, the sums of `copies` results and a strip of converted weights, f32.
+int64_t host_scratch(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
+    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) + copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
+    return round_up(floats * 4, 64);
+}
+
+Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c) {
     const DeviceLimits& limits = plan.machine.device(c.device).limits;
     Tile tile;
     tile.threads = 1;
-    int64_t outputs = features_of(phase, c.outputs), inputs = features_of(phase, c.inputs);
-    int64_t items = std::max<int64_t>(1, limits.num_compute_units) * 8;
-    switch (c.kernel) {
-        case KernelKind::kAttention:
-            tile.rows = 1;  // a query head of a token
-            tile.tokens = 1;
-            tile.shared_bytes = align_up(plan.workload.context * 4);  // scores of one query
-            break;
-        case KernelKind::kLinear:
-        case KernelKind::kNormGateUp:
-        case KernelKind::kNormQkvRopeAppend:
-        case KernelKind::kNormLinear:
-            tile.rows = std::clamp<int64_t>((outputs / items + 7) / 8 * 8, 8, 256);
-            tile.tokens = std::min<int64_t>(max_tokens, 64);
-            tile.depth = inputs;
-            // Normalised rows of the token tile.
-            tile.shared_bytes = c.kernel == KernelKind::kLinear ? 0 : align_up(tile.tokens * inputs * 4);
-            break;
-        default:
-            tile.rows = outputs;
-            tile.tokens = 1;
+    tile.tokens = 1;
+    int64_t outputs = features_of(phase, c.outputs);
+    tile.rows = outputs;
+    bool products = c.kernel == KernelKind::kLinear || c.kernel == KernelKind::kNormGateUp || c.kernel == KernelKind::kNormQkvRopeAppend ||
+                    c.kernel == KernelKind::kNormLinear;
+    if (c.kernel == KernelKind::kAttention) tile.rows = 1;  // a query head
+    if (!products || c.inputs.empty()) return tile;
+    const Box& x = phase.values[c.inputs[0].index()].box;
+    tile.depth = x.empty() ? 0 : x.back().size();
+    tile.tokens = host_tokens(tile.depth);
+    tile.rows = host_rows(outputs, limits.num_compute_units);
+    if (c.kernel == KernelKind::kNormQkvRopeAppend && c.kv.valid()) {
+        const KvSlab& slab = plan.kv_slabs[c.kv.index()];
+        tile.rows = std::max(slab.head_dim, slab.v_head_dim);
     }
+    tile.shared_bytes = host_scratch(tile.depth, tile.tokens, tile.rows, c.kernel == KernelKind::kNormGateUp ? 2 : 1);
     return tile;
 }
 
@@ -70,7 +90,7 @@ void choose_tiles(Plan& plan) {
         for (Step& step : phase->steps)
             if (auto* c = std::get_if<Compute>(&step.action)) {
                 bool host = plan.machine.device(c->device).limits.warp_width <= 1;
-                c->tile = host ? host_tile(plan, *phase, *c, max_tokens) : gpu_tile(plan, *phase, *c, max_tokens);
+                c->tile = host ? host_tile(plan, *phase, *c) : gpu_tile(plan, *phase, *c, max_tokens);
             }
     }
 }

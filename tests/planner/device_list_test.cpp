@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/test.h"
+
+#include "planner/machine.h"
+
+using namespace cleave;
+using namespace cleave::planner;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::vector<std::string> names(const std::string& list) {
+    std::vector<std::string> out;
+    for (const DeviceSpec& s : parse_devices(list)) out.push_back(s.text);
+    return out;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a device list expands to its devices in the user's order", "[planner]") {
+    REQUIRE(names("host") == Names{"host[0]"});
+    REQUIRE(names("host[0-3]") == Names{"host[0]", "host[1]", "host[2]", "host[3]"});
+    REQUIRE(names("cuda[4,5,6,7]") == Names{"cuda[4]", "cuda[5]", "cuda[6]", "cuda[7]"});
+    REQUIRE(names("cuda[0],hip[0],host[0]") == Names{"cuda[0]", "hip[0]", "host[0]"});
+    REQUIRE(names("sim:h100[5,2,7]") == Names{"sim:h100[5]", "sim:h100[2]", "sim:h100[7]"});
+    REQUIRE(names("cuda[0,2-3]") == Names{"cuda[0]", "cuda[2]", "cuda[3]"});
+    REQUIRE(names("simt:gfx90a[0-1]") == Names{"simt:gfx90a[0]", "simt:gfx90a[1]"});
+}
+
+TEST_CASE("UUIDs, PCI addresses and logical devices are parsed", "[planner]") {
+    DeviceSpec uuid = parse_devices("cuda[GPU-1c2d3e4f]").at(0);
+    REQUIRE(uuid.identity == "GPU-1c2d3e4f");
+    REQUIRE(uuid.index == -1);
+    REQUIRE(parse_devices("cuda[0000:3b:00.0]").at(0).identity == "0000:3b:00.0");
+    std::vector<DeviceSpec> logical = parse_devices("cuda[0]/0-3");
+    REQUIRE(logical.size() == 4);
+    REQUIRE(logical[2].logical == 2);
+    REQUIRE(logical[2].index == 0);
+    REQUIRE(logical[2].text == "cuda[0]/2");
+}
+
+TEST_CASE("a bad device list is a UserError that names the entry and the fix", "[planner]") {
+    for (auto [list, says] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"gpu[0]", "unknown kind of device 'gpu'"},
+             {"", "empty entry"},
+             {"host,,host[1]", "empty entry"},
+             {"host[0", "closing bracket"},
+             {"host]0[", "brackets do not match"},
+             {"host[[0]]", "brackets do not match"},
+             {"host[]", "empty index list"},
+             {"host[0,]", "empty index"},
+             {"host[a]", "no device index"},
+             {"host[-1]", "no device index"},
+             {"host[3-1]", "runs backwards"},
+             {"host[0-5000]", "more than 1024"},
+             {"host[0],host[0]", "given twice"},
+             {"cuda[0]@node1", "@HOST is reserved"},
+             {"sim", "needs a model"},
+             {"sim:h1000[0]", "no model 'h1000'"},
+             {"simt[0]", "needs the architecture"},
+             {"simt:sm_12[0]", "does not know the architecture 'sm_12'"},
+             {"host:avx2", "take no architecture"},
+             {"host[0]/0-3", "logical devices exist on cuda and hip"},
+             {"host[GPU-12]", "only cuda and hip devices have a UUID"},
+             {"cuda[0]x", "not understood after the bracket"},
+             {"cuda[0]/", "not understood after the bracket"}}) {
+        INFO(list);
+        REQUIRE_THAT(test::user_error([&] { parse_devices(list); }), Contains(says));
+    }
+}
+
+TEST_CASE("host devices share the host's memory, cores and bandwidth", "[planner]") {
+    HostFacts facts{4, int64_t{16} << 30, 40'000'000'000, 400'000'000'000, "x86-64-v3"};
+    Machine two = build_machine(parse_devices("host[0-1]"), facts);
+    REQUIRE(two.devices[0].memory_bytes == facts.memory_bytes / 2);
+    REQUIRE(two.devices[0].memory_domain == two.devices[1].memory_domain);
+    REQUIRE(two.domains.at(two.devices[0].memory_domain).bandwidth == facts.memory_bandwidth);
+    REQUIRE(two.devices[0].limits.num_compute_units == 2);
+    Machine eight = build_machine(parse_devices("host[0-7]"), facts);
+    REQUIRE(eight.devices[7].limits.num_compute_units == 1);
+    REQUIRE(eight.link(DeviceId(0), DeviceId(7))->kind == LinkKind::kSameMemory);
+}
+
+TEST_CASE("catalogue devices beyond a node of eight are joined by a network", "[planner]") {
+    Machine machine = build_machine(parse_devices("sim:h100[0-15]"), {});
+    REQUIRE(machine.link(DeviceId(0), DeviceId(7))->kind == LinkKind::kNvlink);
+    REQUIRE(machine.link(DeviceId(0), DeviceId(8))->kind == LinkKind::kNetwork);
+    for (const char* model : {"h100", "h200", "a100-40", "a100-80", "a40", "l40s", "rtx4090", "b200", "mi210", "mi250x", "mi300x", "mi325x", "host"}) {
+        Machine one = build_machine(parse_devices(std::string("sim:") + model), {});
+        REQUIRE(one.devices.at(0).memory_bytes > 0);
+        REQUIRE(one.devices.at(0).flops(DType::kBF16) > 0);
+    }
+}
+
+TEST_CASE("a machine file written from a machine reads back the same", "[planner]") {
+    test::TemporaryFolder folder;
+    Machine machine = build_machine(parse_devices("sim:h100[0-1],sim:mi300x[0],host[0-1]"), {2, 1 << 30, 1 << 30, 1 << 30, "x86-64"});
+    std::string path = (folder.path() / "machine.json").string();
+    auto write = [&](const std::string& text) {
+        FILE* file = fopen(path.c_str(), "w");
+        fputs(text.c_str(), file);
+        fclose(file);
+    };
+    std::string text = machine_to_json(machine);
+    write(text);
+    REQUIRE(machine_to_json(load_machine(path)) == text);
+    for (auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
+             {"{", "not JSON"},
+             {"[]", "no JSON object"},
+             {"{}", "has no devices"},
+             {R"({"devices": [{"name": "a"}]})", "lacks the field 'kind'"},
+             {R"({"devices": [{"name": "a", "kind": "tpu"}]})", "is 'tpu'; known are"},
+             {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": -1}]})", "devices[0].memory_bytes is -1"},
+             {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1, "memory_bandwidth": 1, "flops_f32": 1, "speed": 3}]})", "unknown field 'speed'"},
+             {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1, "memory_bandwidth": 1, "flops_f32": 1}],
+                  "links": [{"from": "a", "to": "b", "kind": "pcie", "bandwidth": 1}]})", "names the device 'b'"}}) {
+        write(content);
+        INFO(content);
+        REQUIRE_THAT(test::user_error([&] { load_machine(path); }), Contains(says));
+    }
+    REQUIRE_THAT(test::user_error([&] { load_machine(path + ".absent"); }), Contains("cannot be read"));
+}
