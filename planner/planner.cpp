@@ -6,21 +6,20 @@
 #include <algorithm>
 #include <optional>
 
+#include "planner/evaluate.h"
 #include "planner/explain.h"
 #include "planner/fit.h"
 #include "planner/lower_bound.h"
-#include "planner/memory.h"
 #include "planner/options.h"
 #include "planner/propose.h"
-#include "planner/simulate.h"
-#include "planner/steps.h"
-#include "planner/tiles.h"
 #include "planner/verify.h"
 
 namespace cleave::planner {
 namespace {
 
-constexpr size_t kMaxSimulated = 6;
+// What building candidates may cost: steps built in all, but for the first few; small plans afford many candidates.
+constexpr size_t kStepBudget = 16'000;
+constexpr size_t kFewCandidates = 3, kManyCandidates = 64;
 constexpr int64_t kSlacks[] = {0, 10, 50};  // parts per thousand of memory kept free, when the estimate was too low
 
 // What every candidate shares; the graph is copied into the plan that is returned, once.
@@ -32,14 +31,6 @@ struct Request {
     Shape shape;
 };
 
-// A plan's explicit part and times. It refers to the request's graph only through `graph`, which it takes over.
-void build(const Request& r, const Placement& placement, Plan& plan) {
-    build_steps(r.analysis, placement, plan);
-    choose_tiles(plan);
-    assign_memory(plan);
-    simulate(r.analysis, plan);
-}
-
 Plan empty_plan(const Request& r, Graph graph) {
     Plan plan;
     plan.graph = std::move(graph);
@@ -47,10 +38,6 @@ Plan empty_plan(const Request& r, Graph graph) {
     plan.workload = r.workload;
     plan.options = r.options;
     return plan;
-}
-
-bool fits(const Plan& plan) {
-    return std::all_of(plan.memory.begin(), plan.memory.end(), [](const DeviceMemory& m) { return m.needed() <= m.capacity; });
 }
 
 // The candidate to take: the best score; among those within a quarter of a per cent of it (and not behind equal units
@@ -79,20 +66,24 @@ std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& 
     std::vector<Scored> built, estimated;
     std::vector<Plan> plans;
     bool any_fits = false;
+    size_t steps = 0;
     for (const Proposal& p : proposals.found) {
         Scored s{&p, p.estimate_ns, false, ""};
-        bool close = p.estimate_ns <= proposals.found[0].estimate_ns + proposals.found[0].estimate_ns / 8;
+        bool small = steps < kStepBudget / 2;
+        bool close = p.estimate_ns <= proposals.found[0].estimate_ns + proposals.found[0].estimate_ns / (small ? 1 : 8);
         if (r.options.objective == Objective::kMemory) close = p.devices_used <= proposals.found[0].devices_used;
-        if (any_fits && (!close || built.size() >= kMaxSimulated)) {
+        bool affordable = built.size() < kFewCandidates || (steps < kStepBudget && built.size() < kManyCandidates);
+        if (any_fits && (!close || !affordable)) {
             estimated.push_back(s);
             continue;
         }
         Plan plan = empty_plan(r, std::move(graph));
-        build(r, p.placement, plan);
+        build_placement(r.analysis, p.placement, plan);
         graph = std::move(plan.graph);
+        steps += plan.prefill.steps.size() + plan.decode.steps.size();
         s.objective_ns = plan.prediction.objective_ns;
         s.simulated = true;
-        if (!fits(plan)) s.refused = "does not fit in memory";
+        if (!fits_memory(plan)) s.refused = "does not fit in memory";
         any_fits = any_fits || s.refused.empty();
         built.push_back(s);
         plans.push_back(std::move(plan));
@@ -117,10 +108,8 @@ bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload wo
         for (const Proposal& p : proposals.found) {
             if (++tried > 3) break;
             Plan plan = empty_plan({analysis, machine, workload, options, shape}, analysis.graph);
-            build_steps(analysis, p.placement, plan);
-            choose_tiles(plan);
-            assign_memory(plan);
-            if (fits(plan)) return true;
+            build_memory(analysis, p.placement, plan);
+            if (fits_memory(plan)) return true;
         }
         if (proposals.found.empty()) return false;
     }
@@ -140,7 +129,7 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
         bool spread = p.devices_used == static_cast<int>(r.machine.devices.size());
         if (!spread || tried++ >= 12) continue;
         Plan plan = empty_plan(r, graph);
-        build(r, p.placement, plan);
+        build_placement(r.analysis, p.placement, plan);
         int64_t lacking = 0;
         for (const DeviceMemory& m : plan.memory) lacking = std::max(lacking, m.needed() - m.capacity);
         if (lacking < least) {
@@ -150,7 +139,7 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
     }
     if (!nearest) {
         nearest = empty_plan(r, graph);
-        build(r, proposals.found[0].placement, *nearest);
+        build_placement(r.analysis, proposals.found[0].placement, *nearest);
     }
     return std::move(*nearest);
 }

@@ -189,7 +189,9 @@ private:
             decode += (range.decode[s.last_unit] - range.decode[s.first_unit]) * tables.generated() + entry;
             prefill += stage_prefill;
             largest_prefill = std::max(largest_prefill, stage_prefill);
-            largest = std::max(largest, range.cost[s.last_unit] - range.cost[s.first_unit] + entry);
+            int next = s.first_device + s.count;
+            int64_t exit = s.last_unit < tables.num_units() && next < tables.num_devices() ? tables.entry_costs(next, 1)[s.last_unit] : 0;
+            largest = std::max(largest, range.cost[s.last_unit] - range.cost[s.first_unit] + entry + exit);
             StageChoice choice;
             for (int i = 0; i < s.count; ++i) choice.devices.push_back(tables.order()[s.first_device + i]);
             choice.begin = a_.units[s.first_unit].begin;

@@ -56,7 +56,8 @@ private:
         const RangeTable& range = tables_.range(d - t, t, mode);
         int before = layers_ > 0 ? s - 1 : 0;
         const std::vector<int64_t>& entries = tables_.entry_costs(d - t, t);
-        int64_t entry = entries[units_ / 2];
+        // Sending on what crosses keeps the last device busy too; the next range is not known yet, its link nearly is.
+        const std::vector<int64_t>* exits = d < devices_ ? &tables_.entry_costs(d, 1) : nullptr;
         std::deque<std::pair<int64_t, int>> window;  // (cost up to the beginning, beginning), costs increasing
         int low = 0;
         for (int end = 1; end <= units_; ++end) {
@@ -69,7 +70,8 @@ private:
                     window.emplace_back(value, begin);
                 }
             }
-            while (low < end && !holds(range, low, end, entry)) ++low;
+            int64_t exit = exits && end < units_ ? (*exits)[end] : 0;
+            while (low < end && !holds(range, low, end, entries[low] + exit)) ++low;
             while (!window.empty() && window.front().second < low) window.pop_front();
             if (window.empty() || (!may_cut_[end] && end != units_)) continue;
             int64_t cost = window.front().first + range.cost[end] + query_.device_cost * t;
@@ -78,9 +80,9 @@ private:
         }
     }
 
-    bool holds(const RangeTable& range, int from, int to, int64_t entry) const {
+    bool holds(const RangeTable& range, int from, int to, int64_t exchange) const {
         if (!query_.ignore_memory && !range.fits(from, to)) return false;
-        return query_.cap == INT64_MAX || range.cost[to] - range.cost[from] + (from > 0 ? entry : 0) <= query_.cap;
+        return query_.cap == INT64_MAX || range.cost[to] - range.cost[from] + exchange <= query_.cap;
     }
 
     std::optional<StageSolution> trace() {
@@ -97,7 +99,8 @@ private:
             solution.stages.push_back({at.from_device, d - at.from_device, at.from_unit, u, at.mode});
             const RangeTable& range = tables_.range(at.from_device, d - at.from_device, at.mode);
             int64_t entry = tables_.entry_costs(at.from_device, d - at.from_device)[at.from_unit];
-            solution.largest = std::max(solution.largest, range.cost[u] - range.cost[at.from_unit] + entry);
+            int64_t exit = u < units_ && d < devices_ ? tables_.entry_costs(d, 1)[u] : 0;
+            solution.largest = std::max(solution.largest, range.cost[u] - range.cost[at.from_unit] + entry + exit);
             d = at.from_device;
             u = at.from_unit;
             if (layers_ > 0) --s;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/evaluate.h"
+
+#include <algorithm>
+
+#include "planner/memory.h"
+#include "planner/simulate.h"
+#include "planner/steps.h"
+#include "planner/tiles.h"
+
+namespace cleave::planner {
+
+void build_memory(const Analysis& analysis, const Placement& placement, Plan& plan) {
+    build_steps(analysis, placement, plan);
+    choose_tiles(plan);
+    assign_memory(plan);
+}
+
+void build_placement(const Analysis& analysis, const Placement& placement, Plan& plan) {
+    build_memory(analysis, placement, plan);
+    simulate(analysis, plan);
+}
+
+bool fits_memory(const Plan& plan) {
+    return std::all_of(plan.memory.begin(), plan.memory.end(), [](const DeviceMemory& m) { return m.needed() <= m.capacity; });
+}
+
+}  // namespace cleave::planner
