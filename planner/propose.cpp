@@ -46,7 +46,7 @@ private:
     void sort_proposals() {
         int64_t best = INT64_MAX;
         for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
-        auto step = std::max<int64_t>(1, best / 4000);
+        auto step = std::max<int64_t>(1, best / 400);
         std::stable_sort(result_.found.begin(), result_.found.end(), [&](const Proposal& a, const Proposal& b) {
             return std::tuple(a.estimate_ns / step, balance_of(a), a.estimate_ns) < std::tuple(b.estimate_ns / step, balance_of(b), b.estimate_ns);
         });
