@@ -2,7 +2,9 @@
 """Stories as rows of token ids.
 
 A document is BOS text EOS, or, for a fifth of the stories, BOS USER request ASSISTANT text EOS.
-Whole documents follow each other in a row; every row begins with BOS, as every prompt will.
+Most batches hold one document a row, so that the only names in sight are the story's own; the model
+learned far later to keep to them when several stories shared a row. Packed rows, in which whole
+documents follow each other, teach the full context. Every row begins with BOS, as prompts do.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from transformers import PreTrainedTokenizerFast
 import tokenizer as tok
 
 REQUEST_SHARE = 0.2
+PADDING = -100  # what cross_entropy ignores
 
 
 def read(path: pathlib.Path) -> list[dict[str, str]]:
@@ -36,15 +39,41 @@ def documents(told: list[dict[str, str]], seed: int) -> list[str]:
     ]
 
 
-def rows(texts: list[str], tokenizer: PreTrainedTokenizerFast, context: int) -> np.ndarray:
-    """Token ids, uint16 [num_rows, context + 1]: inputs are [:, :-1], targets [:, 1:]."""
-    packed: list[list[int]] = []
+def by_length(
+    texts: list[str], tokenizer: PreTrainedTokenizerFast, context: int
+) -> list[list[int]]:
+    """Token ids of each document, at most context + 1, the short ones first."""
+    encoded: list[list[int]] = []
+    for start in range(0, len(texts), 1000):
+        chunk = tokenizer(texts[start : start + 1000], add_special_tokens=False)["input_ids"]
+        encoded.extend(ids[: context + 1] for ids in chunk)
+    return sorted(encoded, key=len)
+
+
+def pad(documents: list[list[int]]) -> np.ndarray:
+    """Documents sorted by length as rows [documents, length], ended with PADDING."""
+    padded = np.full((len(documents), len(documents[-1])), PADDING, dtype=np.int64)
+    for row, ids in zip(padded, documents, strict=True):
+        row[: len(ids)] = ids
+    return padded
+
+
+def batch(encoded: list[list[int]], tokens: int, rng: np.random.Generator) -> np.ndarray:
+    """Documents of about one length, about `tokens` in all; [rows, length], ended with PADDING."""
+    first = int(rng.integers(0, len(encoded)))
+    count = max(1, tokens // len(encoded[first]))
+    return pad(encoded[first : first + count])
+
+
+def packed(texts: list[str], tokenizer: PreTrainedTokenizerFast, context: int) -> np.ndarray:
+    """Token ids [num_rows, context + 1]: inputs are [:, :-1], targets [:, 1:]."""
+    full: list[list[int]] = []
     row: list[int] = []
     for start in range(0, len(texts), 1000):
         chunk = tokenizer(texts[start : start + 1000], add_special_tokens=False)["input_ids"]
         for ids in chunk:
             row.extend(ids)
             if len(row) > context:
-                packed.append(row[: context + 1])
+                full.append(row[: context + 1])
                 row = []
-    return np.array(packed, dtype=np.uint16)
+    return np.array(full, dtype=np.int64)

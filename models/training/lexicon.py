@@ -10,21 +10,11 @@ from __future__ import annotations
 import dataclasses
 import random
 
-GIRLS = (
-    "Lily Mia Anna Sara Emma Lucy Rosie Nora Ella Zoe Ruby Maya Clara Ivy Daisy Molly Jane Amy "
-    "Kate Lola Tina Sue Mary Grace Hannah Olive Poppy Nina Eva Alice"
-).split()
-BOYS = (
-    "Tom Ben Max Sam Tim Jack Leo Noah Finn Oscar Henry Luke Adam Billy Dan Joe Peter Sid Theo "
-    "Hugo Eli Owen Jake Will Felix Ravi Omar Charlie Bob George"
-).split()
-ANIMAL_NAMES = (
-    "Pip Rusty Bella Coco Daisy Dot Fern Ginger Hazel Milo Nibbles Oakley Patch Pebble Penny Rocky "
-    "Snowy Sunny Tilly Toby Twig Willow Ziggy Bramble Clover Misty Biscuit Buster"
-).split()
-FEMALE_NAMES = frozenset(
-    "Bella Coco Daisy Dot Fern Ginger Hazel Penny Snowy Tilly Willow Clover Misty Pebble".split()
-)
+# Few names, so that a small model soon learns to keep to the ones that a story began with.
+GIRLS = "Lily Mia Anna Sara Emma Lucy Rosie Nora Ella Zoe Ruby Clara".split()
+BOYS = "Tom Ben Max Sam Tim Jack Leo Noah Finn Oscar Luke Henry".split()
+ANIMAL_NAMES = "Pip Rusty Bella Coco Fern Hazel Milo Patch Penny Snowy Toby Willow".split()
+FEMALE_NAMES = frozenset("Bella Coco Fern Hazel Penny Snowy Willow".split())
 ANIMALS = (
     "fox rabbit bear mouse squirrel hedgehog duck owl frog otter badger deer beaver turtle "
     "mole lamb kitten puppy pony hen goat raccoon"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Iterable
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -20,6 +21,17 @@ CHAT_TEMPLATE = (
     "{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+
+
+def load_or_train(
+    folder: pathlib.Path, texts: Iterable[str], context: int
+) -> PreTrainedTokenizerFast:
+    """The tokenizer of a run that goes on, or else a new one, which is saved to `folder`."""
+    if (folder / "tokenizer.json").exists():
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer = train(texts, context)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
 
 
 def train(texts: Iterable[str], context: int) -> PreTrainedTokenizerFast:

@@ -24,12 +24,10 @@ import generate_text
 import tokenizer as tok
 
 CONTEXT = 512
-# Most stories end within 256 tokens, and attention is cheaper there; every fourth step, and every
-# step of the last tenth, teaches the longer distances.
-SHORT_CONTEXT, SHORT_SHARE = 256, 0.9
-TOKENS_PER_STEP = 4096
+PACKED_EVERY = 8  # every eighth step takes packed rows of CONTEXT tokens
+TOKENS_PER_STEP = 2048
 MUON_LR, ADAM_LR = 1e-2, 4e-3
-WARMUP_SHARE = 0.01
+WARMUP_SHARE, DECAY_SHARE = 0.01, 0.25
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -55,21 +53,26 @@ def model_config() -> LlamaConfig:
 
 
 def loss_of(model: LlamaForCausalLM, rows: np.ndarray) -> torch.Tensor:
-    """Mean cross entropy in nats per token over rows [batch, CONTEXT + 1]."""
-    ids = torch.from_numpy(rows.astype(np.int64))
-    logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+    """Mean cross entropy in nats per token over rows [batch, tokens + 1]; padding counts not."""
+    ids = torch.from_numpy(rows)
+    logits = model(input_ids=ids[:, :-1].clamp(min=0), use_cache=False).logits
     return torch.nn.functional.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]), ids[:, 1:].reshape(-1)
+        logits.flatten(0, 1), ids[:, 1:].flatten(), ignore_index=data.PADDING
     )
 
 
 @torch.no_grad()
-def evaluate(model: LlamaForCausalLM, rows: np.ndarray) -> float:
-    """Mean loss over all rows."""
+def evaluate(model: LlamaForCausalLM, stories: list[list[int]]) -> float:
+    """Mean loss in nats per token over all stories, each read from its own beginning."""
     model.eval()
-    losses = [loss_of(model, rows[i : i + 8]).item() for i in range(0, len(rows), 8)]
+    total, tokens = 0.0, 0
+    for start in range(0, len(stories), 16):
+        rows = data.pad(stories[start : start + 16])
+        count = int((rows[:, 1:] != data.PADDING).sum())
+        total += loss_of(model, rows).item() * count
+        tokens += count
     model.train()
-    return sum(losses) / len(losses)
+    return total / tokens
 
 
 def optimizers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
@@ -86,11 +89,10 @@ def optimizers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
 
 
 def rate(progress: float) -> float:
-    """Share of the peak rate: linear warm-up, then a cosine to 1 %; progress is in [0, 1]."""
+    """Share of the peak rate: linear warm-up, level, then linearly to 1 %; progress in [0, 1]."""
     if progress < WARMUP_SHARE:
         return progress / WARMUP_SHARE
-    decay = (progress - WARMUP_SHARE) / (1 - WARMUP_SHARE)
-    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(decay, 1.0)))
+    return min(1.0, 0.01 + 0.99 * max(0.0, 1 - progress) / DECAY_SHARE)
 
 
 def save_checkpoint(
@@ -99,6 +101,7 @@ def save_checkpoint(
     optimizers: list[torch.optim.Optimizer],
     spent: float,
     step: int,
+    tokens: int,
 ) -> None:
     """Replaces the checkpoint in one go, so that a stop in between loses nothing."""
     state = {
@@ -106,6 +109,7 @@ def save_checkpoint(
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "spent": spent,
         "step": step,
+        "tokens": tokens,
     }
     torch.save(state, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
@@ -113,32 +117,34 @@ def save_checkpoint(
 
 def fit(
     model: LlamaForCausalLM,
-    short_rows: np.ndarray,
-    long_rows: np.ndarray,
-    val_rows: np.ndarray,
+    stories: list[list[int]],
+    packed_rows: np.ndarray,
+    val_stories: list[list[int]],
     checkpoint: pathlib.Path,
     minutes: float,
 ) -> int:
     """Trains for `minutes` in all, saving a checkpoint every minute; returns the tokens seen."""
     optimizers = optimizers_of(model)
     peaks = (MUON_LR, ADAM_LR)
-    spent, step = 0.0, 0
+    spent, step, tokens = 0.0, 0, 0
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
         for optimizer, saved_state in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved_state)
-        spent, step = state["spent"], state["step"]
+        spent, step, tokens = state["spent"], state["step"], state["tokens"]
     rng = np.random.default_rng(step)
     last, saved = time.monotonic(), spent
     while spent < minutes * 60:
         progress = spent / (minutes * 60)
         for optimizer, peak in zip(optimizers, peaks, strict=True):
             optimizer.param_groups[0]["lr"] = peak * rate(progress)
-        is_long = step % 4 == 0 or progress > SHORT_SHARE
-        rows = long_rows if is_long else short_rows
-        picked = rng.integers(0, len(rows), TOKENS_PER_STEP // (rows.shape[1] - 1))
-        loss = loss_of(model, rows[picked])
+        if step % PACKED_EVERY == 0:
+            rows = packed_rows[rng.integers(0, len(packed_rows), TOKENS_PER_STEP // CONTEXT)]
+        else:
+            rows = data.batch(stories, TOKENS_PER_STEP, rng)
+        loss = loss_of(model, rows)
+        tokens += int((rows[:, 1:] != data.PADDING).sum())
         model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -149,14 +155,15 @@ def fit(
         spent, last = spent + now - last, now
         if spent - saved > 60:
             saved = spent
-            save_checkpoint(checkpoint, model, optimizers, spent, step)
+            save_checkpoint(checkpoint, model, optimizers, spent, step, tokens)
             print(
                 f"{spent / 60:5.1f} min  step {step}  loss {loss.item():.4f}  "
-                f"validation {evaluate(model, val_rows[:32]):.4f}",
+                f"validation {evaluate(model, val_stories[::16]):.4f}",
                 flush=True,
             )
             last = time.monotonic()
-    return step * TOKENS_PER_STEP
+    save_checkpoint(checkpoint, model, optimizers, spent, step, tokens)
+    return tokens
 
 
 def main() -> None:
@@ -176,19 +183,22 @@ def main() -> None:
     generate_text.write_splits(args.work, args.stories, 2_000, args.seed)
     train_stories = data.read(args.work / "train.jsonl")
     val_stories = data.read(args.work / "val.jsonl")
-    tokenizer = tok.train((story["text"] for story in train_stories[:20_000]), CONTEXT)
+    tokenizer = tok.load_or_train(
+        args.work / "model", (story["text"] for story in train_stories[:20_000]), CONTEXT
+    )
     texts = data.documents(train_stories, args.seed)
-    short_rows = data.rows(texts, tokenizer, SHORT_CONTEXT)
-    long_rows = data.rows(texts, tokenizer, CONTEXT)
-    val_rows = data.rows(data.documents(val_stories, args.seed), tokenizer, CONTEXT)
-    print(f"{long_rows.size} training tokens, {val_rows.size} validation tokens", flush=True)
+    stories = data.by_length(texts, tokenizer, CONTEXT)
+    packed_rows = data.packed(texts, tokenizer, CONTEXT)
+    val_encoded = data.by_length(data.documents(val_stories, args.seed), tokenizer, CONTEXT)
+    print(f"{sum(map(len, stories))} training tokens, {sum(map(len, val_encoded))} validation")
 
     model = LlamaForCausalLM(model_config())
     checkpoint = args.work / "checkpoint.pt"
-    tokens = fit(model, short_rows, long_rows, val_rows, checkpoint, args.minutes)
+    tokens = fit(model, stories, packed_rows, val_encoded, checkpoint, args.minutes)
     model.eval()
-    loss = evaluate(model, val_rows)
+    loss = evaluate(model, val_encoded)
     print(f"tokens seen {tokens}  validation loss {loss:.4f} nats  perplexity {math.exp(loss):.3f}")
+    model.save_pretrained(args.work / "model")
     export.save(model, tokenizer, args.out)
     export.check(model, tokenizer, args.out)
 
