@@ -76,15 +76,16 @@ std::string Summary::shape() const {
 
 std::string Summary::model() const {
     const importer::ModelConfig& c = plan_.graph.config;
+    const DType dtype = weights_dtype(plan_);
     int64_t bytes = 0;
     for (const importer::Weight& w : plan_.graph.weights)
-        bytes += dtype_bytes(weights_dtype(plan_), w.num_elements());
+        bytes += dtype_bytes(dtype, w.num_elements());
     if (c.num_layers == 0)
         return fmt::format("{} operators, {} of weights", plan_.graph.ops.size(),
                            bytes_text(bytes));
     return fmt::format("{} layers, hidden {}, {} heads ({} KV), MLP {}, vocabulary {}, {} {}",
                        c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads,
-                       c.intermediate_size, c.vocab_size, bytes_text(bytes), weights_dtype(plan_));
+                       c.intermediate_size, c.vocab_size, bytes_text(bytes), dtype);
 }
 
 void Summary::title() {

@@ -71,6 +71,13 @@ std::vector<Mutation> exchange_mutations() {
              c->contributions.push_back(c->contributions[0]);
              return true;
          }},
+        {"a contribution is a column short", "collective-box",
+         [](Plan& p) {
+             Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
+             if (!c || c->contributions.size() < 2) return false;
+             --value_of(p.decode, c->contributions[1]).box[1].end;
+             return true;
+         }},
         {"a contribution is another operator's", "collective-value",
          [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);

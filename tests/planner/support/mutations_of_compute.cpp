@@ -251,6 +251,16 @@ std::vector<Mutation> weight_mutations() {
              find_kernel(p.decode, KernelKind::kNormQkvRopeAppend)->rope_tables.clear();
              return true;
          }},
+        {"a rope table lies on a device twice", "rope-duplicate",
+         [](Plan& p) {
+             p.rope_tables.push_back(p.rope_tables[0]);
+             return true;
+         }},
+        {"a rope table that no step uses", "rope-unused",
+         [](Plan& p) {
+             p.rope_tables.push_back(p.rope_tables[0]);
+             return true;
+         }},
         {"a rope table is shorter than the context", "rope-positions",
          [](Plan& p) {
              p.graph.rope_tables[0].max_positions = p.workload.context - 1;
