@@ -67,7 +67,7 @@ Value tojson_filter(const Value& value, const Arguments& arguments) {
     style.ensure_ascii = truth_of(bound[0], false);
     style.indent = std::min<int64_t>(integer_of(bound[1], -1, "tojson: indent"), 100);
     style.sort_keys = truth_of(bound[3], false);
-    if (style.indent >= 0) style.item_separator = ",";
+    if (style.indent >= 0) style.item_separator.resize(1);  // the comma alone
     if (bound[2] && !bound[2]->is_none()) {
         const std::vector<Value> separators = iterate(*bound[2]);
         if (separators.size() != 2) throw TemplateError("tojson: separators must be two texts");
