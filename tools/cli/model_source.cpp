@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/model_source.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "importer/import.h"
+#include "models/llama_graph.h"
+#include "models/shapes.h"
+#include "planner/plan_file.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+LoadedModel from_shape(const models::Shape& shape, const std::string& dtype) {
+    LoadedModel model;
+    model.kind = ModelKind::kShape;
+    model.graph = models::build_llama_graph(shape, dtype.empty() ? shape.dtype : dtype_flag("--dtype", dtype));
+    model.max_positions = shape.config.max_positions;
+    return model;
+}
+
+// The context limit that the files beside an .onnx file state, 0 when none does.
+int64_t stated_max_positions(const fs::path& folder) {
+    auto read = [&](const char* name) {
+        std::ifstream file(folder / name);
+        return file ? nlohmann::json::parse(file, nullptr, false) : nlohmann::json();
+    };
+    nlohmann::json config = read("config.json");
+    if (config.is_object() && config.value("max_position_embeddings", nlohmann::json()).is_number_integer())
+        return config["max_position_embeddings"].get<int64_t>();
+    nlohmann::json genai = read("genai_config.json");
+    if (genai.is_object() && genai.contains("model") && genai["model"].is_object() &&
+        genai["model"].value("context_length", nlohmann::json()).is_number_integer())
+        return genai["model"]["context_length"].get<int64_t>();
+    return 0;
+}
+
+LoadedModel from_onnx(const fs::path& path, const ModelFlags& flags) {
+    LoadedModel model;
+    model.graph = importer::import_onnx(path.string(), {flags.weights == "none"});
+    fs::path folder = fs::is_directory(path) ? path : path.parent_path();
+    model.folder = folder.empty() ? "." : folder.string();
+    model.max_positions = model.graph.config.max_positions > 0 ? model.graph.config.max_positions : stated_max_positions(model.folder);
+    return model;
+}
+
+LoadedModel from_plan(const fs::path& path) {
+    LoadedModel model;
+    model.kind = ModelKind::kPlan;
+    model.plan = planner::load_plan(path.string());
+    model.graph = model.plan->graph;
+    model.folder = model.graph.path.empty() ? "" : fs::path(model.graph.path).parent_path().string();
+    model.max_positions = model.plan->workload.context;
+    return model;
+}
+
+}  // namespace
+
+LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
+    if (std::optional<models::Shape> shape = models::find_shape(flags.model)) return from_shape(*shape, dtype);
+    const fs::path path = flags.model;
+    std::error_code error;
+    if (!fs::exists(path, error))
+        throw UserError("{}: no such file, and no shape name; shape names are {}", flags.model,
+                        fmt::join(models::shape_names(), ", "));
+    if (path.extension() == ".plan") return from_plan(path);
+    if (path.extension() == ".json") return from_shape(models::shape_from_config(path.string()), dtype);
+    return from_onnx(path, flags);
+}
+
+}  // namespace cleave::tools

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resolves the MODEL argument: an .onnx file, a folder with one, a .plan file, a shape name, or a config.json.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "importer/graph.h"
+#include "planner/plan.h"
+#include "tools/cli/options.h"
+
+namespace cleave::tools {
+
+enum class ModelKind : uint8_t { kOnnx, kPlan, kShape };
+
+struct LoadedModel {
+    ModelKind kind = ModelKind::kOnnx;
+    importer::Graph graph;              // of a plan, too
+    std::optional<planner::Plan> plan;  // for a .plan file
+    std::string folder;                 // where tokenizer and generation configs lie; empty for a shape name
+    int64_t max_positions = 0;          // the model's context limit, 0 when nothing says
+};
+
+// `dtype` is --dtype (weights of a shape name). UserError naming the argument and what is supported.
+LoadedModel load_model(const ModelFlags& flags, const std::string& dtype);
+
+}  // namespace cleave::tools

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags that several commands share (CLI.md, "Words used everywhere"), as plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "planner/workload.h"
+#include "runtime/base/cancel.h"
+
+namespace cleave::tools {
+
+// Set by Ctrl-C; every command that works long looks at it.
+CancelToken& cancel_token();
+
+struct ModelFlags {
+    std::string model;
+    std::string weights = "any";  // "none": external data may be absent
+};
+
+struct PlanFlags {
+    std::string devices;          // empty: every GPU found, else host
+    std::string machine_file;
+    int tensor_parallel = 0;
+    int pipeline_stages = 0;
+    std::string objective = "latency";
+    std::vector<std::string> pins;
+    bool no_metis = false;
+    int64_t batch = 0;            // 0: the command's default
+    int64_t context = 0;
+    int64_t prompt_tokens = 0;
+    int64_t prefill_chunk = 512;
+    std::string dtype;
+    std::string kv_dtype;
+};
+
+struct RunFlags {
+    int threads = 0;
+    std::string cpu_arch;
+    std::string nvrtc;
+};
+
+void add_model_flags(CLI::App& app, ModelFlags& flags);
+void add_plan_flags(CLI::App& app, PlanFlags& flags);
+void add_run_flags(CLI::App& app, RunFlags& flags);
+
+// UserError naming the flag for a value that is no dtype.
+DType dtype_flag(const std::string& flag, const std::string& value);
+
+// Search options; UserError for an objective or a pin that cannot be read.
+planner::PlanOptions plan_options(const PlanFlags& flags);
+
+}  // namespace cleave::tools

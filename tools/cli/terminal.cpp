@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/terminal.h"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include <fmt/color.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace cleave::tools {
+
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool use_color() {
+    const char* no_color = std::getenv("NO_COLOR");
+    return stdout_is_terminal() && !(no_color && *no_color);
+}
+
+int terminal_width() {
+    winsize size{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    return 100;
+}
+
+std::string bold(const std::string& text) { return use_color() ? fmt::format(fmt::emphasis::bold, "{}", text) : text; }
+std::string dim(const std::string& text) { return use_color() ? fmt::format(fmt::emphasis::faint, "{}", text) : text; }
+std::string red(const std::string& text) {
+    return stderr_is_terminal() && !std::getenv("NO_COLOR") ? fmt::format(fmt::fg(fmt::terminal_color::red), "{}", text) : text;
+}
+
+std::string format_bytes(int64_t bytes) {
+    static constexpr std::array<const char*, 6> kUnits{"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = static_cast<double>(bytes);
+    size_t unit = 0;
+    while (value >= 999.5 && unit + 1 < kUnits.size()) {
+        value /= 1000.0;
+        ++unit;
+    }
+    if (unit == 0) return fmt::format("{} B", bytes);
+    return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, kUnits[unit]);
+}
+
+struct ProgressBar::State {
+    using Clock = std::chrono::steady_clock;
+    std::mutex mutex;
+    std::string label;
+    Clock::time_point start = Clock::now();
+    Clock::time_point drawn{};
+    bool visible = false;
+};
+
+ProgressBar::ProgressBar(std::string label) : state_(new State) { state_->label = std::move(label); }
+
+ProgressBar::~ProgressBar() {
+    if (state_->visible) fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+    delete state_;
+}
+
+void ProgressBar::update(int64_t done, int64_t total, bool as_bytes) {
+    if (!stderr_is_terminal() || total <= 0) return;
+    std::lock_guard lock(state_->mutex);
+    const auto now = State::Clock::now();
+    if (state_->visible && now - state_->drawn < std::chrono::milliseconds(100) && done < total) return;
+    state_->drawn = now;
+    state_->visible = true;
+    constexpr int kWidth = 30;
+    const int filled = static_cast<int>(kWidth * done / total);
+    const double seconds = std::chrono::duration<double>(now - state_->start).count();
+    std::string amount = as_bytes ? fmt::format("{} of {}", format_bytes(done), format_bytes(total)) : fmt::format("{} of {}", done, total);
+    if (as_bytes && seconds > 0.2) amount += fmt::format(", {}/s", format_bytes(static_cast<int64_t>(static_cast<double>(done) / seconds)));
+    fmt::print(stderr, "\r{} [{}{}] {}\x1b[K", state_->label, std::string(static_cast<size_t>(filled), '#'),
+               std::string(static_cast<size_t>(kWidth - filled), '.'), amount);
+    std::fflush(stderr);
+}
+
+}  // namespace cleave::tools

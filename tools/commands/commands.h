@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// One file per sub-command. Each `add_*` declares the command's flags, help and worked example, and sets a callback
+// that does the work; errors leave it as exceptions, which main() turns into a message and an exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace cleave::tools {
+
+void add_run(CLI::App& app);
+void add_plan(CLI::App& app);
+void add_import(CLI::App& app);
+void add_emit(CLI::App& app);
+void add_devices(CLI::App& app);
+void add_model(CLI::App& app);
+void add_doctor(CLI::App& app);
+
+}  // namespace cleave::tools

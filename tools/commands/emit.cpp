@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "codegen/compiler.h"
+#include "codegen/program.h"
+#include "tools/cli/planning.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+
+namespace cleave::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Flags {
+    ModelFlags model;
+    PlanFlags plan;
+    RunFlags run;
+    bool json = false;
+    bool compile = false;
+    bool no_source = false;
+};
+
+struct DeviceKernels {
+    codegen::Program program;
+    std::vector<codegen::CompiledKernel> compiled;  // empty without --compile
+};
+
+std::vector<DeviceKernels> generate(const planner::Plan& plan, const Flags& flags) {
+    std::vector<DeviceKernels> all;
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+        DeviceKernels one{codegen::generate_program(plan, planner::DeviceId(d)), {}};
+        if (flags.compile) {
+            ProgressBar bar("compiling " + plan.machine.devices[d].name);
+            codegen::CompileOptions options;
+            options.cpu_arch = flags.run.cpu_arch;
+            options.threads = flags.run.threads;
+            options.cancel = &cancel_token();
+            options.progress = [&](int done, int total) { bar.update(done, total); };
+            one.compiled = codegen::compile_program(one.program, options);
+        }
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
+// Whether the kernel runs in prefill, decode, or both (then "decode": the stricter).
+std::string phase_of(const codegen::Program& program, int kernel) {
+    for (const codegen::Instruction& i : program.decode)
+        if (i.kernel == kernel) return "decode";
+    return "prefill";
+}
+
+Json extent_json(const codegen::Extent& e) {
+    return {{"constant", e.constant}, {"per_token", e.per_token}, {"per_output", e.per_output}, {"per_sequence", e.per_sequence},
+            {"divisor", e.divisor}};
+}
+
+Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k) {
+    const codegen::Kernel& kernel = device.program.kernels[k];
+    const planner::Device& info = plan.machine.device(device.program.device);
+    codegen::Resources r = kernel.claimed;
+    std::string compiler;
+    if (!device.compiled.empty()) {
+        if (device.compiled[k].measured.known) r = device.compiled[k].measured;
+        compiler = device.compiled[k].compiler;
+    }
+    return {{"name", kernel.name},
+            {"device", info.name},
+            {"arch", device.program.arch},
+            {"phase", phase_of(device.program, static_cast<int>(k))},
+            {"fused", kernel.fused},
+            {"shared_memory_bytes", kernel.launch.shared_bytes},
+            {"limit_shared_memory_bytes", info.limits.shared_memory_per_block},
+            {"registers", r.registers},
+            {"spill_bytes", r.spill_bytes},
+            {"matrix_instructions", Json::object()},
+            {"launch", {{"grid", {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]), extent_json(kernel.launch.grid[2])}},
+                        {"block", kernel.launch.block}}},
+            {"compiler", compiler},
+            {"source_hash", kernel.hash}};
+}
+
+std::string join(const std::vector<std::string>& parts) {
+    std::string text;
+    for (const std::string& p : parts) text += (text.empty() ? "" : " + ") + p;
+    return text;
+}
+
+void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all, bool with_source) {
+    std::map<std::string, std::string> printed;  // source hash -> device that showed it
+    for (const DeviceKernels& device : all) {
+        const std::string& name = plan.machine.device(device.program.device).name;
+        fmt::print("{}  {}  {} kernels, {} prefill and {} decode launches\n", bold(name), device.program.arch, device.program.kernels.size(),
+                   device.program.prefill.size(), device.program.decode.size());
+        for (size_t k = 0; k < device.program.kernels.size(); ++k) {
+            const codegen::Kernel& kernel = device.program.kernels[k];
+            fmt::print("  {}: {}\n", kernel.name, join(kernel.fused));
+            fmt::print("    {} bytes of scratch or shared memory claimed", kernel.launch.shared_bytes);
+            if (!device.compiled.empty())
+                fmt::print(", {} bytes of code, {}{}", device.compiled[k].measured.code_bytes, device.compiled[k].compiler,
+                           device.compiled[k].from_cache ? ", cached" : "");
+            fmt::print("\n");
+            auto [first, fresh] = printed.try_emplace(kernel.hash, name);
+            if (with_source && fresh) fmt::print("\n{}\n", kernel.source);
+            else if (with_source) fmt::print("    source as on {}\n", first->second);
+        }
+    }
+}
+
+void run_emit(const Flags& flags) {
+    LoadedModel model = load_model(flags.model, flags.plan.dtype);
+    planner::Workload workload = model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
+    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, flags.run, workload);
+    std::vector<DeviceKernels> all = generate(plan, flags);
+    if (!flags.json) {
+        print_text(plan, all, !flags.no_source);
+        return;
+    }
+    Json json{{"kernels", Json::array()}};
+    for (const DeviceKernels& device : all)
+        for (size_t k = 0; k < device.program.kernels.size(); ++k) json["kernels"].push_back(kernel_json(plan, device, k));
+    fmt::print("{}\n", json.dump(2));
+}
+
+}  // namespace
+
+void add_emit(CLI::App& app) {
+    auto flags = std::make_shared<Flags>();
+    CLI::App* command = app.add_subcommand("emit", "print the kernels of a plan: source, launch, resources");
+    add_model_flags(*command, flags->model);
+    add_plan_flags(*command, flags->plan);
+    add_run_flags(*command, flags->run);
+    command->add_flag("--compile", flags->compile, "compile them, and report what the compiled objects use");
+    command->add_flag("--json", flags->json, "JSON on standard output");
+    command->add_flag("--no-source", flags->no_source, "leave the sources out");
+    command->footer("Example: cleave emit models/bundled --devices host --compile --no-source");
+    command->callback([flags] { run_emit(*flags); });
+}
+
+}  // namespace cleave::tools

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/errors.h"
+#include "runtime/generate.h"
+#include "runtime/text/stream_decoder.h"
+#include "tools/cli/planning.h"
+#include "tools/cli/prompts.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+
+namespace cleave::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultNewTokens = 128;
+
+struct Flags {
+    ModelFlags model;
+    PlanFlags plan;
+    RunFlags run;
+    PromptFlags prompt;
+    int64_t max_new_tokens = 0;  // 0: kDefaultNewTokens, or what the context leaves
+    double temperature = 0.0, top_p = 1.0;
+    uint64_t seed = 0;
+    std::vector<std::string> stop;
+    bool ignore_eos = false, json = false, check = false, quiet = false;
+    std::string score_file, dump_logits, trace;
+};
+
+struct Ready {
+    LoadedModel model;
+    std::unique_ptr<runtime::Tokenizer> tokenizer;
+    std::string no_tokenizer;
+    std::vector<std::vector<int32_t>> prompts;
+};
+
+bool needs_all_logits(const Flags& flags) { return !flags.dump_logits.empty() || !flags.score_file.empty() || flags.check; }
+
+// The plan of a run: as many slots as prompts, logits of every token where the flags want them.
+planner::Plan make_run_plan(const Flags& flags, Ready& ready) {
+    planner::Workload workload;
+    if (ready.model.plan) {
+        workload = ready.model.plan->workload;
+    } else {
+        PlanFlags plan = flags.plan;
+        if (plan.batch == 0) plan.batch = std::max<int64_t>(1, static_cast<int64_t>(ready.prompts.size()));
+        workload = workload_from_flags(plan, ready.model);
+        int64_t longest = 1;
+        for (const auto& p : ready.prompts) longest = std::max(longest, static_cast<int64_t>(p.size()));
+        if (!ready.prompts.empty() && longest < workload.context) workload.prompt_tokens = longest;
+        workload.all_logits = needs_all_logits(flags);
+    }
+    return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload);
+}
+
+void check_lengths(const Flags& flags, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts) {
+    const int64_t context = plan.workload.context;
+    for (const auto& p : prompts) {
+        auto length = static_cast<int64_t>(p.size());
+        if (length + std::max<int64_t>(1, flags.max_new_tokens) > context)
+            throw UserError("the prompt's {} tokens{} exceed the context of {}: shorten it, or raise --context (up to the model's limit)", length,
+                            flags.max_new_tokens ? fmt::format(" and {} new ones", flags.max_new_tokens) : " and a new one", context);
+    }
+}
+
+int64_t new_tokens(const Flags& flags, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts) {
+    if (flags.max_new_tokens > 0) return flags.max_new_tokens;
+    int64_t room = plan.workload.context;
+    for (const auto& p : prompts) room = std::min(room, plan.workload.context - static_cast<int64_t>(p.size()));
+    return std::min(kDefaultNewTokens, room);
+}
+
+std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan, const Flags& flags) {
+    ProgressBar compile("compiling kernels"), upload("loading weights");
+    runtime::SessionOptions options;
+    options.threads = flags.run.threads;
+    options.compile.cpu_arch = flags.run.cpu_arch;
+    options.compile.cancel = &cancel_token();
+    options.compile.progress = [&](int done, int total) { compile.update(done, total); };
+    options.upload_progress = [&](int64_t done, int64_t total) { upload.update(done, total, true); };
+    options.record_trace = !flags.trace.empty();
+    options.cancel = &cancel_token();
+    return std::make_unique<runtime::Session>(plan, options);
+}
+
+// Streams text as tokens come and ends a sequence at a stop string; the text before it is what counts.
+class TextStream {
+public:
+    TextStream(const runtime::Tokenizer& tokenizer, const std::vector<std::string>& stops, bool print)
+        : decoder_(tokenizer), stops_(stops), print_(print) {}
+
+    bool push(int32_t token) {
+        text_ += decoder_.push(token);
+        for (const std::string& stop : stops_) {
+            size_t found = stop.empty() ? std::string::npos : text_.find(stop);
+            if (found == std::string::npos) continue;
+            text_.resize(found);
+            stopped_ = true;
+        }
+        show(stopped_ ? text_.size() : text_.size() - possible_stop());
+        return !stopped_;
+    }
+    void finish() {
+        if (!stopped_) text_ += decoder_.finish();
+        show(text_.size());
+    }
+    const std::string& text() const { return text_; }
+
+private:
+    // Length of the longest end of the text that may still grow into a stop string.
+    size_t possible_stop() const {
+        size_t longest = 0;
+        for (const std::string& stop : stops_)
+            for (size_t n = std::min(stop.size(), text_.size()); n > longest; --n)
+                if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) longest = n;
+        return longest;
+    }
+    void show(size_t end) {
+        if (!print_ || end <= shown_) return;
+        fmt::print("{}", text_.substr(shown_, end - shown_));
+        std::fflush(stdout);
+        shown_ = end;
+    }
+
+    runtime::StreamDecoder decoder_;
+    const std::vector<std::string>& stops_;
+    bool print_, stopped_ = false;
+    std::string text_;
+    size_t shown_ = 0;
+};
+
+void write_floats(const std::string& path, const std::vector<runtime::SequenceResult>& sequences) {
+    std::ofstream file(path, std::ios::binary);
+    for (const runtime::SequenceResult& s : sequences)
+        file.write(reinterpret_cast<const char*>(s.logits.data()), static_cast<std::streamsize>(s.logits.size() * sizeof(float)));
+    if (!file.flush()) throw UserError("cannot write {}", path);
+}
+
+Json sequence_json(const std::vector<int32_t>& prompt, const runtime::SequenceResult& result, const std::string& text) {
+    return {{"prompt_ids", prompt}, {"token_ids", result.token_ids}, {"text", text}};
+}
+
+Json result_json(const planner::Plan& plan, const runtime::Session& session, const std::vector<std::vector<int32_t>>& prompts,
+                 const runtime::GenerateResult& result, const std::vector<std::string>& texts) {
+    Json json;
+    if (prompts.size() == 1) {
+        json = sequence_json(prompts[0], result.sequences[0], texts[0]);
+    } else {
+        json["sequences"] = Json::array();
+        for (size_t i = 0; i < prompts.size(); ++i) json["sequences"].push_back(sequence_json(prompts[i], result.sequences[i], texts[i]));
+    }
+    json["prefill_ms"] = result.prefill_ms;
+    json["decode_ms_per_token"] = result.decode_ms_per_token;
+    json["tokens_per_second"] = result.tokens_per_second;
+    json["devices"] = Json::array();
+    for (const planner::Device& d : plan.machine.devices) json["devices"].push_back(d.name);
+    json["transferred_bytes"] = session.transferred_bytes();
+    json["peak_memory_bytes"] = session.peak_memory_bytes();
+    return json;
+}
+
+// Runs the same prompts on one host device and compares logits.
+double host_difference(const Flags& flags, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+                       const runtime::GenerateOptions& options, const runtime::GenerateResult& result) {
+    LoadedModel model;
+    model.graph = plan.graph;
+    PlanFlags one = flags.plan;
+    one.devices = "host";
+    one.machine_file.clear();
+    one.tensor_parallel = one.pipeline_stages = 0;
+    one.pins.clear();
+    planner::Plan host = plan_from_flags(std::move(model), one, flags.run, plan.workload);
+    Flags quiet = flags;
+    quiet.trace.clear();
+    auto session = open_session(host, quiet);
+    runtime::GenerateOptions silent = options;
+    silent.on_token = nullptr;
+    runtime::GenerateResult expected = runtime::generate(*session, host, prompts, silent);
+    double difference = 0;
+    for (size_t s = 0; s < prompts.size(); ++s) {
+        size_t n = std::min(result.sequences[s].logits.size(), expected.sequences[s].logits.size());
+        for (size_t i = 0; i < n; ++i)
+            difference = std::max(difference, std::fabs(static_cast<double>(result.sequences[s].logits[i]) - expected.sequences[s].logits[i]));
+    }
+    return difference;
+}
+
+void write_trace(const Flags& flags, const planner::Plan& plan, const runtime::Session& session) {
+    std::ofstream file(flags.trace);
+    file << runtime::trace_to_perfetto(session.trace(), plan);
+    if (!file.flush()) throw UserError("cannot write {}", flags.trace);
+}
+
+void run_score(const Flags& flags, Ready& ready) {
+    std::ifstream file(flags.score_file);
+    if (!file) throw UserError("cannot open {}", flags.score_file);
+    if (!ready.tokenizer) throw UserError("--score needs a tokenizer: {}", ready.no_tokenizer);
+    std::stringstream text;
+    text << file.rdbuf();
+    std::vector<int32_t> tokens = ready.tokenizer->encode(text.str());
+    if (tokens.size() < 2) throw UserError("{}: too short to score: it has {} tokens", flags.score_file, tokens.size());
+    planner::Plan plan = make_run_plan(flags, ready);
+    auto session = open_session(plan, flags);
+    runtime::ScoreResult score = runtime::score(*session, plan, tokens);
+    if (flags.json) fmt::print("{}\n", Json{{"tokens", score.tokens}, {"nll", score.nll}, {"perplexity", score.perplexity}}.dump(2));
+    else fmt::print("{} tokens, {:.4f} nats a token, perplexity {:.3f}\n", score.tokens, score.nll, score.perplexity);
+}
+
+void print_summary(const planner::Plan& plan, const runtime::GenerateResult& result, const runtime::Session& session) {
+    size_t tokens = 0;
+    for (const auto& s : result.sequences) tokens += s.token_ids.size();
+    fmt::print(stderr, "{}\n",
+               fmt::format("{} tokens on {} device{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} tokens/s), {} moved between devices", tokens,
+                           plan.machine.devices.size(), plan.machine.devices.size() == 1 ? "" : "s", result.prefill_ms, result.decode_ms_per_token,
+                           result.tokens_per_second, format_bytes(session.transferred_bytes())));
+}
+
+void run_generate(const Flags& flags, Ready& ready) {
+    std::vector<int32_t> stops = flags.ignore_eos ? std::vector<int32_t>{} : stop_ids(ready.model, ready.tokenizer.get());
+    planner::Plan plan = make_run_plan(flags, ready);
+    check_lengths(flags, plan, ready.prompts);
+    auto session = open_session(plan, flags);
+
+    const bool print_text = !flags.json && ready.tokenizer && ready.prompts.size() == 1;
+    std::vector<TextStream> streams;
+    for (size_t i = 0; ready.tokenizer && i < ready.prompts.size(); ++i) streams.emplace_back(*ready.tokenizer, flags.stop, print_text);
+    runtime::GenerateOptions options;
+    options.max_new_tokens = new_tokens(flags, plan, ready.prompts);
+    options.sampling = {static_cast<float>(flags.temperature), static_cast<float>(flags.top_p), flags.seed};
+    options.stop_ids = stops;
+    options.keep_logits = needs_all_logits(flags);
+    options.cancel = &cancel_token();
+    options.on_token = [&](size_t sequence, int32_t token) {
+        if (streams.empty()) return true;
+        if (std::find(stops.begin(), stops.end(), token) != stops.end()) return true;  // shown as the end, not as text
+        return streams[sequence].push(token);
+    };
+    if (print_text && !flags.prompt.chat && !flags.prompt.prompts.empty()) fmt::print("{}", dim(flags.prompt.prompts[0]));
+    std::fflush(stdout);
+    runtime::GenerateResult result = runtime::generate(*session, plan, ready.prompts, options);
+    std::vector<std::string> texts(ready.prompts.size());
+    for (size_t i = 0; i < streams.size(); ++i) {
+        streams[i].finish();
+        texts[i] = streams[i].text();
+    }
+    if (!flags.dump_logits.empty()) write_floats(flags.dump_logits, result.sequences);
+    if (!flags.trace.empty()) write_trace(flags, plan, *session);
+    if (flags.json) {
+        Json json = result_json(plan, *session, ready.prompts, result, texts);
+        if (flags.check) json["check_max_difference"] = host_difference(flags, plan, ready.prompts, options, result);
+        fmt::print("{}\n", json.dump(2));
+        return;
+    }
+    if (print_text) fmt::print("\n");
+    for (size_t i = 0; !print_text && i < result.sequences.size(); ++i)
+        fmt::print("{}{}\n", ready.prompts.size() > 1 ? bold(fmt::format("[{}] ", i)) : "",
+                   ready.tokenizer ? texts[i] : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ",")));
+    print_summary(plan, result, *session);
+    if (flags.check)
+        fmt::print("check against host: max logit difference {:.3g}\n", host_difference(flags, plan, ready.prompts, options, result));
+}
+
+void run(const Flags& flags) {
+    Ready ready;
+    ready.model = load_model(flags.model, flags.plan.dtype);
+    if (ready.model.kind == ModelKind::kShape)
+        throw UserError("{}: a shape name has no weights to run; write a model with `cleave model {} -o DIR`, then run DIR", flags.model.model,
+                        flags.model.model);
+    if (flags.model.weights == "none") throw UserError("--weights none: a model without weights can be planned, but not run");
+    ready.tokenizer = find_tokenizer(flags.prompt, ready.model, &ready.no_tokenizer);
+    if (!flags.score_file.empty()) return run_score(flags, ready);
+    if (!flags.prompt.prompts.empty() && !ready.tokenizer) throw UserError("--prompt needs a tokenizer: {}", ready.no_tokenizer);
+    if (!flags.stop.empty() && !ready.tokenizer) throw UserError("--stop needs a tokenizer: {}", ready.no_tokenizer);
+    ready.prompts = prompt_ids(flags.prompt, ready.model, ready.tokenizer.get());
+    run_generate(flags, ready);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+    auto flags = std::make_shared<Flags>();
+    CLI::App* command = app.add_subcommand("run", "import, plan, compile and run a model in one go");
+    add_model_flags(*command, flags->model);
+    command->add_option("--prompt", flags->prompt.prompts, "text to continue; repeated: a batch");
+    command->add_option("--input-ids", flags->prompt.input_ids, "token ids 1,2,3 to continue; repeated: a batch");
+    command->add_option("--max-new-tokens", flags->max_new_tokens, "tokens to generate; default 128, or what the context leaves")
+        ->check(CLI::PositiveNumber);
+    command->add_option("--temperature", flags->temperature, "0: greedy")->check(CLI::NonNegativeNumber);
+    command->add_option("--top-p", flags->top_p, "nucleus sampling")->check(CLI::Range(0.0, 1.0));
+    command->add_option("--seed", flags->seed, "of the sampling");
+    command->add_option("--stop", flags->stop, "text that ends a sequence; may be repeated");
+    command->add_flag("--ignore-eos", flags->ignore_eos, "go on after end-of-sequence tokens");
+    command->add_flag("--chat", flags->prompt.chat, "put the prompt into the tokenizer's chat template");
+    command->add_option("--tokenizer", flags->prompt.tokenizer, "tokenizer.json, tokenizer.model, or their folder; default: beside the model");
+    command->add_option("--score", flags->score_file, "print the perplexity of a text file instead");
+    command->add_option("--dump-logits", flags->dump_logits, "write f32 logits of each prompt token, then of each new token but the last");
+    command->add_option("--trace", flags->trace, "write what ran when, for Perfetto");
+    command->add_flag("--check", flags->check, "compare logits with one host device");
+    command->add_flag("--json", flags->json, "JSON on standard output");
+    add_plan_flags(*command, flags->plan);
+    add_run_flags(*command, flags->run);
+    command->footer("Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon a time\"");
+    command->callback([flags] { run(*flags); });
+}
+
+}  // namespace cleave::tools

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `cleave` command. Exit codes: 0 done; 1 the input's fault; 2 ours; 130 interrupted.
+#include <csignal>
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "planner/planner.h"
+#include "runtime/base/errors.h"
+#include "tools/cli/options.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+
+namespace {
+
+using namespace cleave;
+
+// The first Ctrl-C asks the command to stop between steps; a second one ends the process.
+void on_interrupt(int signal) {
+    if (tools::cancel_token().cancelled()) {
+        std::signal(signal, SIG_DFL);
+        std::raise(signal);
+    }
+    tools::cancel_token().cancel();
+}
+
+int fail(int code, const std::string& message) {
+    std::fflush(stdout);
+    fmt::print(stderr, "{} {}\n", tools::red("cleave:"), message);
+    return code;
+}
+
+bool wants_json(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i)
+        if (std::string_view(argv[i]) == "--json") return true;
+    return false;
+}
+
+void print_does_not_fit(const planner::DoesNotFit& error) {
+    nlohmann::ordered_json json{{"error", "does not fit"}, {"devices", nlohmann::ordered_json::array()}, {"fixes", error.fixes()}};
+    for (const planner::Deficit& d : error.devices())
+        json["devices"].push_back({{"name", d.device}, {"needed_bytes", d.needed_bytes}, {"capacity_bytes", d.capacity_bytes},
+                                   {"deficit_bytes", d.deficit_bytes}});
+    fmt::print("{}\n", json.dump(2));
+}
+
+int run(int argc, char** argv) {
+    CLI::App app{"Cleave plans, proves and runs an ONNX Llama over several devices."};
+    app.set_version_flag("--version", std::string("cleave ") + CLEAVE_VERSION);
+    app.require_subcommand(1);
+    app.footer("Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon a time\"");
+    tools::add_run(app);
+    tools::add_plan(app);
+    tools::add_import(app);
+    tools::add_emit(app);
+    tools::add_devices(app);
+    tools::add_model(app);
+    tools::add_doctor(app);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& help) {
+        return app.exit(help);
+    } catch (const CLI::ParseError& error) {
+        std::string command = app.get_subcommands().empty() ? "cleave" : "cleave " + app.get_subcommands().front()->get_name();
+        return fail(1, fmt::format("{} (see {} --help)", error.what(), command));
+    } catch (const planner::DoesNotFit& error) {
+        if (wants_json(argc, argv)) print_does_not_fit(error);
+        return fail(1, error.what());
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::signal(SIGINT, on_interrupt);
+    try {
+        return run(argc, argv);
+    } catch (const Cancelled&) {
+        return fail(130, "interrupted");
+    } catch (const InternalError& error) {
+        return fail(2, fmt::format("internal error: {}", error.what()));
+    } catch (const Error& error) {
+        return fail(1, error.what());
+    } catch (const std::bad_alloc&) {
+        return fail(1, "out of memory on this host");
+    } catch (const std::exception& error) {
+        return fail(2, fmt::format("internal error: {}", error.what()));
+    }
+}
