@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "importer/import.h"
+#include "models/llama_graph.h"
+#include "models/onnx_writer.h"
+#include "models/reference.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::models;
+
+namespace {
+
+Shape small_shape() {
+    Shape shape = *find_shape("stories-260k");
+    shape.config.hidden_size = 32;
+    shape.config.intermediate_size = 40;
+    shape.config.num_layers = 2;
+    shape.config.num_heads = 4;
+    shape.config.num_kv_heads = 2;
+    shape.config.head_dim = 16;  // not hidden / heads
+    shape.config.vocab_size = 50;
+    shape.config.max_positions = 64;
+    shape.config.tied_embeddings = false;
+    return shape;
+}
+
+double max_difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double d = 0;
+    for (size_t i = 0; i < a.size(); ++i) d = std::max(d, std::fabs(a[i] - b[i]));
+    return d;
+}
+
+}  // namespace
+
+TEST_CASE("the decomposed form imports as the graph that is built without a file", "[models]") {
+    test::TemporaryFolder folder;
+    Shape shape = small_shape();
+    std::string path = write_onnx_llama(shape, folder.path().string(), {});
+    CHECK(importer::to_text(importer::import_onnx(path)) == importer::to_text(build_llama_graph(shape, DType::kF32)));
+}
+
+TEST_CASE("every form gives the same logits for the same seed", "[models]") {
+    const std::vector<int32_t> tokens{1, 7, 3, 44, 2, 9};
+    std::vector<double> expected;
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
+        test::TemporaryFolder folder;
+        WriteOptions options;
+        options.form = form;
+        std::vector<double> logits = reference_logits(importer::import_onnx(write_onnx_llama(small_shape(), folder.path().string(), options)), tokens);
+        if (expected.empty()) expected = logits;
+        CHECK(max_difference(logits, expected) < 1e-5);
+    }
+}
+
+TEST_CASE("biases, tied embeddings and a sliding window survive every form that has them", "[models]") {
+    Shape shape = small_shape();
+    shape.qkv_bias = shape.o_bias = shape.mlp_bias = true;
+    shape.config.tied_embeddings = true;
+    shape.sliding_window = 3;
+    const std::vector<int32_t> tokens{1, 7, 3, 44, 2, 9, 30};
+    std::vector<double> expected;
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kFunctions}) {
+        test::TemporaryFolder folder;
+        WriteOptions options;
+        options.form = form;
+        importer::Graph graph = importer::import_onnx(write_onnx_llama(shape, folder.path().string(), options));
+        CHECK(graph.config.tied_embeddings);
+        std::vector<double> logits = reference_logits(graph, tokens);
+        if (expected.empty()) expected = logits;
+        CHECK(max_difference(logits, expected) < 1e-5);
+    }
+}
+
+TEST_CASE("graphs without a past and without position ids mean the same", "[models]") {
+    const std::vector<int32_t> tokens{5, 6, 7, 8};
+    std::vector<double> expected;
+    for (bool past : {true, false})
+        for (bool positions : {true, false}) {
+            test::TemporaryFolder folder;
+            WriteOptions options;
+            options.with_past = past;
+            options.with_position_ids = positions;
+            std::vector<double> logits = reference_logits(importer::import_onnx(write_onnx_llama(small_shape(), folder.path().string(), options)), tokens);
+            if (expected.empty()) expected = logits;
+            CHECK(max_difference(logits, expected) < 1e-9);
+        }
+}
+
+TEST_CASE("the same seed writes the same bytes and another seed others", "[models]") {
+    auto bytes = [](uint64_t seed) {
+        test::TemporaryFolder folder;
+        WriteOptions options;
+        options.seed = seed;
+        std::string path = write_onnx_llama(small_shape(), folder.path().string(), options) + ".data";
+        std::ifstream file(path, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    CHECK(bytes(1) == bytes(1));
+    CHECK(bytes(1) != bytes(2));
+}
+
+TEST_CASE("an interrupted or refused write leaves no model behind", "[models]") {
+    test::TemporaryFolder folder;
+    WriteOptions options;
+    options.form = OnnxForm::kGroupQueryAttention;
+    options.with_past = false;
+    CHECK_THAT(test::user_error([&] { write_onnx_llama(small_shape(), folder.path().string(), options); }), Catch::Matchers::Contains("with_past"));
+    CHECK(std::filesystem::is_empty(folder.path()));
+    options = {};
+    options.dtype = DType::kInt8;
+    CHECK_THAT(test::user_error([&] { write_onnx_llama(small_shape(), folder.path().string(), options); }), Catch::Matchers::Contains("f32, f16 and bf16"));
+}
+
+TEST_CASE("config.json files are read field by field and refused by name", "[models]") {
+    test::TemporaryFolder folder;
+    std::string path = (folder.path() / "config.json").string();
+    auto write = [&](const std::string& text) { std::ofstream(path) << text; };
+    write_onnx_llama(small_shape(), folder.path().string(), {});
+    Shape shape = shape_from_config(path);
+    CHECK(importer::to_text(build_llama_graph(shape, DType::kF32)) == importer::to_text(build_llama_graph(small_shape(), DType::kF32)));
+    write("[]");
+    CHECK_THAT(test::user_error([&] { shape_from_config(path); }), Catch::Matchers::Contains("not a JSON object"));
+    write(R"({"model_type": "bert"})");
+    CHECK_THAT(test::user_error([&] { shape_from_config(path); }), Catch::Matchers::Contains("bert"));
+    write(R"({"model_type": "llama", "vocab_size": 5})");
+    CHECK_THAT(test::user_error([&] { shape_from_config(path); }), Catch::Matchers::Contains("hidden_size"));
+    write(R"({"model_type": "llama", "vocab_size": -5})");
+    CHECK_THAT(test::user_error([&] { shape_from_config(path); }), Catch::Matchers::Contains("vocab_size"));
+}
+
+TEST_CASE("shape names give the parameter counts that their makers state", "[models]") {
+    auto parameters = [](const char* name) {
+        importer::Graph graph = build_llama_graph(*find_shape(name), DType::kBF16);
+        double n = 0;
+        for (const importer::Weight& w : graph.weights) n += static_cast<double>(w.num_elements());
+        return n / 1e9;
+    };
+    CHECK(parameters("tinyllama-1.1b") == Approx(1.10).margin(0.005));
+    CHECK(parameters("llama-3.2-1b") == Approx(1.236).margin(0.002));
+    CHECK(parameters("llama-2-7b") == Approx(6.738).margin(0.001));
+    CHECK(parameters("llama-3-8b") == Approx(8.030).margin(0.001));
+    CHECK(parameters("llama-2-70b") == Approx(68.98).margin(0.01));
+    CHECK(parameters("llama-3-70b") == Approx(70.55).margin(0.01));
+    CHECK(parameters("llama-3.1-405b") == Approx(405.85).margin(0.1));
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/command.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <sys/wait.h>
+
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+// 'text' for the shell, whatever is in it.
+std::string quoted(const std::string& text) {
+    std::string out = "'";
+    for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return out + "'";
+}
+
+std::string read_file(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+}  // namespace
+
+CommandResult run_cleave(const std::vector<std::string>& arguments) {
+    TemporaryFolder folder;
+    std::string line = quoted(CLEAVE_BINARY);
+    for (const std::string& a : arguments) line += " " + quoted(a);
+    line += " >" + quoted((folder.path() / "out").string()) + " 2>" + quoted((folder.path() / "err").string()) + " </dev/null";
+    int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder.path() / "out"), read_file(folder.path() / "err")};
+}
+
+}  // namespace cleave::test

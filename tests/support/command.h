@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the built `cleave` command as a user does, and gives its exit code and both outputs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cleave::test {
+
+struct CommandResult {
+    int exit_code = -1;
+    std::string output;  // standard output
+    std::string error;   // standard error
+};
+
+CommandResult run_cleave(const std::vector<std::string>& arguments);
+
+}  // namespace cleave::test

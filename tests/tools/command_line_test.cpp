@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line's contract: exit codes, messages, JSON alone on standard output.
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "models/onnx_writer.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::test;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A model small enough to run in a moment: 2 layers, hidden 32, 4 heads over 2 KV heads.
+models::Shape tiny_shape() {
+    models::Shape shape = *models::find_shape("stories-260k");
+    shape.name = "tiny";
+    shape.config.hidden_size = 32;
+    shape.config.intermediate_size = 48;
+    shape.config.num_layers = 2;
+    shape.config.num_heads = 4;
+    shape.config.num_kv_heads = 2;
+    shape.config.head_dim = 8;
+    shape.config.vocab_size = 64;
+    shape.config.max_positions = 64;
+    return shape;
+}
+
+std::string write_tiny(const TemporaryFolder& folder) { return models::write_onnx_llama(tiny_shape(), (folder.path() / "tiny").string(), {}); }
+
+// Exit code 1, one message on standard error that has every piece, nothing on standard output.
+void expect_refused(const std::vector<std::string>& arguments, const std::vector<std::string>& pieces) {
+    CommandResult r = run_cleave(arguments);
+    INFO(r.error << r.output);
+    CHECK(r.exit_code == 1);
+    CHECK(r.output.empty());
+    CHECK(r.error.starts_with("cleave: "));
+    for (const std::string& piece : pieces) CHECK_THAT(r.error, Catch::Matchers::Contains(piece));
+}
+
+}  // namespace
+
+TEST_CASE("every command's help shows a worked example", "[tools]") {
+    for (const char* command : {"run", "plan", "import", "emit", "devices", "model", "doctor"}) {
+        CommandResult r = run_cleave({command, "--help"});
+        INFO(command);
+        CHECK(r.exit_code == 0);
+        CHECK_THAT(r.output, Catch::Matchers::Contains("Example: cleave " + std::string(command)));
+    }
+}
+
+TEST_CASE("a missing or unknown sub-command is the user's error", "[tools]") {
+    CHECK(run_cleave({}).exit_code == 1);
+    CHECK(run_cleave({"fly"}).exit_code == 1);
+    CHECK(run_cleave({"plan"}).exit_code == 1);
+}
+
+TEST_CASE("a model that does not exist is named together with the shape names", "[tools]") {
+    for (const char* command : {"run", "plan", "import", "emit"})
+        expect_refused({command, "no-such-model.onnx"}, {"no-such-model.onnx", "no such file", "llama-3-8b"});
+}
+
+TEST_CASE("a file that is no ONNX is refused by name", "[tools]") {
+    TemporaryFolder folder;
+    fs::path path = folder.path() / "text.onnx";
+    std::ofstream(path) << "this is a text, not a model";
+    for (const char* command : {"run", "plan", "import", "emit"}) expect_refused({command, path.string()}, {"text.onnx"});
+}
+
+TEST_CASE("truncated external data is refused before anything runs", "[tools]") {
+    TemporaryFolder folder;
+    std::string model = write_tiny(folder);
+    fs::resize_file(model + ".data", 1000);
+    expect_refused({"run", model, "--input-ids", "1"}, {"model.onnx.data"});
+    expect_refused({"plan", model}, {"model.onnx.data"});
+    expect_refused({"import", model}, {"model.onnx.data"});
+}
+
+TEST_CASE("a file without its external data can be planned with --weights none, and not run", "[tools]") {
+    TemporaryFolder folder;
+    std::string model = write_tiny(folder);
+    fs::remove(model + ".data");
+    expect_refused({"plan", model}, {"model.onnx.data"});
+    CHECK(run_cleave({"plan", model, "--weights", "none"}).exit_code == 0);
+    expect_refused({"run", model, "--weights", "none", "--input-ids", "1"}, {"not run"});
+}
+
+TEST_CASE("unknown devices and shapes that do not use the devices are refused by name", "[tools]") {
+    expect_refused({"plan", "stories-260k", "--devices", "gpu[0]"}, {"gpu", "host", "cuda"});
+    expect_refused({"plan", "stories-260k", "--devices", "sim:h1000[0]"}, {"h1000", "h100"});
+    expect_refused({"plan", "stories-260k", "--devices", "host[0-2]", "--tp", "2", "--pp", "2"}, {"4", "3"});
+    expect_refused({"plan", "stories-260k", "--devices", "host[0,0]"}, {"host[0]"});
+}
+
+TEST_CASE("a prompt longer than the context is refused", "[tools]") {
+    TemporaryFolder folder;
+    std::string model = write_tiny(folder);
+    std::string ids = "1";
+    for (int i = 0; i < 70; ++i) ids += ",2";
+    expect_refused({"run", model, "--input-ids", ids}, {"71", "64"});
+    expect_refused({"run", model, "--input-ids", "1,2,3", "--max-new-tokens", "63"}, {"64"});
+    expect_refused({"run", model, "--input-ids", "1", "--context", "128"}, {"--context", "64"});
+}
+
+TEST_CASE("token ids that are no numbers or outside the vocabulary are refused", "[tools]") {
+    TemporaryFolder folder;
+    std::string model = write_tiny(folder);
+    expect_refused({"run", model, "--input-ids", "1,x"}, {"1,x"});
+    expect_refused({"run", model, "--input-ids", "1,"}, {"1,"});
+    expect_refused({"run", model, "--input-ids", "64"}, {"64", "vocabulary"});
+    expect_refused({"run", model, "--input-ids", "-1"}, {"-1"});
+    expect_refused({"run", model, "--prompt", "hello"}, {"tokenizer"});
+    expect_refused({"run", model}, {"--prompt", "--input-ids"});
+    expect_refused({"run", "llama-3-8b", "--input-ids", "1"}, {"cleave model llama-3-8b"});
+}
+
+TEST_CASE("a model that does not fit is refused with each device's deficit, as text and as JSON", "[tools]") {
+    std::vector<std::string> arguments{"plan", "llama-2-70b", "--devices", "sim:rtx4090[0-3]", "--dtype", "f16"};
+    expect_refused(arguments, {"sim:rtx4090[0]", "sim:rtx4090[3]"});
+    arguments.emplace_back("--json");
+    CommandResult r = run_cleave(arguments);
+    CHECK(r.exit_code == 1);
+    Json json = Json::parse(r.output);
+    CHECK(json["error"] == "does not fit");
+    REQUIRE(json["devices"].size() == 4);
+    CHECK(!json["fixes"].empty());
+    for (const Json& d : json["devices"])
+        CHECK(d["needed_bytes"].get<int64_t>() - d["capacity_bytes"].get<int64_t>() == d["deficit_bytes"].get<int64_t>());
+}
+
+TEST_CASE("run prints JSON alone on standard output, and the same tokens for any devices", "[tools]") {
+    TemporaryFolder folder;
+    std::string model = write_tiny(folder);
+    Json expected;
+    for (const char* devices : {"host", "host[0-1]", "host[0-2]", "host[0-7]"}) {
+        CommandResult r = run_cleave({"run", model, "--devices", devices, "--input-ids", "1,2,3", "--max-new-tokens", "8", "--ignore-eos", "--json"});
+        INFO(devices << r.error);
+        REQUIRE(r.exit_code == 0);
+        Json json = Json::parse(r.output);
+        for (const char* key : {"prompt_ids", "token_ids", "text", "prefill_ms", "decode_ms_per_token", "tokens_per_second", "devices",
+                                "transferred_bytes", "peak_memory_bytes"})
+            CHECK(json.contains(key));
+        CHECK(json["token_ids"].size() == 8);
+        if (expected.is_null()) expected = json["token_ids"];
+        CHECK(json["token_ids"] == expected);
+    }
+}
+
+TEST_CASE("a batch gives one sequence a prompt, each as it is alone", "[tools]") {
+    TemporaryFolder folder;
+    std::string model = write_tiny(folder);
+    CommandResult r = run_cleave({"run", model, "--input-ids", "1,2,3,4,5", "--input-ids", "7", "--max-new-tokens", "6", "--ignore-eos", "--json"});
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    Json batch = Json::parse(r.output)["sequences"];
+    REQUIRE(batch.size() == 2);
+    size_t i = 0;
+    for (const char* ids : {"1,2,3,4,5", "7"}) {
+        Json alone = Json::parse(run_cleave({"run", model, "--input-ids", ids, "--max-new-tokens", "6", "--ignore-eos", "--json"}).output);
+        CHECK(batch[i]["token_ids"] == alone["token_ids"]);
+        CHECK(batch[i++]["prompt_ids"] == alone["prompt_ids"]);
+    }
+}
+
+TEST_CASE("dumped logits have a row for each prompt token and each generated token after the first", "[tools]") {
+    TemporaryFolder folder;
+    std::string model = write_tiny(folder);
+    fs::path logits = folder.path() / "logits.f32";
+    CommandResult r = run_cleave({"run", model, "--input-ids", "1,2,3", "--max-new-tokens", "4", "--ignore-eos", "--json", "--dump-logits", logits.string()});
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    CHECK(fs::file_size(logits) == (3 + 3) * 64 * sizeof(float));
+}
+
+TEST_CASE("a saved plan runs as it is and gives the tokens of a fresh one", "[tools]") {
+    TemporaryFolder folder;
+    std::string model = write_tiny(folder), plan = (folder.path() / "tiny.plan").string();
+    REQUIRE(run_cleave({"plan", model, "--devices", "host[0-3]", "--tp", "2", "--pp", "2", "-o", plan}).exit_code == 0);
+    CommandResult saved = run_cleave({"run", plan, "--input-ids", "1,2", "--max-new-tokens", "4", "--ignore-eos", "--json"});
+    INFO(saved.error);
+    REQUIRE(saved.exit_code == 0);
+    CommandResult fresh = run_cleave({"run", model, "--input-ids", "1,2", "--max-new-tokens", "4", "--ignore-eos", "--json"});
+    CHECK(Json::parse(saved.output)["token_ids"] == Json::parse(fresh.output)["token_ids"]);
+    expect_refused({"run", plan, "--devices", "host", "--input-ids", "1"}, {".plan"});
+}
+
+TEST_CASE("a plan is the same byte for byte when it is made again", "[tools]") {
+    std::vector<std::string> arguments{"plan", "llama-3-8b", "--devices", "sim:l40s[0-2]", "--json"};
+    std::string first = run_cleave(arguments).output;
+    CHECK(!first.empty());
+    CHECK(run_cleave(arguments).output == first);
+}
