@@ -34,14 +34,22 @@ std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const Loa
     if (flags.prompts.empty() == flags.input_ids.empty())
         throw UserError(flags.prompts.empty() ? "nothing to run: give --prompt TEXT, --input-ids 1,2,3 or --score FILE"
                                               : "--prompt and --input-ids exclude each other: give one of them");
+    std::optional<runtime::ChatTemplate> chat;
+    if (flags.chat) {
+        if (flags.prompts.empty()) throw UserError("--chat puts text into the tokenizer's template: give --prompt TEXT");
+        const std::string& folder = flags.tokenizer.empty() ? model.folder : flags.tokenizer;
+        chat = runtime::load_chat_template(folder);
+        if (!chat)
+            throw UserError("--chat: {} has no chat template (looked for chat_template.jinja and \"chat_template\" in tokenizer_config.json); "
+                            "give --tokenizer a folder that has one, or leave --chat out", folder);
+    }
     std::vector<std::vector<int32_t>> all;
     const int64_t vocab = model.graph.config.vocab_size;
     for (const std::string& ids : flags.input_ids) all.push_back(parse_ids(ids, vocab));
     for (const std::string& prompt : flags.prompts) {
         if (flags.chat) {
-            std::string rendered = runtime::load_chat_template(flags.tokenizer.empty() ? model.folder : flags.tokenizer)
-                                       .render({{"user", prompt}}, true);
-            all.push_back(tokenizer->encode(rendered, false));
+            const runtime::ChatMessage message{"user", prompt};
+            all.push_back(tokenizer->encode(chat->render(std::span(&message, 1)), false));
         } else {
             all.push_back(tokenizer->encode(prompt));
         }
@@ -64,9 +72,7 @@ std::unique_ptr<runtime::Tokenizer> find_tokenizer(const PromptFlags& flags, con
 }
 
 std::vector<int32_t> stop_ids(const LoadedModel& model, const runtime::Tokenizer* tokenizer) {
-    std::vector<int32_t> ids = runtime::load_generation_config(model.folder).stop_ids;
-    if (ids.empty() && tokenizer && tokenizer->eos_id()) ids.push_back(*tokenizer->eos_id());
-    return ids;
+    return runtime::stop_ids(runtime::load_generation_config(model.folder), tokenizer);
 }
 
 }  // namespace cleave::tools

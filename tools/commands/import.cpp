@@ -82,11 +82,11 @@ void print_text(const Graph& graph, const Summary& s, int64_t max_positions) {
         if (!text.empty()) fmt::print("  {} {}\n", dim(fmt::format("{:<12}", label)), text);
     };
     fmt::print("{}\n", bold(graph.name));
-    line("exporter", graph.exporter + (graph.opset ? fmt::format(", opset {}", graph.opset) : ""));
+    line("exporter", graph.exporter);
     if (c.num_layers > 0) {
         line("model", fmt::format("{}, {} layers, hidden {}, intermediate {}, vocabulary {}{}", c.model_type, c.num_layers, c.hidden_size,
                                   c.intermediate_size, c.vocab_size, c.tied_embeddings ? " (tied)" : ""));
-        line("attention", fmt::format("{} heads, {} KV heads, head_dim {}, rms_norm_eps {}", c.num_heads, c.num_kv_heads, c.head_dim, c.rms_norm_eps));
+        line("attention", fmt::format("{} heads, {} KV heads, head_dim {}, rms_norm_eps {:.6g}", c.num_heads, c.num_kv_heads, c.head_dim, c.rms_norm_eps));
     }
     line("context", max_positions ? fmt::format("{} positions", max_positions) : "not stated");
     std::string dtypes;
