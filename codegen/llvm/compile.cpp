@@ -33,7 +33,7 @@ using llvm::StringRef;
 // explicitly by the templates, so the target must not split them.
 constexpr const char* kOptions =
     "-emit-obj -x c++ -std=c++20 -O3 -ffreestanding -nostdsysteminc -nobuiltininc -fno-rtti "
-    "-ffp-contract=fast -mprefer-vector-width=512 -vectorize-loops -vectorize-slp -mframe-pointer=none "
+    "-ffp-contract=fast -mprefer-vector-width=512 -vectorize-loops -mframe-pointer=none "
     "-mrelocation-model pic -pic-level 2 -fstack-size-section -Wall -Wno-psabi "
     "-Wno-unused-function -fno-threadsafe-statics";
 

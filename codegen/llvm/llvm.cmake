@@ -26,3 +26,4 @@ target_link_libraries(cleave_llvm PRIVATE ${CLEAVE_LIBCLANG_CPP} ${CLEAVE_LIBLLV
 set_target_properties(cleave_llvm PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_compile_options(cleave_llvm PRIVATE -Wno-unused-parameter)
 add_dependencies(cleave_codegen cleave_llvm)
+install(TARGETS cleave_llvm LIBRARY DESTINATION lib)
