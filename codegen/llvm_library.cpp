@@ -58,7 +58,10 @@ LlvmLibrary open() {
                      resolve(l, "cleave_llvm_free_result", llvm.free_result) &&
                      resolve(l, "cleave_llvm_load", llvm.load) &&
                      resolve(l, "cleave_llvm_unload", llvm.unload) &&
-                     resolve(l, "cleave_llvm_free_log", llvm.free_log);
+                     resolve(l, "cleave_llvm_free_log", llvm.free_log) &&
+                     resolve(l, "cleave_llvm_simt_compile", llvm.simt_compile) &&
+                     resolve(l, "cleave_llvm_simt_load", llvm.simt_load) &&
+                     resolve(l, "cleave_llvm_simt_unload", llvm.simt_unload);
     if (!llvm.available) llvm.reason = fmt::format("{} lacks a function of its ABI", library->name());
     return llvm;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/llvm/abi.h"
+#include "codegen/llvm/simt_abi.h"
 
 namespace cleave::codegen {
 
@@ -24,6 +25,9 @@ struct LlvmLibrary {
     decltype(&cleave_llvm_load) load = nullptr;
     decltype(&cleave_llvm_unload) unload = nullptr;
     decltype(&cleave_llvm_free_log) free_log = nullptr;
+    decltype(&cleave_llvm_simt_compile) simt_compile = nullptr;
+    decltype(&cleave_llvm_simt_load) simt_load = nullptr;
+    decltype(&cleave_llvm_simt_unload) simt_unload = nullptr;
 };
 
 // Thread-safe. `find_llvm_library` reports absence, `llvm_library` throws UserError with what to install.

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NVIDIA back end of the prelude: CUDA built-ins that NVRTC declares by itself, and PTX for the rest. Shared
+// addresses in PTX are 32-bit. PTX ISA 8.5: cvt 9.7.9, ex2 9.7.3, cp.async 9.7.8.22, mma 9.7.13.4.
+#pragma once
+
+#include "words.cuh"
+
+#if defined(CLEAVE_CUDA)
+
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define SHARED(type, ...) __shared__ type __VA_ARGS__
+#define DYNAMIC_SHARED(type, name)                                           \
+    extern __shared__ __align__(16) char cleave_dynamic_shared[];            \
+    type* name = reinterpret_cast<type*>(cleave_dynamic_shared)
+
+namespace cleave {
+
+// ---- Places
+
+DEVICE int thread_x() { return int(threadIdx.x); }
+DEVICE int thread_y() { return int(threadIdx.y); }
+DEVICE int thread_z() { return int(threadIdx.z); }
+DEVICE int block_x() { return int(blockIdx.x); }
+DEVICE int block_y() { return int(blockIdx.y); }
+DEVICE int block_z() { return int(blockIdx.z); }
+DEVICE int threads_x() { return int(blockDim.x); }
+DEVICE int threads_y() { return int(blockDim.y); }
+DEVICE int threads_z() { return int(blockDim.z); }
+DEVICE int blocks_x() { return int(gridDim.x); }
+DEVICE int blocks_y() { return int(gridDim.y); }
+DEVICE int blocks_z() { return int(gridDim.z); }
+
+// ---- Bits and numbers
+
+DEVICE u32 as_u32(float v) { return __float_as_uint(v); }
+DEVICE float as_float(u32 v) { return __uint_as_float(v); }
+DEVICE float f16_to_float(u16 bits) {
+    float v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(bits));
+    return v;
+}
+DEVICE u16 float_to_f16(float v) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
+    return bits;
+}
+DEVICE float sqrt(float x) {
+    float v;
+    asm("sqrt.rn.f32 %0, %1;" : "=f"(v) : "f"(x));
+    return v;
+}
+DEVICE float rsqrt(float x) {
+    float v;
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(v) : "f"(x));
+    return v;
+}
+DEVICE float reciprocal(float x) {
+    float v;
+    asm("rcp.rn.f32 %0, %1;" : "=f"(v) : "f"(x));
+    return v;
+}
+DEVICE float exp2(float x) {
+    float v;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(v) : "f"(x));
+    return v;
+}
+DEVICE float log2(float x) {
+    float v;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(v) : "f"(x));
+    return v;
+}
+DEVICE float floor(float x) {
+    float v;
+    asm("cvt.rmi.f32.f32 %0, %1;" : "=f"(v) : "f"(x));
+    return v;
+}
+DEVICE float abs(float x) { return as_float(as_u32(x) & 0x7fffffffu); }
+DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+// ---- Order
+
+DEVICE void barrier() { __syncthreads(); }
+DEVICE void warp_sync() { __syncwarp(); }
+DEVICE void fence_block() { __threadfence_block(); }
+DEVICE void fence_device() { __threadfence(); }
+
+// ---- Warp operations
+
+#define CLEAVE_CUDA_SHUFFLE(name, intrinsic)              \
+    template <class T>                                    \
+    DEVICE T name(mask_t lanes, T v, int operand) {       \
+        return intrinsic(lanes, v, operand);              \
+    }                                                     \
+    template <class T>                                    \
+    DEVICE T name(T v, int operand) {                     \
+        return intrinsic(kAllLanes, v, operand);          \
+    }
+CLEAVE_CUDA_SHUFFLE(shuffle, __shfl_sync)
+CLEAVE_CUDA_SHUFFLE(shuffle_xor, __shfl_xor_sync)
+CLEAVE_CUDA_SHUFFLE(shuffle_up, __shfl_up_sync)
+CLEAVE_CUDA_SHUFFLE(shuffle_down, __shfl_down_sync)
+
+DEVICE mask_t ballot(bool p) { return __ballot_sync(kAllLanes, p); }
+
+// ---- Atomics
+
+DEVICE u32 atomic_add(u32* p, u32 v) { return atomicAdd(p, v); }
+DEVICE i32 atomic_add(i32* p, i32 v) { return atomicAdd(p, v); }
+DEVICE u64 atomic_add(u64* p, u64 v) { return atomicAdd(p, v); }
+DEVICE float atomic_add(float* p, float v) { return atomicAdd(p, v); }
+DEVICE u32 atomic_max(u32* p, u32 v) { return atomicMax(p, v); }
+DEVICE i32 atomic_max(i32* p, i32 v) { return atomicMax(p, v); }
+DEVICE u32 atomic_min(u32* p, u32 v) { return atomicMin(p, v); }
+DEVICE i32 atomic_min(i32* p, i32 v) { return atomicMin(p, v); }
+DEVICE u32 atomic_exchange(u32* p, u32 v) { return atomicExch(p, v); }
+DEVICE u32 atomic_cas(u32* p, u32 expected, u32 v) { return atomicCAS(p, expected, v); }
+template <class T>
+DEVICE T load_volatile(const T* p) {
+    return *const_cast<const volatile T*>(p);
+}
+template <class T>
+DEVICE void store_volatile(T* p, T v) {
+    *const_cast<volatile T*>(p) = v;
+}
+
+// ---- Asynchronous copies
+
+#if CLEAVE_SM >= 80
+template <int BYTES>
+DEVICE void async_copy(void* shared, const void* global, bool valid = true) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "an asynchronous copy moves 4, 8 or 16 bytes");
+    u32 target = u32(__cvta_generic_to_shared(shared));
+    int bytes = valid ? BYTES : 0;
+    if constexpr (BYTES == 16) {  // past the first-level cache, which 16 bytes alone may bypass
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global), "r"(bytes) : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target), "l"(global), "n"(BYTES), "r"(bytes)
+                     : "memory");
+    }
+}
+DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING>
+DEVICE void async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+#endif
+
+// ---- Matrix instruction
+
+#if defined(CLEAVE_MMA_SYNC)
+template <class T>
+DEVICE void matrix_multiply_add(float* c, const u32* a, const u32* b);
+template <>
+DEVICE void matrix_multiply_add<f16>(float* c, const u32* a, const u32* b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <>
+DEVICE void matrix_multiply_add<bf16>(float* c, const u32* a, const u32* b) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+}  // namespace cleave
+
+#endif

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simt/block.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <numeric>
+
+#include <sys/mman.h>
+
+#include "runtime/base/errors.h"
+#include "runtime/simt/arena.h"
+
+namespace cleave::runtime::simt {
+
+namespace {
+
+thread_local Block* running = nullptr;
+
+// The body of every fiber: one kernel thread after the other, a block each.
+void fiber_main() {
+    for (;;) {
+        Block& block = current_block();
+        block.record->run(block.args);
+        current_block().exit_thread();
+    }
+}
+
+const char* meeting_name(Meeting meeting) {
+    switch (meeting) {
+        case Meeting::kBarrier: return "barrier";
+        case Meeting::kWarpSync: return "warp_sync";
+        case Meeting::kShuffle: return "shuffle";
+        case Meeting::kBallot: return "ballot";
+        case Meeting::kReduce: return "warp reduction";
+        case Meeting::kMatrix: return "matrix instruction";
+        case Meeting::kNone: break;
+    }
+    return "nothing";
+}
+
+}  // namespace
+
+// noinline: a cached address of a thread-local would be another OS thread's after a switch; fibers do not move, but
+// the compiler may not know that of the code around a switch.
+__attribute__((noinline)) Block& current_block() { return *running; }
+
+Block::Block() : threads(new Thread[kMaxThreads]), warps(new Warp[kMaxThreads / 32]) {
+    void* memory = ::mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                          -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    shared = static_cast<char*>(memory);
+}
+
+Block::~Block() { ::munmap(shared, kArenaBytes); }
+
+void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& arch, const uint64_t* arguments,
+                    const int (&grid)[3], const int (&block)[3], uint32_t dynamic_bytes, uint32_t device,
+                    uint64_t order_seed, bool shuffle) {
+    record = &kernel;
+    matrix = arch.matrix;
+    args = arguments;
+    owner = device;
+    width = kernel.warp_width;
+    checked = kernel.checked != 0;
+    shuffle_order = shuffle;
+    seed = order_seed;
+    random = Random(seed);
+    report = SimtReport{};
+    std::copy(std::begin(grid), std::end(grid), blocks_in);
+    std::copy(std::begin(block), std::end(block), threads_in);
+    num_threads = static_cast<uint32_t>(block[0] * block[1] * block[2]);
+    shared_end = kernel.dynamic_offset + dynamic_bytes;
+    stacks.reserve(num_threads, kernel.stack_bytes);
+    uint32_t num_warps = (num_threads + width - 1) / width;
+    for (uint32_t i = 0; i < num_warps; ++i) {
+        Warp& warp = warps[i];
+        warp.first = i * width;
+        warp.lanes = std::min(width, num_threads - warp.first);
+        warp.epoch = 0;
+    }
+    for (uint32_t i = 0; i < num_threads; ++i) {
+        Thread& thread = threads[i];
+        thread.stack_pointer = stacks.start(i, fiber_main);
+        thread.warp = &warps[i / width];
+        thread.index = i;
+        thread.lane = i % width;
+        thread.place[0] = static_cast<int>(i) % block[0];
+        thread.place[1] = static_cast<int>(i) / block[0] % block[1];
+        thread.place[2] = static_cast<int>(i) / (block[0] * block[1]);
+    }
+    if (shuffle_order) shuffle_permutations();
+    if (!checked) return;
+    shadow.reset(shared_end, kernel.cell_bytes, width);
+    for (uint32_t i = 0; i < kernel.num_variables; ++i)
+        shadow.allow(kernel.variables[i].offset, kernel.variables[i].bytes);
+    shadow.allow(kernel.dynamic_offset, dynamic_bytes);
+}
+
+void Block::shuffle_permutations() {
+    for (std::vector<uint16_t>& order : orders_) {
+        order.resize(num_threads);
+        std::iota(order.begin(), order.end(), uint16_t{0});
+        for (size_t i = num_threads; i > 1; --i) std::swap(order[i - 1], order[random.next() % i]);
+    }
+}
+
+void release_barrier(Block& block) {
+    if (!block.shuffle_order) {
+        for (uint32_t i = 0; i < block.num_threads; ++i) block.make_ready(i);
+    } else {
+        for (uint16_t i : block.orders_[block.random.next() % 8]) block.make_ready(i);
+    }
+}
+
+bool Block::run(uint64_t index) {
+    running = this;
+    random = Random(seed * 0x100000001b3 + index);
+    place[0] = static_cast<int>(index % static_cast<uint64_t>(blocks_in[0]));
+    place[1] = static_cast<int>(index / static_cast<uint64_t>(blocks_in[0]) % static_cast<uint64_t>(blocks_in[1]));
+    place[2] = static_cast<int>(index / static_cast<uint64_t>(blocks_in[0]) / static_cast<uint64_t>(blocks_in[1]));
+    head = tail = kQueue * 4;
+    exited = barrier_arrived = 0;
+    for (uint32_t i = 0; i < num_threads; ++i) {
+        Thread& thread = threads[i];
+        thread.exited = false;
+        thread.meeting = Meeting::kNone;
+        thread.turn = 0;
+        thread.copy_group = 0;
+        thread.copies.clear();
+        if (thread.lane == 0) {
+            thread.warp->arrived = thread.warp->exited = 0;
+            thread.warp->partial.clear();
+        }
+    }
+    if (checked) {
+        shadow.begin_block();
+    } else if (shuffle_order) {
+        // Stale values of the block before would look like this block's own.
+        std::fill_n(reinterpret_cast<uint64_t*>(shared), shared_end / 8, 0x7ff8dead7fc0dead);
+    }
+    release_barrier(*this);
+    current = &threads[queue[head++ % kQueue]];
+    cleave_fiber_switch(&main_stack_, current->stack_pointer);
+    running = nullptr;
+    return report.clean();
+}
+
+void Block::exit_thread() {
+    Thread* self = current;
+    self->exited = true;
+    self->meeting = Meeting::kNone;
+    ++exited;
+    Warp& warp = *self->warp;
+    ++warp.exited;
+    if (barrier_arrived > 0)
+        fail(Fault::kDivergentBarrier, barrier_here, "thread %u left the kernel while %u threads wait at this barrier",
+             self->index, barrier_arrived);
+    if (warp.arrived > 0)
+        fail(Fault::kDivergentWarp, warp.here, "lane %u left the kernel while %u lanes of its warp wait at this %s",
+             self->lane, warp.arrived, meeting_name(warp.meeting));
+    if (exited == num_threads) {
+        cleave_fiber_switch(&self->stack_pointer, main_stack_);
+    } else {
+        yield(self);
+    }
+}
+
+void Block::fail(Fault fault, Here here, const char* format, ...) {
+    char text[320];
+    va_list list;
+    va_start(list, format);
+    std::vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    Finding finding;
+    finding.fault = fault;
+    finding.kernel = record->name;
+    finding.file = here.file ? here.file : "";
+    finding.line = here.line;
+    std::copy(std::begin(place), std::end(place), finding.block.begin());
+    std::copy(std::begin(current->place), std::end(current->place), finding.thread.begin());
+    finding.detail = text;
+    report.finding = std::move(finding);
+    // The other fibers are dropped where they stand: `prepare` starts them afresh.
+    cleave_fiber_switch(&current->stack_pointer, main_stack_);
+    __builtin_unreachable();
+}
+
+void Block::stuck() {
+    const Thread* first = nullptr;
+    const Thread* other = nullptr;
+    for (uint32_t i = 0; i < num_threads; ++i) {
+        const Thread& thread = threads[i];
+        if (thread.exited) continue;
+        if (!first) first = &thread;
+        if (!other && (thread.meeting != first->meeting || !(thread.here == first->here))) other = &thread;
+    }
+    current = const_cast<Thread*>(first);
+    Fault fault = Fault::kDivergentWarp;
+    if (first->meeting == Meeting::kBarrier || (other && other->meeting == Meeting::kBarrier))
+        fault = Fault::kDivergentBarrier;
+    if (other)
+        fail(fault, first->here, "no thread can go on: thread %u waits at this %s, thread %u at the %s of line %d",
+             first->index, meeting_name(first->meeting), other->index, meeting_name(other->meeting), other->here.line);
+    fail(fault, first->here, "no thread can go on: %u threads left the kernel, the others wait at this %s", exited,
+         meeting_name(first->meeting));
+}
+
+}  // namespace cleave::runtime::simt

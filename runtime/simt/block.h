@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of the block that one OS thread is running: its threads (fibers), warps, the queue of threads that can
+// go on, shared memory with its shadow. Threads run one at a time until they meet a rendezvous; the last to arrive
+// releases the others. Only seeds decide the order: equal launches run alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "codegen/gpu_arch.h"
+#include "codegen/simt_record.h"
+#include "runtime/simt/fiber.h"
+#include "runtime/simt/random.h"
+#include "runtime/simt/report.h"
+#include "runtime/simt/shadow.h"
+
+namespace cleave::runtime::simt {
+
+inline constexpr uint32_t kMaxThreads = 1024;
+inline constexpr uint32_t kMaxWidth = 64;
+
+struct Here {
+    const char* file = nullptr;
+    int line = 0;
+    bool operator==(const Here& other) const { return line == other.line && file == other.file; }
+};
+
+enum class Meeting : uint8_t { kNone, kBarrier, kWarpSync, kShuffle, kBallot, kReduce, kMatrix };
+
+struct Warp;
+
+struct PendingCopy {
+    char* shared;
+    const char* global;
+    uint32_t bytes;
+    uint32_t valid;
+    uint64_t group;
+    Here here;
+};
+
+struct Thread {
+    void* stack_pointer = nullptr;
+    Warp* warp = nullptr;
+    uint32_t index = 0;  // in the block
+    uint32_t lane = 0;
+    int place[3] = {};
+    uint32_t turn = 0;   // which of the warp's two value rows the next meeting uses
+    bool exited = false;
+    Meeting meeting = Meeting::kNone;  // where it waits
+    Here here;
+    uint64_t copy_group = 0;
+    std::vector<PendingCopy> copies;
+};
+
+// Lanes that meet under a mask of their own.
+struct PartialMeeting {
+    uint64_t lanes = 0, arrived = 0;
+    Here here;
+};
+
+struct Warp {
+    uint32_t arrived = 0;
+    uint32_t lanes = 0;   // that exist
+    uint32_t first = 0;   // thread of lane 0
+    uint32_t exited = 0;
+    uint64_t epoch = 0;   // counts warp_sync
+    Meeting meeting = Meeting::kNone;
+    Here here;
+    uint64_t values[2][kMaxWidth] = {};
+    struct Operands {
+        float* c;
+        const uint32_t* a;
+        const uint32_t* b;
+    } operands[kMaxWidth] = {};
+    std::vector<PartialMeeting> partial;
+};
+
+struct Block {
+    // Read by every entry point.
+    Thread* current = nullptr;
+    char* shared = nullptr;
+    int place[3] = {}, threads_in[3] = {}, blocks_in[3] = {};
+
+    Block();
+    ~Block();
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    // Readies threads, stacks and shared memory for a launch.
+    void prepare(const codegen::SimtRecord& record, const codegen::GpuArch& arch, const uint64_t* args,
+                 const int (&grid)[3], const int (&block)[3], uint32_t dynamic_bytes, uint32_t owner, uint64_t order_seed,
+                 bool shuffle);
+    // Runs block `index` of the grid; false after a fault.
+    bool run(uint64_t index);
+
+    // ---- For the entry points
+    void make_ready(uint32_t thread) { queue[tail++ % kQueue] = static_cast<uint16_t>(thread); }
+    void make_ready_first(uint32_t thread) { queue[--head % kQueue] = static_cast<uint16_t>(thread); }
+    // Gives way to the next thread that can go on; returns when this one can.
+    void yield(Thread* self) {
+        if (head == tail) [[unlikely]] stuck();
+        Thread* next = &threads[queue[head++ % kQueue]];
+        if (next == self) return;
+        current = next;
+        cleave_fiber_switch(&self->stack_pointer, next->stack_pointer);
+    }
+    // Reports and leaves the block; does not return.
+    [[noreturn]] void fail(Fault fault, Here here, const char* format, ...) __attribute__((format(printf, 4, 5)));
+    // Reports that no thread can go on.
+    [[noreturn]] void stuck();
+    // Ends the current thread.
+    void exit_thread();
+
+    static constexpr uint32_t kQueue = 2048;
+    uint16_t queue[kQueue] = {};
+    uint32_t head = 0, tail = 0;
+    uint32_t num_threads = 0, width = 32, exited = 0;
+    uint32_t barrier_arrived = 0;
+    Here barrier_here;
+    bool checked = false, shuffle_order = false;
+    uint32_t owner = 0;
+    uint64_t seed = 0;
+    Random random{0};  // of the running block: equal however blocks are spread over OS threads
+    const codegen::SimtRecord* record = nullptr;
+    codegen::MatrixInstruction matrix = codegen::MatrixInstruction::kNone;
+    const uint64_t* args = nullptr;
+    uint32_t shared_end = 0;  // bytes of the arena in use
+    Shadow shadow;
+    FiberStacks stacks;
+    std::unique_ptr<Thread[]> threads;
+    std::unique_ptr<Warp[]> warps;
+    SimtReport report;
+
+private:
+    void shuffle_permutations();
+
+    void* main_stack_ = nullptr;
+    std::vector<uint16_t> orders_[8];  // permutations of the block's threads
+
+    friend void release_barrier(Block& block);
+};
+
+// The block of this OS thread; set while `Block::run` is under way.
+Block& current_block();
+
+}  // namespace cleave::runtime::simt

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix instructions, by the same table of fragment layouts that the kernels use
+// (codegen/templates/gpu/fragments.cuh). Products in f32, added in depth order; hardware may round otherwise.
+#pragma once
+
+#include "codegen/gpu_arch.h"
+
+namespace cleave::runtime::simt {
+
+struct Warp;
+
+// c += a b of one warp, whose operands its lanes have given. `kind`: 0 f16, 1 bf16.
+void multiply_add(codegen::MatrixInstruction instruction, int kind, Warp& warp);
+
+}  // namespace cleave::runtime::simt

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory of simt devices: each allocation begins in an aligned 4 GiB slot of address space of its own, so
+// that an address tells its allocation and exact bounds need no shadow memory. The table of slots is the process's,
+// as the address space is. Freed slots are reused last, which makes use after free visible. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cleave::runtime::simt {
+
+inline constexpr uint64_t kSlotBase = 0x100000000000;  // above what Linux maps by itself on x86-64, below stacks
+inline constexpr uint32_t kNumSlots = 4096;
+inline constexpr uint64_t kSlotBytes = uint64_t{1} << 32;
+inline constexpr uint64_t kSlotMargin = 65536;  // before an allocation: negative indices fall here
+
+struct Slot {
+    std::atomic<uint64_t> begin{0}, end{0};  // bytes from the slot's start; begin == end: nothing here
+    std::atomic<uint32_t> owner{0};
+    uint32_t slots = 0;                      // of the allocation that begins here
+};
+
+// The slot of an address, or null.
+const Slot* slot_of(uint64_t address);
+
+// Null when there is no memory or no slot left. `bytes` > 0.
+void* allocate_slots(uint64_t bytes, uint32_t owner);
+void free_slots(void* address);
+
+}  // namespace cleave::runtime::simt

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The race detector of shared memory: a cell for every `cell_bytes` remembers the last writer and the readers since,
+// each with the barrier interval and the warp_sync interval it fell in. Two accesses are ordered when a barrier lies
+// between, or both are of one warp and a warp_sync lies between, or both are of one thread; otherwise, if one
+// writes and not both are atomic, they race. Writes of an earlier block count as none: reading them is
+// reading uninitialised memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cleave::runtime::simt {
+
+enum class Touch : uint8_t { kLoad, kStore, kAtomic };
+
+// Who, when and where of an access.
+struct Toucher {
+    uint32_t thread = 0;
+    uint32_t warp = 0;
+    uint64_t warp_epoch = 0;
+};
+
+struct ShadowVerdict {
+    enum Kind : uint8_t { kFine, kGap, kUninitialised, kPendingCopy, kRaceWithWrite, kRaceWithRead } kind = kFine;
+    int other_thread = -1;  // when one is known
+    uint32_t offset = 0;
+};
+
+class Shadow {
+public:
+    // Everything in [0, bytes) is a gap until `allow`ed. Starts interval 1.
+    void reset(uint32_t bytes, uint32_t cell_bytes, uint32_t warp_width);
+    void allow(uint32_t offset, uint32_t bytes);
+    void next_interval() { ++interval_; }
+    void begin_block() { first_interval_ = ++interval_; }
+
+    ShadowVerdict touch(const Toucher& who, uint32_t offset, uint32_t bytes, Touch touch);
+    // The target of an asynchronous copy: no one may touch it until it has arrived, which is a store then.
+    void mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes);
+    void mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes);
+
+private:
+    // interval : 32 | warp epoch : 19 | atomic : 1 | several : 2 | thread, or warp : 10
+    struct Cell {
+        uint64_t writer = 0, reader = 0;
+    };
+    enum Several : uint32_t { kOneThread = 0, kOneWarp = 1, kManyWarps = 2, kPending = 3 };
+    static constexpr uint64_t kGapMark = ~uint64_t{0};
+    static constexpr uint64_t kAtomicBit = 1 << 12;
+
+    static uint32_t several(uint64_t mark) { return mark >> 10 & 3; }
+    uint32_t warp_of(uint64_t mark) const {
+        auto who = static_cast<uint32_t>(mark & 1023);
+        return several(mark) == kOneWarp ? who : who >> warp_shift_;
+    }
+    uint64_t mark(const Toucher& who) const {
+        return interval_ << 32 | (who.warp_epoch & 0x7ffff) << 13 | who.thread;
+    }
+    bool unordered(uint64_t before, const Toucher& who, uint64_t now) const;
+    void add_reader(Cell& cell, const Toucher& who, uint64_t now) const;
+    void add_writer(Cell& cell, const Toucher& who, uint64_t now, bool atomic) const;
+    void set_writer(uint64_t writer, uint32_t offset, uint32_t bytes);
+    ShadowVerdict verdict(ShadowVerdict::Kind kind, uint64_t mark, size_t cell) const;
+
+    std::vector<Cell> cells_;
+    uint32_t cell_shift_ = 2, warp_shift_ = 5;
+    uint64_t interval_ = 1, first_interval_ = 1;
+};
+
+}  // namespace cleave::runtime::simt

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/simt/simt.h"
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "codegen/llvm_library.h"
+#include "runtime/base/errors.h"
+#include "runtime/drivers/thread_team.h"
+#include "runtime/simt/arena.h"
+#include "runtime/simt/block.h"
+#include "runtime/simt/entry_points.h"
+
+namespace cleave::runtime::simt {
+
+SimtProgram::SimtProgram(const codegen::CompiledKernel& kernel, const codegen::GpuArch& arch) : arch_(&arch) {
+    const codegen::LlvmLibrary& llvm = codegen::llvm_library();
+    std::vector<const char*> names;
+    std::vector<void*> addresses;
+    for (const EntryPoint& point : entry_points()) {
+        names.push_back(point.name);
+        addresses.push_back(point.address);
+    }
+    char* log = nullptr;
+    const void* record = nullptr;
+    handle_ = llvm.simt_load(kernel.object.data(), kernel.object.size(), kernel.name.c_str(), names.data(),
+                             addresses.data(), names.size(), &record, &log);
+    std::string reason = log ? log : "";
+    if (log) llvm.free_log(log);
+    CHECK(handle_) << "kernel " << kernel.name << " does not link for simt: " << reason;
+    record_ = static_cast<const codegen::SimtRecord*>(record);
+    CHECK(record_->version == codegen::kSimtRecordVersion)
+        << "kernel " << kernel.name << " was compiled by another version (" << record_->version << ")";
+}
+
+SimtProgram::~SimtProgram() {
+    if (handle_) codegen::llvm_library().simt_unload(handle_);
+}
+
+SimtProgram::SimtProgram(SimtProgram&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)), record_(other.record_), arch_(other.arch_) {}
+
+SimtProgram& SimtProgram::operator=(SimtProgram&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    std::swap(record_, other.record_);
+    std::swap(arch_, other.arch_);
+    return *this;
+}
+
+SimtProgram compile_simt(const std::string& source, const std::string& entry, const std::string& arch,
+                         const codegen::SimtCompileOptions& options) {
+    const codegen::GpuArch& gpu = codegen::gpu_arch(arch);
+    return {codegen::compile_simt_kernel(source, entry, gpu, options), gpu};
+}
+
+struct Engine::State {
+    State(int threads) : team(threads, false), blocks(static_cast<size_t>(team.threads())) {}
+    ThreadTeam team;
+    std::vector<std::unique_ptr<Block>> blocks;  // one an OS thread, made at its first use
+};
+
+Engine::Engine(int threads) : state_(std::make_unique<State>(threads)) {}
+Engine::~Engine() = default;
+
+namespace {
+
+void check_launch(const SimtProgram& program, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
+                  const std::array<int, 3>& block, int64_t dynamic_bytes) {
+    const codegen::SimtRecord& record = program.record();
+    const codegen::GpuArch& arch = program.arch();
+    CHECK(args.size() == record.num_args)
+        << "kernel " << record.name << " takes " << record.num_args << " arguments, not " << args.size();
+    int64_t threads = int64_t{block[0]} * block[1] * block[2];
+    for (int axis = 0; axis < 3; ++axis)
+        CHECK(grid[static_cast<size_t>(axis)] > 0 && grid[static_cast<size_t>(axis)] <= INT32_MAX &&
+              block[static_cast<size_t>(axis)] > 0)
+            << "kernel " << record.name << ": an axis of its launch is empty or too long";
+    if (threads > arch.max_threads)
+        throw UserError("kernel {} asks for {} threads a block; {} has at most {}", record.name, threads, arch.name,
+                        arch.max_threads);
+    int64_t shared = record.shared_bytes + dynamic_bytes;
+    if (shared > arch.shared_bytes)
+        throw UserError("kernel {} asks for {} bytes of shared memory a block; {} has {}", record.name, shared,
+                        arch.name, arch.shared_bytes);
+}
+
+// What the OS threads of one launch share.
+struct Work {
+    std::atomic<uint64_t> next{0};
+    std::atomic<bool> stop{false};
+    uint64_t count = 0;
+};
+
+}  // namespace
+
+SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> args,
+                          const std::array<int64_t, 3>& grid, const std::array<int, 3>& block,
+                          int64_t dynamic_shared_bytes, const LaunchOptions& options) {
+    check_launch(program, args, grid, block, dynamic_shared_bytes);
+    const int grid_size[3] = {static_cast<int>(grid[0]), static_cast<int>(grid[1]), static_cast<int>(grid[2])};
+    const int block_size[3] = {block[0], block[1], block[2]};
+    Work work;
+    work.count = static_cast<uint64_t>(grid[0] * grid[1] * grid[2]);
+    auto run = [&](int thread) {
+        auto& mine = state_->blocks[static_cast<size_t>(thread)];
+        if (!mine) mine = std::make_unique<Block>();
+        mine->prepare(program.record(), program.arch(), args.data(), grid_size, block_size,
+                      static_cast<uint32_t>(dynamic_shared_bytes), options.owner, options.seed, options.shuffle_order);
+        for (uint64_t i = work.next++; i < work.count && !work.stop; i = work.next++)
+            if (!mine->run(i)) work.stop = true;
+    };
+    int threads = static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(state_->team.threads()), work.count));
+    if (threads == 1) {
+        run(0);
+    } else {
+        auto call = [](void* context, int thread, int) { (*static_cast<decltype(run)*>(context))(thread); };
+        state_->team.run(call, &run);
+    }
+    SimtReport report;
+    for (auto& mine : state_->blocks)
+        if (mine && mine->report.finding && !report.finding) report = mine->report;
+    return report;
+}
+
+SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
+                  const std::array<int, 3>& block, int64_t dynamic_shared_bytes, const LaunchOptions& options) {
+    Engine engine;
+    return engine.launch(program, args, grid, block, dynamic_shared_bytes, options);
+}
+
+}  // namespace cleave::runtime::simt
