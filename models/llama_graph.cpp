@@ -92,7 +92,10 @@ ValueId Builder::attention(const std::string& prefix, ValueId x) {
     q = op(OpKind::kRope, prefix + "q_rope", rope, {q}, {}, value(prefix + "q_rope", q_features));
     rope.num_heads = config_.num_kv_heads;
     k = op(OpKind::kRope, prefix + "k_rope", rope, {k}, {}, value(prefix + "k_rope", kv_features));
-    ValueId state = value(prefix + "kv", 2 * kv_features, ValueKind::kKvState);
+    graph_.values.push_back({prefix + "kv", ValueKind::kKvState,
+                             {Dim(std::string("num_sequences")), Dim(std::string("context")), Dim(2), Dim(config_.num_kv_heads), Dim(config_.head_dim)},
+                             DType::kF32});
+    ValueId state(graph_.values.size() - 1);
     op(OpKind::kKvAppend, prefix + "kv_append", KvAppendAttrs{config_.num_kv_heads, config_.head_dim, config_.head_dim},
        {k, v}, {}, state);
     AttentionAttrs attrs{config_.num_heads, config_.num_kv_heads, config_.head_dim, config_.head_dim};
@@ -127,7 +130,7 @@ Graph Builder::build() {
     table.rotary_dim = config_.head_dim;
     graph_.rope_tables.push_back(std::move(table));
 
-    graph_.values.push_back({"input_ids", ValueKind::kTokenIds, {Dim(std::string("num_tokens"))}, DType::kInt32});
+    graph_.values.push_back({"token_ids", ValueKind::kTokenIds, {Dim(std::string("num_tokens"))}, DType::kInt32});
     ValueId ids{0};
     graph_.inputs = {ids};
     WeightId embedding = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});

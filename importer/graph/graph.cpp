@@ -70,7 +70,7 @@ struct AttrsText {
     const Graph& graph;
     std::string operator()(const EmbeddingAttrs& a) const { return a.scale == 1.0f ? "" : fmt::format("scale={}", a.scale); }
     std::string operator()(const RmsNormAttrs& a) const {
-        return fmt::format("epsilon={} group={}{}", a.epsilon, a.group,
+        return fmt::format("epsilon={} group={}{}", static_cast<float>(a.epsilon), a.group,
                            a.weight_offset != 0 ? fmt::format(" weight_offset={}", a.weight_offset) : "");
     }
     std::string operator()(const LinearAttrs& a) const { return a.has_bias ? "bias" : ""; }
