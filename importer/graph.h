@@ -74,7 +74,7 @@ struct Quantization {
     DataRef scales;             // [out, blocks] row major, or [blocks, out] when `scales_transposed`
     bool scales_transposed = false;
     int64_t scale_count = 0;    // elements in `scales`; 1: one for the whole tensor
-    DataRef zero_points;        // absent: 0 when signed, 2^(bits-1) otherwise
+    DataRef zero_points;        // absent: 2^(bits-1) for kMatMulNBits, 0 for kDequantizeLinear
     DType zero_point_dtype = DType::kUInt8;
     bool dynamic_activations = false;  // MatMulInteger after DynamicQuantizeLinear
 };

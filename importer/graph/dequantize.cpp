@@ -76,7 +76,8 @@ void dequantize(const WeightReader& reader, const Weight& weight, Range rows, Ra
     const auto zeros = has_zero ? reader.bytes(q.zero_points) : std::span<const std::byte>();
     const int64_t row0 = weight.rows.empty() ? 0 : weight.rows.begin;
     const int64_t column0 = weight.columns.empty() ? 0 : weight.columns.begin;
-    const float middle = q.is_signed ? 0.0f : static_cast<float>(1 << (q.bits - 1));
+    const bool centred = weight.packing == Packing::kMatMulNBits && !q.is_signed;
+    const float middle = centred ? static_cast<float>(1 << (q.bits - 1)) : 0.0f;
     const bool f8 = weight.dtype == DType::kF8E4M3;
 
     std::vector<float> line(columns.size());

@@ -24,7 +24,9 @@ int64_t Weight::packed_bytes() const {
     int64_t stored = packing == Packing::kMatMulNBits ? blocks * block : shape[1];
     int64_t bytes = shape[0] * stored * quantization.bits / 8;
     bytes += shape[0] * blocks * dtype_bits(quantization.scale_dtype) / 8;
-    if (quantization.zero_points.has_data()) bytes += static_cast<int64_t>(quantization.zero_points.length);
+    // A part of a weight has its share of the zero points.
+    if (quantization.zero_points.has_data() && quantization.scale_count > 0)
+        bytes += static_cast<int64_t>(quantization.zero_points.length) * shape[0] * blocks / quantization.scale_count;
     return bytes;
 }
 

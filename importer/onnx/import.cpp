@@ -14,7 +14,9 @@ Graph import_onnx(const std::string& path, const ImportOptions& options) {
     // Parse, inline functions, choose branches, locate tensors, sort nodes.
     Model model = read_model(path, options);
     // Which input is token ids, mask, positions, past.
-    Recovery recovery(model, find_roles(model));
+    const std::vector<InputRole> roles = find_roles(model);
+    resolve_past_sizes(model, roles);
+    Recovery recovery(model, roles);
     // What each value means: shapes and masks by evaluation, operators by their matchers.
     recovery.run();
     // The layers, checked, in order.

@@ -104,6 +104,15 @@ std::vector<NamedRule> activation_rules() {
             {"MultiHeadAttention", multi_head_attention},
             {"Attention", attention},
             {"TensorScatter", same_shape},
+            {"DynamicQuantizeLinear", [](Evaluation& e) {
+                 same_shape(e);
+                 e.set_shape(1, {});
+                 e.set_shape(2, {});
+             }},
+            {"MatMulInteger", [](Evaluation& e) {
+                 const Dims* b = e.shape(1);
+                 if (b && b->size() == 2) last_dimension(e, b->back());
+             }},
             {"DequantizeLinear", same_shape}};
 }
 

@@ -121,6 +121,16 @@ void identity(Evaluation& e) {
     if (const Tensor* x = e.with_data ? e.data(0) : nullptr) e.set_data(0, *x);
 }
 
+// Only ever to the floating type of an activation, whose exact type is of no account here.
+void cast_like(Evaluation& e) {
+    if (const Dims* s = e.shape(0)) e.set_shape(0, *s);
+    const Tensor* x = e.with_data ? e.data(0) : nullptr;
+    if (!x) return;
+    Tensor out = Tensor::of(x->dims, true);
+    for (int64_t i = 0; i < x->count(); ++i) out.reals[i] = x->at(i);
+    e.set_data(0, std::move(out));
+}
+
 void where(Evaluation& e) {
     const Dims *c = e.shape(0), *x = e.shape(1), *y = e.shape(2);
     Dims xy, dims;
@@ -211,6 +221,7 @@ std::vector<NamedRule> elementwise_rules() {
         {"Relu", [](E& e) { unary(e, Result::kSame, [](double v) { return v > 0 ? v : 0; }); }},
         {"Identity", identity},
         {"Cast", cast},
+        {"CastLike", cast_like},
         {"Where", where},
         {"Clip", clip},
     };

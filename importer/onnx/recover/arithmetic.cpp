@@ -48,6 +48,13 @@ std::optional<Meaning> with_number(Recovery& r, const Node& node, int i, double 
         View scaled = *v;
         if (node.is("Mul") || (node.is("Div") && i == 0)) {
             scaled.scale *= node.is("Mul") ? number : 1 / number;
+            if (r.term(scaled.term).kind == Term::kEmbedding) {  // Gemma; the norms that follow see it
+                const TermId term = r.materialize(scaled, node);
+                if (term.valid()) {
+                    scaled.term = term;
+                    scaled.scale = 1.0;
+                }
+            }
             return scaled;
         }
     }
@@ -85,6 +92,7 @@ Meaning arithmetic(Recovery& r, const Node& node) {
     if (auto m = match_norm_arithmetic(r, node)) return *m;
     if (auto m = match_score_arithmetic(r, node)) return *m;
     if (auto m = match_rope_arithmetic(r, node)) return *m;
+    if (auto m = match_integer_arithmetic(r, node)) return *m;
     for (int i : {0, 1})
         if (node.in.size() == 2 && r.is_known(node.in[1 - i]))
             if (const auto number = r.number(node.in[1 - i]))

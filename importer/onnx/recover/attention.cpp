@@ -4,6 +4,7 @@
 #include "importer/onnx/recover/attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -112,6 +113,9 @@ Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& pa
         return unknown(r, node, "its mask lets tokens see later ones; only causal models can be decoded");
     Term t{Term::kAttention, {q, k, v}, a.num_heads * a.v_head_dim};
     t.attention = a;
+    // Exporters that put a root of the scale on both sides square its rounding error; undo that.
+    const double usual = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
+    if (std::abs(a.scale / usual - 1.0) < 3e-7) t.attention.scale = usual;
     out = r.add_term(std::move(t), node);
     return Known{};
 }
@@ -226,8 +230,7 @@ std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node) {
         const std::optional<double> number = other == kNone ? std::nullopt : r.number(other);
         const bool plain = !s.normalized && s.masks.empty();
         if (number && plain && (node.is("Mul") || (node.is("Div") && i == 0 && *number != 0))) {
-            const double value = number.value_or(1.0);
-            const double factor = node.is("Mul") ? value : 1.0 / value;
+            const double factor = node.is("Mul") ? number.value() : 1.0 / number.value();
             if (!s.in_tanh) {
                 s.scale *= factor;
                 return s;

@@ -64,11 +64,13 @@ Meaning add_number(Recovery& r, const Node& node) {
 
 Meaning read_constant_node(Recovery& r, const Node& node) {
     const WeightView* w = node.in.empty() ? nullptr : r.get<WeightView>(node.in[0]);
+    if (node.op == "DequantizeLinear") return read_dequantize(r, node);
     if (node.is("Add") && node.in.size() == 2) return add_number(r, node);
     if (!w) return Known{};
     const auto to = r.sizes(node.output(0));
     if (node.is("Identity")) return *w;
-    if (node.is("Cast") || node.is("CastLike")) {
+    if (node.is("CastLike")) return *w;
+    if (node.is("Cast")) {
         const auto type = dtype_of(static_cast<int32_t>(node.integer("to", 1)));
         return type && is_floating(*type) ? Meaning(*w) : Meaning(Known{});
     }

@@ -8,8 +8,20 @@ Meaning gather_from_view(Recovery& r, const Node& node);
 
 namespace {
 
+// The table as a weight; integers are one too, when DequantizeLinear follows.
+std::optional<WeightView> table_of(const Recovery& r, Ref value) {
+    if (const WeightView* w = r.get<WeightView>(value)) return *w;
+    const Constant* c = r.model.constant_of(value);
+    if (!c || c->dims.size() != 2) return std::nullopt;
+    WeightView w;
+    w.constant = r.model.values[value].constant;
+    w.rows = {0, c->dims[0]};
+    w.columns = {0, c->dims[1]};
+    return w;
+}
+
 Meaning gather(Recovery& r, const Node& node) {
-    const WeightView* table = r.get<WeightView>(node.in[0]);
+    const auto table = table_of(r, node.in[0]);
     const View* ids = r.get<View>(node.in[1]);
     if (!table || !ids) return gather_from_view(r, node);
     if (table->vector || r.term(ids->term).kind != Term::kTokenIds || node.integer("axis", 0) != 0)
@@ -23,8 +35,39 @@ Meaning gather(Recovery& r, const Node& node) {
     return out;
 }
 
+// DequantizeLinear of gathered rows: an embedding of a quantised table.
+Meaning dequantize_rows(Recovery& r, const Node& node) {
+    const View* rows = r.get<View>(node.in[0]);
+    if (!rows || r.term(rows->term).kind != Term::kEmbedding || node.integer("block_size", 0) != 0)
+        return unknown(r, node, "dequantises activations other than rows of an embedding");
+    Term t = r.term(rows->term);
+    const auto scale = r.model.constant_of(node.input(1)), zero = r.model.constant_of(node.input(2));
+    const auto dtype = dtype_of(r.model.constants[t.weight.constant].elem_type);
+    if (!scale || scale->count() != 1 || !scale->is_floating() || (node.input(2) != kNone && !zero) || !dtype ||
+        is_floating(*dtype))
+        return unknown(r, node, "only integers with one scale for the whole table are supported here");
+    Quantization& q = t.weight.quantization;
+    t.weight.packing = Packing::kDequantizeLinear;
+    q.bits = dtype_bits(*dtype);
+    q.is_signed = *dtype == DType::kInt8 || *dtype == DType::kInt4;
+    q.scales = scale->data;
+    q.scale_dtype = *dtype_of(scale->elem_type);
+    q.scale_count = 1;
+    t.weight.other_constants = {r.model.values[node.input(1)].constant};
+    if (zero) {
+        q.zero_points = zero->data;
+        q.zero_point_dtype = *dtype;
+        t.weight.other_constants.push_back(r.model.values[node.input(2)].constant);
+    }
+    View out = *rows;
+    out.term = r.add_term(std::move(t), node);
+    return out;
+}
+
 }  // namespace
 
-std::vector<NamedMatcher> embedding_matchers() { return {{"Gather", gather}}; }
+std::vector<NamedMatcher> embedding_matchers() {
+    return {{"Gather", gather}, {"DequantizeLinear", dequantize_rows}};
+}
 
 }  // namespace cleave::importer::from_onnx

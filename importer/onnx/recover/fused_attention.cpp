@@ -211,10 +211,41 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
     return out;
 }
 
+// (q, k, v, bias, key padding, attention bias, past k, past v, ...) -> y, present k, present v.
+// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MultiHeadAttention
+Meaning multi_head_attention(Recovery& r, const Node& node) {
+    const int64_t heads = node.integer("num_heads", 0);
+    const auto p = projections(r, node, heads, heads);
+    if (!p || node.input(1) == kNone) return unknown(r, node, "its query, key and value are not three values");
+    for (size_t i : {3u, 4u, 8u, 9u})
+        if (node.input(i) != kNone) return unknown(r, node, fmt::format("its input {} is not supported", i));
+    AttentionParts parts{p->q, p->k, p->v, {}};
+    AttentionAttrs& a = parts.attrs;
+    a = {heads, heads, p->head_dim, p->head_dim};
+    a.scale = node.real("scale", 0.0);
+    if (a.scale == 0.0) a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
+    a.scale *= parts.q.scale;
+    parts.q.scale = 1.0;
+    a.causal = node.integer("unidirectional", 0) != 0;
+    if (node.input(6) != kNone) {
+        const Operand kv{heads, p->head_dim};
+        const auto k = append(r, node, p->k, node.input(6), 1, kv), v = append(r, node, p->v, node.input(7), 2, kv);
+        if (!k || !v) return unknown(r, node, "its past is not that of its keys and values");
+        parts.k = *k;
+        parts.v = *v;
+    }
+    if (node.input(5) != kNone) add_mask(r, node.input(5), a);
+    TermId term;
+    Meaning m = finish_attention(r, node, parts, term);
+    return term.valid() ? Meaning(r.whole(term)) : m;
+}
+
 }  // namespace
 
 std::vector<NamedMatcher> fused_attention_matchers() {
-    return {{"Attention", attention}, {"GroupQueryAttention", group_query_attention}};
+    return {{"Attention", attention},
+            {"GroupQueryAttention", group_query_attention},
+            {"MultiHeadAttention", multi_head_attention}};
 }
 
 }  // namespace cleave::importer::from_onnx

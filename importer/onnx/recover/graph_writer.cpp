@@ -55,27 +55,49 @@ DataRef GraphWriter::data(const DataRef& of_model) {
     return ref;
 }
 
+// The constant as a matrix or vector: MatMulNBits stores [out, blocks, bytes] of a [out, in] matrix.
+std::vector<int64_t> GraphWriter::source_shape(const WeightView& view) const {
+    if (view.packing == Packing::kMatMulNBits)
+        return view.transposed ? std::vector<int64_t>{view.source_rows, view.source_columns}
+                               : std::vector<int64_t>{view.source_columns, view.source_rows};
+    std::vector<int64_t> dims = model_.constants[view.constant].dims;
+    while (dims.size() > (view.vector ? 1u : 2u) && dims[0] == 1) dims.erase(dims.begin());
+    return dims;
+}
+
+// Scales of a DequantizeLinear as the Graph describes them: blocks along the input features.
+void GraphWriter::orient_scales(const WeightView& view, Weight& w) const {
+    Quantization& q = w.quantization;
+    if (w.packing != Packing::kDequantizeLinear || q.scale_count == 1) return;
+    const int axis = w.transposed ? 1 - view.quantization.axis : view.quantization.axis;
+    const bool per_row = q.block == 0 && axis == 0, blocked = q.block > 0 && axis == 1;
+    if (!per_row && !blocked)
+        throw UserError("{}: the scales of '{}' run along the {} features; scales of each output feature, and of "
+                        "blocks of input features, are supported",
+                        model_.path, w.name, axis == 0 ? "output" : "input");
+    q.axis = 1;
+    q.scales_transposed = blocked && w.transposed;
+}
+
 WeightId GraphWriter::weight(const WeightView& view, bool linear) {
     const Constant& c = model_.constants[view.constant];
     Weight w;
     w.name = c.name;
-    w.dtype = *dtype_of(c.elem_type);
+    w.dtype = view.packing == Packing::kMatMulNBits
+                  ? (view.quantization.bits == 4 ? DType::kUInt4 : DType::kUInt8)
+                  : *dtype_of(c.elem_type);
     w.packing = view.packing;
-    w.source_shape = c.dims;
-    while (w.source_shape.size() > (view.vector ? 1 : 2) && w.source_shape[0] == 1)
-        w.source_shape.erase(w.source_shape.begin());
+    w.source_shape = source_shape(view);
     w.transposed = view.transposed != linear;
     w.rows = linear ? view.columns : view.rows;
-    w.columns = view.vector ? Range{0, 1} : linear ? view.rows : view.columns;
+    w.columns = view.vector ? Range{} : linear ? view.rows : view.columns;
     w.shape = {w.rows.size()};
-    if (view.vector)
-        w.columns = {};
-    else
-        w.shape.push_back(w.columns.size());
+    if (!view.vector) w.shape.push_back(w.columns.size());
     w.initializers = {c.name};
     for (int other : view.other_constants) w.initializers.push_back(model_.constants[other].name);
     w.quantization = view.quantization;
-    if (w.num_elements() != c.count()) {
+    orient_scales(view, w);
+    if (w.num_elements() != product(w.source_shape)) {
         if (w.rows.size() != (w.transposed ? w.source_shape.back() : w.source_shape[0]))
             w.name += fmt::format("[{}:{}]", w.rows.begin, w.rows.end);
         else
@@ -106,6 +128,9 @@ RopeTableId GraphWriter::table(RopeTableId id) {
 ValueId GraphWriter::embedding(TermId id) {
     const Term& t = r_.term(id);
     g_.dtype = *dtype_of(model_.constants[t.weight.constant].elem_type);
+    if (!is_floating(g_.dtype) && t.weight.packing == Packing::kDense)
+        throw UserError("{}: the embedding '{}' holds integers that nothing dequantises", model_.path,
+                        model_.constants[t.weight.constant].name);
     if (!is_floating(g_.dtype)) g_.dtype = t.weight.quantization.scale_dtype;
     Op& o = op(OpKind::kEmbedding, "embedding", id, EmbeddingAttrs{static_cast<float>(t.scale)}, {ValueId(0)});
     o.weights = {weight(t.weight, false)};

@@ -38,6 +38,8 @@ private:
     }
     // `linear`: the view is [in, out] and the weight [out, in].
     WeightId weight(const WeightView& view, bool linear);
+    std::vector<int64_t> source_shape(const WeightView& view) const;
+    void orient_scales(const WeightView& view, Weight& w) const;
     DataRef data(const DataRef& of_model);
     RopeTableId table(RopeTableId of_recovery);
     void fill_config();

@@ -52,10 +52,16 @@ Meaning expand(Recovery& r, const Node& node) {
 
 Meaning keep(Recovery& r, const Node& node) { return r.meaning(node.in[0]).meaning; }
 
+// A constant cast to the type of an activation stays what it is; so does an activation.
+Meaning cast_like(Recovery& r, const Node& node) {
+    return r.is_known(node.in[0]) || r.get<View>(node.in[1]) ? keep(r, node)
+                                                             : unknown(r, node, "casts to the type of an integer");
+}
+
 Meaning cast(Recovery& r, const Node& node) {
     const auto type = dtype_of(static_cast<int32_t>(node.integer("to", 1)));
     const View* v = r.get<View>(node.in[0]);
-    const bool ids = v && r.term(v->term).kind == Term::kTokenIds;
+    const bool ids = v && v->term.valid() && r.term(v->term).kind == Term::kTokenIds;
     if (!ids && !(type && is_floating(*type)))
         return unknown(r, node, "turns an activation into integers");
     return keep(r, node);
@@ -189,7 +195,8 @@ Meaning concat(Recovery& r, const Node& node) {
 std::vector<NamedMatcher> layout_matchers() {
     return {{"Reshape", reshape},   {"Flatten", reshape}, {"Unsqueeze", reshape}, {"Squeeze", reshape},
             {"Transpose", transpose}, {"Expand", expand}, {"Slice", slice},       {"Split", split},
-            {"Concat", concat},     {"Identity", keep},   {"Dropout", keep},      {"Cast", cast}};
+            {"Concat", concat},     {"Identity", keep},   {"Dropout", keep},      {"Cast", cast},
+            {"CastLike", cast_like}};
 }
 
 // Gather stands in embedding.cpp's table; this is its part for activations.

@@ -24,7 +24,8 @@ const std::unordered_map<std::string_view, Matcher>& matcher_table() {
         std::unordered_map<std::string_view, Matcher> table;
         for (const auto& matchers :
              {layout_matchers(), embedding_matchers(), norm_matchers(), linear_matchers(),
-              attention_matchers(), fused_attention_matchers(), rope_matchers(), arithmetic_matchers()})
+              attention_matchers(), fused_attention_matchers(), rope_matchers(), arithmetic_matchers(),
+              quantized_matchers()})
             for (const NamedMatcher& m : matchers) table.emplace(m.op, m.match);
         return table;
     }();
@@ -131,7 +132,7 @@ TermId Recovery::materialize(const View& view, const Node& node) {
     if (auto found = parts_.find(key); found != parts_.end()) return found->second;
     Term t = term(view.term);
     if (!whole_term) {
-        if (t.kind != Term::kLinear || t.weight.packing == Packing::kDequantizeLinear) return {};
+        if (t.kind != Term::kLinear) return {};
         const int64_t begin = t.weight.columns.begin;
         t.weight.columns = {begin + range->begin, begin + range->end};
         if (t.bias) t.bias->rows = {t.bias->rows.begin + range->begin, t.bias->rows.begin + range->end};

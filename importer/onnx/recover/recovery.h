@@ -117,12 +117,21 @@ std::vector<NamedMatcher> linear_matchers();
 std::vector<NamedMatcher> attention_matchers();
 std::vector<NamedMatcher> fused_attention_matchers();
 std::vector<NamedMatcher> rope_matchers();
+std::vector<NamedMatcher> quantized_matchers();
 std::vector<NamedMatcher> arithmetic_matchers();  // Add, Mul, ...: ask the files above in turn
+
+// x [.., in] times weight [in, out], plus a bias.
+Meaning linear(Recovery& r, const Node& node, const View& x, const WeightView& weight,
+               const std::optional<WeightView>& bias);
+
+// DequantizeLinear of constants: a quantised weight.
+Meaning read_dequantize(Recovery& r, const Node& node);
 
 // Parts of Add, Mul and the like, asked in turn by arithmetic.cpp; nothing: not mine.
 std::optional<Meaning> match_norm_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node);
+std::optional<Meaning> match_integer_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_linear_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_attention_matmul(Recovery& r, const Node& node);

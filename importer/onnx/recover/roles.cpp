@@ -28,7 +28,8 @@ public:
             for (int n : consumers_[found[i]]) {
                 const Node& node = model_.nodes[n];
                 bool same = node.in[0] == found[i] &&
-                            is_one_of(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten"});
+                            is_one_of(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten",
+                                              "DequantizeLinear"});
                 same = same || (scaled && is_one_of(node, {"Mul", "Div"}) && is_scaling(node));
                 if (same && found.size() < 1000) found.push_back(node.out[0]);
             }

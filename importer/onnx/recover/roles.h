@@ -11,4 +11,8 @@ namespace cleave::importer::from_onnx {
 // One role for each of Model::inputs. No input is kTokenIds when the graph is no language model.
 std::vector<InputRole> find_roles(const Model& model);
 
+// Some exporters give a cache's number of heads or head size a symbol. Replaces it by the number that the
+// node reading the cache shows, so that the past's length is the only symbol left beside the batch.
+void resolve_past_sizes(Model& model, const std::vector<InputRole>& roles);
+
 }  // namespace cleave::importer::from_onnx

@@ -21,7 +21,9 @@ struct WeightView {
     Range rows, columns;
     double added = 0.0;  // a number that the graph adds to every element (Gemma's 1 + w)
     Packing packing = Packing::kDense;
+    // kDequantizeLinear: quantization.axis is the constant's own axis of the scales.
     Quantization quantization;           // data refs of the Model
+    int64_t source_rows = 0, source_columns = 0;  // kMatMulNBits: [out, in], not the constant's own shape
     std::vector<int> other_constants;    // scales and zero points, for their names
     friend bool operator==(const WeightView&, const WeightView&);
 };
@@ -103,8 +105,20 @@ struct RopeProduct {
 // Whether probabilities are not a number: where all keys are hidden. Where takes 0 there.
 struct NanTest {};
 
+// Outputs of DynamicQuantizeLinear: x as 8-bit integers, its scale (times a weight's scale), its zero point.
+struct DynamicQuantized {
+    View x;
+    enum Part { kIntegers, kScale, kZeroPoint } part = kIntegers;
+    Ref weight_scale = kNone;
+};
+// MatMulInteger of such integers and of an integer weight, waiting for both scales.
+struct IntegerProduct {
+    View x;
+    WeightView weight;
+};
+
 using Meaning = std::variant<Unknown, Known, WeightView, View, Scores, Elementwise, MeanSquare, Normalized,
-                             Rotated, RopeProduct, NanTest>;
+                             Rotated, RopeProduct, NanTest, DynamicQuantized, IntegerProduct>;
 
 struct ValueMeaning {
     Meaning meaning = Unknown{};

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forms that the project's own writer makes: each is recovered as the shape's graph, with the same logits.
+#include <cmath>
+#include <set>
+
+#include "importer/import.h"
+#include "models/llama_graph.h"
+#include "models/reference.h"
+#include "tests/importer/onnx_files.h"
+
+namespace cleave {
+namespace {
+
+using models::OnnxForm;
+
+const std::vector<int32_t> kPrompt{1, 7, 33, 2, 60, 12, 12, 5};
+
+std::vector<double> logits_of(const std::filesystem::path& path) {
+    return models::reference_logits(importer::import_onnx(path.string()), kPrompt);
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
+    return largest;
+}
+
+// The operators without values that tables and frequencies print differently.
+std::vector<std::string> outline(const importer::Graph& graph) {
+    std::vector<std::string> lines;
+    for (const importer::Op& op : graph.ops) {
+        std::string line = op.name + " " + std::string(importer::op_kind_name(op.kind));
+        for (importer::ValueId v : op.inputs) line += fmt::format(" %{}", v);
+        for (importer::WeightId w : op.weights)
+            for (int64_t d : graph.weight(w).shape) line += fmt::format(" {}", d);
+        lines.push_back(line);
+    }
+    return lines;
+}
+
+TEST_CASE("Each form of our writer is recovered as the graph of its shape", "[importer]") {
+    const auto expected = outline(models::build_llama_graph(test::tiny_shape(), DType::kF32));
+    std::vector<double> first;
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions})
+        for (bool external : {false, true}) {
+            INFO("form " << static_cast<int>(form) << ", external data " << external);
+            test::TemporaryFolder folder;
+            models::WriteOptions options;
+            options.form = form;
+            options.external_data = external;
+            const auto path = test::write_tiny(folder.path(), options);
+            const importer::Graph graph = importer::import_onnx(path.string());
+            CHECK(outline(graph) == expected);
+            CHECK(graph.interface.has_past);
+            CHECK(graph.config.num_layers == 2);
+            const std::vector<double> logits = models::reference_logits(graph, kPrompt);
+            if (first.empty()) first = logits;
+            CHECK(difference(logits, first) < 1e-4);  // the table forms round cos and sin to float32
+        }
+}
+
+TEST_CASE("Files without past, without position ids and in narrow types are read", "[importer]") {
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kFunctions})
+        for (bool past : {true, false})
+            for (bool positions : {true, false}) {
+                INFO("form " << static_cast<int>(form) << ", past " << past << ", positions " << positions);
+                test::TemporaryFolder a, b;
+                models::WriteOptions options;
+                options.form = form;
+                const auto usual = logits_of(test::write_tiny(a.path(), options));
+                options.with_past = past;
+                options.with_position_ids = positions;
+                const auto path = test::write_tiny(b.path(), options);
+                CHECK(difference(logits_of(path), usual) < 1e-4);
+                CHECK(importer::import_onnx(path.string()).interface.has_past == past);
+                CHECK(importer::import_onnx(path.string()).interface.has_position_ids == positions);
+            }
+    for (DType dtype : {DType::kF16, DType::kBF16}) {
+        test::TemporaryFolder folder;
+        models::WriteOptions options;
+        options.dtype = dtype;
+        const importer::Graph graph = importer::import_onnx(test::write_tiny(folder.path(), options).string());
+        CHECK(graph.dtype == dtype);
+        CHECK(graph.weights[0].dtype == dtype);
+    }
+}
+
+TEST_CASE("A sliding window is recovered whatever its size", "[importer]") {
+    for (int64_t window : {int64_t{1}, int64_t{3}, int64_t{100}, int64_t{4096}}) {
+        models::Shape shape = test::tiny_shape();
+        shape.sliding_window = window;
+        for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention}) {
+            test::TemporaryFolder folder;
+            models::WriteOptions options;
+            options.form = form;
+            const importer::Graph graph = importer::import_onnx(test::write_tiny(folder.path(), options, shape).string());
+            for (const importer::Op& op : graph.ops)
+                if (op.kind == importer::OpKind::kAttention) CHECK(op.as<importer::AttentionAttrs>().window == window);
+        }
+    }
+}
+
+TEST_CASE("Random names of nodes, values and initializers change nothing", "[importer]") {
+    std::vector<std::filesystem::path> files;
+    test::TemporaryFolder folder;
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
+        models::WriteOptions options;
+        options.form = form;
+        options.external_data = false;
+        files.push_back(test::write_tiny(folder.path() / std::to_string(static_cast<int>(form)), options));
+    }
+    if (!test::shared_data().empty())
+        for (const char* file :
+             {"stories260K/legacy_op17_past_sdpa.onnx", "stories260K/dynamo_op18_past_eager.onnx",
+              "stories260K/dynamo_op23_past_sdpa.onnx", "stories260K/genai_v0.11.4_fp32_cpu/model.onnx",
+              "stories260K/mobius_default/model.onnx", "stories260K/derived/decoder_model_merged.onnx",
+              "rand_gqa16/dynamo_op18_idsonly_sdpa.onnx", "rand_llama3rope/genaiHEAD_fp32_cpu/model.onnx",
+              "gemma/legacy_op17_past_sdpa.onnx", "phi3/dynamo_op23_past_sdpa.onnx", "mistral_sw8/dynamo_op23_past_sdpa.onnx",
+              "llama_yarn/legacy_op17_past_sdpa.onnx", "rand_gqa16/genai0114_int4_cpu/model.onnx"})
+            files.push_back(test::shared_data() / "models" / file);
+    for (const std::filesystem::path& file : files) {
+        INFO(file);
+        onnx::ModelProto model = test::load_onnx(file);
+        test::randomize_names(model, 7);
+        test::TemporaryFolder renamed;
+        for (const auto& entry : std::filesystem::directory_iterator(file.parent_path()))
+            if (entry.path().extension() == ".data") std::filesystem::copy(entry.path(), renamed.path() / entry.path().filename());
+        test::save_onnx(model, renamed.path() / "model.onnx");
+        const importer::Graph a = importer::import_onnx(file.string());
+        const importer::Graph b = importer::import_onnx((renamed.path() / "model.onnx").string());
+        CHECK(importer::to_text(a) == importer::to_text(b));
+        CHECK(a.interface.has_position_ids == b.interface.has_position_ids);
+        CHECK(a.interface.has_attention_mask == b.interface.has_attention_mask);
+    }
+}
+
+TEST_CASE("Nodes in any order are sorted", "[importer]") {
+    test::TemporaryFolder folder;
+    models::WriteOptions options;
+    options.external_data = false;
+    const auto path = test::write_tiny(folder.path(), options);
+    const std::vector<double> before = logits_of(path);
+    onnx::ModelProto model = test::load_onnx(path);
+    auto& nodes = *model.mutable_graph()->mutable_node();
+    for (int i = 0; i < nodes.size() / 2; ++i) nodes.SwapElements(i, nodes.size() - 1 - i);
+    test::save_onnx(model, path);
+    CHECK(difference(logits_of(path), before) == 0.0);
+}
+
+}  // namespace
+}  // namespace cleave
