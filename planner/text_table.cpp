@@ -85,10 +85,11 @@ std::string wrapped(const std::string& text, int indent, int width) {
         std::string word = text.substr(at, space - at);
         if (!line.empty() &&
             characters(line) + 1 + characters(word) + margin.size() > static_cast<size_t>(width)) {
-            out += line + "\n" + margin;
+            out.append(line).append("\n").append(margin);
             line.clear();
         }
-        line += (line.empty() ? "" : " ") + word;
+        if (!line.empty()) line += ' ';
+        line += word;
         at = space + 1;
     }
     return out + line;

@@ -32,21 +32,21 @@ constexpr size_t count_fields() {
 }
 
 template <class T>
-struct is_index : std::false_type {};
+struct IsIndex : std::false_type {};
 template <class Tag>
-struct is_index<Index<Tag>> : std::true_type {};
+struct IsIndex<Index<Tag>> : std::true_type {};
 template <class T>
-struct is_vector : std::false_type {};
+struct IsVector : std::false_type {};
 template <class T>
-struct is_vector<std::vector<T>> : std::true_type {};
+struct IsVector<std::vector<T>> : std::true_type {};
 template <class T>
-struct is_optional : std::false_type {};
+struct IsOptional : std::false_type {};
 template <class T>
-struct is_optional<std::optional<T>> : std::true_type {};
+struct IsOptional<std::optional<T>> : std::true_type {};
 template <class T>
-struct is_variant : std::false_type {};
+struct IsVariant : std::false_type {};
 template <class... T>
-struct is_variant<std::variant<T...>> : std::true_type {};
+struct IsVariant<std::variant<T...>> : std::true_type {};
 
 template <class Visit, class... Fields>
 void visit_all(Visit&& visit, Fields&... fields) {
@@ -145,17 +145,17 @@ public:
             field = static_cast<T>(1);
         else if constexpr (std::is_arithmetic_v<T>)
             field = static_cast<T>(number());
-        else if constexpr (detail::is_index<T>::value)
+        else if constexpr (detail::IsIndex<T>::value)
             field.value = static_cast<int32_t>(number());
         else if constexpr (std::is_same_v<T, importer::Dim>) {
             fill(field.value);
             fill(field.symbol);
-        } else if constexpr (detail::is_vector<T>::value) {
+        } else if constexpr (detail::IsVector<T>::value) {
             field.resize(2);
             for (auto& item : field) fill(item);
-        } else if constexpr (detail::is_optional<T>::value)
+        } else if constexpr (detail::IsOptional<T>::value)
             fill(field.emplace());
-        else if constexpr (detail::is_variant<T>::value)
+        else if constexpr (detail::IsVariant<T>::value)
             fill_variant(field, std::make_index_sequence<std::variant_size_v<T>>());
         else
             detail::visit_fields(field, [&](auto& inner) { fill(inner); });
@@ -179,15 +179,15 @@ private:
 template <class T>
 bool same(const T& a, const T& b) {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
-                  detail::is_index<T>::value || std::is_same_v<T, importer::Dim>) {
+                  detail::IsIndex<T>::value || std::is_same_v<T, importer::Dim>) {
         return a == b;
-    } else if constexpr (detail::is_vector<T>::value) {
+    } else if constexpr (detail::IsVector<T>::value) {
         bool equal = a.size() == b.size();
         for (size_t i = 0; equal && i < a.size(); ++i) equal = same(a[i], b[i]);
         return equal;
-    } else if constexpr (detail::is_optional<T>::value) {
+    } else if constexpr (detail::IsOptional<T>::value) {
         return a.has_value() == b.has_value() && (!a || same(*a, *b));
-    } else if constexpr (detail::is_variant<T>::value) {
+    } else if constexpr (detail::IsVariant<T>::value) {
         return a.index() == b.index() &&
                std::visit(
                    [&](const auto& x) { return same(x, std::get<std::decay_t<decltype(x)>>(b)); },
