@@ -70,7 +70,9 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages, const Ch
 
 std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const ChatOptions& options) const {
     return with_place(name_, [&] {
-        auto variables = jinja::builtin_functions(options.strftime_now ? options.strftime_now : local_time);
+        jinja::Namespaces namespaces;
+        auto variables =
+            jinja::builtin_functions(options.strftime_now ? options.strftime_now : local_time, namespaces);
         const auto set = [&](const std::string& name, jinja::Value value) {
             for (auto& [known, old] : variables) {
                 if (known == name) {

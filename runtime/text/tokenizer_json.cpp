@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <string_view>
 #include <utility>
 
 #include "runtime/text/bpe_tokenizer.h"
@@ -8,43 +9,59 @@ namespace cleave::runtime {
 
 namespace {
 
+constexpr uint64_t kPlainIds = 1'000'000;
+
 void read_vocabulary(const JsonView& model, Vocabulary& vocabulary) {
     const JsonView vocab = model.at("vocab");
     if (!vocab.raw().is_object()) vocab.fail("expected an object of token texts and ids");
-    for (const auto& [text, id] : vocab.raw().items()) {
-        vocabulary.set(vocab.at(text.c_str()).as_token_id(), text);
+    for (const auto& entry : vocab.raw().get_ref<const nlohmann::json::object_t&>()) {
+        // The path of a value is only spelled out for one that is wrong: there are 100,000 here.
+        const nlohmann::json& id = entry.second;
+        const bool plain = id.is_number_unsigned() && id.get<uint64_t>() < kPlainIds;
+        const auto value = plain ? id.get<int32_t>() : vocab.at(entry.first.c_str()).as_token_id();
+        vocabulary.set(value, entry.first);
     }
     vocabulary.index();
 }
 
-/// "a b" or ["a", "b"].
-std::pair<std::string, std::string> read_pair(const JsonView& json) {
-    if (json.raw().is_array()) {
-        if (json.size() != 2) json.fail("expected a merge of two tokens");
-        return {json.at(size_t{0}).as_string(), json.at(size_t{1}).as_string()};
+using TokenPair = std::pair<std::string_view, std::string_view>;
+
+/// "a b" or ["a", "b"]; nothing when it is neither.
+std::optional<TokenPair> split_merge(const nlohmann::json& json) {
+    if (json.is_array()) {
+        if (json.size() != 2 || !json[0].is_string() || !json[1].is_string()) return std::nullopt;
+        return TokenPair(json[0].get_ref<const std::string&>(), json[1].get_ref<const std::string&>());
     }
-    const std::string& text = json.as_string();
+    if (!json.is_string()) return std::nullopt;
+    const std::string_view text = json.get_ref<const std::string&>();
     const size_t space = text.find(' ');
-    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-        json.fail("expected a merge of two tokens with one space between them, found '" + text +
-                  "'");
+    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
+        return std::nullopt;
     }
-    return {text.substr(0, space), text.substr(space + 1)};
+    return TokenPair(text.substr(0, space), text.substr(space + 1));
 }
 
 std::vector<BpeMerge> read_merges(const JsonView& model, const Vocabulary& vocabulary) {
     const JsonView list = model.at("merges");
     std::vector<BpeMerge> merges;
     merges.reserve(list.size());
-    for (size_t i = 0; i < list.size(); ++i) {
-        const JsonView json = list.at(i);
-        const auto [left, right] = read_pair(json);
-        const auto id_of = [&](const std::string& text) {
+    std::string joined;
+    for (const nlohmann::json& json : list.raw()) {
+        const size_t i = merges.size();
+        const auto pair = split_merge(json);
+        if (!pair) {
+            list.at(i).fail("expected a merge of two tokens: \"a b\" with one space, or [\"a\", \"b\"]");
+        }
+        const auto id_of = [&](std::string_view text) {
             const auto id = vocabulary.find(text);
-            if (!id) json.fail("the token '" + text + "' of this merge is not in model.vocab");
+            if (!id) {
+                list.at(i).fail("the token '" + std::string(text) +
+                                "' of this merge is not in model.vocab");
+            }
             return *id;
         };
-        merges.push_back({id_of(left), id_of(right), id_of(left + right)});
+        joined.assign(pair->first).append(pair->second);
+        merges.push_back({id_of(pair->first), id_of(pair->second), id_of(joined)});
     }
     return merges;
 }

@@ -33,14 +33,20 @@ Value range(const Arguments& arguments) {
 }
 
 /// dict(...) and namespace(...): a dict to copy, then named values.
-Value make_dict(const Arguments& arguments, bool is_namespace) {
+std::shared_ptr<Dict> make_dict(const Arguments& arguments) {
     auto dict = std::make_shared<Dict>();
     for (const Value& source : arguments.positional) {
         if (!source.dict()) throw TemplateError(fmt::format("expected a dict, found {}", source.type_name()));
         for (const auto& [key, value] : source.dict()->entries) dict->set(key, value);
     }
     for (const auto& [name, value] : arguments.named) dict->set(name, value);
-    dict->is_namespace = is_namespace;
+    return dict;
+}
+
+Value make_namespace(const Arguments& arguments, Namespaces& namespaces) {
+    std::shared_ptr<Dict> dict = make_dict(arguments);
+    dict->is_namespace = true;
+    namespaces.made.push_back(dict);
     return dict;
 }
 
@@ -61,16 +67,25 @@ Value raise_exception(const Arguments& arguments) {
 
 }  // namespace
 
+Namespaces::~Namespaces() {
+    for (const std::weak_ptr<Dict>& weak : made) {
+        const std::shared_ptr<Dict> dict = weak.lock();
+        if (dict) dict->entries.clear();
+    }
+}
+
 std::vector<std::pair<std::string, Value>> builtin_functions(
-    std::function<std::string(const std::string& format)> strftime_now) {
+    std::function<std::string(const std::string& format)> strftime_now, Namespaces& namespaces) {
     const auto now = [clock = std::move(strftime_now)](const Arguments& arguments) -> Value {
         const auto bound = bind(arguments, "strftime_now", {"format"});
         return clock(text_of(bound[0], "strftime_now: the format").value_or("%c"));
     };
     return {
         {"range", make_function("range", range)},
-        {"dict", make_function("dict", [](const Arguments& a) { return make_dict(a, false); })},
-        {"namespace", make_function("namespace", [](const Arguments& a) { return make_dict(a, true); })},
+        {"dict", make_function("dict", [](const Arguments& a) -> Value { return make_dict(a); })},
+        {"namespace", make_function("namespace", [&namespaces](const Arguments& a) {
+             return make_namespace(a, namespaces);
+         })},
         {"joiner", make_function("joiner", joiner)},
         {"raise_exception", make_function("raise_exception", raise_exception)},
         {"strftime_now", make_function("strftime_now", now)},

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,9 +38,19 @@ std::string format_percent(const std::string& format, const std::vector<Value>& 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);
 
-/// range, namespace, dict, joiner, raise_exception, strftime_now.
+/// The namespaces that a template made. One may hold itself, so they are emptied when the rendering is over.
+struct Namespaces {
+    Namespaces() = default;
+    ~Namespaces();
+    Namespaces(const Namespaces&) = delete;
+    Namespaces& operator=(const Namespaces&) = delete;
+
+    std::vector<std::weak_ptr<Dict>> made;
+};
+
+/// range, namespace, dict, joiner, raise_exception, strftime_now. `namespaces` must outlive them.
 std::vector<std::pair<std::string, Value>> builtin_functions(
-    std::function<std::string(const std::string& format)> strftime_now);
+    std::function<std::string(const std::string& format)> strftime_now, Namespaces& namespaces);
 
 /// Arguments matched to parameter names; what was not given is nothing. TemplateError on too many or unknown ones.
 std::vector<std::optional<Value>> bind(const Arguments& arguments, const std::string& function,
