@@ -28,6 +28,12 @@ LinkTable::LinkTable(const Machine& machine)
     for (const Link& link : machine.links) links_[link.from.index() * count_ + link.to.index()] = &link;
 }
 
+CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members) {
+    if (!is_prefill) return CollectiveImplementation::kOneShot;
+    if (!through_host) return CollectiveImplementation::kRing;
+    return members > 2 ? CollectiveImplementation::kTwoPhase : CollectiveImplementation::kOneShot;
+}
+
 int64_t LinkTable::transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const {
     if (from == to) return 0;
     const Link* link = at(from, to);

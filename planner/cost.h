@@ -11,6 +11,11 @@
 
 namespace cleave::planner {
 
+// How an all-reduce of `members` is carried out. Decode payloads are all latency, and one exchange has the least of
+// it. Large ones go round the ring, or, between devices that exchange through host memory, in two phases: one
+// exchange would make every member sum every contribution (on 8 host devices prefill took twice as long).
+CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members);
+
 // Links as a matrix, so that a lookup costs nothing: [from][to], nullptr where there is none.
 class LinkTable {
 public:

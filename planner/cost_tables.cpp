@@ -225,7 +225,7 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group, const std:
         bool host = machine_.device(devices[0]).kind != DeviceKind::kSim;
         cost.decode += std::llround(slowdown * static_cast<double>(links_.all_reduce_ns(devices, at(payload, decode_point_), CollectiveImplementation::kOneShot)));
         cost.prefill += std::llround(slowdown * static_cast<double>(links_.all_reduce_ns(
-            devices, at(payload, prefill_point_), host ? CollectiveImplementation::kOneShot : CollectiveImplementation::kRing)));
+            devices, at(payload, prefill_point_), all_reduce_form(host, true, devices.size()))));
     } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
         Amount payload = value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_);
         cost.decode += links_.gather_ns(devices, devices[0], at(payload, decode_point_));

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "planner/amounts.h"
+#include "planner/cost.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -243,8 +244,7 @@ private:
     std::vector<PlacedId> all_reduce(const FusedGroup& group, const std::vector<PlacedId>& partials, const std::vector<PlacedId>& residual) {
         Collective c;
         c.op = CollectiveOp::kAllReduce;
-        // Large payloads go round the ring; small ones are all latency, and one exchange has the least of it.
-        c.implementation = staged_by_host() || !is_prefill_ ? CollectiveImplementation::kOneShot : CollectiveImplementation::kRing;
+        c.implementation = all_reduce_form(staged_by_host(), is_prefill_, width());
         c.group = choice_->devices;
         c.contributions = partials;
         if (group.epilogue.valid()) {
@@ -255,7 +255,9 @@ private:
             c.outputs.push_back(place(group.outputs[0], choice_->devices[i], box_of(group.outputs[0], i), false));
         c.bytes = value_bytes(graph_.value(group.partial), 0, plan_.workload);
         int64_t members = static_cast<int64_t>(width()), given = static_cast<int64_t>(partials.size());
-        Amount link = c.implementation == CollectiveImplementation::kRing ? c.bytes * (2 * (members - 1)) : c.bytes * (given * (members - 1));
+        Amount link = c.implementation == CollectiveImplementation::kRing       ? c.bytes * (2 * (members - 1))
+                      : c.implementation == CollectiveImplementation::kTwoPhase ? c.bytes * (given + members - 2)
+                                                                                : c.bytes * (given * (members - 1));
         std::vector<PlacedId> outputs = c.outputs;
         push(std::move(c), group.layer).link_bytes = link;
         return outputs;
