@@ -3,8 +3,8 @@
 
 A document is BOS text EOS, or, for a fifth of the stories, BOS USER request ASSISTANT text EOS.
 Most batches hold one document a row, so that the only names in sight are the story's own: with
-packed rows alone, the model had not learned to keep to them after 7 million tokens. Packed rows, in which whole
-documents follow each other, teach the full context. Every row begins with BOS, as prompts do.
+packed rows alone, the model had not learned to keep to them after 7 million tokens. Packed rows,
+in which whole documents follow each other, teach the full context. Every row begins with BOS.
 """
 
 from __future__ import annotations

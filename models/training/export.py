@@ -18,7 +18,12 @@ from transformers import DynamicCache, LlamaForCausalLM, PreTrainedTokenizerFast
 
 OPSET = 17
 TOLERANCE = 1e-4
-PROMPTS = ("Once upon a time", "One day, a little fox", "Lily was a kind girl.", "It was a sunny day")
+PROMPTS = (
+    "Once upon a time",
+    "One day, a little fox",
+    "Lily was a kind girl.",
+    "It was a sunny day",
+)
 
 
 def cache_of(past: tuple[torch.Tensor, ...]) -> DynamicCache:
