@@ -59,7 +59,7 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
     workload.context = flags.context > 0 ? flags.context : std::min(kDefaultContext, limit);
     if (model.max_positions > 0 && workload.context > model.max_positions)
         throw UserError("--context {}: the model's positions end at {}", workload.context, model.max_positions);
-    workload.prompt_tokens = flags.prompt_tokens > 0 ? flags.prompt_tokens : std::min(kDefaultPrompt, workload.context - 1);
+    workload.prompt_tokens = flags.prompt_tokens > 0 ? flags.prompt_tokens : workload.context > kDefaultPrompt ? kDefaultPrompt : (workload.context + 1) / 2;
     if (workload.prompt_tokens >= workload.context)
         throw UserError("--prompt-tokens {}: the prompt leaves no room in a context of {}; raise --context", workload.prompt_tokens,
                         workload.context);
