@@ -32,8 +32,25 @@ HostCpu choose_cpu(const LlvmLibrary& llvm, const std::string& wanted) {
     return {wanted, ""};
 }
 
+constexpr std::string_view kInProcess = " (in-process), ";
+
 std::string compiler_name(const LlvmLibrary& llvm, const HostCpu& cpu) {
-    return fmt::format("clang {} (in-process), {}", llvm.version(), cpu.name);
+    return fmt::format("clang {}{}{}", llvm.version(), kInProcess, cpu.name);
+}
+
+// Code for a CPU with features that this machine lacks would end in an illegal instruction.
+void check_runs_here(const LlvmLibrary& llvm, const CompiledKernel& kernel) {
+    size_t at = kernel.compiler.find(kInProcess);
+    if (at == std::string::npos) return;
+    std::string cpu = kernel.compiler.substr(at + kInProcess.size());
+    if (cpu == llvm.host_cpu()) return;
+    char* text = llvm.missing_features(cpu.c_str(), llvm.host_features());
+    std::string missing = text ? text : "";
+    llvm.free_log(text);
+    if (!missing.empty())
+        throw UserError("kernels compiled for --cpu-arch {} cannot run here: this machine's {} lacks {}; leave "
+                        "--cpu-arch out to run, or use `cleave emit --compile`, which runs nothing",
+                        cpu, llvm.host_cpu(), missing);
 }
 
 std::string cache_key(const LlvmLibrary& llvm, const HostCpu& cpu, const Kernel& kernel) {
@@ -178,7 +195,9 @@ std::vector<CompiledKernel> compile_program(const Program& program, const Compil
 }
 
 std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKernel>& kernels) {
-    return std::make_unique<HostKernels>(llvm_library(), kernels);
+    const LlvmLibrary& llvm = llvm_library();
+    for (const CompiledKernel& kernel : kernels) check_runs_here(llvm, kernel);
+    return std::make_unique<HostKernels>(llvm, kernels);
 }
 
 HostCompilerInfo host_compiler_info() {

@@ -35,6 +35,7 @@ public:
     // Function of compiled kernel i.
     virtual HostEntry entry(size_t i) const = 0;
 };
+// UserError when they were compiled for a CPU (`cpu_arch`) whose features this machine lacks.
 std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKernel>& kernels);
 
 // "x86-64-v4 (znver4, avx512f avx512bw ...)": the CPU that the host compiler targets, and the LLVM version.

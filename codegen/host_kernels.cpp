@@ -33,18 +33,23 @@ struct Stub {
     Launch launch;
 
     Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {}) {
+        CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
+            << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes << " bytes of scratch, its tile claims "
+            << target.tile.shared_bytes;
         return writer.finish(kind, fused, file, call, args_struct, launch);
     }
 };
 
-// Tokens that a thread makes ready together: as many as its cache holds, in whole vectors.
-int64_t block_tokens(int64_t depth) {
+// Tokens that a thread makes ready together: the plan's, or as many as its cache holds, in whole vectors.
+int64_t block_tokens(int64_t depth, const HostTarget& target) {
+    if (target.tile.tokens > 0) return target.tile.tokens;
     int64_t fit = kBlockBytes / (round_up(depth, kMaxLanes) * 4);
     return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
 }
 
-// Rows of an item: whole register tiles, few enough that every thread gets several items.
+// Rows of an item: the plan's, or whole register tiles, few enough that every thread gets several items.
 int64_t item_rows(int64_t out, const HostTarget& target) {
+    if (target.tile.rows > 0) return target.tile.rows;
     int64_t wanted = out / std::max<int64_t>(8 * target.threads, 1);
     return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
 }
@@ -81,7 +86,7 @@ void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_
 
 Kernel make(const LinearSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
-    int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in);
+    int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
     stub.launch.shared_bytes = scratch_bytes(s.in, tokens, rows, 1);
     w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]",
@@ -114,7 +119,7 @@ Kernel make(const LinearSpec& s, Stub stub) {
 
 Kernel make(const GateUpSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
-    int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in);
+    int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
     stub.launch.shared_bytes = scratch_bytes(s.in, tokens, rows, 2);
     w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]", s.in, s.out, s.in,
@@ -158,7 +163,7 @@ void write_rope(StubWriter& w, std::string_view prefix, const std::optional<Rope
 
 Kernel make(const QkvSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
-    int64_t tokens = block_tokens(s.in), kv_heads = s.kv_heads.size();
+    int64_t tokens = block_tokens(s.in, stub.target), kv_heads = s.kv_heads.size();
     stub.launch.grid[0] = Extent{s.q_heads + 2 * kv_heads};
     stub.launch.shared_bytes = scratch_bytes(s.in, tokens, std::max(s.slab.head_dim, s.slab.v_head_dim), 1);
     w.note(fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)", s.in, s.q_heads,

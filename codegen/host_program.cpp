@@ -360,7 +360,7 @@ private:
 
 void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
                     Kernels& kernels, std::vector<Instruction>& out) {
-    HostTarget target{std::max<int64_t>(plan.machine.device(device).limits.num_compute_units, 1)};
+    HostTarget target{std::max<int64_t>(plan.machine.device(device).limits.num_compute_units, 1), {}};
     const planner::Phase& phase = plan.phase(is_prefill);
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const Compute* compute = phase.steps[i].compute();
@@ -369,6 +369,7 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         Lowered lowered = lower(reader);
         Instruction instruction;
         instruction.step = planner::StepId(i);
+        target.tile = compute->tile;
         instruction.kernel = kernels.add(make_host_kernel(lowered.spec, compute->kernel, reader.fused(), target));
         instruction.args = std::move(lowered.args);
         out.push_back(std::move(instruction));

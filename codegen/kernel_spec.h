@@ -156,13 +156,16 @@ using KernelSpec = std::variant<EmbeddingSpec, LinearSpec, GateUpSpec, QkvSpec, 
                                 RopeOnlySpec, KvAppendSpec, GatedActivationSpec, AddSpec, ScaleSpec,
                                 SelectTokensSpec>;
 
-// What the device offers, as far as item sizes depend on it.
+// What the device offers, as far as item sizes depend on it, and the plan's tile: rows of an item and tokens of
+// a block of a matrix product. A tile of zero leaves the choice to codegen, by the planner's arithmetic.
 struct HostTarget {
     int64_t threads = 1;
+    planner::Tile tile;
 };
 
 // The kernel with source, entry name, hash, launch and claims. `kind` and `fused` (operator kinds in order)
-// name it. UserError when a dtype is not one of f32, f16, bf16, or a head size is odd.
+// name it. UserError when a dtype is not one of f32, f16, bf16, or a head size is odd; InternalError when the
+// kernel needs more scratch than the plan's tile claims.
 Kernel make_host_kernel(const KernelSpec& spec, planner::KernelKind kind, const std::vector<std::string>& fused,
                         const HostTarget& target);
 

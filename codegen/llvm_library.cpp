@@ -53,6 +53,7 @@ LlvmLibrary open() {
                      resolve(l, "cleave_llvm_host_cpu", llvm.host_cpu) &&
                      resolve(l, "cleave_llvm_host_features", llvm.host_features) &&
                      resolve(l, "cleave_llvm_knows_cpu", llvm.knows_cpu) &&
+                     resolve(l, "cleave_llvm_missing_features", llvm.missing_features) &&
                      resolve(l, "cleave_llvm_options", llvm.options) &&
                      resolve(l, "cleave_llvm_compile", llvm.compile) &&
                      resolve(l, "cleave_llvm_free_result", llvm.free_result) &&

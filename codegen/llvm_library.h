@@ -19,6 +19,7 @@ struct LlvmLibrary {
     decltype(&cleave_llvm_host_cpu) host_cpu = nullptr;
     decltype(&cleave_llvm_host_features) host_features = nullptr;
     decltype(&cleave_llvm_knows_cpu) knows_cpu = nullptr;
+    decltype(&cleave_llvm_missing_features) missing_features = nullptr;
     decltype(&cleave_llvm_options) options = nullptr;
     decltype(&cleave_llvm_compile) compile = nullptr;
     decltype(&cleave_llvm_free_result) free_result = nullptr;

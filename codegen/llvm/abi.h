@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define CLEAVE_LLVM_ABI_VERSION 1
+#define CLEAVE_LLVM_ABI_VERSION 2
 
 typedef struct {
     int ok;             // 0: `log` says why
@@ -35,6 +35,10 @@ const char* cleave_llvm_host_features(void);
 
 // 1 when `cpu` is a name that the x86-64 (or native) target knows.
 int cleave_llvm_knows_cpu(const char* cpu);
+
+// Features of `cpu` that `features` (of the form above) lacks, with spaces between: empty when code for `cpu`
+// runs here. To be freed with cleave_llvm_free_log.
+char* cleave_llvm_missing_features(const char* cpu, const char* features);
 
 // Every option of the compiler that is not the CPU or its features: part of a cache key.
 const char* cleave_llvm_options(void);

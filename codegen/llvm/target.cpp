@@ -65,12 +65,34 @@ CLEAVE_EXPORT const char* cleave_llvm_host_features(void) {
     return features.c_str();
 }
 
-CLEAVE_EXPORT int cleave_llvm_knows_cpu(const char* cpu) {
+namespace {
+
+std::unique_ptr<llvm::MCSubtargetInfo> subtarget(const char* cpu) {
     cleave::llvm_backend::initialise();
     std::string error;
     const std::string triple = llvm::sys::getProcessTriple();
     const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
-    if (!target) return 0;
-    std::unique_ptr<llvm::MCSubtargetInfo> info(target->createMCSubtargetInfo(triple, "", ""));
+    if (!target) return nullptr;
+    return std::unique_ptr<llvm::MCSubtargetInfo>(target->createMCSubtargetInfo(triple, cpu, ""));
+}
+
+}  // namespace
+
+CLEAVE_EXPORT int cleave_llvm_knows_cpu(const char* cpu) {
+    // Asked of a generic subtarget: making one for an unknown name would print to standard error.
+    std::unique_ptr<llvm::MCSubtargetInfo> info = subtarget("");
     return info && info->isCPUStringValid(cpu) ? 1 : 0;
+}
+
+CLEAVE_EXPORT char* cleave_llvm_missing_features(const char* cpu, const char* features) {
+    std::string missing;
+    const std::string have = std::string(",") + features + ",";
+    std::unique_ptr<llvm::MCSubtargetInfo> info = subtarget(cpu);
+    if (info) {
+        // Only what the host reports at all counts: the rest is tuning ("+slow-...", "+fast-...").
+        for (const llvm::SubtargetFeatureKV& feature : info->getEnabledProcessorFeatures())
+            if (have.find(std::string(",-") + feature.Key + ",") != std::string::npos)
+                missing += (missing.empty() ? "" : " ") + std::string(feature.Key);
+    }
+    return cleave::llvm_backend::copy_text(missing);
 }

@@ -61,7 +61,7 @@ void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t c
             want.insert(want.end(), y.begin(), y.end());
         }
     }
-    Kernel kernel = make_host_kernel(s, KernelKind::kAttention, {"attention"}, HostTarget{threads});
+    Kernel kernel = make_host_kernel(s, KernelKind::kAttention, {"attention"}, HostTarget{threads, {}});
     run_kernel(kernel,
                {q.word(), kv.word(), uint64_t{kSlots}, static_cast<uint64_t>(context), out.word(), positions.word(),
                 slots.word(), static_cast<uint64_t>(tokens)},

@@ -17,7 +17,7 @@ namespace {
 
 Kernel scale_kernel(int64_t width, double factor) {
     return make_host_kernel(ScaleSpec{width, factor, {width, 0}, RowCount::kTokens}, planner::KernelKind::kScale,
-                            {"scale"}, HostTarget{1});
+                            {"scale"}, HostTarget{1, {}});
 }
 
 Program program_of(std::vector<Kernel> kernels) {
@@ -147,13 +147,24 @@ TEST_CASE("an unknown --cpu-arch is refused with names that exist", "[codegen]")
     CHECK(message.find("x86-64-v3") != std::string::npos);
 }
 
+TEST_CASE("code for a CPU that this machine is not is refused before it runs", "[codegen]") {
+    test::TemporaryFolder cache;
+    std::vector<CompiledKernel> kernels =
+        compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "sapphirerapids"));
+    bool has_amx = host_compiler_info().features.find("amx-tile") != std::string::npos;
+    if (has_amx) CLEAVE_SKIP("this machine runs code for sapphirerapids");
+    std::string message = test::user_error([&] { load_host_kernels(kernels); });
+    CHECK(message.find("--cpu-arch sapphirerapids") != std::string::npos);
+    CHECK(message.find("amx-tile") != std::string::npos);
+}
+
 TEST_CASE("a dtype without a host kernel is refused with the dtypes that have one", "[codegen]") {
     LinearSpec spec;
     spec.in = spec.out = 8;
     spec.weight = DType::kInt4;
     spec.x = {8, 0};
     std::string message =
-        test::user_error([&] { make_host_kernel(spec, planner::KernelKind::kLinear, {"linear"}, HostTarget{1}); });
+        test::user_error([&] { make_host_kernel(spec, planner::KernelKind::kLinear, {"linear"}, HostTarget{1, {}}); });
     CHECK(message.find("int4") != std::string::npos);
     CHECK(message.find("f32, f16 and bf16") != std::string::npos);
 }

@@ -17,7 +17,7 @@ constexpr int64_t kTokens = 5;
 
 void run(const KernelSpec& spec, KernelKind kind, const std::vector<uint64_t>& args, const Counts& counts,
          std::mt19937& rng) {
-    run_kernel(make_host_kernel(spec, kind, {"single"}, HostTarget{2}), args, counts, rng);
+    run_kernel(make_host_kernel(spec, kind, {"single"}, HostTarget{2, {}}), args, counts, rng);
 }
 
 GuardedBuffer draw(const char* name, int64_t n, std::mt19937& rng, double scale = 1.0) {
@@ -136,15 +136,15 @@ TEST_CASE("gate and up with norm and biases meet in the activation, for few and 
     std::mt19937 rng(6);
     for (DType dtype : kDTypes)
         for (int64_t tokens : {1, 4, 35, 150})
-            for (int64_t out_size : {43, 96, 172}) {
+            for (int64_t out_size : {43, 172}) {
                 CAPTURE(dtype_name(dtype), tokens, out_size);
-                bool extra = tokens == 4 || tokens == 35;
+                bool extra = out_size == 43;
                 GateUpSpec s;
                 s.in = 48;
                 s.out = out_size;
                 s.gate = s.up = dtype;
                 s.x = {50, 1};
-                s.activation = kActivations[tokens % 4];
+                s.activation = kActivations[out_size % 4];
                 if (extra) s.gate_bias = s.up_bias = dtype;
                 if (extra) s.norm = NormSpec{dtype, 1e-5, 0.0};
                 auto x = draw("x", tokens * 50, rng);

@@ -18,7 +18,7 @@ planner::Plan plan_for(const std::string& shape, const std::string& devices, int
     importer::Graph graph = models::build_llama_graph(models::find_shape(shape).value(), DType::kF32);
     planner::HostFacts facts;
     facts.num_cores = 4;
-    facts.memory_bytes = int64_t{64} << 30;
+    facts.memory_bytes = int64_t{4} << 40;
     facts.memory_bandwidth = 20'000'000'000;
     facts.flops_f32 = 100'000'000'000;
     facts.arch = "x86-64-v3";
@@ -93,6 +93,20 @@ TEST_CASE("every kernel of tensor-parallel plans with unequal shards compiles an
                 CHECK(compiled[i].name == program.kernels[i].name);
                 CHECK(loaded->entry(i) != nullptr);
             }
+        }
+    }
+}
+
+TEST_CASE("a kernel's scratch is what its plan's tile claims, within the device's limit", "[codegen]") {
+    for (const char* shape : {"stories-260k", "llama-110m", "llama-3-8b", "llama-3.1-405b"}) {
+        planner::Plan plan = plan_for(shape, "host[0-1]", 2, 1);
+        Program program = generate_program(plan, planner::DeviceId(0));
+        for (const Instruction& instruction : program.prefill) {
+            const planner::Compute* compute = plan.prefill.steps[instruction.step.index()].compute();
+            const Kernel& kernel = program.kernels[static_cast<size_t>(instruction.kernel)];
+            CAPTURE(shape, kernel.name);
+            CHECK(kernel.launch.shared_bytes == compute->tile.shared_bytes);
+            CHECK(kernel.launch.shared_bytes <= plan.machine.device(compute->device).limits.shared_memory_per_block);
         }
     }
 }

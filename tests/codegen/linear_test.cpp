@@ -88,7 +88,7 @@ void check_linear(const LinearCase& c, const std::string& cpu = "") {
     if (c.select) args.push_back(rows.word());
     args.push_back(out.word());
     args.push_back(static_cast<uint64_t>(c.tokens));
-    Kernel kernel = make_host_kernel(spec, KernelKind::kLinear, {"linear"}, HostTarget{2});
+    Kernel kernel = make_host_kernel(spec, KernelKind::kLinear, {"linear"}, HostTarget{2, {}});
     run_kernel(kernel, args, {c.tokens, c.tokens, 1}, rng, cpu);
     check_close(out, reference(c, d), 2e-5);
 }
@@ -112,4 +112,13 @@ TEST_CASE("a linear kernel fuses norm, bias, scale, residual and selection in an
         for (int64_t tokens : {1, 3, 20})
             check_linear({48, 40, tokens, bits % 3 ? DType::kF32 : DType::kBF16, (bits & 1) != 0, (bits & 2) != 0,
                           (bits & 4) != 0, (bits & 8) != 0, (bits & 16) != 0});
+}
+
+TEST_CASE("one source serves CPUs with 4, 8 and 16 lanes", "[codegen]") {
+    std::string features = " " + host_compiler_info().features + " ";
+    for (auto [cpu, needs] : {std::pair("x86-64-v2", " sse4.2 "), {"x86-64-v3", " avx2 "}, {"x86-64-v4", " avx512f "}}) {
+        if (features.find(needs) == std::string::npos) continue;
+        for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+            for (int64_t tokens : {1, 7, 41}) check_linear({90, 45, tokens, dtype, true, true, false, true, false}, cpu);
+    }
 }

@@ -87,7 +87,7 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
                       kv_want.begin() + value_index(s.slab, kSlots, kContext, slot, in_slab, position));
         }
     }
-    Kernel kernel = make_host_kernel(s, KernelKind::kNormQkvRopeAppend, {"linear", "kv_append"}, HostTarget{2});
+    Kernel kernel = make_host_kernel(s, KernelKind::kNormQkvRopeAppend, {"linear", "kv_append"}, HostTarget{2, {}});
     run_kernel(kernel, args, {tokens, 1, 1}, rng);
     check_close(q_out, q_want, 3e-5);
     check_close(kv, kv_want, s.slab.dtype == DType::kF32 ? 3e-5 : s.slab.dtype == DType::kF16 ? 1e-3 : 8e-3);

@@ -53,8 +53,9 @@ struct AttentionTile {
         out[count++] = destination;
     }
 
-    // Scores of N keys from `key`; keys past `valid` repeat the last one and are masked later.
-    template <class T>
+    // Scores of N keys; keys past `valid` repeat the last one and are masked later. The first query of a tile
+    // asks for the next block's keys: the cache is read once, and no hardware prefetcher follows N rows.
+    template <bool kPrefetch, class T>
     CLEAVE_INLINE FloatN<N> score_keys(const float* query, const T* keys, i64 valid) const {
         FloatN<N> sums[N];
         const T* row[N];
@@ -66,18 +67,21 @@ struct AttentionTile {
         for (i64 d = 0; d < C::kHeadDim; d += N) {
             FloatN<N> x = load<N>(query + d);
 #pragma clang loop unroll(full)
-            for (i64 j = 0; j < N; ++j) sums[j] += x * load<N>(row[j] + d);
+            for (i64 j = 0; j < N; ++j) {
+                if constexpr (kPrefetch) __builtin_prefetch(row[j] + d + kKeys * C::kHeadDim, 0, 2);
+                sums[j] += x * load<N>(row[j] + d);
+            }
         }
         return sum_each<N>(sums);
     }
 
     // Scores of query i for keys [key, key + n), capped, masked; then the running softmax.
-    template <class T>
+    template <bool kPrefetch, class T>
     CLEAVE_INLINE void attend(i64 i, const T* keys, i64 key, i64 n) {
         const float kMinus = -__builtin_inff();
         FloatN<N> best = kMinus;
         for (i64 j = 0; j < n; j += N) {
-            FloatN<N> s = score_keys(q[i], keys + j * C::kHeadDim, n - j);
+            FloatN<N> s = score_keys<kPrefetch>(q[i], keys + j * C::kHeadDim, n - j);
             if constexpr (C::kSoftcap > 0.0f) s = tanh<N>(s * (1.0f / C::kSoftcap)) * C::kSoftcap;
             IntN<N> at;
 #pragma clang loop unroll(full)
@@ -123,7 +127,11 @@ struct AttentionTile {
             for (i64 j = 0; j < n; ++j) {
                 FloatN<VN> v[kChunk];
 #pragma clang loop unroll(full)
-                for (i64 x = 0; x < kChunk; ++x) v[x] = load<VN>(values + j * C::kVHeadDim + d + x * VN);
+                for (i64 x = 0; x < kChunk; ++x) {
+                    const T* from = values + j * C::kVHeadDim + d + x * VN;
+                    if constexpr (C::kByToken) __builtin_prefetch(from + kKeys * C::kVHeadDim, 0, 2);
+                    v[x] = load<VN>(from);
+                }
 #pragma clang loop unroll(full)
                 for (i64 i = 0; i < kQ * kChunk; ++i)
                     sums[i / kChunk][i % kChunk] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
@@ -144,7 +152,8 @@ struct AttentionTile {
             i64 n = min(kKeys, end - key);
             const auto* keys = cache.key(slot, kv_head, key);
             const auto* values = cache.value(slot, kv_head, key);
-            for (i64 i = 0; i < count; ++i) attend(i, keys, key, n);
+            attend<C::kByToken>(0, keys, key, n);
+            for (i64 i = 1; i < count; ++i) attend<false>(i, keys, key, n);
             if (count == 4) accumulate<4>(values, n);
             if (count == 3) accumulate<3>(values, n);
             if (count == 2) accumulate<2>(values, n);

@@ -70,9 +70,20 @@ CLEAVE_INLINE FloatN<N> load(const float* p) {
 }
 template <i64 N = kLanes>
 CLEAVE_INLINE FloatN<N> load(const f16* p) {
+#if defined(__F16C__)
     HalfN<N> v;
     __builtin_memcpy(&v, p, sizeof(u16) * N);
     return __builtin_convertvector(v, FloatN<N>);
+#else
+    // Exponents are rebased by an exact product, which also makes subnormals normal.
+    HalfBitsN<N> v;
+    __builtin_memcpy(&v, p, sizeof(u16) * N);
+    UintN<N> bits = __builtin_convertvector(v, UintN<N>);
+    UintN<N> magnitude = (bits & 0x7fffu) << 13;
+    UintN<N> value = __builtin_bit_cast(UintN<N>, __builtin_bit_cast(FloatN<N>, magnitude) * 0x1p112f);
+    value = magnitude >= UintN<N>(0x0f800000u) ? (value | 0x7f800000u) : value;  // infinity, NaN
+    return __builtin_bit_cast(FloatN<N>, value | ((bits & 0x8000u) << 16));
+#endif
 }
 template <i64 N = kLanes>
 CLEAVE_INLINE FloatN<N> load(const bf16* p) {
@@ -82,7 +93,14 @@ CLEAVE_INLINE FloatN<N> load(const bf16* p) {
 }
 
 CLEAVE_INLINE float load_one(const float* p) { return *p; }
-CLEAVE_INLINE float load_one(const f16* p) { return static_cast<float>(__builtin_bit_cast(_Float16, p->bits)); }
+CLEAVE_INLINE float load_one(const f16* p) {
+#if defined(__F16C__)
+    return static_cast<float>(__builtin_bit_cast(_Float16, p->bits));
+#else
+    f16 pair[2] = {*p, *p};
+    return load<2>(pair)[0];
+#endif
+}
 CLEAVE_INLINE float load_one(const bf16* p) { return __builtin_bit_cast(float, static_cast<u32>(p->bits) << 16); }
 
 template <i64 N = kLanes>
@@ -92,7 +110,23 @@ CLEAVE_INLINE void store(float* p, FloatN<N> v) {
 
 // Round to nearest even; a NaN stays a NaN.
 CLEAVE_INLINE void store_one(float* p, float x) { *p = x; }
-CLEAVE_INLINE void store_one(f16* p, float x) { p->bits = __builtin_bit_cast(u16, static_cast<_Float16>(x)); }
+CLEAVE_INLINE void store_one(f16* p, float x) {
+#if defined(__F16C__)
+    p->bits = __builtin_bit_cast(u16, static_cast<_Float16>(x));
+#else
+    u32 bits = __builtin_bit_cast(u32, x);
+    u32 sign = bits & 0x80000000u, half;
+    bits ^= sign;
+    if (bits >= 0x47800000u) {  // 2^16 and more, infinity, NaN
+        half = bits > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    } else if (bits < 0x38800000u) {  // subnormal: the sum rounds at the last place of f16
+        half = __builtin_bit_cast(u32, __builtin_bit_cast(float, bits) + 0.5f) - 0x3f000000u;
+    } else {
+        half = (bits + 0xc8000fffu + ((bits >> 13) & 1u)) >> 13;
+    }
+    p->bits = static_cast<u16>(half | (sign >> 16));
+#endif
+}
 CLEAVE_INLINE void store_one(bf16* p, float x) {
     u32 bits = __builtin_bit_cast(u32, x);
     u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
