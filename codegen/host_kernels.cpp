@@ -239,9 +239,10 @@ Kernel make(const AttentionSpec& s, Stub stub) {
     w.note(fmt::format("shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head", heads,
                        s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
     w.note(fmt::format("dtype: KV cache {}, activations f32, sums f32", s.slab.dtype));
-    write_slab(w, s.slab, s.slab.first_head);
+    // Counted from the slab's first group, so that equal shards of different devices share their kernel.
+    write_slab(w, s.slab, 0);
     w.constant("kQHeads", heads);
-    w.constant("kFirstHead", s.heads.begin);
+    w.constant("kFirstHead", s.heads.begin - s.slab.first_head * s.group);
     w.constant("kGroup", s.group);
     w.real("float", "kScale", s.scale);
     w.constant("kWindow", s.window);
@@ -269,15 +270,14 @@ Kernel make(const AttentionSpec& s, Stub stub) {
 Kernel make(const EmbeddingSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: table [{}, {}] for ids {} to {}, out [num_tokens, {}]", s.rows.size(), s.hidden,
-                       s.rows.begin, s.rows.end - 1, s.hidden));
+    w.note(fmt::format("shapes: table [{}, {}], out [num_tokens, {}]", s.rows, s.hidden, s.hidden));
     w.note(fmt::format("dtype: table {}, activations f32", s.weight));
     w.constant("kOut", s.hidden);
-    w.constant("kFirst", s.rows.begin);
-    w.constant("kRows", s.rows.size());
+    w.constant("kRows", s.rows);
     w.type("Weight", element_type(s.weight, "the embedding table"));
     w.real("float", "kScale", s.scale);
     w.arg("const i32*", "ids");
+    w.arg("i64", "first");
     w.arg(pointer(s.weight, "the embedding table"), "table");
     w.arg("float*", "out");
     return stub.finish("host/elementwise.h", "embedding");

@@ -54,10 +54,11 @@ Lowered lower_embedding(const StepReader& s) {
     const planner::WeightShard& table = s.weight(op, 0);
     EmbeddingSpec spec;
     spec.hidden = table.columns.size();
-    spec.rows = table.rows;
+    spec.rows = table.rows.size();
     spec.weight = table.dtype;
     spec.scale = op.as<importer::EmbeddingAttrs>().scale;
-    return {spec, {batch(BatchField::kTokenIds, "ids"), s.weight_arg(op, 0, "table"), s.output_arg(op, "out")}};
+    return {spec, {batch(BatchField::kTokenIds, "ids"), immediate(table.rows.begin, "first"),
+                   s.weight_arg(op, 0, "table"), s.output_arg(op, "out")}};
 }
 
 // Linear, with or without norm, selection, scale and residual.

@@ -30,10 +30,10 @@ struct NormSpec {
 // Which count of the batch is the number of rows.
 enum class RowCount : uint8_t { kTokens, kOutputs };
 
-// Args: ids, table, out.
+// Args: ids, first (id of the table's first row), table, out.
 struct EmbeddingSpec {
     int64_t hidden = 0;
-    importer::Range rows;  // of the vocabulary, that the table holds
+    int64_t rows = 0;  // that the table holds
     DType weight = DType::kF32;
     float scale = 1.0f;
 };

@@ -68,6 +68,18 @@ TEST_CASE("equal kernels of a program exist once, whatever the number of layers"
     CHECK(program.kernels.size() <= 9);     // decode and prefill attention differ, all else is shared
 }
 
+TEST_CASE("equal shards of different devices have equal kernels, so that each is compiled once", "[codegen]") {
+    planner::Plan plan = plan_for("stories-260k", "host[0-3]", 4, 1);
+    std::vector<Kernel> first = generate_program(plan, planner::DeviceId(0)).kernels;
+    std::vector<Kernel> last = generate_program(plan, planner::DeviceId(3)).kernels;
+    std::set<std::string> sources;
+    for (const Kernel& kernel : first) sources.insert(kernel.source);
+    for (const Kernel& kernel : last)
+        if (kernel.kind == planner::KernelKind::kAttention || kernel.kind == planner::KernelKind::kNormQkvRopeAppend ||
+            kernel.kind == planner::KernelKind::kEmbedding)
+            CHECK(sources.count(kernel.source) == 1);
+}
+
 TEST_CASE("a kernel's source opens with what it fuses, its shapes, dtype, device, launch and hash", "[codegen]") {
     planner::Plan plan = plan_for("stories-260k", "host[0]", 1, 1);
     for (const Kernel& kernel : generate_program(plan, planner::DeviceId(0)).kernels) {

@@ -3,8 +3,8 @@
 // block by block of keys (Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135). Up to
 // kQueries queries that read the same keys go together: heads of one group at one token (decode), or
 // neighbouring tokens of one head (prefill).
-// Config: kHeadDim, kVHeadDim, kQHeads, kFirstHead (global number of the first), kGroup (query heads of a KV
-// head), kSlabHeads, kSlabOffset (global number of the slab's first KV head), kScale, kWindow (0: none),
+// Config: kHeadDim, kVHeadDim, kQHeads, kFirstHead (number of the first), kGroup (query heads of a KV
+// head), kSlabHeads, kSlabOffset (number of its first KV head), kScale, kWindow (0: none),
 // kSoftcap (0: none), Kv, kQStride, kQOffset, kByToken; by token: kNumParts and kPartBegin[kNumParts + 1], the
 // heads of each item; otherwise: kItemQueries, how many of the [heads, tokens] queries an item takes.
 #pragma once

@@ -10,11 +10,12 @@
 
 namespace cleave {
 
-// A row of a table for ids in [kFirst, kFirst + kRows), zero for every other id (vocabulary-parallel).
+// A row of a table for ids in [first, first + kRows), zero for every other id (vocabulary-parallel).
 template <class Config>
-CLEAVE_INLINE void embedding(const i32* ids, const typename Config::Weight* table, float* out, i64 begin, i64 end) {
+CLEAVE_INLINE void embedding(const i32* ids, i64 first, const typename Config::Weight* table, float* out, i64 begin,
+                             i64 end) {
     for (i64 t = begin; t < end; ++t) {
-        i64 row = ids[t] - Config::kFirst;
+        i64 row = ids[t] - first;
         float* to = out + t * Config::kOut;
         bool mine = row >= 0 && row < Config::kRows;
         const auto* from = table + (mine ? row : 0) * Config::kOut;
