@@ -8,10 +8,13 @@ namespace cleave::planner {
 using namespace importer;
 
 Amount operator+(const Amount& a, const Amount& b) {
-    return {a.constant + b.constant, a.per_token + b.per_token, a.per_output + b.per_output, a.per_key + b.per_key};
+    return {a.constant + b.constant, a.per_token + b.per_token, a.per_output + b.per_output,
+            a.per_key + b.per_key};
 }
 
-Amount operator*(const Amount& a, int64_t n) { return {a.constant * n, a.per_token * n, a.per_output * n, a.per_key * n}; }
+Amount operator*(const Amount& a, int64_t n) {
+    return {a.constant * n, a.per_token * n, a.per_output * n, a.per_key * n};
+}
 
 namespace {
 
@@ -29,7 +32,8 @@ Amount per_row(const Value& value, int64_t n, const Workload& workload) {
 // Elements of the fixed dimensions behind the leading one.
 int64_t row_elements(const Value& value) {
     int64_t n = 1;
-    for (size_t i = value.shape.size() > 1 || rows_of(value) != Rows::kNone ? 1 : 0; i < value.shape.size(); ++i)
+    for (size_t i = value.shape.size() > 1 || rows_of(value) != Rows::kNone ? 1 : 0;
+         i < value.shape.size(); ++i)
         n *= value.shape[i].is_static() ? value.shape[i].value : 1;
     return n;
 }
@@ -38,17 +42,20 @@ DType kv_dtype(const Workload& workload) { return workload.kv_dtype.value_or(DTy
 
 // The KV heads that `query` heads need.
 Range kv_range(Range query, int64_t group) {
-    return query.empty() ? Range{query.begin / group, query.begin / group} : Range{query.begin / group, (query.end + group - 1) / group};
+    return query.empty() ? Range{query.begin / group, query.begin / group}
+                         : Range{query.begin / group, (query.end + group - 1) / group};
 }
 
 // The range of `split` that goes with `work` units of the group's own split.
 Range work_of(const Split& group, const Split& op, Range work) {
     if (op.whole()) return {};
-    if (group.axis == Axis::kQueryHeads && op.axis == Axis::kKvHeads) return kv_range(work, op.group);
+    if (group.axis == Axis::kQueryHeads && op.axis == Axis::kKvHeads)
+        return kv_range(work, op.group);
     return work;
 }
 
-Amount op_flops(const Analysis& a, const Op& op, const OpSplit& split, Range work, const Workload& workload) {
+Amount op_flops(const Analysis& a, const Op& op, const OpSplit& split, Range work,
+                const Workload& workload) {
     if (op.outputs.empty()) return {};
     const Value& out = a.graph.value(op.outputs[0]);
     bool whole = split.work.whole();
@@ -103,8 +110,8 @@ Amount value_bytes(const Value& value, int64_t features, const Workload& workloa
     return per_row(value, dtype_bytes(placed_dtype(value, workload), elements), workload);
 }
 
-LaunchAmounts launch_amounts(const Analysis& a, const FusedGroup& group, Range work, const Workload& workload,
-                             bool with_epilogue) {
+LaunchAmounts launch_amounts(const Analysis& a, const FusedGroup& group, Range work,
+                             const Workload& workload, bool with_epilogue) {
     LaunchAmounts total;
     for (OpId id : group.ops) {
         const Op& op = a.graph.op(id);
@@ -112,7 +119,8 @@ LaunchAmounts launch_amounts(const Analysis& a, const FusedGroup& group, Range w
         Range op_work = work_of(group.split.work, split.work, work);
         total.flops = total.flops + op_flops(a, op, split, op_work, workload);
         total.activation_bytes = total.activation_bytes + kv_bytes(op, split, op_work, workload);
-        if (op.kind == OpKind::kOpaque) total.activation_bytes.constant += op.as<OpaqueAttrs>().bytes;
+        if (op.kind == OpKind::kOpaque)
+            total.activation_bytes.constant += op.as<OpaqueAttrs>().bytes;
         for (WeightId w : op.weights) {
             const Weight& weight = a.graph.weight(w);
             WeightBox box = weight_box(weight, split, op_work);
@@ -120,14 +128,17 @@ LaunchAmounts launch_amounts(const Analysis& a, const FusedGroup& group, Range w
             if (op.kind == OpKind::kEmbedding)  // reads only the rows it needs
                 total.weight_bytes.per_token += dtype_bytes(dtype, box.columns.size());
             else
-                total.weight_bytes.constant += shard_bytes(weight, box.rows.size(), box.columns.size(), dtype);
+                total.weight_bytes.constant +=
+                    shard_bytes(weight, box.rows.size(), box.columns.size(), dtype);
         }
     }
     auto count = [&](ValueId v) {
         const Split& split = a.splits.values[v.index()];
-        int64_t features = split.whole() ? 0 : work_of(group.split.work, split, work).size() * split.unit_size;
+        int64_t features =
+            split.whole() ? 0 : work_of(group.split.work, split, work).size() * split.unit_size;
         if (!split.whole() && features == 0) return;
-        total.activation_bytes = total.activation_bytes + value_bytes(a.graph.value(v), features, workload);
+        total.activation_bytes =
+            total.activation_bytes + value_bytes(a.graph.value(v), features, workload);
     };
     for (ValueId v : group.inputs) count(v);
     for (ValueId v : group.outputs) count(v);
@@ -135,7 +146,9 @@ LaunchAmounts launch_amounts(const Analysis& a, const FusedGroup& group, Range w
     return total;
 }
 
-BatchPoint decode_point(const Workload& w) { return {w.batch, w.batch, w.batch * (w.decode_past() + 1)}; }
+BatchPoint decode_point(const Workload& w) {
+    return {w.batch, w.batch, w.batch * (w.decode_past() + 1)};
+}
 
 int64_t num_prefill_passes(const Workload& w) {
     int64_t tokens = std::max<int64_t>(1, w.batch * w.prompt_tokens);
@@ -149,7 +162,8 @@ BatchPoint prefill_point(const Workload& w) {
     int64_t num_tokens = (tokens + passes - 1) / passes;
     // A token at position p sees p + 1 keys: (prompt + 1) / 2 on average.
     int64_t keys = num_tokens * ((w.prompt_tokens + 1) / 2);
-    return {num_tokens, w.all_logits ? num_tokens : std::min(w.batch, num_tokens), std::max<int64_t>(keys, num_tokens)};
+    return {num_tokens, w.all_logits ? num_tokens : std::min(w.batch, num_tokens),
+            std::max<int64_t>(keys, num_tokens)};
 }
 
 }  // namespace cleave::planner

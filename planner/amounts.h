@@ -13,8 +13,8 @@ struct LaunchAmounts {
 
 // Amounts of `group` with `work` of its units (of group.split.work; KV heads follow from query heads). Whole
 // groups ignore `work`. The epilogue is counted when `with_epilogue`.
-LaunchAmounts launch_amounts(const Analysis& analysis, const FusedGroup& group, Range work, const Workload& workload,
-                             bool with_epilogue);
+LaunchAmounts launch_amounts(const Analysis& analysis, const FusedGroup& group, Range work,
+                             const Workload& workload, bool with_epilogue);
 
 // Bytes of `features` elements of a value per row, as an Amount over its rows.
 Amount value_bytes(const importer::Value& value, int64_t features, const Workload& workload);
@@ -30,7 +30,9 @@ BatchPoint prefill_point(const Workload& workload);  // an average chunk of the 
 BatchPoint decode_point(const Workload& workload);   // at past = workload.decode_past()
 int64_t num_prefill_passes(const Workload& workload);
 
-inline int64_t at(const Amount& amount, const BatchPoint& p) { return amount.at(p.num_tokens, p.num_outputs, p.num_keys); }
+inline int64_t at(const Amount& amount, const BatchPoint& p) {
+    return amount.at(p.num_tokens, p.num_outputs, p.num_keys);
+}
 
 // Where a weight's piece for `work` units of an operator lies: rows and columns of the logical matrix.
 struct WeightBox {

@@ -14,6 +14,7 @@ namespace {
 //  mi210, mi250x, mi300x, mi325x: AMD Instinct data sheets; mi250x is one GCD, half a card; LDS: the CDNA ISA
 //  manuals (64 KiB a work-group). Peer rates: NVLink and Infinity Fabric per direction and pair, PCIe 4.0
 //  x16 effective. Latencies are of one small peer copy, order of magnitude.
+// clang-format off
 //                    name       arch      MiB     GB/s   f32   f16     f8      int8   CUs  KiB warp  peer  GB/s  ns
 constexpr std::array<CatalogueModel, 12> kModels{{
     {"h100",    "sm_90a",  81559, 3350, 67.0,  989.0, 1979.0, 1979.0, 132, 227, 32, LinkKind::kNvlink, 450, 2500},
@@ -29,6 +30,7 @@ constexpr std::array<CatalogueModel, 12> kModels{{
     {"mi300x",  "gfx942", 196592, 5300, 163.4, 1307.4, 2614.9, 2614.9, 304, 64, 64, LinkKind::kXgmi,    64, 4000},
     {"mi325x",  "gfx942", 262128, 6000, 163.4, 1307.4, 2614.9, 2614.9, 304, 64, 64, LinkKind::kXgmi,    64, 4000},
 }};
+// clang-format on
 
 struct SimtArch {
     std::string_view name;
@@ -55,8 +57,11 @@ std::string join_names(const Table& table) {
 }  // namespace
 
 const CatalogueModel* find_model(std::string_view name) {
-    static constexpr CatalogueModel kHost{"host", "x86-64", 65536, 40, 0.5, 0.5, 0.5, 0.5, 8, 256, 1, LinkKind::kSameMemory, 20, 2000};
-    if (name == kHost.name) return &kHost;  // a plain desktop: two channels of DDR4-2666, 8 cores with AVX2
+    static constexpr CatalogueModel kHost{"host", "x86-64", 65536, 40,  0.5, 0.5,
+                                          0.5,    0.5,      8,     256, 1,   LinkKind::kSameMemory,
+                                          20,     2000};
+    if (name == kHost.name)
+        return &kHost;  // a plain desktop: two channels of DDR4-2666, 8 cores with AVX2
     for (const CatalogueModel& model : kModels)
         if (model.name == name) return &model;
     return nullptr;

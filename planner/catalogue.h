@@ -15,14 +15,14 @@ namespace cleave::planner {
 struct CatalogueModel {
     std::string_view name;
     std::string_view arch;
-    int64_t memory_mib;         // as the driver reports it
-    double bandwidth_gb;        // 1e9 bytes/s
+    int64_t memory_mib;   // as the driver reports it
+    double bandwidth_gb;  // 1e9 bytes/s
     double tflops_f32, tflops_f16, tflops_f8, tops_int8;
     int64_t compute_units;
-    int64_t shared_kib;         // largest per block
+    int64_t shared_kib;  // largest per block
     int64_t warp_width;
-    LinkKind peer;              // between two of them in one node
-    double peer_gb;             // 1e9 bytes/s, one direction, one pair
+    LinkKind peer;   // between two of them in one node
+    double peer_gb;  // 1e9 bytes/s, one direction, one pair
     int64_t peer_latency_ns;
 };
 

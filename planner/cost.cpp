@@ -19,13 +19,16 @@ Efficiency efficiency(const Device& device) {
 constexpr int64_t kStagedBandwidth = 6'000'000'000;  // through pageable memory of the hosts
 constexpr int64_t kStagedLatency = 30'000;
 
-int64_t nanoseconds(double bytes, double per_second) { return static_cast<int64_t>(bytes * 1e9 / per_second + 0.5); }
+int64_t nanoseconds(double bytes, double per_second) {
+    return static_cast<int64_t>(bytes * 1e9 / per_second + 0.5);
+}
 
 }  // namespace
 
 LinkTable::LinkTable(const Machine& machine)
     : machine_(&machine), count_(machine.devices.size()), links_(count_ * count_, nullptr) {
-    for (const Link& link : machine.links) links_[link.from.index() * count_ + link.to.index()] = &link;
+    for (const Link& link : machine.links)
+        links_[link.from.index() * count_ + link.to.index()] = &link;
 }
 
 CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members) {
@@ -38,10 +41,12 @@ int64_t LinkTable::transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const 
     if (from == to) return 0;
     const Link* link = at(from, to);
     double bandwidth = static_cast<double>(link ? link->bandwidth : kStagedBandwidth);
-    return (link ? link->latency_ns : kStagedLatency) + nanoseconds(static_cast<double>(bytes), std::max(1.0, bandwidth));
+    return (link ? link->latency_ns : kStagedLatency) +
+           nanoseconds(static_cast<double>(bytes), std::max(1.0, bandwidth));
 }
 
-int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes, CollectiveImplementation implementation) const {
+int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
+                                 CollectiveImplementation implementation) const {
     auto n = static_cast<int64_t>(group.size());
     if (n <= 1) return 0;
     int64_t latency = 0, bandwidth = INT64_MAX;
@@ -59,9 +64,11 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
     auto p = static_cast<double>(bytes), m = static_cast<double>(n);
     switch (implementation) {
         case CollectiveImplementation::kOneShot: return latency + nanoseconds(p * (m - 1), b);
-        case CollectiveImplementation::kTwoPhase: return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
+        case CollectiveImplementation::kTwoPhase:
+            return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
         case CollectiveImplementation::kRing:
-        case CollectiveImplementation::kVendor: return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
+        case CollectiveImplementation::kVendor:
+            return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
     }
     return 0;
 }
@@ -73,16 +80,22 @@ int64_t LinkTable::gather_ns(std::span<const DeviceId> from, DeviceId to, int64_
     for (DeviceId d : from)
         if (d != to) {
             const Link* link = at(d, to);
-            auto bandwidth = static_cast<double>(std::max<int64_t>(1, link ? link->bandwidth : kStagedBandwidth));
-            time = std::max(time, link ? link->latency_ns : kStagedLatency) + nanoseconds(static_cast<double>(piece), bandwidth);
+            auto bandwidth = static_cast<double>(
+                std::max<int64_t>(1, link ? link->bandwidth : kStagedBandwidth));
+            time = std::max(time, link ? link->latency_ns : kStagedLatency) +
+                   nanoseconds(static_cast<double>(piece), bandwidth);
         }
     return time;
 }
 
 int64_t launch_ns(const Device& device, DType dtype, int64_t flops, int64_t bytes) {
     Efficiency e = efficiency(device);
-    int64_t compute = nanoseconds(static_cast<double>(flops), std::max(1.0, e.flops * static_cast<double>(device.flops(dtype))));
-    int64_t memory = nanoseconds(static_cast<double>(bytes), std::max(1.0, e.bandwidth * static_cast<double>(device.memory_bandwidth)));
+    int64_t compute =
+        nanoseconds(static_cast<double>(flops),
+                    std::max(1.0, e.flops * static_cast<double>(device.flops(dtype))));
+    int64_t memory =
+        nanoseconds(static_cast<double>(bytes),
+                    std::max(1.0, e.bandwidth * static_cast<double>(device.memory_bandwidth)));
     return device.launch_overhead_ns + std::max(compute, memory);
 }
 
@@ -99,7 +112,8 @@ DType compute_dtype(const Analysis& analysis, const FusedGroup& group, const Wor
     return dtype;
 }
 
-int64_t launch_ns(const Device& device, DType dtype, const LaunchAmounts& amounts, const BatchPoint& point, bool is_prefill) {
+int64_t launch_ns(const Device& device, DType dtype, const LaunchAmounts& amounts,
+                  const BatchPoint& point, bool is_prefill) {
     Amount moved = amounts.weight_bytes + amounts.activation_bytes;
     if (is_prefill) moved.per_key /= kPrefillKeyReuse;
     return launch_ns(device, dtype, at(amounts.flops, point), at(moved, point));

@@ -20,13 +20,16 @@ CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, siz
 class LinkTable {
 public:
     explicit LinkTable(const Machine& machine);
-    const Link* at(DeviceId from, DeviceId to) const { return links_[from.index() * count_ + to.index()]; }
+    const Link* at(DeviceId from, DeviceId to) const {
+        return links_[from.index() * count_ + to.index()];
+    }
 
     // Time of `bytes` from one device to another; staged through the hosts where there is no link.
     int64_t transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const;
 
     // All-reduce of `bytes` a member, by implementation; neighbours in the group's order are the ring's.
-    int64_t all_reduce_ns(std::span<const DeviceId> group, int64_t bytes, CollectiveImplementation implementation) const;
+    int64_t all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
+                          CollectiveImplementation implementation) const;
 
     // Pieces of `bytes` in all, gathered on `to`.
     int64_t gather_ns(std::span<const DeviceId> from, DeviceId to, int64_t bytes) const;
@@ -47,6 +50,7 @@ DType compute_dtype(const Analysis& analysis, const FusedGroup& group, const Wor
 inline constexpr int64_t kPrefillKeyReuse = 32;
 
 // Time of `amounts` at a point of the workload.
-int64_t launch_ns(const Device& device, DType dtype, const LaunchAmounts& amounts, const BatchPoint& point, bool is_prefill);
+int64_t launch_ns(const Device& device, DType dtype, const LaunchAmounts& amounts,
+                  const BatchPoint& point, bool is_prefill);
 
 }  // namespace cleave::planner

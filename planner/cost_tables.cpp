@@ -16,9 +16,14 @@ namespace {
 
 // Groups with equal signatures cost the same wherever they run.
 std::vector<int64_t> signature(const Analysis& a, const FusedGroup& group) {
-    std::vector<int64_t> key{static_cast<int64_t>(group.kernel), static_cast<int64_t>(group.split.work.axis), group.split.work.units,
-                             group.split.work.unit_size, group.split.work.group, static_cast<int64_t>(group.split.effect),
-                             group.epilogue.valid(), group.residual.valid()};
+    std::vector<int64_t> key{static_cast<int64_t>(group.kernel),
+                             static_cast<int64_t>(group.split.work.axis),
+                             group.split.work.units,
+                             group.split.work.unit_size,
+                             group.split.work.group,
+                             static_cast<int64_t>(group.split.effect),
+                             group.epilogue.valid(),
+                             group.residual.valid()};
     for (OpId id : group.ops) {
         const Op& op = a.graph.op(id);
         key.push_back(static_cast<int64_t>(op.kind));
@@ -30,18 +35,32 @@ std::vector<int64_t> signature(const Analysis& a, const FusedGroup& group) {
         }
         if (op.kind == OpKind::kAttention) {
             const auto& t = op.as<AttentionAttrs>();
-            key.insert(key.end(), {t.num_heads, t.num_kv_heads, t.head_dim, t.v_head_dim, t.window});
+            key.insert(key.end(),
+                       {t.num_heads, t.num_kv_heads, t.head_dim, t.v_head_dim, t.window});
         }
-        if (op.kind == OpKind::kOpaque) key.insert(key.end(), {op.as<OpaqueAttrs>().flops, op.as<OpaqueAttrs>().bytes});
+        if (op.kind == OpKind::kOpaque)
+            key.insert(key.end(), {op.as<OpaqueAttrs>().flops, op.as<OpaqueAttrs>().bytes});
     }
     for (const auto* values : {&group.inputs, &group.outputs})
-        for (ValueId v : *values) key.insert(key.end(), {last_dimension(a.graph.value(v)), static_cast<int64_t>(rows_of(a.graph.value(v)))});
+        for (ValueId v : *values)
+            key.insert(key.end(), {last_dimension(a.graph.value(v)),
+                                   static_cast<int64_t>(rows_of(a.graph.value(v)))});
     return key;
 }
 
 std::vector<int64_t> signature(const Device& d) {
-    return {static_cast<int64_t>(d.kind), d.memory_bytes, d.reserved_bytes, d.memory_bandwidth, d.memory_domain, d.flops_f32, d.flops_f16,
-            d.flops_f8, d.flops_int8, d.launch_overhead_ns, d.limits.warp_width, d.limits.num_compute_units};
+    return {static_cast<int64_t>(d.kind),
+            d.memory_bytes,
+            d.reserved_bytes,
+            d.memory_bandwidth,
+            d.memory_domain,
+            d.flops_f32,
+            d.flops_f16,
+            d.flops_f8,
+            d.flops_int8,
+            d.launch_overhead_ns,
+            d.limits.warp_width,
+            d.limits.num_compute_units};
 }
 
 // Members with the same memory and room fit alike: one of each is enough to ask.
@@ -50,7 +69,8 @@ void keep_distinct_members(RangeTable& table) {
     std::vector<int64_t> room;
     for (size_t m = 0; m < table.room.size(); ++m) {
         bool known = false;
-        for (size_t k = 0; k < room.size() && !known; ++k) known = room[k] == table.room[m] && memory[k] == table.memory[m];
+        for (size_t k = 0; k < room.size() && !known; ++k)
+            known = room[k] == table.room[m] && memory[k] == table.memory[m];
         if (known) continue;
         memory.push_back(std::move(table.memory[m]));
         room.push_back(table.room[m]);
@@ -67,9 +87,17 @@ bool RangeTable::fits(int from, int to) const {
     return true;
 }
 
-CostTables::CostTables(const Analysis& analysis, const Machine& machine, const Workload& workload, std::vector<DeviceId> order, int64_t slack)
-    : analysis_(analysis), machine_(machine), workload_(workload), links_(machine), order_(std::move(order)), slack_(slack),
-      generated_(generated_tokens(workload)), passes_(num_prefill_passes(workload)), decode_point_(decode_point(workload)),
+CostTables::CostTables(const Analysis& analysis, const Machine& machine, const Workload& workload,
+                       std::vector<DeviceId> order, int64_t slack)
+    : analysis_(analysis),
+      machine_(machine),
+      workload_(workload),
+      links_(machine),
+      order_(std::move(order)),
+      slack_(slack),
+      generated_(generated_tokens(workload)),
+      passes_(num_prefill_passes(workload)),
+      decode_point_(decode_point(workload)),
       prefill_point_(prefill_point(workload)) {
     classify_groups();
     classify_devices();
@@ -78,7 +106,8 @@ CostTables::CostTables(const Analysis& analysis, const Machine& machine, const W
         if (analysis.made_by[v] < 0) continue;
         Amount bytes = value_bytes(analysis.graph.values[v], 0, workload_);
         for (size_t u = 1; u < analysis.units.size(); ++u)
-            if (analysis.made_by[v] < analysis.units[u].begin && analysis.units[u].begin <= analysis.last_group[v]) {
+            if (analysis.made_by[v] < analysis.units[u].begin &&
+                analysis.units[u].begin <= analysis.last_group[v]) {
                 crossing_[u].first += at(bytes, decode_point_);
                 crossing_[u].second += at(bytes, prefill_point_);
             }
@@ -88,7 +117,8 @@ CostTables::CostTables(const Analysis& analysis, const Machine& machine, const W
 void CostTables::classify_groups() {
     std::map<std::vector<int64_t>, int> classes;
     for (size_t g = 0; g < analysis_.groups.size(); ++g) {
-        auto [at, fresh] = classes.try_emplace(signature(analysis_, analysis_.groups[g]), static_cast<int>(class_example_.size()));
+        auto [at, fresh] = classes.try_emplace(signature(analysis_, analysis_.groups[g]),
+                                               static_cast<int>(class_example_.size()));
         if (fresh) {
             class_example_.push_back(static_cast<int>(g));
             class_dtype_.push_back(compute_dtype(analysis_, analysis_.groups[g], workload_));
@@ -100,12 +130,14 @@ void CostTables::classify_groups() {
 void CostTables::classify_devices() {
     std::map<std::vector<int64_t>, int> classes;
     for (const Device& d : machine_.devices)
-        device_class_.push_back(classes.try_emplace(signature(d), static_cast<int>(classes.size())).first->second);
+        device_class_.push_back(
+            classes.try_emplace(signature(d), static_cast<int>(classes.size())).first->second);
 }
 
 bool CostTables::unequal(int first, int count) const {
     for (int i = 1; i < count; ++i)
-        if (device_class_[order_[first + i].index()] != device_class_[order_[first].index()]) return true;
+        if (device_class_[order_[first + i].index()] != device_class_[order_[first].index()])
+            return true;
     return false;
 }
 
@@ -117,7 +149,8 @@ const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
     for (DeviceId d : devices) key.push_back(device_class_[d.index()]);
     // What the links between them cost, at two sizes, tells classes of links apart.
     for (int64_t bytes : {int64_t{1}, int64_t{1} << 30})
-        for (auto form : {CollectiveImplementation::kOneShot, CollectiveImplementation::kRing}) key.push_back(links_.all_reduce_ns(devices, bytes, form));
+        for (auto form : {CollectiveImplementation::kOneShot, CollectiveImplementation::kRing})
+            key.push_back(links_.all_reduce_ns(devices, bytes, form));
     std::unique_ptr<RangeTable>& table = ranges_[key];
     if (!table) table = make_range(devices, choose_shares(first, count, mode));
     return *(by_place_[place] = table.get());
@@ -134,8 +167,10 @@ const std::vector<int64_t>& CostTables::entry_costs(int first, int count) {
         if (unknown) {
             int64_t decode = 0, prefill = 0;
             for (int i = 0; i < count; ++i) {
-                decode = std::max(decode, links_.transfer_ns(order_[first - 1], order_[first + i], crossing_[u].first));
-                prefill = std::max(prefill, links_.transfer_ns(order_[first - 1], order_[first + i], crossing_[u].second));
+                decode = std::max(decode, links_.transfer_ns(order_[first - 1], order_[first + i],
+                                                             crossing_[u].first));
+                prefill = std::max(prefill, links_.transfer_ns(order_[first - 1], order_[first + i],
+                                                               crossing_[u].second));
             }
             cost->second = decode * generated_ + prefill * passes_;
         }
@@ -159,16 +194,22 @@ StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
             double time = 0;
             for (size_t g = 0; g < analysis_.groups.size(); ++g) {
                 const FusedGroup& group = analysis_.groups[class_example_[group_class_[g]]];
-                LaunchAmounts amounts = launch_amounts(analysis_, group, {0, group.split.work.units}, workload_, true);
+                LaunchAmounts amounts =
+                    launch_amounts(analysis_, group, {0, group.split.work.units}, workload_, true);
                 DType dtype = class_dtype_[group_class_[g]];
-                time += static_cast<double>(launch_ns(d, dtype, amounts, decode_point_, false)) * static_cast<double>(generated_) +
-                        static_cast<double>(launch_ns(d, dtype, amounts, prefill_point_, true)) * static_cast<double>(passes_);
+                time += static_cast<double>(launch_ns(d, dtype, amounts, decode_point_, false)) *
+                            static_cast<double>(generated_) +
+                        static_cast<double>(launch_ns(d, dtype, amounts, prefill_point_, true)) *
+                            static_cast<double>(passes_);
             }
             shares.weights[i] = std::max<int64_t>(1, std::llround(1e18 / std::max(1.0, time)));
         }
         // Small integers keep products exact and plans readable.
         int64_t largest = *std::max_element(shares.weights.begin(), shares.weights.end());
-        for (int64_t& w : shares.weights) w = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(w) * 10000.0 / static_cast<double>(largest) + 0.5));
+        for (int64_t& w : shares.weights)
+            w = std::max<int64_t>(
+                1, static_cast<int64_t>(
+                       static_cast<double>(w) * 10000.0 / static_cast<double>(largest) + 0.5));
     }
     // Whole KV groups where that costs no more than cutting between query heads.
     if (count > 1) {
@@ -180,7 +221,9 @@ StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
             for (int cls : group_class_) {
                 if (of_class[cls] < 0) {
                     GroupCost c = group_cost(analysis_.groups[class_example_[cls]], devices, s);
-                    of_class[cls] = static_cast<double>(c.decode) * static_cast<double>(generated_) + static_cast<double>(c.prefill) * static_cast<double>(passes_);
+                    of_class[cls] =
+                        static_cast<double>(c.decode) * static_cast<double>(generated_) +
+                        static_cast<double>(c.prefill) * static_cast<double>(passes_);
                 }
                 cost += of_class[cls];
             }
@@ -196,13 +239,17 @@ double CostTables::domain_slowdown(const std::vector<DeviceId>& devices) const {
     for (size_t domain = 0; domain < machine_.domains.size(); ++domain) {
         double wanted = 0;
         for (DeviceId d : devices)
-            if (machine_.device(d).memory_domain == static_cast<int>(domain)) wanted += static_cast<double>(machine_.device(d).memory_bandwidth);
-        worst = std::max(worst, wanted / static_cast<double>(std::max<int64_t>(1, machine_.domains[domain].bandwidth)));
+            if (machine_.device(d).memory_domain == static_cast<int>(domain))
+                wanted += static_cast<double>(machine_.device(d).memory_bandwidth);
+        worst = std::max(worst, wanted / static_cast<double>(std::max<int64_t>(
+                                             1, machine_.domains[domain].bandwidth)));
     }
     return worst;
 }
 
-CostTables::GroupCost CostTables::group_cost(const FusedGroup& group, const std::vector<DeviceId>& devices, const StageShares& shares) const {
+CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
+                                             const std::vector<DeviceId>& devices,
+                                             const StageShares& shares) const {
     GroupCost cost;
     std::vector<Range> work(devices.size());
     if (!group.split.work.whole()) work = ranges_of(shares, group.split.work);
@@ -213,8 +260,10 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group, const std:
         if (!group.split.work.whole() && work[i].empty()) continue;
         LaunchAmounts amounts = launch_amounts(analysis_, group, work[i], workload_, !sum);
         const Device& device = machine_.device(devices[i]);
-        cost.decode = std::max(cost.decode, launch_ns(device, dtype, amounts, decode_point_, false));
-        cost.prefill = std::max(cost.prefill, launch_ns(device, dtype, amounts, prefill_point_, true));
+        cost.decode =
+            std::max(cost.decode, launch_ns(device, dtype, amounts, decode_point_, false));
+        cost.prefill =
+            std::max(cost.prefill, launch_ns(device, dtype, amounts, prefill_point_, true));
     }
     double slowdown = domain_slowdown(devices);
     cost.decode = std::llround(static_cast<double>(cost.decode) * slowdown);
@@ -223,9 +272,12 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group, const std:
     if (sum) {
         Amount payload = value_bytes(analysis_.graph.value(group.partial), 0, workload_);
         bool host = machine_.device(devices[0]).kind != DeviceKind::kSim;
-        cost.decode += std::llround(slowdown * static_cast<double>(links_.all_reduce_ns(devices, at(payload, decode_point_), CollectiveImplementation::kOneShot)));
+        cost.decode += std::llround(slowdown * static_cast<double>(links_.all_reduce_ns(
+                                                   devices, at(payload, decode_point_),
+                                                   CollectiveImplementation::kOneShot)));
         cost.prefill += std::llround(slowdown * static_cast<double>(links_.all_reduce_ns(
-            devices, at(payload, prefill_point_), all_reduce_form(host, true, devices.size()))));
+                                                    devices, at(payload, prefill_point_),
+                                                    all_reduce_form(host, true, devices.size()))));
     } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
         Amount payload = value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_);
         cost.decode += links_.gather_ns(devices, devices[0], at(payload, decode_point_));
@@ -235,21 +287,26 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group, const std:
 }
 
 // Weights and KV that `member` holds for the group.
-int64_t CostTables::shard_memory(const FusedGroup& group, const std::vector<Range>& work, size_t member, const StageShares& shares) const {
+int64_t CostTables::shard_memory(const FusedGroup& group, const std::vector<Range>& work,
+                                 size_t member, const StageShares& shares) const {
     if (!group.split.work.whole() && work[member].empty()) return 0;
     int64_t bytes = 0;
     for (OpId id : group.ops) {
         const Op& op = analysis_.graph.op(id);
         const OpSplit& split = analysis_.splits.ops[id.index()];
-        Range units = split.work.whole() ? Range{} : split.work == group.split.work ? work[member] : ranges_of(shares, split.work)[member];
+        Range units = split.work.whole()               ? Range{}
+                      : split.work == group.split.work ? work[member]
+                                                       : ranges_of(shares, split.work)[member];
         for (WeightId w : op.weights) {
             const Weight& weight = analysis_.graph.weight(w);
             WeightBox box = weight_box(weight, split, units);
-            bytes += align_up(shard_bytes(weight, box.rows.size(), box.columns.size(), device_dtype(weight, workload_)));
+            bytes += align_up(shard_bytes(weight, box.rows.size(), box.columns.size(),
+                                          device_dtype(weight, workload_)));
         }
         if (op.kind == OpKind::kKvAppend) {
             const auto& t = op.as<KvAppendAttrs>();
-            bytes += align_up(kv_slab_bytes(split.work.whole() ? t.num_kv_heads : units.size(), t.head_dim, t.v_head_dim, workload_));
+            bytes += align_up(kv_slab_bytes(split.work.whole() ? t.num_kv_heads : units.size(),
+                                            t.head_dim, t.v_head_dim, workload_));
         }
     }
     return bytes;
@@ -273,15 +330,18 @@ int64_t CostTables::fixed_bytes(size_t count) const {
         for (ValueId v : group.outputs) add(v, true);
         add(group.residual, true);
         if (count > 1) add(group.partial, false);
-        if (group.split.work.axis == Axis::kVocabulary && !is_partial(group)) add(group.outputs[0], false);
+        if (group.split.work.axis == Axis::kVocabulary && !is_partial(group))
+            add(group.outputs[0], false);
         widest = std::max(widest, live);
     }
     int64_t ropes = 0;
-    for (const RopeTable& table : analysis_.graph.rope_tables) ropes += align_up(rope_bytes(table, workload_));
+    for (const RopeTable& table : analysis_.graph.rope_tables)
+        ropes += align_up(rope_bytes(table, workload_));
     return widest + payload + ropes + batch_bytes(workload_) + (int64_t{1} << 20);
 }
 
-std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& devices, StageShares shares) const {
+std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& devices,
+                                                   StageShares shares) const {
     auto table = std::make_unique<RangeTable>();
     std::vector<GroupCost> of_class(class_example_.size());
     std::vector<bool> known(class_example_.size(), false);
@@ -296,19 +356,24 @@ std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& 
         for (size_t m = 0; m < devices.size(); ++m) table->memory[m][u + 1] = table->memory[m][u];
         for (int g = analysis_.units[u].begin; g < analysis_.units[u].end; ++g) {
             int cls = group_class_[g];
-            if (!known[cls]) of_class[cls] = group_cost(analysis_.groups[class_example_[cls]], devices, shares);
+            if (!known[cls])
+                of_class[cls] = group_cost(analysis_.groups[class_example_[cls]], devices, shares);
             known[cls] = true;
             table->decode[u + 1] += of_class[cls].decode;
             table->prefill[u + 1] += of_class[cls].prefill;
-            for (size_t m = 0; m < devices.size(); ++m) table->memory[m][u + 1] += of_class[cls].memory[m];
+            for (size_t m = 0; m < devices.size(); ++m)
+                table->memory[m][u + 1] += of_class[cls].memory[m];
         }
         table->cost[u + 1] = table->decode[u + 1] * generated_ + table->prefill[u + 1] * passes_;
     }
     int64_t fixed = fixed_bytes(devices.size());
     for (DeviceId d : devices) {
         const Device& device = machine_.device(d);
-        int64_t scratch = device.kind == DeviceKind::kHost ? device.limits.num_compute_units * align_up(workload_.context * 4 + (1 << 20)) : 0;
-        table->room.push_back(device.memory_bytes - device.reserved_bytes - fixed - scratch - device.memory_bytes / 1000 * slack_);
+        int64_t scratch = device.kind == DeviceKind::kHost
+                              ? device.limits.num_compute_units * (int64_t{4} << 20)
+                              : 0;
+        table->room.push_back(device.memory_bytes - device.reserved_bytes - fixed - scratch -
+                              device.memory_bytes / 1000 * slack_);
     }
     keep_distinct_members(*table);
     table->shares = std::move(shares);

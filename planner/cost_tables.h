@@ -20,11 +20,13 @@ enum class ShareMode : uint8_t { kBySpeed, kByMemory };
 // One class of device ranges; index u of a prefix vector is the sum over units before u.
 struct RangeTable {
     StageShares shares;
-    std::vector<int64_t> decode, prefill;       // ns of one pass, [num_units + 1]
-    std::vector<int64_t> cost;                  // decode x generated tokens + prefill x passes, [num_units + 1]
-    std::vector<std::vector<int64_t>> memory;   // bytes, by distinct member, [num_units + 1]
-    std::vector<int64_t> room;                  // by distinct member: what weights and KV may take
-    int64_t memory_of(size_t member, int from, int to) const { return memory[member][to] - memory[member][from]; }
+    std::vector<int64_t> decode, prefill;  // ns of one pass, [num_units + 1]
+    std::vector<int64_t> cost;  // decode x generated tokens + prefill x passes, [num_units + 1]
+    std::vector<std::vector<int64_t>> memory;  // bytes, by distinct member, [num_units + 1]
+    std::vector<int64_t> room;                 // by distinct member: what weights and KV may take
+    int64_t memory_of(size_t member, int from, int to) const {
+        return memory[member][to] - memory[member][from];
+    }
     // Whether units [from, to) fit every member.
     bool fits(int from, int to) const;
 };
@@ -32,7 +34,8 @@ struct RangeTable {
 class CostTables {
 public:
     // `slack`: parts per thousand of each device's memory kept free, for what the estimate of activations misses.
-    CostTables(const Analysis& analysis, const Machine& machine, const Workload& workload, std::vector<DeviceId> order, int64_t slack);
+    CostTables(const Analysis& analysis, const Machine& machine, const Workload& workload,
+               std::vector<DeviceId> order, int64_t slack);
 
     int num_units() const { return static_cast<int>(analysis_.units.size()); }
     int num_devices() const { return static_cast<int>(order_.size()); }
@@ -57,9 +60,12 @@ private:
     void classify_groups();
     void classify_devices();
     StageShares choose_shares(int first, int count, ShareMode mode);
-    GroupCost group_cost(const FusedGroup& group, const std::vector<DeviceId>& devices, const StageShares& shares) const;
-    int64_t shard_memory(const FusedGroup& group, const std::vector<Range>& work, size_t member, const StageShares& shares) const;
-    std::unique_ptr<RangeTable> make_range(const std::vector<DeviceId>& devices, StageShares shares) const;
+    GroupCost group_cost(const FusedGroup& group, const std::vector<DeviceId>& devices,
+                         const StageShares& shares) const;
+    int64_t shard_memory(const FusedGroup& group, const std::vector<Range>& work, size_t member,
+                         const StageShares& shares) const;
+    std::unique_ptr<RangeTable> make_range(const std::vector<DeviceId>& devices,
+                                           StageShares shares) const;
     double domain_slowdown(const std::vector<DeviceId>& devices) const;
     int64_t fixed_bytes(size_t count) const;
 
@@ -71,10 +77,11 @@ private:
     int64_t slack_;
     int64_t generated_, passes_;
     BatchPoint decode_point_, prefill_point_;
-    std::vector<int> group_class_, device_class_;   // by group; by DeviceId
-    std::vector<int> class_example_;                // a group of each class
+    std::vector<int> group_class_, device_class_;  // by group; by DeviceId
+    std::vector<int> class_example_;               // a group of each class
     std::vector<DType> class_dtype_;
-    std::vector<std::pair<int64_t, int64_t>> crossing_;   // bytes into each unit, of a decode and a prefill pass
+    std::vector<std::pair<int64_t, int64_t>>
+        crossing_;  // bytes into each unit, of a decode and a prefill pass
     std::map<std::pair<int, int>, std::vector<int64_t>> entry_;
     std::map<std::vector<int64_t>, std::unique_ptr<RangeTable>> ranges_;
     std::map<std::tuple<int, int, int>, const RangeTable*> by_place_;

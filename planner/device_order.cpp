@@ -22,7 +22,8 @@ std::vector<std::vector<int64_t>> bandwidth_matrix(const Machine& machine) {
 int64_t speed(const Device& d) { return std::max<int64_t>(1, d.memory_bandwidth >> 20); }
 
 // Sizes of the connected components over links of at least `threshold`.
-std::vector<int> component_sizes(const std::vector<std::vector<int64_t>>& bandwidth, int64_t threshold) {
+std::vector<int> component_sizes(const std::vector<std::vector<int64_t>>& bandwidth,
+                                 int64_t threshold) {
     size_t n = bandwidth.size();
     std::vector<bool> seen(n, false);
     std::vector<int> sizes;
@@ -47,9 +48,11 @@ std::vector<int> component_sizes(const std::vector<std::vector<int64_t>>& bandwi
 
 // Exchanges pairs of devices between groups while that keeps more bandwidth inside; METIS leaves a few such pairs
 // on graphs of many small equal cliques.
-void exchange_pairs(const std::vector<std::vector<int64_t>>& bandwidth, std::vector<int>& parts, int count) {
+void exchange_pairs(const std::vector<std::vector<int64_t>>& bandwidth, std::vector<int>& parts,
+                    int count) {
     size_t n = parts.size();
-    std::vector<std::vector<double>> inside(n, std::vector<double>(count, 0.0));  // bandwidth of a device to each group
+    std::vector<std::vector<double>> inside(
+        n, std::vector<double>(count, 0.0));  // bandwidth of a device to each group
     for (size_t a = 0; a < n; ++a)
         for (size_t b = 0; b < n; ++b)
             if (a != b) inside[a][parts[b]] += static_cast<double>(bandwidth[a][b]);
@@ -59,13 +62,14 @@ void exchange_pairs(const std::vector<std::vector<int64_t>>& bandwidth, std::vec
         for (size_t a = 0; a < n; ++a)
             for (size_t b = a + 1; b < n; ++b) {
                 if (parts[a] == parts[b]) continue;
-                double gain = inside[a][parts[b]] - inside[a][parts[a]] + inside[b][parts[a]] - inside[b][parts[b]] -
-                              2.0 * static_cast<double>(bandwidth[a][b]);
+                double gain = inside[a][parts[b]] - inside[a][parts[a]] + inside[b][parts[a]] -
+                              inside[b][parts[b]] - 2.0 * static_cast<double>(bandwidth[a][b]);
                 if (gain > best + 0.5) best = gain, best_a = a, best_b = b;
             }
         if (best <= 0) return;
         for (size_t v = 0; v < n; ++v) {
-            double change = (v == best_b ? 0.0 : static_cast<double>(bandwidth[v][best_b])) - (v == best_a ? 0.0 : static_cast<double>(bandwidth[v][best_a]));
+            double change = (v == best_b ? 0.0 : static_cast<double>(bandwidth[v][best_b])) -
+                            (v == best_a ? 0.0 : static_cast<double>(bandwidth[v][best_a]));
             inside[v][parts[best_a]] += change;
             inside[v][parts[best_b]] -= change;
         }
@@ -101,8 +105,10 @@ DeviceGroups group_devices(const Machine& machine, int count, int64_t seed) {
     result.inner_bandwidth = INT64_MAX;
     for (int a = 0; a < n; ++a)
         for (int b = a + 1; b < n; ++b) {
-            if (parts[a] == parts[b]) result.inner_bandwidth = std::min(result.inner_bandwidth, bandwidth[a][b]);
-            else result.outer_bandwidth = std::max(result.outer_bandwidth, bandwidth[a][b]);
+            if (parts[a] == parts[b])
+                result.inner_bandwidth = std::min(result.inner_bandwidth, bandwidth[a][b]);
+            else
+                result.outer_bandwidth = std::max(result.outer_bandwidth, bandwidth[a][b]);
         }
     if (result.inner_bandwidth == INT64_MAX) result.inner_bandwidth = 0;
     return result;
@@ -118,9 +124,11 @@ std::vector<LinkLevel> link_levels(const Machine& machine) {
     std::vector<LinkLevel> levels;
     for (int64_t rate : rates) {
         std::vector<int> sizes = component_sizes(bandwidth, rate);
-        LinkLevel level{rate, *std::max_element(sizes.begin(), sizes.end()), static_cast<int>(sizes.size()), INT64_MAX};
+        LinkLevel level{rate, *std::max_element(sizes.begin(), sizes.end()),
+                        static_cast<int>(sizes.size()), INT64_MAX};
         for (const Link& l : machine.links)
-            if (l.bandwidth <= rate) level.smallest_latency_ns = std::min(level.smallest_latency_ns, l.latency_ns);
+            if (l.bandwidth <= rate)
+                level.smallest_latency_ns = std::min(level.smallest_latency_ns, l.latency_ns);
         levels.push_back(level);
     }
     return levels;
@@ -130,7 +138,9 @@ int natural_group_count(const Machine& machine) {
     std::vector<LinkLevel> levels = link_levels(machine);
     auto n = static_cast<int>(machine.devices.size());
     for (size_t i = 0; i + 1 < levels.size(); ++i)
-        if (levels[i + 1].bandwidth * 2 <= levels[i].bandwidth && levels[i].num_groups > 1 && levels[i].num_groups < n) return levels[i].num_groups;
+        if (levels[i + 1].bandwidth * 2 <= levels[i].bandwidth && levels[i].num_groups > 1 &&
+            levels[i].num_groups < n)
+            return levels[i].num_groups;
     return 1;
 }
 

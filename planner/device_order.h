@@ -11,9 +11,10 @@
 namespace cleave::planner {
 
 struct DeviceGroups {
-    std::vector<std::vector<DeviceId>> groups;  // members in the user's order, groups by their first member
-    int64_t inner_bandwidth = 0;                // the slowest link inside a group, bytes/s
-    int64_t outer_bandwidth = 0;                // the fastest between groups
+    std::vector<std::vector<DeviceId>>
+        groups;                   // members in the user's order, groups by their first member
+    int64_t inner_bandwidth = 0;  // the slowest link inside a group, bytes/s
+    int64_t outer_bandwidth = 0;  // the fastest between groups
 };
 
 // Groups by METIS into `count` parts of (nearly) equal speed.

@@ -22,7 +22,8 @@ void build_placement(const Analysis& analysis, const Placement& placement, Plan&
 }
 
 bool fits_memory(const Plan& plan) {
-    return std::all_of(plan.memory.begin(), plan.memory.end(), [](const DeviceMemory& m) { return m.needed() <= m.capacity; });
+    return std::all_of(plan.memory.begin(), plan.memory.end(),
+                       [](const DeviceMemory& m) { return m.needed() <= m.capacity; });
 }
 
 }  // namespace cleave::planner

@@ -13,11 +13,12 @@ namespace {
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 // What a token's time on the busiest device is spent on.
-std::string binding_constraint(const Analysis& a, const Plan& plan) {
+std::string binding_constraint(const Plan& plan) {
     for (const DeviceMemory& m : plan.memory)
         if (m.capacity > 0 && m.needed() > m.capacity / 100 * 95)
-            return fmt::format("memory of {}: {:.1f} of {:.1f} GB", plan.machine.device(m.device).name, static_cast<double>(m.needed()) / 1e9,
-                               static_cast<double>(m.capacity) / 1e9);
+            return fmt::format(
+                "memory of {}: {:.1f} of {:.1f} GB", plan.machine.device(m.device).name,
+                static_cast<double>(m.needed()) / 1e9, static_cast<double>(m.capacity) / 1e9);
     const auto& busy = plan.prediction.decode_busy_ns;
     DeviceId busiest(std::max_element(busy.begin(), busy.end()) - busy.begin());
     BatchPoint point = decode_point(plan.workload);
@@ -29,27 +30,36 @@ std::string binding_constraint(const Analysis& a, const Plan& plan) {
             if (c->device != busiest) continue;
             auto overhead = static_cast<double>(device.launch_overhead_ns);
             parts[3] += overhead;
-            auto weights = static_cast<double>(at(c->weight_bytes, point)), moved = static_cast<double>(at(c->activation_bytes, point));
+            auto weights = static_cast<double>(at(c->weight_bytes, point)),
+                 moved = static_cast<double>(at(c->activation_bytes, point));
             auto flops = static_cast<double>(at(c->flops, point));
-            bool arithmetic = flops / static_cast<double>(std::max<int64_t>(1, device.flops_f16)) > (weights + moved) / static_cast<double>(std::max<int64_t>(1, device.memory_bandwidth));
-            if (arithmetic) parts[2] += ns - overhead;
+            bool arithmetic = flops / static_cast<double>(std::max<int64_t>(1, device.flops_f16)) >
+                              (weights + moved) / static_cast<double>(std::max<int64_t>(
+                                                      1, device.memory_bandwidth));
+            if (arithmetic)
+                parts[2] += ns - overhead;
             else if (weights + moved > 0) {
                 parts[0] += (ns - overhead) * weights / (weights + moved);
                 parts[1] += (ns - overhead) * moved / (weights + moved);
             }
         } else if (const Collective* c = step.collective()) {
-            if (std::find(c->group.begin(), c->group.end(), busiest) != c->group.end()) parts[4] += ns;
+            if (std::find(c->group.begin(), c->group.end(), busiest) != c->group.end())
+                parts[4] += ns;
         } else if (const Transfer* t = step.transfer()) {
             const auto& values = plan.decode.values;
-            if (values[t->source.index()].device == busiest || values[t->destination.index()].device == busiest) parts[4] += ns;
+            if (values[t->source.index()].device == busiest ||
+                values[t->destination.index()].device == busiest)
+                parts[4] += ns;
         }
     }
-    static constexpr std::array<const char*, 5> kNames{"reading weights", "reading KV and activations", "arithmetic", "launches", "exchange between devices"};
+    static constexpr std::array<const char*, 5> kNames{"reading weights",
+                                                       "reading KV and activations", "arithmetic",
+                                                       "launches", "exchange between devices"};
     double total = 0;
     for (double p : parts) total += p;
     auto most = static_cast<size_t>(std::max_element(parts.begin(), parts.end()) - parts.begin());
-    (void)a;
-    return fmt::format("{} on {}: {:.0f} % of its time for a token", kNames[most], device.name, total > 0 ? 100 * parts[most] / total : 0.0);
+    return fmt::format("{} on {}: {:.0f} % of its time for a token", kNames[most], device.name,
+                       total > 0 ? 100 * parts[most] / total : 0.0);
 }
 
 // "layers 0-10, 11-21"
@@ -63,30 +73,45 @@ std::string layers_of(const Analysis& a, const Placement& placement) {
             last = u.last_layer;
         }
         if (!text.empty()) text += ", ";
-        text += first < 0 ? "none" : first == last ? std::to_string(first) : fmt::format("{}-{}", first, last);
+        text += first < 0       ? "none"
+                : first == last ? std::to_string(first)
+                                : fmt::format("{}-{}", first, last);
     }
     return "layers " + text;
 }
 
-void runners_up(const Analysis& a, const Proposals& proposals, const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
+void runners_up(const Analysis& a, const Proposals& proposals, const std::vector<Scored>& scored,
+                const Scored& chosen, Plan& plan) {
     std::set<std::string> seen{chosen.proposal->shape};
     for (const Scored& s : scored) {
         if (plan.why.runners_up.size() >= 6) break;
         if (!seen.insert(s.proposal->shape).second) continue;
         std::string why = s.refused;
         if (why.empty()) {
-            double ratio = static_cast<double>(s.objective_ns) / static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
-            why = plan.options.objective == Objective::kMemory && s.proposal->devices_used > chosen.proposal->devices_used
-                      ? fmt::format("uses {} devices instead of {}", s.proposal->devices_used, chosen.proposal->devices_used)
-                  : ratio < 1 ? fmt::format("{:.2f} % faster, but its busiest stage takes {:.0f} % longer", 100 * (1 - ratio),
-                                            100.0 * static_cast<double>(s.proposal->largest_ns - chosen.proposal->largest_ns) /
-                                                static_cast<double>(std::max<int64_t>(1, chosen.proposal->largest_ns)))
-                              : fmt::format("{:.1f} % slower{}", 100 * (ratio - 1), s.simulated ? "" : " by the estimate");
+            double ratio = static_cast<double>(s.objective_ns) /
+                           static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
+            why = plan.options.objective == Objective::kMemory &&
+                          s.proposal->devices_used > chosen.proposal->devices_used
+                      ? fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
+                                    chosen.proposal->devices_used)
+                  : ratio < 1
+                      ? fmt::format("{:.2f} % faster, but its busiest stage takes {:.0f} % longer",
+                                    100 * (1 - ratio),
+                                    100.0 *
+                                        static_cast<double>(s.proposal->largest_ns -
+                                                            chosen.proposal->largest_ns) /
+                                        static_cast<double>(
+                                            std::max<int64_t>(1, chosen.proposal->largest_ns)))
+                      : fmt::format("{:.1f} % slower{}", 100 * (ratio - 1),
+                                    s.simulated ? "" : " by the estimate");
         }
-        plan.why.runners_up.push_back({fmt::format("{} ({})", s.proposal->shape, layers_of(a, s.proposal->placement)), s.objective_ns, why});
+        plan.why.runners_up.push_back(
+            {fmt::format("{} ({})", s.proposal->shape, layers_of(a, s.proposal->placement)),
+             s.objective_ns, why});
     }
     for (const std::string& shape : proposals.impossible)
-        if (plan.why.runners_up.size() < 8) plan.why.runners_up.push_back({shape, 0, "does not fit in memory"});
+        if (plan.why.runners_up.size() < 8)
+            plan.why.runners_up.push_back({shape, 0, "does not fit in memory"});
 }
 
 // Devices that no stage uses, and what using all of them would cost.
@@ -95,12 +120,18 @@ void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Pla
     for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
     std::string names;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d)
-        if (!used.count(DeviceId(d))) names += (names.empty() ? "" : ", ") + plan.machine.devices[d].name;
+        if (!used.count(DeviceId(d)))
+            names += (names.empty() ? "" : ", ") + plan.machine.devices[d].name;
     if (names.empty()) return;
-    std::string reason = plan.options.objective == Objective::kMemory ? "the objective is fewest devices" : "a plan without them is faster";
+    std::string reason = plan.options.objective == Objective::kMemory
+                             ? "the objective is fewest devices"
+                             : "a plan without them is faster";
     for (const Scored& s : scored)
-        if (s.refused.empty() && s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
-            reason += fmt::format(": {} over every device takes {:.3f} ms a token instead of {:.3f}", s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
+        if (s.refused.empty() &&
+            s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
+            reason +=
+                fmt::format(": {} over every device takes {:.3f} ms a token instead of {:.3f}",
+                            s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
             break;
         }
     plan.why.binding += fmt::format("; unused: {} ({})", names, reason);
@@ -116,14 +147,18 @@ void cuts(const Plan& plan, std::vector<std::string>& lines) {
                 bytes += at(step.link_bytes, decode_point(plan.workload));
                 ++count;
             }
-        lines.push_back(fmt::format("between {} and {}: {} bytes a token in {} transfer{}, {:.1f} us", plan.graph.op(plan.stages[s - 1].last_op).name,
-                                    plan.graph.op(plan.stages[s].first_op).name, bytes / std::max<int64_t>(1, plan.workload.batch), count,
-                                    count == 1 ? "" : "s", static_cast<double>(ns) / 1e3));
+        lines.push_back(
+            fmt::format("between {} and {}: {} bytes a token in {} transfer{}, {:.1f} us",
+                        plan.graph.op(plan.stages[s - 1].last_op).name,
+                        plan.graph.op(plan.stages[s].first_op).name,
+                        bytes / std::max<int64_t>(1, plan.workload.batch), count,
+                        count == 1 ? "" : "s", static_cast<double>(ns) / 1e3));
     }
 }
 
 // What METIS brought, zero included: its device order against the user's, and its stage cut against the programme's.
-void metis(const Proposals& proposals, const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
+void metis(const Proposals& proposals, const std::vector<Scored>& scored, const Scored& chosen,
+           Plan& plan) {
     plan.why.metis_us = proposals.metis_us;
     if (!plan.options.use_metis) {
         plan.why.metis = "not used (--no-metis)";
@@ -140,20 +175,28 @@ void metis(const Proposals& proposals, const std::vector<Scored>& scored, const 
     plan.why.metis_cost_ns = own_cut;
     plan.why.topological_cost_ns = without;
     if (own_cut == 0) {
-        plan.why.metis = plan.stages.size() == 1 ? "nothing to cut: one stage, and the links are alike" : "its groups are the user's order; its cut was clearly worse";
+        plan.why.metis = plan.stages.size() == 1
+                             ? "nothing to cut: one stage, and the links are alike"
+                             : "its groups are the user's order; its cut was clearly worse";
     } else if (without == 0 || own_cut < without) {
-        plan.why.metis = fmt::format("its {} gained {:.2f} % over the plain order", chosen.proposal->metis_order ? "device order" : "stage cut",
-                                     without == 0 ? 0.0 : 100.0 * static_cast<double>(without - own_cut) / static_cast<double>(without));
+        plan.why.metis = fmt::format("its {} gained {:.2f} % over the plain order",
+                                     chosen.proposal->metis_order ? "device order" : "stage cut",
+                                     without == 0 ? 0.0
+                                                  : 100.0 * static_cast<double>(without - own_cut) /
+                                                        static_cast<double>(without));
     } else {
-        plan.why.metis = fmt::format("its best proposal costs {:.2f} % more than the programme's, which was taken",
-                                     100.0 * static_cast<double>(own_cut - without) / static_cast<double>(std::max<int64_t>(1, without)));
+        plan.why.metis = fmt::format(
+            "its best proposal costs {:.2f} % more than the programme's, which was taken",
+            100.0 * static_cast<double>(own_cut - without) /
+                static_cast<double>(std::max<int64_t>(1, without)));
     }
 }
 
 }  // namespace
 
-void explain(const Analysis& analysis, const Proposals& proposals, const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
-    plan.why.binding = binding_constraint(analysis, plan);
+void explain(const Analysis& analysis, const Proposals& proposals,
+             const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
+    plan.why.binding = binding_constraint(plan);
     unused_devices(scored, chosen, plan);
     runners_up(analysis, proposals, scored, chosen, plan);
     cuts(plan, plan.why.cuts);

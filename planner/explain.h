@@ -17,6 +17,7 @@ struct Scored {
     std::string refused;  // why it cannot be used: memory
 };
 
-void explain(const Analysis& analysis, const Proposals& proposals, const std::vector<Scored>& scored, const Scored& chosen, Plan& plan);
+void explain(const Analysis& analysis, const Proposals& proposals,
+             const std::vector<Scored>& scored, const Scored& chosen, Plan& plan);
 
 }  // namespace cleave::planner

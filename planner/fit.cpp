@@ -6,7 +6,9 @@
 namespace cleave::planner {
 namespace {
 
-std::string gigabytes(int64_t bytes) { return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9); }
+std::string gigabytes(int64_t bytes) {
+    return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
+}
 
 // The largest value in [low, high) for which `fits` holds, or 0; fits is monotone. Steps of `granule`.
 template <class Test>
@@ -16,38 +18,51 @@ int64_t largest_that_fits(int64_t low, int64_t high, int64_t granule, Test&& fit
     if (b < a || !fits(a * granule)) return 0;
     while (a < b) {
         int64_t middle = a + (b - a + 1) / 2;
-        if (fits(middle * granule)) a = middle;
-        else b = middle - 1;
+        if (fits(middle * granule))
+            a = middle;
+        else
+            b = middle - 1;
     }
     return a * granule;
 }
 
 std::string fix_batch(const Plan& p, const Fits& fits) {
     Workload w = p.workload;
-    int64_t batch = largest_that_fits(1, w.batch, 1, [&](int64_t n) { w.batch = n; return fits(p.machine, w, p.options); });
+    int64_t batch = largest_that_fits(1, w.batch, 1, [&](int64_t n) {
+        w.batch = n;
+        return fits(p.machine, w, p.options);
+    });
     return batch > 0 ? fmt::format("--batch {} (the largest batch that fits)", batch) : "";
 }
 
 std::string fix_context(const Plan& p, const Fits& fits) {
     Workload w = p.workload;
     int64_t granule = w.context > 512 ? 64 : 1;
-    int64_t context = largest_that_fits(std::min(p.workload.prompt_tokens + 1, w.context - 1), w.context, granule, [&](int64_t n) {
-        w.context = n;
-        w.prompt_tokens = std::min(p.workload.prompt_tokens, n);
-        return fits(p.machine, w, p.options);
-    });
-    return context > 0 ? fmt::format("--context {} (the longest that fits{})", context, context < p.workload.prompt_tokens ? ", with a shorter prompt" : "") : "";
+    int64_t context = largest_that_fits(std::min(p.workload.prompt_tokens + 1, w.context - 1),
+                                        w.context, granule, [&](int64_t n) {
+                                            w.context = n;
+                                            w.prompt_tokens = std::min(p.workload.prompt_tokens, n);
+                                            return fits(p.machine, w, p.options);
+                                        });
+    return context > 0
+               ? fmt::format("--context {} (the longest that fits{})", context,
+                             context < p.workload.prompt_tokens ? ", with a shorter prompt" : "")
+               : "";
 }
 
 std::string fix_dtype(const Plan& p, const Fits& fits) {
-    DType now = p.workload.dtype.value_or(p.graph.weights.empty() ? DType::kF32 : p.graph.weights.front().dtype);
+    DType now = p.workload.dtype.value_or(p.graph.weights.empty() ? DType::kF32
+                                                                  : p.graph.weights.front().dtype);
     // Devices of this machine compute with floats of 16 bits at least; narrower types are planned for others.
-    bool real = std::any_of(p.machine.devices.begin(), p.machine.devices.end(), [](const Device& d) { return d.kind != DeviceKind::kSim; });
+    bool real = std::any_of(p.machine.devices.begin(), p.machine.devices.end(),
+                            [](const Device& d) { return d.kind != DeviceKind::kSim; });
     for (DType dtype : {DType::kF16, DType::kF8E4M3, DType::kInt4}) {
         if (dtype_bits(dtype) >= dtype_bits(now) || (real && dtype_bits(dtype) < 16)) continue;
         Workload w = p.workload;
         w.dtype = now == DType::kF32 || dtype != DType::kF16 ? dtype : DType::kBF16;
-        if (fits(p.machine, w, p.options)) return fmt::format("--dtype {} ({} bits a weight instead of {})", *w.dtype, dtype_bits(*w.dtype), dtype_bits(now));
+        if (fits(p.machine, w, p.options))
+            return fmt::format("--dtype {} ({} bits a weight instead of {})", *w.dtype,
+                               dtype_bits(*w.dtype), dtype_bits(now));
     }
     return "";
 }
@@ -61,8 +76,10 @@ Machine with_one_more(const Machine& machine, int number) {
     more.devices.push_back(device);
     std::vector<Link> links = more.links;
     for (const Link& l : machine.links) {
-        if (l.from == like) links.push_back({fresh, l.to, l.kind, l.bandwidth, l.latency_ns, l.domain});
-        if (l.to == like) links.push_back({l.from, fresh, l.kind, l.bandwidth, l.latency_ns, l.domain});
+        if (l.from == like)
+            links.push_back({fresh, l.to, l.kind, l.bandwidth, l.latency_ns, l.domain});
+        if (l.to == like)
+            links.push_back({l.from, fresh, l.kind, l.bandwidth, l.latency_ns, l.domain});
     }
     // Between the pair: as the last device is linked to its nearest neighbour.
     const Link* near = nullptr;
@@ -72,7 +89,9 @@ Machine with_one_more(const Machine& machine, int number) {
         links.push_back({like, fresh, near->kind, near->bandwidth, near->latency_ns, near->domain});
         links.push_back({fresh, like, near->kind, near->bandwidth, near->latency_ns, near->domain});
     }
-    std::stable_sort(links.begin(), links.end(), [](const Link& a, const Link& b) { return std::pair(a.from, a.to) < std::pair(b.from, b.to); });
+    std::stable_sort(links.begin(), links.end(), [](const Link& a, const Link& b) {
+        return std::pair(a.from, a.to) < std::pair(b.from, b.to);
+    });
     more.links = std::move(links);
     return more;
 }
@@ -80,14 +99,17 @@ Machine with_one_more(const Machine& machine, int number) {
 std::string fix_devices(const Plan& p, const Fits& fits) {
     const Device& last = p.machine.devices.back();
     // Host devices share one memory: more of them hold no more.
-    if (last.kind == DeviceKind::kHost || last.kind == DeviceKind::kSimt || last.kind == DeviceKind::kNull) return "";
+    if (last.kind == DeviceKind::kHost || last.kind == DeviceKind::kSimt ||
+        last.kind == DeviceKind::kNull)
+        return "";
     Machine machine = p.machine;
     PlanOptions options = p.options;
     options.tensor_parallel = options.pipeline_stages = 0;
     for (int n = 1; n <= 16; ++n) {
         machine = with_one_more(machine, n);
         if (fits(machine, p.workload, options))
-            return fmt::format("{} more device{} like {} ({} in all)", n, n == 1 ? "" : "s", last.name, machine.devices.size());
+            return fmt::format("{} more device{} like {} ({} in all)", n, n == 1 ? "" : "s",
+                               last.name, machine.devices.size());
     }
     return "";
 }
@@ -96,7 +118,9 @@ std::string fix_shape(const Plan& p, const Fits& fits) {
     if (p.options.tensor_parallel == 0 && p.options.pipeline_stages == 0) return "";
     PlanOptions options = p.options;
     options.tensor_parallel = options.pipeline_stages = 0;
-    return fits(p.machine, p.workload, options) ? "leave --tp and --pp to the planner: it finds a shape that fits" : "";
+    return fits(p.machine, p.workload, options)
+               ? "leave --tp and --pp to the planner: it finds a shape that fits"
+               : "";
 }
 
 }  // namespace
@@ -106,22 +130,31 @@ void refuse(const Plan& nearest, const Fits& fits) {
     int64_t lacking = 0, weights = 0;
     std::string lines;
     for (const DeviceMemory& m : nearest.memory) {
-        Deficit d{nearest.machine.device(m.device).name, m.needed(), m.capacity, std::max<int64_t>(0, m.needed() - m.capacity)};
-        lines += fmt::format("\n  {}: needs {} (weights {}, KV cache {}, activations {}, other {}), has {}{}", d.device, gigabytes(d.needed_bytes),
-                             gigabytes(m.weights), gigabytes(m.kv), gigabytes(m.activations), gigabytes(m.staging + m.scratch + m.reserved),
-                             gigabytes(d.capacity_bytes), d.deficit_bytes > 0 ? ": " + gigabytes(d.deficit_bytes) + " short" : "");
+        Deficit d{nearest.machine.device(m.device).name, m.needed(), m.capacity,
+                  std::max<int64_t>(0, m.needed() - m.capacity)};
+        lines += fmt::format(
+            "\n  {}: needs {} (weights {}, KV cache {}, activations {}, other {}), has {}{}",
+            d.device, gigabytes(d.needed_bytes), gigabytes(m.weights), gigabytes(m.kv),
+            gigabytes(m.activations), gigabytes(m.staging + m.scratch + m.reserved),
+            gigabytes(d.capacity_bytes),
+            d.deficit_bytes > 0 ? ": " + gigabytes(d.deficit_bytes) + " short" : "");
         lacking += d.deficit_bytes;
         weights += m.weights;
         deficits.push_back(std::move(d));
     }
     std::vector<std::string> fixes;
-    for (const std::string& fix : {fix_shape(nearest, fits), nearest.workload.batch > 1 ? fix_batch(nearest, fits) : std::string(), fix_context(nearest, fits),
-                                   fix_dtype(nearest, fits), fix_devices(nearest, fits)})
+    for (const std::string& fix :
+         {fix_shape(nearest, fits),
+          nearest.workload.batch > 1 ? fix_batch(nearest, fits) : std::string(),
+          fix_context(nearest, fits), fix_dtype(nearest, fits), fix_devices(nearest, fits)})
         if (!fix.empty()) fixes.push_back(fix);
-    std::string message = fmt::format("{} does not fit: at batch {} and context {} the nearest plan lacks {} on {} device{}{}", nearest.graph.name,
-                                      nearest.workload.batch, nearest.workload.context, gigabytes(lacking), nearest.memory.size(),
-                                      nearest.memory.size() == 1 ? "" : "s", lines);
-    if (fixes.empty()) fixes.push_back("use devices with more memory: no batch, context or dtype makes it fit here");
+    std::string message = fmt::format(
+        "{} does not fit: at batch {} and context {} the nearest plan lacks {} on {} device{}{}",
+        nearest.graph.name, nearest.workload.batch, nearest.workload.context, gigabytes(lacking),
+        nearest.memory.size(), nearest.memory.size() == 1 ? "" : "s", lines);
+    if (fixes.empty())
+        fixes.push_back(
+            "use devices with more memory: no batch, context or dtype makes it fit here");
     message += "\nwhat would fit:";
     for (const std::string& fix : fixes) message += "\n  " + fix;
     throw DoesNotFit(message, std::move(deficits), std::move(fixes));

@@ -14,8 +14,12 @@ namespace {
 class Fuser {
 public:
     Fuser(const Graph& graph, const GraphSplits& splits)
-        : graph_(graph), splits_(splits), producer_(graph.values.size()), consumers_(graph.values.size()),
-          is_output_(graph.values.size(), false), taken_(graph.ops.size(), false) {
+        : graph_(graph),
+          splits_(splits),
+          producer_(graph.values.size()),
+          consumers_(graph.values.size()),
+          is_output_(graph.values.size(), false),
+          taken_(graph.ops.size(), false) {
         for (size_t i = 0; i < graph.ops.size(); ++i) {
             for (ValueId v : graph.ops[i].outputs) producer_[v.index()] = OpId(i);
             for (ValueId v : graph.ops[i].inputs) consumers_[v.index()].push_back(OpId(i));
@@ -31,7 +35,8 @@ public:
         for (size_t i = 0; i < graph_.ops.size(); ++i)
             if (!taken_[i]) add(single_kernel(graph_.ops[i].kind), {OpId(i)}, splits_.ops[i]);
         // A group's outputs are read only after its last operator, so that order is a valid one.
-        std::sort(groups_.begin(), groups_.end(), [](const FusedGroup& a, const FusedGroup& b) { return a.last < b.last; });
+        std::sort(groups_.begin(), groups_.end(),
+                  [](const FusedGroup& a, const FusedGroup& b) { return a.last < b.last; });
         return std::move(groups_);
     }
 
@@ -74,7 +79,9 @@ private:
     // The RmsNorm over whole rows before `value`, when only `uses` operators read it.
     void take_norm(ValueId value, size_t uses, std::vector<OpId>& ops) const {
         OpId norm = producer_of_kind(value, OpKind::kRmsNorm, uses);
-        if (norm.valid() && op(norm).as<RmsNormAttrs>().group == last_dimension(graph_.value(value))) ops.push_back(norm);
+        if (norm.valid() &&
+            op(norm).as<RmsNormAttrs>().group == last_dimension(graph_.value(value)))
+            ops.push_back(norm);
     }
 
     void fuse_qkv(OpId append) {
@@ -108,8 +115,10 @@ private:
         if (!free(gated) || op(gated).kind != OpKind::kGatedActivation) return;
         OpId gate = producer_of_kind(op(gated).inputs[0], OpKind::kLinear);
         OpId up = producer_of_kind(op(gated).inputs[1], OpKind::kLinear);
-        if (!gate.valid() || !up.valid() || gate == up || op(gate).inputs[0] != op(up).inputs[0]) return;
-        if (split(gate).weight == WeightCut::kColumns || split(up).weight == WeightCut::kColumns) return;
+        if (!gate.valid() || !up.valid() || gate == up || op(gate).inputs[0] != op(up).inputs[0])
+            return;
+        if (split(gate).weight == WeightCut::kColumns || split(up).weight == WeightCut::kColumns)
+            return;
         std::vector<OpId> ops{gate, up, gated};
         take_norm(op(gate).inputs[0], 2, ops);
         add(KernelKind::kNormGateUp, std::move(ops), split(gated));
@@ -126,7 +135,8 @@ private:
         if (!is_output_[out.index()] || graph_.value(out).kind != ValueKind::kLogits) return;
         take_norm(op(linear).inputs[0], 1, ops);
         ValueId in = op(*std::min_element(ops.begin(), ops.end())).inputs[0];
-        if (OpId select = producer_of_kind(in, OpKind::kSelectTokens); select.valid()) ops.push_back(select);
+        if (OpId select = producer_of_kind(in, OpKind::kSelectTokens); select.valid())
+            ops.push_back(select);
         add(KernelKind::kNormLinear, std::move(ops), split(linear));
     }
 
@@ -140,7 +150,8 @@ private:
         }
         OpId sum = only_consumer(out, OpKind::kAdd);
         ValueId residual;
-        if (sum.valid() && splits_.values[op(sum).outputs[0].index()].whole() && split(linear).effect != SplitEffect::kSplit) {
+        if (sum.valid() && splits_.values[op(sum).outputs[0].index()].whole() &&
+            split(linear).effect != SplitEffect::kSplit) {
             residual = op(sum).inputs[0] == out ? op(sum).inputs[1] : op(sum).inputs[0];
             if (residual == out) residual = {};
         }
@@ -189,12 +200,15 @@ private:
                 }
                 OpId from = producer_[v.index()];
                 bool inside = from.valid() && std::binary_search(ops.begin(), ops.end(), from);
-                if (!inside && std::find(group.inputs.begin(), group.inputs.end(), v) == group.inputs.end())
+                if (!inside &&
+                    std::find(group.inputs.begin(), group.inputs.end(), v) == group.inputs.end())
                     group.inputs.push_back(v);
             }
         for (ValueId v : op(ops.back()).outputs) {
-            if (graph_.value(v).kind == ValueKind::kKvState) group.kv_state = v;
-            else group.outputs.push_back(v);
+            if (graph_.value(v).kind == ValueKind::kKvState)
+                group.kv_state = v;
+            else
+                group.outputs.push_back(v);
         }
         if (split.effect == SplitEffect::kPartial) group.partial = group.outputs[0];
         group.ops = std::move(ops);
@@ -212,11 +226,15 @@ private:
 
 }  // namespace
 
-std::vector<FusedGroup> fuse(const Graph& graph, const GraphSplits& splits) { return Fuser(graph, splits).run(); }
+std::vector<FusedGroup> fuse(const Graph& graph, const GraphSplits& splits) {
+    return Fuser(graph, splits).run();
+}
 
-std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits, const std::vector<FusedGroup>& groups) {
+std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits,
+                             const std::vector<FusedGroup>& groups) {
     // forbidden[i]: no cut before group i, because a split value or a KV state crosses there.
-    std::vector<int> crossing(groups.size() + 1, 0), made_by(graph.values.size(), -1), last_use(graph.values.size(), -1);
+    std::vector<int> crossing(groups.size() + 1, 0), made_by(graph.values.size(), -1),
+        last_use(graph.values.size(), -1);
     std::vector<int> group_of(graph.ops.size(), -1);
     for (size_t g = 0; g < groups.size(); ++g) {
         for (OpId id : groups[g].ops) group_of[id.index()] = static_cast<int>(g);
@@ -224,7 +242,8 @@ std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits, cons
     }
     for (size_t i = 0; i < graph.ops.size(); ++i) {
         for (ValueId v : graph.ops[i].outputs) made_by[v.index()] = group_of[i];
-        for (ValueId v : graph.ops[i].inputs) last_use[v.index()] = std::max(last_use[v.index()], group_of[i]);
+        for (ValueId v : graph.ops[i].inputs)
+            last_use[v.index()] = std::max(last_use[v.index()], group_of[i]);
     }
     for (size_t v = 0; v < graph.values.size(); ++v) {
         bool movable = graph.values[v].kind != ValueKind::kKvState && splits.values[v].whole();
@@ -233,7 +252,8 @@ std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits, cons
     }
     // A stage is a contiguous range of operators: everything before a cut has smaller ids than all behind it.
     std::vector<OpId> smallest_behind(groups.size() + 1, OpId(graph.ops.size()));
-    for (size_t g = groups.size(); g-- > 0;) smallest_behind[g] = std::min(smallest_behind[g + 1], groups[g].first);
+    for (size_t g = groups.size(); g-- > 0;)
+        smallest_behind[g] = std::min(smallest_behind[g + 1], groups[g].first);
     std::vector<Unit> units;
     OpId largest;
     for (size_t g = 0; g < groups.size(); ++g) {
@@ -243,7 +263,8 @@ std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits, cons
         unit.end = static_cast<int>(g) + 1;
         for (OpId id : groups[g].ops) {
             int layer = graph.op(id).layer;
-            if (layer < 0 || (graph.config.num_layers > 0 && layer >= graph.config.num_layers)) continue;
+            if (layer < 0 || (graph.config.num_layers > 0 && layer >= graph.config.num_layers))
+                continue;
             unit.first_layer = unit.first_layer < 0 ? layer : std::min(unit.first_layer, layer);
             unit.last_layer = std::max(unit.last_layer, layer);
         }

@@ -13,20 +13,25 @@ namespace cleave::planner {
 
 struct FusedGroup {
     KernelKind kernel = KernelKind::kOpaque;
-    std::vector<OpId> ops;          // in graph order, without the epilogue
-    OpId epilogue;                  // kLinear: the residual Add; fused into the launch, or into the all-reduce of a partial sum
-    ValueId residual;               // the Add's other operand
-    std::vector<ValueId> inputs;    // from outside, in the order of consumption, without the residual and KV state
-    std::vector<ValueId> outputs;   // what it makes, KV states apart; the sum, when there is an epilogue
-    ValueId partial;                // the summand's value, with an epilogue or a partial effect; else invalid
-    ValueId kv_state;               // appended to or read; invalid for none
-    OpSplit split;                  // of the launch; heads, columns or vocabulary
+    std::vector<OpId> ops;  // in graph order, without the epilogue
+    OpId
+        epilogue;  // kLinear: the residual Add; fused into the launch, or into the all-reduce of a partial sum
+    ValueId residual;  // the Add's other operand
+    std::vector<ValueId>
+        inputs;  // from outside, in the order of consumption, without the residual and KV state
+    std::vector<ValueId>
+        outputs;       // what it makes, KV states apart; the sum, when there is an epilogue
+    ValueId partial;   // the summand's value, with an epilogue or a partial effect; else invalid
+    ValueId kv_state;  // appended to or read; invalid for none
+    OpSplit split;     // of the launch; heads, columns or vocabulary
     int layer = -1;
-    OpId first, last;               // smallest and largest operator, epilogue included
+    OpId first, last;  // smallest and largest operator, epilogue included
 };
 
 // A group whose partial result must be summed over the stage's devices.
-inline bool is_partial(const FusedGroup& group) { return group.split.effect == SplitEffect::kPartial; }
+inline bool is_partial(const FusedGroup& group) {
+    return group.split.effect == SplitEffect::kPartial;
+}
 
 std::vector<FusedGroup> fuse(const Graph& graph, const GraphSplits& splits);
 
@@ -36,6 +41,7 @@ struct Unit {
     int begin = 0, end = 0;
     int first_layer = -1, last_layer = -1;  // of decoder layers touched
 };
-std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits, const std::vector<FusedGroup>& groups);
+std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits,
+                             const std::vector<FusedGroup>& groups);
 
 }  // namespace cleave::planner

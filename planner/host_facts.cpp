@@ -42,7 +42,7 @@ int cores_of_this_process() {
 }  // namespace
 
 HostFacts read_host_facts() {
-    constexpr int64_t kClock = 2'500'000'000;         // an ordinary server's, under vector load
+    constexpr int64_t kClock = 2'500'000'000;             // an ordinary server's, under vector load
     constexpr int64_t kBandwidthOfCore = 10'000'000'000;  // one core's stream of reads
     HostFacts facts;
     facts.num_cores = cores_of_this_process();

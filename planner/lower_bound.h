@@ -10,6 +10,7 @@ namespace cleave::planner {
 // Latency and memory: each group is computed on t devices for some t, at best in proportion to the t fastest, and a
 // split sum then needs at least an all-reduce over the best link; groups follow each other. Throughput: all the
 // work spread perfectly over all devices.
-int64_t lower_bound_ns(const Analysis& analysis, const Machine& machine, const Workload& workload, Objective objective);
+int64_t lower_bound_ns(const Analysis& analysis, const Machine& machine, const Workload& workload,
+                       Objective objective);
 
 }  // namespace cleave::planner

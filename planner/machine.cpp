@@ -11,15 +11,16 @@
 namespace cleave::planner {
 namespace {
 
-constexpr int kDevicesPerNode = 8;           // sim: devices of one model in one server
+constexpr int kDevicesPerNode = 8;  // sim: devices of one model in one server
 constexpr int64_t kGiga = 1'000'000'000;
-constexpr int64_t kPcieBandwidth = 25 * kGiga;     // PCIe 4.0 x16, effective
+constexpr int64_t kPcieBandwidth = 25 * kGiga;  // PCIe 4.0 x16, effective
 constexpr int64_t kPcieLatency = 8'000;
 constexpr int64_t kNetworkBandwidth = 45 * kGiga;  // one 400 Gb/s adapter a device, effective
 constexpr int64_t kNetworkLatency = 12'000;
-constexpr int64_t kHostLatency = 3'000;            // waking the other device's worker
+constexpr int64_t kHostLatency = 3'000;  // waking the other device's worker
 constexpr int64_t kHostReserved = 0;
-constexpr int64_t kGpuReserved = int64_t{512} << 20;  // context, modules and library work space of one process
+constexpr int64_t kGpuReserved = int64_t{512}
+                                 << 20;  // context, modules and library work space of one process
 
 int64_t tera(double t) { return static_cast<int64_t>(t * 1e12); }
 
@@ -45,37 +46,40 @@ Device sim_device(const DeviceSpec& spec) {
     return d;
 }
 
-// `count` devices share the host's cores, memory and bandwidth; each gets whole cores, one at least.
-Device host_device(const DeviceSpec& spec, const HostFacts& host, int count, int position) {
+// `count` devices share the host's memory, cores and bandwidth. Alone at work, one has all the cores; those of one
+// stage divide them, which the bandwidth domain accounts for.
+Device host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
     Device d;
     d.name = spec.text;
     d.kind = spec.kind;
     d.arch = host.arch;
     d.model = "host";
     d.index = spec.index;
-    int64_t cores = std::max(1, host.num_cores);
-    int64_t threads = std::max<int64_t>(1, cores / count + (position < cores % count ? 1 : 0));
     d.memory_bytes = host.memory_bytes / count;
-    d.memory_bandwidth = std::max<int64_t>(1, host.memory_bandwidth / cores * threads);
-    d.flops_f32 = std::max<int64_t>(1, host.flops_f32 / cores * threads);
+    d.memory_bandwidth = std::max<int64_t>(1, host.memory_bandwidth);
+    d.flops_f32 = std::max<int64_t>(1, host.flops_f32);
     d.flops_f16 = d.flops_f8 = d.flops_int8 = d.flops_f32;
     d.launch_overhead_ns = 2'000;
     d.limits.shared_memory_per_block = 4 << 20;  // of second- and third-level cache; kernels ask for about 1 MiB
     d.limits.max_threads_per_block = 1;
     d.limits.warp_width = 1;
-    d.limits.num_compute_units = threads;
+    d.limits.num_compute_units = std::max(1, host.num_cores);
     if (spec.kind == DeviceKind::kSimt) {
         // The interpreter runs every GPU thread in turn; two orders slower than compiled host code.
         d.arch = spec.arch;
         d.model = spec.arch;
         d.limits = *find_simt_arch(spec.arch);
-        d.flops_f32 = d.flops_f16 = d.flops_f8 = d.flops_int8 = std::max<int64_t>(1, d.flops_f32 / 100);
+        d.flops_f32 = d.flops_f16 = d.flops_f8 = d.flops_int8 =
+            std::max<int64_t>(1, d.flops_f32 / 100);
         d.memory_bandwidth = std::max<int64_t>(1, d.memory_bandwidth / 100);
     }
     return d;
 }
 
-bool on_host_memory(const Device& d) { return d.kind == DeviceKind::kHost || d.kind == DeviceKind::kSimt || d.kind == DeviceKind::kNull; }
+bool on_host_memory(const Device& d) {
+    return d.kind == DeviceKind::kHost || d.kind == DeviceKind::kSimt ||
+           d.kind == DeviceKind::kNull;
+}
 
 Link make_link(const Machine& machine, DeviceId from, DeviceId to) {
     const Device& a = machine.device(from);
@@ -87,7 +91,8 @@ Link make_link(const Machine& machine, DeviceId from, DeviceId to) {
         link.latency_ns = kNetworkLatency;
     } else if (on_host_memory(a) && on_host_memory(b)) {
         link.kind = LinkKind::kSameMemory;
-        link.bandwidth = std::max<int64_t>(1, std::min(a.memory_bandwidth, b.memory_bandwidth) / 2);  // read and written
+        link.bandwidth = std::max<int64_t>(
+            1, std::min(a.memory_bandwidth, b.memory_bandwidth) / 2);  // read and written
         link.latency_ns = kHostLatency;
         link.domain = a.memory_domain;
     } else if (a.kind == DeviceKind::kSim && b.kind == DeviceKind::kSim && a.model == b.model) {
@@ -119,7 +124,9 @@ int64_t Device::flops(DType dtype) const {
 }
 
 const Link* Machine::link(DeviceId from, DeviceId to) const {
-    auto before = [](const Link& l, std::pair<DeviceId, DeviceId> key) { return std::pair(l.from, l.to) < key; };
+    auto before = [](const Link& l, std::pair<DeviceId, DeviceId> key) {
+        return std::pair(l.from, l.to) < key;
+    };
     auto found = std::lower_bound(links.begin(), links.end(), std::pair(from, to), before);
     if (found != links.end() && found->from == from && found->to == to) return &*found;
     for (const Link& l : links)  // links of a hand-made machine may stand in any order
@@ -129,28 +136,35 @@ const Link* Machine::link(DeviceId from, DeviceId to) const {
 
 Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host) {
     Machine machine;
-    int num_host = 0, host_position = 0;
+    int num_host = 0;
     for (const DeviceSpec& spec : specs)
-        num_host += spec.kind == DeviceKind::kHost || spec.kind == DeviceKind::kSimt || spec.kind == DeviceKind::kNull;
+        num_host += spec.kind == DeviceKind::kHost || spec.kind == DeviceKind::kSimt ||
+                    spec.kind == DeviceKind::kNull;
     if (num_host > 0) machine.domains.push_back({"memory of this host", host.memory_bandwidth});
     std::map<std::pair<std::string, std::string>, int> sim_hosts;
     for (const DeviceSpec& spec : specs) {
         machine.name += (machine.name.empty() ? "" : ",") + spec.text;
         if (spec.kind == DeviceKind::kSim) {
             if (!find_model(spec.arch))
-                throw UserError("{}: the catalogue has no model '{}'; it has {}", spec.text, spec.arch, catalogue_names());
+                throw UserError("{}: the catalogue has no model '{}'; it has {}", spec.text,
+                                spec.arch, catalogue_names());
             machine.devices.push_back(sim_device(spec));
             if (spec.arch == "host") {  // CPU devices of one server share its memory
-                auto [at, fresh] = sim_hosts.try_emplace({spec.arch, machine.devices.back().host}, static_cast<int>(machine.domains.size()));
-                if (fresh) machine.domains.push_back({"memory of " + machine.devices.back().host, machine.devices.back().memory_bandwidth});
+                auto [at, fresh] = sim_hosts.try_emplace({spec.arch, machine.devices.back().host},
+                                                         static_cast<int>(machine.domains.size()));
+                if (fresh)
+                    machine.domains.push_back({"memory of " + machine.devices.back().host,
+                                               machine.devices.back().memory_bandwidth});
                 machine.devices.back().memory_domain = at->second;
             }
         } else if (spec.kind == DeviceKind::kCuda || spec.kind == DeviceKind::kHip) {
-            throw UserError("{}: a real {} device is described by its driver, which is not part of this machine's "
-                            "description; use sim:MODEL to plan without the device",
-                            spec.text, device_kind_name(spec.kind));
+            throw UserError(
+                "{}: a real {} device is described by its driver, which is not part of this "
+                "machine's "
+                "description; use sim:MODEL to plan without the device",
+                spec.text, device_kind_name(spec.kind));
         } else {
-            machine.devices.push_back(host_device(spec, host, num_host, host_position++));
+            machine.devices.push_back(host_device(spec, host, num_host));
             machine.devices.back().memory_domain = 0;
         }
     }

@@ -109,7 +109,7 @@ struct HostFacts {
 HostFacts read_host_facts();
 
 // Builds the machine for devices of kinds host, simt and sim (catalogue). Host devices share memory,
-// bandwidth and cores; the memory of one is its equal part. UserError for a model the catalogue lacks.
+// bandwidth and cores; the memory of one is its equal part, its rates are all of the host's when it works alone. UserError for a model the catalogue lacks.
 // (Real cuda and hip devices are added by runtime/ from their drivers.)
 Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host);
 

@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 // Reads fields of one object and says which file, object and field was wrong.
 class Reader {
 public:
-    Reader(const Json& json, std::string path, std::string where) : json_(json), path_(std::move(path)), where_(std::move(where)) {
+    Reader(const Json& json, std::string path, std::string where)
+        : json_(json), path_(std::move(path)), where_(std::move(where)) {
         if (!json.is_object()) throw UserError("{}: {} is no JSON object", path_, where_);
     }
 
@@ -25,16 +26,22 @@ public:
         if (!v.is_string()) throw UserError("{}: {}.{} is no text", path_, where_, key);
         return v.get<std::string>();
     }
-    std::string text_or(const char* key, std::string fallback) { return json_.contains(key) ? text(key) : fallback; }
+    std::string text_or(const char* key, std::string fallback) {
+        return json_.contains(key) ? text(key) : fallback;
+    }
     int64_t number(const char* key, int64_t least) {
         const Json& v = at(key);
         // Measured rates may be written as 2.5e10.
         if (!v.is_number()) throw UserError("{}: {}.{} is no number", path_, where_, key);
         double d = v.get<double>();
-        if (!(d >= static_cast<double>(least) && d < 9.2e18)) throw UserError("{}: {}.{} is {}, which is less than {} or too large", path_, where_, key, d, least);
+        if (!(d >= static_cast<double>(least) && d < 9.2e18))
+            throw UserError("{}: {}.{} is {}, which is less than {} or too large", path_, where_,
+                            key, d, least);
         return v.is_number_integer() ? v.get<int64_t>() : static_cast<int64_t>(d);
     }
-    int64_t number_or(const char* key, int64_t fallback, int64_t least = 0) { return json_.contains(key) ? number(key, least) : fallback; }
+    int64_t number_or(const char* key, int64_t fallback, int64_t least = 0) {
+        return json_.contains(key) ? number(key, least) : fallback;
+    }
 
     // Every key must be one that was asked for: a misspelt field is an error, not a default.
     void finish() const {
@@ -42,7 +49,8 @@ public:
             if (!asked_.count(key)) {
                 std::string known;
                 for (const std::string& k : asked_) known += (known.empty() ? "" : ", ") + k;
-                throw UserError("{}: {} has an unknown field '{}'; known are {}", path_, where_, key, known);
+                throw UserError("{}: {} has an unknown field '{}'; known are {}", path_, where_,
+                                key, known);
             }
     }
     void know(const char* key) { asked_.insert(key); }
@@ -60,7 +68,8 @@ public:
 private:
     const Json& at(const char* key) {
         asked_.insert(key);
-        if (!json_.contains(key)) throw UserError("{}: {} lacks the field '{}'", path_, where_, key);
+        if (!json_.contains(key))
+            throw UserError("{}: {} lacks the field '{}'", path_, where_, key);
         return json_[key];
     }
     const Json& json_;
@@ -68,13 +77,28 @@ private:
     std::set<std::string> asked_;
 };
 
-constexpr DeviceKind kDeviceKinds[] = {DeviceKind::kHost, DeviceKind::kCuda, DeviceKind::kHip, DeviceKind::kSimt, DeviceKind::kSim, DeviceKind::kNull};
-constexpr LinkKind kLinkKinds[] = {LinkKind::kSameMemory, LinkKind::kNvlink, LinkKind::kXgmi, LinkKind::kPcie, LinkKind::kNetwork};
+constexpr DeviceKind kDeviceKinds[] = {DeviceKind::kHost, DeviceKind::kCuda, DeviceKind::kHip,
+                                       DeviceKind::kSimt, DeviceKind::kSim,  DeviceKind::kNull};
+constexpr LinkKind kLinkKinds[] = {LinkKind::kSameMemory, LinkKind::kNvlink, LinkKind::kXgmi,
+                                   LinkKind::kPcie, LinkKind::kNetwork};
 
 // The optional fields of a Reader count as known whether they are present or not.
-constexpr const char* kOptionalDeviceFields[] = {"arch", "model", "host", "identity", "index", "reserved_bytes", "memory_domain", "flops_f16", "flops_f8",
-                                                 "flops_int8", "launch_overhead_ns", "shared_memory_per_block", "registers_per_block",
-                                                 "max_threads_per_block", "warp_width", "num_compute_units"};
+constexpr const char* kOptionalDeviceFields[] = {"arch",
+                                                 "model",
+                                                 "host",
+                                                 "identity",
+                                                 "index",
+                                                 "reserved_bytes",
+                                                 "memory_domain",
+                                                 "flops_f16",
+                                                 "flops_f8",
+                                                 "flops_int8",
+                                                 "launch_overhead_ns",
+                                                 "shared_memory_per_block",
+                                                 "registers_per_block",
+                                                 "max_threads_per_block",
+                                                 "warp_width",
+                                                 "num_compute_units"};
 
 Device read_device(const Json& json, const std::string& path, size_t index, size_t num_domains) {
     Reader r(json, path, fmt::format("devices[{}]", index));
@@ -92,7 +116,8 @@ Device read_device(const Json& json, const std::string& path, size_t index, size
     d.memory_bandwidth = r.number("memory_bandwidth", 1);
     d.memory_domain = static_cast<int>(r.number_or("memory_domain", -1, -1));
     if (d.memory_domain >= static_cast<int>(num_domains))
-        throw UserError("{}: devices[{}].memory_domain is {} and there are {} domains", path, index, d.memory_domain, num_domains);
+        throw UserError("{}: devices[{}].memory_domain is {} and there are {} domains", path, index,
+                        d.memory_domain, num_domains);
     d.flops_f32 = r.number("flops_f32", 1);
     d.flops_f16 = r.number_or("flops_f16", d.flops_f32, 1);
     d.flops_f8 = r.number_or("flops_f8", d.flops_f16, 1);
@@ -107,10 +132,12 @@ Device read_device(const Json& json, const std::string& path, size_t index, size
     return d;
 }
 
-DeviceId find_device(const Machine& machine, const std::string& name, const std::string& path, const std::string& where) {
+DeviceId find_device(const Machine& machine, const std::string& name, const std::string& path,
+                     const std::string& where) {
     for (size_t i = 0; i < machine.devices.size(); ++i)
         if (machine.devices[i].name == name) return DeviceId(i);
-    throw UserError("{}: {} names the device '{}', which 'devices' does not have", path, where, name);
+    throw UserError("{}: {} names the device '{}', which 'devices' does not have", path, where,
+                    name);
 }
 
 Link read_link(const Json& json, const std::string& path, size_t index, const Machine& machine) {
@@ -120,13 +147,15 @@ Link read_link(const Json& json, const std::string& path, size_t index, const Ma
     Link l;
     l.from = find_device(machine, r.text("from"), path, where + ".from");
     l.to = find_device(machine, r.text("to"), path, where + ".to");
-    if (l.from == l.to) throw UserError("{}: {} links {} with itself", path, where, machine.device(l.from).name);
+    if (l.from == l.to)
+        throw UserError("{}: {} links {} with itself", path, where, machine.device(l.from).name);
     l.kind = r.kind("kind", kLinkKinds, link_kind_name);
     l.bandwidth = r.number("bandwidth", 1);
     l.latency_ns = r.number_or("latency_ns", 5000);
     l.domain = static_cast<int>(r.number_or("domain", -1, -1));
     if (l.domain >= static_cast<int>(machine.domains.size()))
-        throw UserError("{}: {}.domain is {} and there are {} domains", path, where, l.domain, machine.domains.size());
+        throw UserError("{}: {}.domain is {} and there are {} domains", path, where, l.domain,
+                        machine.domains.size());
     r.finish();
     return l;
 }
@@ -164,20 +193,26 @@ Machine load_machine(const std::string& path) {
         r.finish();
     }
     i = 0;
-    for (const Json& d : array_of(json, "devices", path)) machine.devices.push_back(read_device(d, path, i++, machine.domains.size()));
-    if (machine.devices.empty()) throw UserError("{}: the machine has no devices; 'devices' lists at least one", path);
+    for (const Json& d : array_of(json, "devices", path))
+        machine.devices.push_back(read_device(d, path, i++, machine.domains.size()));
+    if (machine.devices.empty())
+        throw UserError("{}: the machine has no devices; 'devices' lists at least one", path);
     std::set<std::string> names;
     for (const Device& d : machine.devices)
-        if (!names.insert(d.name).second) throw UserError("{}: two devices are called '{}'", path, d.name);
+        if (!names.insert(d.name).second)
+            throw UserError("{}: two devices are called '{}'", path, d.name);
     i = 0;
     std::set<std::pair<DeviceId, DeviceId>> pairs;
     for (const Json& l : array_of(json, "links", path)) {
         machine.links.push_back(read_link(l, path, i++, machine));
         const Link& link = machine.links.back();
         if (!pairs.insert({link.from, link.to}).second)
-            throw UserError("{}: two links lead from {} to {}", path, machine.device(link.from).name, machine.device(link.to).name);
+            throw UserError("{}: two links lead from {} to {}", path,
+                            machine.device(link.from).name, machine.device(link.to).name);
     }
-    std::stable_sort(machine.links.begin(), machine.links.end(), [](const Link& a, const Link& b) { return std::pair(a.from, a.to) < std::pair(b.from, b.to); });
+    std::stable_sort(machine.links.begin(), machine.links.end(), [](const Link& a, const Link& b) {
+        return std::pair(a.from, a.to) < std::pair(b.from, b.to);
+    });
     return machine;
 }
 
@@ -185,20 +220,39 @@ std::string machine_to_json(const Machine& machine) {
     Json json;
     json["name"] = machine.name;
     json["domains"] = Json::array();
-    for (const BandwidthDomain& d : machine.domains) json["domains"].push_back({{"name", d.name}, {"bandwidth", d.bandwidth}});
+    for (const BandwidthDomain& d : machine.domains)
+        json["domains"].push_back({{"name", d.name}, {"bandwidth", d.bandwidth}});
     json["devices"] = Json::array();
     for (const Device& d : machine.devices)
-        json["devices"].push_back({{"name", d.name}, {"kind", device_kind_name(d.kind)}, {"arch", d.arch}, {"model", d.model}, {"host", d.host},
-                                   {"identity", d.identity}, {"index", d.index}, {"memory_bytes", d.memory_bytes}, {"reserved_bytes", d.reserved_bytes},
-                                   {"memory_bandwidth", d.memory_bandwidth}, {"memory_domain", d.memory_domain}, {"flops_f32", d.flops_f32},
-                                   {"flops_f16", d.flops_f16}, {"flops_f8", d.flops_f8}, {"flops_int8", d.flops_int8},
-                                   {"launch_overhead_ns", d.launch_overhead_ns}, {"shared_memory_per_block", d.limits.shared_memory_per_block},
-                                   {"registers_per_block", d.limits.registers_per_block}, {"max_threads_per_block", d.limits.max_threads_per_block},
-                                   {"warp_width", d.limits.warp_width}, {"num_compute_units", d.limits.num_compute_units}});
+        json["devices"].push_back({{"name", d.name},
+                                   {"kind", device_kind_name(d.kind)},
+                                   {"arch", d.arch},
+                                   {"model", d.model},
+                                   {"host", d.host},
+                                   {"identity", d.identity},
+                                   {"index", d.index},
+                                   {"memory_bytes", d.memory_bytes},
+                                   {"reserved_bytes", d.reserved_bytes},
+                                   {"memory_bandwidth", d.memory_bandwidth},
+                                   {"memory_domain", d.memory_domain},
+                                   {"flops_f32", d.flops_f32},
+                                   {"flops_f16", d.flops_f16},
+                                   {"flops_f8", d.flops_f8},
+                                   {"flops_int8", d.flops_int8},
+                                   {"launch_overhead_ns", d.launch_overhead_ns},
+                                   {"shared_memory_per_block", d.limits.shared_memory_per_block},
+                                   {"registers_per_block", d.limits.registers_per_block},
+                                   {"max_threads_per_block", d.limits.max_threads_per_block},
+                                   {"warp_width", d.limits.warp_width},
+                                   {"num_compute_units", d.limits.num_compute_units}});
     json["links"] = Json::array();
     for (const Link& l : machine.links)
-        json["links"].push_back({{"from", machine.device(l.from).name}, {"to", machine.device(l.to).name}, {"kind", link_kind_name(l.kind)},
-                                 {"bandwidth", l.bandwidth}, {"latency_ns", l.latency_ns}, {"domain", l.domain}});
+        json["links"].push_back({{"from", machine.device(l.from).name},
+                                 {"to", machine.device(l.to).name},
+                                 {"kind", link_kind_name(l.kind)},
+                                 {"bandwidth", l.bandwidth},
+                                 {"latency_ns", l.latency_ns},
+                                 {"domain", l.domain}});
     return json.dump(2) + "\n";
 }
 

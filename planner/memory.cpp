@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "planner/amounts.h"
+#include "planner/tiles.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -18,14 +19,19 @@ int64_t kv_slab_bytes(int64_t kv_heads, int64_t head_dim, int64_t v_head_dim, co
     return dtype_bytes(*w.kv_dtype, w.batch * kv_heads * w.context * (head_dim + v_head_dim));
 }
 
-int64_t rope_bytes(const RopeTable& table, const Workload& w) { return w.context * (table.rotary_dim / 2) * 2 * 4; }
+int64_t rope_bytes(const RopeTable& table, const Workload& w) {
+    return w.context * (table.rotary_dim / 2) * 2 * 4;
+}
 
 namespace {
 
 // int32 arrays that every device gets with each pass; the names are what the runtime looks for.
 std::vector<std::pair<std::string, int64_t>> batch_fields(const Workload& w) {
-    return {{"batch.token_ids", w.max_tokens() * 4}, {"batch.positions", w.max_tokens() * 4}, {"batch.slots", w.max_tokens() * 4},
-            {"batch.sequence_starts", (w.batch + 1) * 4}, {"batch.output_rows", w.max_outputs() * 4}};
+    return {{"batch.token_ids", w.max_tokens() * 4},
+            {"batch.positions", w.max_tokens() * 4},
+            {"batch.slots", w.max_tokens() * 4},
+            {"batch.sequence_starts", (w.batch + 1) * 4},
+            {"batch.output_rows", w.max_outputs() * 4}};
 }
 
 // Offsets by first fit among the buffers that are live at the same time.
@@ -58,7 +64,8 @@ private:
 
 class Assigner {
 public:
-    explicit Assigner(Plan& plan) : plan_(plan), arenas_(plan.machine.devices.size()), next_(plan.machine.devices.size()) {}
+    explicit Assigner(Plan& plan)
+        : plan_(plan), arenas_(plan.machine.devices.size()), next_(plan.machine.devices.size()) {}
 
     void run() {
         constants();
@@ -81,15 +88,19 @@ private:
     void constants() {
         for (WeightShard& s : plan_.weights) {
             const Weight& w = plan_.graph.weight(s.weight);
-            s.buffer = append(s.device, Arena::kWeights, shard_bytes(w, s.rows.size(), s.columns.size(), s.dtype), w.name);
+            s.buffer = append(s.device, Arena::kWeights,
+                              shard_bytes(w, s.rows.size(), s.columns.size(), s.dtype), w.name);
         }
         for (RopeShard& s : plan_.rope_tables) {
             const RopeTable& t = plan_.graph.rope_table(s.table);
-            s.buffer = append(s.device, Arena::kWeights, rope_bytes(t, plan_.workload), t.name.empty() ? "rope" : t.name);
+            s.buffer = append(s.device, Arena::kWeights, rope_bytes(t, plan_.workload),
+                              t.name.empty() ? "rope" : t.name);
         }
         for (KvSlab& s : plan_.kv_slabs)
-            s.buffer = append(s.device, Arena::kKv, kv_slab_bytes(s.kv_heads.size(), s.head_dim, s.v_head_dim, plan_.workload),
-                              plan_.graph.value(s.state).name);
+            s.buffer =
+                append(s.device, Arena::kKv,
+                       kv_slab_bytes(s.kv_heads.size(), s.head_dim, s.v_head_dim, plan_.workload),
+                       plan_.graph.value(s.state).name);
     }
 
     void batch(DeviceId device) {
@@ -107,7 +118,9 @@ private:
             int64_t extent = p.box[i].size();
             if (p.box[i].end == kWhole) {
                 Rows rows = i == 0 ? rows_of(value) : Rows::kSequences;
-                extent = rows == Rows::kTokens ? w.max_tokens() : rows == Rows::kOutputs ? w.max_outputs() : w.batch;
+                extent = rows == Rows::kTokens    ? w.max_tokens()
+                         : rows == Rows::kOutputs ? w.max_outputs()
+                                                  : w.batch;
             }
             elements *= extent;
         }
@@ -116,7 +129,9 @@ private:
 
     void phase(Phase& phase) {
         std::vector<int> last_use(phase.values.size(), -1);
-        auto use = [&](PlacedId id, size_t step) { if (id.valid()) last_use[id.index()] = static_cast<int>(step); };
+        auto use = [&](PlacedId id, size_t step) {
+            if (id.valid()) last_use[id.index()] = static_cast<int>(step);
+        };
         for (size_t i = 0; i < phase.steps.size(); ++i) {
             const Step& step = phase.steps[i];
             if (const Compute* c = step.compute())
@@ -132,15 +147,21 @@ private:
         for (PlacedId id : phase.inputs) {
             PlacedValue& p = phase.values[id.index()];
             const Value& value = plan_.graph.value(p.value);
-            p.buffer = value.kind == ValueKind::kTokenIds ? token_ids_[p.device.index()]
-                                                          : append(p.device, Arena::kStaging, size_of(p), "input." + value.name);
+            p.buffer = value.kind == ValueKind::kTokenIds
+                           ? token_ids_[p.device.index()]
+                           : append(p.device, Arena::kStaging, size_of(p), "input." + value.name);
         }
         for (size_t i = 0; i < phase.steps.size(); ++i) {
             const Step& step = phase.steps[i];
-            auto make = [&](PlacedId id) { allocate(phase.values[id.index()], static_cast<int>(i), std::max(static_cast<int>(i), last_use[id.index()])); };
-            if (const Compute* c = step.compute()) std::for_each(c->outputs.begin(), c->outputs.end(), make);
+            auto make = [&](PlacedId id) {
+                allocate(phase.values[id.index()], static_cast<int>(i),
+                         std::max(static_cast<int>(i), last_use[id.index()]));
+            };
+            if (const Compute* c = step.compute())
+                std::for_each(c->outputs.begin(), c->outputs.end(), make);
             if (const Transfer* t = step.transfer()) make(t->destination);
-            if (const Collective* c = step.collective()) std::for_each(c->outputs.begin(), c->outputs.end(), make);
+            if (const Collective* c = step.collective())
+                std::for_each(c->outputs.begin(), c->outputs.end(), make);
         }
     }
 
@@ -149,8 +170,11 @@ private:
         if (size == 0) return;
         int64_t offset = arenas_[p.device.index()].allocate(size, begin, end);
         // Values at the same place share one Buffer; their lifetimes do not meet.
-        auto [at, fresh] = places_.try_emplace(std::tuple(p.device, offset, size), BufferId(plan_.buffers.size()));
-        if (fresh) plan_.buffers.push_back({p.device, Arena::kActivations, offset, size, fmt::format("activations+{}", offset)});
+        auto [at, fresh] =
+            places_.try_emplace(std::tuple(p.device, offset, size), BufferId(plan_.buffers.size()));
+        if (fresh)
+            plan_.buffers.push_back({p.device, Arena::kActivations, offset, size,
+                                     fmt::format("activations+{}", offset)});
         p.buffer = at->second;
     }
 
@@ -168,27 +192,35 @@ private:
                     for (PlacedId id : c->contributions) sends(*phase, id);
             }
         for (size_t d = 0; d < largest.size(); ++d)
-            if (largest[d] > 0) append(DeviceId(d), Arena::kStaging, largest[d], "staging.exchange");
+            if (largest[d] > 0)
+                append(DeviceId(d), Arena::kStaging, largest[d], "staging.exchange");
     }
 
     void account() {
         // Scratch: one area per device, as large as its hungriest launch asks for.
-        std::vector<int64_t> scratch(plan_.machine.devices.size(), 0);
+        std::vector<int64_t> scratch(plan_.machine.devices.size(), 0), threads(scratch);
+        for (size_t d = 0; d < threads.size(); ++d)
+            if (plan_.machine.devices[d].kind == DeviceKind::kHost)
+                threads[d] = host_threads(plan_, DeviceId(d));
         auto each_compute = [&](auto&& visit) {
             for (Phase* phase : {&plan_.prefill, &plan_.decode})
                 for (Step& step : phase->steps)
                     if (auto* c = std::get_if<Compute>(&step.action)) visit(*c);
         };
         auto scratch_of = [&](const Compute& c) {
-            const Device& device = plan_.machine.device(c.device);
-            bool per_thread = device.kind == DeviceKind::kHost && c.tile.shared_bytes > 0;
-            return per_thread ? align_up(c.tile.shared_bytes) * device.limits.num_compute_units : int64_t{0};
+            return align_up(c.tile.shared_bytes) *
+                   threads[c.device.index()];  // a GPU's shared memory is not in an arena
         };
-        each_compute([&](Compute& c) { scratch[c.device.index()] = std::max(scratch[c.device.index()], scratch_of(c)); });
+        each_compute([&](Compute& c) {
+            scratch[c.device.index()] = std::max(scratch[c.device.index()], scratch_of(c));
+        });
         std::vector<BufferId> area(scratch.size());
         for (size_t d = 0; d < scratch.size(); ++d)
-            if (scratch[d] > 0) area[d] = append(DeviceId(d), Arena::kScratch, scratch[d], "scratch");
-        each_compute([&](Compute& c) { if (scratch_of(c) > 0) c.scratch = area[c.device.index()]; });
+            if (scratch[d] > 0)
+                area[d] = append(DeviceId(d), Arena::kScratch, scratch[d], "scratch");
+        each_compute([&](Compute& c) {
+            if (scratch_of(c) > 0) c.scratch = area[c.device.index()];
+        });
         for (size_t d = 0; d < plan_.machine.devices.size(); ++d) {
             const Device& device = plan_.machine.devices[d];
             const auto& end = next_[d];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) behind one function, its limits handled here: it knows no
 // direction (edges are made symmetric), takes 32-bit weights (scaled down together), may leave parts empty
-// (refilled), gives no contiguity (callers order and repair), and can raise signals on bad input (checked before,
-// trapped during). In: an undirected weighted graph. Out: a part for each vertex. Deterministic for a seed.
+// (bisected recursively here, each side left with enough vertices), gives no contiguity (callers order and
+// repair), and prints or raises signals on bad input (checked before, so that it never gets any).
+// In: an undirected weighted graph. Out: a part for each vertex. Deterministic for a seed.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ struct PartitionEdge {
 
 // `targets`: relative size of each part, one weight each; their number is the number of parts. Every part gets
 // at least one vertex when there are as many vertices as parts. Thread-safe.
-std::vector<int> partition_graph(int num_vertices, std::span<const PartitionEdge> edges, std::span<const int64_t> vertex_weights,
+std::vector<int> partition_graph(int num_vertices, std::span<const PartitionEdge> edges,
+                                 std::span<const int64_t> vertex_weights,
                                  std::span<const double> targets, int64_t seed);
 
 // Sum of the weights of edges between parts.

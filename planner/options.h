@@ -13,6 +13,7 @@ struct Shape {
     int pipeline_stages = 0;
 };
 
-Shape check_options(const Analysis& analysis, const Machine& machine, Workload& workload, const PlanOptions& options);
+Shape check_options(const Analysis& analysis, const Machine& machine, Workload& workload,
+                    const PlanOptions& options);
 
 }  // namespace cleave::planner

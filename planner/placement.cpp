@@ -55,7 +55,8 @@ int64_t shard_bytes(const Weight& weight, int64_t rows, int64_t columns, DType d
     }
     int64_t bytes = dtype_bytes(dtype, rows * columns);
     // Integers carry an f16 scale for each 32 elements of a row.
-    bool integer = dtype == DType::kInt8 || dtype == DType::kInt4 || dtype == DType::kUInt8 || dtype == DType::kUInt4;
+    bool integer = dtype == DType::kInt8 || dtype == DType::kInt4 || dtype == DType::kUInt8 ||
+                   dtype == DType::kUInt4;
     return integer ? bytes + rows * ((columns + 31) / 32) * 2 : bytes;
 }
 

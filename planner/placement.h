@@ -28,8 +28,8 @@ struct Analysis {
     GraphSplits splits;
     std::vector<FusedGroup> groups;
     std::vector<Unit> units;
-    std::vector<int> last_group;      // by ValueId: the last group that reads it, or -1
-    std::vector<int> made_by;         // by ValueId: the group that makes it, or -1
+    std::vector<int> last_group;  // by ValueId: the last group that reads it, or -1
+    std::vector<int> made_by;     // by ValueId: the group that makes it, or -1
 };
 Analysis analyse(const Graph& graph);
 
@@ -47,6 +47,8 @@ DType device_dtype(const importer::Weight& weight, const Workload& workload);
 int64_t shard_bytes(const importer::Weight& weight, int64_t rows, int64_t columns, DType dtype);
 
 inline constexpr int64_t kAlignment = 256;
-inline int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+inline int64_t align_up(int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace cleave::planner

@@ -12,6 +12,7 @@
 #include "planner/lower_bound.h"
 #include "planner/options.h"
 #include "planner/propose.h"
+#include "planner/refine.h"
 #include "planner/verify.h"
 
 namespace cleave::planner {
@@ -20,7 +21,8 @@ namespace {
 // What building candidates may cost: steps built in all, but for the first few; small plans afford many candidates.
 constexpr size_t kStepBudget = 16'000;
 constexpr size_t kFewCandidates = 3, kManyCandidates = 64;
-constexpr int64_t kSlacks[] = {0, 10, 50};  // parts per thousand of memory kept free, when the estimate was too low
+constexpr int64_t kSlacks[] = {
+    0, 10, 50};  // parts per thousand of memory kept free, when the estimate was too low
 
 // What every candidate shares; the graph is copied into the plan that is returned, once.
 struct Request {
@@ -43,7 +45,9 @@ Plan empty_plan(const Request& r, Graph graph) {
 // The candidate to take: the best score; among those within a quarter of a per cent of it (and not behind equal units
 // a stage), the most balanced, which leaves most memory and throughput. Memory: fewest devices first.
 size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
-    auto devices = [&](const Scored& s) { return options.objective == Objective::kMemory ? s.proposal->devices_used : 0; };
+    auto devices = [&](const Scored& s) {
+        return options.objective == Objective::kMemory ? s.proposal->devices_used : 0;
+    };
     int64_t best = INT64_MAX, plain = INT64_MAX;
     int fewest = INT32_MAX;
     for (const Scored& s : built)
@@ -57,7 +61,9 @@ size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
     size_t taken = built.size();
     for (size_t i = 0; i < built.size(); ++i)
         if (eligible(built[i]) && built[i].objective_ns <= std::min(best + best / 400, plain))
-            if (taken == built.size() || balance_of(*built[i].proposal) < balance_of(*built[taken].proposal)) taken = i;
+            if (taken == built.size() ||
+                balance_of(*built[i].proposal) < balance_of(*built[taken].proposal))
+                taken = i;
     return taken;
 }
 
@@ -70,9 +76,12 @@ std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& 
     for (const Proposal& p : proposals.found) {
         Scored s{&p, p.estimate_ns, false, ""};
         bool small = steps < kStepBudget / 2;
-        bool close = p.estimate_ns <= proposals.found[0].estimate_ns + proposals.found[0].estimate_ns / (small ? 1 : 8);
-        if (r.options.objective == Objective::kMemory) close = p.devices_used <= proposals.found[0].devices_used;
-        bool affordable = built.size() < kFewCandidates || (steps < kStepBudget && built.size() < kManyCandidates);
+        bool close = p.estimate_ns <= proposals.found[0].estimate_ns +
+                                          proposals.found[0].estimate_ns / (small ? 1 : 8);
+        if (r.options.objective == Objective::kMemory)
+            close = p.devices_used <= proposals.found[0].devices_used;
+        bool affordable = built.size() < kFewCandidates ||
+                          (steps < kStepBudget && built.size() < kManyCandidates);
         if (any_fits && (!close || !affordable)) {
             estimated.push_back(s);
             continue;
@@ -92,15 +101,24 @@ std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& 
     size_t taken = take(r.options, built);
     Plan plan = std::move(plans[taken]);
     plan.graph = std::move(graph);
+    Proposal refined = *built[taken].proposal;
     Scored chosen = built[taken];
+    if (r.options.objective != Objective::kMemory && steps < kStepBudget &&
+        refine(r.analysis, r.shape, kStepBudget - steps, refined.placement, plan)) {
+        refined.shape = shape_name(refined.placement);
+        chosen = {&refined, plan.prediction.objective_ns, true, ""};
+    }
     built.insert(built.end(), estimated.begin(), estimated.end());
-    std::stable_sort(built.begin(), built.end(), [](const Scored& a, const Scored& b) { return a.objective_ns < b.objective_ns; });
+    std::stable_sort(built.begin(), built.end(), [](const Scored& a, const Scored& b) {
+        return a.objective_ns < b.objective_ns;
+    });
     explain(r.analysis, proposals, built, chosen, plan);
     return plan;
 }
 
 // Whether any plan fits; builds only until one does.
-bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload workload, const PlanOptions& options) {
+bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload workload,
+                   const PlanOptions& options) {
     Shape shape = check_options(analysis, machine, workload, options);
     for (int64_t slack : kSlacks) {
         Proposals proposals = propose(analysis, machine, workload, options, shape, slack);
@@ -119,7 +137,8 @@ bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload wo
 // The placement whose worst device lacks least, over all devices.
 Plan nearest_plan(const Request& r, const Graph& graph) {
     Machine roomy = r.machine;
-    for (Device& d : roomy.devices) d.memory_bytes *= 64;  // in proportion, so that shares by memory stay the same
+    for (Device& d : roomy.devices)
+        d.memory_bytes *= 64;  // in proportion, so that shares by memory stay the same
     Proposals proposals = propose(r.analysis, roomy, r.workload, r.options, r.shape, 0);
     CHECK(!proposals.found.empty()) << "no shape at all";
     std::optional<Plan> nearest;
@@ -131,7 +150,8 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
         Plan plan = empty_plan(r, graph);
         build_placement(r.analysis, p.placement, plan);
         int64_t lacking = 0;
-        for (const DeviceMemory& m : plan.memory) lacking = std::max(lacking, m.needed() - m.capacity);
+        for (const DeviceMemory& m : plan.memory)
+            lacking = std::max(lacking, m.needed() - m.capacity);
         if (lacking < least) {
             least = lacking;
             nearest = std::move(plan);
@@ -146,20 +166,27 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
 
 }  // namespace
 
-Plan make_plan(const Graph& graph, const Machine& machine, const Workload& given, const PlanOptions& options) {
+Plan make_plan(const Graph& graph, const Machine& machine, const Workload& given,
+               const PlanOptions& options) {
     Workload workload = given;
     Analysis analysis = analyse(graph);
-    Request request{analysis, machine, workload, options, check_options(analysis, machine, workload, options)};
+    Request request{analysis, machine, workload, options,
+                    check_options(analysis, machine, workload, options)};
     Graph copy = graph;
     std::optional<Plan> plan;
     for (int64_t slack : kSlacks) {
-        plan = choose(request, propose(analysis, machine, workload, options, request.shape, slack), copy);
+        plan = choose(request, propose(analysis, machine, workload, options, request.shape, slack),
+                      copy);
         if (plan) break;
     }
     if (!plan)
-        refuse(nearest_plan(request, graph), [&](const Machine& m, const Workload& w, const PlanOptions& o) { return any_plan_fits(analysis, m, w, o); });
+        refuse(nearest_plan(request, graph),
+               [&](const Machine& m, const Workload& w, const PlanOptions& o) {
+                   return any_plan_fits(analysis, m, w, o);
+               });
     plan->graph_digest = importer::graph_digest(graph);
-    plan->prediction.lower_bound_ns = lower_bound_ns(analysis, machine, workload, options.objective);
+    plan->prediction.lower_bound_ns =
+        lower_bound_ns(analysis, machine, workload, options.objective);
     verify_plan(*plan);
     return std::move(*plan);
 }

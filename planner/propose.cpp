@@ -18,9 +18,16 @@ constexpr int64_t kDeviceCost = int64_t{1} << 52;  // more than any time: fewest
 
 class Proposer {
 public:
-    Proposer(const Analysis& a, const Machine& machine, const Workload& workload, const PlanOptions& options, Shape shape, int64_t slack)
-        : a_(a), machine_(machine), workload_(workload), options_(options), shape_(shape), slack_(slack) {
-        for (const importer::Op& op : a.graph.ops) may_split_ = may_split_ && op.kind != importer::OpKind::kOpaque;
+    Proposer(const Analysis& a, const Machine& machine, const Workload& workload,
+             const PlanOptions& options, Shape shape, int64_t slack)
+        : a_(a),
+          machine_(machine),
+          workload_(workload),
+          options_(options),
+          shape_(shape),
+          slack_(slack) {
+        for (const importer::Op& op : a.graph.ops)
+            may_split_ = may_split_ && op.kind != importer::OpKind::kOpaque;
     }
 
     Proposals run() {
@@ -29,7 +36,8 @@ public:
         if (options_.use_metis) {
             auto start = std::chrono::steady_clock::now();
             std::vector<DeviceId> grouped = user;
-            if (int groups = natural_group_count(machine_); groups > 1) grouped = flatten(group_devices(machine_, groups, options_.seed));
+            if (int groups = natural_group_count(machine_); groups > 1)
+                grouped = flatten(group_devices(machine_, groups, options_.seed));
             result_.metis_us += elapsed_us(start);
             if (grouped != user) over_order(grouped, true);
         }
@@ -39,7 +47,9 @@ public:
 
 private:
     static int64_t elapsed_us(std::chrono::steady_clock::time_point start) {
-        return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+        return std::chrono::duration_cast<std::chrono::microseconds>(
+                   std::chrono::steady_clock::now() - start)
+            .count();
     }
 
     // By estimate; among (nearly) equal ones the balanced one first, which leaves most memory and throughput.
@@ -47,9 +57,11 @@ private:
         int64_t best = INT64_MAX;
         for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
         auto step = std::max<int64_t>(1, best / 400);
-        std::stable_sort(result_.found.begin(), result_.found.end(), [&](const Proposal& a, const Proposal& b) {
-            return std::tuple(a.estimate_ns / step, balance_of(a), a.estimate_ns) < std::tuple(b.estimate_ns / step, balance_of(b), b.estimate_ns);
-        });
+        std::stable_sort(result_.found.begin(), result_.found.end(),
+                         [&](const Proposal& a, const Proposal& b) {
+                             return std::tuple(a.estimate_ns / step, balance_of(a), a.estimate_ns) <
+                                    std::tuple(b.estimate_ns / step, balance_of(b), b.estimate_ns);
+                         });
     }
 
     void over_order(std::vector<DeviceId> order, bool metis_order) {
@@ -108,7 +120,8 @@ private:
             // The uniform grid stands for the balanced variants of open shapes, unless balance is what is asked for.
             bool open = query.tensor_parallel == 0 && query.pipeline_stages == 0;
             bool wanted = !open || options_.objective == Objective::kThroughput;
-            if (wanted && query.device_cost == 0 && best->stages.size() > 1) balance(tables, query, *best);
+            if (wanted && query.device_cost == 0 && best->stages.size() > 1)
+                balance(tables, query, *best);
         }
         if (!some) result_.impossible.push_back(name);
     }
@@ -133,7 +146,10 @@ private:
     StageSolution equal_stages(CostTables& tables, int tp, int pp) {
         StageSolution s;
         int units = tables.num_units();
-        for (int i = 0; i < pp; ++i) s.stages.push_back({i * tp, tp, static_cast<int>(int64_t{i} * units / pp), static_cast<int>(int64_t{i + 1} * units / pp), ShareMode::kBySpeed});
+        for (int i = 0; i < pp; ++i)
+            s.stages.push_back({i * tp, tp, static_cast<int>(int64_t{i} * units / pp),
+                                static_cast<int>(int64_t{i + 1} * units / pp),
+                                ShareMode::kBySpeed});
         return s;
     }
 
@@ -146,11 +162,14 @@ private:
         for (size_t v = 0; v < a_.graph.values.size(); ++v) {
             if (a_.made_by[v] < 0 || a_.last_group[v] < 0) continue;
             int from = unit_of(a_.made_by[v]), to = unit_of(a_.last_group[v]);
-            if (from != to) edges.push_back({from, to, std::max<int64_t>(1, last_dimension(a_.graph.values[v]))});
+            if (from != to)
+                edges.push_back(
+                    {from, to, std::max<int64_t>(1, last_dimension(a_.graph.values[v]))});
         }
         std::vector<int64_t> weights;
         for (int u = 0; u < units; ++u) weights.push_back(range.cost[u + 1] - range.cost[u]);
-        std::vector<int> parts = partition_graph(units, edges, weights, std::vector<double>(pp, 1.0), options_.seed);
+        std::vector<int> parts =
+            partition_graph(units, edges, weights, std::vector<double>(pp, 1.0), options_.seed);
         std::vector<double> position(pp, 0.0);
         std::vector<int> size(pp, 0), order(pp);
         for (int u = 0; u < units; ++u) {
@@ -161,7 +180,8 @@ private:
             order[p] = p;
             position[p] /= std::max(1, size[p]);
         }
-        std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return position[x] < position[y]; });
+        std::stable_sort(order.begin(), order.end(),
+                         [&](int x, int y) { return position[x] < position[y]; });
         StageSolution s;
         int begin = 0;
         for (int i = 0; i < pp; ++i) {
@@ -172,7 +192,8 @@ private:
     }
 
     int unit_of(int group) const {
-        auto at = std::upper_bound(a_.units.begin(), a_.units.end(), group, [](int g, const Unit& u) { return g < u.begin; });
+        auto at = std::upper_bound(a_.units.begin(), a_.units.end(), group,
+                                   [](int g, const Unit& u) { return g < u.begin; });
         return static_cast<int>(at - a_.units.begin()) - 1;
     }
 
@@ -186,35 +207,49 @@ private:
             if (s.first_unit >= s.last_unit || !range.fits(s.first_unit, s.last_unit)) return;
             int64_t stage_prefill = range.prefill[s.last_unit] - range.prefill[s.first_unit];
             int64_t entry = tables.entry_costs(s.first_device, s.count)[s.first_unit];
-            decode += (range.decode[s.last_unit] - range.decode[s.first_unit]) * tables.generated() + entry;
+            decode +=
+                (range.decode[s.last_unit] - range.decode[s.first_unit]) * tables.generated() +
+                entry;
             prefill += stage_prefill;
             largest_prefill = std::max(largest_prefill, stage_prefill);
             int next = s.first_device + s.count;
-            int64_t exit = s.last_unit < tables.num_units() && next < tables.num_devices() ? tables.entry_costs(next, 1)[s.last_unit] : 0;
-            largest = std::max(largest, range.cost[s.last_unit] - range.cost[s.first_unit] + entry + exit);
+            int64_t exit = s.last_unit < tables.num_units() && next < tables.num_devices()
+                               ? tables.entry_costs(next, 1)[s.last_unit]
+                               : 0;
+            largest = std::max(largest,
+                               range.cost[s.last_unit] - range.cost[s.first_unit] + entry + exit);
             StageChoice choice;
-            for (int i = 0; i < s.count; ++i) choice.devices.push_back(tables.order()[s.first_device + i]);
+            for (int i = 0; i < s.count; ++i)
+                choice.devices.push_back(tables.order()[s.first_device + i]);
             choice.begin = a_.units[s.first_unit].begin;
             choice.end = a_.units[s.last_unit - 1].end;
             choice.shares = range.shares;
             const Unit& unit = a_.units[s.first_unit];
-            if (s.first_unit > 0 && unit.first_layer >= 0 && unit.first_layer == a_.units[s.first_unit - 1].last_layer) p.whole_layers = false;
+            if (s.first_unit > 0 && unit.first_layer >= 0 &&
+                unit.first_layer == a_.units[s.first_unit - 1].last_layer)
+                p.whole_layers = false;
             p.devices_used += s.count;
             p.placement.stages.push_back(std::move(choice));
         }
         int64_t latency = decode + prefill + (tables.passes() - 1) * largest_prefill;
-        p.estimate_ns = (options_.objective == Objective::kThroughput ? largest : latency) / tables.generated();
+        p.estimate_ns =
+            (options_.objective == Objective::kThroughput ? largest : latency) / tables.generated();
         p.largest_ns = largest / tables.generated();
         p.shape = shape_name(p.placement);
         for (const Proposal& other : result_.found)
-            if (other.shape == p.shape && other.estimate_ns == p.estimate_ns && same(other.placement, p.placement)) return;
+            if (other.shape == p.shape && other.estimate_ns == p.estimate_ns &&
+                same(other.placement, p.placement))
+                return;
         result_.found.push_back(std::move(p));
     }
 
     static bool same(const Placement& a, const Placement& b) {
         if (a.stages.size() != b.stages.size()) return false;
         for (size_t i = 0; i < a.stages.size(); ++i)
-            if (a.stages[i].devices != b.stages[i].devices || a.stages[i].begin != b.stages[i].begin || a.stages[i].shares.weights != b.stages[i].shares.weights) return false;
+            if (a.stages[i].devices != b.stages[i].devices ||
+                a.stages[i].begin != b.stages[i].begin ||
+                a.stages[i].shares.weights != b.stages[i].shares.weights)
+                return false;
         return true;
     }
 
@@ -230,18 +265,25 @@ private:
 
 }  // namespace
 
-int64_t balance_of(const Proposal& p) { return p.whole_layers ? p.largest_ns : p.largest_ns + p.largest_ns / 20; }
+int64_t balance_of(const Proposal& p) {
+    return p.whole_layers ? p.largest_ns : p.largest_ns + p.largest_ns / 20;
+}
 
 std::string shape_name(const Placement& placement) {
     bool uniform = true;
-    for (const StageChoice& s : placement.stages) uniform = uniform && s.devices.size() == placement.stages[0].devices.size();
-    if (uniform) return fmt::format("tp {} x pp {}", placement.stages[0].devices.size(), placement.stages.size());
+    for (const StageChoice& s : placement.stages)
+        uniform = uniform && s.devices.size() == placement.stages[0].devices.size();
+    if (uniform)
+        return fmt::format("tp {} x pp {}", placement.stages[0].devices.size(),
+                           placement.stages.size());
     std::string name = fmt::format("pp {} of tp ", placement.stages.size());
-    for (size_t i = 0; i < placement.stages.size(); ++i) name += (i ? ", " : "") + std::to_string(placement.stages[i].devices.size());
+    for (size_t i = 0; i < placement.stages.size(); ++i)
+        name += (i ? ", " : "") + std::to_string(placement.stages[i].devices.size());
     return name;
 }
 
-Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload, const PlanOptions& options, Shape shape, int64_t slack) {
+Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
+                  const PlanOptions& options, Shape shape, int64_t slack) {
     return Proposer(analysis, machine, workload, options, shape, slack).run();
 }
 

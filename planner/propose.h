@@ -31,13 +31,14 @@ struct Proposal {
 int64_t balance_of(const Proposal& proposal);
 
 struct Proposals {
-    std::vector<Proposal> found;           // by estimate
-    std::vector<std::string> impossible;   // shapes that do not fit in memory
+    std::vector<Proposal> found;          // by estimate
+    std::vector<std::string> impossible;  // shapes that do not fit in memory
     int64_t metis_us = 0;
 };
 
 // `slack`: parts per thousand of memory kept free (planner/cost_tables.h).
-Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload, const PlanOptions& options, Shape shape, int64_t slack);
+Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
+                  const PlanOptions& options, Shape shape, int64_t slack);
 
 // "tp 2 x pp 2", or "tp 3, 2" for stages of different width.
 std::string shape_name(const Placement& placement);

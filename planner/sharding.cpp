@@ -14,6 +14,7 @@ using namespace importer;
 namespace {
 
 // What may be split, and what that does. An operator and axis without a line run whole on every device.
+// clang-format off
 constexpr SplitRule kRules[] = {
     // operator                 split along        weight matrix         output
     {OpKind::kEmbedding,        Axis::kVocabulary, WeightCut::kRows,     SplitEffect::kPartial},
@@ -34,10 +35,13 @@ constexpr SplitRule kRules[] = {
     {OpKind::kScale,            Axis::kColumns,    WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kVocabulary, WeightCut::kNone,     SplitEffect::kSplit},
 };
+// clang-format on
 
 bool allowed(OpKind kind, Axis axis, WeightCut weight, SplitEffect effect) {
     for (const SplitRule& rule : kRules)
-        if (rule.kind == kind && rule.axis == axis && rule.weight == weight && rule.effect == effect) return true;
+        if (rule.kind == kind && rule.axis == axis && rule.weight == weight &&
+            rule.effect == effect)
+            return true;
     return false;
 }
 
@@ -46,7 +50,8 @@ using Wish = std::optional<Split>;
 
 class Assignment {
 public:
-    explicit Assignment(const Graph& graph) : graph_(graph), forced_whole_(graph.ops.size(), false) {}
+    explicit Assignment(const Graph& graph)
+        : graph_(graph), forced_whole_(graph.ops.size(), false) {}
 
     GraphSplits run() {
         // Each failed forward pass forces at least one more operator whole, so this ends.
@@ -59,8 +64,10 @@ public:
 private:
     void ask(ValueId value, const Split& split) {
         Wish& wish = wishes_[value.index()];
-        if (!wish) wish = split;
-        else if (!(wish->same_units(split) && wish->unit_size == split.unit_size)) wish = Split{};
+        if (!wish)
+            wish = split;
+        else if (!(wish->same_units(split) && wish->unit_size == split.unit_size))
+            wish = Split{};
     }
     void ask_whole(const Op& op) {
         for (ValueId v : op.inputs) ask(v, Split{});
@@ -76,12 +83,15 @@ private:
         for (const Op& op : graph_.ops)
             if (op.kind == OpKind::kAttention) {
                 const auto& a = op.as<AttentionAttrs>();
-                kv_group_[op.inputs[1].index()] = std::max<int64_t>(1, a.num_heads / std::max<int64_t>(1, a.num_kv_heads));
+                kv_group_[op.inputs[1].index()] =
+                    std::max<int64_t>(1, a.num_heads / std::max<int64_t>(1, a.num_kv_heads));
             }
         for (ValueId v : graph_.outputs) {
             const Value& value = graph_.value(v);
-            if (value.kind == ValueKind::kLogits) ask(v, {Axis::kVocabulary, last_dimension(value), 1, 1});
-            else ask(v, Split{});
+            if (value.kind == ValueKind::kLogits)
+                ask(v, {Axis::kVocabulary, last_dimension(value), 1, 1});
+            else
+                ask(v, Split{});
         }
         for (size_t i = graph_.ops.size(); i-- > 0;) wish_of(graph_.ops[i], forced_whole_[i]);
     }
@@ -118,7 +128,8 @@ private:
                 if (wish && !wish->whole()) ask_whole(op);
                 return;
             case OpKind::kRmsNorm: {
-                bool per_head = wish && !wish->whole() && op.as<RmsNormAttrs>().group == wish->unit_size;
+                bool per_head =
+                    wish && !wish->whole() && op.as<RmsNormAttrs>().group == wish->unit_size;
                 ask(op.inputs[0], per_head ? *wish : Split{});
                 return;
             }
@@ -152,7 +163,8 @@ private:
         for (size_t i = 0; i < graph_.ops.size(); ++i)
             for (ValueId out : graph_.ops[i].outputs)
                 if (out == value) {
-                    CHECK(!forced_whole_[i]) << graph_.value(value).name << " is split though its producer is not";
+                    CHECK(!forced_whole_[i])
+                        << graph_.value(value).name << " is split though its producer is not";
                     forced_whole_[i] = true;
                 }
         return false;
@@ -162,16 +174,20 @@ private:
         const Split in = op.inputs.empty() ? Split{} : result_.values[op.inputs[0].index()];
         if (op.kind == OpKind::kEmbedding) {
             const Weight& table = graph_.weight(op.weights[0]);
-            split = {{Axis::kVocabulary, table.shape[0], 1, 1}, WeightCut::kRows, SplitEffect::kPartial};
+            split = {
+                {Axis::kVocabulary, table.shape[0], 1, 1}, WeightCut::kRows, SplitEffect::kPartial};
             return true;
         }
         if (op.kind == OpKind::kLinear) return grant_linear(op, in, split);
-        if (op.kind == OpKind::kAttention || op.kind == OpKind::kKvAppend || op.kind == OpKind::kGatedActivation)
+        if (op.kind == OpKind::kAttention || op.kind == OpKind::kKvAppend ||
+            op.kind == OpKind::kGatedActivation)
             return grant_many(op, split);
         for (size_t k = 1; k < op.inputs.size(); ++k)
             if (!(result_.values[op.inputs[k].index()] == in)) return false;
         if (in.whole()) return true;
-        if (op.outputs.size() != 1 || !allowed(op.kind, in.axis, WeightCut::kNone, SplitEffect::kSplit)) return false;
+        if (op.outputs.size() != 1 ||
+            !allowed(op.kind, in.axis, WeightCut::kNone, SplitEffect::kSplit))
+            return false;
         split = {in, WeightCut::kNone, SplitEffect::kSplit};
         result_.values[op.outputs[0].index()] = in;
         return true;
@@ -180,11 +196,14 @@ private:
     bool grant_linear(const Op& op, const Split& in, OpSplit& split) {
         Wish wish = output_wish(op);
         if (!in.whole()) {
-            if (!allowed(op.kind, in.axis, WeightCut::kColumns, SplitEffect::kPartial)) return false;
+            if (!allowed(op.kind, in.axis, WeightCut::kColumns, SplitEffect::kPartial))
+                return false;
             split = {in, WeightCut::kColumns, SplitEffect::kPartial};
             return true;
         }
-        if (!wish || wish->whole() || wish->units * wish->unit_size != graph_.weight(op.weights[0]).shape[0]) return true;
+        if (!wish || wish->whole() ||
+            wish->units * wish->unit_size != graph_.weight(op.weights[0]).shape[0])
+            return true;
         if (!allowed(op.kind, wish->axis, WeightCut::kRows, SplitEffect::kSplit)) return true;
         split = {*wish, WeightCut::kRows, SplitEffect::kSplit};
         result_.values[op.outputs[0].index()] = *wish;
@@ -200,10 +219,14 @@ private:
         Split work = result_.values[op.inputs[0].index()];
         if (op.kind == OpKind::kAttention) {
             const auto& a = op.as<AttentionAttrs>();
-            if (work.axis != Axis::kQueryHeads || result_.values[op.inputs[1].index()].axis != Axis::kKvHeads) return false;
+            if (work.axis != Axis::kQueryHeads ||
+                result_.values[op.inputs[1].index()].axis != Axis::kKvHeads)
+                return false;
             work.unit_size = a.v_head_dim;
         } else if (op.kind == OpKind::kKvAppend) {
-            if (work.axis != Axis::kKvHeads || !work.same_units(result_.values[op.inputs[1].index()])) return false;
+            if (work.axis != Axis::kKvHeads ||
+                !work.same_units(result_.values[op.inputs[1].index()]))
+                return false;
             work.unit_size = 1;
         } else if (!(work == result_.values[op.inputs[1].index()]) || work.axis != Axis::kColumns) {
             return false;
@@ -231,7 +254,8 @@ int64_t last_dimension(const importer::Value& value) {
 }
 
 std::vector<Range> split_units(int64_t units, int64_t granule, std::span<const int64_t> weights) {
-    CHECK(granule > 0 && !weights.empty()) << "granule " << granule << " of " << weights.size() << " devices";
+    CHECK(granule > 0 && !weights.empty())
+        << "granule " << granule << " of " << weights.size() << " devices";
     int64_t blocks = (units + granule - 1) / granule;
     int64_t total = std::accumulate(weights.begin(), weights.end(), int64_t{0});
     CHECK(total > 0) << "no device has weight";
@@ -245,7 +269,8 @@ std::vector<Range> split_units(int64_t units, int64_t granule, std::span<const i
         left -= count[i];
     }
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return remainder[a] > remainder[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return remainder[a] > remainder[b]; });
     for (int64_t i = 0; i < left; ++i) ++count[order[i]];
     std::vector<Range> ranges(weights.size());
     int64_t begin = 0;
@@ -269,9 +294,12 @@ std::vector<Range> ranges_of(const StageShares& shares, const Split& split) {
     }
     int64_t group = split.group;
     int64_t query_heads = split.axis == Axis::kQueryHeads ? split.units : split.units * group;
-    std::vector<Range> ranges = split_units(query_heads, shares.whole_groups ? group : 1, shares.weights);
+    std::vector<Range> ranges =
+        split_units(query_heads, shares.whole_groups ? group : 1, shares.weights);
     if (split.axis == Axis::kKvHeads)
-        for (Range& r : ranges) r = r.empty() ? Range{r.begin / group, r.begin / group} : Range{r.begin / group, (r.end + group - 1) / group};
+        for (Range& r : ranges)
+            r = r.empty() ? Range{r.begin / group, r.begin / group}
+                          : Range{r.begin / group, (r.end + group - 1) / group};
     return ranges;
 }
 

@@ -24,7 +24,9 @@ struct Split {
 
     bool whole() const { return axis == Axis::kWhole; }
     // Whether pieces of one are pieces of the other: the same units, whatever their size.
-    bool same_units(const Split& other) const { return axis == other.axis && units == other.units && group == other.group; }
+    bool same_units(const Split& other) const {
+        return axis == other.axis && units == other.units && group == other.group;
+    }
     friend auto operator<=>(const Split&, const Split&) = default;
 };
 
@@ -48,8 +50,8 @@ struct SplitRule {
 std::span<const SplitRule> split_rules();
 
 struct GraphSplits {
-    std::vector<OpSplit> ops;    // by OpId
-    std::vector<Split> values;   // by ValueId, after partial sums have been added
+    std::vector<OpSplit> ops;   // by OpId
+    std::vector<Split> values;  // by ValueId, after partial sums have been added
 };
 GraphSplits assign_splits(const Graph& graph);
 
@@ -67,7 +69,7 @@ std::vector<Range> split_units(int64_t units, int64_t granule, std::span<const i
 struct StageShares {
     std::vector<int64_t> weights;  // per device, relative speed
     bool whole_groups = true;      // heads by whole KV groups; else by query heads
-    int64_t granule = 1;           // of columns and vocabulary; a quantisation block forces a multiple
+    int64_t granule = 1;  // of columns and vocabulary; a quantisation block forces a multiple
 
     size_t count() const { return weights.size(); }
 };

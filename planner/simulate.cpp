@@ -12,7 +12,8 @@ namespace {
 
 class Simulation {
 public:
-    Simulation(const Plan& plan, Phase& phase) : plan_(plan), phase_(phase), queues_(plan.machine.devices.size()) {
+    Simulation(const Plan& plan, Phase& phase)
+        : plan_(plan), phase_(phase), queues_(plan.machine.devices.size()) {
         members_.reserve(phase.steps.size());
         for (size_t i = 0; i < phase.steps.size(); ++i) {
             members_.push_back(members_of(phase.steps[i]));
@@ -40,7 +41,8 @@ public:
             for (int step : finished) finish(step);
             done += finished.size();
         }
-        CHECK(done == phase_.steps.size()) << done << " of " << phase_.steps.size() << " steps could run";
+        CHECK(done == phase_.steps.size())
+            << done << " of " << phase_.steps.size() << " steps could run";
         return std::llround(now_);
     }
 
@@ -56,10 +58,12 @@ private:
         std::vector<DeviceId> members;
         if (const Compute* c = step.compute()) members = {c->device};
         if (const Transfer* t = step.transfer())
-            members = {phase_.values[t->source.index()].device, phase_.values[t->destination.index()].device};
+            members = {phase_.values[t->source.index()].device,
+                       phase_.values[t->destination.index()].device};
         if (const Collective* c = step.collective()) {
             members = c->group;
-            for (PlacedId id : c->contributions) members.push_back(phase_.values[id.index()].device);
+            for (PlacedId id : c->contributions)
+                members.push_back(phase_.values[id.index()].device);
         }
         std::sort(members.begin(), members.end());
         members.erase(std::unique(members.begin(), members.end()), members.end());
@@ -72,9 +76,13 @@ private:
         if (head_[device.index()] >= queue.size()) return;
         int step = queue[head_[device.index()]];
         for (DeviceId d : members_[step])
-            if (head_[d.index()] >= queues_[d.index()].size() || queues_[d.index()][head_[d.index()]] != step) return;
+            if (head_[d.index()] >= queues_[d.index()].size() ||
+                queues_[d.index()][head_[d.index()]] != step)
+                return;
         phase_.steps[step].start_ns = std::llround(now_);
-        running_.push_back({step, static_cast<double>(std::max<int64_t>(1, phase_.steps[step].predicted_ns)), 1.0});
+        running_.push_back(
+            {step, static_cast<double>(std::max<int64_t>(1, phase_.steps[step].predicted_ns)),
+             1.0});
     }
 
     void finish(int step) {
@@ -88,7 +96,8 @@ private:
             const auto& queue = queues_[d.index()];
             if (head_[d.index()] >= queue.size()) continue;
             int next = queue[head_[d.index()]];
-            bool started = std::any_of(running_.begin(), running_.end(), [&](const Running& r) { return r.step == next; });
+            bool started = std::any_of(running_.begin(), running_.end(),
+                                       [&](const Running& r) { return r.step == next; });
             if (!started) try_start(d);
         }
     }
@@ -99,15 +108,19 @@ private:
         auto each_member = [&](const Running& r, auto&& visit) {
             for (DeviceId d : members_[r.step]) {
                 const Device& device = plan_.machine.device(d);
-                if (device.memory_domain >= 0) visit(static_cast<size_t>(device.memory_domain), device);
+                if (device.memory_domain >= 0)
+                    visit(static_cast<size_t>(device.memory_domain), device);
             }
         };
         for (const Running& r : running_)
-            each_member(r, [&](size_t domain, const Device& d) { wanted[domain] += static_cast<double>(d.memory_bandwidth); });
+            each_member(r, [&](size_t domain, const Device& d) {
+                wanted[domain] += static_cast<double>(d.memory_bandwidth);
+            });
         for (Running& r : running_) {
             r.slowdown = 1.0;
             each_member(r, [&](size_t domain, const Device&) {
-                auto has = static_cast<double>(std::max<int64_t>(1, plan_.machine.domains[domain].bandwidth));
+                auto has = static_cast<double>(
+                    std::max<int64_t>(1, plan_.machine.domains[domain].bandwidth));
                 r.slowdown = std::max(r.slowdown, wanted[domain] / has);
             });
         }
@@ -124,27 +137,34 @@ private:
 };
 
 // Time of each step alone.
-void predict_steps(const Analysis& analysis, const Plan& plan, const LinkTable& links, Phase& phase, bool is_prefill) {
+void predict_steps(const Analysis& analysis, const Plan& plan, const LinkTable& links, Phase& phase,
+                   bool is_prefill) {
     BatchPoint point = is_prefill ? prefill_point(plan.workload) : decode_point(plan.workload);
     std::vector<DType> dtypes;
     dtypes.reserve(analysis.groups.size());
-    for (const FusedGroup& group : analysis.groups) dtypes.push_back(compute_dtype(analysis, group, plan.workload));
+    for (const FusedGroup& group : analysis.groups)
+        dtypes.push_back(compute_dtype(analysis, group, plan.workload));
     std::vector<int> group_of(analysis.graph.ops.size(), -1);
     for (size_t g = 0; g < analysis.groups.size(); ++g)
         for (OpId id : analysis.groups[g].ops) group_of[id.index()] = static_cast<int>(g);
     for (Step& step : phase.steps) {
         if (const Compute* c = step.compute()) {
             LaunchAmounts amounts{c->flops, c->weight_bytes, c->activation_bytes};
-            step.predicted_ns = launch_ns(plan.machine.device(c->device), dtypes[group_of[c->ops[0].index()]], amounts, point, is_prefill);
+            step.predicted_ns =
+                launch_ns(plan.machine.device(c->device), dtypes[group_of[c->ops[0].index()]],
+                          amounts, point, is_prefill);
         } else if (const Transfer* t = step.transfer()) {
-            step.predicted_ns = links.transfer_ns(phase.values[t->source.index()].device, phase.values[t->destination.index()].device,
-                                                  at(t->bytes, point));
+            step.predicted_ns =
+                links.transfer_ns(phase.values[t->source.index()].device,
+                                  phase.values[t->destination.index()].device, at(t->bytes, point));
         } else if (const Collective* c = step.collective()) {
             if (c->op == CollectiveOp::kAllReduce) {
-                step.predicted_ns = links.all_reduce_ns(c->group, at(c->bytes, point), c->implementation);
+                step.predicted_ns =
+                    links.all_reduce_ns(c->group, at(c->bytes, point), c->implementation);
             } else {
                 std::vector<DeviceId> from;
-                for (PlacedId id : c->contributions) from.push_back(phase.values[id.index()].device);
+                for (PlacedId id : c->contributions)
+                    from.push_back(phase.values[id.index()].device);
                 step.predicted_ns = links.gather_ns(from, c->group[0], at(c->bytes, point));
             }
         }
@@ -153,11 +173,15 @@ void predict_steps(const Analysis& analysis, const Plan& plan, const LinkTable& 
 
 }  // namespace
 
-int64_t generated_tokens(const Workload& w) { return std::max<int64_t>(1, w.context - w.prompt_tokens); }
+int64_t generated_tokens(const Workload& w) {
+    return std::max<int64_t>(1, w.context - w.prompt_tokens);
+}
 
-int64_t objective_ns(const Prediction& p, int64_t prefill_busy_ns, const Workload& w, Objective objective) {
+int64_t objective_ns(const Prediction& p, int64_t prefill_busy_ns, const Workload& w,
+                     Objective objective) {
     int64_t generated = generated_tokens(w);
-    if (objective != Objective::kThroughput) return p.decode_ns_per_token + p.prefill_ns / generated;
+    if (objective != Objective::kThroughput)
+        return p.decode_ns_per_token + p.prefill_ns / generated;
     int64_t busiest = 0;
     for (int64_t busy : p.decode_busy_ns) busiest = std::max(busiest, busy);
     return busiest + prefill_busy_ns * num_prefill_passes(w) / generated;
@@ -176,7 +200,8 @@ void simulate(const Analysis& analysis, Plan& plan) {
     Simulation decode(plan, plan.decode);
     plan.prediction.decode_ns_per_token = decode.run();
     plan.prediction.decode_busy_ns = decode.busy();
-    plan.prediction.objective_ns = objective_ns(plan.prediction, busiest, plan.workload, plan.options.objective);
+    plan.prediction.objective_ns =
+        objective_ns(plan.prediction, busiest, plan.workload, plan.options.objective);
 }
 
 }  // namespace cleave::planner

@@ -14,7 +14,8 @@ void simulate(const Analysis& analysis, Plan& plan);
 
 // The score of a plan whose Prediction is filled, in ns per generated token: latency: decode and the token's
 // share of prefill; throughput: the busiest device's time; memory: as latency.
-int64_t objective_ns(const Prediction& prediction, int64_t prefill_busy_ns, const Workload& workload, Objective objective);
+int64_t objective_ns(const Prediction& prediction, int64_t prefill_busy_ns,
+                     const Workload& workload, Objective objective);
 
 // Tokens generated after one prompt, which share its prefill time.
 int64_t generated_tokens(const Workload& workload);

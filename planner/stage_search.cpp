@@ -19,11 +19,16 @@ struct Cell {
 class Programme {
 public:
     Programme(CostTables& tables, const std::vector<Unit>& units, const StageQuery& query)
-        : tables_(tables), query_(query), devices_(tables.num_devices()), units_(tables.num_units()),
-          layers_(query.pipeline_stages > 0 ? query.pipeline_stages : 0), may_cut_(units_ + 1, true) {
+        : tables_(tables),
+          query_(query),
+          devices_(tables.num_devices()),
+          units_(tables.num_units()),
+          layers_(query.pipeline_stages > 0 ? query.pipeline_stages : 0),
+          may_cut_(units_ + 1, true) {
         if (!query.whole_layers) return;
         for (int u = 1; u < units_; ++u)
-            may_cut_[u] = units[u].first_layer < 0 || units[u].first_layer != units[u - 1].last_layer;
+            may_cut_[u] =
+                units[u].first_layer < 0 || units[u].first_layer != units[u - 1].last_layer;
     }
 
     std::optional<StageSolution> run(const std::vector<int>& degrees) {
@@ -33,7 +38,8 @@ public:
             for (int s = 0; s <= layers_; ++s) {
                 if (query_.may_skip)
                     for (int u = 0; u <= units_; ++u)
-                        if (cell(s, d - 1, u).cost < cell(s, d, u).cost) cell(s, d, u) = {cell(s, d - 1, u).cost, -1, -1};
+                        if (cell(s, d - 1, u).cost < cell(s, d, u).cost)
+                            cell(s, d, u) = {cell(s, d - 1, u).cost, -1, -1};
                 if (layers_ > 0 && s == 0) continue;
                 for (int t : degrees)
                     if (t <= d) close_stages(s, d, t);
@@ -43,7 +49,8 @@ public:
 
 private:
     Cell& cell(int stages, int device, int unit) {
-        return cells_[(static_cast<size_t>(stages) * (devices_ + 1) + device) * (units_ + 1) + unit];
+        return cells_[(static_cast<size_t>(stages) * (devices_ + 1) + device) * (units_ + 1) +
+                      unit];
     }
 
     // All stages on devices [d - t, d): for each end, the best beginning in the window that fits.
@@ -58,7 +65,8 @@ private:
         const std::vector<int64_t>& entries = tables_.entry_costs(d - t, t);
         // Sending on what crosses keeps the last device busy too; the next range is not known yet, its link nearly is.
         const std::vector<int64_t>* exits = d < devices_ ? &tables_.entry_costs(d, 1) : nullptr;
-        std::deque<std::pair<int64_t, int>> window;  // (cost up to the beginning, beginning), costs increasing
+        std::deque<std::pair<int64_t, int>>
+            window;  // (cost up to the beginning, beginning), costs increasing
         int low = 0;
         for (int end = 1; end <= units_; ++end) {
             int begin = end - 1;
@@ -82,7 +90,8 @@ private:
 
     bool holds(const RangeTable& range, int from, int to, int64_t exchange) const {
         if (!query_.ignore_memory && !range.fits(from, to)) return false;
-        return query_.cap == INT64_MAX || range.cost[to] - range.cost[from] + exchange <= query_.cap;
+        return query_.cap == INT64_MAX ||
+               range.cost[to] - range.cost[from] + exchange <= query_.cap;
     }
 
     std::optional<StageSolution> trace() {
@@ -96,11 +105,13 @@ private:
                 --d;
                 continue;
             }
-            solution.stages.push_back({at.from_device, d - at.from_device, at.from_unit, u, at.mode});
+            solution.stages.push_back(
+                {at.from_device, d - at.from_device, at.from_unit, u, at.mode});
             const RangeTable& range = tables_.range(at.from_device, d - at.from_device, at.mode);
             int64_t entry = tables_.entry_costs(at.from_device, d - at.from_device)[at.from_unit];
             int64_t exit = u < units_ && d < devices_ ? tables_.entry_costs(d, 1)[u] : 0;
-            solution.largest = std::max(solution.largest, range.cost[u] - range.cost[at.from_unit] + entry + exit);
+            solution.largest =
+                std::max(solution.largest, range.cost[u] - range.cost[at.from_unit] + entry + exit);
             d = at.from_device;
             u = at.from_unit;
             if (layers_ > 0) --s;
@@ -125,9 +136,11 @@ std::vector<int> tensor_parallel_degrees(int devices, bool allowed) {
     return degrees;
 }
 
-std::optional<StageSolution> best_stages(CostTables& tables, const std::vector<Unit>& units, const StageQuery& query) {
+std::optional<StageSolution> best_stages(CostTables& tables, const std::vector<Unit>& units,
+                                         const StageQuery& query) {
     std::vector<int> degrees{query.tensor_parallel};
-    if (query.tensor_parallel == 0) degrees = tensor_parallel_degrees(tables.num_devices(), query.may_split);
+    if (query.tensor_parallel == 0)
+        degrees = tensor_parallel_degrees(tables.num_devices(), query.may_split);
     return Programme(tables, units, query).run(degrees);
 }
 

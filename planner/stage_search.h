@@ -13,14 +13,14 @@
 namespace cleave::planner {
 
 struct StageQuery {
-    int64_t cap = INT64_MAX;        // on each stage's cost
-    int tensor_parallel = 0;        // 0: any
-    int pipeline_stages = 0;        // 0: any
-    bool may_skip = true;           // devices may stay unused
-    int64_t device_cost = 0;        // added for every device used: for fewest devices
-    bool may_split = true;          // tensor parallelism, when its degree is open
-    bool whole_layers = false;      // cut between layers only
-    bool ignore_memory = false;     // to say what would be needed
+    int64_t cap = INT64_MAX;     // on each stage's cost
+    int tensor_parallel = 0;     // 0: any
+    int pipeline_stages = 0;     // 0: any
+    bool may_skip = true;        // devices may stay unused
+    int64_t device_cost = 0;     // added for every device used: for fewest devices
+    bool may_split = true;       // tensor parallelism, when its degree is open
+    bool whole_layers = false;   // cut between layers only
+    bool ignore_memory = false;  // to say what would be needed
 };
 
 struct StageSolution {
@@ -30,12 +30,13 @@ struct StageSolution {
         ShareMode mode;
     };
     std::vector<Stage> stages;
-    int64_t sum = 0;                // of costs, entry and device costs included
-    int64_t largest = 0;            // stage cost
+    int64_t sum = 0;      // of costs, entry and device costs included
+    int64_t largest = 0;  // stage cost
 };
 
 // Nothing when no plan fits. Ties go to fewer devices, then to the earlier cut.
-std::optional<StageSolution> best_stages(CostTables& tables, const std::vector<Unit>& units, const StageQuery& query);
+std::optional<StageSolution> best_stages(CostTables& tables, const std::vector<Unit>& units,
+                                         const StageQuery& query);
 
 // Degrees the search tries on up to `devices`.
 std::vector<int> tensor_parallel_degrees(int devices, bool allowed);

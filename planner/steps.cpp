@@ -21,28 +21,39 @@ public:
     Constants(const Analysis& analysis, Plan& plan) : analysis_(analysis), plan_(plan) {}
 
     WeightShardId weight(WeightId id, DeviceId device, const WeightBox& box) {
-        auto key = std::tuple(id, device, box.rows.begin, box.rows.end, box.columns.begin, box.columns.end);
+        auto key = std::tuple(id, device, box.rows.begin, box.rows.end, box.columns.begin,
+                              box.columns.end);
         auto [at, fresh] = weights_.try_emplace(key, WeightShardId(plan_.weights.size()));
         if (fresh)
-            plan_.weights.push_back({id, device, box.rows, box.columns, device_dtype(analysis_.graph.weight(id), plan_.workload), {}});
+            plan_.weights.push_back({id,
+                                     device,
+                                     box.rows,
+                                     box.columns,
+                                     device_dtype(analysis_.graph.weight(id), plan_.workload),
+                                     {}});
         return at->second;
     }
     RopeShardId rope(RopeTableId id, DeviceId device) {
-        auto [at, fresh] = ropes_.try_emplace(std::pair(id, device), RopeShardId(plan_.rope_tables.size()));
+        auto [at, fresh] =
+            ropes_.try_emplace(std::pair(id, device), RopeShardId(plan_.rope_tables.size()));
         if (fresh) plan_.rope_tables.push_back({id, device, {}});
         return at->second;
     }
     // Of heads [kv_heads) of the state that `append` makes.
     KvSlabId kv(ValueId state, DeviceId device, Range kv_heads, const KvAppendAttrs& append) {
-        auto [at, fresh] = slabs_.try_emplace(std::pair(state, device), KvSlabId(plan_.kv_slabs.size()));
-        if (fresh) plan_.kv_slabs.push_back({state, device, kv_heads, append.head_dim, append.v_head_dim, {}});
+        auto [at, fresh] =
+            slabs_.try_emplace(std::pair(state, device), KvSlabId(plan_.kv_slabs.size()));
+        if (fresh)
+            plan_.kv_slabs.push_back(
+                {state, device, kv_heads, append.head_dim, append.v_head_dim, {}});
         return at->second;
     }
 
 private:
     const Analysis& analysis_;
     Plan& plan_;
-    std::map<std::tuple<WeightId, DeviceId, int64_t, int64_t, int64_t, int64_t>, WeightShardId> weights_;
+    std::map<std::tuple<WeightId, DeviceId, int64_t, int64_t, int64_t, int64_t>, WeightShardId>
+        weights_;
     std::map<std::pair<RopeTableId, DeviceId>, RopeShardId> ropes_;
     std::map<std::pair<ValueId, DeviceId>, KvSlabId> slabs_;
 };
@@ -50,9 +61,16 @@ private:
 // Writes one phase's values and steps.
 class PhaseBuilder {
 public:
-    PhaseBuilder(const Analysis& analysis, const Placement& placement, Plan& plan, Constants& constants, bool is_prefill)
-        : a_(analysis), graph_(analysis.graph), placement_(placement), plan_(plan), constants_(constants),
-          phase_(is_prefill ? plan.prefill : plan.decode), is_prefill_(is_prefill), home_(graph_.values.size()) {}
+    PhaseBuilder(const Analysis& analysis, const Placement& placement, Plan& plan,
+                 Constants& constants, bool is_prefill)
+        : a_(analysis),
+          graph_(analysis.graph),
+          placement_(placement),
+          plan_(plan),
+          constants_(constants),
+          phase_(is_prefill ? plan.prefill : plan.decode),
+          is_prefill_(is_prefill),
+          home_(graph_.values.size()) {}
 
     void run() {
         for (stage_ = 0; stage_ < static_cast<int>(placement_.stages.size()); ++stage_) {
@@ -79,7 +97,9 @@ private:
         return at->second;
     }
     Range work(const Split& split, size_t i) { return split.whole() ? Range{} : ranges(split)[i]; }
-    bool has_work(const Split& split, size_t i) { return split.whole() || !ranges(split)[i].empty(); }
+    bool has_work(const Split& split, size_t i) {
+        return split.whole() || !ranges(split)[i].empty();
+    }
 
     Box box_of(ValueId v, size_t i) {
         const Value& value = graph_.value(v);
@@ -125,7 +145,8 @@ private:
     }
 
     PlacedId transfer(PlacedId source, DeviceId to, int layer) {
-        CHECK(source.valid()) << "a value that crosses stages lies whole on every device of its stage";
+        CHECK(source.valid())
+            << "a value that crosses stages lies whole on every device of its stage";
         const PlacedValue from = phase_.values[source.index()];
         PlacedId destination = place(from.value, to, from.box, false);
         Transfer t;
@@ -158,7 +179,8 @@ private:
         std::vector<PlacedId> residual;
         if (group.residual.valid()) residual = need(group.residual, group.layer);
         std::vector<PlacedId> partials;
-        std::vector<std::vector<PlacedId>> made(group.outputs.size(), std::vector<PlacedId>(width()));
+        std::vector<std::vector<PlacedId>> made(group.outputs.size(),
+                                                std::vector<PlacedId>(width()));
         bool first = true;
         for (size_t i = 0; i < width(); ++i) {
             if (!has_work(group.split.work, i)) continue;
@@ -171,7 +193,8 @@ private:
             } else {
                 if (group.residual.valid()) c.inputs.push_back(residual[i]);
                 for (size_t k = 0; k < group.outputs.size(); ++k)
-                    c.outputs.push_back(made[k][i] = place(group.outputs[k], choice_->devices[i], box_of(group.outputs[k], i), false));
+                    c.outputs.push_back(made[k][i] = place(group.outputs[k], choice_->devices[i],
+                                                           box_of(group.outputs[k], i), false));
             }
             first = false;
             push(std::move(c), group.layer);
@@ -197,21 +220,29 @@ private:
             for (size_t w = 0; w < op.weights.size(); ++w) {
                 // The bias of a split sum is added once.
                 if (w > 0 && split.weight == WeightCut::kColumns && !is_first) continue;
-                c.weights.push_back(constants_.weight(op.weights[w], c.device, weight_box(graph_.weight(op.weights[w]), split, op_units)));
+                c.weights.push_back(
+                    constants_.weight(op.weights[w], c.device,
+                                      weight_box(graph_.weight(op.weights[w]), split, op_units)));
             }
             if (op.kind == OpKind::kRope) add_rope(c, op.as<RopeAttrs>().table);
-            if (op.kind == OpKind::kAttention && split.work.whole()) units = {0, op.as<AttentionAttrs>().num_heads};
-            if (op.kind == OpKind::kRope && split.work.whole()) units = {0, op.as<RopeAttrs>().num_heads};
-            if (op.kind == OpKind::kKvAppend && split.work.whole() && group.kernel == KernelKind::kNormQkvRopeAppend)
-                units = {0, last_dimension(graph_.value(group.outputs[0])) / op.as<KvAppendAttrs>().head_dim};
+            if (op.kind == OpKind::kAttention && split.work.whole())
+                units = {0, op.as<AttentionAttrs>().num_heads};
+            if (op.kind == OpKind::kRope && split.work.whole())
+                units = {0, op.as<RopeAttrs>().num_heads};
+            if (op.kind == OpKind::kKvAppend && split.work.whole() &&
+                group.kernel == KernelKind::kNormQkvRopeAppend)
+                units = {0, last_dimension(graph_.value(group.outputs[0])) /
+                                op.as<KvAppendAttrs>().head_dim};
         }
         if (with_epilogue && group.epilogue.valid()) c.ops.push_back(group.epilogue);
         std::sort(c.ops.begin(), c.ops.end());
         if (group.kv_state.valid()) c.kv = slab(group.kv_state, i);
-        bool heads = group.kernel == KernelKind::kAttention || group.kernel == KernelKind::kNormQkvRopeAppend ||
+        bool heads = group.kernel == KernelKind::kAttention ||
+                     group.kernel == KernelKind::kNormQkvRopeAppend ||
                      group.kernel == KernelKind::kRope || group.kernel == KernelKind::kKvAppend;
         if (heads) c.heads = units;
-        LaunchAmounts amounts = launch_amounts(a_, group, work(group.split.work, i), plan_.workload, with_epilogue);
+        LaunchAmounts amounts =
+            launch_amounts(a_, group, work(group.split.work, i), plan_.workload, with_epilogue);
         c.flops = amounts.flops;
         c.weight_bytes = amounts.weight_bytes;
         c.activation_bytes = amounts.activation_bytes;
@@ -220,7 +251,8 @@ private:
 
     void add_rope(Compute& c, RopeTableId table) {
         RopeShardId id = constants_.rope(table, c.device);
-        if (std::find(c.rope_tables.begin(), c.rope_tables.end(), id) == c.rope_tables.end()) c.rope_tables.push_back(id);
+        if (std::find(c.rope_tables.begin(), c.rope_tables.end(), id) == c.rope_tables.end())
+            c.rope_tables.push_back(id);
     }
 
     KvSlabId slab(ValueId state, size_t i) {
@@ -237,11 +269,13 @@ private:
 
     bool staged_by_host() const {
         for (DeviceId d : choice_->devices)
-            if (DeviceKind kind = plan_.machine.device(d).kind; kind != DeviceKind::kSim) return true;
+            if (DeviceKind kind = plan_.machine.device(d).kind; kind != DeviceKind::kSim)
+                return true;
         return false;
     }
 
-    std::vector<PlacedId> all_reduce(const FusedGroup& group, const std::vector<PlacedId>& partials, const std::vector<PlacedId>& residual) {
+    std::vector<PlacedId> all_reduce(const FusedGroup& group, const std::vector<PlacedId>& partials,
+                                     const std::vector<PlacedId>& residual) {
         Collective c;
         c.op = CollectiveOp::kAllReduce;
         c.implementation = all_reduce_form(staged_by_host(), is_prefill_, width());
@@ -252,12 +286,16 @@ private:
             c.epilogue_inputs = residual;
         }
         for (size_t i = 0; i < width(); ++i)
-            c.outputs.push_back(place(group.outputs[0], choice_->devices[i], box_of(group.outputs[0], i), false));
+            c.outputs.push_back(
+                place(group.outputs[0], choice_->devices[i], box_of(group.outputs[0], i), false));
         c.bytes = value_bytes(graph_.value(group.partial), 0, plan_.workload);
-        int64_t members = static_cast<int64_t>(width()), given = static_cast<int64_t>(partials.size());
-        Amount link = c.implementation == CollectiveImplementation::kRing       ? c.bytes * (2 * (members - 1))
-                      : c.implementation == CollectiveImplementation::kTwoPhase ? c.bytes * (given + members - 2)
-                                                                                : c.bytes * (given * (members - 1));
+        int64_t members = static_cast<int64_t>(width()),
+                given = static_cast<int64_t>(partials.size());
+        Amount link = c.implementation == CollectiveImplementation::kRing
+                          ? c.bytes * (2 * (members - 1))
+                      : c.implementation == CollectiveImplementation::kTwoPhase
+                          ? c.bytes * (given + members - 2)
+                          : c.bytes * (given * (members - 1));
         std::vector<PlacedId> outputs = c.outputs;
         push(std::move(c), group.layer).link_bytes = link;
         return outputs;
@@ -266,7 +304,8 @@ private:
     // Brings an output whole to the plan's output device.
     void emit_output(ValueId v) {
         Home& home = home_[v.index()];
-        CHECK(home.made_in >= 0) << "output " << graph_.value(v).name << " is an input of the graph";
+        CHECK(home.made_in >= 0) << "output " << graph_.value(v).name
+                                 << " is an input of the graph";
         stage_ = home.made_in;
         choice_ = &placement_.stages[stage_];
         ranges_.clear();
@@ -274,7 +313,8 @@ private:
         const Split& split = a_.splits.values[v.index()];
         if (split.whole() || width() == 1) {
             PlacedId there = placed[0];
-            if (phase_.values[there.index()].device != plan_.output_device) there = transfer(there, plan_.output_device, -1);
+            if (phase_.values[there.index()].device != plan_.output_device)
+                there = transfer(there, plan_.output_device, -1);
             phase_.outputs.push_back(there);
             return;
         }
@@ -290,11 +330,14 @@ private:
                 link = link + value_bytes(graph_.value(v), piece.box.back().size(), plan_.workload);
         }
         Box box;
-        for (const Dim& d : graph_.value(v).shape) box.push_back({0, d.is_static() ? d.value : kWhole});
+        for (const Dim& d : graph_.value(v).shape)
+            box.push_back({0, d.is_static() ? d.value : kWhole});
         c.outputs = {place(v, plan_.output_device, std::move(box), false)};
         c.bytes = value_bytes(graph_.value(v), 0, plan_.workload);
         phase_.outputs.push_back(c.outputs[0]);
-        push(std::move(c), graph_.config.num_layers > 0 ? static_cast<int>(graph_.config.num_layers) : -1).link_bytes = link;
+        push(std::move(c),
+             graph_.config.num_layers > 0 ? static_cast<int>(graph_.config.num_layers) : -1)
+            .link_bytes = link;
     }
 
     const Analysis& a_;
@@ -322,7 +365,8 @@ Stage describe_stage(const Analysis& a, const StageChoice& choice) {
         stage.last_op = std::max(stage.last_op, a.groups[g].last);
         for (OpId id : a.groups[g].ops) {
             int layer = a.graph.op(id).layer;
-            if (layer < 0 || (a.graph.config.num_layers > 0 && layer >= a.graph.config.num_layers)) continue;
+            if (layer < 0 || (a.graph.config.num_layers > 0 && layer >= a.graph.config.num_layers))
+                continue;
             stage.first_layer = any ? std::min(stage.first_layer, layer) : layer;
             stage.last_layer = std::max(stage.last_layer, layer);
             any = true;
@@ -335,12 +379,14 @@ Stage describe_stage(const Analysis& a, const StageChoice& choice) {
 
 void build_steps(const Analysis& analysis, const Placement& placement, Plan& plan) {
     CHECK(!placement.stages.empty()) << "a plan has a stage";
-    for (const StageChoice& choice : placement.stages) plan.stages.push_back(describe_stage(analysis, choice));
+    for (const StageChoice& choice : placement.stages)
+        plan.stages.push_back(describe_stage(analysis, choice));
     plan.output_device = placement.stages.back().devices[0];
     if (!analysis.graph.outputs.empty()) {
         int made_by = analysis.made_by[analysis.graph.outputs[0].index()];
         for (const StageChoice& choice : placement.stages)
-            if (choice.begin <= made_by && made_by < choice.end) plan.output_device = choice.devices[0];
+            if (choice.begin <= made_by && made_by < choice.end)
+                plan.output_device = choice.devices[0];
     }
     Constants constants(analysis, plan);
     PhaseBuilder(analysis, placement, plan, constants, true).run();

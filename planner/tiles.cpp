@@ -14,7 +14,8 @@ int64_t features_of(const Phase& phase, const std::vector<PlacedId>& ids) {
     int64_t widest = 0;
     for (PlacedId id : ids) {
         const Box& box = phase.values[id.index()].box;
-        if (box.size() > 1 && box.back().end != kWhole) widest = std::max(widest, box.back().size());
+        if (box.size() > 1 && box.back().end != kWhole)
+            widest = std::max(widest, box.back().size());
     }
     return widest;
 }
@@ -42,30 +43,32 @@ int64_t host_rows(int64_t outputs, int64_t threads) {
 
 // The token block, the sums of `copies` results and a strip of converted weights, f32.
 int64_t host_scratch(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
-    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) + copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
+    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) +
+                     copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
     return round_up(floats * 4, 64);
 }
 
-Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c) {
-    const DeviceLimits& limits = plan.machine.device(c.device).limits;
+Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t threads) {
     Tile tile;
     tile.threads = 1;
     tile.tokens = 1;
     int64_t outputs = features_of(phase, c.outputs);
     tile.rows = outputs;
-    bool products = c.kernel == KernelKind::kLinear || c.kernel == KernelKind::kNormGateUp || c.kernel == KernelKind::kNormQkvRopeAppend ||
+    bool products = c.kernel == KernelKind::kLinear || c.kernel == KernelKind::kNormGateUp ||
+                    c.kernel == KernelKind::kNormQkvRopeAppend ||
                     c.kernel == KernelKind::kNormLinear;
     if (c.kernel == KernelKind::kAttention) tile.rows = 1;  // a query head
     if (!products || c.inputs.empty()) return tile;
     const Box& x = phase.values[c.inputs[0].index()].box;
     tile.depth = x.empty() ? 0 : x.back().size();
     tile.tokens = host_tokens(tile.depth);
-    tile.rows = host_rows(outputs, limits.num_compute_units);
+    tile.rows = host_rows(outputs, threads);
     if (c.kernel == KernelKind::kNormQkvRopeAppend && c.kv.valid()) {
         const KvSlab& slab = plan.kv_slabs[c.kv.index()];
         tile.rows = std::max(slab.head_dim, slab.v_head_dim);
     }
-    tile.shared_bytes = host_scratch(tile.depth, tile.tokens, tile.rows, c.kernel == KernelKind::kNormGateUp ? 2 : 1);
+    tile.shared_bytes = host_scratch(tile.depth, tile.tokens, tile.rows,
+                                     c.kernel == KernelKind::kNormGateUp ? 2 : 1);
     return tile;
 }
 
@@ -84,13 +87,34 @@ Tile gpu_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t ma
 
 }  // namespace
 
+int64_t host_threads(const Plan& plan, DeviceId device) {
+    int64_t most = 1;
+    for (const Stage& stage : plan.stages) {
+        int64_t hosts = 0, position = -1;
+        for (DeviceId d : stage.devices) {
+            if (d == device) position = hosts;
+            hosts += plan.machine.device(d).kind == DeviceKind::kHost;
+        }
+        if (position < 0) continue;
+        int64_t cores = plan.machine.device(device).limits.num_compute_units;
+        most = std::max(most, cores / hosts + (position < cores % hosts ? 1 : 0));
+    }
+    return most;
+}
+
 void choose_tiles(Plan& plan) {
+    std::vector<int64_t> threads(plan.machine.devices.size(), 1);
+    for (size_t d = 0; d < threads.size(); ++d)
+        if (plan.machine.devices[d].kind == DeviceKind::kHost)
+            threads[d] = host_threads(plan, DeviceId(d));
     for (Phase* phase : {&plan.prefill, &plan.decode}) {
-        int64_t max_tokens = phase == &plan.prefill ? plan.workload.max_tokens() : plan.workload.batch;
+        int64_t max_tokens =
+            phase == &plan.prefill ? plan.workload.max_tokens() : plan.workload.batch;
         for (Step& step : phase->steps)
             if (auto* c = std::get_if<Compute>(&step.action)) {
                 bool host = plan.machine.device(c->device).limits.warp_width <= 1;
-                c->tile = host ? host_tile(plan, *phase, *c) : gpu_tile(plan, *phase, *c, max_tokens);
+                c->tile = host ? host_tile(plan, *phase, *c, threads[c->device.index()])
+                               : gpu_tile(plan, *phase, *c, max_tokens);
             }
     }
 }

@@ -10,4 +10,7 @@ namespace cleave::planner {
 
 void choose_tiles(Plan& plan);
 
+// Threads of a host device: its stage's host devices divide the cores, one thread each at least.
+int64_t host_threads(const Plan& plan, DeviceId device);
+
 }  // namespace cleave::planner

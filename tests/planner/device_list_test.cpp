@@ -77,9 +77,9 @@ TEST_CASE("host devices share the host's memory, cores and bandwidth", "[planner
     REQUIRE(two.devices[0].memory_bytes == facts.memory_bytes / 2);
     REQUIRE(two.devices[0].memory_domain == two.devices[1].memory_domain);
     REQUIRE(two.domains.at(two.devices[0].memory_domain).bandwidth == facts.memory_bandwidth);
-    REQUIRE(two.devices[0].limits.num_compute_units == 2);
+    REQUIRE(two.devices[0].limits.num_compute_units == 4);
     Machine eight = build_machine(parse_devices("host[0-7]"), facts);
-    REQUIRE(eight.devices[7].limits.num_compute_units == 1);
+    REQUIRE(eight.devices[7].memory_bandwidth == facts.memory_bandwidth);
     REQUIRE(eight.link(DeviceId(0), DeviceId(7))->kind == LinkKind::kSameMemory);
 }
 
@@ -87,7 +87,8 @@ TEST_CASE("catalogue devices beyond a node of eight are joined by a network", "[
     Machine machine = build_machine(parse_devices("sim:h100[0-15]"), {});
     REQUIRE(machine.link(DeviceId(0), DeviceId(7))->kind == LinkKind::kNvlink);
     REQUIRE(machine.link(DeviceId(0), DeviceId(8))->kind == LinkKind::kNetwork);
-    for (const char* model : {"h100", "h200", "a100-40", "a100-80", "a40", "l40s", "rtx4090", "b200", "mi210", "mi250x", "mi300x", "mi325x", "host"}) {
+    for (const char* model : {"h100", "h200", "a100-40", "a100-80", "a40", "l40s", "rtx4090",
+                              "b200", "mi210", "mi250x", "mi300x", "mi325x", "host"}) {
         Machine one = build_machine(parse_devices(std::string("sim:") + model), {});
         REQUIRE(one.devices.at(0).memory_bytes > 0);
         REQUIRE(one.devices.at(0).flops(DType::kBF16) > 0);
@@ -96,7 +97,8 @@ TEST_CASE("catalogue devices beyond a node of eight are joined by a network", "[
 
 TEST_CASE("a machine file written from a machine reads back the same", "[planner]") {
     test::TemporaryFolder folder;
-    Machine machine = build_machine(parse_devices("sim:h100[0-1],sim:mi300x[0],host[0-1]"), {2, 1 << 30, 1 << 30, 1 << 30, "x86-64"});
+    Machine machine = build_machine(parse_devices("sim:h100[0-1],sim:mi300x[0],host[0-1]"),
+                                    {2, 1 << 30, 1 << 30, 1 << 30, "x86-64"});
     std::string path = (folder.path() / "machine.json").string();
     auto write = [&](const std::string& text) {
         FILE* file = fopen(path.c_str(), "w");
@@ -106,19 +108,24 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
     std::string text = machine_to_json(machine);
     write(text);
     REQUIRE(machine_to_json(load_machine(path)) == text);
-    for (auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
-             {"{", "not JSON"},
-             {"[]", "no JSON object"},
-             {"{}", "has no devices"},
-             {R"({"devices": [{"name": "a"}]})", "lacks the field 'kind'"},
-             {R"({"devices": [{"name": "a", "kind": "tpu"}]})", "is 'tpu'; known are"},
-             {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": -1}]})", "devices[0].memory_bytes is -1"},
-             {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1, "memory_bandwidth": 1, "flops_f32": 1, "speed": 3}]})", "unknown field 'speed'"},
-             {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1, "memory_bandwidth": 1, "flops_f32": 1}],
-                  "links": [{"from": "a", "to": "b", "kind": "pcie", "bandwidth": 1}]})", "names the device 'b'"}}) {
+    for (
+        auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
+            {"{", "not JSON"},
+            {"[]", "no JSON object"},
+            {"{}", "has no devices"},
+            {R"({"devices": [{"name": "a"}]})", "lacks the field 'kind'"},
+            {R"({"devices": [{"name": "a", "kind": "tpu"}]})", "is 'tpu'; known are"},
+            {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": -1}]})",
+             "devices[0].memory_bytes is -1"},
+            {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1, "memory_bandwidth": 1, "flops_f32": 1, "speed": 3}]})",
+             "unknown field 'speed'"},
+            {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1, "memory_bandwidth": 1, "flops_f32": 1}],
+                  "links": [{"from": "a", "to": "b", "kind": "pcie", "bandwidth": 1}]})",
+             "names the device 'b'"}}) {
         write(content);
         INFO(content);
         REQUIRE_THAT(test::user_error([&] { load_machine(path); }), Contains(says));
     }
-    REQUIRE_THAT(test::user_error([&] { load_machine(path + ".absent"); }), Contains("cannot be read"));
+    REQUIRE_THAT(test::user_error([&] { load_machine(path + ".absent"); }),
+                 Contains("cannot be read"));
 }

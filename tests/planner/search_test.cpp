@@ -18,17 +18,24 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-HostFacts host_facts() { return {4, int64_t{8} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3"}; }
+HostFacts host_facts() {
+    return {4, int64_t{8} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3"};
+}
 
-Graph graph_of(const std::string& name, DType dtype) { return models::build_llama_graph(*models::find_shape(name), dtype); }
+Graph graph_of(const std::string& name, DType dtype) {
+    return models::build_llama_graph(*models::find_shape(name), dtype);
+}
 
-Plan plan_for(const Graph& graph, const std::string& devices, Workload workload = {}, PlanOptions options = {}) {
+Plan plan_for(const Graph& graph, const std::string& devices, Workload workload = {},
+              PlanOptions options = {}) {
     return make_plan(graph, build_machine(parse_devices(devices), host_facts()), workload, options);
 }
 
 // A Llama of a few small layers, with any head counts.
 models::Shape random_shape(std::mt19937& random) {
-    auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    auto pick = [&](int low, int high) {
+        return std::uniform_int_distribution<int>(low, high)(random);
+    };
     models::Shape s;
     s.name = "random";
     s.config.num_layers = pick(1, 3);
@@ -45,8 +52,11 @@ models::Shape random_shape(std::mt19937& random) {
 
 // One to four devices of up to two kinds, with links of any speed.
 Machine random_machine(std::mt19937& random, int most) {
-    static const char* const kModels[] = {"sim:h100", "sim:a100-40", "sim:l40s", "sim:mi300x", "sim:rtx4090", "sim:host"};
-    auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    static const char* const kModels[] = {"sim:h100",   "sim:a100-40", "sim:l40s",
+                                          "sim:mi300x", "sim:rtx4090", "sim:host"};
+    auto pick = [&](int low, int high) {
+        return std::uniform_int_distribution<int>(low, high)(random);
+    };
     int count = pick(1, most), first = pick(1, count);
     std::string list = fmt::format("{}[0-{}]", kModels[pick(0, 2)], first - 1);
     if (first < count) list += fmt::format(",{}[0-{}]", kModels[pick(3, 5)], count - first - 1);
@@ -56,7 +66,8 @@ Machine random_machine(std::mt19937& random, int most) {
 // Every placement: cuts between units, contiguous device ranges, devices left out at any point.
 template <class Visit>
 void each_placement(const Analysis& a, const Machine& machine, Visit&& visit) {
-    auto units = static_cast<int>(a.units.size()), devices = static_cast<int>(machine.devices.size());
+    auto units = static_cast<int>(a.units.size()),
+         devices = static_cast<int>(machine.devices.size());
     Placement placement;
     auto extend = [&](auto&& self, int unit, int device) -> void {
         if (unit == units) return visit(placement);
@@ -79,7 +90,8 @@ void each_placement(const Analysis& a, const Machine& machine, Visit&& visit) {
 
 }  // namespace
 
-TEST_CASE("on small graphs the programme finds what brute force over all cuts and ranges finds", "[planner]") {
+TEST_CASE("on small graphs the programme finds what brute force over all cuts and ranges finds",
+          "[planner]") {
     std::mt19937 random(1);
     int cases = 0;
     while (cases < 40) {
@@ -87,12 +99,14 @@ TEST_CASE("on small graphs the programme finds what brute force over all cuts an
         shape.config.num_layers = 1 + cases % 2;
         Graph graph = models::build_llama_graph(shape, DType::kF16);
         // Equal devices: the shares are then settled, and brute force need not try others.
-        Machine machine = build_machine(parse_devices(fmt::format("sim:{}[0-{}]", cases % 2 ? "h100" : "a40", 1 + cases % 3)), host_facts());
+        Machine machine = build_machine(
+            parse_devices(fmt::format("sim:{}[0-{}]", cases % 2 ? "h100" : "a40", 1 + cases % 3)),
+            host_facts());
         Workload workload;
         workload.context = 1024;
         workload.prompt_tokens = 256;
         PlanOptions options;
-        options.objective = Objective::kLatency;
+        options.objective = cases % 3 == 2 ? Objective::kThroughput : Objective::kLatency;
         Plan plan = make_plan(graph, machine, workload, options);
         Analysis analysis = analyse(graph);
         Workload settled = workload;
@@ -112,13 +126,17 @@ TEST_CASE("on small graphs the programme finds what brute force over all cuts an
             }
         });
         INFO("case " << cases << ": " << shape.config.num_layers << " layers on " << machine.name);
-        REQUIRE(static_cast<double>(plan.prediction.objective_ns) <= static_cast<double>(best) * 1.0026);
+        // What a sender pays for several receivers is only simulated, not in the programme's cost.
+        double tolerance = options.objective == Objective::kThroughput ? 1.02 : 1.0026;
+        REQUIRE(static_cast<double>(plan.prediction.objective_ns) <=
+                static_cast<double>(best) * tolerance);
         REQUIRE(plan.prediction.lower_bound_ns <= best);
         ++cases;
     }
 }
 
-TEST_CASE("plans of random models on random machines verify and never fall behind equal layers", "[planner]") {
+TEST_CASE("plans of random models on random machines verify and never fall behind equal layers",
+          "[planner]") {
     std::mt19937 random(7);
     for (int i = 0; i < 150; ++i) {
         Graph graph = models::build_llama_graph(random_shape(random), DType::kF16);
@@ -135,7 +153,8 @@ TEST_CASE("plans of random models on random machines verify and never fall behin
         Analysis analysis = analyse(graph);
         auto devices = static_cast<int>(machine.devices.size());
         for (int tp = 1; tp <= devices; ++tp) {
-            if (devices % tp != 0 || devices / tp > static_cast<int>(analysis.units.size())) continue;
+            if (devices % tp != 0 || devices / tp > static_cast<int>(analysis.units.size()))
+                continue;
             int pp = devices / tp;
             Placement equal;
             for (int s = 0; s < pp; ++s) {
@@ -159,22 +178,30 @@ TEST_CASE("plans of random models on random machines verify and never fall behin
     }
 }
 
-TEST_CASE("the same input gives the same steps, and every forced shape uses its devices", "[planner]") {
+TEST_CASE("the same input gives the same steps, and every forced shape uses its devices",
+          "[planner]") {
     Graph graph = graph_of("stories-260k", DType::kF32);
     Workload workload;
     workload.context = 256;
     workload.prompt_tokens = 32;
-    for (auto [devices, tp, pp] : {std::tuple{"host[0-2]", 3, 1}, {"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 1, 8}, {"host[0-4]", 0, 5}, {"host[0-6]", 0, 3}}) {
+    for (auto [devices, tp, pp] : {std::tuple{"host[0-2]", 3, 1},
+                                   {"host[0-3]", 2, 2},
+                                   {"host[0-7]", 8, 1},
+                                   {"host[0-7]", 1, 8},
+                                   {"host[0-4]", 0, 5},
+                                   {"host[0-6]", 0, 3}}) {
         PlanOptions options;
         options.tensor_parallel = tp;
         options.pipeline_stages = pp;
-        Plan a = plan_for(graph, devices, workload, options), b = plan_for(graph, devices, workload, options);
+        Plan a = plan_for(graph, devices, workload, options),
+             b = plan_for(graph, devices, workload, options);
         REQUIRE(static_cast<int>(a.stages.size()) == pp);
         size_t used = 0;
         for (const Stage& s : a.stages) used += s.devices.size();
         REQUIRE(used == a.machine.devices.size());
         REQUIRE(a.decode.steps.size() == b.decode.steps.size());
-        for (size_t i = 0; i < a.decode.steps.size(); ++i) REQUIRE(a.decode.steps[i].start_ns == b.decode.steps[i].start_ns);
+        for (size_t i = 0; i < a.decode.steps.size(); ++i)
+            REQUIRE(a.decode.steps[i].start_ns == b.decode.steps[i].start_ns);
     }
 }
 
@@ -227,8 +254,11 @@ TEST_CASE("the largest batch that a refusal names fits, and one more does not", 
 }
 
 TEST_CASE("odd counts and mixed machines plan", "[planner]") {
-    for (auto [model, devices] : {std::pair{"llama-3-8b", "sim:l40s[0-2]"}, {"llama-2-7b", "sim:rtx4090[0-4]"}, {"llama-3-70b", "sim:h100[0-6]"},
-                                  {"llama-3-70b", "sim:h100[0-2],sim:a100-80[0-1]"}, {"llama-3-8b", "sim:mi300x[0],sim:h100[0],host[0]"},
+    for (auto [model, devices] : {std::pair{"llama-3-8b", "sim:l40s[0-2]"},
+                                  {"llama-2-7b", "sim:rtx4090[0-4]"},
+                                  {"llama-3-70b", "sim:h100[0-6]"},
+                                  {"llama-3-70b", "sim:h100[0-2],sim:a100-80[0-1]"},
+                                  {"llama-3-8b", "sim:mi300x[0],sim:h100[0],host[0]"},
                                   {"llama-3-70b", "sim:h100[5,2,7]"}}) {
         INFO(model << " on " << devices);
         Plan plan = plan_for(graph_of(model, DType::kBF16), devices);
@@ -247,15 +277,31 @@ TEST_CASE("options that cannot be met are refused with the fix", "[planner]") {
         change(workload, options);
         return test::user_error([&] { plan_for(graph, devices, workload, options); });
     };
-    REQUIRE_THAT(refused("host[0-2]", [](Workload&, PlanOptions& o) { o.tensor_parallel = 2, o.pipeline_stages = 2; }), Contains("--tp 2 x --pp 2 uses 4 of 3 devices; give 4"));
-    REQUIRE_THAT(refused("host[0-2]", [](Workload&, PlanOptions& o) { o.tensor_parallel = 2; }), Contains("--tp 2 does not divide 3 devices"));
-    REQUIRE_THAT(refused("host", [](Workload&, PlanOptions& o) { o.pipeline_stages = 2; }), Contains("--pp 2 needs 2 devices and 1 device is given"));
-    REQUIRE_THAT(refused("host", [](Workload&, PlanOptions& o) { o.tensor_parallel = -1; }), Contains("--tp -1"));
-    REQUIRE_THAT(refused("host[0-19]", [](Workload&, PlanOptions& o) { o.pipeline_stages = 20; }), Contains("at most 12 stages"));
-    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.prompt_tokens = 65; }), Contains("the prompt has 65 tokens and the context only 64"));
-    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.batch = 0; }), Contains("--batch 0"));
-    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.prefill_chunk = 0; }), Contains("--prefill-chunk 0"));
-    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.dtype = DType::kInt4; }), Contains("--dtype int4") && Contains("f32, f16 and bf16"));
-    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.kv_dtype = DType::kInt8; }), Contains("--kv-dtype int8"));
-    REQUIRE_THAT(refused("host", [](Workload&, PlanOptions& o) { o.pins.push_back({"embedding", "host[0]"}); }), Contains("--pin") && Contains("not supported"));
+    REQUIRE_THAT(
+        refused("host[0-2]",
+                [](Workload&, PlanOptions& o) { o.tensor_parallel = 2, o.pipeline_stages = 2; }),
+        Contains("--tp 2 x --pp 2 uses 4 of 3 devices; give 4"));
+    REQUIRE_THAT(refused("host[0-2]", [](Workload&, PlanOptions& o) { o.tensor_parallel = 2; }),
+                 Contains("--tp 2 does not divide 3 devices"));
+    REQUIRE_THAT(refused("host", [](Workload&, PlanOptions& o) { o.pipeline_stages = 2; }),
+                 Contains("--pp 2 needs 2 devices and 1 device is given"));
+    REQUIRE_THAT(refused("host", [](Workload&, PlanOptions& o) { o.tensor_parallel = -1; }),
+                 Contains("--tp -1"));
+    REQUIRE_THAT(refused("host[0-19]", [](Workload&, PlanOptions& o) { o.pipeline_stages = 20; }),
+                 Contains("at most 12 stages"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.prompt_tokens = 65; }),
+                 Contains("the prompt has 65 tokens and the context only 64"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.batch = 0; }),
+                 Contains("--batch 0"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.prefill_chunk = 0; }),
+                 Contains("--prefill-chunk 0"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.dtype = DType::kInt4; }),
+                 Contains("--dtype int4") && Contains("f32, f16 and bf16"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.kv_dtype = DType::kInt8; }),
+                 Contains("--kv-dtype int8"));
+    REQUIRE_THAT(refused("host",
+                         [](Workload&, PlanOptions& o) {
+                             o.pins.push_back({"embedding", "host[0]"});
+                         }),
+                 Contains("--pin") && Contains("not supported"));
 }

@@ -13,9 +13,12 @@ using namespace cleave::planner;
 
 namespace {
 
-HostFacts host_facts() { return {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"}; }
+HostFacts host_facts() {
+    return {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
+}
 
-Plan plan_of(const std::string& shape, const std::string& devices, int tp, int pp, Workload workload = {}) {
+Plan plan_of(const std::string& shape, const std::string& devices, int tp, int pp,
+             Workload workload = {}) {
     auto found = models::find_shape(shape);
     REQUIRE(found);
     Graph graph = models::build_llama_graph(*found, DType::kF32);
@@ -29,14 +32,14 @@ Plan plan_of(const std::string& shape, const std::string& devices, int tp, int p
     return make_plan(graph, build_machine(parse_devices(devices), host_facts()), workload, options);
 }
 
-std::map<std::string, int> count_steps(const Plan& plan, const Phase& phase) {
+std::map<std::string, int> count_steps(const Phase& phase) {
     std::map<std::string, int> count;
     for (const Step& step : phase.steps) {
         if (const Compute* c = step.compute()) ++count[std::string(kernel_kind_name(c->kernel))];
         if (step.transfer()) ++count["transfer"];
-        if (const Collective* c = step.collective()) ++count[std::string(collective_op_name(c->op))];
+        if (const Collective* c = step.collective())
+            ++count[std::string(collective_op_name(c->op))];
     }
-    (void)plan;
     return count;
 }
 
@@ -44,15 +47,21 @@ std::map<std::string, int> count_steps(const Plan& plan, const Phase& phase) {
 
 TEST_CASE("one device runs five kernels a layer and moves nothing", "[planner]") {
     Plan plan = plan_of("stories-260k", "host", 1, 1);
-    auto count = count_steps(plan, plan.decode);
+    auto count = count_steps(plan.decode);
     int layers = static_cast<int>(plan.graph.config.num_layers);
-    REQUIRE(count == std::map<std::string, int>{{"embedding", 1}, {"norm_qkv_rope_append", layers}, {"attention", layers},
-                                                {"linear", 2 * layers}, {"norm_gate_up", layers}, {"norm_linear", 1}});
+    REQUIRE(count == std::map<std::string, int>{{"embedding", 1},
+                                                {"norm_qkv_rope_append", layers},
+                                                {"attention", layers},
+                                                {"linear", 2 * layers},
+                                                {"norm_gate_up", layers},
+                                                {"norm_linear", 1}});
 }
 
-TEST_CASE("a tensor-parallel stage has two all-reduces a layer, one for the embedding, and a gather", "[planner]") {
+TEST_CASE(
+    "a tensor-parallel stage has two all-reduces a layer, one for the embedding, and a gather",
+    "[planner]") {
     Plan plan = plan_of("stories-260k", "host[0-1]", 2, 1);
-    auto count = count_steps(plan, plan.prefill);
+    auto count = count_steps(plan.prefill);
     int layers = static_cast<int>(plan.graph.config.num_layers);
     REQUIRE(count["all_reduce"] == 2 * layers + 1);
     REQUIRE(count["all_gather"] == 1);
@@ -62,14 +71,17 @@ TEST_CASE("a tensor-parallel stage has two all-reduces a layer, one for the embe
 
 TEST_CASE("a stage boundary is one transfer for each device behind it", "[planner]") {
     Plan plan = plan_of("stories-260k", "host[0-3]", 2, 2);
-    auto count = count_steps(plan, plan.prefill);
+    auto count = count_steps(plan.prefill);
     REQUIRE(count["transfer"] == 2);
     REQUIRE(plan.stages.size() == 2);
     REQUIRE(plan.output_device == DeviceId(2));
 }
 
 TEST_CASE("every operand of a step was made on its device by an earlier step", "[planner]") {
-    for (auto [devices, tp, pp] : {std::tuple{"host[0-2]", 3, 1}, {"host[0-7]", 8, 1}, {"host[0-3]", 2, 2}, {"host[0-7]", 2, 4}}) {
+    for (auto [devices, tp, pp] : {std::tuple{"host[0-2]", 3, 1},
+                                   {"host[0-7]", 8, 1},
+                                   {"host[0-3]", 2, 2},
+                                   {"host[0-7]", 2, 4}}) {
         Plan plan = plan_of("stories-260k", devices, tp, pp);
         for (const Phase* phase : {&plan.prefill, &plan.decode}) {
             std::set<PlacedId> made(phase->inputs.begin(), phase->inputs.end());
@@ -106,15 +118,20 @@ TEST_CASE("the shards of a matrix cover it once where it is split", "[planner]")
         }
         for (const auto& w : plan.graph.weights) {
             if (w.shape.size() != 2) continue;
-            bool kv = w.name.find("k_proj") != std::string::npos || w.name.find("v_proj") != std::string::npos;
+            bool kv = w.name.find("k_proj") != std::string::npos ||
+                      w.name.find("v_proj") != std::string::npos;
             INFO(w.name << " at tp " << tp);
-            if (kv) REQUIRE(elements[w.name] >= w.num_elements());  // a KV head lies wherever one of its queries does
-            else REQUIRE(elements[w.name] == w.num_elements());
+            if (kv)
+                REQUIRE(elements[w.name] >=
+                        w.num_elements());  // a KV head lies wherever one of its queries does
+            else
+                REQUIRE(elements[w.name] == w.num_elements());
         }
     }
 }
 
-TEST_CASE("a device without heads joins the collectives and computes nothing of attention", "[planner]") {
+TEST_CASE("a device without heads joins the collectives and computes nothing of attention",
+          "[planner]") {
     // 8 query heads in 4 groups over 8 devices: whole groups leave four devices without any.
     Plan plan = plan_of("stories-260k", "host[0-7]", 8, 1);
     std::set<DeviceId> with_attention, with_mlp;
@@ -126,16 +143,21 @@ TEST_CASE("a device without heads joins the collectives and computes nothing of 
     REQUIRE(!with_attention.empty());
     REQUIRE(with_mlp.size() == 8);
     for (const Step& step : plan.decode.steps)
-        if (const Collective* c = step.collective(); c && c->op == CollectiveOp::kAllReduce) REQUIRE(c->group.size() == 8);
+        if (const Collective* c = step.collective(); c && c->op == CollectiveOp::kAllReduce)
+            REQUIRE(c->group.size() == 8);
 }
 
-TEST_CASE("buffers that live at once do not overlap, and arenas are as large as their last buffer", "[planner]") {
+TEST_CASE("buffers that live at once do not overlap, and arenas are as large as their last buffer",
+          "[planner]") {
     Plan plan = plan_of("stories-260k", "host[0-3]", 2, 2);
     for (const Buffer& b : plan.buffers) {
         REQUIRE(b.offset % 256 == 0);
         const DeviceMemory& m = plan.memory[b.device.index()];
-        std::map<Arena, int64_t> sizes{{Arena::kWeights, m.weights}, {Arena::kKv, m.kv}, {Arena::kActivations, m.activations},
-                                       {Arena::kStaging, m.staging}, {Arena::kScratch, m.scratch}};
+        std::map<Arena, int64_t> sizes{{Arena::kWeights, m.weights},
+                                       {Arena::kKv, m.kv},
+                                       {Arena::kActivations, m.activations},
+                                       {Arena::kStaging, m.staging},
+                                       {Arena::kScratch, m.scratch}};
         REQUIRE(b.offset + b.size <= sizes[b.arena]);
     }
     for (const PlacedValue& v : plan.prefill.values)
