@@ -70,11 +70,13 @@ public:
         return std::isfinite(p_.accelerator[piece]) &&
                size_[device] + p_.size[piece] <= g_.accelerator_memory;
     }
-    // Finite and within memory; sizes are sums and differences, hence the tolerance.
+    bool runs_on(int piece, int device) const {
+        return device >= g_.num_accelerators || std::isfinite(p_.accelerator[piece]);
+    }
+    // Within memory; sizes are sums and differences, hence the tolerance.
     bool allowed(int device) const {
         return device >= g_.num_accelerators ||
-               (std::isfinite(load_[device]) &&
-                size_[device] <= g_.accelerator_memory * (1 + 1e-12));
+               size_[device] <= g_.accelerator_memory * (1 + 1e-12);
     }
     double worst() const { return *std::max_element(load_.begin(), load_.end()); }
     // What annealing walks on: the max-load, softened so that relieving any heavy device counts.
@@ -166,7 +168,9 @@ Assignment anneal(const CostGraph& graph, const Pieces& pieces, const Assignment
             if (to == from) continue;
             // Where memory is tight only an exchange is possible.
             int other = random.below(8) == 0 ? random.below(pieces.count) : -1;
-            if (other >= 0 && loads.device(other) != to) other = -1;
+            if (other >= 0 && (loads.device(other) != to || !loads.runs_on(other, from) ||
+                               !loads.runs_on(piece, to)))
+                other = -1;
             if (other < 0 && !loads.may(piece, to)) continue;
             loads.move(piece, to);
             if (other >= 0) loads.move(other, from);
