@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/test.h"
 
+#include <fstream>
+
 #include "planner/machine.h"
+#include "tests/planner/support/json_schema.h"
 
 using namespace cleave;
 using namespace cleave::planner;
@@ -108,6 +111,9 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
     std::string text = machine_to_json(machine);
     write(text);
     REQUIRE(machine_to_json(load_machine(path)) == text);
+    auto schema = nlohmann::json::parse(
+        std::ifstream(test::source_root() / "tools/schema/machine.schema.json"));
+    REQUIRE(test::schema_errors(schema, nlohmann::json::parse(text)).empty());
     for (
         auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
             {"{", "not JSON"},
