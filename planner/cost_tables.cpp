@@ -134,6 +134,12 @@ void CostTables::classify_devices() {
             classes.try_emplace(signature(d), static_cast<int>(classes.size())).first->second);
 }
 
+std::vector<DeviceId> CostTables::devices_of(int first, int count) const {
+    std::vector<DeviceId> devices(order_.begin() + first, order_.begin() + first + count);
+    std::sort(devices.begin(), devices.end());
+    return devices;
+}
+
 bool CostTables::unequal(int first, int count) const {
     for (int i = 1; i < count; ++i)
         if (device_class_[order_[first + i].index()] != device_class_[order_[first].index()])
@@ -144,7 +150,7 @@ bool CostTables::unequal(int first, int count) const {
 const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
     auto place = std::tuple(first, count, static_cast<int>(mode));
     if (auto at = by_place_.find(place); at != by_place_.end()) return *at->second;
-    std::vector<DeviceId> devices(order_.begin() + first, order_.begin() + first + count);
+    std::vector<DeviceId> devices = devices_of(first, count);
     std::vector<int64_t> key{static_cast<int64_t>(mode)};
     for (DeviceId d : devices) key.push_back(device_class_[d.index()]);
     // What the links between them cost, at two sizes, tells classes of links apart.
@@ -180,7 +186,7 @@ const std::vector<int64_t>& CostTables::entry_costs(int first, int count) {
 }
 
 StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
-    std::vector<DeviceId> devices(order_.begin() + first, order_.begin() + first + count);
+    std::vector<DeviceId> devices = devices_of(first, count);
     StageShares shares;
     shares.weights.assign(count, 1);
     if (unequal(first, count)) {

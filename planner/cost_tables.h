@@ -41,7 +41,9 @@ public:
     int num_devices() const { return static_cast<int>(order_.size()); }
     const std::vector<DeviceId>& order() const { return order_; }
 
-    // Devices [first, first + count) of the order. The reference stays valid as long as the tables.
+    // Devices [first, first + count) of the order, as a stage has them: in the user's order.
+    std::vector<DeviceId> devices_of(int first, int count) const;
+    // Their costs. The reference stays valid as long as the tables.
     const RangeTable& range(int first, int count, ShareMode mode);
     bool unequal(int first, int count) const;
 

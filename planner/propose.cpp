@@ -73,8 +73,17 @@ private:
             StageQuery any;
             any.device_cost = options_.objective == Objective::kMemory ? kDeviceCost : 0;
             ask(tables, any, "any shape");
+            any.fan_out = true;
+            ask(tables, any, "any shape");
+            // Stages of one width on as many devices as are worth it.
+            for (int tp = 1; tp <= (may_split_ ? devices / 2 : 1); tp *= 2) {
+                StageQuery even = any;
+                even.tensor_parallel = tp;
+                even.fan_out = false;
+                ask(tables, even, fmt::format("tp {}", tp));
+            }
             if (options_.objective != Objective::kMemory) {
-                any.may_skip = false;
+                any.may_skip = any.fan_out = false;
                 ask(tables, any, "every device");
             }
         } else if (shape_.tensor_parallel == 0) {
@@ -119,11 +128,13 @@ private:
             add(tables, *best, Source::kProgramme);
             // The uniform grid stands for the balanced variants of open shapes, unless balance is what is asked for.
             bool open = query.tensor_parallel == 0 && query.pipeline_stages == 0;
-            bool wanted = !open || options_.objective == Objective::kThroughput;
-            if (wanted && query.device_cost == 0 && best->stages.size() > 1)
+            bool throughput = options_.objective == Objective::kThroughput;
+            if (query.device_cost == 0 && (throughput || (!open && best->stages.size() > 1)))
                 balance(tables, query, *best);
         }
-        if (!some) result_.impossible.push_back(name);
+        auto& known = result_.impossible;
+        if (!some && std::find(known.begin(), known.end(), name) == known.end())
+            known.push_back(name);
     }
 
     // Lower caps on the largest stage, by bisection: the frontier between latency and throughput.
@@ -202,25 +213,33 @@ private:
         p.source = source;
         p.metis_order = metis_order_;
         int64_t decode = 0, prefill = 0, largest = 0, largest_prefill = 0;
-        for (const StageSolution::Stage& s : solution.stages) {
+        for (size_t i = 0; i < solution.stages.size(); ++i) {
+            const StageSolution::Stage& s = solution.stages[i];
             const RangeTable& range = tables.range(s.first_device, s.count, s.mode);
             if (s.first_unit >= s.last_unit || !range.fits(s.first_unit, s.last_unit)) return;
             int64_t stage_prefill = range.prefill[s.last_unit] - range.prefill[s.first_unit];
-            int64_t entry = tables.entry_costs(s.first_device, s.count)[s.first_unit];
+            // A device of the narrower side sends to one of the wider after the other.
+            auto fan = [](int from, int to) { return (to + from - 1) / from; };
+            int64_t entry = 0, exit = 0, heard = 0;
+            if (i > 0) {
+                heard = tables.entry_costs(s.first_device, s.count)[s.first_unit];
+                entry = heard * fan(solution.stages[i - 1].count, s.count);
+            }
+            if (i + 1 < solution.stages.size()) {
+                const StageSolution::Stage& next = solution.stages[i + 1];
+                exit = tables.entry_costs(next.first_device, 1)[s.last_unit] *
+                       fan(s.count, next.count);
+            }
             decode +=
                 (range.decode[s.last_unit] - range.decode[s.first_unit]) * tables.generated() +
                 entry;
             prefill += stage_prefill;
             largest_prefill = std::max(largest_prefill, stage_prefill);
-            int next = s.first_device + s.count;
-            int64_t exit = s.last_unit < tables.num_units() && next < tables.num_devices()
-                               ? tables.entry_costs(next, 1)[s.last_unit]
-                               : 0;
+            // Of a wide stage each device hears once, whatever its senders do.
             largest = std::max(largest,
-                               range.cost[s.last_unit] - range.cost[s.first_unit] + entry + exit);
+                               range.cost[s.last_unit] - range.cost[s.first_unit] + heard + exit);
             StageChoice choice;
-            for (int i = 0; i < s.count; ++i)
-                choice.devices.push_back(tables.order()[s.first_device + i]);
+            choice.devices = tables.devices_of(s.first_device, s.count);
             choice.begin = a_.units[s.first_unit].begin;
             choice.end = a_.units[s.last_unit - 1].end;
             choice.shares = range.shares;

@@ -62,6 +62,7 @@ private:
     void close_stages(int s, int d, int t, ShareMode mode) {
         const RangeTable& range = tables_.range(d - t, t, mode);
         int before = layers_ > 0 ? s - 1 : 0;
+        int64_t fan = query_.fan_out ? t : 1;
         const std::vector<int64_t>& entries = tables_.entry_costs(d - t, t);
         // Sending on what crosses keeps the last device busy too; the next range is not known yet, its link nearly is.
         const std::vector<int64_t>* exits = d < devices_ ? &tables_.entry_costs(d, 1) : nullptr;
@@ -73,13 +74,13 @@ private:
             if (may_cut_[begin] || begin == 0) {
                 int64_t base = cell(before, d - t, begin).cost;
                 if (base < kImpossible) {
-                    int64_t value = base - range.cost[begin] + entries[begin];
+                    int64_t value = base - range.cost[begin] + entries[begin] * fan;
                     while (!window.empty() && window.back().first > value) window.pop_back();
                     window.emplace_back(value, begin);
                 }
             }
             int64_t exit = exits && end < units_ ? (*exits)[end] : 0;
-            while (low < end && !holds(range, low, end, entries[low] + exit)) ++low;
+            while (low < end && !holds(range, low, end, entries[low] * fan + exit)) ++low;
             while (!window.empty() && window.front().second < low) window.pop_front();
             if (window.empty() || (!may_cut_[end] && end != units_)) continue;
             int64_t cost = window.front().first + range.cost[end] + query_.device_cost * t;

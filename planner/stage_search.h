@@ -19,6 +19,7 @@ struct StageQuery {
     bool may_skip = true;        // devices may stay unused
     int64_t device_cost = 0;     // added for every device used: for fewest devices
     bool may_split = true;       // tensor parallelism, when its degree is open
+    bool fan_out = false;        // one device sends to all of the next stage, the worst case
     bool whole_layers = false;   // cut between layers only
     bool ignore_memory = false;  // to say what would be needed
 };
