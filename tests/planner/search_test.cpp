@@ -126,10 +126,9 @@ TEST_CASE("on small graphs the programme finds what brute force over all cuts an
             }
         });
         INFO("case " << cases << ": " << shape.config.num_layers << " layers on " << machine.name);
-        // What a sender pays for several receivers is only simulated, not in the programme's cost.
-        double tolerance = options.objective == Objective::kThroughput ? 1.02 : 1.0026;
+        // Among plans within a quarter of a per cent the balanced one is taken.
         REQUIRE(static_cast<double>(plan.prediction.objective_ns) <=
-                static_cast<double>(best) * tolerance);
+                static_cast<double>(best) * 1.0026);
         REQUIRE(plan.prediction.lower_bound_ns <= best);
         ++cases;
     }
