@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/reference.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <span>
@@ -117,8 +118,26 @@ private:
         return out;
     }
 
+    // What DynamicQuantizeLinear makes of a tensor: 256 steps between its smallest and largest element.
+    // https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
+    static Matrix rounded_to_8_bits(Matrix x) {
+        double low = 0, high = 0;
+        for (double v : x.data) {
+            low = std::min(low, v);
+            high = std::max(high, v);
+        }
+        const double scale = (high - low) / 255;
+        if (scale == 0) return x;
+        const double zero = std::nearbyint(std::clamp(-low / scale, 0.0, 255.0));
+        for (double& v : x.data)
+            v = (std::clamp(std::nearbyint(v / scale) + zero, 0.0, 255.0) - zero) * scale;
+        return x;
+    }
+
     Matrix linear(const Op& op) const {
-        const Matrix &x = in(op, 0), w = weight(op.weights.at(0));
+        const Matrix w = weight(op.weights.at(0));
+        const Quantization& q = graph_.weight(op.weights[0]).quantization;
+        const Matrix x = q.dynamic_activations ? rounded_to_8_bits(in(op, 0)) : in(op, 0);
         Matrix out(x.rows, w.rows);
         CHECK(x.columns == w.columns) << op.name << ": " << x.columns << " features meet " << w.columns;
         for (int64_t t = 0; t < x.rows; ++t)

@@ -4,6 +4,7 @@
 #include "importer/onnx/exporter.h"
 #include "importer/onnx/read/passes.h"
 #include "importer/onnx/recover/layers.h"
+#include "importer/onnx/recover/opaque.h"
 #include "importer/onnx/recover/recovery.h"
 #include "importer/onnx/recover/roles.h"
 
@@ -19,8 +20,8 @@ Graph import_onnx(const std::string& path, const ImportOptions& options) {
     Recovery recovery(model, roles);
     // What each value means: shapes and masks by evaluation, operators by their matchers.
     recovery.run();
-    // The layers, checked, in order.
-    Graph graph = build_graph(recovery, model);
+    // The layers, checked, in order; or, of what is no Llama, the nodes as they are.
+    Graph graph = looks_like_llama(recovery) ? build_graph(recovery, model) : build_opaque_graph(recovery, model);
     graph.exporter = guess_exporter(model);
     check_graph(graph);
     return graph;

@@ -135,6 +135,42 @@ TEST_CASE("Random names of nodes, values and initializers change nothing", "[imp
     }
 }
 
+TEST_CASE("A graph that is no Llama is kept node by node", "[importer]") {
+    test::TemporaryFolder folder;
+    onnx::ModelProto model;
+    model.set_ir_version(10);
+    model.add_opset_import()->set_version(18);
+    auto tensor = [](onnx::ValueInfoProto* v, const char* name) {
+        v->set_name(name);
+        auto* t = v->mutable_type()->mutable_tensor_type();
+        t->set_elem_type(onnx::TensorProto::FLOAT);
+        t->mutable_shape()->add_dim()->set_dim_param("n");
+        t->mutable_shape()->add_dim()->set_dim_value(4);
+    };
+    tensor(model.mutable_graph()->add_input(), "x");
+    tensor(model.mutable_graph()->add_output(), "z");
+    onnx::TensorProto* w = model.mutable_graph()->add_initializer();
+    w->set_name("w");
+    w->set_data_type(onnx::TensorProto::FLOAT);
+    for (int i = 0; i < 2; ++i) w->add_dims(4);
+    for (int i = 0; i < 16; ++i) w->add_float_data(1.0f);
+    for (auto [op, in, out] : {std::tuple{"MatMul", "x", "y"}, std::tuple{"Cosh", "y", "z"}}) {
+        onnx::NodeProto* n = model.mutable_graph()->add_node();
+        n->set_op_type(op);
+        n->add_input(in);
+        if (std::string(op) == "MatMul") n->add_input("w");
+        n->add_output(out);
+    }
+    test::save_onnx(model, folder.path() / "other.onnx");
+    const importer::Graph graph = importer::import_onnx((folder.path() / "other.onnx").string());
+    REQUIRE(graph.ops.size() == 2);
+    CHECK(graph.ops[0].as<importer::OpaqueAttrs>().op_type == "MatMul");
+    CHECK(graph.ops[0].as<importer::OpaqueAttrs>().flops > 0);
+    CHECK(graph.ops[1].inputs == graph.ops[0].outputs);
+    CHECK(graph.weights.size() == 1);
+    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, kPrompt); }), Catch::Matchers::Contains("MatMul"));
+}
+
 TEST_CASE("Nodes in any order are sorted", "[importer]") {
     test::TemporaryFolder folder;
     models::WriteOptions options;

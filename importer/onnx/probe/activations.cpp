@@ -95,11 +95,6 @@ std::vector<NamedRule> activation_rules() {
             {"Dropout", same_shape},
             {"Gemm", gemm},
             {"MatMulNBits", [](Evaluation& e) { last_dimension(e, e.node.integer("N", 0)); }},
-            {"FusedMatMul", [](Evaluation& e) {
-                 const Dims* b = e.shape(1);
-                 if (b && b->size() == 2)
-                     last_dimension(e, (*b)[e.node.integer("transB", 0) ? 0 : 1]);
-             }},
             {"GroupQueryAttention", group_query_attention},
             {"MultiHeadAttention", multi_head_attention},
             {"Attention", attention},

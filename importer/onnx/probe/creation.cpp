@@ -81,16 +81,22 @@ void range(Evaluation& e) {
     e.set_data(0, std::move(t));
 }
 
+// MatMul, and com.microsoft.FusedMatMul with its transposed operands and its factor.
 void matmul(Evaluation& e) {
     const Dims *a = e.shape(0), *b = e.shape(1);
     if (!a || !b || a->empty() || b->empty()) return;
+    const bool turn_a = e.node.integer("transA", 0) != 0, turn_b = e.node.integer("transB", 0) != 0;
+    const double alpha = e.node.real("alpha", 1.0);
     Dims x = *a, y = *b;
     if (x.size() == 1) x.insert(x.begin(), 1);
     if (y.size() == 1) y.push_back(1);
+    if (turn_a) std::swap(x.back(), x[x.size() - 2]);
+    if (turn_b) std::swap(y.back(), y[y.size() - 2]);
     const int64_t m = x[x.size() - 2], k = x.back(), n = y.back();
     if (k != y[y.size() - 2]) return;
+    const Dims lead_x(x.begin(), x.end() - 2), lead_y(y.begin(), y.end() - 2);
     Dims lead;
-    if (!broadcast(Dims(x.begin(), x.end() - 2), Dims(y.begin(), y.end() - 2), lead)) return;
+    if (!broadcast(lead_x, lead_y, lead)) return;
     Dims dims = lead;
     if (a->size() > 1) dims.push_back(m);
     if (b->size() > 1) dims.push_back(n);
@@ -99,17 +105,16 @@ void matmul(Evaluation& e) {
     const Tensor *xt = e.data(0), *yt = e.data(1);
     if (!xt || !yt) return;
     Tensor out = Tensor::of(dims, xt->real || yt->real);
-    Dims sx = broadcast_strides(Dims(x.begin(), x.end() - 2), lead);
-    Dims sy = broadcast_strides(Dims(y.begin(), y.end() - 2), lead);
-    for_each_index(lead, {sx, sy}, [&](int64_t i, const Dims& at) {
+    for_each_index(lead, {broadcast_strides(lead_x, lead), broadcast_strides(lead_y, lead)}, [&](int64_t i, const Dims& at) {
         for (int64_t r = 0; r < m; ++r)
             for (int64_t c = 0; c < n; ++c) {
                 double sum = 0;
                 for (int64_t l = 0; l < k; ++l)
-                    sum += xt->at((at[0] * m + r) * k + l) * yt->at((at[1] * k + l) * n + c);
+                    sum += xt->at(at[0] * m * k + (turn_a ? l * m + r : r * k + l)) *
+                           yt->at(at[1] * k * n + (turn_b ? c * k + l : l * n + c));
                 const int64_t to = (i * m + r) * n + c;
                 if (out.real)
-                    out.reals[to] = sum;
+                    out.reals[to] = alpha * sum;
                 else
                     out.integers[to] = static_cast<int64_t>(sum);
             }
@@ -124,7 +129,8 @@ std::vector<NamedRule> creation_rules() {
             {"Size", size_of},
             {"ConstantOfShape", constant_of_shape},
             {"Range", range},
-            {"MatMul", matmul}};
+            {"MatMul", matmul},
+            {"FusedMatMul", matmul}};
 }
 
 }  // namespace cleave::importer::from_onnx

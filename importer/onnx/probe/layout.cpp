@@ -209,6 +209,7 @@ bool gather_rows(Evaluation& e, const Tensor& indices, Dims dims) {
     const Constant* table = e.constant(0);
     if (!table || !table->is_floating() || table->dims.empty() || product(dims) > kMostElements)
         return false;
+    if (table->data.file.valid() && !e.model().files[table->data.file.index()].present) return false;
     const DType dtype = *dtype_of(table->elem_type);
     const int64_t rows = table->dims[0], width = rows ? table->count() / rows : 0;
     const size_t row_bytes = dtype_bytes(dtype, width);

@@ -35,6 +35,7 @@ void to_doubles(DType dtype, const std::byte* bytes, double* out, int64_t count)
 
 std::optional<Tensor> read_constant(const Model& model, const Constant& c) {
     if (c.count() > kMostElements) return std::nullopt;
+    if (c.data.file.valid() && !model.files[c.data.file.index()].present) return std::nullopt;
     using T = onnx::TensorProto;
     std::span<const std::byte> bytes = model.bytes(c.data);
     Tensor t = Tensor::of(c.dims, c.is_floating());

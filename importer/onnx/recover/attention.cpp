@@ -124,8 +124,11 @@ namespace {
 
 // q [.., tokens, d] times k [.., d, keys].
 std::optional<Meaning> match_scores(Recovery& r, const Node& node) {
-    const View *q = r.get<View>(node.in[0]), *k = r.get<View>(node.in[1]);
-    if (!q || !k || q->axes.size() < 3 || k->axes.size() < 3) return std::nullopt;
+    const View *q = r.get<View>(node.in[0]), *stored = r.get<View>(node.in[1]);
+    if (!q || !stored || q->axes.size() < 3 || stored->axes.size() < 3) return std::nullopt;
+    View turned = *stored;
+    if (node.integer("transB", 0) != 0) std::swap(turned.axes.back(), turned.axes[turned.axes.size() - 2]);
+    const View* k = &turned;
     const size_t nq = q->axes.size(), nk = k->axes.size();
     const int64_t d = contiguous_features(q->axes[nq - 1]);
     if (d == 0 || contiguous_features(k->axes[nk - 2]) != d || !is_keys(k->axes[nk - 1]) ||
@@ -137,7 +140,7 @@ std::optional<Meaning> match_scores(Recovery& r, const Node& node) {
     const bool fits = hq && hk && hq->repeat == 1 && hq->batch == hk->batch && (hq->count == 1 || hq->stride == d) &&
                       (hk->count == 1 || hk->stride == d) && hk->count * hk->repeat == hq->count;
     if (!fits) return unknown(r, node, "its query and key heads do not correspond");
-    Scores s{*q, *k, *q, q->scale * k->scale};
+    Scores s{*q, *k, *q, q->scale * k->scale * node.real("alpha", 1.0)};
     s.num_heads = hq->count;
     s.num_kv_heads = hk->count;
     s.head_dim = d;
@@ -227,10 +230,10 @@ std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node) {
         if (!found) continue;
         Scores s = *found;
         const Ref other = node.in.size() > 1 ? node.in[1 - i] : kNone;
-        const std::optional<double> number = other == kNone ? std::nullopt : r.number(other);
+        const double number = other == kNone ? NAN : r.number(other).value_or(NAN);
         const bool plain = !s.normalized && s.masks.empty();
-        if (number && plain && (node.is("Mul") || (node.is("Div") && i == 0 && *number != 0))) {
-            const double factor = node.is("Mul") ? number.value() : 1.0 / number.value();
+        if (!std::isnan(number) && plain && (node.is("Mul") || (node.is("Div") && i == 0 && number != 0))) {
+            const double factor = node.is("Mul") ? number : 1.0 / number;
             if (!s.in_tanh) {
                 s.scale *= factor;
                 return s;

@@ -185,7 +185,7 @@ TermId find_logits(Recovery& r, std::vector<std::string>& notes) {
             notes.push_back("the extra output '" + r.model.values[out].name + "' is not computed");
     }
     if (logits.valid() && reason.empty()) return logits;
-    if (reason.empty()) reason = "no output is a Linear of the last norm, as logits are";
+    if (reason.empty()) reason = "no output gives logits (a Linear of the last norm); export the model with its language-model head";
     throw UserError("{}: {}", r.model.path, reason);
 }
 

@@ -58,6 +58,8 @@ Meaning gemm(Recovery& r, const Node& node) {
 
 // com.microsoft.FusedMatMul: MatMul with alpha and transposed operands (ONNX Runtime's optimiser).
 Meaning fused_matmul(Recovery& r, const Node& node) {
+    if (node.integer("transA", 0) == 0 && node.integer("transBatchA", 0) == 0 && node.integer("transBatchB", 0) == 0)
+        if (auto attention = match_attention_matmul(r, node)) return *attention;
     const View* x = r.get<View>(node.in[0]);
     const WeightView* w = r.get<WeightView>(node.in[1]);
     if (!x || !w || node.integer("transA", 0) != 0 || node.integer("transBatchA", 0) != 0 ||

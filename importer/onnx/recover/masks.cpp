@@ -29,13 +29,14 @@ public:
             for (Scenario& s : plain) s.past = 0;
             plain.push_back({1, tokens, 0, {}});
         }
+        for (Scenario& s : plain) s = r_.possible(s);
         m.causal = sees_later(plain[0]) == false;
         for (const Scenario& s : plain) m.window = std::max(m.window, window_in(s));
         for (const Scenario& s : plain) expect(s, m, false);
         const bool has_mask_input =
             std::find(r_.roles.begin(), r_.roles.end(), InputRole::kAttentionMask) != r_.roles.end();
         if (!has_mask_input) return m;
-        const Scenario padded{2, 4, r_.has_past ? 6 : 0, {3, 0}};
+        const Scenario padded = r_.possible({2, 4, r_.has_past ? 6 : 0, {3, 0}});
         m.hides_padding = matches(padded, m, true);
         if (!m.hides_padding && !matches(padded, m, false)) refuse("it depends on the attention mask in another way");
         return m;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RMSNorm: x / sqrt(mean(x^2) + epsilon) * weight, as one operator or in pieces.
+#include <algorithm>
 #include <cmath>
 
 #include "importer/onnx/recover/recovery.h"
@@ -111,7 +112,27 @@ std::optional<Meaning> one_operand(const Node& node, MeanSquare m, std::optional
 
 }  // namespace
 
+// A norm by ones whose weight is a Mul behind it (torch's ONNX Runtime back end): one norm.
+std::optional<Meaning> replace_weight_of_ones(Recovery& r, const Node& node) {
+    for (int i : {0, 1}) {
+        const View* x = node.in.size() == 2 ? r.get<View>(node.in[i]) : nullptr;
+        const auto weight = x ? vector_weight(r, node.in[1 - i]) : std::nullopt;
+        if (!weight || !node.is("Mul") || x->scale != 1.0 || r.term(x->term).kind != Term::kNorm) continue;
+        const Term& norm = r.term(x->term);
+        const auto old = read_constant(r.model, r.model.constants[norm.weight.constant]);
+        if (!old || !old->real || norm.weight.added != 0 || weight->rows.size() != norm.group) continue;
+        if (std::any_of(old->reals.begin(), old->reals.end(), [](double w) { return w != 1.0; })) continue;
+        Term t = norm;
+        t.weight = *weight;
+        View out = *x;
+        out.term = r.add_term(std::move(t), node);
+        return out;
+    }
+    return std::nullopt;
+}
+
 std::optional<Meaning> match_norm_arithmetic(Recovery& r, const Node& node) {
+    if (auto m = replace_weight_of_ones(r, node)) return m;
     for (size_t i = 0; i < node.in.size() && i < 2; ++i) {
         const Ref other = node.in.size() > 1 ? node.in[1 - i] : kNone;
         if (const auto* m = r.get<MeanSquare>(node.in[i])) {

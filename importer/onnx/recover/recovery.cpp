@@ -60,13 +60,26 @@ bool operator==(const WeightView& a, const WeightView& b) {
 Recovery::Recovery(const Model& m, std::vector<InputRole> r)
     : model(m), roles(std::move(r)), meanings_(m.values.size()) {
     has_past = std::find(roles.begin(), roles.end(), InputRole::kPast) != roles.end();
+    for (size_t i = 0; i < roles.size(); ++i)
+        if (roles[i] == InputRole::kTokenIds) {
+            const std::vector<Dim>& dims = model.inputs[i].dims;
+            if (dims.size() == 2 && dims[0].is_static()) fixed_batch = dims[0].value;
+            if (!dims.empty() && dims.back().is_static()) fixed_tokens = dims.back().value;
+        }
     for (Scenario s : {kFirst, kSecond}) {
         if (!has_past) s.past = 0;
-        probes_.push_back(std::make_unique<Probe>(model, roles, s));
+        probes_.push_back(std::make_unique<Probe>(model, roles, possible(s)));
     }
 }
 
 Recovery::~Recovery() = default;
+
+Scenario Recovery::possible(Scenario s) const {
+    if (fixed_batch > 0) s.batch = fixed_batch;
+    if (fixed_tokens > 0) s.tokens = fixed_tokens;
+    if (!s.padding.empty()) s.padding.resize(s.batch, 0);
+    return s;
+}
 
 std::string Recovery::describe(const Node& node) const { return from_onnx::describe(model, node); }
 
@@ -97,20 +110,24 @@ std::optional<std::vector<int64_t>> Recovery::integers(Ref value) {
 }
 
 std::optional<std::vector<double>> Recovery::row_at(Ref value, int64_t position) {
+    if (fixed_tokens > 0 && position >= fixed_tokens) return std::nullopt;
     std::unique_ptr<Probe>& p = position_probes_[position];
     if (!p)
-        p = std::make_unique<Probe>(model, roles, has_past ? Scenario{1, 1, position, {}}
-                                                           : Scenario{1, position + 1, 0, {}});
+        p = std::make_unique<Probe>(model, roles, possible(has_past ? Scenario{1, 1, position, {}}
+                                                                    : Scenario{1, position + 1, 0, {}}));
     const Tensor* t = p->data(value);
     if (!t || !t->real || t->dims.empty()) return std::nullopt;
-    const int64_t width = t->dims.back();
-    if (t->count() < width) return std::nullopt;
-    return std::vector<double>(t->reals.end() - width, t->reals.end());
+    const int64_t width = t->dims.back(), rows = p->scenario().tokens;
+    if (t->count() < width * rows) return std::nullopt;
+    // The row of that token, counted from the end: leading dimensions are 1 or the batch.
+    const int64_t from_end = has_past ? rows : rows - position;
+    const auto begin = t->reals.end() - width * from_end;
+    return std::vector<double>(begin, begin + width);
 }
 
 View Recovery::whole(TermId id) const {
-    return whole_view(id, term(id).features, {kFirst.batch, kSecond.batch},
-                      {kFirst.tokens, kSecond.tokens});
+    const Scenario &a = probes_[0]->scenario(), &b = probes_[1]->scenario();
+    return whole_view(id, term(id).features, {a.batch, b.batch}, {a.tokens, b.tokens});
 }
 
 TermId Recovery::add_term(Term t, const Node& node) {
@@ -186,7 +203,7 @@ void Recovery::read_inputs() {
             terms.push_back(Term{Term::kTokenIds, {}, 1});
             View v = whole(TermId(terms.size() - 1));
             v.axes.resize(input.dims.size());
-            if (input.dims.size() == 1) v.axes = {{{Factor::kTokens, {kFirst.tokens, kSecond.tokens}, 0}}};
+            if (input.dims.size() == 1) v.axes = {whole(TermId(terms.size() - 1)).axes[1]};
             m = v;
         } else if (roles[i] == InputRole::kPast) {
             Term t{Term::kPast, {}, 1};
@@ -199,7 +216,7 @@ void Recovery::read_inputs() {
                     if (d.value != 1) v.axes[a] = {{Factor::kFeature, {d.value, d.value}, t.features}};
                     t.features *= d.value;
                 } else if (a == 0) {
-                    v.axes[a] = {{Factor::kBatch, {kFirst.batch, kSecond.batch}, 0}};
+                    v.axes[a] = {{Factor::kBatch, {probes_[0]->scenario().batch, probes_[1]->scenario().batch}, 0}};
                 } else {
                     v.axes[a] = {{Factor::kPast, {kFirst.past, kSecond.past}, 0}};
                 }

@@ -74,6 +74,10 @@ public:
 
     Probe& probe(int i) { return *probes_[i]; }
     Probe make_probe(Scenario scenario) const { return Probe(model, roles, std::move(scenario)); }
+    // Sizes that the file fixes for every input; 0: free.
+    int64_t fixed_batch = 0, fixed_tokens = 0;
+    // The scenario with the sizes that the file fixes.
+    Scenario possible(Scenario scenario) const;
     // Values of the last dimension for the token at `position` of an unpadded sequence.
     std::optional<std::vector<double>> row_at(Ref value, int64_t position);
     // Whether the integers end with the position of the last token.

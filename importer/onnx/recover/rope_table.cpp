@@ -33,9 +33,11 @@ struct Rows {
 
 bool Recovery::row_at_is_position(Ref value) {
     for (int64_t p : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1000}}) {
-        Probe probe = make_probe(has_past ? Scenario{1, 1, p, {}} : Scenario{1, p + 1, 0, {}});
+        if (fixed_tokens > 0 && p >= fixed_tokens) break;
+        Probe probe = make_probe(possible(has_past ? Scenario{1, 1, p, {}} : Scenario{1, p + 1, 0, {}}));
         const Tensor* t = probe.data(value);
-        if (!t || t->real || t->count() == 0 || t->integers.back() != p) return false;
+        const int64_t from_end = has_past || fixed_tokens == 0 ? 1 : fixed_tokens - p;
+        if (!t || t->real || t->count() < from_end || t->integers[t->count() - from_end] != p) return false;
     }
     return true;
 }
@@ -98,6 +100,7 @@ RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleav
     table.magnitude = start->cos[0];
     for (int64_t i = 0; i < half; ++i) table.frequencies.push_back(static_cast<float>((*angle)[i]));
     for (int64_t p : kPositions) {
+        if (fixed_tokens > 0 && p >= fixed_tokens) break;
         const auto r = row(p);
         const double tolerance = 1e-5 + 1e-6 * static_cast<double>(p);
         for (int64_t i = 0; r && i < width; ++i) {
