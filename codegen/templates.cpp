@@ -19,17 +19,24 @@ std::string folder_of(std::string_view name) {
 void append(std::string_view name, std::set<std::string>& seen, std::string& text) {
     if (!seen.insert(std::string(name)).second) return;
     constexpr std::string_view kInclude = "#include \"";
+    // GPU files keep their line numbers, so that compilers and the simt device name the place in the file.
+    bool numbered = name.starts_with("gpu/");
     std::string body;
     std::istringstream lines{std::string(template_file(name))};
     for (std::string line; std::getline(lines, line);) {
         if (line.starts_with(kInclude)) {
             size_t end = line.find('"', kInclude.size());
             append(folder_of(name) + line.substr(kInclude.size(), end - kInclude.size()), seen, text);
+            if (numbered) body += "\n";
         } else if (line != "#pragma once" && !line.starts_with("// SPDX")) {
             body += line + "\n";
+        } else if (numbered) {
+            body += "\n";
         }
     }
-    text += "// ---- codegen/templates/" + std::string(name) + "\n" + body;
+    text += "// ---- codegen/templates/" + std::string(name) + "\n";
+    if (numbered) text += "#line 1 \"" + std::string(name) + "\"\n";
+    text += body;
 }
 
 }  // namespace

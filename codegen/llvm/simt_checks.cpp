@@ -40,11 +40,13 @@ void collect(Instruction& instruction, const DataLayout& layout, SmallVectorImpl
     } else if (auto* memory = dyn_cast<MemIntrinsic>(&instruction)) {
         IRBuilder<> builder(&instruction);
         Value* bytes = builder.CreateZExtOrTrunc(memory->getLength(), i64);
-        uint64_t align = memory->getDestAlign().valueOrOne().value();
-        out.push_back({&instruction, memory->getRawDest(), bytes, true, align});
+        auto part = [&](Value* address, MaybeAlign known, bool write) {
+            uint64_t align = known.valueOrOne().value();
+            out.push_back({&instruction, address, builder.CreateOr(bytes, align << 32), write, align});
+        };
+        part(memory->getRawDest(), memory->getDestAlign(), true);
         if (auto* transfer = dyn_cast<MemTransferInst>(memory))
-            out.push_back({&instruction, transfer->getRawSource(), bytes, false,
-                           transfer->getSourceAlign().valueOrOne().value()});
+            part(transfer->getRawSource(), transfer->getSourceAlign(), false);
     } else if (auto* update = dyn_cast<AtomicRMWInst>(&instruction)) {
         add(update->getPointerOperand(), update->getType(), update->getAlign(), true);
     } else if (auto* exchange = dyn_cast<AtomicCmpXchgInst>(&instruction)) {
@@ -140,16 +142,34 @@ bool is_dereferenced(const GetElementPtrInst& gep) {
     return false;
 }
 
+// Optimisation gives an instruction made of several no line; its neighbours' is then the best there is.
+const DILocation* place_of(const Instruction& instruction) {
+    const DILocation* own = instruction.getDebugLoc().get();
+    if (own && own->getLine() > 0) return own;
+    for (const Instruction* i = &instruction; i; i = i->getPrevNode())
+        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0) return place;
+    for (const Instruction* i = &instruction; i; i = i->getNextNode())
+        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0) return place;
+    return own;
+}
+
+// A fault in one of the prelude's functions is its caller's.
+bool is_vocabulary(StringRef file) {
+    return file.starts_with("gpu/prelude") || file == "gpu/words.cuh" || file == "gpu/fragments.cuh";
+}
+
 }  // namespace
 
 Constant* site_of(Module& module, const Instruction& instruction) {
     LLVMContext& context = module.getContext();
     unsigned line = 0, column = 0;
     StringRef file;
-    if (const DebugLoc& place = instruction.getDebugLoc()) {
-        line = place.getLine();
-        column = place.getCol();
-        file = cast<DIScope>(place.getScope())->getFilename();
+    const DILocation* place = place_of(instruction);
+    while (place && place->getInlinedAt() && is_vocabulary(place->getFilename())) place = place->getInlinedAt();
+    if (place) {
+        line = place->getLine();
+        column = place->getColumn();
+        file = place->getFilename();
     }
     std::string name = ("site." + file + ":" + Twine(line) + ":" + Twine(column)).str();
     if (GlobalVariable* known = module.getNamedGlobal(name)) return known;

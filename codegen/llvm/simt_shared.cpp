@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 
+#include <llvm/Demangle/Demangle.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Instructions.h>
@@ -42,7 +43,7 @@ SharedLayout place(const Module& module, ArrayRef<GlobalVariable*> variables,
         auto bytes = static_cast<uint32_t>(module.getDataLayout().getTypeAllocSize(variable->getValueType()));
         uint32_t align = std::max<uint32_t>(16, static_cast<uint32_t>(variable->getAlign().valueOrOne().value()));
         offsets[variable] = next = round_up(next, align);
-        layout.variables.push_back({variable->getName().str(), next, bytes});
+        layout.variables.push_back({demangle(variable->getName()), next, bytes});
         layout.shared_bytes = round_up(layout.shared_bytes, align < 16 ? align : 16) + bytes;
         next += bytes + kSharedGap;
     }

@@ -67,6 +67,7 @@ void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& a
     seed = order_seed;
     random = Random(seed);
     report = SimtReport{};
+    doubtful.reset();
     std::copy(std::begin(grid), std::end(grid), blocks_in);
     std::copy(std::begin(block), std::end(block), threads_in);
     num_threads = static_cast<uint32_t>(block[0] * block[1] * block[2]);
@@ -159,19 +160,20 @@ void Block::exit_thread() {
     if (warp.arrived > 0)
         fail(Fault::kDivergentWarp, warp.here, "lane %u left the kernel while %u lanes of its warp wait at this %s",
              self->lane, warp.arrived, meeting_name(warp.meeting));
+    for (const PartialMeeting& meeting : warp.partial)
+        if (meeting.lanes >> self->lane & 1)
+            fail(Fault::kInactiveLane, meeting.here, "lane %u, named by this mask, left the kernel", self->lane);
     if (exited == num_threads) {
+        settle_doubt();
         cleave_fiber_switch(&self->stack_pointer, main_stack_);
     } else {
         yield(self);
     }
 }
 
-void Block::fail(Fault fault, Here here, const char* format, ...) {
+Finding Block::describe(Fault fault, Here here, const char* format, va_list list) const {
     char text[320];
-    va_list list;
-    va_start(list, format);
     std::vsnprintf(text, sizeof text, format, list);
-    va_end(list);
     Finding finding;
     finding.fault = fault;
     finding.kernel = record->name;
@@ -180,7 +182,29 @@ void Block::fail(Fault fault, Here here, const char* format, ...) {
     std::copy(std::begin(place), std::end(place), finding.block.begin());
     std::copy(std::begin(current->place), std::end(current->place), finding.thread.begin());
     finding.detail = text;
-    report.finding = std::move(finding);
+    return finding;
+}
+
+void Block::doubt(Fault fault, Here here, const char* format, ...) {
+    if (doubtful) return;
+    va_list list;
+    va_start(list, format);
+    doubtful = describe(fault, here, format, list);
+    va_end(list);
+}
+
+// A value that nobody wrote leads anywhere: unless it was a race, the earlier doubt is the cause.
+void Block::fail(Fault fault, Here here, const char* format, ...) {
+    va_list list;
+    va_start(list, format);
+    if (!doubtful || fault == Fault::kRace) doubtful = describe(fault, here, format, list);
+    va_end(list);
+    leave();
+}
+
+void Block::leave() {
+    report.finding = std::move(doubtful);
+    doubtful.reset();
     // The other fibers are dropped where they stand: `prepare` starts them afresh.
     cleave_fiber_switch(&current->stack_pointer, main_stack_);
     __builtin_unreachable();

@@ -4,6 +4,7 @@
 // releases the others. Only seeds decide the order: equal launches run alike.
 #pragma once
 
+#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -108,6 +109,11 @@ struct Block {
     }
     // Reports and leaves the block; does not return.
     [[noreturn]] void fail(Fault fault, Here here, const char* format, ...) __attribute__((format(printf, 4, 5)));
+    // Notes a fault that may turn out to be a race before the next barrier; reported there if nothing else was.
+    void doubt(Fault fault, Here here, const char* format, ...) __attribute__((format(printf, 4, 5)));
+    void settle_doubt() {
+        if (doubtful) [[unlikely]] leave();
+    }
     // Reports that no thread can go on.
     [[noreturn]] void stuck();
     // Ends the current thread.
@@ -132,9 +138,12 @@ struct Block {
     std::unique_ptr<Thread[]> threads;
     std::unique_ptr<Warp[]> warps;
     SimtReport report;
+    std::optional<Finding> doubtful;
 
 private:
     void shuffle_permutations();
+    Finding describe(Fault fault, Here here, const char* format, va_list list) const;
+    [[noreturn]] void leave();  // with the doubtful finding, if there is one
 
     void* main_stack_ = nullptr;
     std::vector<uint16_t> orders_[8];  // permutations of the block's threads

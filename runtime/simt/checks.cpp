@@ -33,8 +33,8 @@ const codegen::SimtSharedVariable* variable_at(const Block& block, uint32_t offs
                variable ? variable->name : "the dynamic shared memory", end - begin);
 }
 
-[[noreturn]] __attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch,
-                                                        Here here) {
+// Does not return but for kUninitialised, which may yet turn out to be a race.
+__attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch, Here here) {
     const codegen::SimtSharedVariable* variable = variable_at(block, verdict.offset);
     const char* name = variable ? variable->name : "the dynamic shared memory";
     unsigned byte = verdict.offset - (variable ? variable->offset : block.record->dynamic_offset);
@@ -44,7 +44,9 @@ const codegen::SimtSharedVariable* variable_at(const Block& block, uint32_t offs
         case ShadowVerdict::kGap:
             block.fail(Fault::kSharedBounds, here, "%s past the end of %s", touch_name(touch), name);
         case ShadowVerdict::kUninitialised:
-            block.fail(Fault::kUninitialised, here, "read of byte %u of %s, which this block has not written", byte, name);
+            block.doubt(Fault::kUninitialised, here, "read of byte %u of %s, which this block has not written", byte,
+                        name);
+            break;
         case ShadowVerdict::kPendingCopy:
             block.fail(Fault::kAsyncCopy, here, "%s of byte %u of %s, the target of a copy of %s that was not waited for",
                        touch_name(touch), byte, name, other);

@@ -40,7 +40,7 @@ inline bool arrive(Block& block, Thread& self, Meeting meeting, Here here) {
     self.meeting = meeting;
     self.here = here;
     if (warp.exited > 0) [[unlikely]]
-        block.fail(Fault::kInactiveLane, here, "%u lanes of this warp have left the kernel", warp.exited);
+        block.fail(Fault::kDivergentWarp, here, "%u lanes of this warp have left the kernel", warp.exited);
     if (warp.arrived++ == 0) {
         warp.meeting = meeting;
         warp.here = here;
@@ -119,6 +119,7 @@ void cleave_simt_barrier(const char* file, int line) {
                    block.barrier_here.line);
     }
     if (block.barrier_arrived == block.num_threads) {
+        block.settle_doubt();
         block.barrier_arrived = 0;
         block.shadow.next_interval();
         release_barrier(block);

@@ -69,6 +69,7 @@ ShadowVerdict Shadow::verdict(ShadowVerdict::Kind kind, uint64_t mark, size_t ce
 ShadowVerdict Shadow::touch(const Toucher& who, uint32_t offset, uint32_t bytes, Touch touch) {
     uint64_t now = mark(who);
     size_t last = (offset + bytes - 1) >> cell_shift_;
+    ShadowVerdict doubt;
     for (size_t i = offset >> cell_shift_; i <= last; ++i) {
         Cell& cell = cells_[i];
         if (cell.writer == kGapMark) return verdict(ShadowVerdict::kGap, 0, i);
@@ -78,18 +79,17 @@ ShadowVerdict Shadow::touch(const Toucher& who, uint32_t offset, uint32_t bytes,
         } else if (cell.writer != now && !both_atomic && unordered(cell.writer, who, now)) {
             return verdict(ShadowVerdict::kRaceWithWrite, cell.writer, i);
         }
+        if (touch != Touch::kStore && cell.writer >> 32 < first_interval_ && doubt.kind == ShadowVerdict::kFine)
+            doubt = verdict(ShadowVerdict::kUninitialised, 0, i);
         if (touch == Touch::kLoad) {
-            if (cell.writer >> 32 < first_interval_) return verdict(ShadowVerdict::kUninitialised, 0, i);
             if (cell.reader != now) add_reader(cell, who, now);
             continue;
         }
-        if (touch == Touch::kAtomic && cell.writer >> 32 < first_interval_)
-            return verdict(ShadowVerdict::kUninitialised, 0, i);
         if (cell.reader != now && unordered(cell.reader, who, now))
             return verdict(ShadowVerdict::kRaceWithRead, cell.reader, i);
         add_writer(cell, who, now, touch == Touch::kAtomic);
     }
-    return {};
+    return doubt;
 }
 
 void Shadow::set_writer(uint64_t writer, uint32_t offset, uint32_t bytes) {

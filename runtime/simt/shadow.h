@@ -35,6 +35,7 @@ public:
     void next_interval() { ++interval_; }
     void begin_block() { first_interval_ = ++interval_; }
 
+    // After kUninitialised the access counts all the same: a write before the next barrier makes a race of it.
     ShadowVerdict touch(const Toucher& who, uint32_t offset, uint32_t bytes, Touch touch);
     // The target of an asynchronous copy: no one may touch it until it has arrived, which is a store then.
     void mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes);
