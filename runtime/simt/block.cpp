@@ -15,8 +15,6 @@ namespace cleave::runtime::simt {
 
 namespace {
 
-thread_local Block* running = nullptr;
-
 // The body of every fiber: one kernel thread after the other, a block each.
 void fiber_main() {
     for (;;) {
@@ -41,9 +39,7 @@ const char* meeting_name(Meeting meeting) {
 
 }  // namespace
 
-// noinline: a cached address of a thread-local would be another OS thread's after a switch; fibers do not move, but
-// the compiler may not know that of the code around a switch.
-__attribute__((noinline)) Block& current_block() { return *running; }
+constinit thread_local Block* running_block = nullptr;
 
 Block::Block() : threads(new Thread[kMaxThreads]), warps(new Warp[kMaxThreads / 32]) {
     void* memory = ::mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
@@ -115,7 +111,7 @@ void release_barrier(Block& block) {
 }
 
 bool Block::run(uint64_t index) {
-    running = this;
+    running_block = this;
     random = Random(seed * 0x100000001b3 + index);
     place[0] = static_cast<int>(index % static_cast<uint64_t>(blocks_in[0]));
     place[1] = static_cast<int>(index / static_cast<uint64_t>(blocks_in[0]) % static_cast<uint64_t>(blocks_in[1]));
@@ -143,7 +139,7 @@ bool Block::run(uint64_t index) {
     release_barrier(*this);
     current = &threads[queue[head++ % kQueue]];
     cleave_fiber_switch(&main_stack_, current->stack_pointer);
-    running = nullptr;
+    running_block = nullptr;
     return report.clean();
 }
 

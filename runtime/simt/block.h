@@ -151,7 +151,9 @@ private:
     friend void release_barrier(Block& block);
 };
 
-// The block of this OS thread; set while `Block::run` is under way.
-Block& current_block();
+// The block of this OS thread; set while `Block::run` is under way. Fibers stay on their OS thread, so that the
+// place of this variable may be kept across a switch.
+extern constinit thread_local Block* running_block;
+inline Block& current_block() { return *running_block; }
 
 }  // namespace cleave::runtime::simt

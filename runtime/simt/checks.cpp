@@ -71,10 +71,11 @@ inline void check_aligned(Block& block, uint64_t address, uint64_t size, Touch t
 }
 
 // [begin, end): the variable, or the whole arena.
-void check_shared(Block& block, int64_t offset, uint64_t bytes, Touch touch, Here here, uint32_t begin, uint32_t end) {
+inline void check_shared(Block& block, int64_t offset, uint64_t bytes, Touch touch, Here here, uint32_t begin, uint32_t end) {
     if (bytes == 0) return;
     if (offset < begin || offset + static_cast<int64_t>(bytes) > end) [[unlikely]]
         fail_shared_bounds(block, offset, bytes, touch, here, begin, end);
+    if (touch == Touch::kLoad && block.shadow.settled(static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes))) return;
     ShadowVerdict verdict = block.shadow.touch(toucher(*block.current, block), static_cast<uint32_t>(offset),
                                                static_cast<uint32_t>(bytes), touch);
     if (verdict.kind != ShadowVerdict::kFine) [[unlikely]]
@@ -106,7 +107,7 @@ __attribute__((noinline)) void check_elsewhere(Block& block, uint64_t address, u
                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(address));
 }
 
-void check_any(Block& block, const void* p, uint64_t size, Touch touch, Here here) {
+inline void check_any(Block& block, const void* p, uint64_t size, Touch touch, Here here) {
     auto address = reinterpret_cast<uint64_t>(p);
     uint64_t bytes = static_cast<uint32_t>(size);
     check_aligned(block, address, size, touch, here);

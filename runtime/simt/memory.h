@@ -20,8 +20,13 @@ struct Slot {
     uint32_t slots = 0;                      // of the allocation that begins here
 };
 
+extern Slot slot_table[kNumSlots];
+
 // The slot of an address, or null.
-const Slot* slot_of(uint64_t address);
+inline const Slot* slot_of(uint64_t address) {
+    uint64_t index = (address - kSlotBase) >> 32;
+    return index < kNumSlots ? &slot_table[index] : nullptr;
+}
 
 // Null when there is no memory or no slot left. `bytes` > 0.
 void* allocate_slots(uint64_t bytes, uint32_t owner);

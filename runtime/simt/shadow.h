@@ -35,6 +35,19 @@ public:
     void next_interval() { ++interval_; }
     void begin_block() { first_interval_ = ++interval_; }
 
+    // Whether a load is certainly fine and changes nothing: written before the last barrier, and since then already read
+    // by several warps. What most loads of most kernels are.
+    bool settled(uint32_t offset, uint32_t bytes) const {
+        uint64_t last = (offset + bytes - 1) >> cell_shift_;
+        for (uint64_t i = offset >> cell_shift_; i <= last; ++i) {
+            const Cell& cell = cells_[i];
+            uint64_t written = cell.writer >> 32;
+            if (written >= interval_ || written < first_interval_ || several(cell.writer) == kPending) return false;
+            if (cell.reader >> 32 != interval_ || several(cell.reader) != kManyWarps) return false;
+        }
+        return true;
+    }
+
     // After kUninitialised the access counts all the same: a write before the next barrier makes a race of it.
     ShadowVerdict touch(const Toucher& who, uint32_t offset, uint32_t bytes, Touch touch);
     // The target of an asynchronous copy: no one may touch it until it has arrived, which is a store then.
