@@ -75,36 +75,45 @@ struct AttentionTile {
         return sum_each<N>(sums);
     }
 
-    // Scores of query i for keys [key, key + n), capped, masked; then the running softmax.
+    // Hides the scores outside [first, last) and past n, so that whole vectors can follow: what is not seen weighs 0.
+    CLEAVE_INLINE void mask(i64 i, i64 key, i64 n) {
+        const float kMinus = -__builtin_inff();
+        const i64 begin = max(first[i] - key, 0), end = min(last[i] - key, n);
+        for (i64 j = 0; j < begin; ++j) score[i][j] = kMinus;
+        for (i64 j = max(end, 0); j < kKeys; ++j) score[i][j] = kMinus;
+    }
+
+    // Scores of query i for keys [key, key + n), capped, masked; then the running softmax. The whole block goes
+    // through the softmax, kLanes at a time whatever the head's width: the exponential is most of a small head's cost.
     template <bool kPrefetch, class T>
     CLEAVE_INLINE void attend(i64 i, const T* keys, i64 key, i64 n) {
         const float kMinus = -__builtin_inff();
-        FloatN<N> best = kMinus;
         for (i64 j = 0; j < n; j += N) {
             FloatN<N> s = score_keys<kPrefetch>(q[i], keys + j * C::kHeadDim, n - j);
             if constexpr (C::kSoftcap > 0.0f) s = tanh<N>(s * (1.0f / C::kSoftcap)) * C::kSoftcap;
-            IntN<N> at;
-#pragma clang loop unroll(full)
-            for (i64 lane = 0; lane < N; ++lane) at[lane] = static_cast<i32>(lane);
-            IntN<N> seen = (at >= IntN<N>(static_cast<i32>(max(first[i] - key - j, -1)))) &
-                           (at < IntN<N>(static_cast<i32>(min(min(last[i] - key, n) - j, N))));
-            s = seen ? s : FloatN<N>(kMinus);
             store<N>(score[i] + j, s);
+        }
+        if (n < kKeys || first[i] > key || last[i] < key + kKeys) mask(i, key, n);
+        Vec best = kMinus;
+#pragma clang loop unroll(full)
+        for (i64 j = 0; j < kKeys; j += kLanes) {
+            Vec s = load(score[i] + j);
             best = s > best ? s : best;
         }
         float peak = maximum(best);
         float next = peak > top[i] ? peak : top[i];
         if (next == kMinus) {
-            for (i64 j = 0; j < n; j += N) store<N>(score[i] + j, FloatN<N>(0.0f));
+            for (i64 j = 0; j < kKeys; j += kLanes) store(score[i] + j, Vec(0.0f));
             return;
         }
         FloatN<2> rescale = exp<2>(FloatN<2>(top[i] - next));
-        FloatN<N> sums = 0.0f;
-        for (i64 j = 0; j < n; j += N) {
-            FloatN<N> s = load<N>(score[i] + j);
-            FloatN<N> p = exp<N>(s - next);
-            p = s == FloatN<N>(kMinus) ? FloatN<N>(0.0f) : p;
-            store<N>(score[i] + j, p);
+        Vec sums = 0.0f;
+#pragma clang loop unroll(full)
+        for (i64 j = 0; j < kKeys; j += kLanes) {
+            Vec s = load(score[i] + j);
+            Vec p = exp<kLanes>(s - next);
+            p = s == Vec(kMinus) ? Vec(0.0f) : p;
+            store(score[i] + j, p);
             sums += p;
         }
         total[i] = total[i] * rescale[0] + sum(sums);
@@ -113,33 +122,48 @@ struct AttentionTile {
         top[i] = next;
     }
 
-    // acc[i] += sum over keys of score * value, kQ queries together, kChunk features at a time.
+    // acc[i] += sum over keys of score * value, kQ queries together, kChunk features at a time. Small heads have too few
+    // sums to fill the multipliers' latency, so that kWays runs of keys are summed side by side.
     template <i64 kQ, class T>
     CLEAVE_INLINE void accumulate(const T* values, i64 n) {
         constexpr i64 kVectors = C::kVHeadDim / VN;
         constexpr i64 kChunk = width_for(kVectors, 4);
+        constexpr i64 kWays = kQ * kChunk >= 8 ? 1 : kQ * kChunk >= 4 ? 2 : 4;
         for (i64 d = 0; d < C::kVHeadDim; d += kChunk * VN) {
-            FloatN<VN> sums[kQ][kChunk];
+            FloatN<VN> sums[kWays][kQ * kChunk];
 #pragma clang loop unroll(full)
-            for (i64 i = 0; i < kQ * kChunk; ++i)
-                sums[i / kChunk][i % kChunk] = load<VN>(acc[i / kChunk] + d + i % kChunk * VN);
-#pragma clang loop unroll(disable)
-            for (i64 j = 0; j < n; ++j) {
-                FloatN<VN> v[kChunk];
+            for (i64 i = 0; i < kQ * kChunk; ++i) {
+                sums[0][i] = load<VN>(acc[i / kChunk] + d + i % kChunk * VN);
 #pragma clang loop unroll(full)
-                for (i64 x = 0; x < kChunk; ++x) {
-                    const T* from = values + j * C::kVHeadDim + d + x * VN;
-                    if constexpr (C::kByToken) __builtin_prefetch(from + kKeys * C::kVHeadDim, 0, 2);
-                    v[x] = load<VN>(from);
-                }
-#pragma clang loop unroll(full)
-                for (i64 i = 0; i < kQ * kChunk; ++i)
-                    sums[i / kChunk][i % kChunk] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
+                for (i64 way = 1; way < kWays; ++way) sums[way][i] = 0.0f;
             }
+            i64 j = 0;
+#pragma clang loop unroll(disable)
+            for (; j + kWays <= n; j += kWays)
 #pragma clang loop unroll(full)
-            for (i64 i = 0; i < kQ * kChunk; ++i)
-                store<VN>(acc[i / kChunk] + d + i % kChunk * VN, sums[i / kChunk][i % kChunk]);
+                for (i64 way = 0; way < kWays; ++way) add_value<kQ, kChunk>(sums[way], values, j + way, d);
+            for (; j < n; ++j) add_value<kQ, kChunk>(sums[0], values, j, d);
+#pragma clang loop unroll(full)
+            for (i64 i = 0; i < kQ * kChunk; ++i) {
+#pragma clang loop unroll(full)
+                for (i64 way = 1; way < kWays; ++way) sums[0][i] += sums[way][i];
+                store<VN>(acc[i / kChunk] + d + i % kChunk * VN, sums[0][i]);
+            }
         }
+    }
+
+    // sums[i] += score of key j * features [d, d + kChunk * VN) of its value.
+    template <i64 kQ, i64 kChunk, class T>
+    CLEAVE_INLINE void add_value(FloatN<VN>* sums, const T* values, i64 j, i64 d) const {
+        FloatN<VN> v[kChunk];
+#pragma clang loop unroll(full)
+        for (i64 x = 0; x < kChunk; ++x) {
+            const T* from = values + j * C::kVHeadDim + d + x * VN;
+            if constexpr (C::kByToken) __builtin_prefetch(from + kKeys * C::kVHeadDim, 0, 2);
+            v[x] = load<VN>(from);
+        }
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < kQ * kChunk; ++i) sums[i] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
     }
 
     void run(const KvCache<const typename C::Kv>& cache, i64 slot, i64 kv_head) {
