@@ -57,11 +57,12 @@ private:
         int64_t best = INT64_MAX;
         for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
         auto step = std::max<int64_t>(1, best / 400);
+        auto key = [&](const Proposal& p) {
+            int devices = options_.objective == Objective::kMemory ? p.devices_used : 0;
+            return std::tuple(devices, p.estimate_ns / step, balance_of(p), p.estimate_ns);
+        };
         std::stable_sort(result_.found.begin(), result_.found.end(),
-                         [&](const Proposal& a, const Proposal& b) {
-                             return std::tuple(a.estimate_ns / step, balance_of(a), a.estimate_ns) <
-                                    std::tuple(b.estimate_ns / step, balance_of(b), b.estimate_ns);
-                         });
+                         [&](const Proposal& a, const Proposal& b) { return key(a) < key(b); });
     }
 
     void over_order(std::vector<DeviceId> order, bool metis_order) {

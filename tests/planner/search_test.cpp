@@ -233,6 +233,17 @@ TEST_CASE("llama-2-70b in f16 fits where the arithmetic says so", "[planner]") {
     }
 }
 
+TEST_CASE("the memory objective uses the fewest devices that hold the model", "[planner]") {
+    PlanOptions options;
+    options.objective = Objective::kMemory;
+    // 141 GB of weights: two devices of 85 GB, whatever the others could speed up.
+    Plan plan = plan_for(graph_of("llama-3-70b", DType::kBF16), "sim:h100[0-7]", {}, options);
+    size_t used = 0;
+    for (const Stage& s : plan.stages) used += s.devices.size();
+    REQUIRE(used == 2);
+    REQUIRE_THAT(plan.why.binding, Contains("unused: "));
+}
+
 TEST_CASE("the largest batch that a refusal names fits, and one more does not", "[planner]") {
     Graph graph = graph_of("llama-2-70b", DType::kF16);
     Workload workload;
