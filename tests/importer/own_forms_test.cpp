@@ -135,6 +135,61 @@ TEST_CASE("Random names of nodes, values and initializers change nothing", "[imp
     }
 }
 
+// Rewrites x * cos + concat(-x2, x1) * sin as concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin).
+void write_rotations_in_halves(onnx::GraphProto& graph) {
+    const auto maker = [&](const std::string& name) {
+        for (const onnx::NodeProto& n : graph.node())
+            if (n.output(0) == name) return n;
+        return onnx::NodeProto();
+    };
+    onnx::GraphProto out;
+    int serial = 0;
+    const auto add = [&](const std::string& op, std::vector<std::string> in, const std::string& result = "") {
+        onnx::NodeProto* n = out.add_node();
+        n->set_op_type(op);
+        for (const std::string& i : in) n->add_input(i);
+        n->add_output(result.empty() ? "halves" + std::to_string(serial++) : result);
+        return n->output(0);
+    };
+    for (const onnx::NodeProto& n : graph.node()) {
+        const onnx::NodeProto a = n.op_type() == "Add" ? maker(n.input(0)) : onnx::NodeProto();
+        const onnx::NodeProto b = n.op_type() == "Add" ? maker(n.input(1)) : onnx::NodeProto();
+        const onnx::NodeProto join = b.op_type() == "Mul" ? maker(b.input(0)) : onnx::NodeProto();
+        if (join.op_type() != "Concat" || maker(join.input(0)).op_type() != "Neg") {
+            *out.add_node() = n;
+            continue;
+        }
+        const std::string high = maker(join.input(0)).input(0), low = join.input(1);
+        const onnx::NodeProto slice = maker(low);
+        const auto half = [&](const std::string& table) {
+            return add("Slice", {table, slice.input(1), slice.input(2), slice.input(3)});
+        };
+        const std::string cos = half(a.input(1)), sin = half(b.input(1));
+        const std::string x = add("Sub", {add("Mul", {low, cos}), add("Mul", {high, sin})});
+        const std::string y = add("Add", {add("Mul", {sin, low}), add("Mul", {high, cos})});
+        add("Concat", {x, y}, n.output(0));
+        onnx::AttributeProto* axis = out.mutable_node(out.node_size() - 1)->add_attribute();
+        axis->set_name("axis");
+        axis->set_type(onnx::AttributeProto::INT);
+        axis->set_i(-1);
+    }
+    graph.mutable_node()->Swap(out.mutable_node());
+}
+
+TEST_CASE("A rotation written in halves is the same rotation", "[importer]") {
+    test::TemporaryFolder folder;
+    models::WriteOptions options;
+    options.external_data = false;
+    const auto path = test::write_tiny(folder.path(), options);
+    const std::string before = importer::to_text(importer::import_onnx(path.string()));
+    onnx::ModelProto model = test::load_onnx(path);
+    const int nodes = model.graph().node_size();
+    write_rotations_in_halves(*model.mutable_graph());
+    REQUIRE(model.graph().node_size() > nodes);
+    test::save_onnx(model, path);
+    CHECK(importer::to_text(importer::import_onnx(path.string())) == before);
+}
+
 TEST_CASE("A graph that is no Llama is kept node by node", "[importer]") {
     test::TemporaryFolder folder;
     onnx::ModelProto model;

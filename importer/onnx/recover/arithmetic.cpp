@@ -87,7 +87,7 @@ Meaning elementwise(Recovery& r, const Node& node) {
     }
     for (Ref in : node.in)
         if (in != kNone && r.is_known(in) && !r.data(in))
-            return unknown(r, node, fmt::format("its operand '{}' cannot be evaluated", r.model.values[in].name));
+            return unknown(r, node, fmt::format("its operand '{}' cannot be evaluated{}", r.model.values[in].name, r.blocked_by(in)));
     return unknown(r, node, "is not part of a pattern of the Llama family");
 }
 

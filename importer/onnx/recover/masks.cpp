@@ -65,7 +65,7 @@ private:
     Table table(const Scenario& s) const {
         Probe probe = r_.make_probe(s);
         const Tensor* t = probe.data(use_.value);
-        if (!t) refuse("what it gives depends on the activations, or on operators that cannot be evaluated");
+        if (!t) refuse("it cannot be evaluated" + r_.blocked_by(use_.value));
         Dims dims = t->dims;
         while (dims.size() < 4) dims.insert(dims.begin(), 1);
         const Dims want{s.batch, dims[1], s.tokens, s.past + s.tokens};

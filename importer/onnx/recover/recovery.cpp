@@ -5,6 +5,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "importer/onnx/probe/evaluate.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::importer::from_onnx {
@@ -93,6 +94,22 @@ std::optional<std::vector<Size>> Recovery::sizes(Ref value) {
     std::vector<Size> sizes;
     for (size_t i = 0; i < a->size(); ++i) sizes.push_back({(*a)[i], (*b)[i]});
     return sizes;
+}
+
+std::string Recovery::blocked_by(Ref value) const {
+    std::vector<Ref> stack{value};
+    std::vector<bool> seen(model.values.size());
+    while (!stack.empty()) {
+        const Ref v = stack.back();
+        stack.pop_back();
+        if (v == kNone || seen[v]) continue;
+        seen[v] = true;
+        const Node* node = model.producer_of(v);
+        if (!node) continue;
+        if (!find_rule(node->domain, node->op)) return ", because " + describe(*node) + " depends on data or is not understood";
+        if (!reads_only_shapes(*node)) stack.insert(stack.end(), node->in.begin(), node->in.end());
+    }
+    return "";
 }
 
 std::optional<double> Recovery::number(Ref value) {

@@ -80,6 +80,8 @@ public:
     Scenario possible(Scenario scenario) const;
     // Values of the last dimension for the token at `position` of an unpadded sequence.
     std::optional<std::vector<double>> row_at(Ref value, int64_t position);
+    // ", because node 'x' (If) ...": the node that keeps a value from being evaluated; empty when none is seen.
+    std::string blocked_by(Ref value) const;
     // Whether the integers end with the position of the last token.
     bool row_at_is_position(Ref value);
     void set(const Node& node, size_t output, Meaning meaning, bool keep_trail = true);

@@ -57,9 +57,64 @@ Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads,
     return out;
 }
 
+namespace {
+
+// x, whose last axis is the part of each head that turns, by the table that cos and sin come from.
+Meaning rotation(Recovery& r, const Node& node, const View& x, Ref cos, Ref sin, int64_t width) {
+    const auto layout = head_layout(x);
+    if (!layout) return unknown(r, node, "rotates something that is not heads");
+    const int64_t rotary = contiguous_features(x.axes.back());
+    std::string why;
+    const RopeTableId table = r.rope_table(cos, sin, width, false, why);
+    if (!table.valid()) return unknown(r, node, why);
+    if (r.rope_tables[table.index()].rotary_dim != rotary)
+        return unknown(r, node, "its cos and sin do not have one frequency for each pair of features");
+    if (rotary < layout->head_dim) return PartlyRotated{x, table};
+    return finish_rope(r, node, x, layout->heads, layout->head_dim, rotary, false, table);
+}
+
+// `low` and `high` as one view, when they are neighbours.
+std::optional<View> joined(const View& low, const View& high) {
+    const int64_t a = contiguous_features(low.axes.back()), b = contiguous_features(high.axes.back());
+    View whole = low, other = high;
+    whole.axes.back() = other.axes.back() = {{Factor::kFeature, {a + b, a + b}, 1}};
+    other.offset -= a;
+    if (a == 0 || b == 0 || !(whole == other)) return std::nullopt;
+    return whole;
+}
+
+std::optional<Meaning> match_halves(Recovery& r, const Node& node) {
+    const auto *a = r.get<RopeProduct>(node.in[0]), *b = r.get<RopeProduct>(node.in[1]);
+    if (!a || !b || a->rotated || b->rotated) return std::nullopt;
+    if (node.is("Sub")) return RopeHalf{a->x, b->x, a->table, b->table, true};
+    if (!node.is("Add")) return std::nullopt;
+    const RopeProduct &high = a->x.offset > b->x.offset ? *a : *b, &low = a->x.offset > b->x.offset ? *b : *a;
+    return RopeHalf{low.x, high.x, high.table, low.table, false};
+}
+
+}  // namespace
+
 std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
     if (auto x = rotated_halves(r, node)) return Rotated{*x};
-    return std::nullopt;
+    if (node.in.size() != 2) return std::nullopt;
+    const auto *first = r.get<RopeHalf>(node.in[0]), *second = r.get<RopeHalf>(node.in[1]);
+    if (first && second) {
+        const auto x = joined(first->low, first->high);
+        const bool fits = x && first->first && !second->first && first->cos == second->cos &&
+                          first->sin == second->sin && first->low == second->low && first->high == second->high;
+        if (!fits) return unknown(r, node, "joins halves that are not one rotation");
+        return rotation(r, node, *x, first->cos, first->sin, contiguous_features(x->axes.back()) / 2);
+    }
+    const auto* part = r.get<PartlyRotated>(node.in[0]);
+    const View* rest = r.get<View>(node.in[1]);
+    if (!part || !rest) return std::nullopt;
+    const auto x = joined(part->x, *rest);
+    const auto layout = x ? head_layout(*x) : std::nullopt;
+    const int64_t head_dim = x ? contiguous_features(x->axes.back()) : 0;
+    if (!layout || (layout->heads > 1 && layout->head_dim != head_dim))
+        return unknown(r, node, "joins a rotated part of heads with something other than their rest");
+    const int64_t rotary = r.rope_tables[part->table.index()].rotary_dim;
+    return finish_rope(r, node, *x, layout->heads, head_dim, rotary, false, part->table);
 }
 
 std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
@@ -68,17 +123,9 @@ std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
     if (node.is("Add") && a && b && a->rotated != b->rotated) {
         const RopeProduct plain = a->rotated ? *b : *a, turned = a->rotated ? *a : *b;
         if (!same_rows(plain.x, turned.x)) return unknown(r, node, "adds rotations of two different values");
-        const auto layout = head_layout(plain.x);
-        if (!layout) return unknown(r, node, "rotates something that is not heads");
-        const int64_t rotary = contiguous_features(plain.x.axes.back());
-        std::string why;
-        const RopeTableId table = r.rope_table(plain.table, turned.table, rotary, false, why);
-        if (!table.valid()) return unknown(r, node, why);
-        if (r.rope_tables[table.index()].rotary_dim != rotary)
-            return unknown(r, node, "its cos and sin do not repeat the frequencies for both halves");
-        if (rotary != layout->head_dim) return unknown(r, node, "rotates a part of each head");
-        return finish_rope(r, node, plain.x, layout->heads, layout->head_dim, rotary, false, table);
+        return rotation(r, node, plain.x, plain.table, turned.table, contiguous_features(plain.x.axes.back()));
     }
+    if (auto halves = match_halves(r, node)) return halves;
     if (!node.is("Mul")) return std::nullopt;
     for (int i : {0, 1}) {
         const Ref table = node.in[1 - i];

@@ -64,7 +64,7 @@ RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleav
         return Rows{*c, *s};
     };
     if (!row(1)) {
-        why = "its cos and sin cannot be evaluated at a position";
+        why = "its cos and sin cannot be evaluated at a position" + blocked_by(cos);
         return {};
     }
     // Half-split rotations store every frequency twice.

@@ -102,6 +102,18 @@ struct RopeProduct {
     Ref table = kNone;
 };
 
+// One half of a rotation written without a concat(-x2, x1): x1 * cos - x2 * sin, or x2 * cos + x1 * sin.
+struct RopeHalf {
+    View low, high;
+    Ref cos = kNone, sin = kNone;
+    bool first = true;
+};
+// The first features of every head, rotated; the rest of each head is to be joined to it.
+struct PartlyRotated {
+    View x;
+    RopeTableId table;
+};
+
 // Whether probabilities are not a number: where all keys are hidden. Where takes 0 there.
 struct NanTest {};
 
@@ -118,7 +130,8 @@ struct IntegerProduct {
 };
 
 using Meaning = std::variant<Unknown, Known, WeightView, View, Scores, Elementwise, MeanSquare, Normalized,
-                             Rotated, RopeProduct, NanTest, DynamicQuantized, IntegerProduct>;
+                             Rotated, RopeProduct, RopeHalf, PartlyRotated, NanTest, DynamicQuantized,
+                             IntegerProduct>;
 
 struct ValueMeaning {
     Meaning meaning = Unknown{};
