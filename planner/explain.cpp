@@ -5,6 +5,8 @@
 #include <array>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "planner/amounts.h"
 
 namespace cleave::planner {
@@ -118,11 +120,13 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
 void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
     std::set<DeviceId> used;
     for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
-    std::string names;
+    std::vector<std::string> unused;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d)
-        if (!used.count(DeviceId(d)))
-            names += (names.empty() ? "" : ", ") + plan.machine.devices[d].name;
-    if (names.empty()) return;
+        if (!used.count(DeviceId(d))) unused.push_back(plan.machine.devices[d].name);
+    if (unused.empty()) return;
+    std::string names = unused.size() > 8 ? fmt::format("{} devices, {} to {}", unused.size(),
+                                                        unused.front(), unused.back())
+                                          : fmt::format("{}", fmt::join(unused, ", "));
     std::string reason = plan.options.objective == Objective::kMemory
                              ? "the objective is fewest devices"
                              : "a plan without them is faster";
