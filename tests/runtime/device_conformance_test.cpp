@@ -7,8 +7,10 @@
 #include <numeric>
 
 #include "runtime/base/convert.h"
+#include "codegen/simt_compiler.h"
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/null_device.h"
+#include "runtime/drivers/simt_device.h"
 #include "tests/runtime/support.h"
 #include "tests/support/test.h"
 
@@ -40,7 +42,24 @@ struct Driver {
     std::string name;
     std::function<std::unique_ptr<Device>()> open;
     Supports holds_data{true, ""};
+    Supports runs_host_kernels{true, ""};
+    // What to load where a test needs some kernel.
+    std::function<std::vector<codegen::CompiledKernel>()> kernels = [] {
+        return std::vector<codegen::CompiledKernel>(1);
+    };
 };
+
+std::unique_ptr<Device> open_simt(const char* arch) {
+    planner::Device info = host_info(0, kMemory);
+    info.kind = planner::DeviceKind::kSimt;
+    info.arch = arch;
+    return make_simt_device(info, {});
+}
+
+std::vector<codegen::CompiledKernel> gpu_kernel(const char* arch) {
+    const char* source = "extern \"C\" __attribute__((global)) void nothing() {}";
+    return {codegen::compile_simt_kernel(source, "nothing", codegen::gpu_arch(arch), {})};
+}
 
 std::vector<Driver> drivers() {
     auto host = [](int threads) {
@@ -51,7 +70,11 @@ std::vector<Driver> drivers() {
     return {{"host with 1 thread", host(1)},
             {"host with 5 threads", host(5)},
             {"null", [] { return std::make_unique<NullDevice>(host_info(0, kMemory)); },
-             {false, "the null driver holds no data"}}};
+             {false, "the null driver holds no data"}},
+            {"simt sm_80", [] { return open_simt("sm_80"); }, {true, ""},
+             {false, "the simt driver runs GPU kernels; tests/simt launches some"}, [] { return gpu_kernel("sm_80"); }},
+            {"simt gfx90a", [] { return open_simt("gfx90a"); }, {true, ""},
+             {false, "the simt driver runs GPU kernels; tests/simt launches some"}, [] { return gpu_kernel("gfx90a"); }}};
 }
 
 template <class Test>
@@ -152,8 +175,12 @@ TEST_CASE("a copied rectangle arrives whole and touches nothing beside it", "[ru
 }
 
 TEST_CASE("a launch computes every work item once, each thread in scratch of its own", "[runtime]") {
-    for_each_driver(true, [](Device& device) {
-        device.load(std::vector<codegen::CompiledKernel>(1));
+    for (const Driver& driver : drivers()) {
+        if (!driver.holds_data || !driver.runs_host_kernels) continue;
+        auto opened = driver.open();
+        Device& device = *opened;
+        INFO(driver.name);
+        device.load(driver.kernels());
         codegen::Launch launch;
         launch.shared_bytes = 128;
         for (int64_t items : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{7}, int64_t{1000}}) {
@@ -167,14 +194,17 @@ TEST_CASE("a launch computes every work item once, each thread in scratch of its
             CHECK(wrong == 0);
             CHECK(faults == 0);
         }
-    });
+    }
 }
 
 TEST_CASE("a kernel that was not loaded cannot be launched", "[runtime]") {
-    for_each_driver(false, [](Device& device) {
-        device.load(std::vector<codegen::CompiledKernel>(1));
-        CHECK_THROWS_AS(device.launch(1, {}, {1, 1, 1}, {}), InternalError);
-    });
+    for (const Driver& driver : drivers()) {
+        DYNAMIC_SECTION(driver.name) {
+            auto device = driver.open();
+            device->load(driver.kernels());
+            CHECK_THROWS_AS(device->launch(1, {}, {1, 1, 1}, {}), InternalError);
+        }
+    }
 }
 
 TEST_CASE("a reduction sums in f32 in the order of its sources, with or without a residual", "[runtime]") {

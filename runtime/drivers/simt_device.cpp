@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/drivers/simt_device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+
+#include "codegen/gpu_arch.h"
+#include "runtime/base/errors.h"
+#include "runtime/drivers/host_memory.h"
+#include "runtime/drivers/reduce.h"
+#include "runtime/simt/memory.h"
+#include "runtime/simt/simt.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+// Kernels may touch the allocations of their own device only.
+uint32_t new_owner() {
+    static std::atomic<uint32_t> next{1};
+    return next++;
+}
+
+std::byte* pointer(DeviceAddress address) { return reinterpret_cast<std::byte*>(address); }
+
+class SimtDevice final : public Device {
+public:
+    SimtDevice(const planner::Device& info, const SimtDeviceOptions& options)
+        : info_(info),
+          options_(options),
+          arch_(codegen::gpu_arch(info.arch)),
+          owner_(new_owner()),
+          engine_(std::max(1, options.threads)) {}
+    ~SimtDevice() override {
+        for (const auto& [address, bytes] : blocks_) simt::free_slots(pointer(address));
+    }
+
+    const planner::Device& info() const override { return info_; }
+
+    DeviceAddress allocate(int64_t bytes, const std::string& what) override {
+        auto refuse = [&](const std::string& why) {
+            return DeviceError(fmt::format("allocating {} bytes for {}", bytes, what), why, info_.name);
+        };
+        if (info_.memory_bytes > 0 && bytes > info_.memory_bytes - allocated_)
+            throw refuse(fmt::format("only {} of its {} bytes are left", info_.memory_bytes - allocated_,
+                                     info_.memory_bytes));
+        void* memory = simt::allocate_slots(static_cast<uint64_t>(std::max<int64_t>(bytes, 1)), owner_);
+        if (!memory) throw refuse("this machine has no memory or address space left");
+        if (options_.poison) std::memset(memory, kPoisonByte, static_cast<size_t>(bytes));
+        auto address = reinterpret_cast<DeviceAddress>(memory);
+        blocks_[address] = bytes;
+        allocated_ += bytes;
+        peak_ = std::max(peak_, allocated_);
+        return address;
+    }
+
+    void free(DeviceAddress address) override {
+        auto found = blocks_.find(address);
+        CHECK(found != blocks_.end()) << "freeing memory that " << info_.name << " does not own";
+        allocated_ -= found->second;
+        blocks_.erase(found);
+        simt::free_slots(pointer(address));
+    }
+
+    int64_t allocated_bytes() const override { return allocated_; }
+    int64_t peak_allocated_bytes() const override { return peak_; }
+
+    void fill(DeviceAddress address, int64_t bytes, uint8_t value) override {
+        if (bytes > 0) std::memset(pointer(address), value, static_cast<size_t>(bytes));
+    }
+    void upload(DeviceAddress destination, std::span<const std::byte> source) override {
+        if (!source.empty()) std::memcpy(pointer(destination), source.data(), source.size());
+    }
+    void download(DeviceAddress source, std::span<std::byte> destination) override {
+        if (!destination.empty()) std::memcpy(destination.data(), pointer(source), destination.size());
+    }
+
+    void load(std::vector<codegen::CompiledKernel> kernels) override {
+        programs_.clear();
+        for (const codegen::CompiledKernel& kernel : kernels) programs_.emplace_back(kernel, arch_);
+    }
+
+    void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
+                const codegen::Launch& launch) override {
+        CHECK(kernel >= 0 && static_cast<size_t>(kernel) < programs_.size())
+            << "kernel " << kernel << " of " << programs_.size() << " on " << info_.name;
+        if (grid[0] * grid[1] * grid[2] == 0) return;
+        simt::LaunchOptions options{options_.seed, options_.shuffle_order, owner_};
+        simt::SimtReport report = engine_.launch(programs_[static_cast<size_t>(kernel)], args, grid, launch.block,
+                                                 launch.shared_bytes, options);
+        if (!report.clean()) throw InternalError(fmt::format("{}: {}", info_.name, report.finding->text()));
+    }
+
+    void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& rectangle) override {
+        copy(pointer(source), destination, rectangle);
+    }
+    void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& rectangle) override {
+        copy(source, pointer(destination), rectangle);
+    }
+
+    std::byte* host_view(DeviceAddress address) override { return pointer(address); }
+
+    void reduce(std::span<const std::byte* const> sources, DeviceAddress residual, DeviceAddress destination,
+                int64_t count, DType dtype) override {
+        if (count > 0) reduce_elements(sources, pointer(residual), pointer(destination), 0, count, dtype);
+    }
+
+    void synchronize() override {}
+
+    Supports supports_peer_copy(const Device& other) const override {
+        return {false, fmt::format("{} and {} exchange values through staging memory", info_.name, other.info().name)};
+    }
+
+private:
+    static void copy(const std::byte* source, std::byte* destination, const Rectangle& r) {
+        for (int64_t row = 0; row < r.rows && r.row_bytes > 0; ++row)
+            std::memcpy(destination + row * r.destination_stride, source + row * r.source_stride,
+                        static_cast<size_t>(r.row_bytes));
+    }
+
+    planner::Device info_;
+    SimtDeviceOptions options_;
+    const codegen::GpuArch& arch_;
+    uint32_t owner_;
+    simt::Engine engine_;
+    std::vector<simt::SimtProgram> programs_;
+    std::map<DeviceAddress, int64_t> blocks_;
+    int64_t allocated_ = 0, peak_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_simt_device(const planner::Device& info, const SimtDeviceOptions& options) {
+    return std::make_unique<SimtDevice>(info, options);
+}
+
+}  // namespace cleave::runtime
