@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prelude compiles for every architecture with every GPU compiler that this machine has, and its functions
+// compute what they promise.
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "codegen/templates.h"
+#include "runtime/base/convert.h"
+#include "runtime/base/dynamic_library.h"
+#include "tests/simt/support.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::simt_test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Uses every function of the prelude once.
+const char* const kEverything = R"(
+template <class T>
+DEVICE void everything(const T* a, const T* b, float* c, i64 n) {
+    SHARED(T, tile[16 * 16]);
+    DYNAMIC_SHARED(float, shared);
+    async_copy<16>(&tile[8 * (thread_x() % 32)], a + 8 * (thread_x() % 32), n > 3);
+    async_commit();
+    async_wait<0>();
+    barrier();
+    shared[thread_x()] = to_float(b[thread_x()]) + tanh(to_float(b[1])) + sigmoid(3.0f + float(n)) + log2(float(n));
+    barrier();
+    float s = warp_sum(shared[thread_x()]) + warp_max(shared[0]) + float(ballot(n > thread_x()));
+    s += group_sum<8>(s) + group_max<4>(s) + shuffle_up(s, 1) + float(shuffle(u64(n), 3)) + shuffle(s, 2);
+    s += shuffle_down(kAllLanes, s, 1) + shuffle_xor(s, 4) + shuffle_xor(mask_t(kAllLanes), i32(n), 1);
+    if (warp_any(s > 3.0f) && warp_all(s < 9.0f)) s = fma(abs(s), floor(s), min(s, max(2.0f, sqrt(s))));
+#ifdef CLEAVE_MATRIX
+    FragmentC sum = zero_c();
+    multiply_add(sum, load_a(tile, 16), load_b(b, 16));
+    multiply_add(sum, load_a(tile, 16, 15, 14), load_b_transposed(b, 16, 5, 7));
+    for (int i = 0; i < Tile::kC; ++i) c[Tile::c_row(lane(), i) * n + Tile::c_col(lane(), i)] = sum.v[i];
+#endif
+    auto* words = reinterpret_cast<u32*>(c);
+    atomic_add(c, s);
+    atomic_add(words, 1u);
+    atomic_add(reinterpret_cast<i32*>(c), 1);
+    atomic_add(reinterpret_cast<u64*>(c), u64(1));
+    atomic_max(words, atomic_min(words, 3u));
+    atomic_max(reinterpret_cast<i32*>(c), atomic_min(reinterpret_cast<i32*>(c), -3));
+    atomic_exchange(words, atomic_cas(words, 1u, 2u));
+    fence_block();
+    fence_device();
+    warp_sync();
+    store_volatile(c, load_volatile(c) + rsqrt(s) + reciprocal(s) + exp(s));
+    store_vector(c + 4 * thread_x(), load_vector<4>(c));
+    c[blocks_x() + blocks_y() + blocks_z() + threads_x() + threads_y() + threads_z() + block_y() + block_z() +
+      thread_y() + thread_z() + warp()] = s + to_float(from_float<T>(s)) + kInfinity;
+}
+KERNEL(64) in_f16(const f16* a, const f16* b, float* c, i64 n) { everything(a, b, c, n); }
+KERNEL(64) in_bf16(const bf16* a, const bf16* b, float* c, i64 n) { everything(a, b, c, n); }
+)";
+
+bool have_tool(const std::string& name) {
+    return std::system(("command -v " + name + " > /dev/null 2>&1").c_str()) == 0;
+}
+
+// Runs `command` with the source's path for {0} and an output path for {1}; its messages, empty when it succeeded.
+std::string compile_with(const std::string& command, const std::string& suffix) {
+    fs::path folder = fs::temp_directory_path() / fmt::format("cleave-prelude-{}", ::getpid());
+    fs::create_directories(folder);
+    fs::path source = folder / ("prelude" + suffix), log = folder / "log", out = folder / "out";
+    std::ofstream(source) << with_prelude(kEverything);
+    std::string line = fmt::format(fmt::runtime(command), source.string(), out.string());
+    int status = std::system((line + " > " + log.string() + " 2>&1").c_str());
+    std::ifstream stream(log);
+    std::string messages((std::istreambuf_iterator<char>(stream)), {});
+    bool made = fs::exists(out) && fs::file_size(out) > 0;
+    fs::remove_all(folder);
+    return status == 0 && made ? "" : line + "\n" + messages;
+}
+
+// NVRTC's calls, declared here so that no toolkit is needed to build.
+struct Nvrtc {
+    using Program = void*;
+    int (*create)(Program*, const char*, const char*, int, const char* const*, const char* const*);
+    int (*compile)(Program, int, const char* const*);
+    int (*log_size)(Program, size_t*);
+    int (*log)(Program, char*);
+    int (*cubin_size)(Program, size_t*);
+    int (*destroy)(Program*);
+};
+
+std::string compile_with_nvrtc(const Nvrtc& nvrtc, const std::string& arch) {
+    Nvrtc::Program program = nullptr;
+    std::string source = with_prelude(kEverything), option = "--gpu-architecture=" + arch;
+    const char* options[] = {option.c_str(), "--std=c++17"};
+    REQUIRE(nvrtc.create(&program, source.c_str(), "prelude.cu", 0, nullptr, nullptr) == 0);
+    int status = nvrtc.compile(program, 2, options);
+    size_t size = 0, cubin = 0;
+    nvrtc.log_size(program, &size);
+    std::string log(size, ' ');
+    nvrtc.log(program, log.data());
+    nvrtc.cubin_size(program, &cubin);
+    nvrtc.destroy(&program);
+    return status == 0 && cubin > 0 ? "" : log;
+}
+
+}  // namespace
+
+TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[simt]") {
+    std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so",
+                                      "/usr/local/cuda/lib64/libnvrtc.so"};
+    std::string why;
+    auto library = DynamicLibrary::open_first(names, &why);
+    if (!library) CLEAVE_SKIP("no NVRTC: " + why);
+    Nvrtc nvrtc{};
+    auto find = [&](auto& function, const char* name) {
+        function = reinterpret_cast<std::decay_t<decltype(function)>>(library->symbol(name));
+        REQUIRE(function);
+    };
+    find(nvrtc.create, "nvrtcCreateProgram");
+    find(nvrtc.compile, "nvrtcCompileProgram");
+    find(nvrtc.log_size, "nvrtcGetProgramLogSize");
+    find(nvrtc.log, "nvrtcGetProgramLog");
+    find(nvrtc.cubin_size, "nvrtcGetCUBINSize");
+    find(nvrtc.destroy, "nvrtcDestroyProgram");
+    for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90a"}) {
+        INFO(arch);
+        CHECK(compile_with_nvrtc(nvrtc, arch) == "");
+    }
+}
+
+TEST_CASE("the prelude compiles with nvcc", "[simt][slow]") {
+    if (!have_tool("nvcc")) CLEAVE_SKIP("no nvcc on the search path");
+    for (const char* arch : {"sm_75", "sm_80", "sm_90a"})
+        CHECK(compile_with(std::string("nvcc -arch=") + arch + " -std=c++17 -cubin {0} -o {1}", ".cu") == "");
+}
+
+TEST_CASE("the prelude compiles with Clang for every AMD architecture without ROCm", "[simt]") {
+    if (!have_tool("clang-19")) CLEAVE_SKIP("no clang-19 on the search path");
+    for (const codegen::GpuArch& arch : codegen::gpu_archs()) {
+        if (arch.nvidia) continue;
+        std::string command = fmt::format("clang-19 -x hip --offload-device-only --offload-arch={} -nogpulib -nogpuinc "
+                                          "-std=c++17 -O2 -Werror -fno-strict-aliasing -S {{0}} -o {{1}}",
+                                          arch.name);
+        CHECK(compile_with(command, ".hip") == "");
+    }
+}
+
+TEST_CASE("the prelude compiles for every architecture that simt imitates", "[simt]") {
+    for (const codegen::GpuArch& arch : codegen::gpu_archs())
+        for (const char* entry : {"in_f16", "in_bf16"})
+            CHECK_NOTHROW(codegen::compile_simt_kernel(with_prelude(kEverything), entry, arch, {}));
+}
+
+TEST_CASE("numbers of the prelude are as exact as promised", "[simt]") {
+    auto program = simt::compile_simt(with_prelude(R"(
+KERNEL(64) numbers(const float* x, float* y, u16* half, u16* brain, i64 n) {
+    int i = block_x() * 64 + thread_x();
+    if (i >= n) return;
+    y[6 * i + 0] = exp(x[i]);
+    y[6 * i + 1] = tanh(x[i]);
+    y[6 * i + 2] = sigmoid(x[i]);
+    y[6 * i + 3] = rsqrt(abs(x[i]));
+    y[6 * i + 4] = to_float(f16{float_to_f16(x[i])});
+    y[6 * i + 5] = kInfinity;
+    half[i] = from_float<f16>(x[i]).bits;
+    brain[i] = from_float<bf16>(x[i]).bits;
+})"),
+                                      "numbers", "gfx1100");
+    constexpr size_t kCount = 4001;
+    Buffer<float> x(kCount), y(6 * kCount);
+    Buffer<uint16_t> half(kCount), brain(kCount);
+    for (size_t i = 0; i < kCount; ++i) x[i] = (static_cast<float>(i) - 2000.0f) * 0.01f + 1e-4f;
+    x[0] = std::nanf("");
+    auto report = run(program, {x.word(), y.word(), half.word(), brain.word(), kCount}, {63, 64});
+    REQUIRE(report.clean());
+    double worst[4] = {};
+    for (size_t i = 1; i < kCount; ++i) {
+        double v = x[i];
+        double exact[4] = {std::exp(v), std::tanh(v), 1 / (1 + std::exp(-v)), 1 / std::sqrt(std::fabs(v))};
+        for (size_t k = 0; k < 4; ++k) worst[k] = std::max(worst[k], std::fabs(y[6 * i + k] / exact[k] - 1));
+        REQUIRE(half[i] == f32_to_f16(x[i]));
+        REQUIRE(brain[i] == f32_to_bf16(x[i]));
+        REQUIRE(y[6 * i + 4] == f16_to_f32(f32_to_f16(x[i])));
+        REQUIRE(std::isinf(y[6 * i + 5]));
+    }
+    CHECK(worst[0] < 3e-6);  // exp of 20: the argument's rounding in base 2
+    CHECK(worst[1] < 2e-6);
+    CHECK(worst[2] < 3e-6);
+    CHECK(worst[3] < 2e-7);
+    CHECK(std::isnan(bf16_to_f32(brain[0])));
+    CHECK(std::isnan(f16_to_f32(half[0])));
+}
