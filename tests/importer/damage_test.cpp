@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each bad input gives a UserError that names the thing.
 #include <fstream>
+#include <random>
 
 #include "importer/import.h"
 #include "importer/weight_reader.h"
@@ -264,6 +265,41 @@ TEST_CASE("Shapes that disagree are refused by node", "[importer]") {
                        }
                }),
                Contains("node"));
+}
+
+TEST_CASE("A file with random bytes changed is imported or refused, never worse", "[importer]") {
+    using models::OnnxForm;
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
+        test::TemporaryFolder folder;
+        models::WriteOptions options;
+        options.form = form;
+        const fs::path path = test::write_tiny(folder.path(), options);
+        std::ifstream file(path, std::ios::binary);
+        const std::string before((std::istreambuf_iterator<char>(file)), {});
+        int refused = 0;
+        for (uint64_t seed = 0; seed < 300; ++seed) {
+            INFO("form " << static_cast<int>(form) << ", seed " << seed);
+            std::mt19937_64 random(seed);
+            std::string bytes = before;
+            for (uint64_t i = random() % 5; i < 5; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
+            write_text(path, bytes);
+            try {
+                importer::import_onnx(path.string());
+            } catch (const UserError&) {
+                ++refused;
+            }
+        }
+        CHECK(refused > 0);
+    }
+}
+
+TEST_CASE("An axis outside a value's dimensions is refused by node", "[importer]") {
+    CHECK_THAT(import_error([](ModelProto& m) {
+                   for (onnx::NodeProto& n : *m.mutable_graph()->mutable_node())
+                       if (n.op_type() == "Concat" && n.input(0) == "past_key_values.0.key")
+                           n.mutable_attribute(0)->set_i(1 << 20);
+               }),
+               Contains("axis") && Contains("Concat"));
 }
 
 TEST_CASE("Reading a weight whose file shrank after import is refused", "[importer]") {

@@ -10,6 +10,7 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
+constexpr int64_t kMostElementsHeld = int64_t{1} << 26;
 constexpr int kMaxDepth = 3000;  // of nodes that only feed each other's data; real graphs need under 200
 
 template <class T>
@@ -62,6 +63,7 @@ Probe::Probe(const Model& model, const std::vector<InputRole>& roles, Scenario s
 Probe::~Probe() = default;
 
 const Dims* Probe::shape(Ref value) {
+    if (value == kNone) return nullptr;
     Known& known = known_[value];
     if (!known.shape_tried) {
         known.shape_tried = true;
@@ -71,6 +73,7 @@ const Dims* Probe::shape(Ref value) {
 }
 
 const Tensor* Probe::data(Ref value) {
+    if (value == kNone) return nullptr;
     if (!known_[value].data_tried) {
         known_[value].data_tried = true;
         if (!fill_source(value, true)) evaluate(model_.values[value].producer, true);
@@ -152,6 +155,8 @@ void Evaluation::set_data(size_t i, Tensor tensor) {
     if (node.output(i) == kNone) return;
     Probe::Known& known = probe_.known_[node.output(i)];
     known.data_tried = true;
+    probe_.elements_held_ += tensor.count();
+    if (probe_.elements_held_ > kMostElementsHeld) return;  // a hostile graph; the value stays unknown
     if (!known.data) known.data = std::make_unique<Tensor>(std::move(tensor));
 }
 

@@ -55,6 +55,7 @@ private:
     Scenario scenario_;
     std::vector<Known> known_;
     int depth_ = 0;
+    int64_t elements_held_ = 0;
 };
 
 // Floating elements of any type as double.

@@ -20,7 +20,8 @@ Tensor Tensor::of(Dims dims, bool real) {
 
 int64_t product(const Dims& dims) {
     int64_t n = 1;
-    for (int64_t d : dims) n *= d;
+    constexpr int64_t kMany = int64_t{1} << 56;  // saturates: hostile shapes overflow
+    for (int64_t d : dims) n = d != 0 && n > kMany / d ? kMany : n * d;
     return n;
 }
 

@@ -21,7 +21,7 @@ struct Tensor {
     static Tensor of(Dims dims, bool real);  // zeros
 };
 
-int64_t product(const Dims& dims);
+int64_t product(const Dims& dims);  // saturates at 2^56
 
 // Row-major strides, 0 where a dimension of `dims` is broadcast to `to` (aligned at the back).
 Dims broadcast_strides(const Dims& dims, const Dims& to);

@@ -63,7 +63,11 @@ void inline_functions(onnx::ModelProto& proto, const std::string& path,
     std::string names;
     for (const onnx::FunctionProto& f : proto.functions())
         names += (names.empty() ? "" : ", ") + (f.domain().empty() ? "" : f.domain() + ".") + f.name();
-    onnx::inliner::InlineLocalFunctions(proto, true);
+    try {
+        onnx::inliner::InlineLocalFunctions(proto, true);
+    } catch (const std::runtime_error& error) {
+        throw UserError("{}: its functions ({}) cannot be inlined: {}", path, names, error.what());
+    }
     notes.push_back("inlined functions: " + names);
 }
 

@@ -44,7 +44,7 @@ std::optional<double> binary(const Node& node, double a, double b) {
 
 // x * c, x / c and -x stay views; everything else becomes a function of x.
 std::optional<Meaning> with_number(Recovery& r, const Node& node, int i, double number) {
-    if (const View* v = r.get<View>(node.in[i])) {
+    if (const View* v = r.get<View>(node.input(i))) {
         View scaled = *v;
         if (node.is("Mul") || (node.is("Div") && i == 0)) {
             scaled.scale *= node.is("Mul") ? number : 1 / number;
@@ -58,7 +58,7 @@ std::optional<Meaning> with_number(Recovery& r, const Node& node, int i, double 
             return scaled;
         }
     }
-    auto e = as_elementwise(r, node.in[i]);
+    auto e = as_elementwise(r, node.input(i));
     if (!e) return std::nullopt;
     for (double& s : e->samples) {
         const auto y = i == 0 ? binary(node, s, number) : binary(node, number, s);
@@ -74,13 +74,13 @@ bool same_source(const View& a, const View& b) {
 
 Meaning elementwise(Recovery& r, const Node& node) {
     if (const Function f = unary_function(node)) {
-        const View* v = r.get<View>(node.in[0]);
+        const View* v = r.get<View>(node.input(0));
         if (node.is("Neg") && v) {
             View negated = *v;
             negated.scale = -negated.scale;
             return negated;
         }
-        if (auto e = as_elementwise(r, node.in[0])) {
+        if (auto e = as_elementwise(r, node.input(0))) {
             for (double& s : e->samples) s = f(s);
             return *e;
         }
@@ -97,8 +97,8 @@ Meaning arithmetic(Recovery& r, const Node& node) {
     if (auto m = match_rope_arithmetic(r, node)) return *m;
     if (auto m = match_integer_arithmetic(r, node)) return *m;
     for (int i : {0, 1})
-        if (node.in.size() == 2 && r.is_known(node.in[1 - i]))
-            if (const auto number = r.number(node.in[1 - i]))
+        if (node.in.size() == 2 && r.is_known(node.input(1 - i)))
+            if (const auto number = r.number(node.input(1 - i)))
                 if (auto m = with_number(r, node, i, *number)) return *m;
     if (auto m = match_gated_arithmetic(r, node)) return *m;
     if (auto m = match_linear_arithmetic(r, node)) return *m;
@@ -107,7 +107,7 @@ Meaning arithmetic(Recovery& r, const Node& node) {
 
 // Operators that are an activation function by themselves.
 Meaning activation(Recovery& r, const Node& node) {
-    auto e = as_elementwise(r, node.in[0]);
+    auto e = as_elementwise(r, node.input(0));
     if (!e || node.in.size() > 1) return unknown(r, node, "is not applied to one activation");
     const bool tanh_form = node.text("approximate", "none") == "tanh";
     const double alpha = node.real("alpha", node.is_contrib("QuickGelu") ? 1.702 : 1.0);
@@ -126,7 +126,7 @@ Meaning activation(Recovery& r, const Node& node) {
 // activation(gate) * up; both factors of one x: a larger function of x.
 std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node) {
     if (node.in.size() != 2) return std::nullopt;
-    const auto a = as_elementwise(r, node.in[0]), b = as_elementwise(r, node.in[1]);
+    const auto a = as_elementwise(r, node.input(0)), b = as_elementwise(r, node.input(1));
     if (!a || !b) return std::nullopt;
     if (same_source(a->x, b->x)) {
         // x + x is no residual that a Llama has; x * x and the like are functions of x.
@@ -141,9 +141,9 @@ std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node) {
     if (!node.is("Mul")) return std::nullopt;
     for (bool swap : {false, true}) {
         const Elementwise &gate = swap ? *b : *a, &up = swap ? *a : *b;
-        const View* plain = r.get<View>(node.in[swap ? 0 : 1]);
+        const View* plain = r.get<View>(node.input(swap ? 0 : 1));
         const auto activation = activation_of(gate);
-        if (!activation || !plain || r.get<View>(node.in[swap ? 1 : 0])) continue;
+        if (!activation || !plain || r.get<View>(node.input(swap ? 1 : 0))) continue;
         if (!is_token_rows(gate.x) || !is_token_rows(*plain) || view_sizes(gate.x) != view_sizes(up.x)) continue;
         const View up_view = *plain;
         const TermId g = r.materialize(gate.x, node), u = r.materialize(up_view, node);

@@ -72,13 +72,12 @@ TermId cache_of(Recovery& r, const Node& node, const View& keys) {
 }
 
 std::optional<Meaning> match_cache_concat(Recovery& r, const Node& node) {
-    const View* past = r.get<View>(node.in[0]);
+    const View* past = r.get<View>(node.input(0));
     const View* fresh = r.get<View>(node.input(1));
     if (!past || !past->term.valid() || r.term(past->term).kind != Term::kPast) return std::nullopt;
     if (!fresh || node.in.size() != 2)
         return unknown(r, node, "joins a cache with something that is not this step's keys or values");
-    int64_t axis = node.integer("axis", 0);
-    if (axis < 0) axis += static_cast<int64_t>(past->axes.size());
+    const int64_t axis = r.axis_of(node, node.integer("axis", 0), past->axes.size());
     View joined = *past;
     bool fits = past->axes.size() == fresh->axes.size() && is_only(past->axes[axis], Factor::kPast) &&
                 is_only(fresh->axes[axis], Factor::kTokens) && past->offset == 0;
@@ -124,7 +123,7 @@ namespace {
 
 // q [.., tokens, d] times k [.., d, keys].
 std::optional<Meaning> match_scores(Recovery& r, const Node& node) {
-    const View *q = r.get<View>(node.in[0]), *stored = r.get<View>(node.in[1]);
+    const View *q = r.get<View>(node.input(0)), *stored = r.get<View>(node.input(1));
     if (!q || !stored || q->axes.size() < 3 || stored->axes.size() < 3) return std::nullopt;
     View turned = *stored;
     if (node.integer("transB", 0) != 0) std::swap(turned.axes.back(), turned.axes[turned.axes.size() - 2]);
@@ -152,7 +151,7 @@ std::optional<Meaning> match_scores(Recovery& r, const Node& node) {
 
 // probabilities [.., tokens, keys] times v [.., keys, d].
 Meaning match_values(Recovery& r, const Node& node, const Scores& s) {
-    const View* v = r.get<View>(node.in[1]);
+    const View* v = r.get<View>(node.input(1));
     const size_t n = s.layout.axes.size();
     if (!s.normalized || !v || v->axes.size() < 3)
         return unknown(r, node, "multiplies scores that no softmax was taken of, or not with values");
@@ -186,7 +185,7 @@ Meaning match_values(Recovery& r, const Node& node, const Scores& s) {
 }
 
 Meaning softmax(Recovery& r, const Node& node) {
-    const Scores* s = r.get<Scores>(node.in[0]);
+    const Scores* s = r.get<Scores>(node.input(0));
     if (!s || s->normalized || s->in_tanh) return unknown(r, node, "is a softmax of something other than scores");
     const int64_t axis = node.integer("axis", -1);
     if (axis != -1 && axis + 1 != static_cast<int64_t>(s->layout.axes.size()))
@@ -198,7 +197,7 @@ Meaning softmax(Recovery& r, const Node& node) {
 
 // Where(IsNaN(p), 0, p): rows that see no key; they are padding and never asked for.
 Meaning is_nan(Recovery& r, const Node& node) {
-    const Scores* s = r.get<Scores>(node.in[0]);
+    const Scores* s = r.get<Scores>(node.input(0));
     if (s && s->normalized) return NanTest{};
     return unknown(r, node, "tests something other than probabilities");
 }
@@ -206,7 +205,7 @@ Meaning is_nan(Recovery& r, const Node& node) {
 }  // namespace
 
 std::optional<Meaning> match_attention_matmul(Recovery& r, const Node& node) {
-    if (const Scores* s = r.get<Scores>(node.in[0])) {
+    if (const Scores* s = r.get<Scores>(node.input(0))) {
         const Scores copy = *s;
         return match_values(r, node, copy);
     }
@@ -215,21 +214,21 @@ std::optional<Meaning> match_attention_matmul(Recovery& r, const Node& node) {
 
 std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node) {
     if (node.is("Where") && node.in.size() == 3) {
-        const Scores *yes = r.get<Scores>(node.in[1]), *no = r.get<Scores>(node.in[2]);
-        if (r.get<NanTest>(node.in[0]) && no && no->normalized && r.number(node.in[1]) == 0.0) return *no;
-        if (!r.is_known(node.in[0]) || (!yes && !no) || (yes && no)) return std::nullopt;
+        const Scores *yes = r.get<Scores>(node.input(1)), *no = r.get<Scores>(node.input(2));
+        if (r.get<NanTest>(node.input(0)) && no && no->normalized && r.number(node.input(1)) == 0.0) return *no;
+        if (!r.is_known(node.input(0)) || (!yes && !no) || (yes && no)) return std::nullopt;
         Scores s = yes ? *yes : *no;
         const auto filler = r.number(node.in[yes ? 2 : 1]);
         if (s.normalized || s.in_tanh || !filler || *filler > -1e4)
             return unknown(r, node, "replaces scores by something that does not hide them");
-        s.masks.push_back({node.in[0], false, !yes});
+        s.masks.push_back({node.input(0), false, !yes});
         return s;
     }
     for (size_t i = 0; i < node.in.size() && i < 2; ++i) {
-        const Scores* found = r.get<Scores>(node.in[i]);
+        const Scores* found = r.get<Scores>(node.input(i));
         if (!found) continue;
         Scores s = *found;
-        const Ref other = node.in.size() > 1 ? node.in[1 - i] : kNone;
+        const Ref other = node.in.size() > 1 ? node.input(1 - i) : kNone;
         const double number = other == kNone ? NAN : r.number(other).value_or(NAN);
         const bool plain = !s.normalized && s.masks.empty();
         if (!std::isnan(number) && plain && (node.is("Mul") || (node.is("Div") && i == 0 && number != 0))) {

@@ -22,21 +22,20 @@ Meaning cut(const WeightView& w, int64_t axis, int64_t begin, int64_t end) {
 }
 
 Meaning slice(Recovery& r, const Node& node, const WeightView& w) {
-    const auto from = r.sizes(node.in[0]), to = r.sizes(node.output(0));
+    const auto from = r.sizes(node.input(0)), to = r.sizes(node.output(0));
     const auto starts = r.integers(node.input(1)), axes = r.integers(node.input(3));
     if (!from || !to || !starts || starts->size() != 1 || from->size() != (w.vector ? 1u : 2u))
         return Known{};
     if (node.input(4) != kNone && r.number(node.input(4)) != 1.0) return Known{};
-    int64_t axis = axes && axes->size() == 1 ? (*axes)[0] : 0;
-    if (axis < 0) axis += static_cast<int64_t>(from->size());
+    if (to->size() != from->size()) return Known{};
+    const int64_t axis = r.axis_of(node, axes && axes->size() == 1 ? (*axes)[0] : 0, from->size());
     const int64_t n = (*from)[axis][0];
     const int64_t begin = std::clamp<int64_t>((*starts)[0] < 0 ? (*starts)[0] + n : (*starts)[0], 0, n);
     return cut(w, axis, begin, begin + (*to)[axis][0]);
 }
 
 Meaning split(Recovery& r, const Node& node, const WeightView& w) {
-    int64_t axis = node.integer("axis", 0);
-    if (axis < 0) axis += w.vector ? 1 : 2;
+    const int64_t axis = r.axis_of(node, node.integer("axis", 0), w.vector ? 1 : 2);
     int64_t begin = 0;
     for (size_t i = 0; i < node.out.size(); ++i) {
         const auto size = r.sizes(node.out[i]);
@@ -45,13 +44,14 @@ Meaning split(Recovery& r, const Node& node, const WeightView& w) {
         if (i > 0) r.set(node, i, cut(w, axis, begin, end));
         begin = end;
     }
-    return cut(w, axis, 0, (*r.sizes(node.out[0]))[axis][0]);
+    const auto first = r.sizes(node.output(0));
+    return first && first->size() == (w.vector ? 1u : 2u) ? cut(w, axis, 0, (*first)[axis][0]) : Meaning(Known{});
 }
 
 Meaning add_number(Recovery& r, const Node& node) {
     for (int i : {0, 1}) {
-        const WeightView* w = r.get<WeightView>(node.in[i]);
-        const std::optional<double> number = r.number(node.in[1 - i]);
+        const WeightView* w = r.get<WeightView>(node.input(i));
+        const std::optional<double> number = r.number(node.input(1 - i));
         if (!w || !number) continue;
         WeightView sum = *w;
         sum.added += *number;
@@ -63,7 +63,7 @@ Meaning add_number(Recovery& r, const Node& node) {
 }  // namespace
 
 Meaning read_constant_node(Recovery& r, const Node& node) {
-    const WeightView* w = node.in.empty() ? nullptr : r.get<WeightView>(node.in[0]);
+    const WeightView* w = node.in.empty() ? nullptr : r.get<WeightView>(node.input(0));
     if (node.op == "DequantizeLinear") return read_dequantize(r, node);
     if (node.is("Add") && node.in.size() == 2) return add_number(r, node);
     if (!w) return Known{};
@@ -76,7 +76,7 @@ Meaning read_constant_node(Recovery& r, const Node& node) {
     }
     if (node.is("Transpose") && !w->vector && to && to->size() == 2) {
         const auto perm = node.integers("perm");
-        return !perm || (*perm)[0] == 1 ? Meaning(transposed_weight(*w)) : Meaning(*w);
+        return !perm || (perm->size() == 2 && (*perm)[0] == 1) ? Meaning(transposed_weight(*w)) : Meaning(*w);
     }
     if (node.is("Slice")) return slice(r, node, *w);
     if (node.is("Split")) return split(r, node, *w);

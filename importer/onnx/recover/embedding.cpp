@@ -21,8 +21,8 @@ std::optional<WeightView> table_of(const Recovery& r, Ref value) {
 }
 
 Meaning gather(Recovery& r, const Node& node) {
-    const auto table = table_of(r, node.in[0]);
-    const View* ids = r.get<View>(node.in[1]);
+    const auto table = table_of(r, node.input(0));
+    const View* ids = r.get<View>(node.input(1));
     if (!table || !ids) return gather_from_view(r, node);
     if (table->vector || r.term(ids->term).kind != Term::kTokenIds || node.integer("axis", 0) != 0)
         return unknown(r, node, "reads a table by something other than token ids");
@@ -37,7 +37,7 @@ Meaning gather(Recovery& r, const Node& node) {
 
 // DequantizeLinear of gathered rows: an embedding of a quantised table.
 Meaning dequantize_rows(Recovery& r, const Node& node) {
-    const View* rows = r.get<View>(node.in[0]);
+    const View* rows = r.get<View>(node.input(0));
     if (!rows || r.term(rows->term).kind != Term::kEmbedding || node.integer("block_size", 0) != 0)
         return unknown(r, node, "dequantises activations other than rows of an embedding");
     Term t = r.term(rows->term);

@@ -39,7 +39,7 @@ std::optional<View> append(Recovery& r, const Node& node, const View& fresh, Ref
     View joined = *p;
     Term t{Term::kCache, {rows}, r.term(rows).features};
     t.input = r.term(p->term).input;
-    const auto total = r.sizes(node.in[0]);
+    const auto total = r.sizes(node.input(0));
     if (!total) return std::nullopt;
     const Size tokens = (*total)[total->size() == 4 ? 2 : 1];
     joined.axes[2] = {{Factor::kTotal, joined.axes[2][0].size, 0}};
@@ -78,7 +78,7 @@ void add_mask(Recovery& r, Ref mask, AttentionAttrs& a) {
 
 // (q, k, v, mask, past k, past v, lengths) -> y, present k, present v, scores.
 Meaning attention(Recovery& r, const Node& node) {
-    const View *qp = r.get<View>(node.in[0]), *kp = r.get<View>(node.input(1)), *vp = r.get<View>(node.input(2));
+    const View *qp = r.get<View>(node.input(0)), *kp = r.get<View>(node.input(1)), *vp = r.get<View>(node.input(2));
     if (!qp || !kp || !vp) return unknown(r, node, "its query, keys or values are not understood");
     if (node.output(3) != kNone || node.input(6) != kNone)
         return unknown(r, node, "its scores as an output, and nonpad_kv_seqlen, are not supported");
@@ -137,7 +137,7 @@ std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
     if (node.text("k_quant_type", "NONE") != "NONE" || node.text("v_quant_type", "NONE") != "NONE")
         return "a quantised cache is not supported";
     for (size_t i = 11; i < node.in.size(); ++i)
-        if (node.in[i] != kNone) return fmt::format("its input {} is not supported", i);
+        if (node.input(i) != kNone) return fmt::format("its input {} is not supported", i);
     if (!counts_all_keys(r, node)) return "seqlens_k and total_sequence_length do not count the tokens so far";
     return std::nullopt;
 }
@@ -149,7 +149,7 @@ struct Projections {
 
 // Query, key and value, or all three packed in one.
 std::optional<Projections> projections(Recovery& r, const Node& node, int64_t heads, int64_t kv_heads) {
-    const View *q = r.get<View>(node.in[0]), *k = r.get<View>(node.input(1)), *v = r.get<View>(node.input(2));
+    const View *q = r.get<View>(node.input(0)), *k = r.get<View>(node.input(1)), *v = r.get<View>(node.input(2));
     if (!q || q->axes.size() != 3 || heads <= 0 || kv_heads <= 0) return std::nullopt;
     const int64_t features = contiguous_features(q->axes.back());
     if (k && v) return Projections{*q, *k, *v, features / heads};

@@ -19,7 +19,7 @@ View* view_of(Meaning& m) {
 
 template <class F>
 Meaning with_view(Recovery& r, const Node& node, F change) {
-    Meaning m = r.meaning(node.in[0]).meaning;
+    Meaning m = r.meaning(node.input(0)).meaning;
     View* v = view_of(m);
     if (!v) return unknown(r, node, "changes the layout of a value in the middle of a pattern");
     std::optional<View> changed = change(*v);
@@ -30,7 +30,7 @@ Meaning with_view(Recovery& r, const Node& node, F change) {
 
 // Reshape, Flatten, Unsqueeze, Squeeze.
 Meaning reshape(Recovery& r, const Node& node) {
-    const auto to = r.sizes(node.out[0]);
+    const auto to = r.sizes(node.output(0));
     if (!to) return unknown(r, node, "the shape it gives is not known");
     return with_view(r, node, [&](const View& v) { return reshaped(v, *to); });
 }
@@ -45,22 +45,22 @@ Meaning transpose(Recovery& r, const Node& node) {
 }
 
 Meaning expand(Recovery& r, const Node& node) {
-    const auto to = r.sizes(node.out[0]);
+    const auto to = r.sizes(node.output(0));
     if (!to) return unknown(r, node, "the shape it gives is not known");
     return with_view(r, node, [&](const View& v) { return expanded(v, *to); });
 }
 
-Meaning keep(Recovery& r, const Node& node) { return r.meaning(node.in[0]).meaning; }
+Meaning keep(Recovery& r, const Node& node) { return r.meaning(node.input(0)).meaning; }
 
 // A constant cast to the type of an activation stays what it is; so does an activation.
 Meaning cast_like(Recovery& r, const Node& node) {
-    return r.is_known(node.in[0]) || r.get<View>(node.in[1]) ? keep(r, node)
+    return r.is_known(node.input(0)) || r.get<View>(node.input(1)) ? keep(r, node)
                                                              : unknown(r, node, "casts to the type of an integer");
 }
 
 Meaning cast(Recovery& r, const Node& node) {
     const auto type = dtype_of(static_cast<int32_t>(node.integer("to", 1)));
-    const View* v = r.get<View>(node.in[0]);
+    const View* v = r.get<View>(node.input(0));
     const bool ids = v && v->term.valid() && r.term(v->term).kind == Term::kTokenIds;
     if (!ids && !(type && is_floating(*type)))
         return unknown(r, node, "turns an activation into integers");
@@ -81,17 +81,19 @@ std::optional<View> last_token(Recovery& r, const Node& node, const View& v, siz
 }
 
 Meaning slice(Recovery& r, const Node& node) {
-    const auto from = r.sizes(node.in[0]), to = r.sizes(node.out[0]);
+    const auto from = r.sizes(node.input(0)), to = r.sizes(node.output(0));
     if (!from || !to) return unknown(r, node, "the shape it gives is not known");
     const Tensor *first = r.data(node.input(1)), *second = r.probe(1).data(node.input(1));
     auto axes = node.input(3) == kNone ? std::nullopt : r.integers(node.input(3));
     auto steps = node.input(4) == kNone ? std::nullopt : r.integers(node.input(4));
-    if (!first || !second || first->real || (!axes && node.input(3) != kNone))
+    const auto as_many = [&](const auto& list) { return !list || list->size() == first->integers.size(); };
+    if (!first || !second || first->real || second->count() != first->count() ||
+        (!axes && node.input(3) != kNone) || !as_many(axes) || !as_many(steps) || from->size() != to->size())
         return unknown(r, node, "its bounds are not known");
     return with_view(r, node, [&](View v) -> std::optional<View> {
+        if (v.axes.size() != from->size()) return std::nullopt;
         for (int64_t i = 0; i < first->count(); ++i) {
-            int64_t axis = axes ? (*axes)[i] : i;
-            if (axis < 0) axis += static_cast<int64_t>(from->size());
+            const int64_t axis = r.axis_of(node, axes ? (*axes)[i] : i, v.axes.size());
             if ((*to)[axis] == (*from)[axis]) continue;
             const int64_t step = steps ? (*steps)[i] : 1;
             const auto start = [&](const Tensor& t, int s) {
@@ -114,15 +116,15 @@ Meaning slice(Recovery& r, const Node& node) {
 }
 
 Meaning split(Recovery& r, const Node& node) {
-    const View* v = r.get<View>(node.in[0]);
+    const View* v = r.get<View>(node.input(0));
     if (!v) return unknown(r, node, "splits a value in the middle of a pattern");
-    int64_t axis = node.integer("axis", 0), begin = 0;
-    if (axis < 0) axis += static_cast<int64_t>(v->axes.size());
+    const int64_t axis = r.axis_of(node, node.integer("axis", 0), v->axes.size());
+    int64_t begin = 0;
     Meaning first = unknown(r, node, "splits an axis that is not features");
     const View source = *v;
     for (size_t i = 0; i < node.out.size(); ++i) {
         const auto to = r.sizes(node.out[i]);
-        if (!to || (*to)[axis][0] != (*to)[axis][1]) return first;
+        if (!to || to->size() != source.axes.size() || (*to)[axis][0] != (*to)[axis][1]) return first;
         const std::optional<View> part = sliced(source, axis, begin, (*to)[axis][0], 1);
         if (!part) return first;
         begin += (*to)[axis][0];
@@ -136,13 +138,13 @@ Meaning split(Recovery& r, const Node& node) {
 
 // One index along an axis of features, or the last token.
 Meaning gather(Recovery& r, const Node& node) {
-    const View* v = r.get<View>(node.in[0]);
-    const auto from = r.sizes(node.in[0]), to = r.sizes(node.out[0]);
-    const Tensor *a = r.data(node.in[1]), *b = r.probe(1).data(node.in[1]);
+    const View* v = r.get<View>(node.input(0));
+    const auto from = r.sizes(node.input(0)), to = r.sizes(node.output(0));
+    const Tensor *a = r.data(node.input(1)), *b = r.probe(1).data(node.input(1));
     if (!v || !from || !to || !a || !b || a->real || a->count() != 1 || b->count() != 1)
         return unknown(r, node, "gathers activations by an index that is not one constant");
-    int64_t axis = node.integer("axis", 0);
-    if (axis < 0) axis += static_cast<int64_t>(from->size());
+    if (v->axes.size() != from->size()) return unknown(r, node, "its shape is not known");
+    const int64_t axis = r.axis_of(node, node.integer("axis", 0), from->size());
     const auto index = [&](const Tensor& t, int s) {
         return t.integers[0] < 0 ? t.integers[0] + (*from)[axis][s] : t.integers[0];
     };
@@ -160,14 +162,14 @@ Meaning gather(Recovery& r, const Node& node) {
 
 // Neighbouring slices of one value, put together again.
 std::optional<View> rejoined(Recovery& r, const Node& node, int64_t axis) {
-    const View* first = r.get<View>(node.in[0]);
+    const View* first = r.get<View>(node.input(0));
     if (!first) return std::nullopt;
     View joined = *first;
-    if (axis < 0) axis += static_cast<int64_t>(joined.axes.size());
+    axis = r.axis_of(node, axis, joined.axes.size());
     if (joined.axes[axis].size() != 1 || joined.axes[axis][0].kind != Factor::kFeature) return std::nullopt;
     Factor& f = joined.axes[axis][0];
     for (size_t i = 1; i < node.in.size(); ++i) {
-        const View* next = r.get<View>(node.in[i]);
+        const View* next = r.get<View>(node.input(i));
         if (!next || next->axes.size() != joined.axes.size() || next->axes[axis].size() != 1)
             return std::nullopt;
         View expected = *next;

@@ -36,8 +36,8 @@ WeightView flipped(WeightView w) {
 
 Meaning matmul(Recovery& r, const Node& node) {
     if (auto attention = match_attention_matmul(r, node)) return *attention;
-    const View* x = r.get<View>(node.in[0]);
-    const WeightView* w = r.get<WeightView>(node.in[1]);
+    const View* x = r.get<View>(node.input(0));
+    const WeightView* w = r.get<WeightView>(node.input(1));
     if (!x || !w) return unknown(r, node, "multiplies two values that are neither activation and weight nor "
                                           "parts of an attention");
     const View copy = *x;
@@ -45,8 +45,8 @@ Meaning matmul(Recovery& r, const Node& node) {
 }
 
 Meaning gemm(Recovery& r, const Node& node) {
-    const View* x = r.get<View>(node.in[0]);
-    const WeightView* w = r.get<WeightView>(node.in[1]);
+    const View* x = r.get<View>(node.input(0));
+    const WeightView* w = r.get<WeightView>(node.input(1));
     const WeightView* bias = r.get<WeightView>(node.input(2));
     if (!x || !w || (node.input(2) != kNone && !bias) || node.integer("transA", 0) != 0 ||
         node.real("alpha", 1) != 1 || node.real("beta", 1) != 1)
@@ -60,8 +60,8 @@ Meaning gemm(Recovery& r, const Node& node) {
 Meaning fused_matmul(Recovery& r, const Node& node) {
     if (node.integer("transA", 0) == 0 && node.integer("transBatchA", 0) == 0 && node.integer("transBatchB", 0) == 0)
         if (auto attention = match_attention_matmul(r, node)) return *attention;
-    const View* x = r.get<View>(node.in[0]);
-    const WeightView* w = r.get<WeightView>(node.in[1]);
+    const View* x = r.get<View>(node.input(0));
+    const WeightView* w = r.get<WeightView>(node.input(1));
     if (!x || !w || node.integer("transA", 0) != 0 || node.integer("transBatchA", 0) != 0 ||
         node.integer("transBatchB", 0) != 0)
         return unknown(r, node, "only an activation times a weight, without transA, is supported");
@@ -101,11 +101,11 @@ Meaning add_residual(Recovery& r, const Node& node, const View& a, const View& b
 std::optional<Meaning> match_linear_arithmetic(Recovery& r, const Node& node) {
     if (!node.is("Add")) return std::nullopt;
     for (int i : {0, 1}) {
-        const View *x = r.get<View>(node.in[i]), *y = r.get<View>(node.in[1 - i]);
-        const WeightView* bias = r.get<WeightView>(node.in[1 - i]);
+        const View *x = r.get<View>(node.input(i)), *y = r.get<View>(node.input(1 - i));
+        const WeightView* bias = r.get<WeightView>(node.input(1 - i));
         if (!x || (!y && !bias)) continue;
         const View vx = *x;
-        if (bias && r.number(node.in[1 - i])) return std::nullopt;
+        if (bias && r.number(node.input(1 - i))) return std::nullopt;
         if (bias) return add_bias(r, node, vx, *bias);
         const View vy = *y;
         return add_residual(r, node, vx, vy);

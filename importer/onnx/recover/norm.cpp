@@ -39,7 +39,7 @@ std::optional<WeightView> vector_weight(const Recovery& r, Ref value) {
 
 // RMSNormalization and SimplifiedLayerNormalization: (x, weight).
 Meaning normalization(Recovery& r, const Node& node) {
-    const View* x = r.get<View>(node.in[0]);
+    const View* x = r.get<View>(node.input(0));
     const auto weight = vector_weight(r, node.input(1));
     if (!x || !weight) return unknown(r, node, "its input or weight is not what a Llama normalises with");
     const int64_t axis = node.integer("axis", -1), rank = static_cast<int64_t>(x->axes.size());
@@ -51,7 +51,7 @@ Meaning normalization(Recovery& r, const Node& node) {
 
 // SkipSimplifiedLayerNormalization: (input, skip, weight, bias) -> norm(input + skip + bias), , , the sum.
 Meaning skip_normalization(Recovery& r, const Node& node) {
-    const View *a = r.get<View>(node.in[0]), *b = r.get<View>(node.input(1));
+    const View *a = r.get<View>(node.input(0)), *b = r.get<View>(node.input(1));
     const auto weight = vector_weight(r, node.input(2));
     if (!a || !b || !weight || node.input(3) != kNone)
         return unknown(r, node, "its inputs are not two activations and a weight (a bias is not supported)");
@@ -70,8 +70,8 @@ Meaning skip_normalization(Recovery& r, const Node& node) {
 
 // ReduceMean of x^2 over the last axis.
 Meaning reduce_mean(Recovery& r, const Node& node) {
-    const auto e = as_elementwise(r, node.in[0]);
-    const auto from = r.sizes(node.in[0]), to = r.sizes(node.out[0]);
+    const auto e = as_elementwise(r, node.input(0));
+    const auto from = r.sizes(node.input(0)), to = r.sizes(node.output(0));
     if (!e || !is_square(*e) || !from || !to || from->size() != to->size())
         return unknown(r, node, "is a mean of something other than squares (keepdims is needed)");
     for (size_t i = 0; i < from->size(); ++i)
@@ -115,8 +115,8 @@ std::optional<Meaning> one_operand(const Node& node, MeanSquare m, std::optional
 // A norm by ones whose weight is a Mul behind it (torch's ONNX Runtime back end): one norm.
 std::optional<Meaning> replace_weight_of_ones(Recovery& r, const Node& node) {
     for (int i : {0, 1}) {
-        const View* x = node.in.size() == 2 ? r.get<View>(node.in[i]) : nullptr;
-        const auto weight = x ? vector_weight(r, node.in[1 - i]) : std::nullopt;
+        const View* x = node.in.size() == 2 ? r.get<View>(node.input(i)) : nullptr;
+        const auto weight = x ? vector_weight(r, node.input(1 - i)) : std::nullopt;
         if (!weight || !node.is("Mul") || x->scale != 1.0 || r.term(x->term).kind != Term::kNorm) continue;
         const Term& norm = r.term(x->term);
         const auto old = read_constant(r.model, r.model.constants[norm.weight.constant]);
@@ -134,8 +134,8 @@ std::optional<Meaning> replace_weight_of_ones(Recovery& r, const Node& node) {
 std::optional<Meaning> match_norm_arithmetic(Recovery& r, const Node& node) {
     if (auto m = replace_weight_of_ones(r, node)) return m;
     for (size_t i = 0; i < node.in.size() && i < 2; ++i) {
-        const Ref other = node.in.size() > 1 ? node.in[1 - i] : kNone;
-        if (const auto* m = r.get<MeanSquare>(node.in[i])) {
+        const Ref other = node.in.size() > 1 ? node.input(1 - i) : kNone;
+        if (const auto* m = r.get<MeanSquare>(node.input(i))) {
             const auto number = other == kNone ? std::nullopt : r.number(other);
             if (auto next = one_operand(node, *m, number, i == 0)) return next;
             const View* x = r.get<View>(other);
@@ -147,8 +147,8 @@ std::optional<Meaning> match_norm_arithmetic(Recovery& r, const Node& node) {
         }
     }
     for (size_t i = 0; i < node.in.size() && i < 2; ++i)
-        if (const auto* n = r.get<Normalized>(node.in[i])) {
-            const auto weight = node.in.size() > 1 ? vector_weight(r, node.in[1 - i]) : std::nullopt;
+        if (const auto* n = r.get<Normalized>(node.input(i))) {
+            const auto weight = node.in.size() > 1 ? vector_weight(r, node.input(1 - i)) : std::nullopt;
             if (!node.is("Mul") || !weight) return unknown(r, node, "a norm must be followed by its weight");
             const Normalized copy = *n;
             return finish(r, node, copy.x, copy.group, copy.epsilon, *weight);

@@ -57,10 +57,10 @@ private:
 
     // A matrix product does 2 k operations for each element of its result, everything else one.
     int64_t operations(const Node& node) {
-        const Dims* a = node.in.empty() || node.in[0] == kNone ? nullptr : r_.probe(0).shape(node.in[0]);
+        const Dims* a = node.in.empty() || node.input(0) == kNone ? nullptr : r_.probe(0).shape(node.input(0));
         const bool matrix = node.op.find("MatMul") != std::string::npos || node.op == "Gemm";
         const int64_t each = matrix && a && !a->empty() ? 2 * a->back() : 1;
-        return node.out.empty() || node.out[0] == kNone ? 0 : each * elements(node.out[0]);
+        return node.out.empty() || node.output(0) == kNone ? 0 : each * elements(node.output(0));
     }
 
     WeightId weight(Ref ref) {

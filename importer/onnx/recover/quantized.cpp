@@ -40,7 +40,7 @@ std::optional<std::string> unsupported(const Node& node) {
 // (A, B [N, blocks, bytes], scales, zero points, g_idx, bias).
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
 Meaning matmul_nbits(Recovery& r, const Node& node) {
-    const View* x = r.get<View>(node.in[0]);
+    const View* x = r.get<View>(node.input(0));
     const Constant *b = constant(r, node, 1), *scales = constant(r, node, 2), *zeros = constant(r, node, 3);
     if (const auto why = unsupported(node)) return unknown(r, node, *why);
     if (!x || !b || !scales || !scales->is_floating() || (node.input(3) != kNone && !zeros))
@@ -54,7 +54,7 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
     if (b->count() != n * blocks * block * bits / 8 || scales->count() != n * blocks)
         return unknown(r, node, "the sizes of its weight and scales disagree with N, K and block_size");
     WeightView w;
-    w.constant = r.model.values[node.in[1]].constant;
+    w.constant = r.model.values[node.input(1)].constant;
     w.transposed = true;
     w.rows = {0, k};
     w.columns = {0, n};
@@ -88,7 +88,7 @@ Meaning read_dequantize(Recovery& r, const Node& node) {
         return unknown(r, node, elem_type_name(x->elem_type) + " weights are not supported; int4, int8, uint4, uint8 "
                                                                "and float8e4m3 are");
     WeightView w;
-    w.constant = r.model.values[node.in[0]].constant;
+    w.constant = r.model.values[node.input(0)].constant;
     w.rows = {0, x->dims[0]};
     w.columns = {0, x->dims[1]};
     w.packing = Packing::kDequantizeLinear;
@@ -114,7 +114,7 @@ namespace {
 
 // x -> (integers, scale, zero point), over the whole tensor.
 Meaning dynamic_quantize(Recovery& r, const Node& node) {
-    const View* x = r.get<View>(node.in[0]);
+    const View* x = r.get<View>(node.input(0));
     if (!x) return unknown(r, node, "quantises a value in the middle of a pattern");
     const View copy = *x;
     r.set(node, 1, DynamicQuantized{copy, DynamicQuantized::kScale, kNone});
@@ -124,7 +124,7 @@ Meaning dynamic_quantize(Recovery& r, const Node& node) {
 
 // (integers, weight [in, out], zero point, zero point of the weight).
 Meaning matmul_integer(Recovery& r, const Node& node) {
-    const auto *a = r.get<DynamicQuantized>(node.in[0]), *zero = r.get<DynamicQuantized>(node.input(2));
+    const auto *a = r.get<DynamicQuantized>(node.input(0)), *zero = r.get<DynamicQuantized>(node.input(2));
     const Constant *b = constant(r, node, 1), *b_zero = constant(r, node, 3);
     if (!a || a->part != DynamicQuantized::kIntegers || !zero || zero->part != DynamicQuantized::kZeroPoint ||
         !(a->x == zero->x) || !b || b->dims.size() != 2 || (node.input(3) != kNone && !b_zero))
@@ -132,7 +132,7 @@ Meaning matmul_integer(Recovery& r, const Node& node) {
     const std::optional<DType> dtype = dtype_of(b->elem_type);
     if (dtype != DType::kInt8 && dtype != DType::kUInt8) return unknown(r, node, "its weight is neither int8 nor uint8");
     IntegerProduct p{a->x, {}};
-    p.weight.constant = r.model.values[node.in[1]].constant;
+    p.weight.constant = r.model.values[node.input(1)].constant;
     p.weight.rows = {0, b->dims[0]};
     p.weight.columns = {0, b->dims[1]};
     p.weight.packing = Packing::kDequantizeLinear;
@@ -150,8 +150,8 @@ Meaning matmul_integer(Recovery& r, const Node& node) {
 std::optional<Meaning> match_integer_arithmetic(Recovery& r, const Node& node) {
     if (!node.is("Mul") || node.in.size() != 2) return std::nullopt;
     for (int i : {0, 1}) {
-        const Ref other = node.in[1 - i];
-        const auto* scale = r.get<DynamicQuantized>(node.in[i]);
+        const Ref other = node.input(1 - i);
+        const auto* scale = r.get<DynamicQuantized>(node.input(i));
         if (!scale || scale->part != DynamicQuantized::kScale) continue;
         if (const Constant* c = r.model.constant_of(other); c && c->is_floating() && scale->weight_scale == kNone) {
             DynamicQuantized both = *scale;

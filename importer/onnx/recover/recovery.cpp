@@ -84,6 +84,13 @@ Scenario Recovery::possible(Scenario s) const {
 
 std::string Recovery::describe(const Node& node) const { return from_onnx::describe(model, node); }
 
+int64_t Recovery::axis_of(const Node& node, int64_t axis, size_t rank) const {
+    const auto n = static_cast<int64_t>(rank);
+    if (axis < -n || axis >= n)
+        throw UserError("{}: {}: axis {} is outside its {} dimensions", model.path, describe(node), axis, n);
+    return axis < 0 ? axis + n : axis;
+}
+
 Meaning unknown(const Recovery& r, const Node& node, std::string_view why) {
     return Unknown{fmt::format("{}: {}", r.describe(node), why)};
 }
@@ -104,6 +111,10 @@ std::string Recovery::blocked_by(Ref value) const {
         stack.pop_back();
         if (v == kNone || seen[v]) continue;
         seen[v] = true;
+        const Constant* c = model.constant_of(v);
+        if (c && c->data.file.valid() && !model.files[c->data.file.index()].present)
+            return fmt::format(", because '{}' lies in {}, which is absent", c->name,
+                               model.files[c->data.file.index()].path);
         const Node* node = model.producer_of(v);
         if (!node) continue;
         if (!find_rule(node->domain, node->op)) return ", because " + describe(*node) + " depends on data or is not understood";
@@ -152,7 +163,7 @@ TermId Recovery::add_term(Term t, const Node& node) {
     if (current_node_ >= 0) append_unique(nodes, {current_node_});
     append_unique(nodes, t.nodes);
     t.nodes = std::move(nodes);
-    CHECK(t.features > 0) << describe(node) << " gives no features";
+    if (t.features <= 0) throw UserError("{}: {} gives nothing: one of its dimensions is 0", model.path, describe(node));
     terms.push_back(std::move(t));
     return TermId(terms.size() - 1);
 }
@@ -229,7 +240,10 @@ void Recovery::read_inputs() {
             v.axes.resize(input.dims.size());
             for (size_t a = input.dims.size(); a-- > 0;) {
                 const Dim& d = input.dims[a];
-                if (d.is_static()) {
+                if (d.is_static() && d.value <= 0) {
+                    throw UserError("{}: the graph input '{}' has a dimension of 0", model.path,
+                                    model.values[input.value].name);
+                } else if (d.is_static()) {
                     if (d.value != 1) v.axes[a] = {{Factor::kFeature, {d.value, d.value}, t.features}};
                     t.features *= d.value;
                 } else if (a == 0) {
@@ -256,6 +270,8 @@ Meaning Recovery::dispatch(const Node& node) {
     for (Ref in : node.in) {
         if (in == kNone) continue;
         if (const Unknown* u = get<Unknown>(in); u && !reads_only_shapes(node)) return *u;
+        if (const View* v = get<View>(in); v && v->axes.empty() && !reads_only_shapes(node))
+            return unknown(*this, node, "reads a single number of an activation");
         all_known = all_known && is_known(in);
     }
     if (reads_only_shapes(node)) return Known{};

@@ -38,7 +38,7 @@ public:
     bool assumes_right_padding = false;
     bool has_past = false;
     const Term& term(TermId id) const { return terms[id.index()]; }
-    const ValueMeaning& meaning(Ref value) const { return meanings_[value]; }
+    const ValueMeaning& meaning(Ref value) const { return value == kNone ? nothing_ : meanings_[value]; }
 
     // ---- For the matchers --------------------------------------------------------------------------
     template <class T>
@@ -54,7 +54,7 @@ public:
     std::optional<double> number(Ref value);
     // Constant integers, the same in both scenarios.
     std::optional<std::vector<int64_t>> integers(Ref value);
-    const Tensor* data(Ref value) { return probe(0).data(value); }
+    const Tensor* data(Ref value) { return probe(0).data(value); }  // in the first scenario
 
     // A view whose rows are tokens as the term that gives exactly its features, in order: makes a part of
     // a Linear or a Scale where needed. Invalid id: the view is no such thing.
@@ -88,12 +88,16 @@ public:
 
     struct MatrixPart;
 
+    // The axis counted from the front; UserError when it is outside `rank` dimensions.
+    int64_t axis_of(const Node& node, int64_t axis, size_t rank) const;
+
 private:
     void read_node(const Node& node);
     void read_inputs();
     Meaning dispatch(const Node& node);
 
     std::vector<ValueMeaning> meanings_;
+    const ValueMeaning nothing_{Unknown{"an input that is not given"}, {}};
     std::vector<std::unique_ptr<Probe>> probes_;
     std::map<int64_t, std::unique_ptr<Probe>> position_probes_;
     std::map<MaskUse, MaskMeaning> masks_;

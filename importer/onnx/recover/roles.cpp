@@ -27,11 +27,11 @@ public:
         for (size_t i = 0; i < found.size(); ++i)
             for (int n : consumers_[found[i]]) {
                 const Node& node = model_.nodes[n];
-                bool same = node.in[0] == found[i] &&
+                bool same = node.input(0) == found[i] &&
                             is_one_of(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten",
                                               "DequantizeLinear"});
                 same = same || (scaled && is_one_of(node, {"Mul", "Div"}) && is_scaling(node));
-                if (same && found.size() < 1000) found.push_back(node.out[0]);
+                if (same && found.size() < 1000) found.push_back(node.output(0));
             }
         return found;
     }
@@ -41,7 +41,7 @@ public:
         for (Ref v : same_numbers(ids, false))
             for (int n : consumers_[v]) {
                 const Node& node = model_.nodes[n];
-                if (is_one_of(node, {"Gather", "GatherBlockQuantized"}) && node.input(1) == v && is_normalized(node.out[0]))
+                if (is_one_of(node, {"Gather", "GatherBlockQuantized"}) && node.input(1) == v && is_normalized(node.output(0)))
                     return true;
             }
         return false;
@@ -105,7 +105,7 @@ private:
                 const Node& node = model_.nodes[n];
                 if (node.op.find("Normalization") != std::string::npos) return true;
                 if (is_one_of(node, {"Pow", "ReduceMean", "ReduceL2"})) return true;
-                if (node.is("Mul") && node.in[0] == node.in[1]) return true;
+                if (node.is("Mul") && node.input(0) == node.input(1)) return true;
             }
         return false;
     }
@@ -116,9 +116,9 @@ private:
 
 bool makes_rotation(const std::set<Ref>& tables, const Node& node, Ref from) {
     if (is_one_of(node, {"Cos", "Sin"})) return true;
-    if (node.op == "RotaryEmbedding") return node.in[0] != from;
+    if (node.op == "RotaryEmbedding") return node.input(0) != from;
     if (node.op == "GroupQueryAttention") return node.input(9) == from;
-    return node.is("Gather") && node.input(1) == from && tables.count(node.in[0]) > 0;
+    return node.is("Gather") && node.input(1) == from && tables.count(node.input(0)) > 0;
 }
 
 bool hides_keys(const Node& node, Ref from, bool meets_activations) {

@@ -8,7 +8,7 @@ namespace {
 
 // Concat(-x2, x1) along the last axis.
 std::optional<View> rotated_halves(Recovery& r, const Node& node) {
-    const View *a = r.get<View>(node.in[0]), *b = r.get<View>(node.input(1));
+    const View *a = r.get<View>(node.input(0)), *b = r.get<View>(node.input(1));
     if (node.in.size() != 2 || !a || !b || a->term != b->term || a->axes != b->axes || a->scale != -b->scale)
         return std::nullopt;
     int64_t axis = node.integer("axis", 0);
@@ -84,7 +84,7 @@ std::optional<View> joined(const View& low, const View& high) {
 }
 
 std::optional<Meaning> match_halves(Recovery& r, const Node& node) {
-    const auto *a = r.get<RopeProduct>(node.in[0]), *b = r.get<RopeProduct>(node.in[1]);
+    const auto *a = r.get<RopeProduct>(node.input(0)), *b = r.get<RopeProduct>(node.input(1));
     if (!a || !b || a->rotated || b->rotated) return std::nullopt;
     if (node.is("Sub")) return RopeHalf{a->x, b->x, a->table, b->table, true};
     if (!node.is("Add")) return std::nullopt;
@@ -97,7 +97,7 @@ std::optional<Meaning> match_halves(Recovery& r, const Node& node) {
 std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
     if (auto x = rotated_halves(r, node)) return Rotated{*x};
     if (node.in.size() != 2) return std::nullopt;
-    const auto *first = r.get<RopeHalf>(node.in[0]), *second = r.get<RopeHalf>(node.in[1]);
+    const auto *first = r.get<RopeHalf>(node.input(0)), *second = r.get<RopeHalf>(node.input(1));
     if (first && second) {
         const auto x = joined(first->low, first->high);
         const bool fits = x && first->first && !second->first && first->cos == second->cos &&
@@ -105,8 +105,8 @@ std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
         if (!fits) return unknown(r, node, "joins halves that are not one rotation");
         return rotation(r, node, *x, first->cos, first->sin, contiguous_features(x->axes.back()) / 2);
     }
-    const auto* part = r.get<PartlyRotated>(node.in[0]);
-    const View* rest = r.get<View>(node.in[1]);
+    const auto* part = r.get<PartlyRotated>(node.input(0));
+    const View* rest = r.get<View>(node.input(1));
     if (!part || !rest) return std::nullopt;
     const auto x = joined(part->x, *rest);
     const auto layout = x ? head_layout(*x) : std::nullopt;
@@ -119,7 +119,7 @@ std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
 
 std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
     if (node.in.size() != 2) return std::nullopt;
-    const auto *a = r.get<RopeProduct>(node.in[0]), *b = r.get<RopeProduct>(node.in[1]);
+    const auto *a = r.get<RopeProduct>(node.input(0)), *b = r.get<RopeProduct>(node.input(1));
     if (node.is("Add") && a && b && a->rotated != b->rotated) {
         const RopeProduct plain = a->rotated ? *b : *a, turned = a->rotated ? *a : *b;
         if (!same_rows(plain.x, turned.x)) return unknown(r, node, "adds rotations of two different values");
@@ -128,10 +128,10 @@ std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
     if (auto halves = match_halves(r, node)) return halves;
     if (!node.is("Mul")) return std::nullopt;
     for (int i : {0, 1}) {
-        const Ref table = node.in[1 - i];
+        const Ref table = node.input(1 - i);
         if (!r.get<Known>(table) && !r.get<WeightView>(table)) continue;
-        if (const auto* turned = r.get<Rotated>(node.in[i])) return RopeProduct{turned->x, true, table};
-        const View* x = r.get<View>(node.in[i]);
+        if (const auto* turned = r.get<Rotated>(node.input(i))) return RopeProduct{turned->x, true, table};
+        const View* x = r.get<View>(node.input(i));
         const auto sizes = x ? r.sizes(table) : std::nullopt;
         if (!x || !sizes || sizes->empty() || sizes->back() != axis_size(x->axes.back())) continue;
         if (sizes->back() == Size{1, 1} || r.number(table) || r.get<WeightView>(table)) continue;
@@ -145,7 +145,7 @@ namespace {
 // RotaryEmbedding of ONNX (x, cos, sin, positions) and of com.microsoft (x, positions, cos, sin).
 Meaning rotary_embedding(Recovery& r, const Node& node) {
     const bool contrib = node.domain == "com.microsoft";
-    const View* x = r.get<View>(node.in[0]);
+    const View* x = r.get<View>(node.input(0));
     const Ref cos = node.input(contrib ? 2 : 1), sin = node.input(contrib ? 3 : 2);
     if (!x) return unknown(r, node, "rotates a value in the middle of a pattern");
     const View view = *x;

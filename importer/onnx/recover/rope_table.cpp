@@ -81,8 +81,8 @@ RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleav
     if (!cosine) {
         // Rows of a stored table.
         const Node *gc = find_upstream(model, cos, "Gather"), *gs = find_upstream(model, sin, "Gather");
-        const WeightView *wc = gc ? get<WeightView>(gc->in[0]) : nullptr, *ws = gs ? get<WeightView>(gs->in[0]) : nullptr;
-        if (!wc || !ws || wc->vector || ws->vector || !row_at_is_position(gc->in[1]) || !row_at_is_position(gs->in[1])) {
+        const WeightView *wc = gc ? get<WeightView>(gc->input(0)) : nullptr, *ws = gs ? get<WeightView>(gs->input(0)) : nullptr;
+        if (!wc || !ws || wc->vector || ws->vector || !row_at_is_position(gc->input(1)) || !row_at_is_position(gs->input(1))) {
             why = "its cos and sin are neither computed from frequencies nor rows of a table";
             return {};
         }
@@ -91,7 +91,7 @@ RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleav
         s.columns.end = s.columns.begin + half;
         return tables_[key] = stored_rope_table(c, s);
     }
-    const auto angle = row_at(cosine->in[0], 1);
+    const auto angle = row_at(cosine->input(0), 1);
     const auto start = row(0);
     if (!angle || !start || static_cast<int64_t>(angle->size()) < half) {
         why = "its frequencies cannot be evaluated";

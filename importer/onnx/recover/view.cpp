@@ -120,6 +120,8 @@ std::optional<View> sliced(const View& view, size_t axis, int64_t start, int64_t
 
 std::optional<View> expanded(const View& view, const std::vector<Size>& sizes) {
     if (sizes.size() < view.axes.size()) return std::nullopt;
+    for (const Size& s : sizes)
+        if (s[0] <= 0 || s[1] <= 0) return std::nullopt;
     View out = view;
     out.axes.insert(out.axes.begin(), sizes.size() - view.axes.size(), Axis{});
     for (size_t i = 0; i < sizes.size(); ++i) {
