@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/compiler.h"
 #include "codegen/gpu_arch.h"
 #include "codegen/program.h"
 
@@ -22,5 +23,9 @@ struct SimtCompileOptions {
 // missing. `measured.shared_bytes` is the static part alone.
 CompiledKernel compile_simt_kernel(const std::string& source, const std::string& entry, const GpuArch& arch,
                                    const SimtCompileOptions& options);
+
+// All kernels of a program, in its order, compiled in parallel and cached on disk as compile_program does.
+std::vector<CompiledKernel> compile_simt_program(const Program& program, const GpuArch& arch,
+                                                 const CompileOptions& options, const SimtCompileOptions& simt);
 
 }  // namespace cleave::codegen

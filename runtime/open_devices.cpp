@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "runtime/drivers/host_device.h"
+#include "runtime/drivers/simt_device.h"
 #include "runtime/drivers/thread_team.h"
 
 namespace cleave::runtime {
@@ -56,13 +57,18 @@ bool threads_fit_cores(const planner::Plan& plan, int threads) {
 
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, const OpenOptions& options) {
     for (const planner::Device& device : plan.machine.devices) {
-        if (device.kind != DeviceKind::kHost) refuse(device);
+        if (device.kind != DeviceKind::kHost && device.kind != DeviceKind::kSimt) refuse(device);
     }
     std::vector<int> threads = threads_of_devices(plan, options.threads);
     bool may_spin = threads_fit_cores(plan, options.threads);
     std::vector<std::unique_ptr<Device>> devices;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
-        devices.push_back(make_host_device(plan.machine.devices[d], {threads[d], options.poison, may_spin}));
+        const planner::Device& info = plan.machine.devices[d];
+        if (info.kind == DeviceKind::kSimt) {
+            devices.push_back(make_simt_device(info, {.threads = 1, .poison = options.poison}));
+        } else {
+            devices.push_back(make_host_device(info, {threads[d], options.poison, may_spin}));
+        }
     }
     return devices;
 }

@@ -92,3 +92,31 @@ TEST_CASE("a launch beyond the architecture's limits is refused with the limit",
     CHECK(message_of([&] { run(program, {p.word()}, {1, 1025}); }).find("1024") != std::string::npos);
     CHECK(message_of([] { codegen::gpu_arch("sm_13"); }).find("sm_80") != std::string::npos);
 }
+
+TEST_CASE("a program compiles once and comes from the cache afterwards", "[simt]") {
+    test::TemporaryFolder folder;
+    codegen::Program program;
+    for (const char* name : {"first", "second"}) {
+        codegen::Kernel& kernel = program.kernels.emplace_back();
+        kernel.name = name;
+        kernel.source = with_prelude("KERNEL(1) " + kernel.name + "(i64* out) { out[0] = sizeof(\"" + name + "\"); }");
+    }
+    codegen::CompileOptions options;
+    options.cache_dir = folder.path().string();
+    const codegen::GpuArch& arch = codegen::gpu_arch("gfx1100");
+    for (bool cached : {false, true}) {
+        auto kernels = codegen::compile_simt_program(program, arch, options, {});
+        REQUIRE(kernels.size() == 2);
+        for (size_t i = 0; i < 2; ++i) {
+            CHECK(kernels[i].name == program.kernels[i].name);
+            CHECK(kernels[i].from_cache == cached);
+            Buffer<int64_t> out(1);
+            CHECK(run(simt::SimtProgram(kernels[i], arch), {out.word()}, {1, 1}).clean());
+            CHECK(out[0] == (i == 0 ? 6 : 7));
+        }
+    }
+    auto other = codegen::compile_simt_program(program, codegen::gpu_arch("gfx90a"), options, {});
+    CHECK_FALSE(other[0].from_cache);
+    program.kernels[1].source = "this is no kernel";
+    CHECK_THROWS_AS(codegen::compile_simt_program(program, arch, options, {}), InternalError);
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prelude compiles for every architecture with every GPU compiler that this machine has, and its functions
 // compute what they promise.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -93,6 +94,8 @@ struct Nvrtc {
     int (*log)(Program, char*);
     int (*cubin_size)(Program, size_t*);
     int (*destroy)(Program*);
+    int (*num_archs)(int*);
+    int (*archs)(int*);
 };
 
 std::string compile_with_nvrtc(const Nvrtc& nvrtc, const std::string& arch) {
@@ -129,9 +132,16 @@ TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[sim
     find(nvrtc.log, "nvrtcGetProgramLog");
     find(nvrtc.cubin_size, "nvrtcGetCUBINSize");
     find(nvrtc.destroy, "nvrtcDestroyProgram");
-    for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90a"}) {
-        INFO(arch);
-        CHECK(compile_with_nvrtc(nvrtc, arch) == "");
+    find(nvrtc.num_archs, "nvrtcGetNumSupportedArchs");
+    find(nvrtc.archs, "nvrtcGetSupportedArchs");
+    int count = 0;
+    REQUIRE(nvrtc.num_archs(&count) == 0);
+    std::vector<int> known(static_cast<size_t>(count));
+    REQUIRE(nvrtc.archs(known.data()) == 0);
+    for (const codegen::GpuArch& arch : codegen::gpu_archs()) {
+        if (!arch.nvidia || std::find(known.begin(), known.end(), arch.number) == known.end()) continue;
+        INFO(arch.name);
+        CHECK(compile_with_nvrtc(nvrtc, std::string(arch.name)) == "");
     }
 }
 

@@ -18,8 +18,8 @@
 
 namespace cleave {
 
-// mma.sync.aligned.m16n8k16.row.col.f32.{f16,bf16}: PTX ISA 8.5, section 9.7.13.4.8, "Matrix fragments for
-// mma.m16n8k16 with floating point type".
+// mma.sync.aligned.m16n8k16.row.col.f32.{f16,bf16}: PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point
+// type" (section 9.7.13.4.8 in version 8.5).
 struct MmaSync16n8k16 {
     static constexpr int kLanes = 32, kRows = 16, kCols = 8, kDepth = 16;
     static constexpr int kA = 8, kB = 4, kC = 4;
@@ -45,7 +45,7 @@ struct Mfma16x16x16 {
     CLEAVE_TABLE c_col(int lane, int) { return lane % 16; }
 };
 
-// v_wmma_f32_16x16x16_f16 and _bf16 of gfx11, wave32: "RDNA 3" ISA, section 7.9, "Wave matrix multiply accumulate".
+// v_wmma_f32_16x16x16_f16 and _bf16 of gfx11, wave32: "RDNA 3" ISA, chapter 7, "Wave matrix multiply accumulate".
 // Lanes 16-31 repeat the A and B of lanes 0-15.
 struct WmmaGfx11 {
     static constexpr int kLanes = 32, kRows = 16, kCols = 16, kDepth = 16;
@@ -58,7 +58,8 @@ struct WmmaGfx11 {
     CLEAVE_TABLE c_col(int lane, int) { return lane % 16; }
 };
 
-// v_wmma_f32_16x16x16_f16 and _bf16 of gfx12, wave32: "RDNA 4" ISA, section 7.12, "WMMA matrix layouts".
+// v_wmma_f32_16x16x16_f16 and _bf16 of gfx12, wave32: "RDNA 4" ISA, chapter 7, "Wave matrix multiply accumulate";
+// nothing is repeated any more: each half of the wave holds eight consecutive depths, or rows of the output.
 struct WmmaGfx12 {
     static constexpr int kLanes = 32, kRows = 16, kCols = 16, kDepth = 16;
     static constexpr int kA = 8, kB = 8, kC = 8;
