@@ -8,6 +8,11 @@ namespace cleave::runtime {
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
     : tokenizer_(&tokenizer), skip_special_(skip_special), state_(tokenizer.begin_decode()) {}
 
+void StreamDecoder::prime(std::span<const int32_t> ids) {
+    // The bytes of a character that the prompt leaves incomplete stay: it appears once complete.
+    for (const int32_t id : ids) push(id);
+}
+
 std::string StreamDecoder::push(int32_t id) {
     tokenizer_->append_token(id, skip_special_, state_, pending_);
     const size_t ready = pending_.size() - incomplete_tail(pending_);

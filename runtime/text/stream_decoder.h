@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "runtime/text/tokenizer.h"
@@ -15,6 +16,10 @@ namespace cleave::runtime {
 class StreamDecoder {
 public:
     explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+
+    /// Takes in the tokens that stand before the sequence, such as its prompt: what push() gives
+    /// from here on follows their text, so that both together equal Tokenizer::decode of all ids.
+    void prime(std::span<const int32_t> ids);
 
     /// The text that this token completes; often empty inside a multi-byte character.
     std::string push(int32_t id);

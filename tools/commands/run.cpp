@@ -97,8 +97,10 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan, const 
 // Streams text as tokens come and ends a sequence at a stop string; the text before it is what counts.
 class TextStream {
 public:
-    TextStream(const runtime::Tokenizer& tokenizer, const std::vector<std::string>& stops, bool print)
-        : decoder_(tokenizer), stops_(stops), print_(print) {}
+    TextStream(const runtime::Tokenizer& tokenizer, const std::vector<int32_t>& prompt, const std::vector<std::string>& stops, bool print)
+        : decoder_(tokenizer), stops_(stops), print_(print) {
+        decoder_.prime(prompt);
+    }
 
     bool push(int32_t token) {
         text_ += decoder_.push(token);
@@ -234,7 +236,7 @@ void run_generate(const Flags& flags, Ready& ready) {
 
     const bool print_text = !flags.json && ready.tokenizer && ready.prompts.size() == 1;
     std::vector<TextStream> streams;
-    for (size_t i = 0; ready.tokenizer && i < ready.prompts.size(); ++i) streams.emplace_back(*ready.tokenizer, flags.stop, print_text);
+    for (size_t i = 0; ready.tokenizer && i < ready.prompts.size(); ++i) streams.emplace_back(*ready.tokenizer, ready.prompts[i], flags.stop, print_text);
     runtime::GenerateOptions options;
     options.max_new_tokens = new_tokens(flags, plan, ready.prompts);
     options.sampling = {static_cast<float>(flags.temperature), static_cast<float>(flags.top_p), flags.seed};

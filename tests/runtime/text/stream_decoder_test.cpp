@@ -51,6 +51,35 @@ TEST_CASE("a leading space is removed once, at the beginning of the text only", 
     CHECK(decoder.push(tokenizer->token_id("\u2581a").value()) == "a");
 }
 
+TEST_CASE("a decoder primed with a prompt gives the text that follows the prompt's", "[runtime][text]") {
+    const auto tokenizer = make_tokenizer(named_document("llama 2"));
+    const int32_t word = tokenizer->token_id("\u2581a").value();
+    StreamDecoder fresh(*tokenizer), primed(*tokenizer), begun(*tokenizer);
+    primed.prime(tokenizer->encode("a"));
+    CHECK(fresh.push(word) == "a");
+    CHECK(primed.push(word) == " a");
+    begun.prime(tokenizer->encode(""));  // special tokens alone are no text: its beginning is still to come
+    CHECK(begun.push(word) == "a");
+}
+
+TEST_CASE("a prompt's streamed text and its continuation's make the whole text, wherever they part", "[runtime][text]") {
+    for (const auto& entry : text_cases().at("tokenizers")) {
+        CAPTURE(entry.at("name").get<std::string>());
+        const auto tokenizer = make_tokenizer(tokenizer_document(entry));
+        std::vector<int32_t> ids;
+        for (int32_t i = 0; i < 40; ++i) ids.push_back((i * i * 31 + 7) % tokenizer->vocab_size());
+        for (size_t part = 0; part <= ids.size(); ++part) {
+            const std::span<const int32_t> prompt(ids.data(), part);
+            StreamDecoder before(*tokenizer), after(*tokenizer);
+            std::string text;
+            for (const int32_t id : prompt) text += before.push(id);
+            after.prime(prompt);
+            for (const int32_t id : std::span(ids).subspan(part)) text += after.push(id);
+            CHECK(text + after.finish() == tokenizer->decode(ids));
+        }
+    }
+}
+
 TEST_CASE("ill-formed sequences are found as Unicode's table 3-7 says", "[runtime][text]") {
     using cleave::runtime::incomplete_tail;
     using cleave::runtime::replace_invalid_utf8;
