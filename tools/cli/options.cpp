@@ -10,10 +10,10 @@ CancelToken& cancel_token() {
     return token;
 }
 
-void add_model_flags(CLI::App& app, ModelFlags& flags) {
+void add_model_flags(CLI::App& app, ModelFlags& flags, bool required) {
     app.add_option("MODEL", flags.model,
                    "an .onnx file, a folder with one, a .plan file, a shape name (llama-3-8b, ...) or a config.json")
-        ->required();
+        ->required(required);
     app.add_option("--weights", flags.weights, "none: the file's external data may be absent (plan only)")
         ->check(CLI::IsMember({"any", "none"}));
 }

@@ -43,7 +43,7 @@ struct RunFlags {
     std::string nvrtc;
 };
 
-void add_model_flags(CLI::App& app, ModelFlags& flags);
+void add_model_flags(CLI::App& app, ModelFlags& flags, bool required = true);
 void add_plan_flags(CLI::App& app, PlanFlags& flags);
 void add_run_flags(CLI::App& app, RunFlags& flags);
 

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "planner/cost_graph.h"
 #include "planner/plan_file.h"
 #include "planner/plan_text.h"
+#include "runtime/base/errors.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -18,9 +20,35 @@ struct Flags {
     std::string output;
     bool json = false;
     bool all_steps = false;
+    std::string cost_graph;
+    bool contiguous = false, non_contiguous = false;
+    double time_limit = 10.0;  // seconds, of the non-contiguous search
 };
 
+void plan_cost_graph_file(const Flags& flags) {
+    planner::CostGraph graph = planner::load_cost_graph(flags.cost_graph);
+    planner::CostGraphOptions options;
+    options.contiguous = !flags.non_contiguous;
+    options.time_limit_seconds = flags.time_limit;
+    options.use_metis = !flags.plan.no_metis;
+    planner::CostGraphPlan plan = planner::plan_cost_graph(graph, options);
+    if (flags.json) {
+        fmt::print("{}\n", planner::cost_graph_plan_to_json(graph, plan));
+        return;
+    }
+    fmt::print("{}: {} nodes on {} accelerators and {} CPUs, {}\n", graph.path, graph.nodes.size(), graph.num_accelerators, graph.num_cpus,
+               plan.contiguous ? "contiguous" : "non-contiguous");
+    fmt::print("  max-load    {:.6g} ms{}\n", plan.max_load, plan.exact ? ", proven optimal among contiguous plans" : "");
+    fmt::print("  lower bound {:.6g} ms over all plans, gap {:.2f} %\n", plan.lower_bound, 100 * plan.gap());
+    fmt::print("  planned in  {:.1f} ms; {}\n", plan.plan_ms, plan.why);
+}
+
 void run_plan(const Flags& flags) {
+    if (flags.cost_graph.empty() == flags.model.model.empty())
+        throw UserError("plan takes a MODEL or --cost-graph FILE.json, and one of them");
+    if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
+    if (flags.contiguous || flags.non_contiguous)
+        throw UserError("--contiguous and --non-contiguous go with --cost-graph; a model's stages are contiguous");
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     planner::Workload workload = model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
@@ -42,11 +70,15 @@ void run_plan(const Flags& flags) {
 void add_plan(CLI::App& app) {
     auto flags = std::make_shared<Flags>();
     CLI::App* command = app.add_subcommand("plan", "decide what runs where, prove it and show it");
-    add_model_flags(*command, flags->model);
+    add_model_flags(*command, flags->model, false);
     add_plan_flags(*command, flags->plan);
     command->add_option("-o,--output", flags->output, "write the plan to FILE.plan");
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->add_flag("--steps", flags->all_steps, "print every step of both phases");
+    command->add_option("--cost-graph", flags->cost_graph, "plan a bare graph of costs (JSON) instead of a model");
+    CLI::Option* contiguous = command->add_flag("--contiguous", flags->contiguous, "of a cost graph: devices in an order that every edge follows");
+    command->add_flag("--non-contiguous", flags->non_contiguous, "of a cost graph: any assignment")->excludes(contiguous);
+    command->add_option("--time-limit", flags->time_limit, "seconds of the non-contiguous search")->check(CLI::PositiveNumber);
     command->footer("Example: cleave plan llama-3-70b --devices sim:h100[0-3] --objective throughput");
     command->callback([flags] { run_plan(*flags); });
 }
