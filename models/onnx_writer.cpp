@@ -90,6 +90,7 @@ void write_data(const std::vector<Tensor>& tensors, const WriteOptions& options,
         const int64_t n = num_elements(tensors[t]);
         file.stream().seekp(offsets[t]);
         for (int64_t i = 0; i < n; i += kBlock) {
+            if (options.cancel) options.cancel->throw_if_cancelled();
             fill(tensors[t], options.seed, options.dtype, i, std::min(n, i + kBlock), bytes);
             file.stream().write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
         }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "models/shapes.h"
+#include "runtime/base/cancel.h"
 
 namespace cleave::models {
 
@@ -25,6 +26,7 @@ struct WriteOptions {
     bool with_past = true;          // past_key_values.N.{key,value} in, present.N.{key,value} out
     bool with_position_ids = true;  // else positions count from the past's length
     bool external_data = true;      // model.onnx.data beside model.onnx; false: inline (below 2 GB)
+    const CancelToken* cancel = nullptr;
 };
 
 // Writes DIR/model.onnx, its data and config.json, each to a temporary name first and then renamed. Random weights have

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `cleave` command. Exit codes: 0 done; 1 the input's fault; 2 ours; 130 interrupted.
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
@@ -17,12 +21,9 @@ namespace {
 
 using namespace cleave;
 
-// The first Ctrl-C asks the command to stop between steps; a second one ends the process.
-void on_interrupt(int signal) {
-    if (tools::cancel_token().cancelled()) {
-        std::signal(signal, SIG_DFL);
-        std::raise(signal);
-    }
+// Work that can stop between steps and clean up is asked to; a second Ctrl-C, or one elsewhere, ends the process.
+void on_interrupt(int) {
+    if (!tools::Interruptible::active() || tools::cancel_token().cancelled()) ::_exit(130);
     tools::cancel_token().cancel();
 }
 
@@ -58,6 +59,13 @@ int run(int argc, char** argv) {
     tools::add_devices(app);
     tools::add_model(app);
     tools::add_doctor(app);
+    bool is_command = argc < 2 || argv[1][0] == '-';
+    std::string known;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        is_command = is_command || command->get_name() == argv[1];
+        known += (known.empty() ? "" : ", ") + command->get_name();
+    }
+    if (!is_command) return fail(1, fmt::format("no command '{}'; commands are {}", argv[1], known));
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& help) {
@@ -77,12 +85,16 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
     std::signal(SIGINT, on_interrupt);
     try {
-        return run(argc, argv);
+        int code = run(argc, argv);
+        if (std::fflush(stdout) != 0) return fail(1, fmt::format("writing to standard output failed: {}", std::strerror(errno)));
+        return code;
     } catch (const Cancelled&) {
         return fail(130, "interrupted");
     } catch (const InternalError& error) {
         return fail(2, fmt::format("internal error: {}", error.what()));
     } catch (const Error& error) {
+        return fail(1, error.what());
+    } catch (const std::system_error& error) {
         return fail(1, error.what());
     } catch (const std::bad_alloc&) {
         return fail(1, "out of memory on this host");

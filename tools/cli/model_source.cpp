@@ -63,12 +63,18 @@ LoadedModel from_plan(const fs::path& path) {
 
 }  // namespace
 
+void make_paths_absolute(importer::Graph& graph) {
+    if (!graph.path.empty()) graph.path = fs::absolute(graph.path).string();
+    for (importer::SourceFile& file : graph.files) file.path = fs::absolute(file.path).string();
+}
+
 LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
+    if (flags.model.empty()) throw UserError("MODEL is empty: give an .onnx file, a folder with one, a .plan file or a shape name");
     if (std::optional<models::Shape> shape = models::find_shape(flags.model)) return from_shape(*shape, dtype);
     const fs::path path = flags.model;
     std::error_code error;
     if (!fs::exists(path, error))
-        throw UserError("{}: no such file, and no shape name; shape names are {}", flags.model,
+        throw UserError("{}: no such file or folder, and no shape name; shape names are {}", flags.model,
                         fmt::join(models::shape_names(), ", "));
     if (path.extension() == ".plan") return from_plan(path);
     if (path.extension() == ".json") return from_shape(models::shape_from_config(path.string()), dtype);

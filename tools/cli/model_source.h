@@ -24,4 +24,7 @@ struct LoadedModel {
 // `dtype` is --dtype (weights of a shape name). UserError naming the argument and what is supported.
 LoadedModel load_model(const ModelFlags& flags, const std::string& dtype);
 
+// Paths of the graph's files as seen from anywhere, for plans that are saved.
+void make_paths_absolute(importer::Graph& graph);
+
 }  // namespace cleave::tools

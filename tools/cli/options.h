@@ -13,8 +13,22 @@
 
 namespace cleave::tools {
 
-// Set by Ctrl-C; every command that works long looks at it.
+// Set by Ctrl-C while an Interruptible lives: the work inside looks at it between steps and cleans up. Outside of one,
+// Ctrl-C ends the process at once: nothing is being written then.
 CancelToken& cancel_token();
+
+class Interruptible {
+public:
+    Interruptible();
+    ~Interruptible();
+    Interruptible(const Interruptible&) = delete;
+    Interruptible& operator=(const Interruptible&) = delete;
+    static bool active() noexcept;  // async-signal-safe
+};
+
+// Validators that say what they expect: "--tp 0: expected a whole number from 1 to 1024".
+CLI::Validator whole_number(int64_t least, int64_t most);
+CLI::Validator real_number(double least, double most);
 
 struct ModelFlags {
     std::string model;

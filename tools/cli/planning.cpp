@@ -47,9 +47,14 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run)
         planner::Machine machine = planner::load_machine(flags.machine_file);
         return flags.devices.empty() ? machine : select_devices(machine, flags.devices, flags.machine_file);
     }
+    std::vector<planner::DeviceSpec> specs = planner::parse_devices(flags.devices.empty() ? "host" : flags.devices);
+    for (const planner::DeviceSpec& spec : specs)
+        if (spec.kind == planner::DeviceKind::kCuda || spec.kind == planner::DeviceKind::kHip)
+            throw UserError("--devices {}: this version drives no {} devices; run on host[N] or simt:ARCH[N], or plan for the catalogue with "
+                            "sim:MODEL[N] (cleave devices shows what was found)", spec.text, planner::device_kind_name(spec.kind));
     planner::HostFacts facts = planner::read_host_facts();
     if (run.threads > 0) facts.num_cores = run.threads;
-    return planner::build_machine(planner::parse_devices(flags.devices.empty() ? "host" : flags.devices), facts);
+    return planner::build_machine(specs, facts);
 }
 
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model) {

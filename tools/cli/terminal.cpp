@@ -45,6 +45,14 @@ std::string format_bytes(int64_t bytes) {
     return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, kUnits[unit]);
 }
 
+std::string format_count(int64_t count) {
+    const double n = static_cast<double>(count);
+    auto text = [](double value, const char* unit) { return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, unit); };
+    if (n >= 999.5e6) return text(n / 1e9, "B");
+    if (n >= 999.5e3) return text(n / 1e6, "M");
+    return n >= 1e3 ? text(n / 1e3, "k") : std::to_string(count);
+}
+
 struct ProgressBar::State {
     using Clock = std::chrono::steady_clock;
     std::mutex mutex;

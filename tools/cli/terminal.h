@@ -21,6 +21,9 @@ std::string red(const std::string& text);
 // "1.50 GB", "12.0 kB", "640 B": decimal units, three digits.
 std::string format_bytes(int64_t bytes);
 
+// "293 k", "1.16 M", "8.03 B": decimal, three digits.
+std::string format_count(int64_t count);
+
 // One line on standard error that is redrawn at most ten times a second and wiped when the object goes. Does nothing when
 // standard error is no terminal. Any thread may update it.
 class ProgressBar {

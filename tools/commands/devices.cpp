@@ -9,6 +9,7 @@
 #include "planner/machine.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -66,9 +67,8 @@ void run_devices(const Flags& flags) {
     planner::Machine machine = machine_from_flags(flags.plan, {});
     std::vector<Absent> absent = absent_kinds();
     if (!flags.output.empty()) {
-        std::ofstream file(flags.output);
-        file << planner::machine_to_json(machine) << "\n";
-        if (!file.flush()) throw UserError("cannot write {}", flags.output);
+        std::string json = planner::machine_to_json(machine) + "\n";
+        write_file("-o", flags.output, json);
     }
     if (flags.json) fmt::print("{}\n", to_json(machine, absent).dump(2));
     else print_text(machine, planner::read_host_facts(), absent);

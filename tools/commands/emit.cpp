@@ -32,6 +32,7 @@ struct DeviceKernels {
 };
 
 std::vector<DeviceKernels> generate(const planner::Plan& plan, const Flags& flags) {
+    Interruptible interruptible;
     std::vector<DeviceKernels> all;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         DeviceKernels one{codegen::generate_program(plan, planner::DeviceId(d)), {}};

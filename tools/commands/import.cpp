@@ -91,7 +91,7 @@ void print_text(const Graph& graph, const Summary& s, int64_t max_positions) {
     line("context", max_positions ? fmt::format("{} positions", max_positions) : "not stated");
     std::string dtypes;
     for (const auto& [name, bytes] : s.weight_bytes) dtypes += fmt::format("{}{} {}", dtypes.empty() ? "" : ", ", format_bytes(bytes), name);
-    line("weights", fmt::format("{:.3g} M parameters, {}", static_cast<double>(s.parameters) / 1e6, dtypes));
+    line("weights", fmt::format("{} parameters, {}", format_count(s.parameters), dtypes));
     line("interface", fmt::format("{}past, {}position_ids, {}attention_mask{}", graph.interface.has_past ? "" : "no ",
                                   graph.interface.has_position_ids ? "" : "no ", graph.interface.has_attention_mask ? "" : "no ",
                                   graph.interface.assumes_right_padding ? "; assumes right padding" : ""));

@@ -30,6 +30,8 @@ void run_model(const Flags& flags) {
                    : flags.form == "gqa"     ? models::OnnxForm::kGroupQueryAttention
                    : flags.form == "functions" ? models::OnnxForm::kFunctions
                                                : models::OnnxForm::kDecomposed;
+    Interruptible interruptible;
+    options.cancel = &cancel_token();
     fmt::print("{}\n", models::write_onnx_llama(*shape, flags.directory, options));
 }
 

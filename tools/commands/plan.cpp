@@ -7,6 +7,7 @@
 #include "planner/plan_file.h"
 #include "planner/plan_text.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -49,7 +50,12 @@ void run_plan(const Flags& flags) {
     if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
     if (flags.contiguous || flags.non_contiguous)
         throw UserError("--contiguous and --non-contiguous go with --cost-graph; a model's stages are contiguous");
+    if (flags.json && flags.all_steps) throw UserError("--steps shapes the text; --json always has every step");
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
+    if (!flags.output.empty()) {
+        check_writable("-o", flags.output);
+        make_paths_absolute(model.graph);  // the plan may be run from anywhere
+    }
     planner::Workload workload = model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
     if (!flags.output.empty()) planner::save_plan(plan, flags.output);

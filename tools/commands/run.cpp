@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"
 #include "runtime/text/stream_decoder.h"
+#include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/prompts.h"
 #include "tools/cli/terminal.h"
@@ -64,13 +66,15 @@ planner::Plan make_run_plan(const Flags& flags, Ready& ready) {
     return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload);
 }
 
-void check_lengths(const Flags& flags, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts) {
+void check_lengths(const Flags& flags, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts, int64_t max_positions) {
     const int64_t context = plan.workload.context;
+    const std::string fix = max_positions > context ? fmt::format("shorten it, or raise --context (the model's limit is {})", max_positions)
+                                                    : std::string("shorten it: the model ends there");
     for (const auto& p : prompts) {
         auto length = static_cast<int64_t>(p.size());
         if (length + std::max<int64_t>(1, flags.max_new_tokens) > context)
-            throw UserError("the prompt's {} tokens{} exceed the context of {}: shorten it, or raise --context (up to the model's limit)", length,
-                            flags.max_new_tokens ? fmt::format(" and {} new ones", flags.max_new_tokens) : " and a new one", context);
+            throw UserError("the prompt's {} tokens{} exceed the context of {}: {}", length,
+                            flags.max_new_tokens ? fmt::format(" and {} new ones", flags.max_new_tokens) : " and a new one", context, fix);
     }
 }
 
@@ -81,6 +85,7 @@ int64_t new_tokens(const Flags& flags, const planner::Plan& plan, const std::vec
     return std::min(kDefaultNewTokens, room);
 }
 
+// Call within an Interruptible.
 std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan, const Flags& flags) {
     ProgressBar compile("compiling kernels"), upload("loading weights");
     runtime::SessionOptions options;
@@ -142,11 +147,10 @@ private:
     size_t shown_ = 0;
 };
 
-void write_floats(const std::string& path, const std::vector<runtime::SequenceResult>& sequences) {
-    std::ofstream file(path, std::ios::binary);
-    for (const runtime::SequenceResult& s : sequences)
-        file.write(reinterpret_cast<const char*>(s.logits.data()), static_cast<std::streamsize>(s.logits.size() * sizeof(float)));
-    if (!file.flush()) throw UserError("cannot write {}", path);
+void write_logits(const std::string& path, const std::vector<runtime::SequenceResult>& sequences) {
+    std::vector<float> all;
+    for (const runtime::SequenceResult& s : sequences) all.insert(all.end(), s.logits.begin(), s.logits.end());
+    write_file("--dump-logits", path, {reinterpret_cast<const char*>(all.data()), all.size() * sizeof(float)});
 }
 
 Json sequence_json(const std::vector<int32_t>& prompt, const runtime::SequenceResult& result, const std::string& text) {
@@ -199,20 +203,22 @@ double host_difference(const Flags& flags, const planner::Plan& plan, const std:
 }
 
 void write_trace(const Flags& flags, const planner::Plan& plan, const runtime::Session& session) {
-    std::ofstream file(flags.trace);
-    file << runtime::trace_to_perfetto(session.trace(), plan);
-    if (!file.flush()) throw UserError("cannot write {}", flags.trace);
+    std::string json = runtime::trace_to_perfetto(session.trace(), plan);
+    write_file("--trace", flags.trace, json);
 }
 
 void run_score(const Flags& flags, Ready& ready) {
+    std::error_code ignored;
     std::ifstream file(flags.score_file);
-    if (!file) throw UserError("cannot open {}", flags.score_file);
+    if (!file || !std::filesystem::is_regular_file(flags.score_file, ignored))
+        throw UserError("--score {}: no such text file", flags.score_file);
     if (!ready.tokenizer) throw UserError("--score needs a tokenizer: {}", ready.no_tokenizer);
     std::stringstream text;
     text << file.rdbuf();
     std::vector<int32_t> tokens = ready.tokenizer->encode(text.str());
     if (tokens.size() < 2) throw UserError("{}: too short to score: it has {} tokens", flags.score_file, tokens.size());
     planner::Plan plan = make_run_plan(flags, ready);
+    Interruptible interruptible;
     auto session = open_session(plan, flags);
     runtime::ScoreResult score = runtime::score(*session, plan, tokens);
     if (flags.json) fmt::print("{}\n", Json{{"tokens", score.tokens}, {"nll", score.nll}, {"perplexity", score.perplexity}}.dump(2));
@@ -230,8 +236,10 @@ void print_summary(const planner::Plan& plan, const runtime::GenerateResult& res
 
 void run_generate(const Flags& flags, Ready& ready) {
     std::vector<int32_t> stops = flags.ignore_eos ? std::vector<int32_t>{} : stop_ids(ready.model, ready.tokenizer.get());
+    const int64_t max_positions = ready.model.max_positions;
     planner::Plan plan = make_run_plan(flags, ready);
-    check_lengths(flags, plan, ready.prompts);
+    check_lengths(flags, plan, ready.prompts, max_positions);
+    Interruptible interruptible;
     auto session = open_session(plan, flags);
 
     const bool print_text = !flags.json && ready.tokenizer && ready.prompts.size() == 1;
@@ -256,7 +264,7 @@ void run_generate(const Flags& flags, Ready& ready) {
         streams[i].finish();
         texts[i] = streams[i].text();
     }
-    if (!flags.dump_logits.empty()) write_floats(flags.dump_logits, result.sequences);
+    if (!flags.dump_logits.empty()) write_logits(flags.dump_logits, result.sequences);
     if (!flags.trace.empty()) write_trace(flags, plan, *session);
     if (flags.json) {
         Json json = result_json(plan, *session, ready.prompts, result, texts);
@@ -265,6 +273,7 @@ void run_generate(const Flags& flags, Ready& ready) {
         return;
     }
     if (print_text) fmt::print("\n");
+    std::fflush(stdout);
     for (size_t i = 0; !print_text && i < result.sequences.size(); ++i)
         fmt::print("{}{}\n", ready.prompts.size() > 1 ? bold(fmt::format("[{}] ", i)) : "",
                    ready.tokenizer ? texts[i] : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ",")));
@@ -273,7 +282,26 @@ void run_generate(const Flags& flags, Ready& ready) {
         fmt::print("check against host: max logit difference {:.3g}\n", host_difference(flags, plan, ready.prompts, options, result));
 }
 
+// Flags that would do nothing are refused, not ignored.
+void check_flags(const Flags& flags) {
+    const bool scores = !flags.score_file.empty();
+    const bool prompts = !flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty();
+    if (scores && (prompts || flags.prompt.chat || !flags.stop.empty() || flags.max_new_tokens > 0 || flags.temperature > 0 ||
+                   !flags.dump_logits.empty() || flags.check))
+        throw UserError("--score measures a text and generates nothing: leave out prompts and what shapes new tokens");
+    if (flags.temperature == 0 && (flags.top_p != 1.0 || flags.seed != 0))
+        throw UserError("--top-p and --seed shape sampled tokens: give a --temperature above 0, too");
+    for (const std::string& stop : flags.stop)
+        if (stop.empty()) throw UserError("--stop: the text that ends a sequence must not be empty");
+    if (!scores && flags.plan.batch > 0 &&
+        flags.plan.batch != static_cast<int64_t>(std::max(flags.prompt.prompts.size(), flags.prompt.input_ids.size())))
+        throw UserError("--batch {}: a run's batch is its number of prompts; repeat --prompt or --input-ids instead", flags.plan.batch);
+    if (!flags.trace.empty()) check_writable("--trace", flags.trace);
+    if (!flags.dump_logits.empty()) check_writable("--dump-logits", flags.dump_logits);
+}
+
 void run(const Flags& flags) {
+    check_flags(flags);
     Ready ready;
     ready.model = load_model(flags.model, flags.plan.dtype);
     if (ready.model.kind == ModelKind::kShape)
@@ -294,14 +322,14 @@ void add_run(CLI::App& app) {
     auto flags = std::make_shared<Flags>();
     CLI::App* command = app.add_subcommand("run", "import, plan, compile and run a model in one go");
     add_model_flags(*command, flags->model);
-    command->add_option("--prompt", flags->prompt.prompts, "text to continue; repeated: a batch");
-    command->add_option("--input-ids", flags->prompt.input_ids, "token ids 1,2,3 to continue; repeated: a batch");
+    command->add_option("--prompt", flags->prompt.prompts, "text to continue; repeated: a batch")->allow_extra_args(false);
+    command->add_option("--input-ids", flags->prompt.input_ids, "token ids 1,2,3 to continue; repeated: a batch")->allow_extra_args(false);
     command->add_option("--max-new-tokens", flags->max_new_tokens, "tokens to generate; default 128, or what the context leaves")
-        ->check(CLI::PositiveNumber);
-    command->add_option("--temperature", flags->temperature, "0: greedy")->check(CLI::NonNegativeNumber);
-    command->add_option("--top-p", flags->top_p, "nucleus sampling")->check(CLI::Range(0.0, 1.0));
+        ->check(whole_number(1, 1 << 30));
+    command->add_option("--temperature", flags->temperature, "0: greedy")->check(real_number(0.0, 100.0));
+    command->add_option("--top-p", flags->top_p, "nucleus sampling")->check(real_number(1e-6, 1.0));
     command->add_option("--seed", flags->seed, "of the sampling");
-    command->add_option("--stop", flags->stop, "text that ends a sequence; may be repeated");
+    command->add_option("--stop", flags->stop, "text that ends a sequence; may be repeated")->allow_extra_args(false);
     command->add_flag("--ignore-eos", flags->ignore_eos, "go on after end-of-sequence tokens");
     command->add_flag("--chat", flags->prompt.chat, "put the prompt into the tokenizer's chat template");
     command->add_option("--tokenizer", flags->prompt.tokenizer, "tokenizer.json, tokenizer.model, or their folder; default: beside the model");

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Output files of the commands: checked before work starts, complete or absent afterwards.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace cleave::tools {
+
+// UserError naming the flag, the path and the reason when `path` cannot be written. Leaves nothing behind.
+void check_writable(const std::string& flag, const std::string& path);
+
+// Writes to a temporary name beside `path`, then renames. UserError as above.
+void write_file(const std::string& flag, const std::string& path, std::span<const char> bytes);
+
+}  // namespace cleave::tools
