@@ -112,11 +112,17 @@ DType compute_dtype(const Analysis& analysis, const FusedGroup& group, const Wor
     return dtype;
 }
 
+int64_t bytes_moved(const LaunchAmounts& amounts, const BatchPoint& point, bool is_prefill) {
+    Amount moved = amounts.weight_bytes + amounts.activation_bytes;
+    int64_t of_keys = moved.per_key * point.num_keys;
+    moved.per_key = 0;
+    return at(moved, point) + (is_prefill ? of_keys / kPrefillKeyReuse : of_keys);
+}
+
 int64_t launch_ns(const Device& device, DType dtype, const LaunchAmounts& amounts,
                   const BatchPoint& point, bool is_prefill) {
-    Amount moved = amounts.weight_bytes + amounts.activation_bytes;
-    if (is_prefill) moved.per_key /= kPrefillKeyReuse;
-    return launch_ns(device, dtype, at(amounts.flops, point), at(moved, point));
+    return launch_ns(device, dtype, at(amounts.flops, point),
+                     bytes_moved(amounts, point, is_prefill));
 }
 
 }  // namespace cleave::planner

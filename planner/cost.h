@@ -49,6 +49,9 @@ DType compute_dtype(const Analysis& analysis, const FusedGroup& group, const Wor
 // Prefill reads a key once for a tile of queries, decode once for each query.
 inline constexpr int64_t kPrefillKeyReuse = 32;
 
+// Bytes that `amounts` move in a pass at a point of the workload.
+int64_t bytes_moved(const LaunchAmounts& amounts, const BatchPoint& point, bool is_prefill);
+
 // Time of `amounts` at a point of the workload.
 int64_t launch_ns(const Device& device, DType dtype, const LaunchAmounts& amounts,
                   const BatchPoint& point, bool is_prefill);

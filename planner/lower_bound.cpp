@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "planner/cost.h"
 #include "planner/device_order.h"
@@ -11,6 +12,9 @@
 
 namespace cleave::planner {
 namespace {
+
+// Rounding of times to whole ns in a piece's prediction and in a device's busy time, per group.
+constexpr double kRounding = 3;
 
 class Bound {
 public:
@@ -22,54 +26,66 @@ public:
             for (int n = 2; n <= level.largest_group; ++n)
                 if (best_link_[n].second == 1)
                     best_link_[n] = {level.smallest_latency_ns, level.bandwidth};
+        // Where a pair has no link, a group may be joined by no level at all: its exchange counts nothing.
+        size_t count = machine.devices.size();
+        if (machine.links.size() < count * (count - 1))
+            best_link_.assign(count + 1, {INT64_MAX, 1});
     }
 
-    // ns of one pass of a phase.
-    double pass(bool is_prefill, bool spread_over_all) {
+    // From below: the ns of one pass of a phase, in which groups follow each other, and those for which its busiest
+    // device is busy.
+    struct Times {
+        double pass = 0, busiest = 0;
+    };
+    Times times(bool is_prefill) {
         BatchPoint point = is_prefill ? prefill_point(workload_) : decode_point(workload_);
-        double total = 0;
-        std::map<std::tuple<int64_t, int64_t, int64_t, DType>, double> known;
+        Times total;
+        std::vector<std::vector<double>> alone;  // of each group, by device
+        std::map<std::tuple<int64_t, int64_t, int64_t, DType>, size_t> known;
+        std::vector<int64_t> repeats;
         for (const FusedGroup& group : a_.groups) {
             LaunchAmounts whole =
                 launch_amounts(a_, group, {0, group.split.work.units}, workload_, false);
-            Amount moved = whole.weight_bytes + whole.activation_bytes;
-            if (is_prefill) moved.per_key /= kPrefillKeyReuse;
+            int64_t flops = at(whole.flops, point), moved = bytes_moved(whole, point, is_prefill);
+            // A group that cannot be split runs whole on one device at least.
+            bool may_split = !group.split.work.whole();
             int64_t payload =
                 is_partial(group)
                     ? at(value_bytes(a_.graph.value(group.partial), 0, workload_), point)
                     : 0;
-            // What is split must be read; a group that cannot be split runs whole on one device at least.
-            bool may_split = !group.split.work.whole();
             DType dtype = compute_dtype(a_, group, workload_);
-            auto [cost, fresh] = known.try_emplace(
-                {at(whole.flops, point), at(moved, point), may_split ? payload : -1, dtype}, 0.0);
-            if (fresh)
-                cost->second = group_time(at(whole.flops, point), at(moved, point), payload,
-                                          may_split || spread_over_all, dtype, spread_over_all);
-            total += cost->second;
+            auto [seen, fresh] =
+                known.try_emplace({flops, moved, may_split ? payload : -1, dtype}, alone.size());
+            if (!fresh) {
+                ++repeats[seen->second];
+                continue;
+            }
+            repeats.push_back(1);
+            alone.emplace_back();
+            for (const Device& d : machine_.devices)
+                alone.back().push_back(static_cast<double>(launch_ns(d, dtype, flops, moved)));
+            group_ns_.push_back(group_time(alone.back(), payload, may_split));
         }
+        for (size_t g = 0; g < alone.size(); ++g)
+            total.pass += group_ns_[g] * static_cast<double>(repeats[g]);
+        total.busiest = busiest(alone, repeats);
+        group_ns_.clear();
         return total;
     }
 
 private:
-    double group_time(int64_t flops, int64_t bytes, int64_t payload, bool may_split, DType dtype,
-                      bool spread) {
-        // The inverse of a device's time for the whole group, overhead apart, fastest first.
+    // The best of t devices, for every t: overhead once, the work in proportion to the rates of the fastest, an
+    // exchange of the sum.
+    double group_time(const std::vector<double>& alone, int64_t payload, bool may_split) const {
         std::vector<double> rates;
         double overhead = INFINITY;
-        for (const Device& d : machine_.devices) {
-            double t =
-                static_cast<double>(launch_ns(d, dtype, flops, bytes) - d.launch_overhead_ns);
-            rates.push_back(1.0 / std::max(0.5, t));
-            overhead = std::min(overhead, static_cast<double>(d.launch_overhead_ns));
+        for (size_t i = 0; i < alone.size(); ++i) {
+            auto launch = static_cast<double>(machine_.devices[i].launch_overhead_ns);
+            rates.push_back(1.0 / std::max(0.5, alone[i] - launch));
+            overhead = std::min(overhead, launch);
         }
-        cap_by_domain(rates);
+        double most = shared_rate(rates);
         std::sort(rates.begin(), rates.end(), std::greater<>());
-        if (spread) {
-            double sum = 0;
-            for (double r : rates) sum += r;
-            return 1.0 / sum;
-        }
         double best = INFINITY, sum = 0;
         for (size_t t = 1; t <= (may_split ? rates.size() : 1); ++t) {
             sum += rates[t - 1];
@@ -78,38 +94,70 @@ private:
                 reduce =
                     static_cast<double>(best_link_[t].first) +
                     static_cast<double>(payload) / static_cast<double>(best_link_[t].second) * 1e9;
-            best = std::min(best, overhead + 1.0 / sum + reduce);
+            best = std::min(best, overhead + 1.0 / std::min(sum, most) + reduce);
         }
-        return best;
+        return std::max(0.0, best - kRounding);
     }
 
-    // Devices that share a domain cannot take more of it than there is.
-    void cap_by_domain(std::vector<double>& rates) const {
-        for (size_t domain = 0; domain < machine_.domains.size(); ++domain) {
-            double wanted = 0;
-            for (const Device& d : machine_.devices)
-                if (d.memory_domain == static_cast<int>(domain))
-                    wanted += static_cast<double>(d.memory_bandwidth);
-            double factor = std::min(1.0, static_cast<double>(machine_.domains[domain].bandwidth) /
-                                              std::max(1.0, wanted));
-            if (factor >= 1.0) continue;
-            // One device alone keeps its rate; together they share. Spreading the domain's rate over as few members
-            // as it feeds at full speed keeps both bounds valid.
-            double left = static_cast<double>(machine_.domains[domain].bandwidth);
-            for (size_t i = 0; i < rates.size(); ++i) {
-                const Device& d = machine_.devices[i];
-                if (d.memory_domain != static_cast<int>(domain)) continue;
-                double share = std::clamp(left / static_cast<double>(d.memory_bandwidth), 0.0, 1.0);
-                left -= share * static_cast<double>(d.memory_bandwidth);
-                rates[i] *= share;
+    // The rate of all devices together, where members of a domain share its bandwidth: each domain feeds first those
+    // that make most of it.
+    double shared_rate(const std::vector<double>& rates) const {
+        std::vector<size_t> order(rates.size());
+        std::iota(order.begin(), order.end(), size_t{0});
+        auto wants = [&](size_t i) {
+            return static_cast<double>(std::max<int64_t>(1, machine_.devices[i].memory_bandwidth));
+        };
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+            return rates[a] / wants(a) > rates[b] / wants(b);
+        });
+        std::vector<double> left;
+        for (const BandwidthDomain& d : machine_.domains)
+            left.push_back(static_cast<double>(std::max<int64_t>(1, d.bandwidth)));
+        double sum = 0, fastest = 0;
+        for (size_t i : order) {
+            int domain = machine_.devices[i].memory_domain;
+            double share = 1;
+            if (domain >= 0) {
+                share = std::clamp(left[domain] / wants(i), 0.0, 1.0);
+                left[domain] -= share * wants(i);
             }
+            sum += share * rates[i];
+            fastest = std::max(fastest, rates[i]);
         }
+        return std::max(sum, fastest);
+    }
+
+    // Whatever piece x of group g device i computes, it is busy for x * alone[g][i] at least; so for any weights of
+    // the devices that sum to 1, the busiest is busy for the sum over groups of the least weighted time (the dual of
+    // the linear programme that spreads the work). A pipeline's stages share a domain at other times than within one
+    // pass, so domains do not enter.
+    double busiest(const std::vector<std::vector<double>>& alone,
+                   const std::vector<int64_t>& repeats) const {
+        size_t count = machine_.devices.size();
+        std::vector<double> weight(count);
+        double sum = 0;
+        for (size_t i = 0; i < count; ++i) {
+            double all = 0;
+            for (size_t g = 0; g < alone.size(); ++g)
+                all += alone[g][i] * static_cast<double>(repeats[g]);
+            weight[i] = 1.0 / std::max(1.0, all);
+            sum += weight[i];
+        }
+        double total = 0;
+        for (size_t g = 0; g < alone.size(); ++g) {
+            double least = INFINITY;
+            for (size_t i = 0; i < count; ++i)
+                least = std::min(least, weight[i] / sum * alone[g][i]);
+            total += std::max(0.0, least - kRounding) * static_cast<double>(repeats[g]);
+        }
+        return total;
     }
 
     const Analysis& a_;
     const Machine& machine_;
     const Workload& workload_;
     std::vector<std::pair<int64_t, int64_t>> best_link_;  // by group size: latency, bandwidth
+    std::vector<double> group_ns_;
 };
 
 }  // namespace
@@ -117,14 +165,14 @@ private:
 int64_t lower_bound_ns(const Analysis& analysis, const Machine& machine, const Workload& workload,
                        Objective objective) {
     Bound bound(analysis, machine, workload);
-    bool spread = objective == Objective::kThroughput;
-    double decode = bound.pass(false, spread), prefill = bound.pass(true, spread);
+    Bound::Times decode = bound.times(false), prefill = bound.times(true);
     auto generated = static_cast<double>(generated_tokens(workload));
     auto passes = static_cast<double>(num_prefill_passes(workload));
-    // Passes of a prompt may overlap in a pipeline; they cannot take less than one pass, nor than all the work
-    // spread over all devices.
-    double all = spread ? prefill * passes : std::max(prefill, bound.pass(true, true) * passes);
-    return static_cast<int64_t>(std::floor(decode + all / generated));
+    // As plans are scored (planner/simulate.h). Passes of a prompt follow each other at the busiest device's pace.
+    double ns = objective == Objective::kThroughput
+                    ? decode.busiest + prefill.busiest * passes / generated
+                    : decode.pass + (prefill.pass + (passes - 1) * prefill.busiest) / generated;
+    return std::max<int64_t>(1, static_cast<int64_t>(ns) - 1);
 }
 
 }  // namespace cleave::planner

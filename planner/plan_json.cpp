@@ -32,6 +32,8 @@ public:
         json["predicted"] = {{"prefill_ms", ms(plan_.prediction.prefill_ns)},
                              {"decode_ms_per_token", ms(plan_.prediction.decode_ns_per_token)},
                              {"tokens_per_second", tokens_per_second(plan_)}};
+        // What plans are scored by, and the least that any plan can score.
+        json["objective_ms"] = ms(plan_.prediction.objective_ns);
         json["lower_bound_ms"] = ms(plan_.prediction.lower_bound_ns);
         json["gap"] = gap(plan_);
         json["why"] = why();

@@ -103,9 +103,16 @@ void Summary::title() {
     entry("predicted",
           fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
                       time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));
-    if (p.lower_bound_ns > 0)
-        entry("bound", fmt::format("no plan can take less than {}: this one is within {:.1f} %",
-                                   time_text(p.lower_bound_ns), 100 * gap(plan_)));
+    if (p.lower_bound_ns > 0) {
+        bool throughput = plan_.options.objective == Objective::kThroughput;
+        entry("objective",
+              fmt::format("{} a token: {}; no plan can take less than {}, this one is within {:.1f} %",
+                          time_text(p.objective_ns),
+                          throughput ? "the busiest device's time for it, and its share of the "
+                                       "prompt's"
+                                     : "decode, and its share of prefill",
+                          time_text(p.lower_bound_ns), 100 * gap(plan_)));
+    }
 }
 
 // The query heads whose attention runs there, of the first layer that has it.

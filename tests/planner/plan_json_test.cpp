@@ -47,7 +47,7 @@ TEST_CASE("a plan's JSON has the keys that other programs read, in their order",
     std::vector<std::string> keys;
     for (auto& [key, unused] : ordered.items()) keys.push_back(key);
     CHECK(keys == std::vector<std::string>{"model", "objective", "workload", "devices", "stages",
-                                           "links", "steps", "predicted", "lower_bound_ms", "gap",
+                                           "links", "steps", "predicted", "objective_ms", "lower_bound_ms", "gap",
                                            "why"});
     CHECK(ordered["model"] == "tiny");
     CHECK(ordered["devices"][3]["stages"] == nlohmann::ordered_json::array({1}));
