@@ -2,10 +2,9 @@
 #include "codegen/llvm_library.h"
 
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
+#include <utility>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include "runtime/base/dynamic_library.h"
@@ -14,21 +13,6 @@
 namespace cleave::codegen {
 
 namespace {
-
-namespace fs = std::filesystem;
-constexpr const char* kFile = "libcleave_llvm.so";
-
-// The folder of the file that holds this code: the executable, or a shared libcleave.
-fs::path own_folder() {
-    Dl_info info{};
-    std::error_code error;
-    if (::dladdr(reinterpret_cast<const void*>(&find_llvm_library), &info) && info.dli_fname) {
-        fs::path file = fs::canonical(info.dli_fname, error);
-        if (!error) return file.parent_path();
-    }
-    fs::path executable = fs::read_symlink("/proc/self/exe", error);
-    return error ? fs::path() : executable.parent_path();
-}
 
 template <class Function>
 bool resolve(const DynamicLibrary& library, const char* name, Function& function) {
@@ -72,11 +56,7 @@ LlvmLibrary open() {
 std::vector<std::string> llvm_library_names() {
     std::vector<std::string> names;
     if (const char* chosen = std::getenv("CLEAVE_LLVM_LIBRARY"); chosen && *chosen) names.emplace_back(chosen);
-    if (fs::path folder = own_folder(); !folder.empty()) {
-        names.push_back((folder / ".." / "lib" / kFile).lexically_normal().string());
-        names.push_back((folder / kFile).string());
-    }
-    names.emplace_back(kFile);
+    for (std::string& name : library_names("libcleave_llvm.so")) names.push_back(std::move(name));
     return names;
 }
 

@@ -3,6 +3,7 @@
 // lists every name tried with the loader's message. The handle closes when the object goes.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,8 +15,13 @@ namespace cleave {
 
 class DynamicLibrary {
 public:
+    // kIsolated: the library takes symbols from itself and what it links before those of the process, for one that
+    // brings its own copy of a library that the process has in another version.
+    enum class Scope : uint8_t { kShared, kIsolated };
+
     // The first of `names` that loads, or nothing with the reason in `why`.
-    static std::optional<DynamicLibrary> open_first(std::span<const std::string> names, std::string* why);
+    static std::optional<DynamicLibrary> open_first(std::span<const std::string> names, std::string* why,
+                                                    Scope scope = Scope::kShared);
 
     ~DynamicLibrary();
     DynamicLibrary(DynamicLibrary&& other) noexcept;
@@ -35,5 +41,9 @@ private:
     void* handle_ = nullptr;
     std::string name_;
 };
+
+// Where a library of Cleave's own may lie, in the order to try: ../lib beside the executable (or beside the shared
+// library that holds this code), its own folder, and the loader's own search.
+std::vector<std::string> library_names(const std::string& file);
 
 }  // namespace cleave

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/text/sentencepiece_tokenizer.h"
 
-#include <sentencepiece_processor.h>
-
+#include <string>
 #include <utility>
 
 #include "runtime/base/errors.h"
 #include "runtime/text/added_tokens.h"
 #include "runtime/text/json_view.h"
+#include "runtime/text/sentencepiece_library.h"
 #include "runtime/text/tokenizer_config.h"
 
 namespace cleave::runtime {
@@ -17,11 +17,58 @@ namespace {
 constexpr const char* kMark = "\xE2\x96\x81";       // U+2581, SentencePiece's space
 constexpr const char* kUnknown = " \xE2\x81\x87 ";  // U+2047, what it decodes an unknown token to
 
+// A model of libcleave_sentencepiece.
+class Model {
+public:
+    Model(const SentencePieceLibrary& library, const std::string& bytes, const std::string& file)
+        : library_(&library) {
+        char* error = nullptr;
+        model_ = library.open(bytes.data(), bytes.size(), &error);
+        if (!model_) {
+            throw UserError("{}: is not a SentencePiece model: {}; supported are *.model files "
+                            "written by the sentencepiece trainer",
+                            file, take(error));
+        }
+    }
+    ~Model() { library_->close(model_); }
+    Model(const Model&) = delete;
+    Model& operator=(const Model&) = delete;
+
+    void encode(std::string_view text, std::vector<int32_t>& ids, const std::string& file) const {
+        size_t count = 0;
+        char* error = nullptr;
+        int32_t* found = library_->encode(model_, text.data(), text.size(), &count, &error);
+        if (!found) throw UserError("{}: encoding failed: {}", file, take(error));
+        ids.insert(ids.end(), found, found + count);
+        library_->free(found);
+    }
+    int32_t size() const { return library_->size(model_); }
+    std::string piece(int32_t id) const {
+        size_t length = 0;
+        const char* text = library_->piece(model_, id, &length);
+        return {text, length};
+    }
+    bool is_control(int32_t id) const { return library_->is_control(model_, id) != 0; }
+    int32_t bos_id() const { return library_->bos_id(model_); }
+    int32_t eos_id() const { return library_->eos_id(model_); }
+    int32_t unk_id() const { return library_->unk_id(model_); }
+    bool drops_first_space() const { return library_->drops_first_space(model_) != 0; }
+
+private:
+    std::string take(char* error) const {
+        std::string text = error ? error : "out of memory";
+        library_->free(error);
+        return text;
+    }
+
+    const SentencePieceLibrary* library_;
+    cleave_sentencepiece_model* model_ = nullptr;
+};
+
 class SentencePieceTokenizer final : public Tokenizer {
 public:
     SentencePieceTokenizer(const std::filesystem::path& path, const TokenizerConfig& config)
-        : file_(path.string()) {
-        load(read_text_file(path));
+        : file_(path.string()), model_(sentencepiece_library(), read_text_file(path), file_) {
         read_pieces();
         read_added_tokens(config);
         read_special_ids(config);
@@ -38,35 +85,18 @@ public:
                 continue;
             }
             const TextRange range = segment.range;
-            std::vector<int> part;
-            const auto status =
-                processor_.Encode(text.substr(range.begin, range.end - range.begin), &part);
-            if (!status.ok()) throw UserError("{}: encoding failed: {}", file_, status.ToString());
-            ids.insert(ids.end(), part.begin(), part.end());
+            model_.encode(text.substr(range.begin, range.end - range.begin), ids, file_);
         }
         if (add_special && add_eos_ && eos_id_) ids.push_back(*eos_id_);
         return ids;
     }
 
 private:
-    void load(const std::string& model) {
-        // The library takes an empty message for a model, and then stops the process.
-        const auto status =
-            model.empty() ? sentencepiece::util::Status(
-                                sentencepiece::util::StatusCode::kDataLoss, "the file is empty")
-                          : processor_.LoadFromSerializedProto(model);
-        if (!status.ok()) {
-            throw UserError("{}: is not a SentencePiece model: {}; supported are *.model files "
-                            "written by the sentencepiece trainer",
-                            file_, status.ToString());
-        }
-    }
-
     void read_pieces() {
-        const int size = processor_.GetPieceSize();
-        for (int id = 0; id < size; ++id) {
-            std::string piece = processor_.IdToPiece(id);
-            const bool special = processor_.IsControl(id);
+        const int32_t size = model_.size();
+        for (int32_t id = 0; id < size; ++id) {
+            std::string piece = model_.piece(id);
+            const bool special = model_.is_control(id);
             special_.push_back(special);
             if (special) added_.add({id, piece, true, false, false, false, false});
             vocabulary_.set(id, std::move(piece));
@@ -76,7 +106,7 @@ private:
     void read_added_tokens(const TokenizerConfig& config) {
         for (const AddedToken& token : config.added_tokens) {
             const auto index = static_cast<size_t>(token.id);
-            if (index < static_cast<size_t>(processor_.GetPieceSize())) {
+            if (index < static_cast<size_t>(model_.size())) {
                 // Models name unused pieces anew ("<pad>" over "<unused1>"): the text follows.
                 if (vocabulary_.texts()[index] == token.text) continue;
             }
@@ -89,13 +119,13 @@ private:
     }
 
     void read_special_ids(const TokenizerConfig& config) {
-        const auto id_of = [&](const char* name, int model_id) -> std::optional<int32_t> {
+        const auto id_of = [&](const char* name, int32_t model_id) -> std::optional<int32_t> {
             if (const auto text = config.special(name)) return vocabulary_.find(*text);
             if (model_id >= 0) return model_id;
             return std::nullopt;
         };
-        bos_id_ = id_of("bos_token", processor_.bos_id());
-        eos_id_ = id_of("eos_token", processor_.eos_id());
+        bos_id_ = id_of("bos_token", model_.bos_id());
+        eos_id_ = id_of("eos_token", model_.eos_id());
         add_bos_ = config.add_bos_token.value_or(true);
         add_eos_ = config.add_eos_token.value_or(false);
     }
@@ -113,23 +143,19 @@ private:
                 replace_all(token, kMark, " ");
             }
         });
-        // Whether the library drops the first space depends on the model's normaliser settings,
-        // which its interface does not show: ask it.
-        std::string probe;
-        const std::vector<std::string> marked = {std::string(kMark) + "a"};
-        if (processor_.Decode(marked, &probe).ok() && probe == "a") {
+        if (model_.drops_first_space()) {
             decoder_.strip_char = " ";
             decoder_.strip_count = 1;
         }
     }
 
     std::string unknown_text() const {
-        const int id = processor_.unk_id();
-        return id < 0 ? std::string() : processor_.IdToPiece(id);
+        const int32_t id = model_.unk_id();
+        return id < 0 ? std::string() : model_.piece(id);
     }
 
     std::string file_;
-    sentencepiece::SentencePieceProcessor processor_;
+    Model model_;
     AddedTokenMatcher added_;
     bool add_bos_ = true;
     bool add_eos_ = false;
