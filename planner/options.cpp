@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/limits.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -123,6 +124,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     if (graph.ops.empty()) throw UserError("{}: the graph has no operators", graph.name);
     check_workload(graph, workload);
     check_dtype(machine, workload);
+    check_limits(analysis, machine, workload);
     settle_kv_dtype(graph, machine, workload);
     Shape shape = check_shape(machine, options);
     if (!options.pins.empty())

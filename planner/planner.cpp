@@ -9,6 +9,7 @@
 #include "planner/evaluate.h"
 #include "planner/explain.h"
 #include "planner/fit.h"
+#include "planner/limits.h"
 #include "planner/lower_bound.h"
 #include "planner/options.h"
 #include "planner/propose.h"
@@ -23,6 +24,8 @@ constexpr size_t kStepBudget = 16'000;
 constexpr size_t kFewCandidates = 3, kManyCandidates = 64;
 constexpr int64_t kSlacks[] = {
     0, 10, 50};  // parts per thousand of memory kept free, when the estimate was too low
+
+constexpr int64_t kMostRoom = 4 * kMostBytes;  // of a device, when looking for what a model lacks
 
 // What every candidate shares; the graph is copied into the plan that is returned, once.
 struct Request {
@@ -136,10 +139,14 @@ bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload wo
 
 // The placement whose worst device lacks least, over all devices.
 Plan nearest_plan(const Request& r, const Graph& graph) {
-    Machine roomy = r.machine;
-    for (Device& d : roomy.devices)
-        d.memory_bytes *= 64;  // in proportion, so that shares by memory stay the same
-    Proposals proposals = propose(r.analysis, roomy, r.workload, r.options, r.shape, 0);
+    // In proportion, so that shares by memory stay the same; as far as the largest model needs.
+    Proposals proposals;
+    for (int64_t factor = 64; proposals.found.empty() && factor <= int64_t{1} << 42; factor *= 64) {
+        Machine roomy = r.machine;
+        for (Device& d : roomy.devices)
+            d.memory_bytes = d.memory_bytes > kMostRoom / factor ? kMostRoom : d.memory_bytes * factor;
+        proposals = propose(r.analysis, roomy, r.workload, r.options, r.shape, 0);
+    }
     CHECK(!proposals.found.empty()) << "no shape at all";
     std::optional<Plan> nearest;
     int64_t least = INT64_MAX;
