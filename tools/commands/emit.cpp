@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -50,11 +51,8 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const Flags& flag
     return all;
 }
 
-// Whether the kernel runs in prefill, decode, or both (then "decode": the stricter).
-std::string phase_of(const codegen::Program& program, int kernel) {
-    for (const codegen::Instruction& i : program.decode)
-        if (i.kernel == kernel) return "decode";
-    return "prefill";
+bool runs_in(const std::vector<codegen::Instruction>& phase, int kernel) {
+    return std::any_of(phase.begin(), phase.end(), [kernel](const codegen::Instruction& i) { return i.kernel == kernel; });
 }
 
 Json extent_json(const codegen::Extent& e) {
@@ -62,7 +60,7 @@ Json extent_json(const codegen::Extent& e) {
             {"divisor", e.divisor}};
 }
 
-Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k) {
+Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k, const char* phase) {
     const codegen::Kernel& kernel = device.program.kernels[k];
     const planner::Device& info = plan.machine.device(device.program.device);
     codegen::Resources r = kernel.claimed;
@@ -74,7 +72,7 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
     return {{"name", kernel.name},
             {"device", info.name},
             {"arch", device.program.arch},
-            {"phase", phase_of(device.program, static_cast<int>(k))},
+            {"phase", phase},
             {"fused", kernel.fused},
             {"shared_memory_bytes", kernel.launch.shared_bytes},
             {"limit_shared_memory_bytes", info.limits.shared_memory_per_block},
@@ -125,7 +123,11 @@ void run_emit(const Flags& flags) {
     }
     Json json{{"kernels", Json::array()}};
     for (const DeviceKernels& device : all)
-        for (size_t k = 0; k < device.program.kernels.size(); ++k) json["kernels"].push_back(kernel_json(plan, device, k));
+        for (size_t k = 0; k < device.program.kernels.size(); ++k) {
+            // A kernel that serves both phases is listed in both.
+            if (runs_in(device.program.prefill, static_cast<int>(k))) json["kernels"].push_back(kernel_json(plan, device, k, "prefill"));
+            if (runs_in(device.program.decode, static_cast<int>(k))) json["kernels"].push_back(kernel_json(plan, device, k, "decode"));
+        }
     fmt::print("{}\n", json.dump(2));
 }
 

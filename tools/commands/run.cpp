@@ -307,6 +307,8 @@ void run(const Flags& flags) {
     if (ready.model.kind == ModelKind::kShape)
         throw UserError("{}: a shape name has no weights to run; write a model with `cleave model {} -o DIR`, then run DIR", flags.model.model,
                         flags.model.model);
+    if (ready.model.plan && ready.model.graph.path.empty())
+        throw UserError("{}: this plan was made from a shape name, which has no weights to run; plan an .onnx file", flags.model.model);
     if (flags.model.weights == "none") throw UserError("--weights none: a model without weights can be planned, but not run");
     ready.tokenizer = find_tokenizer(flags.prompt, ready.model, &ready.no_tokenizer);
     if (!flags.score_file.empty()) return run_score(flags, ready);
