@@ -85,6 +85,89 @@ void add_call(Module& module, const Access& access, const Value* object) {
                        arguments);
 }
 
+// Optimisation gives an instruction made of several no line; its neighbours' is then the best there is.
+const DILocation* place_of(const Instruction& instruction) {
+    const DILocation* own = instruction.getDebugLoc().get();
+    if (own && own->getLine() > 0) return own;
+    for (const Instruction* i = &instruction; i; i = i->getPrevNode())
+        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0) return place;
+    for (const Instruction* i = &instruction; i; i = i->getNextNode())
+        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0) return place;
+    return own;
+}
+
+// Accesses of one line side by side, such as the elements of an unrolled loop: one check covers them all.
+struct Run {
+    size_t access;  // its first one, in program order
+    const Value* base;
+    int64_t begin, end;  // bytes from the base
+    uint64_t align;
+    const DILocation* place;
+};
+
+constexpr int64_t kLongestRun = 256;
+
+// Takes `access` into an open run that it extends; false when there is none.
+bool extend(SmallVectorImpl<Run>& open, const Run& run) {
+    for (Run& known : open) {
+        bool alike = known.base == run.base && known.align == run.align && known.place && run.place &&
+                     known.place->getLine() == run.place->getLine() &&
+                     known.place->getFilename() == run.place->getFilename();
+        bool beside = run.begin == known.end || run.end == known.begin;
+        if (!alike || !beside || (run.end - run.begin) % static_cast<int64_t>(run.align) != 0) continue;
+        if (std::max(run.end, known.end) - std::min(run.begin, known.begin) > kLongestRun) continue;
+        known.begin = std::min(known.begin, run.begin);
+        known.end = std::max(known.end, run.end);
+        return true;
+    }
+    return false;
+}
+
+// Loads wait for no store and stores for no load, nor either for a call: up to there, the order of a thread's own
+// accesses decides nothing.
+void merge_neighbours(Module& module, BasicBlock& block, SmallVectorImpl<Access>& accesses) {
+    const DataLayout& layout = module.getDataLayout();
+    SmallVector<Run, 16> open, runs;
+    SmallVector<Access, 64> kept;
+    bool write = false;
+    auto close = [&] {
+        runs.append(open.begin(), open.end());
+        open.clear();
+    };
+    size_t next = 0;
+    for (Instruction& instruction : block) {
+        bool meets = isa<CallInst>(instruction) && !isa<IntrinsicInst>(instruction) && instruction.mayReadOrWriteMemory();
+        if (meets) close();
+        for (; next < accesses.size() && accesses[next].instruction == &instruction; ++next) {
+            const Access& access = accesses[next];
+            if (access.write != write) close();
+            write = access.write;
+            auto* bytes = dyn_cast<ConstantInt>(access.bytes);
+            APInt offset(64, 0);
+            const Value* base = access.address->stripAndAccumulateConstantOffsets(layout, offset, true);
+            if (bytes && isa<LoadInst, StoreInst>(instruction)) {
+                int64_t begin = offset.getSExtValue();
+                auto length = static_cast<int64_t>(bytes->getZExtValue() & 0xffffffff);
+                Run run{kept.size(), base, begin, begin + length, bytes->getZExtValue() >> 32, place_of(instruction)};
+                if (extend(open, run)) continue;
+                open.push_back(run);
+            }
+            kept.push_back(access);
+        }
+    }
+    close();
+    for (const Run& run : runs) {
+        Access& access = kept[run.access];
+        uint64_t length = cast<ConstantInt>(access.bytes)->getZExtValue() & 0xffffffff;
+        if (static_cast<uint64_t>(run.end - run.begin) == length) continue;
+        IRBuilder<> builder(access.instruction);
+        access.address = builder.CreateConstGEP1_64(builder.getInt8Ty(), const_cast<Value*>(run.base),
+                                                    static_cast<uint64_t>(run.begin));
+        access.bytes = builder.getInt64(static_cast<uint64_t>(run.end - run.begin) | run.align << 32);
+    }
+    accesses = kept;
+}
+
 // One variable index into a private array: reports unless 0 <= index + before < length.
 struct PrivateIndex {
     Value* index;
@@ -140,17 +223,6 @@ bool is_dereferenced(const GetElementPtrInst& gep) {
         if (isa<MemIntrinsic>(user)) return true;
     }
     return false;
-}
-
-// Optimisation gives an instruction made of several no line; its neighbours' is then the best there is.
-const DILocation* place_of(const Instruction& instruction) {
-    const DILocation* own = instruction.getDebugLoc().get();
-    if (own && own->getLine() > 0) return own;
-    for (const Instruction* i = &instruction; i; i = i->getPrevNode())
-        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0) return place;
-    for (const Instruction* i = &instruction; i; i = i->getNextNode())
-        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0) return place;
-    return own;
 }
 
 // A fault in one of the prelude's functions is its caller's.
@@ -211,7 +283,12 @@ uint32_t check_accesses(Module& module) {
     uint64_t narrow = 4;
     for (Function& function : module) {
         SmallVector<Access, 64> accesses;
-        for (Instruction& instruction : instructions(function)) collect(instruction, layout, accesses);
+        for (BasicBlock& block : function) {
+            SmallVector<Access, 64> own;
+            for (Instruction& instruction : block) collect(instruction, layout, own);
+            merge_neighbours(module, block, own);
+            accesses.append(own);
+        }
         for (const Access& access : accesses) {
             const Value* object = getUnderlyingObject(access.address, 0);
             if (needs_no_check(access, object, layout)) continue;

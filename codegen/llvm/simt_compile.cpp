@@ -104,7 +104,8 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
         pipeline.run(module, options.optimization == 2 ? OptimizationLevel::O2 : OptimizationLevel::O3);
     else if (options.optimization == 1)
         pipeline.run(module, "always-inline,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
-                             "loop-mssa(licm),early-cse,simplifycfg)");
+                             "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),sroa,early-cse,"
+                             "instcombine<no-verify-fixpoint>,simplifycfg)");
     else
         pipeline.run(module, "always-inline");
     uint32_t cell_bytes = options.checks ? check_accesses(module) : 4;

@@ -60,7 +60,7 @@ __attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& ve
 }
 
 Toucher toucher(const Thread& thread, const Block& block) {
-    return {thread.index, thread.index / block.width, thread.warp->epoch};
+    return {thread.index, static_cast<uint32_t>(thread.warp - block.warps.get()), thread.warp->epoch};
 }
 
 inline void check_aligned(Block& block, uint64_t address, uint64_t size, Touch touch, Here here) {

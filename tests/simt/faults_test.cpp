@@ -232,3 +232,21 @@ TEST_CASE("clean kernels that look like faulty ones are silent", "[simt]") {
         }
     }
 }
+
+TEST_CASE("a clean kernel without one of its needed barriers is reported", "[simt]") {
+    for (const Case& c : kClean) {
+        std::string source = kernel_source(c);
+        // Where a barrier only marks time, its loss is no fault.
+        bool needed = std::string(c.body).find("SHARED") != std::string::npos;
+        int count = count_syncs(source), caught = 0;
+        for (int i = 0; i < count; ++i) {
+            auto program = simt::compile_simt(without_sync(source, i), "kernel", c.arch);
+            bool found = false;
+            for (uint64_t seed : {0, 1, 2, 3}) found = found || !run_case(program, seed).clean();
+            caught += found;
+        }
+        INFO(c.name << ": " << count << " barriers, " << caught << " of which were missed when gone");
+        if (needed) CHECK(caught == count);
+        if (!needed) CHECK(caught == 0);
+    }
+}

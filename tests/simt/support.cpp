@@ -1,12 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simt/support.h"
 
+#include <cctype>
+#include <cstring>
+
 #include "codegen/templates.h"
 
 namespace cleave::simt_test {
 
 std::string with_prelude(const std::string& body) {
     return codegen::flatten_template("gpu/prelude.cuh") + "namespace cleave {\n#line 1 \"test.cu\"\n" + body + "\n}\n";
+}
+
+namespace {
+
+// Places of the calls, each with its length. The prelude's own text ends where its last file does.
+std::vector<std::pair<size_t, size_t>> syncs_of(const std::string& source) {
+    std::vector<std::pair<size_t, size_t>> found;
+    size_t kernel = source.find("#line 1", source.find("#line 1 \"gpu/prelude.cuh\"") + 1);
+    for (size_t at = kernel; at < source.size(); ++at) {
+        for (const char* call : {"barrier();", "warp_sync();"}) {
+            bool word = at == 0 || !(std::isalnum(static_cast<unsigned char>(source[at - 1])) || source[at - 1] == '_');
+            if (word && source.compare(at, std::strlen(call), call) == 0) found.emplace_back(at, std::strlen(call));
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+int count_syncs(const std::string& source) { return static_cast<int>(syncs_of(source).size()); }
+
+std::string without_sync(const std::string& source, int index) {
+    auto [at, length] = syncs_of(source).at(static_cast<size_t>(index));
+    return source.substr(0, at) + ";" + source.substr(at + length);
 }
 
 simt::SimtReport run(const simt::SimtProgram& program, const std::vector<uint64_t>& args, const Shape& shape,
