@@ -47,12 +47,15 @@ const GpuArch* find_gpu_arch(std::string_view name) {
 const GpuArch& gpu_arch(std::string_view name) {
     if (const GpuArch* arch = find_gpu_arch(name)) return *arch;
     std::string names;
-    for (const GpuArch& arch : gpu_archs()) names += (names.empty() ? "" : ", ") + std::string(arch.name);
-    throw UserError("'{}' is no GPU architecture that Cleave writes kernels for; choose one of {}", name, names);
+    for (const GpuArch& arch : gpu_archs())
+        names += (names.empty() ? "" : ", ") + std::string(arch.name);
+    throw UserError("'{}' is no GPU architecture that Cleave writes kernels for; choose one of {}",
+                    name, names);
 }
 
 std::string arch_define(const GpuArch& arch) {
-    return arch.nvidia ? fmt::format("CLEAVE_SM={}", arch.number) : fmt::format("CLEAVE_GFX={:#x}", arch.number);
+    return arch.nvidia ? fmt::format("CLEAVE_SM={}", arch.number)
+                       : fmt::format("CLEAVE_GFX={:#x}", arch.number);
 }
 
 }  // namespace cleave::codegen

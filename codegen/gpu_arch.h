@@ -13,14 +13,14 @@ namespace cleave::codegen {
 enum class MatrixInstruction : uint8_t { kNone, kMmaSync, kMfma, kWmmaGfx11, kWmmaGfx12 };
 
 struct GpuArch {
-    std::string_view name;          // "sm_80", "gfx90a"
-    int number = 0;                 // 80; 0x90a
+    std::string_view name;  // "sm_80", "gfx90a"
+    int number = 0;         // 80; 0x90a
     bool nvidia = true;
     int warp_width = 32;
-    int64_t shared_bytes = 0;       // of one block, at most
-    int64_t registers = 0;          // 32-bit, of one block (NVIDIA) or compute unit and SIMD (AMD)
+    int64_t shared_bytes = 0;  // of one block, at most
+    int64_t registers = 0;     // 32-bit, of one block (NVIDIA) or compute unit and SIMD (AMD)
     int registers_per_thread = 0;
-    int max_threads = 1024;         // of one block
+    int max_threads = 1024;  // of one block
     MatrixInstruction matrix = MatrixInstruction::kNone;
 };
 

@@ -17,23 +17,24 @@
 
 namespace cleave::codegen {
 
-CompiledKernel compile_simt_kernel(const std::string& source, const std::string& entry, const GpuArch& arch,
-                                   const SimtCompileOptions& options) {
+CompiledKernel compile_simt_kernel(const std::string& source, const std::string& entry,
+                                   const GpuArch& arch, const SimtCompileOptions& options) {
     const LlvmLibrary& llvm = llvm_library();
     std::vector<std::string> defines = options.defines;
     defines.push_back(arch_define(arch));
     std::vector<const char*> pointers;
     for (const std::string& define : defines) pointers.push_back(define.c_str());
-    cleave_llvm_simt_options lowered{pointers.data(), pointers.size(), arch.warp_width, options.optimization,
-                                     options.checks ? 1 : 0};
+    cleave_llvm_simt_options lowered{pointers.data(), pointers.size(), arch.warp_width,
+                                     options.optimization, options.checks ? 1 : 0};
     std::string file = options.file_name.empty() ? entry + ".cu" : options.file_name;
     cleave_llvm_result result{};
     llvm.simt_compile(source.data(), source.size(), file.c_str(), entry.c_str(), &lowered, &result);
     std::string log = result.log ? result.log : "";
     if (!result.ok) {
         llvm.free_result(&result);
-        throw InternalError(fmt::format("kernel {} does not compile for simt:{}\n{}\n---- source\n{}", entry, arch.name,
-                                        log, source));
+        throw InternalError(
+            fmt::format("kernel {} does not compile for simt:{}\n{}\n---- source\n{}", entry,
+                        arch.name, log, source));
     }
     CompiledKernel compiled;
     compiled.name = entry;
@@ -56,8 +57,8 @@ std::string cache_key(const LlvmLibrary& llvm, const Kernel& kernel, const GpuAr
         .add(std::string_view(llvm.version()))
         .add(std::string_view(llvm.host_cpu()))
         .add(std::string_view(llvm.host_features()))
-        .add(std::string_view(fmt::format("simt {} {} O{} {}", kSimtRecordVersion, arch.name, options.optimization,
-                                          options.checks)));
+        .add(std::string_view(fmt::format("simt {} {} O{} {}", kSimtRecordVersion, arch.name,
+                                          options.optimization, options.checks)));
     for (const std::string& define : options.defines) digest.add(std::string_view(define));
     return digest.hex();
 }
@@ -65,7 +66,8 @@ std::string cache_key(const LlvmLibrary& llvm, const Kernel& kernel, const GpuAr
 }  // namespace
 
 std::vector<CompiledKernel> compile_simt_program(const Program& program, const GpuArch& arch,
-                                                 const CompileOptions& options, const SimtCompileOptions& simt) {
+                                                 const CompileOptions& options,
+                                                 const SimtCompileOptions& simt) {
     const LlvmLibrary& llvm = llvm_library();
     ObjectCache cache(options.cache_dir);
     std::vector<CompiledKernel> compiled(program.kernels.size());

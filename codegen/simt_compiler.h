@@ -21,11 +21,12 @@ struct SimtCompileOptions {
 
 // InternalError with the compiler's log and the source when it does not compile; UserError when libcleave_llvm is
 // missing. `measured.shared_bytes` is the static part alone.
-CompiledKernel compile_simt_kernel(const std::string& source, const std::string& entry, const GpuArch& arch,
-                                   const SimtCompileOptions& options);
+CompiledKernel compile_simt_kernel(const std::string& source, const std::string& entry,
+                                   const GpuArch& arch, const SimtCompileOptions& options);
 
 // All kernels of a program, in its order, compiled in parallel and cached on disk as compile_program does.
 std::vector<CompiledKernel> compile_simt_program(const Program& program, const GpuArch& arch,
-                                                 const CompileOptions& options, const SimtCompileOptions& simt);
+                                                 const CompileOptions& options,
+                                                 const SimtCompileOptions& simt);
 
 }  // namespace cleave::codegen

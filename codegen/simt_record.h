@@ -33,11 +33,11 @@ struct SimtRecord {
     uint32_t version;
     uint32_t warp_width;
     uint32_t num_args;
-    uint32_t checked;             // 1: accesses were instrumented
-    uint32_t dynamic_offset;      // of the dynamic shared memory; gaps between variables included
-    uint32_t shared_bytes;        // static, as the GPU counts it: without the gaps
-    uint32_t cell_bytes;          // of the race detector: the narrowest access to shared memory
-    uint32_t stack_bytes;         // of one thread: its private arrays and a bound on the rest
+    uint32_t checked;         // 1: accesses were instrumented
+    uint32_t dynamic_offset;  // of the dynamic shared memory; gaps between variables included
+    uint32_t shared_bytes;    // static, as the GPU counts it: without the gaps
+    uint32_t cell_bytes;      // of the race detector: the narrowest access to shared memory
+    uint32_t stack_bytes;     // of one thread: its private arrays and a bound on the rest
     uint32_t num_variables;
     uint32_t num_constants;
     const SimtSharedVariable* variables;

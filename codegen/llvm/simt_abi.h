@@ -14,16 +14,18 @@ typedef struct {
     size_t num_defines;
     int warp_width;
     int optimization;  // 0-3; 1 is a short pipeline of our own, 2 and 3 are LLVM's without the loop vectoriser
-    int checks;        // 1: instrument every access to memory
+    int checks;  // 1: instrument every access to memory
 } cleave_llvm_simt_options;
 
-void cleave_llvm_simt_compile(const char* source, size_t source_size, const char* name, const char* entry,
-                              const cleave_llvm_simt_options* options, cleave_llvm_result* result);
+void cleave_llvm_simt_compile(const char* source, size_t source_size, const char* name,
+                              const char* entry, const cleave_llvm_simt_options* options,
+                              cleave_llvm_result* result);
 
 // Links one object against `count` named addresses of this process. Returns a handle that owns the code and
 // the address of `ENTRY.simt`, or null with the reason in `log`.
-void* cleave_llvm_simt_load(const void* object, size_t size, const char* entry, const char* const* names,
-                            void* const* addresses, size_t count, const void** record, char** log);
+void* cleave_llvm_simt_load(const void* object, size_t size, const char* entry,
+                            const char* const* names, void* const* addresses, size_t count,
+                            const void** record, char** log);
 void cleave_llvm_simt_unload(void* handle);
 
 #ifdef __cplusplus

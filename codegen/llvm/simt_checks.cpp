@@ -20,7 +20,7 @@ using namespace llvm;
 struct Access {
     Instruction* instruction;
     Value* address;
-    Value* bytes;    // i64: the size, and in the upper half the alignment that the access relies on
+    Value* bytes;  // i64: the size, and in the upper half the alignment that the access relies on
     bool write;
     uint64_t narrow;  // the access's own granularity
 };
@@ -30,19 +30,23 @@ void collect(Instruction& instruction, const DataLayout& layout, SmallVectorImpl
     auto add = [&](Value* address, Type* type, Align align, bool write) {
         uint64_t bytes = layout.getTypeStoreSize(type);
         Type* element = type->getScalarType();
-        uint64_t narrow = std::min<uint64_t>({bytes, align.value(), layout.getTypeStoreSize(element)});
-        out.push_back({&instruction, address, ConstantInt::get(i64, bytes | align.value() << 32), write, narrow});
+        uint64_t narrow =
+            std::min<uint64_t>({bytes, align.value(), layout.getTypeStoreSize(element)});
+        out.push_back({&instruction, address, ConstantInt::get(i64, bytes | align.value() << 32),
+                       write, narrow});
     };
     if (auto* load = dyn_cast<LoadInst>(&instruction)) {
         add(load->getPointerOperand(), load->getType(), load->getAlign(), false);
     } else if (auto* store = dyn_cast<StoreInst>(&instruction)) {
-        add(store->getPointerOperand(), store->getValueOperand()->getType(), store->getAlign(), true);
+        add(store->getPointerOperand(), store->getValueOperand()->getType(), store->getAlign(),
+            true);
     } else if (auto* memory = dyn_cast<MemIntrinsic>(&instruction)) {
         IRBuilder<> builder(&instruction);
         Value* bytes = builder.CreateZExtOrTrunc(memory->getLength(), i64);
         auto part = [&](Value* address, MaybeAlign known, bool write) {
             uint64_t align = known.valueOrOne().value();
-            out.push_back({&instruction, address, builder.CreateOr(bytes, align << 32), write, align});
+            out.push_back(
+                {&instruction, address, builder.CreateOr(bytes, align << 32), write, align});
         };
         part(memory->getRawDest(), memory->getDestAlign(), true);
         if (auto* transfer = dyn_cast<MemTransferInst>(memory))
@@ -50,13 +54,17 @@ void collect(Instruction& instruction, const DataLayout& layout, SmallVectorImpl
     } else if (auto* update = dyn_cast<AtomicRMWInst>(&instruction)) {
         add(update->getPointerOperand(), update->getType(), update->getAlign(), true);
     } else if (auto* exchange = dyn_cast<AtomicCmpXchgInst>(&instruction)) {
-        add(exchange->getPointerOperand(), exchange->getNewValOperand()->getType(), exchange->getAlign(), true);
+        add(exchange->getPointerOperand(), exchange->getNewValOperand()->getType(),
+            exchange->getAlign(), true);
     }
 }
 
 const CallInst* as_shared(const Value* object) {
     auto* call = dyn_cast<CallInst>(object);
-    return call && call->getCalledFunction() && call->getCalledFunction()->getName() == kSharedAddress ? call : nullptr;
+    return call && call->getCalledFunction() &&
+                   call->getCalledFunction()->getName() == kSharedAddress
+               ? call
+               : nullptr;
 }
 
 // Private arrays are checked earlier; a constant read at a constant place was checked by the compiler.
@@ -72,17 +80,20 @@ bool needs_no_check(const Access& access, const Value* object, const DataLayout&
 void add_call(Module& module, const Access& access, const Value* object) {
     IRBuilder<> builder(access.instruction);
     auto* pointer = builder.getPtrTy();
-    SmallVector<Value*, 5> arguments = {access.address, access.bytes, site_of(module, *access.instruction)};
+    SmallVector<Value*, 5> arguments = {access.address, access.bytes,
+                                        site_of(module, *access.instruction)};
     SmallVector<Type*, 5> types = {pointer, builder.getInt64Ty(), pointer};
     const CallInst* shared = as_shared(object);
     if (shared) {
         arguments.append({shared->getArgOperand(0), shared->getArgOperand(1)});
         types.append({builder.getInt32Ty(), builder.getInt32Ty()});
     }
-    const char* name = shared ? (access.write ? "cleave_simt_shared_store" : "cleave_simt_shared_load")
-                              : (access.write ? "cleave_simt_store" : "cleave_simt_load");
-    builder.CreateCall(module.getOrInsertFunction(name, FunctionType::get(builder.getVoidTy(), types, false)),
-                       arguments);
+    const char* name = shared
+                           ? (access.write ? "cleave_simt_shared_store" : "cleave_simt_shared_load")
+                           : (access.write ? "cleave_simt_store" : "cleave_simt_load");
+    builder.CreateCall(
+        module.getOrInsertFunction(name, FunctionType::get(builder.getVoidTy(), types, false)),
+        arguments);
 }
 
 // Optimisation gives an instruction made of several no line; its neighbours' is then the best there is.
@@ -90,9 +101,11 @@ const DILocation* place_of(const Instruction& instruction) {
     const DILocation* own = instruction.getDebugLoc().get();
     if (own && own->getLine() > 0) return own;
     for (const Instruction* i = &instruction; i; i = i->getPrevNode())
-        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0) return place;
+        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0)
+            return place;
     for (const Instruction* i = &instruction; i; i = i->getNextNode())
-        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0) return place;
+        if (const DILocation* place = i->getDebugLoc().get(); place && place->getLine() > 0)
+            return place;
     return own;
 }
 
@@ -110,11 +123,12 @@ constexpr int64_t kLongestRun = 256;
 // Takes `access` into an open run that it extends; false when there is none.
 bool extend(SmallVectorImpl<Run>& open, const Run& run) {
     for (Run& known : open) {
-        bool alike = known.base == run.base && known.align == run.align && known.place && run.place &&
-                     known.place->getLine() == run.place->getLine() &&
+        bool alike = known.base == run.base && known.align == run.align && known.place &&
+                     run.place && known.place->getLine() == run.place->getLine() &&
                      known.place->getFilename() == run.place->getFilename();
         bool beside = run.begin == known.end || run.end == known.begin;
-        if (!alike || !beside || (run.end - run.begin) % static_cast<int64_t>(run.align) != 0) continue;
+        if (!alike || !beside || (run.end - run.begin) % static_cast<int64_t>(run.align) != 0)
+            continue;
         if (std::max(run.end, known.end) - std::min(run.begin, known.begin) > kLongestRun) continue;
         known.begin = std::min(known.begin, run.begin);
         known.end = std::max(known.end, run.end);
@@ -136,7 +150,8 @@ void merge_neighbours(Module& module, BasicBlock& block, SmallVectorImpl<Access>
     };
     size_t next = 0;
     for (Instruction& instruction : block) {
-        bool meets = isa<CallInst>(instruction) && !isa<IntrinsicInst>(instruction) && instruction.mayReadOrWriteMemory();
+        bool meets = isa<CallInst>(instruction) && !isa<IntrinsicInst>(instruction) &&
+                     instruction.mayReadOrWriteMemory();
         if (meets) close();
         for (; next < accesses.size() && accesses[next].instruction == &instruction; ++next) {
             const Access& access = accesses[next];
@@ -144,11 +159,14 @@ void merge_neighbours(Module& module, BasicBlock& block, SmallVectorImpl<Access>
             write = access.write;
             auto* bytes = dyn_cast<ConstantInt>(access.bytes);
             APInt offset(64, 0);
-            const Value* base = access.address->stripAndAccumulateConstantOffsets(layout, offset, true);
+            const Value* base =
+                access.address->stripAndAccumulateConstantOffsets(layout, offset, true);
             if (bytes && isa<LoadInst, StoreInst>(instruction)) {
                 int64_t begin = offset.getSExtValue();
                 auto length = static_cast<int64_t>(bytes->getZExtValue() & 0xffffffff);
-                Run run{kept.size(), base, begin, begin + length, bytes->getZExtValue() >> 32, place_of(instruction)};
+                Run run{
+                    kept.size(),          base, begin, begin + length, bytes->getZExtValue() >> 32,
+                    place_of(instruction)};
                 if (extend(open, run)) continue;
                 open.push_back(run);
             }
@@ -161,9 +179,10 @@ void merge_neighbours(Module& module, BasicBlock& block, SmallVectorImpl<Access>
         uint64_t length = cast<ConstantInt>(access.bytes)->getZExtValue() & 0xffffffff;
         if (static_cast<uint64_t>(run.end - run.begin) == length) continue;
         IRBuilder<> builder(access.instruction);
-        access.address = builder.CreateConstGEP1_64(builder.getInt8Ty(), const_cast<Value*>(run.base),
-                                                    static_cast<uint64_t>(run.begin));
-        access.bytes = builder.getInt64(static_cast<uint64_t>(run.end - run.begin) | run.align << 32);
+        access.address = builder.CreateConstGEP1_64(
+            builder.getInt8Ty(), const_cast<Value*>(run.base), static_cast<uint64_t>(run.begin));
+        access.bytes =
+            builder.getInt64(static_cast<uint64_t>(run.end - run.begin) | run.align << 32);
     }
     accesses = kept;
 }
@@ -179,31 +198,37 @@ void guard_index(GetElementPtrInst& gep, const PrivateIndex& wanted) {
     Module& module = *gep.getModule();
     IRBuilder<> builder(&gep);
     Value* index = builder.CreateSExtOrTrunc(wanted.index, builder.getInt64Ty());
-    if (wanted.before != 0) index = builder.CreateAdd(index, builder.getInt64(static_cast<uint64_t>(wanted.before)));
+    if (wanted.before != 0)
+        index = builder.CreateAdd(index, builder.getInt64(static_cast<uint64_t>(wanted.before)));
     Value* outside = builder.CreateICmpUGE(index, builder.getInt64(wanted.length));
     Instruction* then = SplitBlockAndInsertIfThen(outside, &gep, false);
     IRBuilder<> report(then);
     auto* pointer = PointerType::get(module.getContext(), 0);
     FunctionCallee callee = module.getOrInsertFunction(
         "cleave_simt_private",
-        FunctionType::get(report.getVoidTy(), {report.getInt64Ty(), report.getInt64Ty(), pointer}, false));
+        FunctionType::get(report.getVoidTy(), {report.getInt64Ty(), report.getInt64Ty(), pointer},
+                          false));
     cast<Function>(callee.getCallee())->addFnAttr(Attribute::Cold);
     report.CreateCall(callee, {index, report.getInt64(wanted.length), site_of(module, gep)});
 }
 
 // The first index steps over whole objects; further ones lie in arrays, outermost first: [i][j] of
 // `[4 x [8 x float]]` gives two compares. Steps in pointers of variable distance are left alone.
-void guard_gep(GetElementPtrInst& gep, const AllocaInst& object, const DataLayout& layout, uint64_t object_bytes) {
+void guard_gep(GetElementPtrInst& gep, const AllocaInst& object, const DataLayout& layout,
+               uint64_t object_bytes) {
     SmallVector<PrivateIndex, 4> indices;
     Type* type = gep.getSourceElementType();
     auto index = gep.idx_begin();
     auto stride = static_cast<int64_t>(layout.getTypeAllocSize(type).getFixedValue());
     APInt offset(64, 0);
-    const Value* base = gep.getPointerOperand()->stripAndAccumulateConstantOffsets(layout, offset, true);
+    const Value* base =
+        gep.getPointerOperand()->stripAndAccumulateConstantOffsets(layout, offset, true);
     if (stride > 0 && base == &object && offset.getSExtValue() % stride == 0)
-        indices.push_back({index->get(), offset.getSExtValue() / stride, object_bytes / static_cast<uint64_t>(stride)});
+        indices.push_back({index->get(), offset.getSExtValue() / stride,
+                           object_bytes / static_cast<uint64_t>(stride)});
     for (++index; index != gep.idx_end(); ++index) {
-        if (auto* array = dyn_cast<ArrayType>(type)) indices.push_back({index->get(), 0, array->getNumElements()});
+        if (auto* array = dyn_cast<ArrayType>(type))
+            indices.push_back({index->get(), 0, array->getNumElements()});
         type = GetElementPtrInst::getTypeAtIndex(type, index->get());
     }
     for (const PrivateIndex& wanted : indices) {
@@ -218,8 +243,10 @@ void guard_gep(GetElementPtrInst& gep, const AllocaInst& object, const DataLayou
 bool is_dereferenced(const GetElementPtrInst& gep) {
     for (const User* user : gep.users()) {
         if (isa<LoadInst>(user)) return true;
-        if (auto* store = dyn_cast<StoreInst>(user); store && store->getPointerOperand() == &gep) return true;
-        if (auto* next = dyn_cast<GetElementPtrInst>(user); next && is_dereferenced(*next)) return true;
+        if (auto* store = dyn_cast<StoreInst>(user); store && store->getPointerOperand() == &gep)
+            return true;
+        if (auto* next = dyn_cast<GetElementPtrInst>(user); next && is_dereferenced(*next))
+            return true;
         if (isa<MemIntrinsic>(user)) return true;
     }
     return false;
@@ -227,7 +254,8 @@ bool is_dereferenced(const GetElementPtrInst& gep) {
 
 // A fault in one of the prelude's functions is its caller's.
 bool is_vocabulary(StringRef file) {
-    return file.starts_with("gpu/prelude") || file == "gpu/words.cuh" || file == "gpu/fragments.cuh";
+    return file.starts_with("gpu/prelude") || file == "gpu/words.cuh" ||
+           file == "gpu/fragments.cuh";
 }
 
 }  // namespace
@@ -237,7 +265,8 @@ Constant* site_of(Module& module, const Instruction& instruction) {
     unsigned line = 0, column = 0;
     StringRef file;
     const DILocation* place = place_of(instruction);
-    while (place && place->getInlinedAt() && is_vocabulary(place->getFilename())) place = place->getInlinedAt();
+    while (place && place->getInlinedAt() && is_vocabulary(place->getFilename()))
+        place = place->getInlinedAt();
     if (place) {
         line = place->getLine();
         column = place->getColumn();
@@ -249,12 +278,14 @@ Constant* site_of(Module& module, const Instruction& instruction) {
     GlobalVariable* text_variable = module.getNamedGlobal(text);
     if (!text_variable) {
         Constant* bytes = ConstantDataArray::getString(context, file);
-        text_variable = new GlobalVariable(module, bytes->getType(), true, GlobalValue::PrivateLinkage, bytes, text);
+        text_variable = new GlobalVariable(module, bytes->getType(), true,
+                                           GlobalValue::PrivateLinkage, bytes, text);
     }
     auto* i32 = Type::getInt32Ty(context);
     Constant* value = ConstantStruct::getAnon(
         {text_variable, ConstantInt::get(i32, line), ConstantInt::get(i32, column)});
-    return new GlobalVariable(module, value->getType(), true, GlobalValue::PrivateLinkage, value, name);
+    return new GlobalVariable(module, value->getType(), true, GlobalValue::PrivateLinkage, value,
+                              name);
 }
 
 void check_private_arrays(Module& module) {
@@ -272,7 +303,8 @@ void check_private_arrays(Module& module) {
             auto* object = dyn_cast<AllocaInst>(const_cast<Value*>(getUnderlyingObject(gep, 0)));
             if (!object) continue;
             std::optional<TypeSize> bytes = object->getAllocationSize(layout);
-            if (bytes && !bytes->isScalable()) geps.push_back({gep, object, bytes->getFixedValue()});
+            if (bytes && !bytes->isScalable())
+                geps.push_back({gep, object, bytes->getFixedValue()});
         }
         for (const Indexed& i : geps) guard_gep(*i.gep, *i.object, layout, i.bytes);
     }

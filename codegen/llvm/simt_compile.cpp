@@ -27,7 +27,8 @@ using namespace llvm;
 // Analyses of one module for LLVM's pass pipelines.
 class Pipeline {
 public:
-    Pipeline(TargetMachine& target, const PipelineTuningOptions& tuning) : builder_(&target, tuning) {
+    Pipeline(TargetMachine& target, const PipelineTuningOptions& tuning)
+        : builder_(&target, tuning) {
         builder_.registerModuleAnalyses(modules_);
         builder_.registerCGSCCAnalyses(components_);
         builder_.registerFunctionAnalyses(functions_);
@@ -56,12 +57,14 @@ std::unique_ptr<TargetMachine> make_target(int optimization, std::string& error)
     std::string triple = sys::getProcessTriple();
     const Target* target = TargetRegistry::lookupTarget(triple, error);
     if (!target) return nullptr;
-    auto level = optimization >= 2 ? CodeGenOptLevel::Default
-                                   : optimization == 1 ? CodeGenOptLevel::Less : CodeGenOptLevel::None;
+    auto level = optimization >= 2   ? CodeGenOptLevel::Default
+                 : optimization == 1 ? CodeGenOptLevel::Less
+                                     : CodeGenOptLevel::None;
     TargetOptions options;
     options.AllowFPOpFusion = FPOpFusion::Fast;
-    return std::unique_ptr<TargetMachine>(target->createTargetMachine(
-        triple, cleave_llvm_host_cpu(), cleave_llvm_host_features(), options, Reloc::PIC_, CodeModel::Small, level));
+    return std::unique_ptr<TargetMachine>(
+        target->createTargetMachine(triple, cleave_llvm_host_cpu(), cleave_llvm_host_features(),
+                                    options, Reloc::PIC_, CodeModel::Small, level));
 }
 
 // Everything but the kernel is local; what it does not use goes.
@@ -81,8 +84,8 @@ void forbid_speculation(Module& module) {
 }
 
 // The steps, in order.
-bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_options& options, TargetMachine& target,
-           raw_ostream& log) {
+bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_options& options,
+           TargetMachine& target, raw_ostream& log) {
     Function* kernel = module.getFunction(entry);
     if (!kernel || kernel->isDeclaration()) {
         log << "the source has no kernel '" << entry << "'\n";
@@ -101,11 +104,14 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
         pipeline.forget(module);
     }
     if (options.optimization >= 2)
-        pipeline.run(module, options.optimization == 2 ? OptimizationLevel::O2 : OptimizationLevel::O3);
+        pipeline.run(module,
+                     options.optimization == 2 ? OptimizationLevel::O2 : OptimizationLevel::O3);
     else if (options.optimization == 1)
-        pipeline.run(module, "always-inline,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
-                             "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),sroa,early-cse,"
-                             "instcombine<no-verify-fixpoint>,simplifycfg)");
+        pipeline.run(
+            module,
+            "always-inline,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
+            "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),sroa,early-cse,"
+            "instcombine<no-verify-fixpoint>,simplifycfg)");
     else
         pipeline.run(module, "always-inline");
     uint32_t cell_bytes = options.checks ? check_accesses(module) : 4;
@@ -114,8 +120,9 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
     return !verifyModule(module, &log);
 }
 
-bool compile(StringRef source, StringRef name, const std::string& entry, const cleave_llvm_simt_options& options,
-             SmallVectorImpl<char>& object, raw_ostream& log) {
+bool compile(StringRef source, StringRef name, const std::string& entry,
+             const cleave_llvm_simt_options& options, SmallVectorImpl<char>& object,
+             raw_ostream& log) {
     LLVMContext context;
     std::unique_ptr<Module> module = parse_simt(source, name, options, context, log);
     if (!module) return false;
@@ -140,8 +147,9 @@ bool compile(StringRef source, StringRef name, const std::string& entry, const c
 }  // namespace
 }  // namespace cleave::llvm_backend
 
-CLEAVE_EXPORT void cleave_llvm_simt_compile(const char* source, size_t source_size, const char* name,
-                                            const char* entry, const cleave_llvm_simt_options* options,
+CLEAVE_EXPORT void cleave_llvm_simt_compile(const char* source, size_t source_size,
+                                            const char* name, const char* entry,
+                                            const cleave_llvm_simt_options* options,
                                             cleave_llvm_result* result) {
     using namespace cleave::llvm_backend;
     *result = cleave_llvm_result{};
@@ -150,7 +158,8 @@ CLEAVE_EXPORT void cleave_llvm_simt_compile(const char* source, size_t source_si
     std::string log;
     {
         llvm::raw_string_ostream stream(log);
-        result->ok = compile(llvm::StringRef(source, source_size), name, entry, *options, object, stream);
+        result->ok =
+            compile(llvm::StringRef(source, source_size), name, entry, *options, object, stream);
     }
     result->log = copy_text(log);
     if (!result->ok) return;

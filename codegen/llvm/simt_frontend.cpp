@@ -18,26 +18,45 @@ namespace {
 // Line tables serve the reports. Contraction is on, as both GPU compilers have it.
 std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
     std::string triple = llvm::sys::getProcessTriple();
-    std::vector<std::string> args = {"-triple",  triple,
-                                     "-aux-triple", triple,
-                                     "-target-cpu", cleave_llvm_host_cpu(),
-                                     "-x", "cuda", "-fcuda-is-device", "-ffake-address-space-map",
-                                     "-std=c++17", "-O2", "-disable-llvm-passes", "-emit-llvm-only",
-                                     "-debug-info-kind=line-tables-only", "-nostdsysteminc", "-nobuiltininc",
-                                     "-ffp-contract=fast", "-relaxed-aliasing",
-                                     "-mrelocation-model", "pic", "-pic-level", "2",
-                                     "-Wno-undefined-internal", "-Wno-unused-value", "-DCLEAVE_SIMT=1"};
-    for (size_t i = 0; i < options.num_defines; ++i) args.push_back(std::string("-D") + options.defines[i]);
+    std::vector<std::string> args = {"-triple",
+                                     triple,
+                                     "-aux-triple",
+                                     triple,
+                                     "-target-cpu",
+                                     cleave_llvm_host_cpu(),
+                                     "-x",
+                                     "cuda",
+                                     "-fcuda-is-device",
+                                     "-ffake-address-space-map",
+                                     "-std=c++17",
+                                     "-O2",
+                                     "-disable-llvm-passes",
+                                     "-emit-llvm-only",
+                                     "-debug-info-kind=line-tables-only",
+                                     "-nostdsysteminc",
+                                     "-nobuiltininc",
+                                     "-ffp-contract=fast",
+                                     "-relaxed-aliasing",
+                                     "-mrelocation-model",
+                                     "pic",
+                                     "-pic-level",
+                                     "2",
+                                     "-Wno-undefined-internal",
+                                     "-Wno-unused-value",
+                                     "-DCLEAVE_SIMT=1"};
+    for (size_t i = 0; i < options.num_defines; ++i)
+        args.push_back(std::string("-D") + options.defines[i]);
     return args;
 }
 
 }  // namespace
 
 std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef name,
-                                         const cleave_llvm_simt_options& options, llvm::LLVMContext& context,
-                                         llvm::raw_ostream& log) {
+                                         const cleave_llvm_simt_options& options,
+                                         llvm::LLVMContext& context, llvm::raw_ostream& log) {
     llvm::IntrusiveRefCntPtr<clang::DiagnosticIDs> ids(new clang::DiagnosticIDs());
-    llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> diagnostic_options(new clang::DiagnosticOptions());
+    llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> diagnostic_options(
+        new clang::DiagnosticOptions());
     clang::TextDiagnosticPrinter printer(log, diagnostic_options.get());
     clang::DiagnosticsEngine diagnostics(ids, diagnostic_options, &printer, false);
 
@@ -46,15 +65,17 @@ std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef
     for (const std::string& arg : args) pointers.push_back(arg.c_str());
     clang::CompilerInstance instance;
     instance.setVerboseOutputStream(log);
-    if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics)) return nullptr;
+    if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics))
+        return nullptr;
     instance.createDiagnostics(&printer, false);
 
     std::unique_ptr<llvm::MemoryBuffer> buffer = llvm::MemoryBuffer::getMemBufferCopy(source, name);
-    instance.getFrontendOpts().Inputs = {
-        clang::FrontendInputFile(buffer->getMemBufferRef(), clang::InputKind(clang::Language::CUDA))};
+    instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
+        buffer->getMemBufferRef(), clang::InputKind(clang::Language::CUDA))};
     instance.getFrontendOpts().DisableFree = false;
     clang::EmitLLVMOnlyAction action(&context);
-    if (!instance.ExecuteAction(action) || instance.getDiagnostics().hasErrorOccurred()) return nullptr;
+    if (!instance.ExecuteAction(action) || instance.getDiagnostics().hasErrorOccurred())
+        return nullptr;
     return action.takeModule();
 }
 

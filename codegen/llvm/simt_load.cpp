@@ -18,13 +18,15 @@ namespace orc = llvm::orc;
 
 llvm::Expected<std::unique_ptr<orc::LLJIT>> make_jit() {
     return orc::LLJITBuilder()
-        .setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(llvm::Triple(llvm::sys::getProcessTriple())))
+        .setJITTargetMachineBuilder(
+            orc::JITTargetMachineBuilder(llvm::Triple(llvm::sys::getProcessTriple())))
         .setLinkProcessSymbolsByDefault(false)
         .setPlatformSetUp(orc::setUpInactivePlatform)
-        .setObjectLinkingLayerCreator([](orc::ExecutionSession& session, const llvm::Triple&)
-                                          -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
-            return std::make_unique<orc::ObjectLinkingLayer>(session);
-        })
+        .setObjectLinkingLayerCreator(
+            [](orc::ExecutionSession& session,
+               const llvm::Triple&) -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
+                return std::make_unique<orc::ObjectLinkingLayer>(session);
+            })
         .create();
 }
 
@@ -32,10 +34,13 @@ llvm::Expected<const void*> load(orc::LLJIT& jit, llvm::StringRef object, const 
                                  const char* const* names, void* const* addresses, size_t count) {
     orc::SymbolMap symbols;
     for (size_t i = 0; i < count; ++i)
-        symbols[jit.mangleAndIntern(names[i])] = {orc::ExecutorAddr::fromPtr(addresses[i]),
-                                                  llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
-    if (auto error = jit.getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols)))) return error;
-    if (auto error = jit.addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(object, entry))) return error;
+        symbols[jit.mangleAndIntern(names[i])] = {
+            orc::ExecutorAddr::fromPtr(addresses[i]),
+            llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+    if (auto error = jit.getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols))))
+        return error;
+    if (auto error = jit.addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(object, entry)))
+        return error;
     auto record = jit.lookup(entry + ".simt");
     if (!record) return record.takeError();
     return record->toPtr<const void*>();
@@ -44,15 +49,16 @@ llvm::Expected<const void*> load(orc::LLJIT& jit, llvm::StringRef object, const 
 }  // namespace
 
 CLEAVE_EXPORT void* cleave_llvm_simt_load(const void* object, size_t size, const char* entry,
-                                          const char* const* names, void* const* addresses, size_t count,
-                                          const void** record, char** log) {
+                                          const char* const* names, void* const* addresses,
+                                          size_t count, const void** record, char** log) {
     cleave::llvm_backend::initialise();
     auto jit = make_jit();
     llvm::Error failure = llvm::Error::success();
     if (!jit) {
         failure = llvm::joinErrors(std::move(failure), jit.takeError());
     } else {
-        auto found = load(**jit, llvm::StringRef(static_cast<const char*>(object), size), entry, names, addresses, count);
+        auto found = load(**jit, llvm::StringRef(static_cast<const char*>(object), size), entry,
+                          names, addresses, count);
         if (found) {
             *record = *found;
             return jit->release();
@@ -63,4 +69,6 @@ CLEAVE_EXPORT void* cleave_llvm_simt_load(const void* object, size_t size, const
     return nullptr;
 }
 
-CLEAVE_EXPORT void cleave_llvm_simt_unload(void* handle) { delete static_cast<orc::LLJIT*>(handle); }
+CLEAVE_EXPORT void cleave_llvm_simt_unload(void* handle) {
+    delete static_cast<orc::LLJIT*>(handle);
+}

@@ -19,7 +19,8 @@ namespace cleave::llvm_backend {
 
 // The address space that Clang's fake map gives to __shared__.
 inline constexpr unsigned kSharedAddressSpace = 9;
-inline constexpr uint32_t kSharedGap = 32;  // bytes between static variables, where no access is right
+inline constexpr uint32_t kSharedGap =
+    32;  // bytes between static variables, where no access is right
 
 // void* (u32 offset, u32 bytes): a variable of shared memory; 0 bytes: the dynamic part, whose length the launch says.
 inline constexpr const char* kSharedAddress = "cleave_simt_shared";
@@ -36,8 +37,8 @@ struct SharedLayout {
 
 // Parses the source as CUDA device code for this machine's CPU. Null with diagnostics in `log`.
 std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef name,
-                                         const cleave_llvm_simt_options& options, llvm::LLVMContext& context,
-                                         llvm::raw_ostream& log);
+                                         const cleave_llvm_simt_options& options,
+                                         llvm::LLVMContext& context, llvm::raw_ostream& log);
 
 // Turns variables of shared memory into calls of kSharedAddress, with gaps between their places.
 SharedLayout lower_shared(llvm::Module& module);
@@ -49,8 +50,8 @@ void check_private_arrays(llvm::Module& module);
 uint32_t check_accesses(llvm::Module& module);
 
 // Writes `ENTRY.simt` and the function behind its `run`, and hides everything else.
-void add_record(llvm::Module& module, llvm::Function& kernel, const SharedLayout& shared, uint32_t cell_bytes,
-                const cleave_llvm_simt_options& options);
+void add_record(llvm::Module& module, llvm::Function& kernel, const SharedLayout& shared,
+                uint32_t cell_bytes, const cleave_llvm_simt_options& options);
 
 // The place of an instruction, as a constant of type SimtSite.
 llvm::Constant* site_of(llvm::Module& module, const llvm::Instruction& instruction);

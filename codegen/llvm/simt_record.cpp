@@ -19,14 +19,17 @@ constexpr uint64_t kStackBeyondArrays = 24 * 1024;
 Function* add_run(Module& module, Function& kernel) {
     LLVMContext& context = module.getContext();
     auto* type = FunctionType::get(Type::getVoidTy(context), {PointerType::get(context, 0)}, false);
-    auto* run = Function::Create(type, GlobalValue::InternalLinkage, kernel.getName() + ".run", module);
+    auto* run =
+        Function::Create(type, GlobalValue::InternalLinkage, kernel.getName() + ".run", module);
     IRBuilder<> builder(BasicBlock::Create(context, "", run));
     SmallVector<Value*, 16> values;
     for (Argument& argument : kernel.args()) {
-        Value* place = builder.CreateConstGEP1_64(builder.getInt64Ty(), run->getArg(0), argument.getArgNo());
+        Value* place =
+            builder.CreateConstGEP1_64(builder.getInt64Ty(), run->getArg(0), argument.getArgNo());
         Value* word = builder.CreateLoad(builder.getInt64Ty(), place);
-        values.push_back(argument.getType()->isPointerTy() ? builder.CreateIntToPtr(word, argument.getType())
-                                                           : builder.CreateTrunc(word, argument.getType()));
+        values.push_back(argument.getType()->isPointerTy()
+                             ? builder.CreateIntToPtr(word, argument.getType())
+                             : builder.CreateTrunc(word, argument.getType()));
     }
     builder.CreateCall(&kernel, values);
     builder.CreateRetVoid();
@@ -36,12 +39,14 @@ Function* add_run(Module& module, Function& kernel) {
 GlobalVariable* add_array(Module& module, ArrayRef<Constant*> elements, const char* name) {
     if (elements.empty()) return nullptr;
     auto* type = ArrayType::get(elements[0]->getType(), elements.size());
-    return new GlobalVariable(module, type, true, GlobalValue::PrivateLinkage, ConstantArray::get(type, elements), name);
+    return new GlobalVariable(module, type, true, GlobalValue::PrivateLinkage,
+                              ConstantArray::get(type, elements), name);
 }
 
 Constant* add_text(Module& module, StringRef text) {
     Constant* bytes = ConstantDataArray::getString(module.getContext(), text);
-    return new GlobalVariable(module, bytes->getType(), true, GlobalValue::PrivateLinkage, bytes, "text");
+    return new GlobalVariable(module, bytes->getType(), true, GlobalValue::PrivateLinkage, bytes,
+                              "text");
 }
 
 uint64_t private_bytes(const Module& module) {
@@ -49,7 +54,8 @@ uint64_t private_bytes(const Module& module) {
     for (const Function& function : module)
         for (const Instruction& instruction : instructions(function))
             if (auto* object = dyn_cast<AllocaInst>(&instruction))
-                if (auto size = object->getAllocationSize(module.getDataLayout())) bytes += size->getFixedValue();
+                if (auto size = object->getAllocationSize(module.getDataLayout()))
+                    bytes += size->getFixedValue();
     return bytes;
 }
 
@@ -65,9 +71,11 @@ void add_record(Module& module, Function& kernel, const SharedLayout& shared, ui
     };
     SmallVector<Constant*, 16> constants, variables;
     for (GlobalVariable& global : module.globals()) {
-        if (!global.isConstant() || global.isDeclaration() || global.getName().starts_with("site.")) continue;
+        if (!global.isConstant() || global.isDeclaration() || global.getName().starts_with("site."))
+            continue;
         uint64_t bytes = module.getDataLayout().getTypeAllocSize(global.getValueType());
-        constants.push_back(ConstantStruct::getAnon({&global, ConstantInt::get(Type::getInt64Ty(context), bytes)}));
+        constants.push_back(
+            ConstantStruct::getAnon({&global, ConstantInt::get(Type::getInt64Ty(context), bytes)}));
     }
     for (const SharedLayout::Variable& variable : shared.variables)
         variables.push_back(ConstantStruct::getAnon(

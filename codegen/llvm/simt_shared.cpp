@@ -15,7 +15,8 @@ namespace {
 
 using namespace llvm;
 
-constexpr uint32_t kFirstOffset = 64;  // a negative index into the first variable stays inside the arena
+constexpr uint32_t kFirstOffset =
+    64;  // a negative index into the first variable stays inside the arena
 
 uint32_t round_up(uint64_t n, uint32_t multiple) {
     return static_cast<uint32_t>((n + multiple - 1) / multiple * multiple);
@@ -25,8 +26,8 @@ uint32_t round_up(uint64_t n, uint32_t multiple) {
 // The call stays the one object behind every address derived from it, so that checks know the variable's bounds.
 FunctionCallee shared_address(Module& module) {
     auto* i32 = Type::getInt32Ty(module.getContext());
-    FunctionCallee callee =
-        module.getOrInsertFunction(kSharedAddress, PointerType::get(module.getContext(), 0), i32, i32);
+    FunctionCallee callee = module.getOrInsertFunction(
+        kSharedAddress, PointerType::get(module.getContext(), 0), i32, i32);
     auto* function = cast<Function>(callee.getCallee());
     function->setDoesNotAccessMemory();
     function->setDoesNotThrow();
@@ -40,8 +41,10 @@ SharedLayout place(const Module& module, ArrayRef<GlobalVariable*> variables,
     uint32_t next = kFirstOffset;
     for (GlobalVariable* variable : variables) {
         if (variable->isDeclaration()) continue;  // the dynamic part
-        auto bytes = static_cast<uint32_t>(module.getDataLayout().getTypeAllocSize(variable->getValueType()));
-        uint32_t align = std::max<uint32_t>(16, static_cast<uint32_t>(variable->getAlign().valueOrOne().value()));
+        auto bytes = static_cast<uint32_t>(
+            module.getDataLayout().getTypeAllocSize(variable->getValueType()));
+        uint32_t align = std::max<uint32_t>(
+            16, static_cast<uint32_t>(variable->getAlign().valueOrOne().value()));
         offsets[variable] = next = round_up(next, align);
         layout.variables.push_back({demangle(variable->getName()), next, bytes});
         layout.shared_bytes = round_up(layout.shared_bytes, align < 16 ? align : 16) + bytes;
@@ -58,7 +61,8 @@ SharedLayout place(const Module& module, ArrayRef<GlobalVariable*> variables,
 SharedLayout lower_shared(Module& module) {
     SmallVector<GlobalVariable*, 16> variables;
     for (GlobalVariable& variable : module.globals())
-        if (variable.getAddressSpace() == kSharedAddressSpace && !variable.use_empty()) variables.push_back(&variable);
+        if (variable.getAddressSpace() == kSharedAddressSpace && !variable.use_empty())
+            variables.push_back(&variable);
     std::map<GlobalVariable*, uint32_t> offsets;
     SharedLayout layout = place(module, variables, offsets);
 
@@ -67,7 +71,9 @@ SharedLayout lower_shared(Module& module) {
     FunctionCallee address_of = shared_address(module);
     for (GlobalVariable* variable : variables) {
         std::map<Function*, Instruction*> addresses;  // one call a function
-        uint64_t bytes = variable->isDeclaration() ? 0 : module.getDataLayout().getTypeAllocSize(variable->getValueType());
+        uint64_t bytes = variable->isDeclaration()
+                             ? 0
+                             : module.getDataLayout().getTypeAllocSize(variable->getValueType());
         SmallVector<Use*, 32> uses;
         for (Use& use : variable->uses()) uses.push_back(&use);
         for (Use* use : uses) {
@@ -75,8 +81,9 @@ SharedLayout lower_shared(Module& module) {
             Instruction*& address = addresses[user->getFunction()];
             if (!address) {
                 IRBuilder<> entry(&*user->getFunction()->getEntryBlock().getFirstInsertionPt());
-                address = entry.CreateCall(
-                    address_of, {entry.getInt32(offsets[variable]), entry.getInt32(static_cast<uint32_t>(bytes))});
+                address =
+                    entry.CreateCall(address_of, {entry.getInt32(offsets[variable]),
+                                                  entry.getInt32(static_cast<uint32_t>(bytes))});
             }
             if (auto* cast = dyn_cast<AddrSpaceCastInst>(user)) {
                 cast->replaceAllUsesWith(address);

@@ -41,12 +41,14 @@ public:
 
     DeviceAddress allocate(int64_t bytes, const std::string& what) override {
         auto refuse = [&](const std::string& why) {
-            return DeviceError(fmt::format("allocating {} bytes for {}", bytes, what), why, info_.name);
+            return DeviceError(fmt::format("allocating {} bytes for {}", bytes, what), why,
+                               info_.name);
         };
         if (info_.memory_bytes > 0 && bytes > info_.memory_bytes - allocated_)
-            throw refuse(fmt::format("only {} of its {} bytes are left", info_.memory_bytes - allocated_,
-                                     info_.memory_bytes));
-        void* memory = simt::allocate_slots(static_cast<uint64_t>(std::max<int64_t>(bytes, 1)), owner_);
+            throw refuse(fmt::format("only {} of its {} bytes are left",
+                                     info_.memory_bytes - allocated_, info_.memory_bytes));
+        void* memory =
+            simt::allocate_slots(static_cast<uint64_t>(std::max<int64_t>(bytes, 1)), owner_);
         if (!memory) throw refuse("this machine has no memory or address space left");
         if (options_.poison) std::memset(memory, kPoisonByte, static_cast<size_t>(bytes));
         auto address = reinterpret_cast<DeviceAddress>(memory);
@@ -74,7 +76,8 @@ public:
         if (!source.empty()) std::memcpy(pointer(destination), source.data(), source.size());
     }
     void download(DeviceAddress source, std::span<std::byte> destination) override {
-        if (!destination.empty()) std::memcpy(destination.data(), pointer(source), destination.size());
+        if (!destination.empty())
+            std::memcpy(destination.data(), pointer(source), destination.size());
     }
 
     void load(std::vector<codegen::CompiledKernel> kernels) override {
@@ -88,29 +91,34 @@ public:
             << "kernel " << kernel << " of " << programs_.size() << " on " << info_.name;
         if (grid[0] * grid[1] * grid[2] == 0) return;
         simt::LaunchOptions options{options_.seed, options_.shuffle_order, owner_};
-        simt::SimtReport report = engine_.launch(programs_[static_cast<size_t>(kernel)], args, grid, launch.block,
-                                                 launch.shared_bytes, options);
-        if (!report.clean()) throw InternalError(fmt::format("{}: {}", info_.name, report.finding->text()));
+        simt::SimtReport report = engine_.launch(programs_[static_cast<size_t>(kernel)], args, grid,
+                                                 launch.block, launch.shared_bytes, options);
+        if (!report.clean())
+            throw InternalError(fmt::format("{}: {}", info_.name, report.finding->text()));
     }
 
-    void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& rectangle) override {
+    void copy_out(DeviceAddress source, std::byte* destination,
+                  const Rectangle& rectangle) override {
         copy(pointer(source), destination, rectangle);
     }
-    void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& rectangle) override {
+    void copy_in(const std::byte* source, DeviceAddress destination,
+                 const Rectangle& rectangle) override {
         copy(source, pointer(destination), rectangle);
     }
 
     std::byte* host_view(DeviceAddress address) override { return pointer(address); }
 
-    void reduce(std::span<const std::byte* const> sources, DeviceAddress residual, DeviceAddress destination,
-                int64_t count, DType dtype) override {
-        if (count > 0) reduce_elements(sources, pointer(residual), pointer(destination), 0, count, dtype);
+    void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
+                DeviceAddress destination, int64_t count, DType dtype) override {
+        if (count > 0)
+            reduce_elements(sources, pointer(residual), pointer(destination), 0, count, dtype);
     }
 
     void synchronize() override {}
 
     Supports supports_peer_copy(const Device& other) const override {
-        return {false, fmt::format("{} and {} exchange values through staging memory", info_.name, other.info().name)};
+        return {false, fmt::format("{} and {} exchange values through staging memory", info_.name,
+                                   other.info().name)};
     }
 
 private:
@@ -132,7 +140,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Device> make_simt_device(const planner::Device& info, const SimtDeviceOptions& options) {
+std::unique_ptr<Device> make_simt_device(const planner::Device& info,
+                                         const SimtDeviceOptions& options) {
     return std::make_unique<SimtDevice>(info, options);
 }
 

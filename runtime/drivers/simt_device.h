@@ -17,6 +17,7 @@ struct SimtDeviceOptions {
 };
 
 // `info.arch` names the architecture; UserError when codegen/gpu_arch.h has none of that name.
-std::unique_ptr<Device> make_simt_device(const planner::Device& info, const SimtDeviceOptions& options);
+std::unique_ptr<Device> make_simt_device(const planner::Device& info,
+                                         const SimtDeviceOptions& options);
 
 }  // namespace cleave::runtime

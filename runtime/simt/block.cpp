@@ -42,17 +42,17 @@ const char* meeting_name(Meeting meeting) {
 constinit thread_local Block* running_block = nullptr;
 
 Block::Block() : threads(new Thread[kMaxThreads]), warps(new Warp[kMaxThreads / 32]) {
-    void* memory = ::mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                          -1, 0);
+    void* memory = ::mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     shared = static_cast<char*>(memory);
 }
 
 Block::~Block() { ::munmap(shared, kArenaBytes); }
 
-void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& arch, const uint64_t* arguments,
-                    const int (&grid)[3], const int (&block)[3], uint32_t dynamic_bytes, uint32_t device,
-                    uint64_t order_seed, bool shuffle) {
+void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& arch,
+                    const uint64_t* arguments, const int (&grid)[3], const int (&block)[3],
+                    uint32_t dynamic_bytes, uint32_t device, uint64_t order_seed, bool shuffle) {
     record = &kernel;
     matrix = arch.matrix;
     args = arguments;
@@ -114,8 +114,10 @@ bool Block::run(uint64_t index) {
     running_block = this;
     random = Random(seed * 0x100000001b3 + index);
     place[0] = static_cast<int>(index % static_cast<uint64_t>(blocks_in[0]));
-    place[1] = static_cast<int>(index / static_cast<uint64_t>(blocks_in[0]) % static_cast<uint64_t>(blocks_in[1]));
-    place[2] = static_cast<int>(index / static_cast<uint64_t>(blocks_in[0]) / static_cast<uint64_t>(blocks_in[1]));
+    place[1] = static_cast<int>(index / static_cast<uint64_t>(blocks_in[0]) %
+                                static_cast<uint64_t>(blocks_in[1]));
+    place[2] = static_cast<int>(index / static_cast<uint64_t>(blocks_in[0]) /
+                                static_cast<uint64_t>(blocks_in[1]));
     head = tail = kQueue * 4;
     exited = barrier_arrived = 0;
     for (uint32_t i = 0; i < num_threads; ++i) {
@@ -151,14 +153,17 @@ void Block::exit_thread() {
     Warp& warp = *self->warp;
     ++warp.exited;
     if (barrier_arrived > 0)
-        fail(Fault::kDivergentBarrier, barrier_here, "thread %u left the kernel while %u threads wait at this barrier",
-             self->index, barrier_arrived);
+        fail(Fault::kDivergentBarrier, barrier_here,
+             "thread %u left the kernel while %u threads wait at this barrier", self->index,
+             barrier_arrived);
     if (warp.arrived > 0)
-        fail(Fault::kDivergentWarp, warp.here, "lane %u left the kernel while %u lanes of its warp wait at this %s",
-             self->lane, warp.arrived, meeting_name(warp.meeting));
+        fail(Fault::kDivergentWarp, warp.here,
+             "lane %u left the kernel while %u lanes of its warp wait at this %s", self->lane,
+             warp.arrived, meeting_name(warp.meeting));
     for (const PartialMeeting& meeting : warp.partial)
         if (meeting.lanes >> self->lane & 1)
-            fail(Fault::kInactiveLane, meeting.here, "lane %u, named by this mask, left the kernel", self->lane);
+            fail(Fault::kInactiveLane, meeting.here, "lane %u, named by this mask, left the kernel",
+                 self->lane);
     if (exited == num_threads) {
         settle_doubt();
         cleave_fiber_switch(&self->stack_pointer, main_stack_);
@@ -213,16 +218,20 @@ void Block::stuck() {
         const Thread& thread = threads[i];
         if (thread.exited) continue;
         if (!first) first = &thread;
-        if (!other && (thread.meeting != first->meeting || !(thread.here == first->here))) other = &thread;
+        if (!other && (thread.meeting != first->meeting || !(thread.here == first->here)))
+            other = &thread;
     }
     current = const_cast<Thread*>(first);
     Fault fault = Fault::kDivergentWarp;
     if (first->meeting == Meeting::kBarrier || (other && other->meeting == Meeting::kBarrier))
         fault = Fault::kDivergentBarrier;
     if (other)
-        fail(fault, first->here, "no thread can go on: thread %u waits at this %s, thread %u at the %s of line %d",
-             first->index, meeting_name(first->meeting), other->index, meeting_name(other->meeting), other->here.line);
-    fail(fault, first->here, "no thread can go on: %u threads left the kernel, the others wait at this %s", exited,
+        fail(fault, first->here,
+             "no thread can go on: thread %u waits at this %s, thread %u at the %s of line %d",
+             first->index, meeting_name(first->meeting), other->index, meeting_name(other->meeting),
+             other->here.line);
+    fail(fault, first->here,
+         "no thread can go on: %u threads left the kernel, the others wait at this %s", exited,
          meeting_name(first->meeting));
 }
 

@@ -47,7 +47,7 @@ struct Thread {
     uint32_t index = 0;  // in the block
     uint32_t lane = 0;
     int place[3] = {};
-    uint32_t turn = 0;   // which of the warp's two value rows the next meeting uses
+    uint32_t turn = 0;  // which of the warp's two value rows the next meeting uses
     bool exited = false;
     Meeting meeting = Meeting::kNone;  // where it waits
     Here here;
@@ -63,10 +63,10 @@ struct PartialMeeting {
 
 struct Warp {
     uint32_t arrived = 0;
-    uint32_t lanes = 0;   // that exist
-    uint32_t first = 0;   // thread of lane 0
+    uint32_t lanes = 0;  // that exist
+    uint32_t first = 0;  // thread of lane 0
     uint32_t exited = 0;
-    uint64_t epoch = 0;   // counts warp_sync
+    uint64_t epoch = 0;  // counts warp_sync
     Meeting meeting = Meeting::kNone;
     Here here;
     uint64_t values[2][kMaxWidth] = {};
@@ -90,29 +90,35 @@ struct Block {
     Block& operator=(const Block&) = delete;
 
     // Readies threads, stacks and shared memory for a launch.
-    void prepare(const codegen::SimtRecord& record, const codegen::GpuArch& arch, const uint64_t* args,
-                 const int (&grid)[3], const int (&block)[3], uint32_t dynamic_bytes, uint32_t owner, uint64_t order_seed,
-                 bool shuffle);
+    void prepare(const codegen::SimtRecord& record, const codegen::GpuArch& arch,
+                 const uint64_t* args, const int (&grid)[3], const int (&block)[3],
+                 uint32_t dynamic_bytes, uint32_t owner, uint64_t order_seed, bool shuffle);
     // Runs block `index` of the grid; false after a fault.
     bool run(uint64_t index);
 
     // ---- For the entry points
     void make_ready(uint32_t thread) { queue[tail++ % kQueue] = static_cast<uint16_t>(thread); }
-    void make_ready_first(uint32_t thread) { queue[--head % kQueue] = static_cast<uint16_t>(thread); }
+    void make_ready_first(uint32_t thread) {
+        queue[--head % kQueue] = static_cast<uint16_t>(thread);
+    }
     // Gives way to the next thread that can go on; returns when this one can.
     void yield(Thread* self) {
-        if (head == tail) [[unlikely]] stuck();
+        if (head == tail) [[unlikely]]
+            stuck();
         Thread* next = &threads[queue[head++ % kQueue]];
         if (next == self) return;
         current = next;
         cleave_fiber_switch(&self->stack_pointer, next->stack_pointer);
     }
     // Reports and leaves the block; does not return.
-    [[noreturn]] void fail(Fault fault, Here here, const char* format, ...) __attribute__((format(printf, 4, 5)));
+    [[noreturn]] void fail(Fault fault, Here here, const char* format, ...)
+        __attribute__((format(printf, 4, 5)));
     // Notes a fault that may turn out to be a race before the next barrier; reported there if nothing else was.
-    void doubt(Fault fault, Here here, const char* format, ...) __attribute__((format(printf, 4, 5)));
+    void doubt(Fault fault, Here here, const char* format, ...)
+        __attribute__((format(printf, 4, 5)));
     void settle_doubt() {
-        if (doubtful) [[unlikely]] leave();
+        if (doubtful) [[unlikely]]
+            leave();
     }
     // Reports that no thread can go on.
     [[noreturn]] void stuck();

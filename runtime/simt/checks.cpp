@@ -25,85 +25,104 @@ const codegen::SimtSharedVariable* variable_at(const Block& block, uint32_t offs
     return offset >= block.record->dynamic_offset ? nullptr : found;
 }
 
-[[noreturn]] __attribute__((noinline)) void fail_shared_bounds(Block& block, int64_t offset, uint64_t bytes,
-                                                               Touch touch, Here here, uint32_t begin, uint32_t end) {
+[[noreturn]] __attribute__((noinline)) void fail_shared_bounds(Block& block, int64_t offset,
+                                                               uint64_t bytes, Touch touch,
+                                                               Here here, uint32_t begin,
+                                                               uint32_t end) {
     const codegen::SimtSharedVariable* variable = variable_at(block, begin);
-    block.fail(Fault::kSharedBounds, here, "%s of %llu bytes at byte %lld of %s, which has %u bytes", touch_name(touch),
+    block.fail(Fault::kSharedBounds, here,
+               "%s of %llu bytes at byte %lld of %s, which has %u bytes", touch_name(touch),
                static_cast<unsigned long long>(bytes), static_cast<long long>(offset - begin),
                variable ? variable->name : "the dynamic shared memory", end - begin);
 }
 
 // Does not return but for kUninitialised, which may yet turn out to be a race.
-__attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch, Here here) {
+__attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch,
+                                           Here here) {
     const codegen::SimtSharedVariable* variable = variable_at(block, verdict.offset);
     const char* name = variable ? variable->name : "the dynamic shared memory";
     unsigned byte = verdict.offset - (variable ? variable->offset : block.record->dynamic_offset);
     char other[48] = "several threads";
-    if (verdict.other_thread >= 0) std::snprintf(other, sizeof other, "thread %d", verdict.other_thread);
+    if (verdict.other_thread >= 0)
+        std::snprintf(other, sizeof other, "thread %d", verdict.other_thread);
     switch (verdict.kind) {
         case ShadowVerdict::kGap:
-            block.fail(Fault::kSharedBounds, here, "%s past the end of %s", touch_name(touch), name);
+            block.fail(Fault::kSharedBounds, here, "%s past the end of %s", touch_name(touch),
+                       name);
         case ShadowVerdict::kUninitialised:
-            block.doubt(Fault::kUninitialised, here, "read of byte %u of %s, which this block has not written", byte,
-                        name);
+            block.doubt(Fault::kUninitialised, here,
+                        "read of byte %u of %s, which this block has not written", byte, name);
             break;
         case ShadowVerdict::kPendingCopy:
-            block.fail(Fault::kAsyncCopy, here, "%s of byte %u of %s, the target of a copy of %s that was not waited for",
+            block.fail(Fault::kAsyncCopy, here,
+                       "%s of byte %u of %s, the target of a copy of %s that was not waited for",
                        touch_name(touch), byte, name, other);
         case ShadowVerdict::kRaceWithWrite:
-            block.fail(Fault::kRace, here, "%s of byte %u of %s, written by %s with no barrier between",
+            block.fail(Fault::kRace, here,
+                       "%s of byte %u of %s, written by %s with no barrier between",
                        touch_name(touch), byte, name, other);
         default:
-            block.fail(Fault::kRace, here, "%s of byte %u of %s, read by %s with no barrier between", touch_name(touch),
+            block.fail(Fault::kRace, here,
+                       "%s of byte %u of %s, read by %s with no barrier between", touch_name(touch),
                        byte, name, other);
     }
 }
 
 Toucher toucher(const Thread& thread, const Block& block) {
-    return {thread.index, static_cast<uint32_t>(thread.warp - block.warps.get()), thread.warp->epoch};
+    return {thread.index, static_cast<uint32_t>(thread.warp - block.warps.get()),
+            thread.warp->epoch};
 }
 
 inline void check_aligned(Block& block, uint64_t address, uint64_t size, Touch touch, Here here) {
     uint64_t align = size >> 32;
     if (align > 1 && (address & (align - 1))) [[unlikely]]
-        block.fail(Fault::kMisaligned, here, "%s of %u bytes at an address that is not a multiple of %u",
-                   touch_name(touch), static_cast<unsigned>(size), static_cast<unsigned>(align));
+        block.fail(Fault::kMisaligned, here,
+                   "%s of %u bytes at an address that is not a multiple of %u", touch_name(touch),
+                   static_cast<unsigned>(size), static_cast<unsigned>(align));
 }
 
 // [begin, end): the variable, or the whole arena.
-inline void check_shared(Block& block, int64_t offset, uint64_t bytes, Touch touch, Here here, uint32_t begin, uint32_t end) {
+inline void check_shared(Block& block, int64_t offset, uint64_t bytes, Touch touch, Here here,
+                         uint32_t begin, uint32_t end) {
     if (bytes == 0) return;
     if (offset < begin || offset + static_cast<int64_t>(bytes) > end) [[unlikely]]
         fail_shared_bounds(block, offset, bytes, touch, here, begin, end);
-    if (touch == Touch::kLoad && block.shadow.settled(static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes))) return;
-    ShadowVerdict verdict = block.shadow.touch(toucher(*block.current, block), static_cast<uint32_t>(offset),
-                                               static_cast<uint32_t>(bytes), touch);
+    if (touch == Touch::kLoad &&
+        block.shadow.settled(static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)))
+        return;
+    ShadowVerdict verdict =
+        block.shadow.touch(toucher(*block.current, block), static_cast<uint32_t>(offset),
+                           static_cast<uint32_t>(bytes), touch);
     if (verdict.kind != ShadowVerdict::kFine) [[unlikely]]
         fail_shadow(block, verdict, touch, here);
 }
 
-[[noreturn]] __attribute__((noinline)) void fail_global(Block& block, const Slot& slot, uint64_t address,
-                                                        uint64_t bytes, Touch touch, Here here) {
+[[noreturn]] __attribute__((noinline)) void fail_global(Block& block, const Slot& slot,
+                                                        uint64_t address, uint64_t bytes,
+                                                        Touch touch, Here here) {
     auto within = static_cast<long long>(address & (kSlotBytes - 1));
     if (slot.end == 0)
-        block.fail(Fault::kGlobalBounds, here, "%s of %llu bytes in memory that is free", touch_name(touch),
-                   static_cast<unsigned long long>(bytes));
+        block.fail(Fault::kGlobalBounds, here, "%s of %llu bytes in memory that is free",
+                   touch_name(touch), static_cast<unsigned long long>(bytes));
     if (slot.owner != block.owner)
         block.fail(Fault::kGlobalBounds, here, "%s of memory of another device", touch_name(touch));
-    block.fail(Fault::kGlobalBounds, here, "%s of %llu bytes at byte %lld of an allocation of %llu bytes",
-               touch_name(touch), static_cast<unsigned long long>(bytes), within - static_cast<long long>(kSlotMargin),
+    block.fail(Fault::kGlobalBounds, here,
+               "%s of %llu bytes at byte %lld of an allocation of %llu bytes", touch_name(touch),
+               static_cast<unsigned long long>(bytes), within - static_cast<long long>(kSlotMargin),
                static_cast<unsigned long long>(slot.end - kSlotMargin));
 }
 
 // Neither device memory nor shared memory: private memory seen through a pointer, or a constant table.
-__attribute__((noinline)) void check_elsewhere(Block& block, uint64_t address, uint64_t bytes, Touch touch, Here here) {
+__attribute__((noinline)) void check_elsewhere(Block& block, uint64_t address, uint64_t bytes,
+                                               Touch touch, Here here) {
     if (block.stacks.contains(address)) return;
     for (uint32_t i = 0; i < block.record->num_constants && touch == Touch::kLoad; ++i) {
         const codegen::SimtConstant& constant = block.record->constants[i];
         uint64_t offset = address - reinterpret_cast<uint64_t>(constant.address);
         if (offset < constant.bytes && offset + bytes <= constant.bytes) return;
     }
-    block.fail(Fault::kWildAccess, here, "%s of %llu bytes at address %#llx, which belongs to nothing", touch_name(touch),
+    block.fail(Fault::kWildAccess, here,
+               "%s of %llu bytes at address %#llx, which belongs to nothing", touch_name(touch),
                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(address));
 }
 
@@ -127,19 +146,20 @@ inline void check_any(Block& block, const void* p, uint64_t size, Touch touch, H
     }
 }
 
-void check_variable(const void* p, uint64_t size, const codegen::SimtSite* site, uint32_t offset, uint32_t length,
-                    Touch touch) {
+void check_variable(const void* p, uint64_t size, const codegen::SimtSite* site, uint32_t offset,
+                    uint32_t length, Touch touch) {
     Block& block = current_block();
     Here here{site->file, static_cast<int>(site->line)};
     check_aligned(block, reinterpret_cast<uint64_t>(p), size, touch, here);
-    check_shared(block, static_cast<const char*>(p) - block.shared, static_cast<uint32_t>(size), touch, here, offset,
-                 length ? offset + length : block.shared_end);
+    check_shared(block, static_cast<const char*>(p) - block.shared, static_cast<uint32_t>(size),
+                 touch, here, offset, length ? offset + length : block.shared_end);
 }
 
 template <class T, class Change>
 T update(T* p, Change change, const char* file, int line) {
     Block& block = current_block();
-    if (block.checked) check_any(block, p, sizeof(T) | uint64_t{alignof(T)} << 32, Touch::kAtomic, {file, line});
+    if (block.checked)
+        check_any(block, p, sizeof(T) | uint64_t{alignof(T)} << 32, Touch::kAtomic, {file, line});
     std::atomic_ref<T> value(*p);
     T old = value.load();
     while (!value.compare_exchange_weak(old, change(old))) {
@@ -177,12 +197,12 @@ void cleave_simt_load(const void* p, uint64_t bytes, const codegen::SimtSite* si
 void cleave_simt_store(const void* p, uint64_t bytes, const codegen::SimtSite* site) {
     check_any(current_block(), p, bytes, Touch::kStore, {site->file, static_cast<int>(site->line)});
 }
-void cleave_simt_shared_load(const void* p, uint64_t bytes, const codegen::SimtSite* site, uint32_t offset,
-                             uint32_t length) {
+void cleave_simt_shared_load(const void* p, uint64_t bytes, const codegen::SimtSite* site,
+                             uint32_t offset, uint32_t length) {
     check_variable(p, bytes, site, offset, length, Touch::kLoad);
 }
-void cleave_simt_shared_store(const void* p, uint64_t bytes, const codegen::SimtSite* site, uint32_t offset,
-                              uint32_t length) {
+void cleave_simt_shared_store(const void* p, uint64_t bytes, const codegen::SimtSite* site,
+                              uint32_t offset, uint32_t length) {
     check_variable(p, bytes, site, offset, length, Touch::kStore);
 }
 void cleave_simt_private(int64_t index, int64_t length, const codegen::SimtSite* site) {
@@ -194,32 +214,41 @@ void cleave_simt_private(int64_t index, int64_t length, const codegen::SimtSite*
 
 void cleave_simt_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-unsigned cleave_simt_atomic_u32(unsigned* p, unsigned v, int operation, const char* file, int line) {
+unsigned cleave_simt_atomic_u32(unsigned* p, unsigned v, int operation, const char* file,
+                                int line) {
     return update_by(p, v, operation, file, line);
 }
 int cleave_simt_atomic_i32(int* p, int v, int operation, const char* file, int line) {
     return update_by(p, v, operation, file, line);
 }
-unsigned long long cleave_simt_atomic_u64(unsigned long long* p, unsigned long long v, const char* file, int line) {
+unsigned long long cleave_simt_atomic_u64(unsigned long long* p, unsigned long long v,
+                                          const char* file, int line) {
     return update_by(p, v, 0, file, line);
 }
 float cleave_simt_atomic_f32(float* p, float v, const char* file, int line) {
     uint32_t old = update(
         reinterpret_cast<uint32_t*>(p),
-        [=](uint32_t bits) { return std::bit_cast<uint32_t>(std::bit_cast<float>(bits) + v); }, file, line);
+        [=](uint32_t bits) { return std::bit_cast<uint32_t>(std::bit_cast<float>(bits) + v); },
+        file, line);
     return std::bit_cast<float>(old);
 }
-unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, const char* file, int line) {
+unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, const char* file,
+                                int line) {
     return update(p, [=](unsigned old) { return old == expected ? v : old; }, file, line);
 }
 
 // Unchecked kernels copy at once. Checked ones keep the copy back until its thread waits, as the hardware may.
-void cleave_simt_async_copy(void* shared, const void* global, int bytes, int valid, const char* file, int line) {
+void cleave_simt_async_copy(void* shared, const void* global, int bytes, int valid,
+                            const char* file, int line) {
     Block& block = current_block();
     Thread& self = *block.current;
     Here here{file, line};
-    PendingCopy copy{static_cast<char*>(shared), static_cast<const char*>(global), static_cast<uint32_t>(bytes),
-                     valid ? static_cast<uint32_t>(bytes) : 0, self.copy_group, here};
+    PendingCopy copy{static_cast<char*>(shared),
+                     static_cast<const char*>(global),
+                     static_cast<uint32_t>(bytes),
+                     valid ? static_cast<uint32_t>(bytes) : 0,
+                     self.copy_group,
+                     here};
     if (!block.checked) {
         perform(copy);
         return;
@@ -227,7 +256,8 @@ void cleave_simt_async_copy(void* shared, const void* global, int bytes, int val
     uint64_t size = copy.bytes | uint64_t{copy.bytes} << 32;
     uint64_t offset = static_cast<uint64_t>(copy.shared - block.shared);
     if (offset >= kArenaBytes)
-        block.fail(Fault::kAsyncCopy, here, "the target of an asynchronous copy is not in shared memory");
+        block.fail(Fault::kAsyncCopy, here,
+                   "the target of an asynchronous copy is not in shared memory");
     if (copy.valid > 0) check_any(block, global, size, Touch::kLoad, here);
     check_any(block, shared, size, Touch::kStore, here);
     block.shadow.mark_pending(toucher(self, block), static_cast<uint32_t>(offset), copy.bytes);
@@ -240,10 +270,12 @@ void cleave_simt_async_wait(int pending, const char*, int) {
     Block& block = current_block();
     Thread& self = *block.current;
     size_t done = 0;
-    while (done < self.copies.size() && self.copies[done].group + static_cast<uint64_t>(pending) < self.copy_group) {
+    while (done < self.copies.size() &&
+           self.copies[done].group + static_cast<uint64_t>(pending) < self.copy_group) {
         const PendingCopy& copy = self.copies[done++];
         perform(copy);
-        block.shadow.mark_arrived(toucher(self, block), static_cast<uint32_t>(copy.shared - block.shared), copy.bytes);
+        block.shadow.mark_arrived(toucher(self, block),
+                                  static_cast<uint32_t>(copy.shared - block.shared), copy.bytes);
     }
     self.copies.erase(self.copies.begin(), self.copies.begin() + static_cast<std::ptrdiff_t>(done));
 }

@@ -17,26 +17,30 @@ void* cleave_simt_shared(uint32_t offset, uint32_t bytes);
 void cleave_simt_barrier(const char* file, int line);
 void cleave_simt_warp_sync(const char* file, int line);
 void cleave_simt_fence();
-unsigned long long cleave_simt_shuffle(unsigned long long lanes, unsigned long long bits, int how, int operand,
-                                       const char* file, int line);
+unsigned long long cleave_simt_shuffle(unsigned long long lanes, unsigned long long bits, int how,
+                                       int operand, const char* file, int line);
 unsigned cleave_simt_shuffle_all(unsigned bits, int how, int operand, const char* file, int line);
 unsigned long long cleave_simt_ballot(int predicate, const char* file, int line);
 float cleave_simt_reduce(float v, int width, int operation, const char* file, int line);
-void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file, int line);
+void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file,
+                        int line);
 unsigned cleave_simt_atomic_u32(unsigned* p, unsigned v, int operation, const char* file, int line);
 int cleave_simt_atomic_i32(int* p, int v, int operation, const char* file, int line);
-unsigned long long cleave_simt_atomic_u64(unsigned long long* p, unsigned long long v, const char* file, int line);
+unsigned long long cleave_simt_atomic_u64(unsigned long long* p, unsigned long long v,
+                                          const char* file, int line);
 float cleave_simt_atomic_f32(float* p, float v, const char* file, int line);
-unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, const char* file, int line);
-void cleave_simt_async_copy(void* shared, const void* global, int bytes, int valid, const char* file, int line);
+unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, const char* file,
+                                int line);
+void cleave_simt_async_copy(void* shared, const void* global, int bytes, int valid,
+                            const char* file, int line);
 void cleave_simt_async_commit();
 void cleave_simt_async_wait(int pending, const char* file, int line);
 void cleave_simt_load(const void* p, uint64_t bytes, const cleave::codegen::SimtSite* site);
 void cleave_simt_store(const void* p, uint64_t bytes, const cleave::codegen::SimtSite* site);
-void cleave_simt_shared_load(const void* p, uint64_t bytes, const cleave::codegen::SimtSite* site, uint32_t offset,
-                             uint32_t length);
-void cleave_simt_shared_store(const void* p, uint64_t bytes, const cleave::codegen::SimtSite* site, uint32_t offset,
-                              uint32_t length);
+void cleave_simt_shared_load(const void* p, uint64_t bytes, const cleave::codegen::SimtSite* site,
+                             uint32_t offset, uint32_t length);
+void cleave_simt_shared_store(const void* p, uint64_t bytes, const cleave::codegen::SimtSite* site,
+                              uint32_t offset, uint32_t length);
 void cleave_simt_private(int64_t index, int64_t length, const cleave::codegen::SimtSite* site);
 }
 

@@ -55,7 +55,8 @@ void FiberStacks::reserve(uint32_t count, size_t bytes) {
     if (memory_) ::munmap(memory_, mapped_);
     mapped_ = stride * count;
     stride_ = stride;
-    void* memory = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memory_ = memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
     if (!memory_) {
         mapped_ = stride_ = 0;

@@ -26,7 +26,9 @@ public:
     // The place from which fiber `index` starts in `main` at the first switch to it.
     void* start(uint32_t index, FiberMain main) const;
 
-    bool contains(uint64_t address) const { return address - reinterpret_cast<uint64_t>(memory_) < mapped_; }
+    bool contains(uint64_t address) const {
+        return address - reinterpret_cast<uint64_t>(memory_) < mapped_;
+    }
 
 private:
     char* memory_ = nullptr;

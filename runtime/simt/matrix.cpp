@@ -15,16 +15,20 @@ namespace {
 // Places of a layout's elements, computed once: [lane][element] -> row-major index.
 template <class Layout>
 struct Places {
-    uint16_t a[Layout::kLanes][Layout::kA], b[Layout::kLanes][Layout::kB], c[Layout::kLanes][Layout::kC];
+    uint16_t a[Layout::kLanes][Layout::kA], b[Layout::kLanes][Layout::kB],
+        c[Layout::kLanes][Layout::kC];
 
     constexpr Places() : a(), b(), c() {
         for (int l = 0; l < Layout::kLanes; ++l) {
             for (int i = 0; i < Layout::kA; ++i)
-                a[l][i] = static_cast<uint16_t>(Layout::a_row(l, i) * Layout::kDepth + Layout::a_depth(l, i));
+                a[l][i] = static_cast<uint16_t>(Layout::a_row(l, i) * Layout::kDepth +
+                                                Layout::a_depth(l, i));
             for (int i = 0; i < Layout::kB; ++i)
-                b[l][i] = static_cast<uint16_t>(Layout::b_depth(l, i) * Layout::kCols + Layout::b_col(l, i));
+                b[l][i] = static_cast<uint16_t>(Layout::b_depth(l, i) * Layout::kCols +
+                                                Layout::b_col(l, i));
             for (int i = 0; i < Layout::kC; ++i)
-                c[l][i] = static_cast<uint16_t>(Layout::c_row(l, i) * Layout::kCols + Layout::c_col(l, i));
+                c[l][i] = static_cast<uint16_t>(Layout::c_row(l, i) * Layout::kCols +
+                                                Layout::c_col(l, i));
         }
     }
 };
@@ -34,7 +38,8 @@ struct Places {
 float from_f16(uint32_t bits) {
     float magnitude = std::bit_cast<float>((bits & 0x7fff) << 13) * 0x1p112f;
     uint32_t special = (bits & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | special | (bits & 0x8000) << 16);
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | special |
+                                (bits & 0x8000) << 16);
 }
 
 template <int kind>

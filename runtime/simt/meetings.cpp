@@ -27,7 +27,8 @@ void release_warp(Block& block, Warp& warp) {
     uint64_t bits = block.random.next();
     if (lanes == block.width) {
         uint32_t start = bits & (lanes - 1), step = (bits >> 8 & (lanes - 1)) | 1;
-        for (uint32_t i = 0; i < lanes; ++i) block.make_ready_first(warp.first + ((start + i * step) & (lanes - 1)));
+        for (uint32_t i = 0; i < lanes; ++i)
+            block.make_ready_first(warp.first + ((start + i * step) & (lanes - 1)));
     } else {
         for (uint32_t i = 0; i < lanes; ++i)
             block.make_ready_first(warp.first + static_cast<uint32_t>((bits + i) % lanes));
@@ -40,12 +41,14 @@ inline bool arrive(Block& block, Thread& self, Meeting meeting, Here here) {
     self.meeting = meeting;
     self.here = here;
     if (warp.exited > 0) [[unlikely]]
-        block.fail(Fault::kDivergentWarp, here, "%u lanes of this warp have left the kernel", warp.exited);
+        block.fail(Fault::kDivergentWarp, here, "%u lanes of this warp have left the kernel",
+                   warp.exited);
     if (warp.arrived++ == 0) {
         warp.meeting = meeting;
         warp.here = here;
     } else if (warp.meeting != meeting || !(warp.here == here)) [[unlikely]] {
-        block.fail(Fault::kDivergentWarp, here, "other lanes of this warp are at line %d", warp.here.line);
+        block.fail(Fault::kDivergentWarp, here, "other lanes of this warp are at line %d",
+                   warp.here.line);
     }
     return warp.arrived == warp.lanes;
 }
@@ -61,13 +64,17 @@ uint32_t source_lane(uint32_t lane, int how, int operand, uint32_t width) {
 }
 
 // The value of `source`, which must be among `lanes`.
-uint64_t value_of(Block& block, const Thread& self, const uint64_t* row, uint32_t source, uint64_t lanes, Here here) {
+uint64_t value_of(Block& block, const Thread& self, const uint64_t* row, uint32_t source,
+                  uint64_t lanes, Here here) {
     if (!(lanes >> source & 1)) [[unlikely]]
-        block.fail(Fault::kInactiveLane, here, "lane %u reads lane %u, which does not take part", self.lane, source);
+        block.fail(Fault::kInactiveLane, here, "lane %u reads lane %u, which does not take part",
+                   self.lane, source);
     return row[source];
 }
 
-uint64_t all_lanes(uint32_t count) { return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
+uint64_t all_lanes(uint32_t count) {
+    return count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+}
 
 // A meeting of some lanes of the warp. Groups without a common lane may be under way at once.
 void meet_partially(Block& block, Thread& self, uint64_t lanes, Here here) {
@@ -76,19 +83,24 @@ void meet_partially(Block& block, Thread& self, uint64_t lanes, Here here) {
     self.here = here;
     uint64_t own = uint64_t{1} << self.lane;
     if (!(lanes & own))
-        block.fail(Fault::kInactiveLane, here, "lane %u calls with a mask that leaves it out", self.lane);
+        block.fail(Fault::kInactiveLane, here, "lane %u calls with a mask that leaves it out",
+                   self.lane);
     if (lanes & ~all_lanes(warp.lanes))
-        block.fail(Fault::kInactiveLane, here, "the mask names a lane that the block does not have");
+        block.fail(Fault::kInactiveLane, here,
+                   "the mask names a lane that the block does not have");
     for (uint64_t rest = lanes; rest; rest &= rest - 1) {
         auto lane = static_cast<uint32_t>(std::countr_zero(rest));
         if (block.threads[warp.first + lane].exited)
-            block.fail(Fault::kInactiveLane, here, "the mask names lane %u, which has left the kernel", lane);
+            block.fail(Fault::kInactiveLane, here,
+                       "the mask names lane %u, which has left the kernel", lane);
     }
-    auto found = std::find_if(warp.partial.begin(), warp.partial.end(),
-                              [&](const PartialMeeting& p) { return p.lanes == lanes && !(p.arrived & own); });
+    auto found = std::find_if(
+        warp.partial.begin(), warp.partial.end(),
+        [&](const PartialMeeting& p) { return p.lanes == lanes && !(p.arrived & own); });
     if (found == warp.partial.end()) found = warp.partial.insert(found, {lanes, 0, here});
     if (!(found->here == here))
-        block.fail(Fault::kDivergentWarp, here, "other lanes of this mask are at line %d", found->here.line);
+        block.fail(Fault::kDivergentWarp, here, "other lanes of this mask are at line %d",
+                   found->here.line);
     found->arrived |= own;
     if (found->arrived != lanes) {
         block.yield(&self);
@@ -113,7 +125,8 @@ void cleave_simt_barrier(const char* file, int line) {
     if (block.barrier_arrived++ == 0) {
         block.barrier_here = here;
         if (block.exited > 0) [[unlikely]]
-            block.fail(Fault::kDivergentBarrier, here, "%u threads of the block have left the kernel", block.exited);
+            block.fail(Fault::kDivergentBarrier, here,
+                       "%u threads of the block have left the kernel", block.exited);
     } else if (!(block.barrier_here == here)) [[unlikely]] {
         block.fail(Fault::kDivergentBarrier, here, "other threads are at the barrier of line %d",
                    block.barrier_here.line);
@@ -147,13 +160,13 @@ unsigned cleave_simt_shuffle_all(unsigned bits, int how, int operand, const char
     block.yield(&self);
     uint32_t source = source_lane(self.lane, how, operand, block.width);
     if (source >= warp.lanes) [[unlikely]]
-        block.fail(Fault::kInactiveLane, {file, line}, "lane %u reads lane %u, which the block does not have", self.lane,
-                   source);
+        block.fail(Fault::kInactiveLane, {file, line},
+                   "lane %u reads lane %u, which the block does not have", self.lane, source);
     return static_cast<unsigned>(row[source]);
 }
 
-unsigned long long cleave_simt_shuffle(unsigned long long lanes, unsigned long long bits, int how, int operand,
-                                       const char* file, int line) {
+unsigned long long cleave_simt_shuffle(unsigned long long lanes, unsigned long long bits, int how,
+                                       int operand, const char* file, int line) {
     Block& block = current_block();
     Thread& self = *block.current;
     Warp& warp = *self.warp;
@@ -168,7 +181,8 @@ unsigned long long cleave_simt_shuffle(unsigned long long lanes, unsigned long l
     } else {
         meet_partially(block, self, lanes, here);
     }
-    return value_of(block, self, row, source_lane(self.lane, how, operand, block.width), lanes, here);
+    return value_of(block, self, row, source_lane(self.lane, how, operand, block.width), lanes,
+                    here);
 }
 
 unsigned long long cleave_simt_ballot(int predicate, const char* file, int line) {
@@ -196,12 +210,15 @@ float cleave_simt_reduce(float v, int width, int operation, const char* file, in
     row[self.lane] = std::bit_cast<uint32_t>(v);
     if (arrive(block, self, Meeting::kReduce, {file, line})) {
         if (warp.lanes < block.width)
-            block.fail(Fault::kInactiveLane, {file, line}, "the last warp of the block has only %u lanes", warp.lanes);
+            block.fail(Fault::kInactiveLane, {file, line},
+                       "the last warp of the block has only %u lanes", warp.lanes);
         float now[kMaxWidth], next[kMaxWidth];
-        for (uint32_t i = 0; i < warp.lanes; ++i) now[i] = std::bit_cast<float>(static_cast<uint32_t>(row[i]));
+        for (uint32_t i = 0; i < warp.lanes; ++i)
+            now[i] = std::bit_cast<float>(static_cast<uint32_t>(row[i]));
         for (uint32_t step = static_cast<uint32_t>(width) / 2; step > 0; step /= 2) {
             for (uint32_t i = 0; i < warp.lanes; ++i)
-                next[i] = operation == 0 ? now[i] + now[i ^ step] : (now[i] > now[i ^ step] ? now[i] : now[i ^ step]);
+                next[i] = operation == 0 ? now[i] + now[i ^ step]
+                                         : (now[i] > now[i ^ step] ? now[i] : now[i ^ step]);
             std::copy_n(next, warp.lanes, now);
         }
         for (uint32_t i = 0; i < warp.lanes; ++i) row[i] = std::bit_cast<uint32_t>(now[i]);
@@ -211,14 +228,16 @@ float cleave_simt_reduce(float v, int width, int operation, const char* file, in
     return std::bit_cast<float>(static_cast<uint32_t>(row[self.lane]));
 }
 
-void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file, int line) {
+void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file,
+                        int line) {
     Block& block = current_block();
     Thread& self = *block.current;
     Warp& warp = *self.warp;
     warp.operands[self.lane] = {c, a, b};
     if (arrive(block, self, Meeting::kMatrix, {file, line})) {
         if (warp.lanes < block.width)
-            block.fail(Fault::kInactiveLane, {file, line}, "the last warp of the block has only %u lanes", warp.lanes);
+            block.fail(Fault::kInactiveLane, {file, line},
+                       "the last warp of the block has only %u lanes", warp.lanes);
         multiply_add(block.matrix, kind, warp);
         release_warp(block, warp);
     }

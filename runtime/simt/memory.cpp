@@ -39,10 +39,12 @@ void* allocate_slots(uint64_t bytes, uint32_t owner) {
     uint32_t first = find_free(count);
     if (first == 0) return nullptr;
     uint64_t address = kSlotBase + first * kSlotBytes + kSlotMargin;
-    void* mapped = ::mmap(reinterpret_cast<void*>(address), page_round(bytes), PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+    void* mapped =
+        ::mmap(reinterpret_cast<void*>(address), page_round(bytes), PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) return nullptr;
-    if (mapped != reinterpret_cast<void*>(address)) {  // a kernel older than MAP_FIXED_NOREPLACE chose otherwise
+    if (mapped != reinterpret_cast<void*>(
+                      address)) {  // a kernel older than MAP_FIXED_NOREPLACE chose otherwise
         ::munmap(mapped, page_round(bytes));
         return nullptr;
     }
@@ -62,7 +64,8 @@ void free_slots(void* address) {
     std::lock_guard lock(mutex);
     auto value = reinterpret_cast<uint64_t>(address);
     auto first = static_cast<uint32_t>((value - kSlotBase) >> 32);
-    CHECK(first < kNumSlots && slot_table[first].slots > 0) << "freeing what is no device allocation";
+    CHECK(first < kNumSlots && slot_table[first].slots > 0)
+        << "freeing what is no device allocation";
     uint32_t count = slot_table[first].slots;
     uint64_t bytes = (count - 1) * kSlotBytes + slot_table[first + count - 1].end - kSlotMargin;
     ::munmap(address, page_round(bytes));

@@ -9,15 +9,17 @@
 
 namespace cleave::runtime::simt {
 
-inline constexpr uint64_t kSlotBase = 0x100000000000;  // above what Linux maps by itself on x86-64, below stacks
+inline constexpr uint64_t kSlotBase =
+    0x100000000000;  // above what Linux maps by itself on x86-64, below stacks
 inline constexpr uint32_t kNumSlots = 4096;
 inline constexpr uint64_t kSlotBytes = uint64_t{1} << 32;
 inline constexpr uint64_t kSlotMargin = 65536;  // before an allocation: negative indices fall here
 
 struct Slot {
-    std::atomic<uint64_t> begin{0}, end{0};  // bytes from the slot's start; begin == end: nothing here
+    std::atomic<uint64_t> begin{0},
+        end{0};  // bytes from the slot's start; begin == end: nothing here
     std::atomic<uint32_t> owner{0};
-    uint32_t slots = 0;                      // of the allocation that begins here
+    uint32_t slots = 0;  // of the allocation that begins here
 };
 
 extern Slot slot_table[kNumSlots];

@@ -24,9 +24,9 @@ std::string_view fault_name(Fault fault) {
 }
 
 std::string Finding::text() const {
-    return fmt::format("{}:{}: {} in kernel {}, block ({}, {}, {}), thread ({}, {}, {}): {}", file, line,
-                       fault_name(fault), kernel, block[0], block[1], block[2], thread[0], thread[1], thread[2],
-                       detail);
+    return fmt::format("{}:{}: {} in kernel {}, block ({}, {}, {}), thread ({}, {}, {}): {}", file,
+                       line, fault_name(fault), kernel, block[0], block[1], block[2], thread[0],
+                       thread[1], thread[2], detail);
 }
 
 }  // namespace cleave::runtime::simt

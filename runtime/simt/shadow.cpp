@@ -15,7 +15,8 @@ void Shadow::reset(uint32_t bytes, uint32_t cell_bytes, uint32_t warp_width) {
 
 void Shadow::allow(uint32_t offset, uint32_t bytes) {
     if (bytes == 0) return;
-    for (size_t i = offset >> cell_shift_; i <= (offset + bytes - 1) >> cell_shift_; ++i) cells_[i] = Cell{};
+    for (size_t i = offset >> cell_shift_; i <= (offset + bytes - 1) >> cell_shift_; ++i)
+        cells_[i] = Cell{};
 }
 
 bool Shadow::unordered(uint64_t before, const Toucher& who, uint64_t now) const {
@@ -41,7 +42,9 @@ void Shadow::add_reader(Cell& cell, const Toucher& who, uint64_t now) const {
     }
     bool same_epoch = (before >> 13 & 0x7ffff) == (now >> 13 & 0x7ffff);
     bool same_thread = many == kOneThread && (before & 1023) == who.thread;
-    cell.reader = !same_epoch || same_thread ? now : (now & ~uint64_t{0xfff}) | uint64_t{kOneWarp} << 10 | who.warp;
+    cell.reader = !same_epoch || same_thread
+                      ? now
+                      : (now & ~uint64_t{0xfff}) | uint64_t{kOneWarp} << 10 | who.warp;
 }
 
 // Only atomic writes ever have company: a plain one has been found to be ordered.
@@ -51,7 +54,8 @@ void Shadow::add_writer(Cell& cell, const Toucher& who, uint64_t now, bool atomi
         return;
     }
     uint64_t before = cell.writer;
-    bool company = before >> 32 == interval_ && (before & kAtomicBit) && unordered(before, who, now);
+    bool company =
+        before >> 32 == interval_ && (before & kAtomicBit) && unordered(before, who, now);
     uint64_t mark = now | kAtomicBit;
     if (company) {
         bool one_warp = several(before) != kManyWarps && warp_of(before) == who.warp;
@@ -79,7 +83,8 @@ ShadowVerdict Shadow::touch(const Toucher& who, uint32_t offset, uint32_t bytes,
         } else if (cell.writer != now && !both_atomic && unordered(cell.writer, who, now)) {
             return verdict(ShadowVerdict::kRaceWithWrite, cell.writer, i);
         }
-        if (touch != Touch::kStore && cell.writer >> 32 < first_interval_ && doubt.kind == ShadowVerdict::kFine)
+        if (touch != Touch::kStore && cell.writer >> 32 < first_interval_ &&
+            doubt.kind == ShadowVerdict::kFine)
             doubt = verdict(ShadowVerdict::kUninitialised, 0, i);
         if (touch == Touch::kLoad) {
             if (cell.reader != now) add_reader(cell, who, now);
@@ -93,13 +98,17 @@ ShadowVerdict Shadow::touch(const Toucher& who, uint32_t offset, uint32_t bytes,
 }
 
 void Shadow::set_writer(uint64_t writer, uint32_t offset, uint32_t bytes) {
-    for (size_t i = offset >> cell_shift_; i <= (offset + bytes - 1) >> cell_shift_; ++i) cells_[i].writer = writer;
+    for (size_t i = offset >> cell_shift_; i <= (offset + bytes - 1) >> cell_shift_; ++i)
+        cells_[i].writer = writer;
 }
 
 void Shadow::mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes) {
-    set_writer((mark(who) & ~uint64_t{0xfff}) | uint64_t{kPending} << 10 | who.thread, offset, bytes);
+    set_writer((mark(who) & ~uint64_t{0xfff}) | uint64_t{kPending} << 10 | who.thread, offset,
+               bytes);
 }
 
-void Shadow::mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes) { set_writer(mark(who), offset, bytes); }
+void Shadow::mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes) {
+    set_writer(mark(who), offset, bytes);
+}
 
 }  // namespace cleave::runtime::simt

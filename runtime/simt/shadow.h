@@ -22,7 +22,14 @@ struct Toucher {
 };
 
 struct ShadowVerdict {
-    enum Kind : uint8_t { kFine, kGap, kUninitialised, kPendingCopy, kRaceWithWrite, kRaceWithRead } kind = kFine;
+    enum Kind : uint8_t {
+        kFine,
+        kGap,
+        kUninitialised,
+        kPendingCopy,
+        kRaceWithWrite,
+        kRaceWithRead
+    } kind = kFine;
     int other_thread = -1;  // when one is known
     uint32_t offset = 0;
 };
@@ -42,7 +49,9 @@ public:
         for (uint64_t i = offset >> cell_shift_; i <= last; ++i) {
             const Cell& cell = cells_[i];
             uint64_t written = cell.writer >> 32;
-            if (written >= interval_ || written < first_interval_ || several(cell.writer) == kPending) return false;
+            if (written >= interval_ || written < first_interval_ ||
+                several(cell.writer) == kPending)
+                return false;
             if (cell.reader >> 32 != interval_ || several(cell.reader) != kManyWarps) return false;
         }
         return true;

@@ -16,7 +16,8 @@
 
 namespace cleave::runtime::simt {
 
-SimtProgram::SimtProgram(const codegen::CompiledKernel& kernel, const codegen::GpuArch& arch) : arch_(&arch) {
+SimtProgram::SimtProgram(const codegen::CompiledKernel& kernel, const codegen::GpuArch& arch)
+    : arch_(&arch) {
     const codegen::LlvmLibrary& llvm = codegen::llvm_library();
     std::vector<const char*> names;
     std::vector<void*> addresses;
@@ -26,14 +27,15 @@ SimtProgram::SimtProgram(const codegen::CompiledKernel& kernel, const codegen::G
     }
     char* log = nullptr;
     const void* record = nullptr;
-    handle_ = llvm.simt_load(kernel.object.data(), kernel.object.size(), kernel.name.c_str(), names.data(),
-                             addresses.data(), names.size(), &record, &log);
+    handle_ = llvm.simt_load(kernel.object.data(), kernel.object.size(), kernel.name.c_str(),
+                             names.data(), addresses.data(), names.size(), &record, &log);
     std::string reason = log ? log : "";
     if (log) llvm.free_log(log);
     CHECK(handle_) << "kernel " << kernel.name << " does not link for simt: " << reason;
     record_ = static_cast<const codegen::SimtRecord*>(record);
     CHECK(record_->version == codegen::kSimtRecordVersion)
-        << "kernel " << kernel.name << " was compiled by another version (" << record_->version << ")";
+        << "kernel " << kernel.name << " was compiled by another version (" << record_->version
+        << ")";
 }
 
 SimtProgram::~SimtProgram() {
@@ -50,8 +52,8 @@ SimtProgram& SimtProgram::operator=(SimtProgram&& other) noexcept {
     return *this;
 }
 
-SimtProgram compile_simt(const std::string& source, const std::string& entry, const std::string& arch,
-                         const codegen::SimtCompileOptions& options) {
+SimtProgram compile_simt(const std::string& source, const std::string& entry,
+                         const std::string& arch, const codegen::SimtCompileOptions& options) {
     const codegen::GpuArch& gpu = codegen::gpu_arch(arch);
     return {codegen::compile_simt_kernel(source, entry, gpu, options), gpu};
 }
@@ -67,24 +69,25 @@ Engine::~Engine() = default;
 
 namespace {
 
-void check_launch(const SimtProgram& program, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
-                  const std::array<int, 3>& block, int64_t dynamic_bytes) {
+void check_launch(const SimtProgram& program, std::span<const uint64_t> args,
+                  const std::array<int64_t, 3>& grid, const std::array<int, 3>& block,
+                  int64_t dynamic_bytes) {
     const codegen::SimtRecord& record = program.record();
     const codegen::GpuArch& arch = program.arch();
-    CHECK(args.size() == record.num_args)
-        << "kernel " << record.name << " takes " << record.num_args << " arguments, not " << args.size();
+    CHECK(args.size() == record.num_args) << "kernel " << record.name << " takes "
+                                          << record.num_args << " arguments, not " << args.size();
     int64_t threads = int64_t{block[0]} * block[1] * block[2];
     for (int axis = 0; axis < 3; ++axis)
         CHECK(grid[static_cast<size_t>(axis)] > 0 && grid[static_cast<size_t>(axis)] <= INT32_MAX &&
               block[static_cast<size_t>(axis)] > 0)
             << "kernel " << record.name << ": an axis of its launch is empty or too long";
     if (threads > arch.max_threads)
-        throw UserError("kernel {} asks for {} threads a block; {} has at most {}", record.name, threads, arch.name,
-                        arch.max_threads);
+        throw UserError("kernel {} asks for {} threads a block; {} has at most {}", record.name,
+                        threads, arch.name, arch.max_threads);
     int64_t shared = record.shared_bytes + dynamic_bytes;
     if (shared > arch.shared_bytes)
-        throw UserError("kernel {} asks for {} bytes of shared memory a block; {} has {}", record.name, shared,
-                        arch.name, arch.shared_bytes);
+        throw UserError("kernel {} asks for {} bytes of shared memory a block; {} has {}",
+                        record.name, shared, arch.name, arch.shared_bytes);
 }
 
 // What the OS threads of one launch share.
@@ -100,7 +103,8 @@ SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> 
                           const std::array<int64_t, 3>& grid, const std::array<int, 3>& block,
                           int64_t dynamic_shared_bytes, const LaunchOptions& options) {
     check_launch(program, args, grid, block, dynamic_shared_bytes);
-    const int grid_size[3] = {static_cast<int>(grid[0]), static_cast<int>(grid[1]), static_cast<int>(grid[2])};
+    const int grid_size[3] = {static_cast<int>(grid[0]), static_cast<int>(grid[1]),
+                              static_cast<int>(grid[2])};
     const int block_size[3] = {block[0], block[1], block[2]};
     Work work;
     work.count = static_cast<uint64_t>(grid[0] * grid[1] * grid[2]);
@@ -108,15 +112,19 @@ SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> 
         auto& mine = state_->blocks[static_cast<size_t>(thread)];
         if (!mine) mine = std::make_unique<Block>();
         mine->prepare(program.record(), program.arch(), args.data(), grid_size, block_size,
-                      static_cast<uint32_t>(dynamic_shared_bytes), options.owner, options.seed, options.shuffle_order);
+                      static_cast<uint32_t>(dynamic_shared_bytes), options.owner, options.seed,
+                      options.shuffle_order);
         for (uint64_t i = work.next++; i < work.count && !work.stop; i = work.next++)
             if (!mine->run(i)) work.stop = true;
     };
-    int threads = static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(state_->team.threads()), work.count));
+    int threads = static_cast<int>(
+        std::min<uint64_t>(static_cast<uint64_t>(state_->team.threads()), work.count));
     if (threads == 1) {
         run(0);
     } else {
-        auto call = [](void* context, int thread, int) { (*static_cast<decltype(run)*>(context))(thread); };
+        auto call = [](void* context, int thread, int) {
+            (*static_cast<decltype(run)*>(context))(thread);
+        };
         state_->team.run(call, &run);
     }
     SimtReport report;
@@ -125,8 +133,9 @@ SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> 
     return report;
 }
 
-SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
-                  const std::array<int, 3>& block, int64_t dynamic_shared_bytes, const LaunchOptions& options) {
+SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args,
+                  const std::array<int64_t, 3>& grid, const std::array<int, 3>& block,
+                  int64_t dynamic_shared_bytes, const LaunchOptions& options) {
     Engine engine;
     return engine.launch(program, args, grid, block, dynamic_shared_bytes, options);
 }

@@ -35,8 +35,8 @@ private:
     const codegen::GpuArch* arch_ = nullptr;
 };
 
-SimtProgram compile_simt(const std::string& source, const std::string& entry, const std::string& arch,
-                         const codegen::SimtCompileOptions& options = {});
+SimtProgram compile_simt(const std::string& source, const std::string& entry,
+                         const std::string& arch, const codegen::SimtCompileOptions& options = {});
 
 struct LaunchOptions {
     uint64_t seed = 0;
@@ -53,8 +53,9 @@ public:
     Engine& operator=(const Engine&) = delete;
 
     // Runs the whole grid, or until the first fault. UserError for a launch that the architecture refuses.
-    SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
-                      const std::array<int, 3>& block, int64_t dynamic_shared_bytes, const LaunchOptions& options = {});
+    SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args,
+                      const std::array<int64_t, 3>& grid, const std::array<int, 3>& block,
+                      int64_t dynamic_shared_bytes, const LaunchOptions& options = {});
 
 private:
     struct State;
@@ -62,7 +63,8 @@ private:
 };
 
 // A launch on an engine of its own.
-SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
-                  const std::array<int, 3>& block, int64_t dynamic_shared_bytes, const LaunchOptions& options = {});
+SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args,
+                  const std::array<int64_t, 3>& grid, const std::array<int, 3>& block,
+                  int64_t dynamic_shared_bytes, const LaunchOptions& options = {});
 
 }  // namespace cleave::runtime::simt

@@ -21,7 +21,8 @@ planner::Device info(const std::string& arch, int index = 0) {
     return device;
 }
 
-codegen::CompiledKernel compiled(const std::string& body, const std::string& entry, const std::string& arch) {
+codegen::CompiledKernel compiled(const std::string& body, const std::string& entry,
+                                 const std::string& arch) {
     return codegen::compile_simt_kernel(with_prelude(body), entry, codegen::gpu_arch(arch), {});
 }
 
@@ -39,9 +40,11 @@ std::string message_of(const std::function<void()>& call) {
 TEST_CASE("a simt device runs its kernels on its own memory with any number of threads", "[simt]") {
     for (int threads : {1, 3}) {
         auto device = runtime::make_simt_device(info("gfx90a"), {threads, true, 5, true});
-        device->load({compiled("KERNEL(64) twice(const i32* x, i32* y, i64 n) {\n int i = block_x() * 64 + thread_x();\n"
-                               " if (i < n) y[i] = 2 * x[i];\n}",
-                               "twice", "gfx90a")});
+        device->load(
+            {compiled("KERNEL(64) twice(const i32* x, i32* y, i64 n) {\n int i = block_x() * 64 + "
+                      "thread_x();\n"
+                      " if (i < n) y[i] = 2 * x[i];\n}",
+                      "twice", "gfx90a")});
         std::vector<int32_t> values(1000), twice(1000);
         std::iota(values.begin(), values.end(), 3);
         auto x = device->allocate(4000, "x"), y = device->allocate(4000, "y");
@@ -59,7 +62,8 @@ TEST_CASE("a simt device runs its kernels on its own memory with any number of t
 
 TEST_CASE("a fault on a simt device names the device and the kernel and the line", "[simt]") {
     auto device = runtime::make_simt_device(info("sm_80", 3), {});
-    device->load({compiled("KERNEL(32) past(float* p) {\n p[thread_x() + 1] = 1.0f;\n}", "past", "sm_80")});
+    device->load(
+        {compiled("KERNEL(32) past(float* p) {\n p[thread_x() + 1] = 1.0f;\n}", "past", "sm_80")});
     uint64_t args[] = {device->allocate(32 * 4, "p")};
     codegen::Launch launch;
     launch.block = {32, 1, 1};
@@ -71,25 +75,30 @@ TEST_CASE("a fault on a simt device names the device and the kernel and the line
 }
 
 TEST_CASE("a kernel cannot reach the memory of another device", "[simt]") {
-    auto mine = runtime::make_simt_device(info("sm_80", 0), {}), other = runtime::make_simt_device(info("sm_80", 1), {});
+    auto mine = runtime::make_simt_device(info("sm_80", 0), {}),
+         other = runtime::make_simt_device(info("sm_80", 1), {});
     mine->load({compiled("KERNEL(1) touch(float* p) {\n p[0] = 1.0f;\n}", "touch", "sm_80")});
     uint64_t own[] = {mine->allocate(64, "own")}, foreign[] = {other->allocate(64, "foreign")};
     CHECK_NOTHROW(mine->launch(0, own, {1, 1, 1}, {}));
-    CHECK(message_of([&] { mine->launch(0, foreign, {1, 1, 1}, {}); }).find("another device") != std::string::npos);
+    CHECK(message_of([&] { mine->launch(0, foreign, {1, 1, 1}, {}); }).find("another device") !=
+          std::string::npos);
     mine->free(own[0]);
-    CHECK(message_of([&] { mine->launch(0, own, {1, 1, 1}, {}); }).find("memory that is free") != std::string::npos);
+    CHECK(message_of([&] { mine->launch(0, own, {1, 1, 1}, {}); }).find("memory that is free") !=
+          std::string::npos);
 }
 
 TEST_CASE("a launch beyond the architecture's limits is refused with the limit", "[simt]") {
-    auto program = simt::compile_simt(with_prelude("KERNEL(64) none(float* p) { SHARED(float, a[1024]); a[0] = p[0]; }"),
-                                      "none", "gfx90a");
+    auto program = simt::compile_simt(
+        with_prelude("KERNEL(64) none(float* p) { SHARED(float, a[1024]); a[0] = p[0]; }"), "none",
+        "gfx90a");
     Buffer<float> p(1);
     CHECK(program.record().shared_bytes == 4096);
     CHECK_NOTHROW(run(program, {p.word()}, {1, 64, 60 * 1024}));
     std::string shared = message_of([&] { run(program, {p.word()}, {1, 64, 61 * 1024}); });
     CHECK(shared.find("65536") != std::string::npos);
     CHECK(shared.find("gfx90a") != std::string::npos);
-    CHECK(message_of([&] { run(program, {p.word()}, {1, 1025}); }).find("1024") != std::string::npos);
+    CHECK(message_of([&] { run(program, {p.word()}, {1, 1025}); }).find("1024") !=
+          std::string::npos);
     CHECK(message_of([] { codegen::gpu_arch("sm_13"); }).find("sm_80") != std::string::npos);
 }
 
@@ -99,7 +108,8 @@ TEST_CASE("a program compiles once and comes from the cache afterwards", "[simt]
     for (const char* name : {"first", "second"}) {
         codegen::Kernel& kernel = program.kernels.emplace_back();
         kernel.name = name;
-        kernel.source = with_prelude("KERNEL(1) " + kernel.name + "(i64* out) { out[0] = sizeof(\"" + name + "\"); }");
+        kernel.source = with_prelude("KERNEL(1) " + kernel.name +
+                                     "(i64* out) { out[0] = sizeof(\"" + name + "\"); }");
     }
     codegen::CompileOptions options;
     options.cache_dir = folder.path().string();

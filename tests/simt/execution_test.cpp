@@ -26,7 +26,8 @@ KERNEL(64) places(i32* out, i64 n) {
     auto report = run(program, {out.word(), 300}, {5, 64});
     INFO((report.finding ? report.finding->text() : ""));
     REQUIRE(report.clean());
-    for (int i = 0; i < 300; ++i) REQUIRE(out[static_cast<size_t>(i)] == 100000 + 1000 * (i / 64) + i % 64);
+    for (int i = 0; i < 300; ++i)
+        REQUIRE(out[static_cast<size_t>(i)] == 100000 + 1000 * (i / 64) + i % 64);
 }
 
 TEST_CASE("a block reduction through shuffles and shared memory gives the sum", "[simt]") {
@@ -60,9 +61,11 @@ KERNEL(256) sum(const float* x, float* y, i64 n) {
             double expected = 0;
             for (size_t i = 0; i < 1000; ++i) expected += x[i];
             auto report = run(program, {x.word(), y.word(), 1000}, {1, 256, 4000}, {7, true});
-            INFO(arch << " O" << optimization << " " << (report.finding ? report.finding->text() : ""));
+            INFO(arch << " O" << optimization << " "
+                      << (report.finding ? report.finding->text() : ""));
             REQUIRE(report.clean());
-            for (size_t t = 0; t < 256; ++t) REQUIRE(y[t] == static_cast<float>(expected) + x[999 - t]);
+            for (size_t t = 0; t < 256; ++t)
+                REQUIRE(y[t] == static_cast<float>(expected) + x[999 - t]);
         }
     }
 }

@@ -28,7 +28,8 @@ void check_layout(const char* name, int copies_of_operands) {
     auto covers = [](const auto& held, int rows, int cols, int copies) {
         bool right = held.size() == static_cast<size_t>(rows * cols);
         for (auto [place, count] : held)
-            right = right && count == copies && place.first >= 0 && place.first < rows && place.second >= 0 && place.second < cols;
+            right = right && count == copies && place.first >= 0 && place.first < rows &&
+                    place.second >= 0 && place.second < cols;
         return right;
     };
     CHECK(covers(a, L::kRows, L::kDepth, copies_of_operands));
@@ -65,12 +66,15 @@ TEST_CASE("every fragment layout holds each element of its tile", "[simt]") {
     check_layout<WmmaGfx12>("wmma of gfx12", 1);
 }
 
-TEST_CASE("a matrix instruction multiplies two tiles and leaves out what lies past their edges", "[simt]") {
+TEST_CASE("a matrix instruction multiplies two tiles and leaves out what lies past their edges",
+          "[simt]") {
     for (const char* arch : {"sm_80", "sm_90a", "gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
         for (bool brain : {false, true}) {
-            auto program = simt::compile_simt(with_prelude(kProduct), brain ? "in_bf16" : "in_f16", arch);
+            auto program =
+                simt::compile_simt(with_prelude(kProduct), brain ? "in_bf16" : "in_f16", arch);
             int width = codegen::gpu_arch(arch).warp_width;
-            for (auto [rows, cols, depth] : {std::array{16, 16, 16}, std::array{5, 3, 8}, std::array{16, 9, 2}}) {
+            for (auto [rows, cols, depth] :
+                 {std::array{16, 16, 16}, std::array{5, 3, 8}, std::array{16, 9, 2}}) {
                 for (uint64_t transposed : {0, 1}) {
                     // Past the edges: NaN, which must not be read into the product.
                     Buffer<uint16_t> a(256, 0x7fff), b(256, 0x7fff);
@@ -78,15 +82,19 @@ TEST_CASE("a matrix instruction multiplies two tiles and leaves out what lies pa
                     auto value = [](int i) { return static_cast<float>(i % 17 - 8) / 4.0f; };
                     auto store = [&](float v) { return brain ? f32_to_bf16(v) : f32_to_f16(v); };
                     for (int k = 0; k < depth; ++k) {
-                        for (int r = 0; r < rows; ++r) a[static_cast<size_t>(r * 16 + k)] = store(value(r * 5 + k * 3));
+                        for (int r = 0; r < rows; ++r)
+                            a[static_cast<size_t>(r * 16 + k)] = store(value(r * 5 + k * 3));
                         for (int n = 0; n < cols; ++n)
-                            b[static_cast<size_t>(transposed ? k * 16 + n : n * 16 + k)] = store(value(k * 7 + n));
+                            b[static_cast<size_t>(transposed ? k * 16 + n : n * 16 + k)] =
+                                store(value(k * 7 + n));
                     }
-                    auto report = run(program,
-                                      {a.word(), b.word(), c.word(), transposed, static_cast<uint64_t>(rows),
-                                       static_cast<uint64_t>(cols), static_cast<uint64_t>(depth)},
-                                      {1, width});
-                    INFO(arch << " bf16 " << brain << " " << (report.finding ? report.finding->text() : ""));
+                    auto report =
+                        run(program,
+                            {a.word(), b.word(), c.word(), transposed, static_cast<uint64_t>(rows),
+                             static_cast<uint64_t>(cols), static_cast<uint64_t>(depth)},
+                            {1, width});
+                    INFO(arch << " bf16 " << brain << " "
+                              << (report.finding ? report.finding->text() : ""));
                     REQUIRE(report.clean());
                     for (int r = 0; r < 16; ++r) {
                         for (int n = 0; n < 16; ++n) {

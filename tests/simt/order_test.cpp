@@ -11,7 +11,8 @@ using namespace cleave::simt_test;
 namespace {
 
 // The order in which threads of two blocks draw tickets, before a barrier, after it and after a warp operation.
-std::vector<uint32_t> tickets(const simt::SimtProgram& program, simt::LaunchOptions options, int os_threads) {
+std::vector<uint32_t> tickets(const simt::SimtProgram& program, simt::LaunchOptions options,
+                              int os_threads) {
     constexpr size_t kCount = 2 * 128 * 3;
     Buffer<uint32_t> counters(2), out(kCount);
     simt::Engine engine(os_threads);
@@ -25,7 +26,8 @@ std::vector<uint32_t> tickets(const simt::SimtProgram& program, simt::LaunchOpti
 
 }  // namespace
 
-TEST_CASE("the same seed gives the same order on any number of OS threads and another seed another", "[simt]") {
+TEST_CASE("the same seed gives the same order on any number of OS threads and another seed another",
+          "[simt]") {
     auto program = simt::compile_simt(with_prelude(R"(
 KERNEL(128) draw(u32* counters, u32* out) {
     u32* mine = counters + block_x();
@@ -51,7 +53,9 @@ KERNEL(128) draw(u32* counters, u32* out) {
 TEST_CASE("allocations lie in slots of their own and a freed one is not reused at once", "[simt]") {
     void* a = simt::allocate_slots(1, 7);
     void* b = simt::allocate_slots(5'000'000'000, 7);  // spans two slots
-    auto at = [](void* p, uint64_t offset) { return simt::slot_of(reinterpret_cast<uint64_t>(p) + offset); };
+    auto at = [](void* p, uint64_t offset) {
+        return simt::slot_of(reinterpret_cast<uint64_t>(p) + offset);
+    };
     REQUIRE(a);
     REQUIRE(b);
     CHECK(at(a, 0) != at(b, 0));

@@ -116,8 +116,8 @@ std::string compile_with_nvrtc(const Nvrtc& nvrtc, const std::string& arch) {
 }  // namespace
 
 TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[simt]") {
-    std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so",
-                                      "/usr/local/cuda/lib64/libnvrtc.so"};
+    std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
+                                      "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"};
     std::string why;
     auto library = DynamicLibrary::open_first(names, &why);
     if (!library) CLEAVE_SKIP("no NVRTC: " + why);
@@ -139,7 +139,8 @@ TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[sim
     std::vector<int> known(static_cast<size_t>(count));
     REQUIRE(nvrtc.archs(known.data()) == 0);
     for (const codegen::GpuArch& arch : codegen::gpu_archs()) {
-        if (!arch.nvidia || std::find(known.begin(), known.end(), arch.number) == known.end()) continue;
+        if (!arch.nvidia || std::find(known.begin(), known.end(), arch.number) == known.end())
+            continue;
         INFO(arch.name);
         CHECK(compile_with_nvrtc(nvrtc, std::string(arch.name)) == "");
     }
@@ -148,16 +149,18 @@ TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[sim
 TEST_CASE("the prelude compiles with nvcc", "[simt][slow]") {
     if (!have_tool("nvcc")) CLEAVE_SKIP("no nvcc on the search path");
     for (const char* arch : {"sm_75", "sm_80", "sm_90a"})
-        CHECK(compile_with(std::string("nvcc -arch=") + arch + " -std=c++17 -cubin {0} -o {1}", ".cu") == "");
+        CHECK(compile_with(std::string("nvcc -arch=") + arch + " -std=c++17 -cubin {0} -o {1}",
+                           ".cu") == "");
 }
 
 TEST_CASE("the prelude compiles with Clang for every AMD architecture without ROCm", "[simt]") {
     if (!have_tool("clang-19")) CLEAVE_SKIP("no clang-19 on the search path");
     for (const codegen::GpuArch& arch : codegen::gpu_archs()) {
         if (arch.nvidia) continue;
-        std::string command = fmt::format("clang-19 -x hip --offload-device-only --offload-arch={} -nogpulib -nogpuinc "
-                                          "-std=c++17 -O2 -Werror -fno-strict-aliasing -S {{0}} -o {{1}}",
-                                          arch.name);
+        std::string command = fmt::format(
+            "clang-19 -x hip --offload-device-only --offload-arch={} -nogpulib -nogpuinc "
+            "-std=c++17 -O2 -Werror -fno-strict-aliasing -S {{0}} -o {{1}}",
+            arch.name);
         CHECK(compile_with(command, ".hip") == "");
     }
 }
@@ -193,8 +196,10 @@ KERNEL(64) numbers(const float* x, float* y, u16* half, u16* brain, i64 n) {
     double worst[4] = {};
     for (size_t i = 1; i < kCount; ++i) {
         double v = x[i];
-        double exact[4] = {std::exp(v), std::tanh(v), 1 / (1 + std::exp(-v)), 1 / std::sqrt(std::fabs(v))};
-        for (size_t k = 0; k < 4; ++k) worst[k] = std::max(worst[k], std::fabs(y[6 * i + k] / exact[k] - 1));
+        double exact[4] = {std::exp(v), std::tanh(v), 1 / (1 + std::exp(-v)),
+                           1 / std::sqrt(std::fabs(v))};
+        for (size_t k = 0; k < 4; ++k)
+            worst[k] = std::max(worst[k], std::fabs(y[6 * i + k] / exact[k] - 1));
         REQUIRE(half[i] == f32_to_f16(x[i]));
         REQUIRE(brain[i] == f32_to_bf16(x[i]));
         REQUIRE(y[6 * i + 4] == f16_to_f32(f32_to_f16(x[i])));

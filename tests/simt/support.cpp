@@ -9,7 +9,8 @@
 namespace cleave::simt_test {
 
 std::string with_prelude(const std::string& body) {
-    return codegen::flatten_template("gpu/prelude.cuh") + "namespace cleave {\n#line 1 \"test.cu\"\n" + body + "\n}\n";
+    return codegen::flatten_template("gpu/prelude.cuh") +
+           "namespace cleave {\n#line 1 \"test.cu\"\n" + body + "\n}\n";
 }
 
 namespace {
@@ -20,8 +21,10 @@ std::vector<std::pair<size_t, size_t>> syncs_of(const std::string& source) {
     size_t kernel = source.find("#line 1", source.find("#line 1 \"gpu/prelude.cuh\"") + 1);
     for (size_t at = kernel; at < source.size(); ++at) {
         for (const char* call : {"barrier();", "warp_sync();"}) {
-            bool word = at == 0 || !(std::isalnum(static_cast<unsigned char>(source[at - 1])) || source[at - 1] == '_');
-            if (word && source.compare(at, std::strlen(call), call) == 0) found.emplace_back(at, std::strlen(call));
+            bool word = at == 0 || !(std::isalnum(static_cast<unsigned char>(source[at - 1])) ||
+                                     source[at - 1] == '_');
+            if (word && source.compare(at, std::strlen(call), call) == 0)
+                found.emplace_back(at, std::strlen(call));
         }
     }
     return found;
@@ -36,9 +39,10 @@ std::string without_sync(const std::string& source, int index) {
     return source.substr(0, at) + ";" + source.substr(at + length);
 }
 
-simt::SimtReport run(const simt::SimtProgram& program, const std::vector<uint64_t>& args, const Shape& shape,
-                     const simt::LaunchOptions& options) {
-    return simt::launch(program, args, {shape.blocks, 1, 1}, {shape.threads, 1, 1}, shape.dynamic_bytes, options);
+simt::SimtReport run(const simt::SimtProgram& program, const std::vector<uint64_t>& args,
+                     const Shape& shape, const simt::LaunchOptions& options) {
+    return simt::launch(program, args, {shape.blocks, 1, 1}, {shape.threads, 1, 1},
+                        shape.dynamic_bytes, options);
 }
 
 }  // namespace cleave::simt_test

@@ -51,7 +51,7 @@ struct Shape {
     int64_t dynamic_bytes = 0;
 };
 
-simt::SimtReport run(const simt::SimtProgram& program, const std::vector<uint64_t>& args, const Shape& shape,
-                     const simt::LaunchOptions& options = {});
+simt::SimtReport run(const simt::SimtProgram& program, const std::vector<uint64_t>& args,
+                     const Shape& shape, const simt::LaunchOptions& options = {});
 
 }  // namespace cleave::simt_test

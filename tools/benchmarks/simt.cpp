@@ -83,7 +83,8 @@ SimtProgram compile(const char* entry, const char* arch, bool checks) {
 void print_compile_times() {
     for (bool checks : {false, true}) {
         double t = seconds([&] { compile("matvec", "sm_80", checks); });
-        std::printf("compile and load matvec, %s checks: %.1f ms\n", checks ? "with" : "without", t * 1e3);
+        std::printf("compile and load matvec, %s checks: %.1f ms\n", checks ? "with" : "without",
+                    t * 1e3);
     }
 }
 
@@ -99,9 +100,15 @@ void print_meetings(const char* arch) {
                     uint64_t rounds = entry[0] == 'p' ? 500'000 / static_cast<uint64_t>(threads)
                                                       : 5'000'000 / static_cast<uint64_t>(threads);
                     uint64_t args[] = {word, rounds};
-                    double t = seconds([&] { engine.launch(program, args, {1, 1, 1}, {threads, 1, 1}, 0, {1, shuffle}); }, 3);
-                    std::printf("%s %-8s %4d threads, checks %d, shuffled %d: %.1f ns a thread\n", arch, entry, threads,
-                                checks, shuffle, t * 1e9 / static_cast<double>(rounds) / threads);
+                    double t = seconds(
+                        [&] {
+                            engine.launch(program, args, {1, 1, 1}, {threads, 1, 1}, 0,
+                                          {1, shuffle});
+                        },
+                        3);
+                    std::printf("%s %-8s %4d threads, checks %d, shuffled %d: %.1f ns a thread\n",
+                                arch, entry, threads, checks, shuffle,
+                                t * 1e9 / static_cast<double>(rounds) / threads);
                 }
             }
         }
@@ -114,14 +121,15 @@ void print_matvec() {
     auto* w = static_cast<uint16_t*>(allocate_slots(kRows * kColumns * 2, 0));
     auto* x = static_cast<float*>(allocate_slots(kColumns * 4, 0));
     auto* y = static_cast<float*>(allocate_slots(kRows * 4, 0));
-    uint64_t args[] = {reinterpret_cast<uint64_t>(w), reinterpret_cast<uint64_t>(x), reinterpret_cast<uint64_t>(y),
-                       kRows, kColumns};
+    uint64_t args[] = {reinterpret_cast<uint64_t>(w), reinterpret_cast<uint64_t>(x),
+                       reinterpret_cast<uint64_t>(y), kRows, kColumns};
     for (bool checks : {false, true}) {
         SimtProgram program = compile("matvec", "sm_80", checks);
         Engine engine;
-        double t = seconds([&] { engine.launch(program, args, {64, 1, 1}, {256, 1, 1}, kColumns * 4); });
-        std::printf("matvec 2048 x 2048, %s checks: %.2f ms, %.2f GFLOP/s\n", checks ? "with" : "without", t * 1e3,
-                    2e-9 * kRows * kColumns / t);
+        double t =
+            seconds([&] { engine.launch(program, args, {64, 1, 1}, {256, 1, 1}, kColumns * 4); });
+        std::printf("matvec 2048 x 2048, %s checks: %.2f ms, %.2f GFLOP/s\n",
+                    checks ? "with" : "without", t * 1e3, 2e-9 * kRows * kColumns / t);
     }
 }
 

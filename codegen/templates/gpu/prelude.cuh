@@ -29,11 +29,11 @@
 //           FragmentC; load_a, load_b, load_b_transposed, multiply_add(c, a, b)
 #pragma once
 
-#include "words.cuh"
 #include "fragments.cuh"
 #include "prelude_cuda.cuh"
 #include "prelude_hip.cuh"
 #include "prelude_simt.cuh"
+#include "words.cuh"
 
 namespace cleave {
 
@@ -121,7 +121,8 @@ DEVICE float sigmoid(float x) { return reciprocal(1.0f + exp(-x)); }
 // 1 - 2 / (exp(2x) + 1) loses its digits near zero, where the odd series is exact to the last bit.
 DEVICE float tanh(float x) {
     float square = x * x;
-    float series = x * (1.0f + square * (-0.33333333f + square * (0.13333333f - 0.053968254f * square)));
+    float series =
+        x * (1.0f + square * (-0.33333333f + square * (0.13333333f - 0.053968254f * square)));
     float tail = 1.0f - 2.0f * reciprocal(exp(2.0f * x) + 1.0f);
     return square < 0.04f ? series : tail;
 }
@@ -156,7 +157,8 @@ DEVICE bool warp_all(bool p) { return ballot(!p) == 0; }
 #if !(defined(CLEAVE_SM) && CLEAVE_SM >= 80)
 template <int BYTES>
 DEVICE void async_copy(void* shared, const void* global, bool valid = true) {
-    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "an asynchronous copy moves 4, 8 or 16 bytes");
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16,
+                  "an asynchronous copy moves 4, 8 or 16 bytes");
     using Words = Vector<u32, BYTES / 4>;
     *static_cast<Words*>(shared) = valid ? *static_cast<const Words*>(global) : Words{};
 }

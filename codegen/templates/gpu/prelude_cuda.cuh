@@ -9,8 +9,8 @@
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define SHARED(type, ...) __shared__ type __VA_ARGS__
-#define DYNAMIC_SHARED(type, name)                                           \
-    extern __shared__ __align__(16) char cleave_dynamic_shared[];            \
+#define DYNAMIC_SHARED(type, name)                                \
+    extern __shared__ __align__(16) char cleave_dynamic_shared[]; \
     type* name = reinterpret_cast<type*>(cleave_dynamic_shared)
 
 namespace cleave {
@@ -86,14 +86,14 @@ DEVICE void fence_device() { __threadfence(); }
 
 // ---- Warp operations
 
-#define CLEAVE_CUDA_SHUFFLE(name, intrinsic)              \
-    template <class T>                                    \
-    DEVICE T name(mask_t lanes, T v, int operand) {       \
-        return intrinsic(lanes, v, operand);              \
-    }                                                     \
-    template <class T>                                    \
-    DEVICE T name(T v, int operand) {                     \
-        return intrinsic(kAllLanes, v, operand);          \
+#define CLEAVE_CUDA_SHUFFLE(name, intrinsic)        \
+    template <class T>                              \
+    DEVICE T name(mask_t lanes, T v, int operand) { \
+        return intrinsic(lanes, v, operand);        \
+    }                                               \
+    template <class T>                              \
+    DEVICE T name(T v, int operand) {               \
+        return intrinsic(kAllLanes, v, operand);    \
     }
 CLEAVE_CUDA_SHUFFLE(shuffle, __shfl_sync)
 CLEAVE_CUDA_SHUFFLE(shuffle_xor, __shfl_xor_sync)
@@ -128,13 +128,17 @@ DEVICE void store_volatile(T* p, T v) {
 #if CLEAVE_SM >= 80
 template <int BYTES>
 DEVICE void async_copy(void* shared, const void* global, bool valid = true) {
-    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "an asynchronous copy moves 4, 8 or 16 bytes");
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16,
+                  "an asynchronous copy moves 4, 8 or 16 bytes");
     u32 target = u32(__cvta_generic_to_shared(shared));
     int bytes = valid ? BYTES : 0;
     if constexpr (BYTES == 16) {  // past the first-level cache, which 16 bytes alone may bypass
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global), "r"(bytes) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(global),
+                     "r"(bytes)
+                     : "memory");
     } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target), "l"(global), "n"(BYTES), "r"(bytes)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(target), "l"(global),
+                     "n"(BYTES), "r"(bytes)
                      : "memory");
     }
 }
@@ -152,14 +156,17 @@ template <class T>
 DEVICE void matrix_multiply_add(float* c, const u32* a, const u32* b);
 template <>
 DEVICE void matrix_multiply_add<f16>(float* c, const u32* a, const u32* b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 template <>
 DEVICE void matrix_multiply_add<bf16>(float* c, const u32* a, const u32* b) {
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }

@@ -7,11 +7,12 @@
 
 #if defined(CLEAVE_HIP)
 
-#define KERNEL(threads) \
-    extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(threads, threads))) void
+#define KERNEL(threads)                \
+    extern "C" __attribute__((global)) \
+    __attribute__((amdgpu_flat_work_group_size(threads, threads))) void
 #define SHARED(type, ...) static __attribute__((shared)) type __VA_ARGS__
-#define DYNAMIC_SHARED(type, name)                                                                  \
-    extern __attribute__((shared)) __attribute__((aligned(16))) char cleave_dynamic_shared[];       \
+#define DYNAMIC_SHARED(type, name)                                                            \
+    extern __attribute__((shared)) __attribute__((aligned(16))) char cleave_dynamic_shared[]; \
     type* name = reinterpret_cast<type*>(cleave_dynamic_shared)
 
 namespace cleave {
@@ -28,15 +29,23 @@ DEVICE int threads_x() { return int(__builtin_amdgcn_workgroup_size_x()); }
 DEVICE int threads_y() { return int(__builtin_amdgcn_workgroup_size_y()); }
 DEVICE int threads_z() { return int(__builtin_amdgcn_workgroup_size_z()); }
 // The grid's size counts work items; launches are of whole blocks.
-DEVICE int blocks_x() { return int(__builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x()); }
-DEVICE int blocks_y() { return int(__builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y()); }
-DEVICE int blocks_z() { return int(__builtin_amdgcn_grid_size_z() / __builtin_amdgcn_workgroup_size_z()); }
+DEVICE int blocks_x() {
+    return int(__builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x());
+}
+DEVICE int blocks_y() {
+    return int(__builtin_amdgcn_grid_size_y() / __builtin_amdgcn_workgroup_size_y());
+}
+DEVICE int blocks_z() {
+    return int(__builtin_amdgcn_grid_size_z() / __builtin_amdgcn_workgroup_size_z());
+}
 
 // ---- Bits and numbers
 
 DEVICE u32 as_u32(float v) { return __builtin_bit_cast(u32, v); }
 DEVICE float as_float(u32 v) { return __builtin_bit_cast(float, v); }
-DEVICE float f16_to_float(u16 bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
+DEVICE float f16_to_float(u16 bits) {
+    return static_cast<float>(__builtin_bit_cast(_Float16, bits));
+}
 DEVICE u16 float_to_f16(float v) { return __builtin_bit_cast(u16, static_cast<_Float16>(v)); }
 DEVICE float sqrt(float x) { return __builtin_amdgcn_sqrtf(x); }
 DEVICE float rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
@@ -89,7 +98,8 @@ DEVICE T shuffle(T v, int source) {
         return __builtin_bit_cast(T, u64(high) << 32 | low);
     } else {
         static_assert(sizeof(T) == 4, "a shuffle moves 4 or 8 bytes");
-        return __builtin_bit_cast(T, __builtin_amdgcn_ds_bpermute(source << 2, __builtin_bit_cast(int, v)));
+        return __builtin_bit_cast(
+            T, __builtin_amdgcn_ds_bpermute(source << 2, __builtin_bit_cast(int, v)));
     }
 }
 template <class T>

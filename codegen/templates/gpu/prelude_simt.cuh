@@ -7,7 +7,8 @@
 
 #if defined(CLEAVE_SIMT)
 
-#define KERNEL(threads) extern "C" __attribute__((global)) __attribute__((launch_bounds(threads))) void
+#define KERNEL(threads) \
+    extern "C" __attribute__((global)) __attribute__((launch_bounds(threads))) void
 #define SHARED(type, ...) static __attribute__((shared)) type __VA_ARGS__
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(cleave_simt_dynamic_shared)
 
@@ -23,26 +24,32 @@ CLEAVE_SIMT_CALL void cleave_simt_barrier(const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_warp_sync(const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_fence();
 // `how`: 0 a lane, 1 xor, 2 up, 3 down. `operation`: 0 sum, 1 maximum.
-CLEAVE_SIMT_CALL unsigned long long cleave_simt_shuffle(unsigned long long lanes, unsigned long long bits, int how,
+CLEAVE_SIMT_CALL unsigned long long cleave_simt_shuffle(unsigned long long lanes,
+                                                        unsigned long long bits, int how,
                                                         int operand, const char* file, int line);
-CLEAVE_SIMT_CALL unsigned cleave_simt_shuffle_all(unsigned bits, int how, int operand, const char* file, int line);
+CLEAVE_SIMT_CALL unsigned cleave_simt_shuffle_all(unsigned bits, int how, int operand,
+                                                  const char* file, int line);
 CLEAVE_SIMT_CALL unsigned long long cleave_simt_ballot(int predicate, const char* file, int line);
-CLEAVE_SIMT_CALL float cleave_simt_reduce(float v, int width, int operation, const char* file, int line);
+CLEAVE_SIMT_CALL float cleave_simt_reduce(float v, int width, int operation, const char* file,
+                                          int line);
 // `operation`: 0 add, 1 maximum, 2 minimum, 3 exchange.
-CLEAVE_SIMT_CALL unsigned cleave_simt_atomic_u32(unsigned* p, unsigned v, int operation, const char* file, int line);
-CLEAVE_SIMT_CALL int cleave_simt_atomic_i32(int* p, int v, int operation, const char* file, int line);
-CLEAVE_SIMT_CALL unsigned long long cleave_simt_atomic_u64(unsigned long long* p, unsigned long long v,
-                                                           const char* file, int line);
+CLEAVE_SIMT_CALL unsigned cleave_simt_atomic_u32(unsigned* p, unsigned v, int operation,
+                                                 const char* file, int line);
+CLEAVE_SIMT_CALL int cleave_simt_atomic_i32(int* p, int v, int operation, const char* file,
+                                            int line);
+CLEAVE_SIMT_CALL unsigned long long cleave_simt_atomic_u64(unsigned long long* p,
+                                                           unsigned long long v, const char* file,
+                                                           int line);
 CLEAVE_SIMT_CALL float cleave_simt_atomic_f32(float* p, float v, const char* file, int line);
-CLEAVE_SIMT_CALL unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, const char* file,
-                                                 int line);
+CLEAVE_SIMT_CALL unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v,
+                                                 const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_async_copy(void* shared, const void* global, int bytes, int valid,
                                              const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_async_commit();
 CLEAVE_SIMT_CALL void cleave_simt_async_wait(int pending, const char* file, int line);
 // `kind`: 0 f16, 1 bf16, of the device's own instruction.
-CLEAVE_SIMT_CALL void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file,
-                                         int line);
+CLEAVE_SIMT_CALL void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b,
+                                         const char* file, int line);
 }
 
 namespace cleave {
@@ -66,7 +73,9 @@ DEVICE int blocks_z() { return cleave_simt_blocks(2); }
 
 DEVICE u32 as_u32(float v) { return __builtin_bit_cast(u32, v); }
 DEVICE float as_float(u32 v) { return __builtin_bit_cast(float, v); }
-DEVICE float f16_to_float(u16 bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
+DEVICE float f16_to_float(u16 bits) {
+    return static_cast<float>(__builtin_bit_cast(_Float16, bits));
+}
 DEVICE u16 float_to_f16(float v) { return __builtin_bit_cast(u16, static_cast<_Float16>(v)); }
 DEVICE float sqrt(float x) { return __builtin_sqrtf(x); }
 DEVICE float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
@@ -89,37 +98,41 @@ DEVICE void fence_device() { cleave_simt_fence(); }
 template <class T>
 DEVICE T shuffle_bits(T v, int how, int operand, const char* file, int line) {
     if constexpr (sizeof(T) == 8) {
-        return __builtin_bit_cast(
-            T, cleave_simt_shuffle(kAllLanes, __builtin_bit_cast(u64, v), how, operand, file, line));
+        return __builtin_bit_cast(T, cleave_simt_shuffle(kAllLanes, __builtin_bit_cast(u64, v), how,
+                                                         operand, file, line));
     } else {
-        return __builtin_bit_cast(T, cleave_simt_shuffle_all(__builtin_bit_cast(u32, v), how, operand, file, line));
+        return __builtin_bit_cast(
+            T, cleave_simt_shuffle_all(__builtin_bit_cast(u32, v), how, operand, file, line));
     }
 }
 template <class T>
 DEVICE T shuffle_bits(mask_t lanes, T v, int how, int operand, const char* file, int line) {
     if constexpr (sizeof(T) == 8) {
-        return __builtin_bit_cast(T,
-                                  cleave_simt_shuffle(lanes, __builtin_bit_cast(u64, v), how, operand, file, line));
+        return __builtin_bit_cast(
+            T, cleave_simt_shuffle(lanes, __builtin_bit_cast(u64, v), how, operand, file, line));
     } else {
         u64 bits = __builtin_bit_cast(u32, v);
-        return __builtin_bit_cast(T, u32(cleave_simt_shuffle(lanes, bits, how, operand, file, line)));
+        return __builtin_bit_cast(T,
+                                  u32(cleave_simt_shuffle(lanes, bits, how, operand, file, line)));
     }
 }
-#define CLEAVE_SIMT_SHUFFLE(name, how)                                                \
-    template <class T>                                                                \
-    DEVICE T name(T v, int operand CLEAVE_HERE) {                                     \
-        return shuffle_bits(v, how, operand, file, line);                             \
-    }                                                                                 \
-    template <class T>                                                                \
-    DEVICE T name(mask_t lanes, T v, int operand CLEAVE_HERE) {                       \
-        return shuffle_bits(lanes, v, how, operand, file, line);                      \
+#define CLEAVE_SIMT_SHUFFLE(name, how)                           \
+    template <class T>                                           \
+    DEVICE T name(T v, int operand CLEAVE_HERE) {                \
+        return shuffle_bits(v, how, operand, file, line);        \
+    }                                                            \
+    template <class T>                                           \
+    DEVICE T name(mask_t lanes, T v, int operand CLEAVE_HERE) {  \
+        return shuffle_bits(lanes, v, how, operand, file, line); \
     }
 CLEAVE_SIMT_SHUFFLE(shuffle, 0)
 CLEAVE_SIMT_SHUFFLE(shuffle_xor, 1)
 CLEAVE_SIMT_SHUFFLE(shuffle_up, 2)
 CLEAVE_SIMT_SHUFFLE(shuffle_down, 3)
 
-DEVICE mask_t ballot(bool p CLEAVE_HERE) { return static_cast<mask_t>(cleave_simt_ballot(p, file, line)); }
+DEVICE mask_t ballot(bool p CLEAVE_HERE) {
+    return static_cast<mask_t>(cleave_simt_ballot(p, file, line));
+}
 DEVICE bool warp_any(bool p CLEAVE_HERE) { return cleave_simt_ballot(p, file, line) != 0; }
 DEVICE bool warp_all(bool p CLEAVE_HERE) { return cleave_simt_ballot(!p, file, line) == 0; }
 template <int WIDTH>
@@ -133,15 +146,33 @@ DEVICE float group_max(float v CLEAVE_HERE) {
 
 // ---- Atomics
 
-DEVICE u32 atomic_add(u32* p, u32 v CLEAVE_HERE) { return cleave_simt_atomic_u32(p, v, 0, file, line); }
-DEVICE i32 atomic_add(i32* p, i32 v CLEAVE_HERE) { return cleave_simt_atomic_i32(p, v, 0, file, line); }
-DEVICE u64 atomic_add(u64* p, u64 v CLEAVE_HERE) { return cleave_simt_atomic_u64(p, v, file, line); }
-DEVICE float atomic_add(float* p, float v CLEAVE_HERE) { return cleave_simt_atomic_f32(p, v, file, line); }
-DEVICE u32 atomic_max(u32* p, u32 v CLEAVE_HERE) { return cleave_simt_atomic_u32(p, v, 1, file, line); }
-DEVICE i32 atomic_max(i32* p, i32 v CLEAVE_HERE) { return cleave_simt_atomic_i32(p, v, 1, file, line); }
-DEVICE u32 atomic_min(u32* p, u32 v CLEAVE_HERE) { return cleave_simt_atomic_u32(p, v, 2, file, line); }
-DEVICE i32 atomic_min(i32* p, i32 v CLEAVE_HERE) { return cleave_simt_atomic_i32(p, v, 2, file, line); }
-DEVICE u32 atomic_exchange(u32* p, u32 v CLEAVE_HERE) { return cleave_simt_atomic_u32(p, v, 3, file, line); }
+DEVICE u32 atomic_add(u32* p, u32 v CLEAVE_HERE) {
+    return cleave_simt_atomic_u32(p, v, 0, file, line);
+}
+DEVICE i32 atomic_add(i32* p, i32 v CLEAVE_HERE) {
+    return cleave_simt_atomic_i32(p, v, 0, file, line);
+}
+DEVICE u64 atomic_add(u64* p, u64 v CLEAVE_HERE) {
+    return cleave_simt_atomic_u64(p, v, file, line);
+}
+DEVICE float atomic_add(float* p, float v CLEAVE_HERE) {
+    return cleave_simt_atomic_f32(p, v, file, line);
+}
+DEVICE u32 atomic_max(u32* p, u32 v CLEAVE_HERE) {
+    return cleave_simt_atomic_u32(p, v, 1, file, line);
+}
+DEVICE i32 atomic_max(i32* p, i32 v CLEAVE_HERE) {
+    return cleave_simt_atomic_i32(p, v, 1, file, line);
+}
+DEVICE u32 atomic_min(u32* p, u32 v CLEAVE_HERE) {
+    return cleave_simt_atomic_u32(p, v, 2, file, line);
+}
+DEVICE i32 atomic_min(i32* p, i32 v CLEAVE_HERE) {
+    return cleave_simt_atomic_i32(p, v, 2, file, line);
+}
+DEVICE u32 atomic_exchange(u32* p, u32 v CLEAVE_HERE) {
+    return cleave_simt_atomic_u32(p, v, 3, file, line);
+}
 DEVICE u32 atomic_cas(u32* p, u32 expected, u32 v CLEAVE_HERE) {
     return cleave_simt_atomic_cas(p, expected, v, file, line);
 }
@@ -159,7 +190,8 @@ DEVICE void store_volatile(T* p, T v) {
 #if defined(CLEAVE_SM) && CLEAVE_SM >= 80
 template <int BYTES>
 DEVICE void async_copy(void* shared, const void* global, bool valid = true CLEAVE_HERE) {
-    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "an asynchronous copy moves 4, 8 or 16 bytes");
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16,
+                  "an asynchronous copy moves 4, 8 or 16 bytes");
     cleave_simt_async_copy(shared, global, BYTES, valid, file, line);
 }
 DEVICE void async_commit() { cleave_simt_async_commit(); }

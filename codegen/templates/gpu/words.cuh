@@ -46,7 +46,8 @@
 #elif CLEAVE_GFX >= 0x1200
 #define CLEAVE_WMMA_GFX12 1
 #endif
-#if defined(CLEAVE_MMA_SYNC) || defined(CLEAVE_MFMA) || defined(CLEAVE_WMMA_GFX11) || defined(CLEAVE_WMMA_GFX12)
+#if defined(CLEAVE_MMA_SYNC) || defined(CLEAVE_MFMA) || defined(CLEAVE_WMMA_GFX11) || \
+    defined(CLEAVE_WMMA_GFX12)
 #define CLEAVE_MATRIX 1
 #endif
 
