@@ -28,7 +28,32 @@ std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab_size) {
     return ids;
 }
 
+// A model's vocabulary may be padded, and a tokenizer may name special tokens that the model has no embedding for ("<pad>");
+// ordinary tokens beyond the vocabulary, or a vocabulary of which most is no token, are another model's.
+std::unique_ptr<runtime::Tokenizer> load_matching_tokenizer(const std::string& path, const LoadedModel& model) {
+    auto tokenizer = runtime::load_tokenizer(path);
+    const int64_t vocab = model.graph.config.vocab_size, tokens = tokenizer->vocab_size();
+    if (vocab <= 0) return tokenizer;
+    bool fits = tokens >= vocab - vocab / 2;
+    for (int64_t id = vocab; id < tokens && fits; ++id) {
+        const auto token = static_cast<int32_t>(id);
+        fits = tokenizer->is_special(token) || tokenizer->token_text(token).empty();
+    }
+    if (!fits)
+        throw UserError("{}: this tokenizer belongs to another model: it has {} tokens, and the model's vocabulary has {}; give the model's own with "
+                        "--tokenizer, or token ids with --input-ids", path, tokens, vocab);
+    return tokenizer;
+}
+
 }  // namespace
+
+void check_token_ids(const std::vector<int32_t>& ids, const LoadedModel& model) {
+    const int64_t vocab = model.graph.config.vocab_size;
+    for (int32_t id : ids)
+        if (vocab > 0 && id >= vocab)
+            throw UserError("the tokenizer gives token {}, but the model's vocabulary has {}: leave the text of that token out, or give the model's own "
+                            "tokenizer with --tokenizer", id, vocab);
+}
 
 std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model, const runtime::Tokenizer* tokenizer) {
     if (flags.prompts.empty() == flags.input_ids.empty())
@@ -54,17 +79,15 @@ std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const Loa
             all.push_back(tokenizer->encode(prompt));
         }
         if (all.back().empty()) throw UserError("--prompt \"{}\" gives no tokens; the prompt must not be empty", prompt);
-        for (int32_t id : all.back())
-            if (vocab > 0 && id >= vocab)
-                throw UserError("the tokenizer gives token {}, but the model's vocabulary has {}: this tokenizer belongs to another model", id, vocab);
+        check_token_ids(all.back(), model);
     }
     return all;
 }
 
 std::unique_ptr<runtime::Tokenizer> find_tokenizer(const PromptFlags& flags, const LoadedModel& model, std::string* why) {
-    if (!flags.tokenizer.empty()) return runtime::load_tokenizer(flags.tokenizer);
+    if (!flags.tokenizer.empty()) return load_matching_tokenizer(flags.tokenizer, model);
     try {
-        return runtime::load_tokenizer(model.folder);
+        return load_matching_tokenizer(model.folder, model);
     } catch (const UserError& error) {
         *why = error.what();
         return nullptr;

@@ -216,6 +216,7 @@ void run_score(const Flags& flags, Ready& ready) {
     std::stringstream text;
     text << file.rdbuf();
     std::vector<int32_t> tokens = ready.tokenizer->encode(text.str());
+    check_token_ids(tokens, ready.model);
     if (tokens.size() < 2) throw UserError("{}: too short to score: it has {} tokens", flags.score_file, tokens.size());
     planner::Plan plan = make_run_plan(flags, ready);
     Interruptible interruptible;
