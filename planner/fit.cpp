@@ -123,6 +123,13 @@ std::string fix_shape(const Plan& p, const Fits& fits) {
                : "";
 }
 
+std::string fix_pins(const Plan& p, const Fits& fits) {
+    if (p.options.pins.empty()) return "";
+    PlanOptions options = p.options;
+    options.pins.clear();
+    return fits(p.machine, p.workload, options) ? "leave out --pin: without the pins it fits" : "";
+}
+
 }  // namespace
 
 void refuse(const Plan& nearest, const Fits& fits) {
@@ -144,7 +151,7 @@ void refuse(const Plan& nearest, const Fits& fits) {
     }
     std::vector<std::string> fixes;
     for (const std::string& fix :
-         {fix_shape(nearest, fits),
+         {fix_shape(nearest, fits), fix_pins(nearest, fits),
           nearest.workload.batch > 1 ? fix_batch(nearest, fits) : std::string(),
           fix_context(nearest, fits), fix_dtype(nearest, fits), fix_devices(nearest, fits)})
         if (!fix.empty()) fixes.push_back(fix);

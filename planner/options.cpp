@@ -82,7 +82,7 @@ void check_dtype(const Machine& machine, const Workload& w) {
 
 Shape check_shape(const Machine& machine, const PlanOptions& o) {
     auto devices = static_cast<int>(machine.devices.size());
-    Shape shape{o.tensor_parallel, o.pipeline_stages};
+    Shape shape{o.tensor_parallel, o.pipeline_stages, {}};
     if (shape.tensor_parallel < 0)
         throw UserError("--tp {}: the number of devices of a stage is positive",
                         shape.tensor_parallel);
@@ -127,12 +127,6 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     check_limits(analysis, machine, workload);
     settle_kv_dtype(graph, machine, workload);
     Shape shape = check_shape(machine, options);
-    if (!options.pins.empty())
-        throw UserError(
-            "--pin '{}={}': pinning is not supported in this version; force a shape with --tp and "
-            "--pp, and the order of "
-            "--devices, instead",
-            options.pins[0].what, options.pins[0].device);
     if (shape.pipeline_stages > static_cast<int>(analysis.units.size()))
         throw UserError("--pp {}: {} can be cut into at most {} stages; give --pp {} or less",
                         shape.pipeline_stages, graph.name, analysis.units.size(),
@@ -145,6 +139,8 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
                     "--pp {} --tp 1 instead",
                     shape.tensor_parallel, op.name, op.as<OpaqueAttrs>().op_type,
                     machine.devices.size());
+    shape.pins =
+        resolve_pins(analysis, machine, workload, options.pins, shape.pipeline_stages);
     return shape;
 }
 

@@ -3,14 +3,16 @@
 // what they left open (the KV dtype). Throws UserError naming the flag and the fix.
 #pragma once
 
+#include "planner/pins.h"
 #include "planner/placement.h"
 
 namespace cleave::planner {
 
-// Stages x devices a stage that the options force; 0 where they leave it open.
+// Stages x devices a stage that the options force, 0 where they leave it open; and the pins.
 struct Shape {
     int tensor_parallel = 0;
     int pipeline_stages = 0;
+    PinnedUnits pins;
 };
 
 Shape check_options(const Analysis& analysis, const Machine& machine, Workload& workload,

@@ -42,6 +42,7 @@ Plan empty_plan(const Request& r, Graph graph) {
     plan.machine = r.machine;
     plan.workload = r.workload;
     plan.options = r.options;
+    plan.options.pins = canonical_pins(r.machine, r.options.pins);
     return plan;
 }
 
@@ -147,6 +148,10 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
             d.memory_bytes = d.memory_bytes > kMostRoom / factor ? kMostRoom : d.memory_bytes * factor;
         proposals = propose(r.analysis, roomy, r.workload, r.options, r.shape, 0);
     }
+    if (proposals.found.empty() && !r.options.pins.empty())
+        throw UserError(
+            "no pipeline of this shape on these devices was found that meets the pins; leave the "
+            "shape to the planner (no --tp, no --pp), or leave out pins");
     CHECK(!proposals.found.empty()) << "no shape at all";
     std::optional<Plan> nearest;
     int64_t least = INT64_MAX;

@@ -32,14 +32,14 @@ public:
 
     Proposals run() {
         std::vector<DeviceId> user = user_order(machine_);
-        over_order(user, false);
+        over_orders(user, false);
         if (options_.use_metis) {
             auto start = std::chrono::steady_clock::now();
             std::vector<DeviceId> grouped = user;
             if (int groups = natural_group_count(machine_); groups > 1)
                 grouped = flatten(group_devices(machine_, groups, options_.seed));
             result_.metis_us += elapsed_us(start);
-            if (grouped != user) over_order(grouped, true);
+            if (grouped != user) over_orders(grouped, true);
         }
         sort_proposals();
         return std::move(result_);
@@ -63,6 +63,11 @@ private:
         };
         std::stable_sort(result_.found.begin(), result_.found.end(),
                          [&](const Proposal& a, const Proposal& b) { return key(a) < key(b); });
+    }
+
+    void over_orders(const std::vector<DeviceId>& base, bool metis_order) {
+        for (std::vector<DeviceId>& order : orders_for(shape_.pins, base, shape_.tensor_parallel))
+            over_order(std::move(order), metis_order);
     }
 
     void over_order(std::vector<DeviceId> order, bool metis_order) {
@@ -120,6 +125,7 @@ private:
 
     void ask(CostTables& tables, StageQuery query, const std::string& name) {
         query.may_split = may_split_;
+        query.pins = &shape_.pins;
         bool some = false;
         for (bool whole_layers : {true, false}) {
             query.whole_layers = whole_layers;
@@ -241,6 +247,7 @@ private:
                                range.cost[s.last_unit] - range.cost[s.first_unit] + heard + exit);
             StageChoice choice;
             choice.devices = tables.devices_of(s.first_device, s.count);
+            if (!meets_pins(shape_.pins, choice.devices, s.first_unit, s.last_unit)) return;
             choice.begin = a_.units[s.first_unit].begin;
             choice.end = a_.units[s.last_unit - 1].end;
             choice.shares = range.shares;

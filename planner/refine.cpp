@@ -90,6 +90,7 @@ bool refine(const Analysis& analysis, Shape shape, size_t step_budget, Placement
         better = false;
         for (Placement& move : neighbours(analysis, plan.machine, shape, placement)) {
             if (steps >= step_budget) break;
+            if (!meets_pins(analysis, shape.pins, move)) continue;
             Plan candidate;
             candidate.graph = std::move(plan.graph);
             candidate.machine = plan.machine;

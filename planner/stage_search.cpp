@@ -25,6 +25,7 @@ public:
           units_(tables.num_units()),
           layers_(query.pipeline_stages > 0 ? query.pipeline_stages : 0),
           may_cut_(units_ + 1, true) {
+        find_pins();
         if (!query.whole_layers) return;
         for (int u = 1; u < units_; ++u)
             may_cut_[u] =
@@ -71,6 +72,7 @@ private:
         int low = 0;
         for (int end = 1; end <= units_; ++end) {
             int begin = end - 1;
+            low = std::max(low, earliest(end, d - t, d));
             if (may_cut_[begin] || begin == 0) {
                 int64_t base = cell(before, d - t, begin).cost;
                 if (base < kImpossible) {
@@ -87,6 +89,31 @@ private:
             Cell& best = cell(s, d, end);
             if (cost < best.cost) best = {cost, d - t, window.front().second, mode};
         }
+    }
+
+    // Where each unit's pinned device stands in the order, and where the pins of two devices must be parted.
+    void find_pins() {
+        if (!query_.pins || query_.pins->empty()) return;
+        place_.assign(units_, -1);
+        part_.assign(units_ + 1, 0);
+        int last = -1;  // unit with a pin
+        for (int u = 0; u < units_; ++u) {
+            part_[u + 1] = part_[u];
+            DeviceId pin = (*query_.pins)[u];
+            if (!pin.valid()) continue;
+            auto at = std::find(tables_.order().begin(), tables_.order().end(), pin);
+            place_[u] = static_cast<int>(at - tables_.order().begin());
+            if (last >= 0 && place_[last] != place_[u]) part_[u + 1] = last + 1;
+            last = u;
+        }
+    }
+
+    // The first unit with which a stage on devices [from, to) may begin to end before `end`, as far as pins go; `end`
+    // where its last unit belongs elsewhere. Never falls as `end` grows, if earlier answers are kept.
+    int earliest(int end, int from, int to) const {
+        if (place_.empty()) return 0;
+        int place = place_[end - 1];
+        return place >= 0 && (place < from || place >= to) ? end : part_[end];
     }
 
     bool holds(const RangeTable& range, int from, int to, int64_t exchange) const {
@@ -125,6 +152,7 @@ private:
     const StageQuery& query_;
     int devices_, units_, layers_;
     std::vector<bool> may_cut_;
+    std::vector<int> place_, part_;  // by unit; by end of a stage
     std::vector<Cell> cells_;
 };
 

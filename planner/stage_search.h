@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/cost_tables.h"
+#include "planner/pins.h"
 
 namespace cleave::planner {
 
@@ -22,6 +23,7 @@ struct StageQuery {
     bool fan_out = false;        // one device sends to all of the next stage, the worst case
     bool whole_layers = false;   // cut between layers only
     bool ignore_memory = false;  // to say what would be needed
+    const PinnedUnits* pins = nullptr;  // device that each unit's stage must have
 };
 
 struct StageSolution {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lies on devices for the whole run: stages, weights, rope tables, KV slabs, and their buffers.
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <set>
 
@@ -28,6 +29,30 @@ void check_stages(const Plan& plan, Report& report) {
     }
     if (static_cast<size_t>(next) != plan.graph.ops.size())
         report.add("stage", "the stages hold {} of {} operators", next, plan.graph.ops.size());
+}
+
+// Each operator that a pin names stands in a stage that has the pin's device.
+void check_pins(const Plan& plan, Report& report) {
+    for (const Pin& pin : plan.options.pins) {
+        int first = -1, last = -1;
+        if (std::sscanf(pin.what.c_str(), "layers.%d-%d", &first, &last) == 1) last = first;
+        bool found = false;
+        for (size_t i = 0; i < plan.graph.ops.size(); ++i) {
+            const importer::Op& op = plan.graph.ops[i];
+            if (first >= 0 ? op.layer < first || op.layer > last : op.name != pin.what) continue;
+            found = true;
+            bool met = false;
+            for (const Stage& s : plan.stages)
+                if (s.first_op.index() <= i && i <= s.last_op.index())
+                    for (DeviceId d : s.devices) met = met || device_name(plan, d) == pin.device;
+            if (!met) {
+                report.add("pin", "{} is pinned to {}, and {} is in a stage without it", pin.what,
+                           pin.device, op.name);
+                break;
+            }
+        }
+        if (!found) report.add("pin", "{} is pinned, and no operator is meant by it", pin.what);
+    }
 }
 
 // The buffer is where its user needs it, in the right arena, and large enough.
@@ -174,6 +199,7 @@ void check_permanent_buffers(const Plan& plan, Report& report) {
 
 void check_placement(const Plan& plan, Report& report) {
     check_stages(plan, report);
+    check_pins(plan, report);
     check_weights(plan, report);
     check_ropes(plan, report);
     check_slabs(plan, report);

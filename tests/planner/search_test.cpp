@@ -309,9 +309,4 @@ TEST_CASE("options that cannot be met are refused with the fix", "[planner]") {
                  Contains("--dtype int4") && Contains("f32, f16 and bf16"));
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.kv_dtype = DType::kInt8; }),
                  Contains("--kv-dtype int8"));
-    REQUIRE_THAT(refused("host",
-                         [](Workload&, PlanOptions& o) {
-                             o.pins.push_back({"embedding", "host[0]"});
-                         }),
-                 Contains("--pin") && Contains("not supported"));
 }

@@ -292,6 +292,13 @@ std::vector<Mutation> whole_mutations() {
              p.graph.ops[0].inputs = {p.graph.outputs[0]};
              return true;
          }},
+        {"a pinned operator is in a stage without its device", "pin",
+         [](Plan& p) {
+             if (p.stages.size() < 2) return false;
+             DeviceId elsewhere = p.stages[1].devices[0];
+             p.options.pins.push_back({"embedding", p.machine.device(elsewhere).name});
+             return true;
+         }},
         {"an operator belongs to no stage", "stage",
          [](Plan& p) {
              --p.stages.back().last_op.value;
