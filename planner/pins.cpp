@@ -5,7 +5,6 @@
 #include <charconv>
 #include <functional>
 #include <optional>
-#include <set>
 
 #include "planner/pin_conflicts.h"
 #include "runtime/base/errors.h"

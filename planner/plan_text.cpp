@@ -100,6 +100,10 @@ void Summary::title() {
           fmt::format("batch {}, prompt {}, context {}, prefill in chunks of {}; for {}", w.batch,
                       w.prompt_tokens, w.context, w.prefill_chunk,
                       objective_name(plan_.options.objective)));
+    std::string pins;
+    for (const Pin& pin : plan_.options.pins)
+        pins += fmt::format("{}{}={}", pins.empty() ? "" : ", ", pin.what, pin.device);
+    if (!pins.empty()) entry("pinned", pins);
     entry("predicted",
           fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
                       time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));

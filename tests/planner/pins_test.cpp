@@ -6,6 +6,7 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
 #include "tests/support/test.h"
@@ -84,8 +85,9 @@ TEST_CASE("a pin binds where the planner would choose otherwise", "[planner]") {
         CHECK(devices_of(pinned_plan("sim:h100[0-2]", {{"layers.3", device}}), "layers.3.o_proj")
                   .count(device) == 1);
     }
-    CHECK(devices_of(pinned_plan("host[0-1]", {{"lm_head", "host"}}, 1), "lm_head") ==
-          std::set<std::string>{"host[0]"});
+    Plan plan = pinned_plan("host[0-1]", {{"lm_head", "host"}}, 1);
+    CHECK(devices_of(plan, "lm_head") == std::set<std::string>{"host[0]"});
+    CHECK_THAT(plan_to_text(plan), Contains("lm_head=host[0]"));  // by its canonical name
 }
 
 TEST_CASE("with tensor parallelism the stage of a pinned layer has its device", "[planner]") {
