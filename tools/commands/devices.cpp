@@ -9,6 +9,7 @@
 #include "planner/machine.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
+#include "runtime/host_topology.h"
 #include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
@@ -51,7 +52,10 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
         fmt::print("link {} -> {}: {}, {}/s, {} ns\n", machine.device(l.from).name, machine.device(l.to).name, planner::link_kind_name(l.kind),
                    format_bytes(l.bandwidth), l.latency_ns);
     codegen::HostCompilerInfo compiler = codegen::host_compiler_info();
-    fmt::print("host: {} cores, {} of memory, compiler {}\n", facts.num_cores, format_bytes(facts.memory_bytes),
+    runtime::HostTopology host = runtime::read_host_topology();
+    fmt::print("host: {}; {} of {} cores usable, L2 {}, L3 {}, {} memory node{}\n", host.cpu_model.empty() ? "CPU" : host.cpu_model, facts.num_cores,
+               host.threads, format_bytes(host.l2_bytes), format_bytes(host.l3_bytes), host.numa_nodes, host.numa_nodes == 1 ? "" : "s");
+    fmt::print("host: {} of memory, compiler {}\n", format_bytes(facts.memory_bytes),
                compiler.available ? compiler.version + " for " + compiler.cpu : "absent: " + compiler.reason);
     for (const Absent& a : absent) fmt::print("no {}: {}\n", a.kind, a.reason);
 }
