@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "planner/memory.h"
 #include "planner/simulate.h"
@@ -185,10 +186,31 @@ const std::vector<int64_t>& CostTables::entry_costs(int first, int count) {
     return costs;
 }
 
+namespace {
+
+// Where a matrix is quantised and its columns are cut, no block may lie on two devices: results would depend on
+// their number.
+void align_to_blocks(const Analysis& a, const Workload& workload, StageShares& shares) {
+    for (size_t i = 0; i < a.graph.ops.size(); ++i) {
+        const Op& op = a.graph.ops[i];
+        const OpSplit& split = a.splits.ops[i];
+        if (split.weight != WeightCut::kColumns || op.weights.empty() ||
+            !is_quantized_when_cut(a.graph.weight(op.weights[0]), workload))
+            continue;
+        int64_t granule = kQuantizedBlock / std::gcd(kQuantizedBlock, split.work.unit_size);
+        bool heads = split.work.axis == Axis::kQueryHeads;
+        int64_t& aligned = heads ? shares.head_granule : shares.granule;
+        aligned = std::lcm(aligned, granule);
+    }
+}
+
+}  // namespace
+
 StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
     std::vector<DeviceId> devices = devices_of(first, count);
     StageShares shares;
     shares.weights.assign(count, 1);
+    align_to_blocks(analysis_, workload_, shares);
     if (unequal(first, count)) {
         for (int i = 0; i < count; ++i) {
             const Device& d = machine_.device(devices[i]);

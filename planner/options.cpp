@@ -73,7 +73,7 @@ void check_dtype(const Machine& machine, const Workload& w) {
             "int4",
             *w.dtype);
     for (const Device& d : machine.devices)
-        if (d.kind == DeviceKind::kHost)
+        if (d.kind != DeviceKind::kSim)
             throw UserError(
                 "--dtype {}: {} computes with f32, f16 and bf16 weights; use one of these, or plan "
                 "for sim: devices",

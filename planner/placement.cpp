@@ -43,6 +43,13 @@ DType device_dtype(const Weight& weight, const Workload& workload) {
     return workload.dtype && weight.shape.size() == 2 ? *workload.dtype : weight.dtype;
 }
 
+bool is_quantized_when_cut(const Weight& weight, const Workload& workload) {
+    if (weight.shape.size() != 2) return false;
+    DType dtype = device_dtype(weight, workload);
+    bool kept = weight.packing != Packing::kDense && dtype == weight.dtype;
+    return !kept && (dtype == DType::kInt8 || dtype == DType::kInt4);
+}
+
 int64_t shard_bytes(const Weight& weight, int64_t rows, int64_t columns, DType dtype) {
     if (weight.shape.size() < 2) return dtype_bytes(dtype, rows);
     bool packed = weight.packing != Packing::kDense;
@@ -54,10 +61,9 @@ int64_t shard_bytes(const Weight& weight, int64_t rows, int64_t columns, DType d
         return rows * columns * q.bits / 8 + blocks * dtype_bits(q.scale_dtype) / 8 + zero_points;
     }
     int64_t bytes = dtype_bytes(dtype, rows * columns);
-    // Integers carry an f16 scale for each 32 elements of a row.
     bool integer = dtype == DType::kInt8 || dtype == DType::kInt4 || dtype == DType::kUInt8 ||
                    dtype == DType::kUInt4;
-    return integer ? bytes + rows * ((columns + 31) / 32) * 2 : bytes;
+    return integer ? bytes + rows * ((columns + kQuantizedBlock - 1) / kQuantizedBlock) * 2 : bytes;
 }
 
 }  // namespace cleave::planner

@@ -43,6 +43,12 @@ DType placed_dtype(const importer::Value& value, const Workload& workload);
 // dtype of a weight on devices: --dtype for floating matrices, as stored otherwise.
 DType device_dtype(const importer::Weight& weight, const Workload& workload);
 
+// int8 and int4 are quantised in blocks of this many elements of a row, each with an f16 scale.
+inline constexpr int64_t kQuantizedBlock = 32;
+
+// Whether a matrix is quantised as its shards are cut: into integers that it is not stored in.
+bool is_quantized_when_cut(const importer::Weight& weight, const Workload& workload);
+
 // Bytes of rows x columns of a weight on a device, packed, with scales where there are some.
 int64_t shard_bytes(const importer::Weight& weight, int64_t rows, int64_t columns, DType dtype);
 

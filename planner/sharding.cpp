@@ -294,8 +294,8 @@ std::vector<Range> ranges_of(const StageShares& shares, const Split& split) {
     }
     int64_t group = split.group;
     int64_t query_heads = split.axis == Axis::kQueryHeads ? split.units : split.units * group;
-    std::vector<Range> ranges =
-        split_units(query_heads, shares.whole_groups ? group : 1, shares.weights);
+    int64_t granule = std::lcm(shares.whole_groups ? group : 1, shares.head_granule);
+    std::vector<Range> ranges = split_units(query_heads, granule, shares.weights);
     if (split.axis == Axis::kKvHeads)
         for (Range& r : ranges)
             r = r.empty() ? Range{r.begin / group, r.begin / group}

@@ -21,7 +21,10 @@ namespace fs = std::filesystem;
 LoadedModel from_shape(const models::Shape& shape, const std::string& dtype) {
     LoadedModel model;
     model.kind = ModelKind::kShape;
-    model.graph = models::build_llama_graph(shape, dtype.empty() ? shape.dtype : dtype_flag("--dtype", dtype));
+    // The weights of a shape are stored in --dtype where that is a type of 16 bits or more; narrower ones are what
+    // shards are converted to (workload_from_flags).
+    std::optional<DType> stored = dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", dtype));
+    model.graph = models::build_llama_graph(shape, stored && dtype_bits(*stored) >= 16 ? *stored : shape.dtype);
     model.max_positions = shape.config.max_positions;
     return model;
 }

@@ -69,7 +69,8 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
         throw UserError("--prompt-tokens {}: the prompt leaves no room in a context of {}; raise --context", workload.prompt_tokens,
                         workload.context);
     workload.prefill_chunk = flags.prefill_chunk;
-    if (!flags.dtype.empty() && model.kind != ModelKind::kShape) workload.dtype = dtype_flag("--dtype", flags.dtype);
+    std::optional<DType> dtype = flags.dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", flags.dtype));
+    if (dtype && (model.kind != ModelKind::kShape || dtype_bits(*dtype) < 16)) workload.dtype = dtype;
     if (!flags.kv_dtype.empty()) workload.kv_dtype = dtype_flag("--kv-dtype", flags.kv_dtype);
     return workload;
 }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// int8, int4 and f8e4m3 weights: planned for sim devices in whole blocks with their scales, refused elsewhere.
+#include <map>
+
+#include "models/llama_graph.h"
+#include "models/shapes.h"
+#include "planner/planner.h"
+#include "planner/verify.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using namespace planner;
+
+Plan plan_for(const Graph& graph, const std::string& devices, DType dtype, int tp) {
+    Machine machine =
+        build_machine(parse_devices(devices),
+                      {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
+    Workload workload{.context = 256};
+    workload.prompt_tokens = 64;
+    workload.dtype = dtype;
+    PlanOptions options;
+    options.tensor_parallel = tp;
+    return make_plan(graph, machine, workload, options);
+}
+
+// A head of 16 and columns of 32 x 9 + 8: neither divides into blocks by itself.
+models::Shape awkward_shape() {
+    models::Shape shape{.name = "awkward"};
+    auto& c = shape.config;
+    c.num_layers = 2, c.num_kv_heads = 6, c.num_heads = 6, c.head_dim = 16, c.hidden_size = 96;
+    c.intermediate_size = 296, c.vocab_size = 100, c.max_positions = 512, c.rope_theta = 1e4;
+    shape.qkv_bias = true;
+    return shape;
+}
+
+}  // namespace
+
+TEST_CASE("narrow weights plan on sim devices in whole blocks, whatever the shape", "[planner]") {
+    for (const models::Shape& shape : {awkward_shape(), *models::find_shape("llama-3-8b")}) {
+        Graph graph = models::build_llama_graph(shape, DType::kBF16);
+        for (DType dtype : {DType::kInt4, DType::kInt8, DType::kF8E4M3})
+            for (const char* devices : {"sim:h100", "sim:h100[0-2]", "sim:a40,sim:h100[0-3]"}) {
+                size_t count = parse_devices(devices).size();
+                for (int tp : {0, static_cast<int>(count)}) {
+                    INFO(shape.name << " " << dtype_name(dtype) << " on " << devices << " tp " << tp);
+                    Plan plan = plan_for(graph, devices, dtype, tp);  // verifies
+                    for (const WeightShard& s : plan.weights) {
+                        const importer::Weight& w = plan.graph.weight(s.weight);
+                        REQUIRE(s.dtype == (w.shape.size() == 2 ? dtype : DType::kBF16));
+                        if (w.shape.size() != 2 || dtype == DType::kF8E4M3) continue;
+                        REQUIRE(s.columns.begin % 32 == 0);
+                        REQUIRE((s.columns.end % 32 == 0 || s.columns.end == w.shape[1]));
+                    }
+                }
+            }
+    }
+}
+
+TEST_CASE("int4 weights take 4.5 bits and a cut block is no sound plan", "[planner]") {
+    Graph graph = models::build_llama_graph(awkward_shape(), DType::kBF16);
+    Plan plan = plan_for(graph, "sim:h100[0-1]", DType::kInt4, 2);
+    for (WeightShard& s : plan.weights) {
+        if (plan.graph.weight(s.weight).name.find("down_proj") == std::string::npos) continue;
+        int64_t blocks = s.rows.size() * ((s.columns.size() + 31) / 32);
+        int64_t bytes = s.rows.size() * s.columns.size() / 2 + blocks * 2;
+        REQUIRE(plan.buffer(s.buffer).size >= bytes);
+        REQUIRE(plan.buffer(s.buffer).size < bytes + 256);
+        s.columns.begin += s.columns.begin > 0 ? 8 : 0;
+        s.columns.end -= s.columns.end < 296 ? 24 : 0;
+    }
+    bool found = false;
+    for (const Violation& v : find_violations(plan)) found = found || v.rule == "weight-box";
+    REQUIRE(found);
+}
+
+TEST_CASE("narrow weights on host devices are refused in a line that says which types work",
+          "[planner]") {
+    using Catch::Matchers::Contains;
+    Graph graph = models::build_llama_graph(awkward_shape(), DType::kBF16);
+    for (DType dtype : {DType::kInt4, DType::kInt8, DType::kF8E4M3})
+        REQUIRE_THAT(user_error([&] { plan_for(graph, "host[0-1]", dtype, 0); }),
+                     Contains(fmt::format("--dtype {}", dtype)) && Contains("f32, f16 and bf16"));
+}
+
+}  // namespace cleave::test
