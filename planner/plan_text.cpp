@@ -138,10 +138,11 @@ std::vector<std::string> Summary::device_row(const DeviceMemory& m) const {
     }
     const auto& busy = plan_.prediction.decode_busy_ns;
     const double whole = static_cast<double>(plan_.prediction.decode_ns_per_token);
-    std::string share =
-        m.device.index() < busy.size() && whole > 0
-            ? fmt::format("{:.0f} %", 100 * static_cast<double>(busy[m.device.index()]) / whole)
-            : "";
+    std::string time, share;
+    if (m.device.index() < busy.size() && whole > 0) {
+        time = time_text(busy[m.device.index()]);
+        share = fmt::format("{:.0f} %", 100 * static_cast<double>(busy[m.device.index()]) / whole);
+    }
     return {name(m.device),
             stages.empty() ? "-" : stages,
             layers.empty() ? "-" : layers,
@@ -150,13 +151,14 @@ std::vector<std::string> Summary::device_row(const DeviceMemory& m) const {
             bytes_text(m.kv),
             bytes_text(m.activations + m.staging + m.scratch),
             bytes_text(m.free()),
+            time,
             share};
 }
 
 void Summary::devices() {
     section("Devices");
-    TextTable table("<>>>>>>>>", "  ");
-    table.row({"", "stage", "layers", "heads", "weights", "KV", "working", "free", "busy"});
+    TextTable table("<>>>>>>>>>", "  ");
+    table.row({"", "stage", "layers", "heads", "weights", "KV", "working", "free", "a token", "busy"});
     // Of many devices, those in a row that differ in name and heads alone are one line.
     constexpr size_t kMany = 16;
     for (size_t i = 0; i < plan_.memory.size(); ++i) {

@@ -55,20 +55,38 @@ std::string count_text(int64_t n, const std::string& noun) {
     return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 
+void TextTable::shrink(std::vector<size_t>& widths, size_t width) const {
+    constexpr size_t kShortest = 12;
+    size_t total = indent_.size();
+    for (size_t i = 0; i < widths.size(); ++i)
+        if (widths[i] > 0) total += widths[i] + (i > 0 ? 2 : 0);
+    for (; total > width; --total) {
+        size_t widest = widths.size();
+        for (size_t i = 0; i < widths.size(); ++i)
+            if (alignment_[i] == '<' && widths[i] > kShortest &&
+                (widest == widths.size() || widths[i] > widths[widest]))
+                widest = i;
+        if (widest == widths.size()) return;
+        --widths[widest];
+    }
+}
+
 std::string TextTable::text(int width) const {
     std::vector<size_t> widths(alignment_.size());
     for (const auto& row : rows_)
         for (size_t i = 0; row.size() > 1 && i < row.size(); ++i)
             widths[i] = std::max(widths[i], characters(row[i]));
+    shrink(widths, static_cast<size_t>(std::max(0, width)));
     std::string out;
     for (const auto& row : rows_) {
         std::string line = indent_;
         if (row.size() == 1) line += row[0];
         for (size_t i = 0; row.size() > 1 && i < row.size(); ++i) {
-            std::string space(widths[i] - characters(row[i]), ' ');
+            std::string cell = cut(row[i], widths[i]);
+            std::string space(widths[i] - characters(cell), ' ');
             // A column in which nothing stands takes no room.
             if (i > 0 && widths[i] > 0) line += "  ";
-            line += alignment_[i] == '>' ? space + row[i] : row[i] + space;
+            line += alignment_[i] == '>' ? space + cell : cell + space;
         }
         line.erase(line.find_last_not_of(' ') + 1);
         out += cut(line, static_cast<size_t>(width)) + "\n";

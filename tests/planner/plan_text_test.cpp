@@ -47,6 +47,25 @@ TEST_CASE("a table aligns its columns and leaves out empty ones", "[planner]") {
     CHECK(table.text(9) == "  name...\n  a   ...\n  between\n  long...\n");
 }
 
+TEST_CASE("a table too wide shortens names and keeps numbers whole", "[planner]") {
+    planner::TextTable table("<<>", "");
+    table.row({"transfer", "sim:h100[0-2], sim:a100-80[0-1], sim:a40[0]", "12.3 us"});
+    table.row({"linear", "host[0]", "4.56 ms"});
+    std::vector<std::string> rows = lines(table.text(45));
+    REQUIRE(rows.size() == 2);
+    CHECK(rows[0] == "transfer  sim:h100[0-2], sim:a100...  12.3 us");
+    CHECK(rows[1] == "linear    host[0]                     4.56 ms");
+}
+
+TEST_CASE("every device that works shows its time for a token", "[planner]") {
+    planner::Plan plan = hand_plan({{0, 1}, {2, 3}}, {.layers = 8});
+    plan.prediction.decode_ns_per_token = 400'000;
+    plan.prediction.decode_busy_ns = {123'000, 124'000, 125'000, 126'000};
+    std::string text = plan_to_text(plan);
+    for (const char* part : {"a token", "123 us", "124 us", "125 us", "126 us"})
+        CHECK(has(text, part));
+}
+
 TEST_CASE("a plan's summary fits its width and names every device, stage and exchange",
           "[planner]") {
     planner::Plan plan = hand_plan({{0, 1}, {2, 3}}, {.layers = 8});

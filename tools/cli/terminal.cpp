@@ -24,7 +24,7 @@ bool use_color() {
 int terminal_width() {
     winsize size{};
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-    return 100;
+    return 120;  // into a file or a pipe
 }
 
 std::string bold(const std::string& text) { return use_color() ? fmt::format(fmt::emphasis::bold, "{}", text) : text; }
