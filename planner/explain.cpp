@@ -64,20 +64,35 @@ std::string binding_constraint(const Plan& plan) {
                        total > 0 ? 100 * parts[most] / total : 0.0);
 }
 
-// "layers 0-10, 11-21"
+// "layers 0-10, 11-21"; a layer that stages share is "part of 11" in each.
 std::string layers_of(const Analysis& a, const Placement& placement) {
     std::string text;
     for (const StageChoice& stage : placement.stages) {
         int first = -1, last = -1;
+        auto shared = [&](int layer) {
+            return std::any_of(a.units.begin(), a.units.end(), [&](const Unit& u) {
+                return u.first_layer >= 0 && u.first_layer <= layer && layer <= u.last_layer &&
+                       (u.begin < stage.begin || u.end > stage.end);
+            });
+        };
         for (const Unit& u : a.units) {
             if (u.begin < stage.begin || u.end > stage.end || u.first_layer < 0) continue;
             if (first < 0) first = u.first_layer;
             last = u.last_layer;
         }
         if (!text.empty()) text += ", ";
-        text += first < 0       ? "none"
-                : first == last ? std::to_string(first)
-                                : fmt::format("{}-{}", first, last);
+        if (first < 0) {
+            text += "none";
+            continue;
+        }
+        std::vector<std::string> parts;
+        bool head = shared(first), tail = last > first && shared(last);
+        int from = first + head, to = last - tail;
+        if (head) parts.push_back(fmt::format("part of {}", first));
+        if (from <= to)
+            parts.push_back(from == to ? std::to_string(from) : fmt::format("{}-{}", from, to));
+        if (tail) parts.push_back(fmt::format("part of {}", last));
+        text += fmt::format("{}", fmt::join(parts, " and "));
     }
     return "layers " + text;
 }
@@ -181,7 +196,7 @@ void metis(const Proposals& proposals, const std::vector<Scored>& scored, const 
     if (own_cut == 0) {
         plan.why.metis = plan.stages.size() == 1
                              ? "nothing to cut: one stage, and the links are alike"
-                             : "its groups are the user's order; its cut was clearly worse";
+                             : "its groups are the user's order; its cut was clearly worse by the estimate, and not simulated";
     } else if (without == 0 || own_cut < without) {
         plan.why.metis = fmt::format("its {} gained {:.2f} % over the plain order",
                                      chosen.proposal->metis_order ? "device order" : "stage cut",

@@ -178,14 +178,15 @@ private:
         for (const RunnerUp& r : w.runners_up)
             runners.push_back(
                 {{"shape", r.shape}, {"objective_ms", ms(r.objective_ns)}, {"why_not", r.why_not}});
+        Json metis{{"used", plan_.options.use_metis}, {"note", w.metis}};
+        // Only what was scored has a score.
+        if (w.metis_cost_ns > 0) metis["objective_ms"] = ms(w.metis_cost_ns);
+        if (w.topological_cost_ns > 0)
+            metis["topological_objective_ms"] = ms(w.topological_cost_ns);
         return {{"binding", w.binding},
                 {"runners_up", runners},
                 {"cuts", w.cuts},
-                {"metis",
-                 {{"used", plan_.options.use_metis},
-                  {"objective_ms", ms(w.metis_cost_ns)},
-                  {"topological_objective_ms", ms(w.topological_cost_ns)},
-                  {"note", w.metis}}}};
+                {"metis", metis}};
     }
 
     const Plan& plan_;

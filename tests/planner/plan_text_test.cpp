@@ -3,6 +3,8 @@
 
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "planner/text_table.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/support/test.h"
@@ -103,6 +105,15 @@ TEST_CASE("the text of a plan for many devices folds those alike", "[planner]") 
     CHECK(has(text, "host[0] .. host[31] (32)"));
     CHECK(lines(text).size() < 50);
     for (const std::string& line : lines(text)) CHECK(line.size() <= 100);
+}
+
+TEST_CASE("what METIS did not score has no score in JSON", "[planner]") {
+    planner::Plan plan = hand_plan({{0, 1}});
+    CHECK(has(plan_to_json(plan), "\"topological_objective_ms\""));
+    plan.why.metis_cost_ns = 0;
+    auto metis = nlohmann::json::parse(plan_to_json(plan))["why"]["metis"];
+    CHECK(!metis.contains("objective_ms"));
+    CHECK(metis.contains("topological_objective_ms"));
 }
 
 }  // namespace cleave::test
