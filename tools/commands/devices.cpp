@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fstream>
+#include <algorithm>
 #include <memory>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "codegen/compiler.h"
@@ -36,6 +37,14 @@ std::vector<Absent> absent_kinds() {
     auto look = [&](const char* kind, std::vector<std::string> names, const char* found) {
         std::string why;
         auto library = DynamicLibrary::open_first(names, &why);
+        // The loader's own words matter only for a library that is there and does not load.
+        bool nowhere = !library;
+        for (size_t at = 0; nowhere && at < why.size();) {
+            size_t end = std::min(why.find("; ", at), why.size());
+            nowhere = why.substr(at, end - at).find("No such file") != std::string::npos;
+            at = end + 2;
+        }
+        if (nowhere) why = fmt::format("not installed (tried {})", fmt::join(names, ", "));
         absent.push_back({kind, library ? fmt::format("{} was found, but {}", library->name(), found) : why});
     };
     look("cuda", {"libcuda.so.1", "libcuda.so"}, "this version has no CUDA driver yet");
