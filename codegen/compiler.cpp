@@ -26,9 +26,11 @@ struct HostCpu {
 HostCpu choose_cpu(const LlvmLibrary& llvm, const std::string& wanted) {
     if (wanted.empty()) return {llvm.host_cpu(), llvm.host_features()};
     if (!llvm.knows_cpu(wanted.c_str()))
-        throw UserError("--cpu-arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, x86-64-v3, "
-                        "x86-64-v4, znver4, sapphirerapids, ...), or leave it out for this machine's",
-                        wanted, llvm.version());
+        throw UserError(
+            "--cpu-arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, "
+            "x86-64-v3, "
+            "x86-64-v4, znver4, sapphirerapids, ...), or leave it out for this machine's",
+            wanted, llvm.version());
     return {wanted, ""};
 }
 
@@ -48,9 +50,10 @@ void check_runs_here(const LlvmLibrary& llvm, const CompiledKernel& kernel) {
     std::string missing = text ? text : "";
     llvm.free_log(text);
     if (!missing.empty())
-        throw UserError("kernels compiled for --cpu-arch {} cannot run here: this machine's {} lacks {}; leave "
-                        "--cpu-arch out to run, or use `cleave emit --compile`, which runs nothing",
-                        cpu, llvm.host_cpu(), missing);
+        throw UserError(
+            "kernels compiled for --cpu-arch {} cannot run here: this machine's {} lacks {}; leave "
+            "--cpu-arch out to run, or use `cleave emit --compile`, which runs nothing",
+            cpu, llvm.host_cpu(), missing);
 }
 
 std::string cache_key(const LlvmLibrary& llvm, const HostCpu& cpu, const Kernel& kernel) {
@@ -65,13 +68,13 @@ std::string cache_key(const LlvmLibrary& llvm, const HostCpu& cpu, const Kernel&
 
 CompiledKernel compile_one(const LlvmLibrary& llvm, const HostCpu& cpu, const Kernel& kernel) {
     cleave_llvm_result result{};
-    llvm.compile(kernel.source.data(), kernel.source.size(), (kernel.name + ".cpp").c_str(), cpu.name.c_str(),
-                 cpu.features.c_str(), &result);
+    llvm.compile(kernel.source.data(), kernel.source.size(), (kernel.name + ".cpp").c_str(),
+                 cpu.name.c_str(), cpu.features.c_str(), &result);
     std::string log = result.log ? result.log : "";
     if (!result.ok) {
         llvm.free_result(&result);
-        throw InternalError(fmt::format("kernel {} does not compile for {}\n{}\n---- source\n{}", kernel.name,
-                                        cpu.name, log, kernel.source));
+        throw InternalError(fmt::format("kernel {} does not compile for {}\n{}\n---- source\n{}",
+                                        kernel.name, cpu.name, log, kernel.source));
     }
     CompiledKernel compiled;
     compiled.name = kernel.name;
@@ -89,8 +92,12 @@ CompiledKernel compile_one(const LlvmLibrary& llvm, const HostCpu& cpu, const Ke
 class CompileJob {
 public:
     CompileJob(const Program& program, const CompileOptions& options)
-        : program_(program), options_(options), llvm_(llvm_library()), cpu_(choose_cpu(llvm_, options.cpu_arch)),
-          cache_(options.cache_dir), compiled_(program.kernels.size()) {}
+        : program_(program),
+          options_(options),
+          llvm_(llvm_library()),
+          cpu_(choose_cpu(llvm_, options.cpu_arch)),
+          cache_(options.cache_dir),
+          compiled_(program.kernels.size()) {}
 
     std::vector<CompiledKernel> run() {
         auto wanted = static_cast<size_t>(std::max(options_.threads, 0));
@@ -112,7 +119,8 @@ private:
                 compiled_[i] = obtain(program_.kernels[i]);
                 std::lock_guard lock(mutex_);
                 ++done_;
-                if (options_.progress) options_.progress(done_, static_cast<int>(program_.kernels.size()));
+                if (options_.progress)
+                    options_.progress(done_, static_cast<int>(program_.kernels.size()));
             }
         } catch (...) {
             std::lock_guard lock(mutex_);
@@ -159,7 +167,8 @@ public:
         }
         functions_.resize(kernels.size());
         char* log = nullptr;
-        handle_ = llvm_.load(objects.data(), sizes.data(), entries.data(), kernels.size(), functions_.data(), &log);
+        handle_ = llvm_.load(objects.data(), sizes.data(), entries.data(), kernels.size(),
+                             functions_.data(), &log);
         std::string reason = log ? log : "";
         if (log) llvm_.free_log(log);
         CHECK(handle_) << "compiled kernels do not link: " << reason;
@@ -170,7 +179,9 @@ public:
     HostKernels(const HostKernels&) = delete;
     HostKernels& operator=(const HostKernels&) = delete;
 
-    HostEntry entry(size_t i) const override { return reinterpret_cast<HostEntry>(functions_.at(i)); }
+    HostEntry entry(size_t i) const override {
+        return reinterpret_cast<HostEntry>(functions_.at(i));
+    }
 
 private:
     const LlvmLibrary& llvm_;
@@ -182,7 +193,8 @@ std::string enabled_features(const std::string& features) {
     std::string text;
     for (size_t at = 0; at < features.size();) {
         size_t end = std::min(features.find(',', at), features.size());
-        if (features[at] == '+') text += (text.empty() ? "" : " ") + features.substr(at + 1, end - at - 1);
+        if (features[at] == '+')
+            text += (text.empty() ? "" : " ") + features.substr(at + 1, end - at - 1);
         at = end + 1;
     }
     return text;

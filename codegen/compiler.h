@@ -14,10 +14,10 @@
 namespace cleave::codegen {
 
 struct CompileOptions {
-    std::string cpu_arch;    // "--cpu-arch": an LLVM CPU name; empty: this machine's
-    std::string cache_dir;   // empty: $XDG_CACHE_HOME/cleave/kernels or ~/.cache/cleave/kernels
+    std::string cpu_arch;   // "--cpu-arch": an LLVM CPU name; empty: this machine's
+    std::string cache_dir;  // empty: $XDG_CACHE_HOME/cleave/kernels or ~/.cache/cleave/kernels
     bool use_cache = true;
-    int threads = 0;         // 0: one per core
+    int threads = 0;  // 0: one per core
     std::function<void(int done, int total)> progress;
     const CancelToken* cancel = nullptr;
 };
@@ -41,7 +41,7 @@ std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKerne
 // "x86-64-v4 (znver4, avx512f avx512bw ...)": the CPU that the host compiler targets, and the LLVM version.
 struct HostCompilerInfo {
     bool available = false;
-    std::string reason;   // names tried, when not available
+    std::string reason;  // names tried, when not available
     std::string version;
     std::string cpu;
     std::string features;

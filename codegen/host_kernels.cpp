@@ -34,8 +34,8 @@ struct Stub {
 
     Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {}) {
         CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
-            << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes << " bytes of scratch, its tile claims "
-            << target.tile.shared_bytes;
+            << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
+            << " bytes of scratch, its tile claims " << target.tile.shared_bytes;
         return writer.finish(kind, fused, file, call, args_struct, launch);
     }
 };
@@ -55,8 +55,8 @@ int64_t item_rows(int64_t out, const HostTarget& target) {
 }
 
 int64_t scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
-    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) + copies * tokens * (rows + kMaxLanes) +
-                     kMaxTileRows * kConvertDepth;
+    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) +
+                     copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
     return round_up(floats * 4, 64);
 }
 
@@ -74,7 +74,8 @@ void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_
     w.operand(fmt::format("k{}Norm", prefix), fmt::format("{}NormWeight", prefix),
               norm ? std::optional(norm->weight) : std::nullopt);
     NormSpec n = norm.value_or(NormSpec{});
-    w.real("double", prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix), n.epsilon);
+    w.real("double", prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix),
+           n.epsilon);
     w.real("float", fmt::format("k{}NormOffset", prefix), n.offset);
 }
 
@@ -90,8 +91,8 @@ Kernel make(const LinearSpec& s, Stub stub) {
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
     stub.launch.shared_bytes = scratch_bytes(s.in, tokens, rows, 1);
     w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]",
-                       s.count == RowCount::kTokens ? "num_tokens" : "num_outputs", s.in, s.out, s.in,
-                       s.count == RowCount::kTokens ? "num_tokens" : "num_outputs", s.out));
+                       s.count == RowCount::kTokens ? "num_tokens" : "num_outputs", s.in, s.out,
+                       s.in, s.count == RowCount::kTokens ? "num_tokens" : "num_outputs", s.out));
     w.note(fmt::format("dtype: weight {}, activations f32, sums f32", s.weight));
     w.constant("kIn", s.in);
     w.constant("kOut", s.out);
@@ -122,8 +123,8 @@ Kernel make(const GateUpSpec& s, Stub stub) {
     int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
     stub.launch.shared_bytes = scratch_bytes(s.in, tokens, rows, 2);
-    w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]", s.in, s.out, s.in,
-                       s.out));
+    w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
+                       s.in, s.out, s.in, s.out));
     w.note(fmt::format("dtype: gate {}, up {}, activations f32, sums f32", s.gate, s.up));
     w.constant("kIn", s.in);
     w.constant("kOut", s.out);
@@ -165,11 +166,13 @@ Kernel make(const QkvSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
     int64_t tokens = block_tokens(s.in, stub.target), kv_heads = s.kv_heads.size();
     stub.launch.grid[0] = Extent{s.q_heads + 2 * kv_heads};
-    stub.launch.shared_bytes = scratch_bytes(s.in, tokens, std::max(s.slab.head_dim, s.slab.v_head_dim), 1);
-    w.note(fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)", s.in, s.q_heads,
-                       kv_heads, s.slab.head_dim, s.slab.v_head_dim));
-    w.note(fmt::format("dtype: q {}, k {}, v {}, KV cache {}, activations f32, sums f32", s.q, s.k, s.v,
-                       s.slab.dtype));
+    stub.launch.shared_bytes =
+        scratch_bytes(s.in, tokens, std::max(s.slab.head_dim, s.slab.v_head_dim), 1);
+    w.note(
+        fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",
+                    s.in, s.q_heads, kv_heads, s.slab.head_dim, s.slab.v_head_dim));
+    w.note(fmt::format("dtype: q {}, k {}, v {}, KV cache {}, activations f32, sums f32", s.q, s.k,
+                       s.v, s.slab.dtype));
     w.constant("kIn", s.in);
     w.constant("kTokens", tokens);
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
@@ -216,7 +219,8 @@ Kernel make(const QkvSpec& s, Stub stub) {
 // Heads of each item: those that share a KV head, four at most (they read its keys together), fewer when
 // there would be less than two items for a thread.
 std::vector<int64_t> attention_parts(const AttentionSpec& s, const HostTarget& target) {
-    int64_t together = std::clamp<int64_t>(s.heads.size() / std::max<int64_t>(2 * target.threads, 1), 1, 4);
+    int64_t together =
+        std::clamp<int64_t>(s.heads.size() / std::max<int64_t>(2 * target.threads, 1), 1, 4);
     std::vector<int64_t> begins = {0};
     for (int64_t h = 1; h < s.heads.size(); ++h) {
         bool other = (s.heads.begin + h) / s.group != (s.heads.begin + h - 1) / s.group;
@@ -236,8 +240,9 @@ Kernel make(const AttentionSpec& s, Stub stub) {
     items.per_token = s.prefill ? heads : num_parts;
     items.divisor = s.prefill ? kItemQueries : 1;
     stub.launch.grid[0] = items;
-    w.note(fmt::format("shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head", heads,
-                       s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
+    w.note(fmt::format(
+        "shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head",
+        heads, s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
     w.note(fmt::format("dtype: KV cache {}, activations f32, sums f32", s.slab.dtype));
     // Counted from the slab's first group, so that equal shards of different devices share their kernel.
     write_slab(w, s.slab, 0);
@@ -303,7 +308,8 @@ Kernel make(const RmsNormSpec& s, Stub stub) {
 Kernel make(const RopeOnlySpec& s, Stub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: x [num_tokens, {}], heads of {}, {} of them turn", s.out, s.head_dim, s.rope.rotary));
+    w.note(fmt::format("shapes: x [num_tokens, {}], heads of {}, {} of them turn", s.out,
+                       s.head_dim, s.rope.rotary));
     w.note("dtype: activations f32, table f32");
     w.constant("kOut", s.out);
     w.constant("kHeadDim", s.head_dim);
@@ -321,7 +327,8 @@ Kernel make(const RopeOnlySpec& s, Stub stub) {
 Kernel make(const KvAppendSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: {} KV heads of {} ({} for v)", s.kv_heads.size(), s.slab.head_dim, s.slab.v_head_dim));
+    w.note(fmt::format("shapes: {} KV heads of {} ({} for v)", s.kv_heads.size(), s.slab.head_dim,
+                       s.slab.v_head_dim));
     w.note(fmt::format("dtype: KV cache {}, activations f32", s.slab.dtype));
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
     w.constant("kKvHeads", s.kv_heads.size());
@@ -379,7 +386,8 @@ Kernel make(const ScaleSpec& s, Stub stub) {
 Kernel make(const SelectTokensSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kOutputs);
-    w.note(fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; dtype: f32", s.out, s.out));
+    w.note(
+        fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; dtype: f32", s.out, s.out));
     w.constant("kOut", s.out);
     w.view("X", s.x);
     w.arg("const float*", "x");
@@ -391,18 +399,20 @@ Kernel make(const SelectTokensSpec& s, Stub stub) {
 void check_head(const KernelSpec& spec) {
     auto check = [](const SlabSpec& slab) {
         if (slab.head_dim % 2 || slab.v_head_dim % 2)
-            throw UserError("host kernels need even head sizes: this model has heads of {} (values: {})",
-                            slab.head_dim, slab.v_head_dim);
+            throw UserError(
+                "host kernels need even head sizes: this model has heads of {} (values: {})",
+                slab.head_dim, slab.v_head_dim);
     };
     if (const auto* s = std::get_if<AttentionSpec>(&spec)) check(s->slab);
 }
 
 }  // namespace
 
-Kernel make_host_kernel(const KernelSpec& spec, KernelKind kind, const std::vector<std::string>& fused,
-                        const HostTarget& target) {
+Kernel make_host_kernel(const KernelSpec& spec, KernelKind kind,
+                        const std::vector<std::string>& fused, const HostTarget& target) {
     check_head(spec);
-    return std::visit([&](const auto& s) { return make(s, Stub{kind, fused, target, {}, {}}); }, spec);
+    return std::visit([&](const auto& s) { return make(s, Stub{kind, fused, target, {}, {}}); },
+                      spec);
 }
 
 }  // namespace cleave::codegen

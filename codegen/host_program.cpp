@@ -57,8 +57,9 @@ Lowered lower_embedding(const StepReader& s) {
     spec.rows = table.rows.size();
     spec.weight = table.dtype;
     spec.scale = op.as<importer::EmbeddingAttrs>().scale;
-    return {spec, {batch(BatchField::kTokenIds, "ids"), immediate(table.rows.begin, "first"),
-                   s.weight_arg(op, 0, "table"), s.output_arg(op, "out")}};
+    return {spec,
+            {batch(BatchField::kTokenIds, "ids"), immediate(table.rows.begin, "first"),
+             s.weight_arg(op, 0, "table"), s.output_arg(op, "out")}};
 }
 
 // Linear, with or without norm, selection, scale and residual.
@@ -161,7 +162,8 @@ Projection trace(const StepReader& s, importer::ValueId value) {
 std::optional<NormSpec> head_norm(const StepReader& s, const Projection& p, int64_t head_dim) {
     if (!p.norm) return std::nullopt;
     int64_t group = p.norm->as<importer::RmsNormAttrs>().group;
-    CHECK(group == head_dim) << p.norm->name << " normalises " << group << " features, not a head of " << head_dim;
+    CHECK(group == head_dim) << p.norm->name << " normalises " << group
+                             << " features, not a head of " << head_dim;
     return s.norm(*p.norm);
 }
 
@@ -174,7 +176,8 @@ std::optional<RopeSpec> rope_spec(const Op* rope) {
 Lowered lower_qkv(const StepReader& s) {
     const Op& append = s.only(OpKind::kKvAppend);
     const planner::PlacedValue& q_out = s.placed(s.compute().outputs.at(0));
-    Projection q = trace(s, q_out.value), k = trace(s, append.inputs[0]), v = trace(s, append.inputs[1]);
+    Projection q = trace(s, q_out.value), k = trace(s, append.inputs[0]),
+               v = trace(s, append.inputs[1]);
     const planner::WeightShard& wq = s.weight(*q.linear, 0);
     const planner::WeightShard& wk = s.weight(*k.linear, 0);
     const planner::WeightShard& wv = s.weight(*v.linear, 0);
@@ -182,11 +185,13 @@ Lowered lower_qkv(const StepReader& s) {
     QkvSpec spec;
     spec.slab = s.slab();
     const int64_t dim = spec.slab.head_dim;
-    CHECK(wq.rows.size() % dim == 0 && wk.rows.size() % dim == 0) << append.name << ": shards are not whole heads";
+    CHECK(wq.rows.size() % dim == 0 && wk.rows.size() % dim == 0)
+        << append.name << ": shards are not whole heads";
     spec.in = wq.columns.size();
     spec.q_heads = wq.rows.size() / dim;
     spec.kv_heads = {wk.rows.begin / dim, wk.rows.end / dim};
-    CHECK(wv.rows.begin == spec.kv_heads.begin * spec.slab.v_head_dim && wv.rows.end == spec.kv_heads.end * spec.slab.v_head_dim)
+    CHECK(wv.rows.begin == spec.kv_heads.begin * spec.slab.v_head_dim &&
+          wv.rows.end == spec.kv_heads.end * spec.slab.v_head_dim)
         << append.name << ": k and v shards hold different heads";
     spec.q = wq.dtype;
     spec.k = wk.dtype;
@@ -231,8 +236,10 @@ Lowered lower_attention(const StepReader& s) {
     const Op& op = s.only(OpKind::kAttention);
     const auto& attrs = op.as<importer::AttentionAttrs>();
     if (!attrs.causal)
-        throw UserError("{} (layer {}) is attention without a causal mask: host kernels compute causal attention only",
-                        op.name, op.layer);
+        throw UserError(
+            "{} (layer {}) is attention without a causal mask: host kernels compute causal "
+            "attention only",
+            op.name, op.layer);
     AttentionSpec spec;
     spec.slab = s.slab();
     spec.heads = s.compute().heads;
@@ -244,8 +251,9 @@ Lowered lower_attention(const StepReader& s) {
     spec.q = s.view(op.inputs[0], spec.heads.begin * spec.slab.head_dim);
     return {spec,
             {s.input_arg(op.inputs[0], "q"), s.kv_arg(), immediate(s.num_slots(), "num_slots"),
-             immediate(s.context(), "context"), s.output_arg(op, "out"), batch(BatchField::kPositions, "positions"),
-             batch(BatchField::kSlots, "slots"), count_arg(RowCount::kTokens)}};
+             immediate(s.context(), "context"), s.output_arg(op, "out"),
+             batch(BatchField::kPositions, "positions"), batch(BatchField::kSlots, "slots"),
+             count_arg(RowCount::kTokens)}};
 }
 
 // ---- Operators that stand alone -----------------------------------------------------------------------
@@ -260,7 +268,9 @@ Lowered lower_rms_norm(const StepReader& s) {
     spec.norm = s.norm(op);
     spec.x = s.view(op.inputs[0], columns.begin);
     spec.count = s.rows_of(op);
-    return {spec, {s.input_arg(op.inputs[0], "x"), s.weight_arg(op, 0, "weight"), s.output_arg(op, "out")}};
+    return {
+        spec,
+        {s.input_arg(op.inputs[0], "x"), s.weight_arg(op, 0, "weight"), s.output_arg(op, "out")}};
 }
 
 Lowered lower_rope(const StepReader& s) {
@@ -269,8 +279,9 @@ Lowered lower_rope(const StepReader& s) {
     RopeOnlySpec spec{columns.size(), op.as<importer::RopeAttrs>().head_dim, *rope_spec(&op),
                       s.view(op.inputs[0], columns.begin)};
     return {spec,
-            {s.input_arg(op.inputs[0], "x"), s.rope_arg(op, "table"), immediate(s.context(), "rope_context"),
-             batch(BatchField::kPositions, "positions"), s.output_arg(op, "out")}};
+            {s.input_arg(op.inputs[0], "x"), s.rope_arg(op, "table"),
+             immediate(s.context(), "rope_context"), batch(BatchField::kPositions, "positions"),
+             s.output_arg(op, "out")}};
 }
 
 Lowered lower_kv_append(const StepReader& s) {
@@ -291,23 +302,28 @@ Lowered lower_gated_activation(const StepReader& s) {
     const Op& op = s.only(OpKind::kGatedActivation);
     importer::Range columns = s.columns(op.outputs[0]);
     GatedActivationSpec spec{columns.size(), op.as<importer::GatedActivationAttrs>().activation,
-                             s.view(op.inputs[0], columns.begin), s.view(op.inputs[1], columns.begin)};
-    return {spec, {s.input_arg(op.inputs[0], "gate"), s.input_arg(op.inputs[1], "up"), s.output_arg(op, "out")}};
+                             s.view(op.inputs[0], columns.begin),
+                             s.view(op.inputs[1], columns.begin)};
+    return {spec,
+            {s.input_arg(op.inputs[0], "gate"), s.input_arg(op.inputs[1], "up"),
+             s.output_arg(op, "out")}};
 }
 
 Lowered lower_add(const StepReader& s) {
     const Op& op = s.only(OpKind::kAdd);
     importer::Range columns = s.columns(op.outputs[0]);
-    AddSpec spec{columns.size(), s.view(op.inputs[0], columns.begin), s.view(op.inputs[1], columns.begin),
-                 s.rows_of(op)};
-    return {spec, {s.input_arg(op.inputs[0], "x"), s.input_arg(op.inputs[1], "y"), s.output_arg(op, "out")}};
+    AddSpec spec{columns.size(), s.view(op.inputs[0], columns.begin),
+                 s.view(op.inputs[1], columns.begin), s.rows_of(op)};
+    return {
+        spec,
+        {s.input_arg(op.inputs[0], "x"), s.input_arg(op.inputs[1], "y"), s.output_arg(op, "out")}};
 }
 
 Lowered lower_scale(const StepReader& s) {
     const Op& op = s.only(OpKind::kScale);
     importer::Range columns = s.columns(op.outputs[0]);
-    ScaleSpec spec{columns.size(), op.as<importer::ScaleAttrs>().factor, s.view(op.inputs[0], columns.begin),
-                   s.rows_of(op)};
+    ScaleSpec spec{columns.size(), op.as<importer::ScaleAttrs>().factor,
+                   s.view(op.inputs[0], columns.begin), s.rows_of(op)};
     return {spec, {s.input_arg(op.inputs[0], "x"), s.output_arg(op, "out")}};
 }
 
@@ -316,7 +332,8 @@ Lowered lower_select(const StepReader& s) {
     importer::Range columns = s.columns(op.outputs[0]);
     SelectTokensSpec spec{columns.size(), s.view(op.inputs[0], columns.begin)};
     return {spec,
-            {s.input_arg(op.inputs[0], "x"), batch(BatchField::kOutputRows, "output_rows"), s.output_arg(op, "out")}};
+            {s.input_arg(op.inputs[0], "x"), batch(BatchField::kOutputRows, "output_rows"),
+             s.output_arg(op, "out")}};
 }
 
 Lowered lower(const StepReader& s) {
@@ -338,9 +355,11 @@ Lowered lower(const StepReader& s) {
     }
     const Op& op = s.op(0);
     const auto& attrs = op.as<importer::OpaqueAttrs>();
-    throw UserError("operator {} ({}{}{}, layer {}) has no host kernel: Cleave can plan and export it, but not run it; "
-                    "export the model with standard Llama operators, or use `cleave plan` or `cleave export`",
-                    op.name, attrs.domain, attrs.domain.empty() ? "" : "::", attrs.op_type, op.layer);
+    throw UserError(
+        "operator {} ({}{}{}, layer {}) has no host kernel: Cleave can plan and export it, but not "
+        "run it; "
+        "export the model with standard Llama operators, or use `cleave plan` or `cleave export`",
+        op.name, attrs.domain, attrs.domain.empty() ? "" : "::", attrs.op_type, op.layer);
 }
 
 // Kernels of the program so far, by name: equal specs give equal names.
@@ -349,7 +368,8 @@ public:
     explicit Kernels(Program& program) : program_(program) {}
 
     int add(Kernel kernel) {
-        auto [at, fresh] = index_.try_emplace(kernel.name, static_cast<int>(program_.kernels.size()));
+        auto [at, fresh] =
+            index_.try_emplace(kernel.name, static_cast<int>(program_.kernels.size()));
         if (fresh) program_.kernels.push_back(std::move(kernel));
         return at->second;
     }
@@ -361,7 +381,8 @@ private:
 
 void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
                     Kernels& kernels, std::vector<Instruction>& out) {
-    HostTarget target{std::max<int64_t>(plan.machine.device(device).limits.num_compute_units, 1), {}};
+    HostTarget target{std::max<int64_t>(plan.machine.device(device).limits.num_compute_units, 1),
+                      {}};
     const planner::Phase& phase = plan.phase(is_prefill);
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const Compute* compute = phase.steps[i].compute();
@@ -371,7 +392,8 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         Instruction instruction;
         instruction.step = planner::StepId(i);
         target.tile = compute->tile;
-        instruction.kernel = kernels.add(make_host_kernel(lowered.spec, compute->kernel, reader.fused(), target));
+        instruction.kernel =
+            kernels.add(make_host_kernel(lowered.spec, compute->kernel, reader.fused(), target));
         instruction.args = std::move(lowered.args);
         out.push_back(std::move(instruction));
     }

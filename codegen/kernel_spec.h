@@ -69,8 +69,8 @@ struct RopeSpec {
 // Part of the KV cache that a step touches, and the slab it lies in.
 struct SlabSpec {
     int64_t head_dim = 0, v_head_dim = 0;
-    int64_t heads = 0;        // of the slab
-    int64_t first_head = 0;   // its first KV head
+    int64_t heads = 0;       // of the slab
+    int64_t first_head = 0;  // its first KV head
     DType dtype = DType::kF32;
 };
 
@@ -90,14 +90,14 @@ struct QkvSpec {
 
 // Args: q, kv, num_slots, context, out, positions, slots, count.
 struct AttentionSpec {
-    importer::Range heads;      // query heads, numbered over the whole model
-    int64_t group = 1;          // query heads of a KV head
+    importer::Range heads;  // query heads, numbered over the whole model
+    int64_t group = 1;      // query heads of a KV head
     double scale = 1.0;
     int64_t window = 0;
     double softcap = 0.0;
     SlabSpec slab;
     View q;
-    bool prefill = false;       // items are runs of tokens of a head; else heads of a token
+    bool prefill = false;  // items are runs of tokens of a head; else heads of a token
 };
 
 // Args: x, weight, out.
@@ -152,9 +152,9 @@ struct SelectTokensSpec {
     View x;
 };
 
-using KernelSpec = std::variant<EmbeddingSpec, LinearSpec, GateUpSpec, QkvSpec, AttentionSpec, RmsNormSpec,
-                                RopeOnlySpec, KvAppendSpec, GatedActivationSpec, AddSpec, ScaleSpec,
-                                SelectTokensSpec>;
+using KernelSpec = std::variant<EmbeddingSpec, LinearSpec, GateUpSpec, QkvSpec, AttentionSpec,
+                                RmsNormSpec, RopeOnlySpec, KvAppendSpec, GatedActivationSpec,
+                                AddSpec, ScaleSpec, SelectTokensSpec>;
 
 // What the device offers, as far as item sizes depend on it, and the plan's tile: rows of an item and tokens of
 // a block of a matrix product. A tile of zero leaves the choice to codegen, by the planner's arithmetic.
@@ -166,7 +166,7 @@ struct HostTarget {
 // The kernel with source, entry name, hash, launch and claims. `kind` and `fused` (operator kinds in order)
 // name it. UserError when a dtype is not one of f32, f16, bf16, or a head size is odd; InternalError when the
 // kernel needs more scratch than the plan's tile claims.
-Kernel make_host_kernel(const KernelSpec& spec, planner::KernelKind kind, const std::vector<std::string>& fused,
-                        const HostTarget& target);
+Kernel make_host_kernel(const KernelSpec& spec, planner::KernelKind kind,
+                        const std::vector<std::string>& fused, const HostTarget& target);
 
 }  // namespace cleave::codegen

@@ -28,8 +28,8 @@ LlvmLibrary open() {
     if (!library) return llvm;
     auto* abi = library->function<int()>("cleave_llvm_abi_version");
     if (!abi || abi() != CLEAVE_LLVM_ABI_VERSION) {
-        llvm.reason = fmt::format("{} is of another version of Cleave (its ABI is {}, wanted {})", library->name(),
-                                  abi ? abi() : 0, CLEAVE_LLVM_ABI_VERSION);
+        llvm.reason = fmt::format("{} is of another version of Cleave (its ABI is {}, wanted {})",
+                                  library->name(), abi ? abi() : 0, CLEAVE_LLVM_ABI_VERSION);
         return llvm;
     }
     const DynamicLibrary& l = *library;
@@ -47,7 +47,8 @@ LlvmLibrary open() {
                      resolve(l, "cleave_llvm_simt_compile", llvm.simt_compile) &&
                      resolve(l, "cleave_llvm_simt_load", llvm.simt_load) &&
                      resolve(l, "cleave_llvm_simt_unload", llvm.simt_unload);
-    if (!llvm.available) llvm.reason = fmt::format("{} lacks a function of its ABI", library->name());
+    if (!llvm.available)
+        llvm.reason = fmt::format("{} lacks a function of its ABI", library->name());
     return llvm;
 }
 
@@ -55,7 +56,8 @@ LlvmLibrary open() {
 
 std::vector<std::string> llvm_library_names() {
     std::vector<std::string> names;
-    if (const char* chosen = std::getenv("CLEAVE_LLVM_LIBRARY"); chosen && *chosen) names.emplace_back(chosen);
+    if (const char* chosen = std::getenv("CLEAVE_LLVM_LIBRARY"); chosen && *chosen)
+        names.emplace_back(chosen);
     for (std::string& name : library_names("libcleave_llvm.so")) names.push_back(std::move(name));
     return names;
 }
@@ -68,9 +70,11 @@ const LlvmLibrary& find_llvm_library() {
 const LlvmLibrary& llvm_library() {
     const LlvmLibrary& llvm = find_llvm_library();
     if (!llvm.available)
-        throw UserError("host kernels need libcleave_llvm and LLVM/Clang 19, which could not be opened: {}; install "
-                        "libclang-cpp19 and libllvm19, or set CLEAVE_LLVM_LIBRARY to the library's path",
-                        llvm.reason);
+        throw UserError(
+            "host kernels need libcleave_llvm and LLVM/Clang 19, which could not be opened: {}; "
+            "install "
+            "libclang-cpp19 and libllvm19, or set CLEAVE_LLVM_LIBRARY to the library's path",
+            llvm.reason);
     return llvm;
 }
 

@@ -23,8 +23,10 @@ constexpr std::string_view kMagic = "CLEAVEO1";
 constexpr size_t kDigestSize = 32;
 
 fs::path default_folder() {
-    if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return fs::path(cache) / "cleave" / "kernels";
-    if (const char* home = std::getenv("HOME"); home && *home) return fs::path(home) / ".cache" / "cleave" / "kernels";
+    if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
+        return fs::path(cache) / "cleave" / "kernels";
+    if (const char* home = std::getenv("HOME"); home && *home)
+        return fs::path(home) / ".cache" / "cleave" / "kernels";
     return {};
 }
 
@@ -92,11 +94,13 @@ std::optional<CompiledKernel> decode(std::string_view text) {
 
 }  // namespace
 
-ObjectCache::ObjectCache(const std::string& folder) : folder_(folder.empty() ? default_folder() : fs::path(folder)) {}
+ObjectCache::ObjectCache(const std::string& folder)
+    : folder_(folder.empty() ? default_folder() : fs::path(folder)) {}
 
 fs::path ObjectCache::path(const std::string& key) const { return folder_ / (key + ".o"); }
 
-std::optional<CompiledKernel> ObjectCache::find(const std::string& key, const std::string& name) const {
+std::optional<CompiledKernel> ObjectCache::find(const std::string& key,
+                                                const std::string& name) const {
     if (folder_.empty()) return std::nullopt;
     std::ifstream file(path(key), std::ios::binary);
     if (!file) return std::nullopt;

@@ -9,10 +9,12 @@ namespace cleave::codegen {
 Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
     const planner::Device& info = plan.machine.device(device);
     if (info.kind == planner::DeviceKind::kHost) return generate_host_program(plan, device);
-    throw UserError("no kernels can be generated for {} (kind {}): kernels exist for devices of kind host; plan for "
-                    "--devices host[0-{}] to run, or use `cleave plan`, which needs no kernels",
-                    info.name, planner::device_kind_name(info.kind),
-                    plan.machine.devices.empty() ? 0 : plan.machine.devices.size() - 1);
+    throw UserError(
+        "no kernels can be generated for {} (kind {}): kernels exist for devices of kind host; "
+        "plan for "
+        "--devices host[0-{}] to run, or use `cleave plan`, which needs no kernels",
+        info.name, planner::device_kind_name(info.kind),
+        plan.machine.devices.empty() ? 0 : plan.machine.devices.size() - 1);
 }
 
 }  // namespace cleave::codegen

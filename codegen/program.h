@@ -30,7 +30,8 @@ struct Extent {
     int64_t per_sequence = 0;
     int64_t divisor = 1;
     int64_t at(int64_t num_tokens, int64_t num_outputs, int64_t num_sequences) const {
-        int64_t n = constant + per_token * num_tokens + per_output * num_outputs + per_sequence * num_sequences;
+        int64_t n = constant + per_token * num_tokens + per_output * num_outputs +
+                    per_sequence * num_sequences;
         return (n + divisor - 1) / divisor;
     }
 };
@@ -52,14 +53,15 @@ enum class ArgKind : uint8_t { kValue, kWeight, kRopeTable, kKv, kScratch, kBatc
 
 struct Arg {
     ArgKind kind = ArgKind::kImmediate;
-    int32_t id = -1;       // PlacedId, WeightShardId, RopeShardId, KvSlabId or BufferId, by kind
+    int32_t id = -1;  // PlacedId, WeightShardId, RopeShardId, KvSlabId or BufferId, by kind
     BatchField field = BatchField::kNumTokens;
     int64_t immediate = 0;
-    std::string name;      // of the parameter, as the stub spells it
+    std::string name;  // of the parameter, as the stub spells it
 };
 
 struct Launch {
-    std::array<Extent, 3> grid{Extent{1}, Extent{1}, Extent{1}};  // host: grid[0] is the number of work items
+    std::array<Extent, 3> grid{Extent{1}, Extent{1},
+                               Extent{1}};  // host: grid[0] is the number of work items
     std::array<int, 3> block{1, 1, 1};
     int64_t shared_bytes = 0;  // dynamic shared memory; host: scratch of one thread
 };
@@ -74,10 +76,11 @@ struct Resources {
 };
 
 struct Kernel {
-    std::string name;      // "norm_qkv_rope_append.3f2a", unique in the program; the entry's name too
+    std::string name;  // "norm_qkv_rope_append.3f2a", unique in the program; the entry's name too
     planner::KernelKind kind = planner::KernelKind::kOpaque;
-    std::string source;    // opens with a comment: fused operators, shapes, dtype, device, launch, hash
-    std::string hash;      // of the source without that comment
+    std::string
+        source;        // opens with a comment: fused operators, shapes, dtype, device, launch, hash
+    std::string hash;  // of the source without that comment
     Launch launch;
     Resources claimed;
     std::vector<std::string> fused;  // operator kinds, in order
@@ -85,7 +88,7 @@ struct Kernel {
 
 struct Instruction {
     planner::StepId step;
-    int kernel = -1;       // of Program::kernels
+    int kernel = -1;  // of Program::kernels
     std::vector<Arg> args;
 };
 
@@ -98,7 +101,7 @@ struct Program {
 
 // What a compiler made of a kernel.
 struct CompiledKernel {
-    std::string name;      // entry
+    std::string name;  // entry
     std::vector<std::byte> object;
     Resources measured;
     std::string compiler;  // "clang 19.1.7 (in-process)"

@@ -23,7 +23,8 @@ Arg make_arg(ArgKind kind, int32_t id, std::string name) {
 
 std::vector<std::string> StepReader::fused() const {
     std::vector<std::string> kinds;
-    for (importer::OpId id : compute_.ops) kinds.emplace_back(importer::op_kind_name(plan_.graph.op(id).kind));
+    for (importer::OpId id : compute_.ops)
+        kinds.emplace_back(importer::op_kind_name(plan_.graph.op(id).kind));
     return kinds;
 }
 
@@ -32,7 +33,8 @@ const Op* StepReader::find(OpKind kind) const {
     for (importer::OpId id : compute_.ops) {
         const Op& op = plan_.graph.op(id);
         if (op.kind != kind) continue;
-        CHECK(!found) << op.name << ": two operators of kind " << importer::op_kind_name(kind) << " in a step";
+        CHECK(!found) << op.name << ": two operators of kind " << importer::op_kind_name(kind)
+                      << " in a step";
         found = &op;
     }
     return found;
@@ -40,7 +42,8 @@ const Op* StepReader::find(OpKind kind) const {
 
 const Op& StepReader::only(OpKind kind) const {
     const Op* op = find(kind);
-    CHECK(op) << planner::kernel_kind_name(compute_.kernel) << " step without " << importer::op_kind_name(kind);
+    CHECK(op) << planner::kernel_kind_name(compute_.kernel) << " step without "
+              << importer::op_kind_name(kind);
     return *op;
 }
 
@@ -57,7 +60,8 @@ const Op& StepReader::producer(ValueId value) const {
     return *op;
 }
 
-planner::PlacedId StepReader::find_placed(const std::vector<planner::PlacedId>& ids, ValueId value) const {
+planner::PlacedId StepReader::find_placed(const std::vector<planner::PlacedId>& ids,
+                                          ValueId value) const {
     for (planner::PlacedId id : ids)
         if (placed(id).value == value) return id;
     return {};
@@ -66,17 +70,21 @@ planner::PlacedId StepReader::find_placed(const std::vector<planner::PlacedId>& 
 importer::Range StepReader::columns(ValueId value) const {
     planner::PlacedId id = find_placed(compute_.outputs, value);
     if (!id.valid()) id = find_placed(compute_.inputs, value);
-    CHECK(id.valid()) << "value " << plan_.graph.value(value).name << " is not an operand of its step";
+    CHECK(id.valid()) << "value " << plan_.graph.value(value).name
+                      << " is not an operand of its step";
     importer::Range range = placed(id).box.back();
     if (range.end == planner::kWhole) range.end = width(value);
     return range;
 }
 
-int64_t StepReader::width(ValueId value) const { return plan_.graph.value(value).shape.back().value; }
+int64_t StepReader::width(ValueId value) const {
+    return plan_.graph.value(value).shape.back().value;
+}
 
 View StepReader::view(ValueId input, int64_t first_column) const {
     importer::Range held = columns(input);
-    CHECK(held.begin <= first_column) << "value " << plan_.graph.value(input).name << " lacks column " << first_column;
+    CHECK(held.begin <= first_column)
+        << "value " << plan_.graph.value(input).name << " lacks column " << first_column;
     return {held.size(), first_column - held.begin};
 }
 
@@ -110,25 +118,29 @@ NormSpec StepReader::norm(const Op& op) const {
 }
 
 const planner::KvSlab& StepReader::kv_slab() const {
-    CHECK(compute_.kv.valid()) << planner::kernel_kind_name(compute_.kernel) << " step without a KV slab";
+    CHECK(compute_.kv.valid()) << planner::kernel_kind_name(compute_.kernel)
+                               << " step without a KV slab";
     return plan_.kv_slabs.at(compute_.kv.index());
 }
 
 SlabSpec StepReader::slab() const {
     const planner::KvSlab& slab = kv_slab();
     CHECK(plan_.workload.kv_dtype) << "the plan's workload has no KV dtype";
-    return {slab.head_dim, slab.v_head_dim, slab.kv_heads.size(), slab.kv_heads.begin, *plan_.workload.kv_dtype};
+    return {slab.head_dim, slab.v_head_dim, slab.kv_heads.size(), slab.kv_heads.begin,
+            *plan_.workload.kv_dtype};
 }
 
 Arg StepReader::input_arg(ValueId value, std::string name) const {
     planner::PlacedId id = find_placed(compute_.inputs, value);
-    CHECK(id.valid()) << "value " << plan_.graph.value(value).name << " is not an input of its step";
+    CHECK(id.valid()) << "value " << plan_.graph.value(value).name
+                      << " is not an input of its step";
     return make_arg(ArgKind::kValue, id.value, std::move(name));
 }
 
 Arg StepReader::output_arg(ValueId value, std::string name) const {
     planner::PlacedId id = find_placed(compute_.outputs, value);
-    CHECK(id.valid()) << "value " << plan_.graph.value(value).name << " is not an output of its step";
+    CHECK(id.valid()) << "value " << plan_.graph.value(value).name
+                      << " is not an output of its step";
     return make_arg(ArgKind::kValue, id.value, std::move(name));
 }
 

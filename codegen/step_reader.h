@@ -15,8 +15,8 @@ namespace cleave::codegen {
 
 class StepReader {
 public:
-    StepReader(const planner::Plan& plan, const planner::Phase& phase, const planner::Compute& compute,
-               bool is_prefill)
+    StepReader(const planner::Plan& plan, const planner::Phase& phase,
+               const planner::Compute& compute, bool is_prefill)
         : plan_(plan), phase_(phase), compute_(compute), is_prefill_(is_prefill) {}
 
     const planner::Compute& compute() const { return compute_; }
@@ -31,11 +31,13 @@ public:
     const importer::Op* find_producer(importer::ValueId value) const;  // within the step
     const importer::Op& producer(importer::ValueId value) const;
 
-    const planner::PlacedValue& placed(planner::PlacedId id) const { return phase_.values.at(id.index()); }
+    const planner::PlacedValue& placed(planner::PlacedId id) const {
+        return phase_.values.at(id.index());
+    }
     importer::Range columns(importer::ValueId value) const;  // of an input or output of the step
     int64_t width(importer::ValueId value) const;            // of the whole value
     View view(importer::ValueId input, int64_t first_column) const;
-    RowCount rows_of(const importer::Op& op) const;          // of its output
+    RowCount rows_of(const importer::Op& op) const;  // of its output
 
     const planner::WeightShard& weight(const importer::Op& op, size_t i) const;
     const planner::WeightShard* bias(const importer::Op& linear) const;
@@ -45,13 +47,16 @@ public:
 
     Arg input_arg(importer::ValueId value, std::string name) const;
     Arg output_arg(importer::ValueId value, std::string name) const;
-    Arg output_arg(const importer::Op& op, std::string name) const { return output_arg(op.outputs[0], std::move(name)); }
+    Arg output_arg(const importer::Op& op, std::string name) const {
+        return output_arg(op.outputs[0], std::move(name));
+    }
     Arg weight_arg(const importer::Op& op, size_t i, std::string name) const;
     Arg rope_arg(const importer::Op& op, std::string name) const;
     Arg kv_arg() const;
 
 private:
-    planner::PlacedId find_placed(const std::vector<planner::PlacedId>& ids, importer::ValueId value) const;
+    planner::PlacedId find_placed(const std::vector<planner::PlacedId>& ids,
+                                  importer::ValueId value) const;
     planner::WeightShardId find_weight(const importer::Op& op, size_t i) const;
 
     const planner::Plan& plan_;

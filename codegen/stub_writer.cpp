@@ -16,9 +16,11 @@ std::string_view element_type(DType dtype, std::string_view what) {
         case DType::kF16: return "f16";
         case DType::kBF16: return "bf16";
         default:
-            throw UserError("host kernels cannot read {} as {}: they read f32, f16 and bf16; convert with --dtype "
-                            "f32, f16 or bf16 (the KV cache: --kv-dtype)",
-                            what, dtype);
+            throw UserError(
+                "host kernels cannot read {} as {}: they read f32, f16 and bf16; convert with "
+                "--dtype "
+                "f32, f16 or bf16 (the KV cache: --kv-dtype)",
+                what, dtype);
     }
 }
 
@@ -31,7 +33,8 @@ void StubWriter::constant(std::string_view name, bool value) {
 }
 
 void StubWriter::real(std::string_view type, std::string_view name, double value) {
-    config_.push_back(fmt::format("static constexpr {0} {1} = static_cast<{0}>({2:.17g});", type, name, value));
+    config_.push_back(
+        fmt::format("static constexpr {0} {1} = static_cast<{0}>({2:.17g});", type, name, value));
 }
 
 void StubWriter::activation(std::string_view name, importer::Activation value) {
@@ -42,7 +45,8 @@ void StubWriter::activation(std::string_view name, importer::Activation value) {
         case importer::Activation::kGeluErf: spelled = "kGeluErf"; break;
         case importer::Activation::kRelu: spelled = "kRelu"; break;
     }
-    config_.push_back(fmt::format("static constexpr Activation {} = Activation::{};", name, spelled));
+    config_.push_back(
+        fmt::format("static constexpr Activation {} = Activation::{};", name, spelled));
 }
 
 void StubWriter::type(std::string_view name, std::string_view value) {
@@ -51,7 +55,8 @@ void StubWriter::type(std::string_view name, std::string_view value) {
 
 void StubWriter::line(std::string text) { config_.push_back(std::move(text)); }
 
-void StubWriter::operand(std::string_view flag, std::string_view type_name, const std::optional<DType>& dtype) {
+void StubWriter::operand(std::string_view flag, std::string_view type_name,
+                         const std::optional<DType>& dtype) {
     constant(flag, dtype.has_value());
     type(type_name, dtype ? element_type(*dtype, type_name) : "float");
 }
@@ -69,7 +74,9 @@ std::string StubWriter::body(std::string_view call, std::string_view args_struct
     std::string text = "\nnamespace cleave {\n\nstruct Config {\n";
     for (const std::string& line : config_) text += "    " + line + "\n";
     text += "};\n\n}  // namespace cleave\n\n";
-    text += "extern \"C\" void ENTRY(const cleave::u64* args, cleave::i64 begin, cleave::i64 end, void* scratch) {\n";
+    text +=
+        "extern \"C\" void ENTRY(const cleave::u64* args, cleave::i64 begin, cleave::i64 end, "
+        "void* scratch) {\n";
     text += "    using namespace cleave;\n    (void)scratch;\n";
     if (!args_struct.empty()) text += fmt::format("    {}<Config> a{{}};\n", args_struct);
     std::vector<std::string> passed;
@@ -84,7 +91,8 @@ std::string StubWriter::body(std::string_view call, std::string_view args_struct
         passed.push_back(a.name);
     }
     if (args_struct.empty())
-        text += fmt::format("    cleave::{}<Config>({}, begin, end);\n}}\n", call, fmt::join(passed, ", "));
+        text += fmt::format("    cleave::{}<Config>({}, begin, end);\n}}\n", call,
+                            fmt::join(passed, ", "));
     else
         text += fmt::format("    cleave::{}<Config>(a, begin, end, scratch);\n}}\n", call);
     return text;
@@ -103,8 +111,9 @@ std::string describe_items(const Extent& e) {
     return text + " items";
 }
 
-Kernel StubWriter::finish(planner::KernelKind kind, const std::vector<std::string>& fused, std::string_view file,
-                          std::string_view call, std::string_view args_struct, const Launch& launch) const {
+Kernel StubWriter::finish(planner::KernelKind kind, const std::vector<std::string>& fused,
+                          std::string_view file, std::string_view call,
+                          std::string_view args_struct, const Launch& launch) const {
     std::string text = flatten_template(file) + body(call, args_struct);
     Kernel kernel;
     kernel.kind = kind;
@@ -113,8 +122,8 @@ Kernel StubWriter::finish(planner::KernelKind kind, const std::vector<std::strin
     kernel.claimed.shared_bytes = launch.shared_bytes;
     kernel.claimed.known = true;
     // The launch belongs to the identity: two kernels may share their text and differ in it.
-    std::string launched = fmt::format("{}, scratch {} bytes a thread", describe_items(launch.grid[0]),
-                                       launch.shared_bytes);
+    std::string launched = fmt::format("{}, scratch {} bytes a thread",
+                                       describe_items(launch.grid[0]), launch.shared_bytes);
     kernel.hash = Digest().add(std::string_view(text)).add(std::string_view(launched)).hex();
     kernel.name = fmt::format("{}_{}", planner::kernel_kind_name(kind), kernel.hash.substr(0, 12));
     const std::string entry = "ENTRY";

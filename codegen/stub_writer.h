@@ -24,7 +24,8 @@ public:
     void type(std::string_view name, std::string_view value);
     void line(std::string text);
     // An optional operand: `flag`, and the element type (float when absent).
-    void operand(std::string_view flag, std::string_view type_name, const std::optional<DType>& dtype);
+    void operand(std::string_view flag, std::string_view type_name,
+                 const std::optional<DType>& dtype);
     void view(std::string_view prefix, const View& view);
 
     // The next word of `args`. A pointer type ends in '*'; an integer is "i64".
@@ -35,8 +36,9 @@ public:
 
     // `args_struct` non-empty: arguments are fields of args_struct<Config> a, and the call is
     // call<Config>(a, begin, end, scratch); else they are passed in order, then begin, end.
-    Kernel finish(planner::KernelKind kind, const std::vector<std::string>& fused, std::string_view file,
-                  std::string_view call, std::string_view args_struct, const Launch& launch) const;
+    Kernel finish(planner::KernelKind kind, const std::vector<std::string>& fused,
+                  std::string_view file, std::string_view call, std::string_view args_struct,
+                  const Launch& launch) const;
 
 private:
     struct Argument {

@@ -26,7 +26,8 @@ void append(std::string_view name, std::set<std::string>& seen, std::string& tex
     for (std::string line; std::getline(lines, line);) {
         if (line.starts_with(kInclude)) {
             size_t end = line.find('"', kInclude.size());
-            append(folder_of(name) + line.substr(kInclude.size(), end - kInclude.size()), seen, text);
+            append(folder_of(name) + line.substr(kInclude.size(), end - kInclude.size()), seen,
+                   text);
             if (numbered) body += "\n";
         } else if (line != "#pragma once" && !line.starts_with("// SPDX")) {
             body += line + "\n";

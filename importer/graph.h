@@ -36,7 +36,8 @@ using BlobId = Index<struct BlobTag>;
 struct SourceFile {
     std::string path;
     uint64_t size = 0;
-    bool present = true;  // false: named by the graph but absent (`--weights none`): may be planned, not run
+    bool present =
+        true;  // false: named by the graph but absent (`--weights none`): may be planned, not run
 };
 
 // Where bytes are: [offset, offset + length) of a file, or a whole blob that import computed. Neither
@@ -58,9 +59,9 @@ struct Range {
 };
 
 enum class Packing : uint8_t {
-    kDense,              // source_shape elements, row major
-    kMatMulNBits,        // com.microsoft: [out, blocks, block * bits / 8], zero points packed alike
-    kDequantizeLinear,   // ONNX: source_shape integer elements; scales per tensor, axis or block
+    kDense,             // source_shape elements, row major
+    kMatMulNBits,       // com.microsoft: [out, blocks, block * bits / 8], zero points packed alike
+    kDequantizeLinear,  // ONNX: source_shape integer elements; scales per tensor, axis or block
 };
 
 // Quantised storage; the logical weight is (q - zero_point) * scale per block of `block` elements
@@ -69,12 +70,12 @@ struct Quantization {
     int bits = 0;
     bool is_signed = false;
     int64_t block = 0;
-    int axis = 1;               // of the logical [out, in] shape, along which blocks run
+    int axis = 1;  // of the logical [out, in] shape, along which blocks run
     DType scale_dtype = DType::kF32;
-    DataRef scales;             // [out, blocks] row major, or [blocks, out] when `scales_transposed`
+    DataRef scales;  // [out, blocks] row major, or [blocks, out] when `scales_transposed`
     bool scales_transposed = false;
-    int64_t scale_count = 0;    // elements in `scales`; 1: one for the whole tensor
-    DataRef zero_points;        // absent: 2^(bits-1) for kMatMulNBits, 0 for kDequantizeLinear
+    int64_t scale_count = 0;  // elements in `scales`; 1: one for the whole tensor
+    DataRef zero_points;      // absent: 2^(bits-1) for kMatMulNBits, 0 for kDequantizeLinear
     DType zero_point_dtype = DType::kUInt8;
     bool dynamic_activations = false;  // MatMulInteger after DynamicQuantizeLinear
 };
@@ -83,19 +84,19 @@ struct Quantization {
 // `rows` x `columns` of a stored matrix of `source_shape`, transposed when `transposed` (then the logical
 // row is a column of the source). For vectors only `rows` counts.
 struct Weight {
-    std::string name;                      // the initializer's name, with a suffix for a part of one
-    std::vector<int64_t> shape;            // logical
-    DType dtype = DType::kF32;             // of the stored elements
+    std::string name;            // the initializer's name, with a suffix for a part of one
+    std::vector<int64_t> shape;  // logical
+    DType dtype = DType::kF32;   // of the stored elements
     Packing packing = Packing::kDense;
     DataRef data;
-    std::vector<int64_t> source_shape;     // as stored, before transposition
+    std::vector<int64_t> source_shape;  // as stored, before transposition
     bool transposed = false;
-    Range rows, columns;                   // of the logical (already transposed) source; whole by default
-    Quantization quantization;             // for packing != kDense
-    std::vector<std::string> initializers; // ONNX names it came from
+    Range rows, columns;        // of the logical (already transposed) source; whole by default
+    Quantization quantization;  // for packing != kDense
+    std::vector<std::string> initializers;  // ONNX names it came from
 
     int64_t num_elements() const;
-    int64_t packed_bytes() const;          // elements, scales and zero points, as stored
+    int64_t packed_bytes() const;  // elements, scales and zero points, as stored
 };
 
 // cos and sin for position p, index i of rotary_dim / 2: either p * frequencies[i] evaluated in double and
@@ -105,7 +106,7 @@ struct RopeTable {
     double magnitude = 1.0;
     WeightId cos, sin;
     int64_t rotary_dim = 0;
-    int64_t max_positions = 0;       // 0: unlimited (computed from frequencies)
+    int64_t max_positions = 0;  // 0: unlimited (computed from frequencies)
     std::string name;
 };
 
@@ -154,7 +155,8 @@ struct EmbeddingAttrs {
 struct RmsNormAttrs {
     double epsilon = 1e-5;
     double weight_offset = 0.0;  // Gemma: 1, y = x / rms(x) * (offset + weight)
-    int64_t group = 0;           // elements normalised together: the whole row, or head_dim (Qwen3's q/k norm)
+    int64_t group =
+        0;  // elements normalised together: the whole row, or head_dim (Qwen3's q/k norm)
 };
 struct LinearAttrs {
     bool has_bias = false;  // then weights = {weight, bias}
@@ -176,9 +178,9 @@ struct AttentionAttrs {
     int64_t num_kv_heads = 0;
     int64_t head_dim = 0;
     int64_t v_head_dim = 0;
-    double scale = 0.0;       // of q . k
-    int64_t window = 0;       // a query at p sees keys in (p - window, p]; 0: all
-    double softcap = 0.0;     // s = cap * tanh(s / cap); 0: none
+    double scale = 0.0;    // of q . k
+    int64_t window = 0;    // a query at p sees keys in (p - window, p]; 0: all
+    double softcap = 0.0;  // s = cap * tanh(s / cap); 0: none
     bool causal = true;
 };
 enum class Activation : uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu };
@@ -193,17 +195,19 @@ struct SelectTokensAttrs {};
 struct OpaqueAttrs {
     std::string domain;
     std::string op_type;
-    int64_t flops = 0;           // an estimate at the default workload, for planning
-    int64_t bytes = 0;           // read and written, likewise
+    int64_t flops = 0;  // an estimate at the default workload, for planning
+    int64_t bytes = 0;  // read and written, likewise
 };
 
-using OpAttrs = std::variant<EmbeddingAttrs, RmsNormAttrs, LinearAttrs, RopeAttrs, KvAppendAttrs, AttentionAttrs,
-                             GatedActivationAttrs, AddAttrs, ScaleAttrs, SelectTokensAttrs, OpaqueAttrs>;
+using OpAttrs = std::variant<EmbeddingAttrs, RmsNormAttrs, LinearAttrs, RopeAttrs, KvAppendAttrs,
+                             AttentionAttrs, GatedActivationAttrs, AddAttrs, ScaleAttrs,
+                             SelectTokensAttrs, OpaqueAttrs>;
 
 struct Op {
-    OpKind kind = OpKind::kOpaque;  // always agrees with the alternative held by `attrs` (same order)
-    std::string name;               // "layers.3.attention", unique
-    int layer = -1;                 // decoder layer, -1 before the first (embedding), num_layers after the last
+    OpKind kind =
+        OpKind::kOpaque;  // always agrees with the alternative held by `attrs` (same order)
+    std::string name;     // "layers.3.attention", unique
+    int layer = -1;  // decoder layer, -1 before the first (embedding), num_layers after the last
     OpAttrs attrs;
     std::vector<ValueId> inputs;
     std::vector<ValueId> outputs;
@@ -228,9 +232,9 @@ struct ModelConfig {
     int64_t num_heads = 0;
     int64_t num_kv_heads = 0;
     int64_t head_dim = 0;
-    int64_t max_positions = 0;   // 0: unknown
+    int64_t max_positions = 0;  // 0: unknown
     double rms_norm_eps = 1e-5;
-    double rope_theta = 0.0;     // 0: unknown (a table)
+    double rope_theta = 0.0;  // 0: unknown (a table)
     bool tied_embeddings = false;
 };
 
@@ -243,13 +247,13 @@ struct Interface {
 };
 
 struct Graph {
-    std::string name;              // file name or shape name
-    std::string path;              // of the .onnx file; empty for a shape name
-    std::string exporter;          // guessed, with producer and version; empty: built, not imported
+    std::string name;      // file name or shape name
+    std::string path;      // of the .onnx file; empty for a shape name
+    std::string exporter;  // guessed, with producer and version; empty: built, not imported
     int64_t opset = 0;
     ModelConfig config;
     Interface interface;
-    DType dtype = DType::kF32;     // of the model's activations, as exported
+    DType dtype = DType::kF32;  // of the model's activations, as exported
     std::vector<Op> ops;
     std::vector<Value> values;
     std::vector<Weight> weights;
@@ -266,7 +270,7 @@ struct Graph {
     const RopeTable& rope_table(RopeTableId id) const { return rope_tables[id.index()]; }
 };
 
-std::string_view op_kind_name(OpKind kind);          // "rms_norm"
+std::string_view op_kind_name(OpKind kind);  // "rms_norm"
 std::string_view activation_name(Activation activation);
 
 // Throws InternalError, naming the operator, when an invariant of the header does not hold.

@@ -26,7 +26,8 @@ public:
 
     // Copies logical rows x columns of a dense floating matrix (or rows of a vector; columns ignored) to
     // `destination` as [rows, columns] row major of type `to`. UserError when the weight has no data.
-    void read(WeightId weight, Range rows, Range columns, DType to, std::span<std::byte> destination) const;
+    void read(WeightId weight, Range rows, Range columns, DType to,
+              std::span<std::byte> destination) const;
 
 private:
     struct Files;

@@ -19,8 +19,8 @@ public:
     Graph build();
 
 private:
-    ValueId value(const std::string& name, int64_t features, ValueKind kind = ValueKind::kActivation,
-                  const char* rows = "num_tokens");
+    ValueId value(const std::string& name, int64_t features,
+                  ValueKind kind = ValueKind::kActivation, const char* rows = "num_tokens");
     WeightId weight(const std::string& name, std::vector<int64_t> shape);
     ValueId op(OpKind kind, const std::string& name, OpAttrs attrs, std::vector<ValueId> inputs,
                std::vector<WeightId> weights, ValueId output);
@@ -37,7 +37,8 @@ private:
     Graph graph_;
 };
 
-ValueId Builder::value(const std::string& name, int64_t features, ValueKind kind, const char* rows) {
+ValueId Builder::value(const std::string& name, int64_t features, ValueKind kind,
+                       const char* rows) {
     Value v{name, kind, {Dim(std::string(rows)), Dim(features)}, DType::kF32};
     graph_.values.push_back(std::move(v));
     return ValueId(graph_.values.size() - 1);
@@ -56,8 +57,8 @@ WeightId Builder::weight(const std::string& name, std::vector<int64_t> shape) {
     return WeightId(graph_.weights.size() - 1);
 }
 
-ValueId Builder::op(OpKind kind, const std::string& name, OpAttrs attrs, std::vector<ValueId> inputs,
-                    std::vector<WeightId> weights, ValueId output) {
+ValueId Builder::op(OpKind kind, const std::string& name, OpAttrs attrs,
+                    std::vector<ValueId> inputs, std::vector<WeightId> weights, ValueId output) {
     Op o;
     o.kind = kind;
     o.name = name;
@@ -77,8 +78,9 @@ ValueId Builder::linear(const std::string& name, ValueId x, int64_t in, int64_t 
 }
 
 ValueId Builder::norm(const std::string& name, ValueId x) {
-    return op(OpKind::kRmsNorm, name, RmsNormAttrs{config_.rms_norm_eps, 0.0, config_.hidden_size}, {x},
-              {weight("model." + name + ".weight", {config_.hidden_size})}, value(name, config_.hidden_size));
+    return op(OpKind::kRmsNorm, name, RmsNormAttrs{config_.rms_norm_eps, 0.0, config_.hidden_size},
+              {x}, {weight("model." + name + ".weight", {config_.hidden_size})},
+              value(name, config_.hidden_size));
 }
 
 ValueId Builder::attention(const std::string& prefix, ValueId x) {
@@ -86,22 +88,28 @@ ValueId Builder::attention(const std::string& prefix, ValueId x) {
     const int64_t kv_features = config_.num_kv_heads * config_.head_dim;
     ValueId normed = norm(prefix + "input_norm", x);
     ValueId q = linear(prefix + "q_proj", normed, config_.hidden_size, q_features, shape_.qkv_bias);
-    ValueId k = linear(prefix + "k_proj", normed, config_.hidden_size, kv_features, shape_.qkv_bias);
-    ValueId v = linear(prefix + "v_proj", normed, config_.hidden_size, kv_features, shape_.qkv_bias);
+    ValueId k =
+        linear(prefix + "k_proj", normed, config_.hidden_size, kv_features, shape_.qkv_bias);
+    ValueId v =
+        linear(prefix + "v_proj", normed, config_.hidden_size, kv_features, shape_.qkv_bias);
     RopeAttrs rope{config_.num_heads, config_.head_dim, config_.head_dim, false, rope_};
     q = op(OpKind::kRope, prefix + "q_rope", rope, {q}, {}, value(prefix + "q_rope", q_features));
     rope.num_heads = config_.num_kv_heads;
     k = op(OpKind::kRope, prefix + "k_rope", rope, {k}, {}, value(prefix + "k_rope", kv_features));
-    graph_.values.push_back({prefix + "kv", ValueKind::kKvState,
-                             {Dim(std::string("num_sequences")), Dim(std::string("context")), Dim(2), Dim(config_.num_kv_heads), Dim(config_.head_dim)},
+    graph_.values.push_back({prefix + "kv",
+                             ValueKind::kKvState,
+                             {Dim(std::string("num_sequences")), Dim(std::string("context")),
+                              Dim(2), Dim(config_.num_kv_heads), Dim(config_.head_dim)},
                              DType::kF32});
     ValueId state(graph_.values.size() - 1);
-    op(OpKind::kKvAppend, prefix + "kv_append", KvAppendAttrs{config_.num_kv_heads, config_.head_dim, config_.head_dim},
-       {k, v}, {}, state);
-    AttentionAttrs attrs{config_.num_heads, config_.num_kv_heads, config_.head_dim, config_.head_dim};
+    op(OpKind::kKvAppend, prefix + "kv_append",
+       KvAppendAttrs{config_.num_kv_heads, config_.head_dim, config_.head_dim}, {k, v}, {}, state);
+    AttentionAttrs attrs{config_.num_heads, config_.num_kv_heads, config_.head_dim,
+                         config_.head_dim};
     attrs.scale = 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
     attrs.window = shape_.sliding_window;
-    ValueId y = op(OpKind::kAttention, prefix + "attention", attrs, {q, state}, {}, value(prefix + "attention", q_features));
+    ValueId y = op(OpKind::kAttention, prefix + "attention", attrs, {q, state}, {},
+                   value(prefix + "attention", q_features));
     ValueId o = linear(prefix + "o_proj", y, q_features, config_.hidden_size, shape_.o_bias);
     std::string name = prefix + "attention_residual";
     return op(OpKind::kAdd, name, AddAttrs{}, {x, o}, {}, value(name, config_.hidden_size));
@@ -113,7 +121,8 @@ ValueId Builder::mlp(const std::string& prefix, ValueId x) {
     ValueId gate = linear(prefix + "gate_proj", normed, hidden, intermediate, shape_.mlp_bias);
     ValueId up = linear(prefix + "up_proj", normed, hidden, intermediate, shape_.mlp_bias);
     std::string act = prefix + "gated_activation";
-    ValueId a = op(OpKind::kGatedActivation, act, GatedActivationAttrs{}, {gate, up}, {}, value(act, intermediate));
+    ValueId a = op(OpKind::kGatedActivation, act, GatedActivationAttrs{}, {gate, up}, {},
+                   value(act, intermediate));
     ValueId down = linear(prefix + "down_proj", a, intermediate, hidden, shape_.mlp_bias);
     std::string name = prefix + "mlp_residual";
     return op(OpKind::kAdd, name, AddAttrs{}, {x, down}, {}, value(name, hidden));
@@ -130,21 +139,26 @@ Graph Builder::build() {
     table.rotary_dim = config_.head_dim;
     graph_.rope_tables.push_back(std::move(table));
 
-    graph_.values.push_back({"token_ids", ValueKind::kTokenIds, {Dim(std::string("num_tokens"))}, DType::kInt32});
+    graph_.values.push_back(
+        {"token_ids", ValueKind::kTokenIds, {Dim(std::string("num_tokens"))}, DType::kInt32});
     ValueId ids{0};
     graph_.inputs = {ids};
-    WeightId embedding = weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
+    WeightId embedding =
+        weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size});
     ValueId x = op(OpKind::kEmbedding, "embedding", EmbeddingAttrs{}, {ids}, {embedding},
                    value("embedding", config_.hidden_size));
     for (layer_ = 0; layer_ < config_.num_layers; ++layer_) {
         std::string prefix = fmt::format("layers.{}.", layer_);
         x = mlp(prefix, attention(prefix, x));
     }
-    ValueId rows = value("select_tokens", config_.hidden_size, ValueKind::kActivation, "num_outputs");
+    ValueId rows =
+        value("select_tokens", config_.hidden_size, ValueKind::kActivation, "num_outputs");
     x = op(OpKind::kSelectTokens, "select_tokens", SelectTokensAttrs{}, {x}, {}, rows);
     x = norm("final_norm", x);
     graph_.values.back().shape[0] = Dim(std::string("num_outputs"));
-    WeightId head = config_.tied_embeddings ? embedding : weight("lm_head.weight", {config_.vocab_size, config_.hidden_size});
+    WeightId head = config_.tied_embeddings
+                        ? embedding
+                        : weight("lm_head.weight", {config_.vocab_size, config_.hidden_size});
     ValueId logits = value("logits", config_.vocab_size, ValueKind::kLogits, "num_outputs");
     op(OpKind::kLinear, "lm_head", LinearAttrs{}, {x}, {head}, logits);
     graph_.outputs = {logits};
@@ -161,7 +175,9 @@ std::vector<float> rope_frequencies(const Shape& shape) {
     std::vector<float> frequencies(static_cast<size_t>(half));
     const auto original = static_cast<double>(shape.rope_original_positions);
     for (int64_t i = 0; i < half; ++i) {
-        double f = std::pow(shape.config.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(shape.config.head_dim));
+        double f =
+            std::pow(shape.config.rope_theta,
+                     -2.0 * static_cast<double>(i) / static_cast<double>(shape.config.head_dim));
         if (shape.rope_scaling_factor > 0) {
             double wavelength = 2.0 * std::numbers::pi / f;
             double smooth = (original / wavelength - shape.rope_low_freq_factor) /
@@ -174,6 +190,8 @@ std::vector<float> rope_frequencies(const Shape& shape) {
     return frequencies;
 }
 
-Graph build_llama_graph(const Shape& shape, DType weight_dtype) { return Builder(shape, weight_dtype).build(); }
+Graph build_llama_graph(const Shape& shape, DType weight_dtype) {
+    return Builder(shape, weight_dtype).build();
+}
 
 }  // namespace cleave::models

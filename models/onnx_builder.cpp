@@ -14,7 +14,8 @@ int onnx_type(DType dtype) {
         case DType::kBF16: return onnx::TensorProto::BFLOAT16;
         default: break;
     }
-    throw UserError("an ONNX model cannot be written in {}; supported are f32, f16 and bf16", dtype);
+    throw UserError("an ONNX model cannot be written in {}; supported are f32, f16 and bf16",
+                    dtype);
 }
 
 // "com.microsoft.GroupQueryAttention" -> {"com.microsoft", "GroupQueryAttention"}.
@@ -24,14 +25,17 @@ std::pair<std::string, std::string> split_domain(const std::string& op_type) {
     return {op_type.substr(0, dot), op_type.substr(dot + 1)};
 }
 
-void set_dims(onnx::ValueInfoProto& info, int type, const std::vector<std::variant<int64_t, std::string>>& dims) {
+void set_dims(onnx::ValueInfoProto& info, int type,
+              const std::vector<std::variant<int64_t, std::string>>& dims) {
     auto* tensor = info.mutable_type()->mutable_tensor_type();
     tensor->set_elem_type(type);
     tensor->mutable_shape();
     for (const auto& dim : dims) {
         auto* d = tensor->mutable_shape()->add_dim();
-        if (const auto* number = std::get_if<int64_t>(&dim)) d->set_dim_value(*number);
-        else d->set_dim_param(std::get<std::string>(dim));
+        if (const auto* number = std::get_if<int64_t>(&dim))
+            d->set_dim_value(*number);
+        else
+            d->set_dim_param(std::get<std::string>(dim));
     }
 }
 
@@ -58,17 +62,21 @@ void set_attribute(onnx::NodeProto& node, const Attribute& attribute) {
 OnnxBuilder::OnnxBuilder(onnx::ModelProto& model, DType dtype)
     : model_(model), graph_(*model.mutable_graph()), dtype_(dtype), onnx_dtype_(onnx_type(dtype)) {}
 
-std::string OnnxBuilder::fresh(const std::string& op_type) { return fmt::format("{}{}_{}", scope_, op_type, counter_++); }
+std::string OnnxBuilder::fresh(const std::string& op_type) {
+    return fmt::format("{}{}_{}", scope_, op_type, counter_++);
+}
 
 std::string OnnxBuilder::node(const std::string& op_type, const std::vector<std::string>& inputs,
                               const std::vector<Attribute>& attributes) {
-    std::string output = fmt::format("{}{}_{}_output_0", scope_, split_domain(op_type).second, counter_);
+    std::string output =
+        fmt::format("{}{}_{}_output_0", scope_, split_domain(op_type).second, counter_);
     node_to(op_type, inputs, {output}, attributes);
     return output;
 }
 
 void OnnxBuilder::node_to(const std::string& op_type, const std::vector<std::string>& inputs,
-                          const std::vector<std::string>& outputs, const std::vector<Attribute>& attributes) {
+                          const std::vector<std::string>& outputs,
+                          const std::vector<Attribute>& attributes) {
     auto [domain, type] = split_domain(op_type);
     onnx::NodeProto* node = graph_.add_node();
     node->set_op_type(type);
@@ -96,34 +104,42 @@ std::string OnnxBuilder::int_scalar(int64_t value) {
     return t->name();
 }
 
-std::string OnnxBuilder::scalar(double value) { return floats({static_cast<float>(value)}, {}, false); }
+std::string OnnxBuilder::scalar(double value) {
+    return floats({static_cast<float>(value)}, {}, false);
+}
 
-std::string OnnxBuilder::floats(const std::vector<float>& values, const std::vector<int64_t>& shape, bool as_f32) {
+std::string OnnxBuilder::floats(const std::vector<float>& values, const std::vector<int64_t>& shape,
+                                bool as_f32) {
     onnx::TensorProto* t = graph_.add_initializer();
     t->set_name(fresh("const"));
     DType dtype = as_f32 ? DType::kF32 : dtype_;
     t->set_data_type(onnx_type(dtype));
     for (int64_t d : shape) t->add_dims(d);
-    std::string raw(static_cast<size_t>(dtype_bytes(dtype, static_cast<int64_t>(values.size()))), '\0');
-    convert_elements(DType::kF32, values.data(), dtype, raw.data(), static_cast<int64_t>(values.size()));
+    std::string raw(static_cast<size_t>(dtype_bytes(dtype, static_cast<int64_t>(values.size()))),
+                    '\0');
+    convert_elements(DType::kF32, values.data(), dtype, raw.data(),
+                     static_cast<int64_t>(values.size()));
     t->set_raw_data(std::move(raw));
     return t->name();
 }
 
-std::string OnnxBuilder::weight(const std::string& name, std::vector<int64_t> shape, int64_t fan_in) {
+std::string OnnxBuilder::weight(const std::string& name, std::vector<int64_t> shape,
+                                int64_t fan_in) {
     for (const Tensor& t : tensors_)
         if (t.name == name) return name;
     tensors_.push_back({name, std::move(shape), fan_in});
     return name;
 }
 
-void OnnxBuilder::input(const std::string& name, int type, const std::vector<std::variant<int64_t, std::string>>& dims) {
+void OnnxBuilder::input(const std::string& name, int type,
+                        const std::vector<std::variant<int64_t, std::string>>& dims) {
     onnx::ValueInfoProto* info = graph_.add_input();
     info->set_name(name);
     set_dims(*info, type, dims);
 }
 
-void OnnxBuilder::output(const std::string& name, int type, const std::vector<std::variant<int64_t, std::string>>& dims) {
+void OnnxBuilder::output(const std::string& name, int type,
+                         const std::vector<std::variant<int64_t, std::string>>& dims) {
     onnx::ValueInfoProto* info = graph_.add_output();
     info->set_name(name);
     set_dims(*info, type, dims);

@@ -18,10 +18,11 @@ namespace cleave::models {
 struct Tensor {
     std::string name;
     std::vector<int64_t> shape;
-    int64_t fan_in = 1;    // 0: a norm's weight, ones
+    int64_t fan_in = 1;  // 0: a norm's weight, ones
 };
 
-using Attribute = std::pair<std::string, std::variant<int64_t, double, std::string, std::vector<int64_t>>>;
+using Attribute =
+    std::pair<std::string, std::variant<int64_t, double, std::string, std::vector<int64_t>>>;
 
 class OnnxBuilder {
 public:
@@ -31,18 +32,24 @@ public:
     std::string node(const std::string& op_type, const std::vector<std::string>& inputs,
                      const std::vector<Attribute>& attributes = {});
     // The same with the outputs' names given ("" for an omitted one).
-    void node_to(const std::string& op_type, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+    void node_to(const std::string& op_type, const std::vector<std::string>& inputs,
+                 const std::vector<std::string>& outputs,
                  const std::vector<Attribute>& attributes = {});
 
-    std::string ints(const std::vector<int64_t>& values);                 // 1-D int64 constant
+    std::string ints(const std::vector<int64_t>& values);  // 1-D int64 constant
     std::string int_scalar(int64_t value);
-    std::string scalar(double value);                                     // of the model's dtype
-    std::string floats(const std::vector<float>& values, const std::vector<int64_t>& shape, bool as_f32 = true);
+    std::string scalar(double value);  // of the model's dtype
+    std::string floats(const std::vector<float>& values, const std::vector<int64_t>& shape,
+                       bool as_f32 = true);
     std::string weight(const std::string& name, std::vector<int64_t> shape, int64_t fan_in);
-    std::string cast(const std::string& x, int onnx_type) { return node("Cast", {x}, {{"to", int64_t{onnx_type}}}); }
+    std::string cast(const std::string& x, int onnx_type) {
+        return node("Cast", {x}, {{"to", int64_t{onnx_type}}});
+    }
 
-    void input(const std::string& name, int onnx_type, const std::vector<std::variant<int64_t, std::string>>& dims);
-    void output(const std::string& name, int onnx_type, const std::vector<std::variant<int64_t, std::string>>& dims);
+    void input(const std::string& name, int onnx_type,
+               const std::vector<std::variant<int64_t, std::string>>& dims);
+    void output(const std::string& name, int onnx_type,
+                const std::vector<std::variant<int64_t, std::string>>& dims);
     void opset(const std::string& domain, int64_t version);
 
     // Prefix of the names of nodes made from here on ("/model/layers.0/").

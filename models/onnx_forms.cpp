@@ -15,7 +15,8 @@ constexpr const char* kFunctionDomain = "cleave.models";
 
 class Form {
 public:
-    Form(const Shape& shape, const WriteOptions& options, onnx::ModelProto& model, OnnxBuilder& builder)
+    Form(const Shape& shape, const WriteOptions& options, onnx::ModelProto& model,
+         OnnxBuilder& builder)
         : shape_(shape), config_(shape.config), options_(options), model_(model), b_(builder) {}
 
     void build();
@@ -31,18 +32,25 @@ private:
     void add_functions();
     std::string norm(const std::string& x, const std::string& weight_name);
     std::string decomposed_norm(const std::string& x, const std::string& weight);
-    std::string linear(const std::string& x, const std::string& name, int64_t in, int64_t out, bool bias);
+    std::string linear(const std::string& x, const std::string& name, int64_t in, int64_t out,
+                       bool bias);
     std::string heads(const std::string& x, int64_t num_heads);
     std::string rope(const std::string& x);
     std::string repeat_kv(const std::string& x);
-    std::string decomposed_attention(const std::string& q, const std::string& k, const std::string& v);
+    std::string decomposed_attention(const std::string& q, const std::string& k,
+                                     const std::string& v);
     std::string self_attention(const std::string& normed, int layer);
-    std::string group_query_attention(const std::string& q, const std::string& k, const std::string& v, int layer);
+    std::string group_query_attention(const std::string& q, const std::string& k,
+                                      const std::string& v, int layer);
     std::string mlp(const std::string& normed, int layer);
     std::string layers(std::string x);
     std::string skip_norm_layers(std::string x);
-    std::string past(int layer, const char* what) const { return fmt::format("past_key_values.{}.{}", layer, what); }
-    std::string present(int layer, const char* what) const { return fmt::format("present.{}.{}", layer, what); }
+    std::string past(int layer, const char* what) const {
+        return fmt::format("past_key_values.{}.{}", layer, what);
+    }
+    std::string present(int layer, const char* what) const {
+        return fmt::format("present.{}.{}", layer, what);
+    }
     std::string prefix(int layer) const { return fmt::format("model.layers.{}.", layer); }
 
     const Shape& shape_;
@@ -52,9 +60,9 @@ private:
     OnnxBuilder& b_;
     std::string sequence_length_, past_length_, total_length_;  // int64 scalars
     std::string position_ids_;                                  // [batch, sequence]
-    std::string mask_;                                          // bool or additive, [batch, 1, sequence, total]
-    std::string cos_, sin_;                                     // by form: [batch, 1, sequence, head_dim] or tables
-    std::string seqlens_k_, total_i32_;                         // for GroupQueryAttention
+    std::string mask_;                   // bool or additive, [batch, 1, sequence, total]
+    std::string cos_, sin_;              // by form: [batch, 1, sequence, head_dim] or tables
+    std::string seqlens_k_, total_i32_;  // for GroupQueryAttention
 };
 
 void Form::declare_inputs() {
@@ -62,24 +70,32 @@ void Form::declare_inputs() {
     const std::string batch = "batch_size", sequence = "sequence_length";
     b_.input("input_ids", TensorProto::INT64, Dims{batch, sequence});
     if (options_.with_past || is(OnnxForm::kGroupQueryAttention))
-        b_.input("attention_mask", TensorProto::INT64, Dims{batch, std::string(options_.with_past ? "total_sequence_length" : "sequence_length")});
+        b_.input("attention_mask", TensorProto::INT64,
+                 Dims{batch, std::string(options_.with_past ? "total_sequence_length"
+                                                            : "sequence_length")});
     if (options_.with_position_ids && !is(OnnxForm::kGroupQueryAttention))
         b_.input("position_ids", TensorProto::INT64, Dims{batch, sequence});
     for (int layer = 0; options_.with_past && layer < config_.num_layers; ++layer)
         for (const char* what : {"key", "value"})
-            b_.input(past(layer, what), b_.dtype(), Dims{batch, config_.num_kv_heads, std::string("past_sequence_length"), config_.head_dim});
+            b_.input(past(layer, what), b_.dtype(),
+                     Dims{batch, config_.num_kv_heads, std::string("past_sequence_length"),
+                          config_.head_dim});
     b_.output("logits", TensorProto::FLOAT, Dims{batch, sequence, config_.vocab_size});
     for (int layer = 0; options_.with_past && layer < config_.num_layers; ++layer)
         for (const char* what : {"key", "value"})
-            b_.output(present(layer, what), b_.dtype(), Dims{batch, config_.num_kv_heads, std::string("total_sequence_length"), config_.head_dim});
+            b_.output(present(layer, what), b_.dtype(),
+                      Dims{batch, config_.num_kv_heads, std::string("total_sequence_length"),
+                           config_.head_dim});
 }
 
 void Form::positions_and_lengths() {
     b_.scope("/model/");
-    sequence_length_ = b_.node("Gather", {b_.node("Shape", {"input_ids"}), b_.int_scalar(1)}, {{"axis", int64_t{0}}});
+    sequence_length_ = b_.node("Gather", {b_.node("Shape", {"input_ids"}), b_.int_scalar(1)},
+                               {{"axis", int64_t{0}}});
     total_length_ = sequence_length_;
     if (options_.with_past) {
-        past_length_ = b_.node("Gather", {b_.node("Shape", {past(0, "key")}), b_.int_scalar(2)}, {{"axis", int64_t{0}}});
+        past_length_ = b_.node("Gather", {b_.node("Shape", {past(0, "key")}), b_.int_scalar(2)},
+                               {{"axis", int64_t{0}}});
         total_length_ = b_.node("Add", {past_length_, sequence_length_});
     }
     if (options_.with_position_ids && !is(OnnxForm::kGroupQueryAttention)) {
@@ -94,7 +110,8 @@ void Form::positions_and_lengths() {
 // Query p sees keys 0..p (and not below p - window + 1) that attention_mask does not hide.
 void Form::mask() {
     std::string zero = b_.int_scalar(0), one = b_.int_scalar(1);
-    std::string keys = b_.node("Unsqueeze", {b_.node("Range", {zero, total_length_, one}), b_.ints({0})});  // [1, total]
+    std::string keys = b_.node(
+        "Unsqueeze", {b_.node("Range", {zero, total_length_, one}), b_.ints({0})});  // [1, total]
     std::string rows = b_.node("Range", {zero, sequence_length_, one});
     if (options_.with_past) rows = b_.node("Add", {rows, past_length_});
     std::string queries = b_.node("Unsqueeze", {rows, b_.ints({1})});  // [sequence, 1]
@@ -112,7 +129,8 @@ void Form::mask() {
         mask_ = allowed;
         return;
     }
-    double lowest = b_.dtype() == TensorProto::FLOAT16 ? -65504.0 : -std::numeric_limits<float>::max();
+    double lowest =
+        b_.dtype() == TensorProto::FLOAT16 ? -65504.0 : -std::numeric_limits<float>::max();
     mask_ = b_.node("Where", {allowed, b_.scalar(0.0), b_.scalar(lowest)});
 }
 
@@ -122,8 +140,10 @@ void Form::rope_tables() {
     b_.scope("/model/rotary_emb/");
     if (is(OnnxForm::kDecomposed) || is(OnnxForm::kFunctions)) {
         std::string inverse = b_.floats(frequencies, {1, half, 1});
-        std::string positions = b_.cast(b_.node("Unsqueeze", {position_ids_, b_.ints({1})}), TensorProto::FLOAT);
-        std::string angles = b_.node("Transpose", {b_.node("MatMul", {inverse, positions})}, {{"perm", std::vector<int64_t>{0, 2, 1}}});
+        std::string positions =
+            b_.cast(b_.node("Unsqueeze", {position_ids_, b_.ints({1})}), TensorProto::FLOAT);
+        std::string angles = b_.node("Transpose", {b_.node("MatMul", {inverse, positions})},
+                                     {{"perm", std::vector<int64_t>{0, 2, 1}}});
         std::string both = b_.node("Concat", {angles, angles}, {{"axis", int64_t{-1}}});
         for (auto [target, type] : {std::pair{&cos_, "Cos"}, std::pair{&sin_, "Sin"}}) {
             std::string table = b_.node(type, {both});
@@ -148,8 +168,11 @@ void Form::rope_tables() {
 std::string Form::decomposed_norm(const std::string& x, const std::string& weight) {
     std::string wide = b_.is_f32() ? x : b_.cast(x, TensorProto::FLOAT);
     std::string square = b_.node("Pow", {wide, b_.floats({2.0f}, {})});
-    std::string mean = b_.node("ReduceMean", {square}, {{"axes", std::vector<int64_t>{-1}}, {"keepdims", int64_t{1}}});
-    std::string root = b_.node("Sqrt", {b_.node("Add", {mean, b_.floats({static_cast<float>(config_.rms_norm_eps)}, {})})});
+    std::string mean = b_.node("ReduceMean", {square},
+                               {{"axes", std::vector<int64_t>{-1}}, {"keepdims", int64_t{1}}});
+    std::string root = b_.node(
+        "Sqrt",
+        {b_.node("Add", {mean, b_.floats({static_cast<float>(config_.rms_norm_eps)}, {})})});
     std::string y = b_.node("Mul", {wide, b_.node("Div", {b_.floats({1.0f}, {}), root})});
     if (!b_.is_f32()) y = b_.cast(y, b_.dtype());
     return b_.node("Mul", {weight, y});
@@ -160,15 +183,22 @@ std::string Form::norm(const std::string& x, const std::string& name) {
     const double epsilon = config_.rms_norm_eps;
     switch (options_.form) {
         case OnnxForm::kDecomposed: return decomposed_norm(x, weight);
-        case OnnxForm::kFunctions: return b_.node(std::string(kFunctionDomain) + ".RmsNorm", {x, weight}, {{"epsilon", epsilon}});
-        case OnnxForm::kAttention: return b_.node("RMSNormalization", {x, weight}, {{"axis", int64_t{-1}}, {"epsilon", epsilon}});
+        case OnnxForm::kFunctions:
+            return b_.node(std::string(kFunctionDomain) + ".RmsNorm", {x, weight},
+                           {{"epsilon", epsilon}});
+        case OnnxForm::kAttention:
+            return b_.node("RMSNormalization", {x, weight},
+                           {{"axis", int64_t{-1}}, {"epsilon", epsilon}});
         case OnnxForm::kGroupQueryAttention:
-            return b_.node("SimplifiedLayerNormalization", {x, weight}, {{"axis", int64_t{-1}}, {"epsilon", epsilon}, {"stash_type", int64_t{1}}});
+            return b_.node(
+                "SimplifiedLayerNormalization", {x, weight},
+                {{"axis", int64_t{-1}}, {"epsilon", epsilon}, {"stash_type", int64_t{1}}});
     }
     return {};
 }
 
-std::string Form::linear(const std::string& x, const std::string& name, int64_t in, int64_t out, bool bias) {
+std::string Form::linear(const std::string& x, const std::string& name, int64_t in, int64_t out,
+                         bool bias) {
     std::string y = b_.node("MatMul", {x, b_.weight(name + ".weight", {in, out}, in)});
     return bias ? b_.node("Add", {b_.weight(name + ".bias", {out}, in), y}) : y;
 }
@@ -181,11 +211,13 @@ std::string Form::heads(const std::string& x, int64_t num_heads) {
 
 std::string Form::rope(const std::string& x) {
     if (is(OnnxForm::kAttention)) return b_.node("RotaryEmbedding", {x, cos_, sin_, position_ids_});
-    if (is(OnnxForm::kFunctions)) return b_.node(std::string(kFunctionDomain) + ".Rope", {x, cos_, sin_});
+    if (is(OnnxForm::kFunctions))
+        return b_.node(std::string(kFunctionDomain) + ".Rope", {x, cos_, sin_});
     const int64_t half = config_.head_dim / 2;
     std::string axis = b_.ints({3});
     std::string low = b_.node("Slice", {x, b_.ints({0}), b_.ints({half}), axis});
-    std::string high = b_.node("Slice", {x, b_.ints({half}), b_.ints({std::numeric_limits<int64_t>::max()}), axis});
+    std::string high = b_.node(
+        "Slice", {x, b_.ints({half}), b_.ints({std::numeric_limits<int64_t>::max()}), axis});
     std::string rotated = b_.node("Concat", {b_.node("Neg", {high}), low}, {{"axis", int64_t{-1}}});
     return b_.node("Add", {b_.node("Mul", {x, cos_}), b_.node("Mul", {rotated, sin_})});
 }
@@ -195,12 +227,18 @@ std::string Form::repeat_kv(const std::string& x) {
     if (groups == 1) return x;
     std::string wide = b_.node("Unsqueeze", {x, b_.ints({2})});
     wide = b_.node("Expand", {wide, b_.ints({1, 1, groups, 1, 1})});
-    return b_.node("Reshape", {wide, b_.node("Concat", {b_.ints({0, config_.num_heads, -1, config_.head_dim})}, {{"axis", int64_t{0}}})});
+    return b_.node("Reshape",
+                   {wide, b_.node("Concat", {b_.ints({0, config_.num_heads, -1, config_.head_dim})},
+                                  {{"axis", int64_t{0}}})});
 }
 
-std::string Form::decomposed_attention(const std::string& q, const std::string& k, const std::string& v) {
-    std::string keys = b_.node("Transpose", {repeat_kv(k)}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
-    std::string scores = b_.node("Mul", {b_.node("MatMul", {q, keys}), b_.scalar(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))});
+std::string Form::decomposed_attention(const std::string& q, const std::string& k,
+                                       const std::string& v) {
+    std::string keys =
+        b_.node("Transpose", {repeat_kv(k)}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+    std::string scores =
+        b_.node("Mul", {b_.node("MatMul", {q, keys}),
+                        b_.scalar(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))});
     scores = b_.node("Add", {scores, mask_});
     if (!b_.is_f32()) scores = b_.cast(scores, TensorProto::FLOAT);
     std::string weights = b_.node("Softmax", {scores}, {{"axis", int64_t{-1}}});
@@ -208,25 +246,32 @@ std::string Form::decomposed_attention(const std::string& q, const std::string& 
     return b_.node("MatMul", {weights, repeat_kv(v)});
 }
 
-std::string Form::group_query_attention(const std::string& q, const std::string& k, const std::string& v, int layer) {
+std::string Form::group_query_attention(const std::string& q, const std::string& k,
+                                        const std::string& v, int layer) {
     std::string y = fmt::format("/model/layers.{}/attn/output_0", layer);
-    b_.node_to("com.microsoft.GroupQueryAttention",
-               {q, k, v, past(layer, "key"), past(layer, "value"), seqlens_k_, total_i32_, cos_, sin_},
-               {y, present(layer, "key"), present(layer, "value")},
-               {{"num_heads", config_.num_heads}, {"kv_num_heads", config_.num_kv_heads}, {"do_rotary", int64_t{1}},
-                {"rotary_interleaved", int64_t{0}}, {"scale", 1.0 / std::sqrt(static_cast<double>(config_.head_dim))},
-                {"local_window_size", shape_.sliding_window > 0 ? shape_.sliding_window : int64_t{-1}}});
+    b_.node_to(
+        "com.microsoft.GroupQueryAttention",
+        {q, k, v, past(layer, "key"), past(layer, "value"), seqlens_k_, total_i32_, cos_, sin_},
+        {y, present(layer, "key"), present(layer, "value")},
+        {{"num_heads", config_.num_heads},
+         {"kv_num_heads", config_.num_kv_heads},
+         {"do_rotary", int64_t{1}},
+         {"rotary_interleaved", int64_t{0}},
+         {"scale", 1.0 / std::sqrt(static_cast<double>(config_.head_dim))},
+         {"local_window_size", shape_.sliding_window > 0 ? shape_.sliding_window : int64_t{-1}}});
     return y;
 }
 
 std::string Form::self_attention(const std::string& normed, int layer) {
     const std::string p = prefix(layer) + "self_attn.";
-    const int64_t q_features = config_.num_heads * config_.head_dim, kv_features = config_.num_kv_heads * config_.head_dim;
+    const int64_t q_features = config_.num_heads * config_.head_dim,
+                  kv_features = config_.num_kv_heads * config_.head_dim;
     std::string q = linear(normed, p + "q_proj", config_.hidden_size, q_features, shape_.qkv_bias);
     std::string k = linear(normed, p + "k_proj", config_.hidden_size, kv_features, shape_.qkv_bias);
     std::string v = linear(normed, p + "v_proj", config_.hidden_size, kv_features, shape_.qkv_bias);
     if (is(OnnxForm::kGroupQueryAttention))
-        return linear(group_query_attention(q, k, v, layer), p + "o_proj", q_features, config_.hidden_size, shape_.o_bias);
+        return linear(group_query_attention(q, k, v, layer), p + "o_proj", q_features,
+                      config_.hidden_size, shape_.o_bias);
     q = rope(heads(q, config_.num_heads));
     k = rope(heads(k, config_.num_kv_heads));
     v = heads(v, config_.num_kv_heads);
@@ -238,11 +283,14 @@ std::string Form::self_attention(const std::string& normed, int layer) {
             inputs.insert(inputs.end(), {past(layer, "key"), past(layer, "value")});
             outputs.insert(outputs.end(), {present(layer, "key"), present(layer, "value")});
         }
-        b_.node_to("Attention", inputs, outputs, {{"scale", 1.0 / std::sqrt(static_cast<double>(config_.head_dim))}});
+        b_.node_to("Attention", inputs, outputs,
+                   {{"scale", 1.0 / std::sqrt(static_cast<double>(config_.head_dim))}});
     } else {
         if (options_.with_past) {
-            b_.node_to("Concat", {past(layer, "key"), k}, {present(layer, "key")}, {{"axis", int64_t{-2}}});
-            b_.node_to("Concat", {past(layer, "value"), v}, {present(layer, "value")}, {{"axis", int64_t{-2}}});
+            b_.node_to("Concat", {past(layer, "key"), k}, {present(layer, "key")},
+                       {{"axis", int64_t{-2}}});
+            b_.node_to("Concat", {past(layer, "value"), v}, {present(layer, "value")},
+                       {{"axis", int64_t{-2}}});
             k = present(layer, "key");
             v = present(layer, "value");
         }
@@ -255,10 +303,13 @@ std::string Form::self_attention(const std::string& normed, int layer) {
 
 std::string Form::mlp(const std::string& normed, int layer) {
     const std::string p = prefix(layer) + "mlp.";
-    std::string gate = linear(normed, p + "gate_proj", config_.hidden_size, config_.intermediate_size, shape_.mlp_bias);
-    std::string up = linear(normed, p + "up_proj", config_.hidden_size, config_.intermediate_size, shape_.mlp_bias);
+    std::string gate = linear(normed, p + "gate_proj", config_.hidden_size,
+                              config_.intermediate_size, shape_.mlp_bias);
+    std::string up = linear(normed, p + "up_proj", config_.hidden_size, config_.intermediate_size,
+                            shape_.mlp_bias);
     std::string silu = b_.node("Mul", {gate, b_.node("Sigmoid", {gate})});
-    return linear(b_.node("Mul", {silu, up}), p + "down_proj", config_.intermediate_size, config_.hidden_size, shape_.mlp_bias);
+    return linear(b_.node("Mul", {silu, up}), p + "down_proj", config_.intermediate_size,
+                  config_.hidden_size, shape_.mlp_bias);
 }
 
 std::string Form::layers(std::string x) {
@@ -273,21 +324,24 @@ std::string Form::layers(std::string x) {
 
 // The contrib form folds each residual Add into the norm after it; its fourth output is the sum.
 std::string Form::skip_norm_layers(std::string x) {
-    auto skip = [&](const std::string& skipped, const std::string& y, const std::string& name, std::string* sum) {
+    auto skip = [&](const std::string& skipped, const std::string& y, const std::string& name,
+                    std::string* sum) {
         std::string normed = fmt::format("{}/output_0", name);
         *sum = fmt::format("{}/output_3", name);
         b_.node_to("com.microsoft.SkipSimplifiedLayerNormalization",
-                   {skipped, y, b_.weight(name + ".weight", {config_.hidden_size}, 0)}, {normed, "", "", *sum},
-                   {{"epsilon", config_.rms_norm_eps}});
+                   {skipped, y, b_.weight(name + ".weight", {config_.hidden_size}, 0)},
+                   {normed, "", "", *sum}, {{"epsilon", config_.rms_norm_eps}});
         return normed;
     };
     std::string normed = norm(x, prefix(0) + "input_layernorm");
     for (int layer = 0; layer < config_.num_layers; ++layer) {
         b_.scope(fmt::format("/model/layers.{}/", layer));
         std::string sum;
-        normed = skip(x, self_attention(normed, layer), prefix(layer) + "post_attention_layernorm", &sum);
+        normed = skip(x, self_attention(normed, layer), prefix(layer) + "post_attention_layernorm",
+                      &sum);
         bool last = layer + 1 == config_.num_layers;
-        normed = skip(sum, mlp(normed, layer), last ? "model.norm" : prefix(layer + 1) + "input_layernorm", &x);
+        normed = skip(sum, mlp(normed, layer),
+                      last ? "model.norm" : prefix(layer + 1) + "input_layernorm", &x);
     }
     return normed;
 }
@@ -305,7 +359,8 @@ void Form::add_functions() {
         import->set_version(18);
         return f;
     };
-    auto add = [](onnx::FunctionProto* f, const char* type, std::vector<std::string> in, const char* out, std::vector<Attribute> attributes = {}) {
+    auto add = [](onnx::FunctionProto* f, const char* type, std::vector<std::string> in,
+                  const char* out, std::vector<Attribute> attributes = {}) {
         onnx::NodeProto* n = f->add_node();
         n->set_op_type(type);
         for (const std::string& i : in) n->add_input(i);
@@ -330,7 +385,8 @@ void Form::add_functions() {
     add(f, "Mul", {"narrow", "weight"}, "y");
 
     f = begin("Rope", {"x", "cos", "sin"});
-    add(f, "Split", {"x"}, "low", {{"axis", int64_t{-1}}, {"num_outputs", int64_t{2}}})->add_output("high");
+    add(f, "Split", {"x"}, "low", {{"axis", int64_t{-1}}, {"num_outputs", int64_t{2}}})
+        ->add_output("high");
     add(f, "Neg", {"high"}, "negated");
     add(f, "Concat", {"negated", "low"}, "rotated", {{"axis", int64_t{-1}}});
     add(f, "Mul", {"x", "cos"}, "first");
@@ -340,7 +396,9 @@ void Form::add_functions() {
 
 void Form::build() {
     const bool contrib = is(OnnxForm::kGroupQueryAttention);
-    if (contrib && !options_.with_past) throw UserError("a GroupQueryAttention graph has a past: set with_past, or choose another form");
+    if (contrib && !options_.with_past)
+        throw UserError(
+            "a GroupQueryAttention graph has a past: set with_past, or choose another form");
     b_.opset("", is(OnnxForm::kAttention) ? 23 : is(OnnxForm::kFunctions) ? 18 : 17);
     model_.set_ir_version(is(OnnxForm::kAttention) ? 11 : is(OnnxForm::kFunctions) ? 9 : 8);
     if (contrib) b_.opset("com.microsoft", 1);
@@ -351,28 +409,38 @@ void Form::build() {
     rope_tables();
     if (contrib) {
         b_.scope("/model/attn_mask/");
-        std::string sum = b_.node("ReduceSum", {"attention_mask", b_.ints({1})}, {{"keepdims", int64_t{0}}});
+        std::string sum =
+            b_.node("ReduceSum", {"attention_mask", b_.ints({1})}, {{"keepdims", int64_t{0}}});
         seqlens_k_ = b_.cast(b_.node("Sub", {sum, b_.ints({1})}), TensorProto::INT32);
-        total_i32_ = b_.cast(b_.node("Gather", {b_.node("Shape", {"attention_mask"}), b_.int_scalar(1)}, {{"axis", int64_t{0}}}), TensorProto::INT32);
+        total_i32_ =
+            b_.cast(b_.node("Gather", {b_.node("Shape", {"attention_mask"}), b_.int_scalar(1)},
+                            {{"axis", int64_t{0}}}),
+                    TensorProto::INT32);
     }
     b_.scope("/model/");
-    const std::string table = b_.weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size}, config_.hidden_size);
+    const std::string table =
+        b_.weight("model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size},
+                  config_.hidden_size);
     std::string x = b_.node("Gather", {table, "input_ids"}, {{"axis", int64_t{0}}});
     x = contrib ? skip_norm_layers(x) : layers(x);
     b_.scope("/lm_head/");
     std::string logits;
     if (config_.tied_embeddings) {
-        logits = b_.node("MatMul", {x, b_.node("Transpose", {table}, {{"perm", std::vector<int64_t>{1, 0}}})});
+        logits = b_.node(
+            "MatMul", {x, b_.node("Transpose", {table}, {{"perm", std::vector<int64_t>{1, 0}}})});
     } else {
         logits = linear(x, "lm_head", config_.hidden_size, config_.vocab_size, false);
     }
-    if (b_.is_f32()) b_.node_to("Identity", {logits}, {"logits"});
-    else b_.node_to("Cast", {logits}, {"logits"}, {{"to", int64_t{TensorProto::FLOAT}}});
+    if (b_.is_f32())
+        b_.node_to("Identity", {logits}, {"logits"});
+    else
+        b_.node_to("Cast", {logits}, {"logits"}, {{"to", int64_t{TensorProto::FLOAT}}});
 }
 
 }  // namespace
 
-void build_onnx_graph(const Shape& shape, const WriteOptions& options, onnx::ModelProto& model, OnnxBuilder& builder) {
+void build_onnx_graph(const Shape& shape, const WriteOptions& options, onnx::ModelProto& model,
+                      OnnxBuilder& builder) {
     Form(shape, options, model, builder).build();
 }
 

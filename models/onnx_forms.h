@@ -8,6 +8,7 @@
 
 namespace cleave::models {
 
-void build_onnx_graph(const Shape& shape, const WriteOptions& options, onnx::ModelProto& model, OnnxBuilder& builder);
+void build_onnx_graph(const Shape& shape, const WriteOptions& options, onnx::ModelProto& model,
+                      OnnxBuilder& builder);
 
 }  // namespace cleave::models

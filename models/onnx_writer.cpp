@@ -35,7 +35,8 @@ uint64_t mix(uint64_t x) {
 // Sum of four uniform 16-bit lanes (Irwin-Hall, n = 4): close to normal, one hash an element.
 float random_element(uint64_t key, int64_t index, float scale) {
     uint64_t h = mix(key + 0x9e3779b97f4a7c15u * static_cast<uint64_t>(index + 1));
-    auto sum = static_cast<float>((h & 0xffff) + ((h >> 16) & 0xffff) + ((h >> 32) & 0xffff) + (h >> 48));
+    auto sum =
+        static_cast<float>((h & 0xffff) + ((h >> 16) & 0xffff) + ((h >> 32) & 0xffff) + (h >> 48));
     // Mean 4 * 32767.5; the variance of one lane is 65536^2 / 12.
     return (sum - 131070.0f) * (1.7320508f / 65536.0f) * scale;
 }
@@ -47,12 +48,15 @@ uint64_t tensor_key(uint64_t seed, const std::string& name) {
 }
 
 // Elements [begin, end) of a tensor in `dtype`.
-void fill(const Tensor& tensor, uint64_t seed, DType dtype, int64_t begin, int64_t end, std::string& bytes) {
+void fill(const Tensor& tensor, uint64_t seed, DType dtype, int64_t begin, int64_t end,
+          std::string& bytes) {
     const uint64_t key = tensor_key(seed, tensor.name);
-    const float scale = tensor.fan_in > 0 ? 1.0f / std::sqrt(static_cast<float>(tensor.fan_in)) : 0.0f;
+    const float scale =
+        tensor.fan_in > 0 ? 1.0f / std::sqrt(static_cast<float>(tensor.fan_in)) : 0.0f;
     std::vector<float> values(static_cast<size_t>(end - begin));
     for (int64_t i = begin; i < end; ++i)
-        values[static_cast<size_t>(i - begin)] = tensor.fan_in > 0 ? random_element(key, i, scale) : 1.0f;
+        values[static_cast<size_t>(i - begin)] =
+            tensor.fan_in > 0 ? random_element(key, i, scale) : 1.0f;
     bytes.resize(static_cast<size_t>(dtype_bytes(dtype, end - begin)));
     convert_elements(DType::kF32, values.data(), dtype, bytes.data(), end - begin);
 }
@@ -60,8 +64,13 @@ void fill(const Tensor& tensor, uint64_t seed, DType dtype, int64_t begin, int64
 // A file that appears under its name only when it is complete.
 class AtomicFile {
 public:
-    explicit AtomicFile(fs::path path) : path_(std::move(path)), temporary_(path_.string() + ".part"), stream_(temporary_, std::ios::binary) {
-        if (!stream_) throw UserError("cannot write {}: check that the folder exists and is writable", path_.string());
+    explicit AtomicFile(fs::path path)
+        : path_(std::move(path)),
+          temporary_(path_.string() + ".part"),
+          stream_(temporary_, std::ios::binary) {
+        if (!stream_)
+            throw UserError("cannot write {}: check that the folder exists and is writable",
+                            path_.string());
     }
     ~AtomicFile() {
         std::error_code ignored;
@@ -83,7 +92,8 @@ private:
     bool done_ = false;
 };
 
-void write_data(const std::vector<Tensor>& tensors, const WriteOptions& options, AtomicFile& file, const std::vector<int64_t>& offsets) {
+void write_data(const std::vector<Tensor>& tensors, const WriteOptions& options, AtomicFile& file,
+                const std::vector<int64_t>& offsets) {
     constexpr int64_t kBlock = int64_t{1} << 20;
     std::string bytes;
     for (size_t t = 0; t < tensors.size(); ++t) {
@@ -104,7 +114,8 @@ void add_external(onnx::TensorProto& proto, const char* key, const std::string& 
 }
 
 // Initializers of the recorded weights; returns where each lies in the data file.
-std::vector<int64_t> add_initializers(const OnnxBuilder& builder, const WriteOptions& options, onnx::GraphProto& graph) {
+std::vector<int64_t> add_initializers(const OnnxBuilder& builder, const WriteOptions& options,
+                                      onnx::GraphProto& graph) {
     std::vector<int64_t> offsets;
     int64_t offset = 0;
     for (const Tensor& tensor : builder.tensors()) {
@@ -148,11 +159,12 @@ void write_config(const Shape& shape, const fs::path& path) {
                                 {"mlp_bias", shape.mlp_bias},
                                 {"tie_word_embeddings", c.tied_embeddings}};
     if (shape.rope_scaling_factor > 0)
-        json["rope_scaling"] = {{"rope_type", "llama3"},
-                                {"factor", shape.rope_scaling_factor},
-                                {"low_freq_factor", shape.rope_low_freq_factor},
-                                {"high_freq_factor", shape.rope_high_freq_factor},
-                                {"original_max_position_embeddings", shape.rope_original_positions}};
+        json["rope_scaling"] = {
+            {"rope_type", "llama3"},
+            {"factor", shape.rope_scaling_factor},
+            {"low_freq_factor", shape.rope_low_freq_factor},
+            {"high_freq_factor", shape.rope_high_freq_factor},
+            {"original_max_position_embeddings", shape.rope_original_positions}};
     AtomicFile file(path);
     file.stream() << json.dump(2) << "\n";
     file.commit();
@@ -160,12 +172,15 @@ void write_config(const Shape& shape, const fs::path& path) {
 
 }  // namespace
 
-std::string write_onnx_llama(const Shape& shape, const std::string& directory, const WriteOptions& options) {
+std::string write_onnx_llama(const Shape& shape, const std::string& directory,
+                             const WriteOptions& options) {
     std::error_code error;
     fs::create_directories(directory, error);
     if (error) throw UserError("cannot make the folder {}: {}", directory, error.message());
     if (options.weights == WriteOptions::Weights::kNone && !options.external_data)
-        throw UserError("a model without weights keeps them in a file that is absent: external_data must be set");
+        throw UserError(
+            "a model without weights keeps them in a file that is absent: external_data must be "
+            "set");
     onnx::ModelProto model;
     model.set_producer_name("cleave");
     model.mutable_graph()->set_name(shape.name);
@@ -182,7 +197,9 @@ std::string write_onnx_llama(const Shape& shape, const std::string& directory, c
     write_config(shape, fs::path(directory) / "config.json");
     AtomicFile file(path);
     if (!model.SerializeToOstream(&file.stream()))
-        throw UserError("{} would be larger than Protobuf's limit of 2 GB: write it with external data", path.string());
+        throw UserError(
+            "{} would be larger than Protobuf's limit of 2 GB: write it with external data",
+            path.string());
     file.commit();
     return path.string();
 }

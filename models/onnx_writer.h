@@ -12,15 +12,15 @@
 namespace cleave::models {
 
 enum class OnnxForm : uint8_t {
-    kDecomposed,           // opset 17: MatMul, Softmax, Slice and Concat, as torch's exporters write
-    kAttention,            // opset 23: RMSNormalization, RotaryEmbedding, Attention
+    kDecomposed,  // opset 17: MatMul, Softmax, Slice and Concat, as torch's exporters write
+    kAttention,   // opset 23: RMSNormalization, RotaryEmbedding, Attention
     kGroupQueryAttention,  // com.microsoft: GroupQueryAttention, SkipSimplifiedLayerNormalization
     kFunctions,            // opset 18: the decomposed form with model-local functions
 };
 
 struct WriteOptions {
     enum class Weights : uint8_t { kNone, kRandom } weights = Weights::kRandom;
-    DType dtype = DType::kF32;      // f32, f16 or bf16
+    DType dtype = DType::kF32;  // f32, f16 or bf16
     uint64_t seed = 0;
     OnnxForm form = OnnxForm::kDecomposed;
     bool with_past = true;          // past_key_values.N.{key,value} in, present.N.{key,value} out
@@ -32,6 +32,7 @@ struct WriteOptions {
 // Writes DIR/model.onnx, its data and config.json, each to a temporary name first and then renamed. Random weights have
 // mean 0 and standard deviation 1/sqrt(in_features), from a counter on (seed, tensor, index): the same on every machine.
 // Returns the model's path. UserError when the folder cannot be written or the form cannot express the shape.
-std::string write_onnx_llama(const Shape& shape, const std::string& directory, const WriteOptions& options);
+std::string write_onnx_llama(const Shape& shape, const std::string& directory,
+                             const WriteOptions& options);
 
 }  // namespace cleave::models

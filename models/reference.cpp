@@ -96,7 +96,8 @@ private:
         Matrix out(tokens_.size(), table.columns);
         for (size_t t = 0; t < tokens_.size(); ++t) {
             if (tokens_[t] < 0 || tokens_[t] >= table.rows)
-                throw UserError("token id {} is outside the vocabulary of {}", tokens_[t], table.rows);
+                throw UserError("token id {} is outside the vocabulary of {}", tokens_[t],
+                                table.rows);
             for (int64_t i = 0; i < table.columns; ++i)
                 out.row(t)[i] = table.row(tokens_[t])[i] * op.as<EmbeddingAttrs>().scale;
         }
@@ -112,8 +113,7 @@ private:
             double squares = 0;
             for (double v : x) squares += v * v;
             double inverse = 1.0 / std::sqrt(squares / group + attrs.epsilon);
-            for (int64_t i = 0; i < group; ++i)
-                x[i] *= inverse * (attrs.weight_offset + w.data[i]);
+            for (int64_t i = 0; i < group; ++i) x[i] *= inverse * (attrs.weight_offset + w.data[i]);
         }
         return out;
     }
@@ -139,7 +139,8 @@ private:
         const Quantization& q = graph_.weight(op.weights[0]).quantization;
         const Matrix x = q.dynamic_activations ? rounded_to_8_bits(in(op, 0)) : in(op, 0);
         Matrix out(x.rows, w.rows);
-        CHECK(x.columns == w.columns) << op.name << ": " << x.columns << " features meet " << w.columns;
+        CHECK(x.columns == w.columns)
+            << op.name << ": " << x.columns << " features meet " << w.columns;
         for (int64_t t = 0; t < x.rows; ++t)
             for (int64_t o = 0; o < w.rows; ++o) {
                 double sum = 0;

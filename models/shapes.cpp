@@ -64,19 +64,22 @@ public:
     int64_t integer(const char* name, int64_t fallback) const {
         if (!json_.contains(name) || json_[name].is_null()) return fallback;
         if (!json_[name].is_number_integer() || json_[name].get<int64_t>() <= 0)
-            throw UserError("{}: field \"{}\" is {}, but must be a positive integer", path_, name, json_[name].dump());
+            throw UserError("{}: field \"{}\" is {}, but must be a positive integer", path_, name,
+                            json_[name].dump());
         return json_[name].get<int64_t>();
     }
     double number(const char* name, double fallback) const {
         if (!json_.contains(name) || json_[name].is_null()) return fallback;
         if (!json_[name].is_number())
-            throw UserError("{}: field \"{}\" is {}, but must be a number", path_, name, json_[name].dump());
+            throw UserError("{}: field \"{}\" is {}, but must be a number", path_, name,
+                            json_[name].dump());
         return json_[name].get<double>();
     }
     bool boolean(const char* name, bool fallback) const {
         if (!json_.contains(name) || json_[name].is_null()) return fallback;
         if (!json_[name].is_boolean())
-            throw UserError("{}: field \"{}\" is {}, but must be true or false", path_, name, json_[name].dump());
+            throw UserError("{}: field \"{}\" is {}, but must be true or false", path_, name,
+                            json_[name].dump());
         return json_[name].get<bool>();
     }
     std::string text(const char* name, const std::string& fallback) const {
@@ -108,8 +111,10 @@ void read_rope(const std::string& path, const Json& json, Shape& shape) {
     std::string type = fields.text("rope_type", fields.text("type", "default"));
     if (type == "default") return;
     if (type != "llama3")
-        throw UserError("{}: rope type \"{}\" is not supported here; supported are default and llama3 "
-                        "(an exported .onnx file carries any fixed frequencies)", path, type);
+        throw UserError(
+            "{}: rope type \"{}\" is not supported here; supported are default and llama3 "
+            "(an exported .onnx file carries any fixed frequencies)",
+            path, type);
     shape.rope_scaling_factor = fields.number("factor", 8.0);
     shape.rope_low_freq_factor = fields.number("low_freq_factor", 1.0);
     shape.rope_high_freq_factor = fields.number("high_freq_factor", 4.0);
@@ -135,9 +140,13 @@ Shape shape_from_config(const std::string& path) {
     Fields fields(path, json);
     std::string type = fields.text("model_type", "llama");
     if (type != "llama" && type != "mistral" && type != "qwen2")
-        throw UserError("{}: model_type \"{}\" is not supported; supported are llama, mistral and qwen2", path, type);
+        throw UserError(
+            "{}: model_type \"{}\" is not supported; supported are llama, mistral and qwen2", path,
+            type);
     std::string activation = fields.text("hidden_act", "silu");
-    if (activation != "silu") throw UserError("{}: hidden_act \"{}\" is not supported; supported is silu", path, activation);
+    if (activation != "silu")
+        throw UserError("{}: hidden_act \"{}\" is not supported; supported is silu", path,
+                        activation);
     Shape shape;
     shape.name = fields.text("_name_or_path", path);
     importer::ModelConfig& config = shape.config;
@@ -153,15 +162,17 @@ Shape shape_from_config(const std::string& path) {
     config.rms_norm_eps = fields.number("rms_norm_eps", 1e-6);
     config.tied_embeddings = fields.boolean("tie_word_embeddings", false);
     if (config.num_heads % config.num_kv_heads != 0)
-        throw UserError("{}: num_attention_heads {} is no multiple of num_key_value_heads {}", path, config.num_heads,
-                        config.num_kv_heads);
+        throw UserError("{}: num_attention_heads {} is no multiple of num_key_value_heads {}", path,
+                        config.num_heads, config.num_kv_heads);
     if (type == "mistral") shape.sliding_window = fields.integer("sliding_window", 0);
     bool bias = fields.boolean("attention_bias", false);
     shape.qkv_bias = bias || type == "qwen2";
     shape.o_bias = bias;
     shape.mlp_bias = fields.boolean("mlp_bias", false);
     std::string dtype = fields.text("torch_dtype", fields.text("dtype", "bfloat16"));
-    shape.dtype = dtype == "float32" ? DType::kF32 : dtype == "float16" ? DType::kF16 : DType::kBF16;
+    shape.dtype = dtype == "float32"   ? DType::kF32
+                  : dtype == "float16" ? DType::kF16
+                                       : DType::kBF16;
     read_rope(path, json, shape);
     return shape;
 }

@@ -16,12 +16,12 @@ struct Shape {
     bool qkv_bias = false;
     bool o_bias = false;
     bool mlp_bias = false;
-    int64_t sliding_window = 0;          // 0: none
-    double rope_scaling_factor = 0;      // llama3 scaling when > 0
+    int64_t sliding_window = 0;      // 0: none
+    double rope_scaling_factor = 0;  // llama3 scaling when > 0
     double rope_low_freq_factor = 1;
     double rope_high_freq_factor = 4;
     int64_t rope_original_positions = 8192;
-    DType dtype = DType::kBF16;          // default weights
+    DType dtype = DType::kBF16;  // default weights
 };
 
 std::vector<std::string> shape_names();

@@ -196,7 +196,8 @@ void metis(const Proposals& proposals, const std::vector<Scored>& scored, const 
     if (own_cut == 0) {
         plan.why.metis = plan.stages.size() == 1
                              ? "nothing to cut: one stage, and the links are alike"
-                             : "its groups are the user's order; its cut was clearly worse by the estimate, and not simulated";
+                             : "its groups are the user's order; its cut was clearly worse by the "
+                               "estimate, and not simulated";
     } else if (without == 0 || own_cut < without) {
         plan.why.metis = fmt::format("its {} gained {:.2f} % over the plain order",
                                      chosen.proposal->metis_order ? "device order" : "stage cut",

@@ -18,13 +18,14 @@ constexpr double kMostCount = 1e18;  // operations of a pass, ns of a whole run
 
 struct Flag {
     const char* name;
-    int64_t Workload::*value;
+    int64_t Workload::* value;
     int64_t most;
 };
-constexpr std::array<Flag, 4> kFlags{{{"--batch", &Workload::batch, kMostSequences},
-                                      {"--prefill-chunk", &Workload::prefill_chunk, kMostPositions},
-                                      {"--context", &Workload::context, kMostPositions},
-                                      {"--prompt-tokens", &Workload::prompt_tokens, kMostPositions}}};
+constexpr std::array<Flag, 4> kFlags{
+    {{"--batch", &Workload::batch, kMostSequences},
+     {"--prefill-chunk", &Workload::prefill_chunk, kMostPositions},
+     {"--context", &Workload::context, kMostPositions},
+     {"--prompt-tokens", &Workload::prompt_tokens, kMostPositions}}};
 
 void check_weights(const Graph& graph) {
     double total = 0;
@@ -75,7 +76,8 @@ public:
                       static_cast<double>(w.batch) * static_cast<double>(w.context);
             }
         BatchPoint largest{w.max_tokens(), w.max_outputs(), 0};
-        double moved = at_point(total.weight_bytes, largest) + at_point(total.activation_bytes, largest);
+        double moved =
+            at_point(total.weight_bytes, largest) + at_point(total.activation_bytes, largest);
         if (kv > kMostBytes || moved > kMostBytes) return false;
         double run = time(total, decode_point(w)) * static_cast<double>(generated_tokens(w)) +
                      time(total, prefill_point(w)) * static_cast<double>(num_prefill_passes(w));
@@ -86,7 +88,8 @@ public:
 private:
     // ns, from above: launches and the worst efficiency included.
     double time(const LaunchAmounts& amounts, const BatchPoint& point) const {
-        double bytes = at_point(amounts.weight_bytes, point) + at_point(amounts.activation_bytes, point);
+        double bytes =
+            at_point(amounts.weight_bytes, point) + at_point(amounts.activation_bytes, point);
         return 1e5 * static_cast<double>(a_.groups.size()) +
                4e9 * (at_point(amounts.flops, point) / std::max(1.0, slowest_flops_) +
                       bytes / std::max(1.0, slowest_bytes_));
@@ -120,13 +123,15 @@ void check_limits(const Analysis& analysis, const Machine& machine, const Worklo
             !extent.holds(w))
             continue;
         throw UserError(
-            "{} {}: with --batch {}, --context {} and --prefill-chunk {}, sizes or times are beyond "
+            "{} {}: with --batch {}, --context {} and --prefill-chunk {}, sizes or times are "
+            "beyond "
             "what a plan can hold; the largest {} supported with them is {}",
             flag.name, workload.*flag.value, workload.batch, workload.context,
             workload.prefill_chunk, flag.name, low);
     }
     throw UserError(
-        "--batch {} with --context {} and --prefill-chunk {}: sizes or times are beyond what a plan "
+        "--batch {} with --context {} and --prefill-chunk {}: sizes or times are beyond what a "
+        "plan "
         "can hold; give smaller ones",
         workload.batch, workload.context, workload.prefill_chunk);
 }

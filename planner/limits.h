@@ -9,8 +9,9 @@
 namespace cleave::planner {
 
 inline constexpr int64_t kMostSequences = int64_t{1} << 20;
-inline constexpr int64_t kMostPositions = int64_t{1} << 30;  // positions and rows are 32-bit on devices
-inline constexpr int64_t kMostBytes = int64_t{1} << 50;      // of weights, of KV, or moved in one pass
+inline constexpr int64_t kMostPositions = int64_t{1}
+                                          << 30;         // positions and rows are 32-bit on devices
+inline constexpr int64_t kMostBytes = int64_t{1} << 50;  // of weights, of KV, or moved in one pass
 
 void check_limits(const Analysis& analysis, const Machine& machine, const Workload& workload);
 

@@ -60,7 +60,8 @@ Device host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
     d.flops_f32 = std::max<int64_t>(1, host.flops_f32);
     d.flops_f16 = d.flops_f8 = d.flops_int8 = d.flops_f32;
     d.launch_overhead_ns = 2'000;
-    d.limits.shared_memory_per_block = 4 << 20;  // of second- and third-level cache; kernels ask for about 1 MiB
+    d.limits.shared_memory_per_block =
+        4 << 20;  // of second- and third-level cache; kernels ask for about 1 MiB
     d.limits.max_threads_per_block = 1;
     d.limits.warp_width = 1;
     d.limits.num_compute_units = std::max(1, host.num_cores);

@@ -24,23 +24,24 @@ struct DeviceLimits {
     int64_t registers_per_block = 0;
     int64_t max_threads_per_block = 0;
     int64_t warp_width = 0;
-    int64_t num_compute_units = 0;        // SMs, CUs, or threads of a host device
+    int64_t num_compute_units = 0;  // SMs, CUs, or threads of a host device
 };
 
 struct Device {
-    std::string name;              // as the user writes it: "host[0]", "sim:h100[3]", "cuda[0]"
+    std::string name;  // as the user writes it: "host[0]", "sim:h100[3]", "cuda[0]"
     DeviceKind kind = DeviceKind::kHost;
-    std::string arch;              // "sm_90a", "gfx942", "x86-64-v4"
-    std::string model;             // catalogue or driver name: "h100"
+    std::string arch;   // "sm_90a", "gfx942", "x86-64-v4"
+    std::string model;  // catalogue or driver name: "h100"
     std::string host = "localhost";
-    std::string identity;          // UUID or PCI address; empty when there is none
-    int index = 0;                 // within its kind
+    std::string identity;  // UUID or PCI address; empty when there is none
+    int index = 0;         // within its kind
     int64_t memory_bytes = 0;
     int64_t reserved_bytes = 0;    // what the driver takes for itself
     int64_t memory_bandwidth = 0;  // bytes/s of this device alone
-    int memory_domain = -1;        // bandwidth domain it shares with others (CPU devices share DRAM), or -1
-    int64_t flops_f32 = 0;         // per second, dense
-    int64_t flops_f16 = 0;         // f16 and bf16 matrix rate
+    int memory_domain =
+        -1;  // bandwidth domain it shares with others (CPU devices share DRAM), or -1
+    int64_t flops_f32 = 0;  // per second, dense
+    int64_t flops_f16 = 0;  // f16 and bf16 matrix rate
     int64_t flops_f8 = 0;
     int64_t flops_int8 = 0;
     int64_t launch_overhead_ns = 0;
@@ -54,15 +55,15 @@ enum class LinkKind : uint8_t { kSameMemory, kNvlink, kXgmi, kPcie, kNetwork };
 struct Link {
     DeviceId from, to;
     LinkKind kind = LinkKind::kPcie;
-    int64_t bandwidth = 0;         // bytes/s
+    int64_t bandwidth = 0;  // bytes/s
     int64_t latency_ns = 0;
-    int domain = -1;               // bandwidth domain shared with other links, or -1
+    int domain = -1;  // bandwidth domain shared with other links, or -1
 };
 
 // Members of a domain share `bandwidth`.
 struct BandwidthDomain {
     std::string name;
-    int64_t bandwidth = 0;         // bytes/s in all
+    int64_t bandwidth = 0;  // bytes/s in all
 };
 
 struct Machine {
@@ -84,7 +85,7 @@ std::string_view link_kind_name(LinkKind kind);
 // One entry of `--devices`, expanded: "host[0-1]" is two.
 struct DeviceSpec {
     DeviceKind kind = DeviceKind::kHost;
-    std::string arch;      // after the colon: "gfx90a", "h100"; empty for none
+    std::string arch;  // after the colon: "gfx90a", "h100"; empty for none
     int index = 0;
     std::string identity;  // UUID or PCI address when so chosen; then index is -1
     int logical = -1;      // cuda[0]/2: the logical device on one card

@@ -139,8 +139,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
                     "--pp {} --tp 1 instead",
                     shape.tensor_parallel, op.name, op.as<OpaqueAttrs>().op_type,
                     machine.devices.size());
-    shape.pins =
-        resolve_pins(analysis, machine, workload, options.pins, shape.pipeline_stages);
+    shape.pins = resolve_pins(analysis, machine, workload, options.pins, shape.pipeline_stages);
     return shape;
 }
 

@@ -32,7 +32,7 @@ using importer::WeightId;
 
 using StepId = Index<struct StepTag>;
 using BufferId = Index<struct BufferTag>;
-using PlacedId = Index<struct PlacedTag>;            // of Phase::values
+using PlacedId = Index<struct PlacedTag>;  // of Phase::values
 using WeightShardId = Index<struct WeightShardTag>;
 using RopeShardId = Index<struct RopeShardTag>;
 using KvSlabId = Index<struct KvSlabTag>;
@@ -67,7 +67,7 @@ struct Buffer {
 struct WeightShard {
     WeightId weight;
     DeviceId device;
-    Range rows, columns;  // of the logical [out, in] shape; columns unused for vectors
+    Range rows, columns;        // of the logical [out, in] shape; columns unused for vectors
     DType dtype = DType::kF32;  // as stored on the device
     BufferId buffer;            // dense row major [rows.size(), columns.size()]
 };
@@ -84,7 +84,7 @@ struct KvSlab {
     ValueId state;
     DeviceId device;
     Range kv_heads;
-    int64_t head_dim = 0;    // of K
+    int64_t head_dim = 0;  // of K
     int64_t v_head_dim = 0;
     BufferId buffer;
 };
@@ -102,13 +102,13 @@ struct PlacedValue {
 
 // What one launch computes; each is a template of codegen/. Ops in `Compute::ops` are in graph order.
 enum class KernelKind : uint8_t {
-    kEmbedding,            // Embedding
-    kNormQkvRopeAppend,    // [RmsNorm,] Linear q, k, v [, RmsNorm q, k] [, Rope q, k], KvAppend; output: q
-    kAttention,            // Attention
-    kLinear,               // Linear [, Scale] [, Add]: output and down projections with residual
-    kNormGateUp,           // [RmsNorm,] Linear gate, Linear up, GatedActivation
-    kNormLinear,           // [SelectTokens,] [RmsNorm,] Linear [, Scale]: lm_head
-    kRmsNorm,              // single operators, where nothing fuses
+    kEmbedding,          // Embedding
+    kNormQkvRopeAppend,  // [RmsNorm,] Linear q, k, v [, RmsNorm q, k] [, Rope q, k], KvAppend; output: q
+    kAttention,          // Attention
+    kLinear,             // Linear [, Scale] [, Add]: output and down projections with residual
+    kNormGateUp,         // [RmsNorm,] Linear gate, Linear up, GatedActivation
+    kNormLinear,         // [SelectTokens,] [RmsNorm,] Linear [, Scale]: lm_head
+    kRmsNorm,            // single operators, where nothing fuses
     kRope,
     kKvAppend,
     kGatedActivation,
@@ -131,11 +131,11 @@ struct Amount {
 
 // Tile chosen by arithmetic on DeviceLimits; meaning per kernel kind, see codegen/README.md.
 struct Tile {
-    int64_t rows = 0;      // output features an item or block computes
+    int64_t rows = 0;  // output features an item or block computes
     int64_t tokens = 0;
     int64_t depth = 0;
     int64_t threads = 0;
-    int64_t splits = 1;    // of the context, for decode attention
+    int64_t splits = 1;  // of the context, for decode attention
     int64_t shared_bytes = 0;
 };
 
@@ -143,14 +143,14 @@ struct Compute {
     DeviceId device;
     KernelKind kernel = KernelKind::kOpaque;
     std::vector<OpId> ops;
-    std::vector<PlacedId> inputs;    // in the order in which the fused ops consume outside values
+    std::vector<PlacedId> inputs;  // in the order in which the fused ops consume outside values
     std::vector<PlacedId> outputs;
     std::vector<WeightShardId> weights;  // in the order of the ops' weights
     std::vector<RopeShardId> rope_tables;
     KvSlabId kv;
-    Range heads;                     // query heads, for attention and QKV steps
+    Range heads;  // query heads, for attention and QKV steps
     Tile tile;
-    BufferId scratch;                // invalid when none
+    BufferId scratch;  // invalid when none
     Amount flops, weight_bytes, activation_bytes;
 };
 
@@ -171,12 +171,14 @@ enum class CollectiveImplementation : uint8_t { kOneShot, kTwoPhase, kRing, kVen
 struct Collective {
     CollectiveOp op = CollectiveOp::kAllReduce;
     CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
-    std::vector<DeviceId> group;          // every receiver, in device order
-    std::vector<PlacedId> contributions;  // partial values (all_reduce) or boxes (all_gather), in group order
-    std::vector<OpId> epilogue;           // e.g. {Add}
-    std::vector<PlacedId> epilogue_inputs;  // per member, in group order: the residual; empty without epilogue
-    std::vector<PlacedId> outputs;        // per member, in group order
-    Amount bytes;                         // payload of one member
+    std::vector<DeviceId> group;  // every receiver, in device order
+    std::vector<PlacedId>
+        contributions;  // partial values (all_reduce) or boxes (all_gather), in group order
+    std::vector<OpId> epilogue;  // e.g. {Add}
+    std::vector<PlacedId>
+        epilogue_inputs;  // per member, in group order: the residual; empty without epilogue
+    std::vector<PlacedId> outputs;  // per member, in group order
+    Amount bytes;                   // payload of one member
 };
 
 struct Step {
@@ -194,9 +196,9 @@ struct Step {
 
 struct Phase {
     std::vector<PlacedValue> values;
-    std::vector<Step> steps;            // a valid execution order; StepId is the position
-    std::vector<PlacedId> inputs;       // token ids where they are needed (no step produces them)
-    std::vector<PlacedId> outputs;      // logits, whole, on `Plan::output_device`
+    std::vector<Step> steps;        // a valid execution order; StepId is the position
+    std::vector<PlacedId> inputs;   // token ids where they are needed (no step produces them)
+    std::vector<PlacedId> outputs;  // logits, whole, on `Plan::output_device`
 };
 
 struct Stage {
@@ -214,33 +216,33 @@ struct DeviceMemory {
 };
 
 struct Prediction {
-    int64_t prefill_ns = 0;           // whole prompt, all chunks
-    int64_t decode_ns_per_token = 0;  // at past = prompt + (context - prompt) / 2
-    int64_t lower_bound_ns = 0;       // over all plans, of the objective
-    int64_t objective_ns = 0;         // of this plan
+    int64_t prefill_ns = 0;               // whole prompt, all chunks
+    int64_t decode_ns_per_token = 0;      // at past = prompt + (context - prompt) / 2
+    int64_t lower_bound_ns = 0;           // over all plans, of the objective
+    int64_t objective_ns = 0;             // of this plan
     std::vector<int64_t> decode_busy_ns;  // per device
 };
 
 struct RunnerUp {
-    std::string shape;                // "tp 2 x pp 2 (layers 0-10, 11-21)"
+    std::string shape;  // "tp 2 x pp 2 (layers 0-10, 11-21)"
     int64_t objective_ns = 0;
     std::string why_not;
 };
 
 struct Why {
-    std::string binding;              // what limits this plan: "memory of sim:a40[2]", "weights read on host"
+    std::string binding;  // what limits this plan: "memory of sim:a40[2]", "weights read on host"
     std::vector<RunnerUp> runners_up;
-    std::vector<std::string> cuts;    // cost of each stage boundary
-    int64_t metis_cost_ns = 0;        // objective with the METIS order, 0 when unused
+    std::vector<std::string> cuts;  // cost of each stage boundary
+    int64_t metis_cost_ns = 0;      // objective with the METIS order, 0 when unused
     int64_t topological_cost_ns = 0;
-    int64_t metis_us = 0;             // time METIS took is not stored in the plan file (not deterministic)
-    std::string metis;                // one line
+    int64_t metis_us = 0;  // time METIS took is not stored in the plan file (not deterministic)
+    std::string metis;     // one line
 };
 
 struct Plan {
     static constexpr int kFormatVersion = 1;
     std::string graph_digest;
-    Graph graph;                      // without blobs' owner: weights by path, offset and length
+    Graph graph;  // without blobs' owner: weights by path, offset and length
     Machine machine;
     Workload workload;
     PlanOptions options;

@@ -183,10 +183,8 @@ private:
         if (w.metis_cost_ns > 0) metis["objective_ms"] = ms(w.metis_cost_ns);
         if (w.topological_cost_ns > 0)
             metis["topological_objective_ms"] = ms(w.topological_cost_ns);
-        return {{"binding", w.binding},
-                {"runners_up", runners},
-                {"cuts", w.cuts},
-                {"metis", metis}};
+        return {
+            {"binding", w.binding}, {"runners_up", runners}, {"cuts", w.cuts}, {"metis", metis}};
     }
 
     const Plan& plan_;

@@ -110,12 +110,13 @@ void Summary::title() {
     if (p.lower_bound_ns > 0) {
         bool throughput = plan_.options.objective == Objective::kThroughput;
         entry("objective",
-              fmt::format("{} a token: {}; no plan can take less than {}, this one is within {:.1f} %",
-                          time_text(p.objective_ns),
-                          throughput ? "the busiest device's time for it, and its share of the "
-                                       "prompt's"
-                                     : "decode, and its share of prefill",
-                          time_text(p.lower_bound_ns), 100 * gap(plan_)));
+              fmt::format(
+                  "{} a token: {}; no plan can take less than {}, this one is within {:.1f} %",
+                  time_text(p.objective_ns),
+                  throughput ? "the busiest device's time for it, and its share of the "
+                               "prompt's"
+                             : "decode, and its share of prefill",
+                  time_text(p.lower_bound_ns), 100 * gap(plan_)));
     }
 }
 
@@ -158,7 +159,8 @@ std::vector<std::string> Summary::device_row(const DeviceMemory& m) const {
 void Summary::devices() {
     section("Devices");
     TextTable table("<>>>>>>>>>", "  ");
-    table.row({"", "stage", "layers", "heads", "weights", "KV", "working", "free", "a token", "busy"});
+    table.row(
+        {"", "stage", "layers", "heads", "weights", "KV", "working", "free", "a token", "busy"});
     // Of many devices, those in a row that differ in name and heads alone are one line.
     constexpr size_t kMany = 16;
     for (size_t i = 0; i < plan_.memory.size(); ++i) {

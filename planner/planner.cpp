@@ -145,7 +145,8 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
     for (int64_t factor = 64; proposals.found.empty() && factor <= int64_t{1} << 42; factor *= 64) {
         Machine roomy = r.machine;
         for (Device& d : roomy.devices)
-            d.memory_bytes = d.memory_bytes > kMostRoom / factor ? kMostRoom : d.memory_bytes * factor;
+            d.memory_bytes =
+                d.memory_bytes > kMostRoom / factor ? kMostRoom : d.memory_bytes * factor;
         proposals = propose(r.analysis, roomy, r.workload, r.options, r.shape, 0);
     }
     if (proposals.found.empty() && !r.options.pins.empty())

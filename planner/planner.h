@@ -21,7 +21,8 @@ struct Deficit {
 // No plan fits in memory. what() has every device's need, capacity and deficit and the fixes as text.
 class DoesNotFit : public UserError {
 public:
-    DoesNotFit(const std::string& message, std::vector<Deficit> devices, std::vector<std::string> fixes)
+    DoesNotFit(const std::string& message, std::vector<Deficit> devices,
+               std::vector<std::string> fixes)
         : UserError(message), devices_(std::move(devices)), fixes_(std::move(fixes)) {}
     const std::vector<Deficit>& devices() const { return devices_; }
     const std::vector<std::string>& fixes() const { return fixes_; }
@@ -34,6 +35,7 @@ private:
 // Searches and builds the plan, and proves it with verify_plan before returning. Deterministic; thread-safe.
 // UserError for options that cannot be met (tp x pp that does not use the devices, a pin that contradicts, a
 // prompt longer than the context), DoesNotFit when memory does not suffice. Never reads weight bytes.
-Plan make_plan(const Graph& graph, const Machine& machine, const Workload& workload, const PlanOptions& options);
+Plan make_plan(const Graph& graph, const Machine& machine, const Workload& workload,
+               const PlanOptions& options);
 
 }  // namespace cleave::planner

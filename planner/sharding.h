@@ -69,7 +69,7 @@ std::vector<Range> split_units(int64_t units, int64_t granule, std::span<const i
 struct StageShares {
     std::vector<int64_t> weights;  // per device, relative speed
     bool whole_groups = true;      // heads by whole KV groups; else by query heads
-    int64_t granule = 1;  // of columns and vocabulary; a quantisation block forces a multiple
+    int64_t granule = 1;       // of columns and vocabulary; a quantisation block forces a multiple
     int64_t head_granule = 1;  // of query heads, likewise
 
     size_t count() const { return weights.size(); }

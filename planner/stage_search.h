@@ -14,15 +14,15 @@
 namespace cleave::planner {
 
 struct StageQuery {
-    int64_t cap = INT64_MAX;     // on each stage's cost
-    int tensor_parallel = 0;     // 0: any
-    int pipeline_stages = 0;     // 0: any
-    bool may_skip = true;        // devices may stay unused
-    int64_t device_cost = 0;     // added for every device used: for fewest devices
-    bool may_split = true;       // tensor parallelism, when its degree is open
-    bool fan_out = false;        // one device sends to all of the next stage, the worst case
-    bool whole_layers = false;   // cut between layers only
-    bool ignore_memory = false;  // to say what would be needed
+    int64_t cap = INT64_MAX;            // on each stage's cost
+    int tensor_parallel = 0;            // 0: any
+    int pipeline_stages = 0;            // 0: any
+    bool may_skip = true;               // devices may stay unused
+    int64_t device_cost = 0;            // added for every device used: for fewest devices
+    bool may_split = true;              // tensor parallelism, when its degree is open
+    bool fan_out = false;               // one device sends to all of the next stage, the worst case
+    bool whole_layers = false;          // cut between layers only
+    bool ignore_memory = false;         // to say what would be needed
     const PinnedUnits* pins = nullptr;  // device that each unit's stage must have
 };
 

@@ -75,15 +75,18 @@ constexpr int64_t kBlock = 32;
 
 bool is_quantized(const importer::Weight& w, DType dtype) {
     bool integer = dtype == DType::kInt8 || dtype == DType::kInt4;
-    return integer && w.shape.size() == 2 && (w.packing == importer::Packing::kDense || dtype != w.dtype);
+    return integer && w.shape.size() == 2 &&
+           (w.packing == importer::Packing::kDense || dtype != w.dtype);
 }
 
 void check_quantized(const Plan& plan, const WeightShard& s, const std::string& what,
                      Report& report) {
     if (plan.machine.device(s.device).kind != DeviceKind::kSim)
-        report.add("weight-dtype", "{}: {} weights are planned for sim devices only", what, s.dtype);
+        report.add("weight-dtype", "{}: {} weights are planned for sim devices only", what,
+                   s.dtype);
     const importer::Weight& w = plan.graph.weight(s.weight);
-    if (s.columns.begin % kBlock != 0 || (s.columns.end % kBlock != 0 && s.columns.end != w.shape[1]))
+    if (s.columns.begin % kBlock != 0 ||
+        (s.columns.end % kBlock != 0 && s.columns.end != w.shape[1]))
         report.add("weight-box", "{}: cuts a block of {} {} elements", what, kBlock, s.dtype);
     int64_t scales = s.rows.size() * ((s.columns.size() + kBlock - 1) / kBlock) * 2;
     check_buffer(plan, s.buffer, s.device, Arena::kWeights,

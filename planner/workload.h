@@ -14,11 +14,12 @@ namespace cleave::planner {
 struct Workload {
     int64_t batch = 1;
     int64_t prompt_tokens = 512;
-    int64_t context = 4096;          // longest sequence, prompt and generated tokens; sizes the KV cache
-    int64_t prefill_chunk = 512;     // tokens of all sequences in one prefill pass
-    bool all_logits = false;         // logits of every prompt token (--dump-logits, --score)
-    std::optional<DType> dtype;      // of weights on devices; default: as stored
-    std::optional<DType> kv_dtype;   // default: the weights' dtype on GPUs, f32/f16/bf16 as stored on hosts
+    int64_t context = 4096;  // longest sequence, prompt and generated tokens; sizes the KV cache
+    int64_t prefill_chunk = 512;  // tokens of all sequences in one prefill pass
+    bool all_logits = false;      // logits of every prompt token (--dump-logits, --score)
+    std::optional<DType> dtype;   // of weights on devices; default: as stored
+    std::optional<DType>
+        kv_dtype;  // default: the weights' dtype on GPUs, f32/f16/bf16 as stored on hosts
     DType activation_dtype = DType::kF32;
 
     // Largest num_tokens of one pass: a prefill chunk, or one token of every sequence.
@@ -39,7 +40,7 @@ struct Pin {
 };
 
 struct PlanOptions {
-    int tensor_parallel = 0;   // 0: the planner chooses
+    int tensor_parallel = 0;  // 0: the planner chooses
     int pipeline_stages = 0;
     Objective objective = Objective::kLatency;
     bool use_metis = true;

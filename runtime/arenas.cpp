@@ -26,7 +26,8 @@ const DeviceMemory& memory_of(const Plan& plan, DeviceId device) {
     for (const DeviceMemory& memory : plan.memory) {
         if (memory.device == device) return memory;
     }
-    throw InternalError(fmt::format("the plan has no memory account of {}", plan.machine.device(device).name));
+    throw InternalError(
+        fmt::format("the plan has no memory account of {}", plan.machine.device(device).name));
 }
 
 }  // namespace
@@ -48,9 +49,12 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
         for (size_t a = 0; a < kNumArenas; ++a) {
             Arena arena = static_cast<Arena>(a);
             int64_t bytes = account(memory, arena);
-            CHECK(used[d][a] <= bytes) << "the " << arena_name(arena) << " arena of " << devices[d]->info().name
-                                       << " needs " << used[d][a] << " bytes; the plan counts " << bytes;
-            base_[d][a] = bytes == 0 ? 0 : devices[d]->allocate(bytes, fmt::format("the {} arena", arena_name(arena)));
+            CHECK(used[d][a] <= bytes)
+                << "the " << arena_name(arena) << " arena of " << devices[d]->info().name
+                << " needs " << used[d][a] << " bytes; the plan counts " << bytes;
+            base_[d][a] = bytes == 0 ? 0
+                                     : devices[d]->allocate(
+                                           bytes, fmt::format("the {} arena", arena_name(arena)));
         }
     }
 }
@@ -59,14 +63,15 @@ void Arenas::find_staging() {
     const Workload& workload = plan_.workload;
     struct Field {
         const char* name;
-        DeviceAddress BatchAddresses::*where;
+        DeviceAddress BatchAddresses::* where;
         int64_t count;
     };
-    const Field fields[] = {{"batch.token_ids", &BatchAddresses::token_ids, workload.max_tokens()},
-                            {"batch.positions", &BatchAddresses::positions, workload.max_tokens()},
-                            {"batch.slots", &BatchAddresses::slots, workload.max_tokens()},
-                            {"batch.sequence_starts", &BatchAddresses::sequence_starts, workload.batch + 1},
-                            {"batch.output_rows", &BatchAddresses::output_rows, workload.max_outputs()}};
+    const Field fields[] = {
+        {"batch.token_ids", &BatchAddresses::token_ids, workload.max_tokens()},
+        {"batch.positions", &BatchAddresses::positions, workload.max_tokens()},
+        {"batch.slots", &BatchAddresses::slots, workload.max_tokens()},
+        {"batch.sequence_starts", &BatchAddresses::sequence_starts, workload.batch + 1},
+        {"batch.output_rows", &BatchAddresses::output_rows, workload.max_outputs()}};
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
         const Buffer& buffer = plan_.buffers[i];
         if (buffer.arena != Arena::kStaging) continue;
@@ -75,14 +80,15 @@ void Arenas::find_staging() {
         for (const Field& field : fields) {
             if (buffer.name != field.name) continue;
             CHECK(buffer.size >= field.count * static_cast<int64_t>(sizeof(int32_t)))
-                << buffer.name << " has " << buffer.size << " bytes for " << field.count << " numbers";
+                << buffer.name << " has " << buffer.size << " bytes for " << field.count
+                << " numbers";
             batch_[d].*field.where = address(BufferId(i));
         }
     }
     for (size_t d = 0; d < batch_.size(); ++d) {
         for (const Field& field : fields) {
-            CHECK(batch_[d].*field.where != 0)
-                << "the plan has no staging buffer '" << field.name << "' on " << plan_.machine.devices[d].name;
+            CHECK(batch_[d].*field.where != 0) << "the plan has no staging buffer '" << field.name
+                                               << "' on " << plan_.machine.devices[d].name;
         }
     }
 }
@@ -97,7 +103,8 @@ PlacedView Arenas::view(const Phase& phase, PlacedId id) const {
     const PlacedValue& placed = phase.values[id.index()];
     const importer::Value& value = plan_.graph.value(placed.value);
     PlacedView view;
-    view.dtype = value.kind == importer::ValueKind::kLogits ? DType::kF32 : plan_.workload.activation_dtype;
+    view.dtype =
+        value.kind == importer::ValueKind::kLogits ? DType::kF32 : plan_.workload.activation_dtype;
     view.per_output = !value.shape.empty() && value.shape.front().symbol == "num_outputs";
     if (value.kind == importer::ValueKind::kTokenIds) {
         view.dtype = DType::kInt32;

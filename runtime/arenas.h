@@ -15,11 +15,13 @@ namespace cleave::runtime {
 // Where a placed value lies: [rows, columns.size()] row major, or nothing for an empty box.
 struct PlacedView {
     DeviceAddress address = 0;
-    planner::Range columns;      // of the value's last dimension
+    planner::Range columns;  // of the value's last dimension
     DType dtype = DType::kF32;
-    bool per_output = false;     // rows are num_outputs, not num_tokens
+    bool per_output = false;  // rows are num_outputs, not num_tokens
 
-    int64_t rows(int64_t num_tokens, int64_t num_outputs) const { return per_output ? num_outputs : num_tokens; }
+    int64_t rows(int64_t num_tokens, int64_t num_outputs) const {
+        return per_output ? num_outputs : num_tokens;
+    }
     int64_t row_bytes() const { return dtype_bytes(dtype, columns.size()); }
 };
 
@@ -41,7 +43,9 @@ public:
 
     DeviceAddress address(planner::BufferId buffer) const;
     const BatchAddresses& batch(planner::DeviceId device) const { return batch_[device.index()]; }
-    const ExchangeArea& exchange(planner::DeviceId device) const { return exchange_[device.index()]; }
+    const ExchangeArea& exchange(planner::DeviceId device) const {
+        return exchange_[device.index()];
+    }
     PlacedView view(const planner::Phase& phase, planner::PlacedId id) const;
 
 private:

@@ -10,8 +10,8 @@ namespace cleave::runtime {
 namespace {
 
 // Appends tokens [begin, end) of prompt `s` to the pass as one run of rows.
-void append(PrefillPass& pass, size_t s, const std::vector<int32_t>& prompt, size_t begin, size_t end,
-            bool all_logits) {
+void append(PrefillPass& pass, size_t s, const std::vector<int32_t>& prompt, size_t begin,
+            size_t end, bool all_logits) {
     Batch& batch = pass.batch;
     for (size_t p = begin; p < end; ++p) {
         if (all_logits || p + 1 == prompt.size()) {
@@ -27,8 +27,8 @@ void append(PrefillPass& pass, size_t s, const std::vector<int32_t>& prompt, siz
 
 }  // namespace
 
-std::vector<PrefillPass> make_prefill_passes(std::span<const std::vector<int32_t>> prompts, int64_t chunk,
-                                             bool all_logits) {
+std::vector<PrefillPass> make_prefill_passes(std::span<const std::vector<int32_t>> prompts,
+                                             int64_t chunk, bool all_logits) {
     CHECK(chunk > 0) << "a prefill chunk of " << chunk << " tokens";
     std::vector<PrefillPass> passes;
     size_t room = 0;

@@ -19,14 +19,14 @@ struct PrefillPass {
 
 // All prompts, one after the other, in passes of at most `chunk` tokens; a pass may end one prompt and begin the
 // next. Logits of each prompt's last token, or of every token.
-std::vector<PrefillPass> make_prefill_passes(std::span<const std::vector<int32_t>> prompts, int64_t chunk,
-                                             bool all_logits);
+std::vector<PrefillPass> make_prefill_passes(std::span<const std::vector<int32_t>> prompts,
+                                             int64_t chunk, bool all_logits);
 
 // One token of each live sequence.
 struct LiveSequence {
-    size_t sequence = 0;    // its slot
-    int32_t token = 0;      // the last one, not yet seen by the model
-    int64_t position = 0;   // of that token
+    size_t sequence = 0;   // its slot
+    int32_t token = 0;     // the last one, not yet seen by the model
+    int64_t position = 0;  // of that token
 };
 Batch make_decode_pass(std::span<const LiveSequence> live);
 

@@ -22,7 +22,8 @@ public:
           is_prefill_(is_prefill),
           arenas_(arenas) {}
 
-    BoundLaunch bind(const codegen::Instruction& instruction, const codegen::Program& program) const {
+    BoundLaunch bind(const codegen::Instruction& instruction,
+                     const codegen::Program& program) const {
         BoundLaunch bound;
         bound.step = instruction.step;
         bound.kernel = instruction.kernel;
@@ -48,7 +49,8 @@ private:
             case ArgKind::kBatch: return is_count(arg.field) ? 0 : batch_array(arg.field);
             case ArgKind::kValue: return value(PlacedId(arg.id), step);
             case ArgKind::kWeight: return buffer(at(plan_.weights, arg, step).buffer, arg, step);
-            case ArgKind::kRopeTable: return buffer(at(plan_.rope_tables, arg, step).buffer, arg, step);
+            case ArgKind::kRopeTable:
+                return buffer(at(plan_.rope_tables, arg, step).buffer, arg, step);
             case ArgKind::kKv: return buffer(at(plan_.kv_slabs, arg, step).buffer, arg, step);
             case ArgKind::kScratch: return buffer(BufferId(arg.id), arg, step);
         }
@@ -64,7 +66,8 @@ private:
 
     uint64_t value(PlacedId id, StepId step) const {
         CHECK(id.valid() && id.index() < phase_.values.size())
-            << step_label(plan_, is_prefill_, step) << " names value " << id.value << ", which is none";
+            << step_label(plan_, is_prefill_, step) << " names value " << id.value
+            << ", which is none";
         CHECK(phase_.values[id.index()].device == device_)
             << step_label(plan_, is_prefill_, step) << " reaches into another device's memory";
         return arenas_.view(phase_, id).address;
@@ -73,8 +76,8 @@ private:
     // An absent buffer (empty shard, no scratch) is the null address.
     uint64_t buffer(BufferId id, const Arg& arg, StepId step) const {
         if (!id.valid()) return 0;
-        CHECK(plan_.buffer(id).device == device_) << step_label(plan_, is_prefill_, step) << ": '" << arg.name
-                                                  << "' lies on another device";
+        CHECK(plan_.buffer(id).device == device_) << step_label(plan_, is_prefill_, step) << ": '"
+                                                  << arg.name << "' lies on another device";
         return arenas_.address(id);
     }
 
@@ -101,8 +104,8 @@ private:
 
 }  // namespace
 
-std::vector<BoundLaunch> bind_launches(const Plan& plan, const codegen::Program& program, bool is_prefill,
-                                       const Arenas& arenas) {
+std::vector<BoundLaunch> bind_launches(const Plan& plan, const codegen::Program& program,
+                                       bool is_prefill, const Arenas& arenas) {
     Binder binder(plan, program.device, is_prefill, arenas);
     std::vector<BoundLaunch> launches;
     for (const codegen::Instruction& instruction : is_prefill ? program.prefill : program.decode) {

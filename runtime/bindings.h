@@ -24,7 +24,7 @@ struct BoundLaunch {
 
 // The launches of `program` in one phase, in step order. `program` must outlive them. InternalError naming the
 // step for an argument that the plan does not place on this device.
-std::vector<BoundLaunch> bind_launches(const planner::Plan& plan, const codegen::Program& program, bool is_prefill,
-                                       const Arenas& arenas);
+std::vector<BoundLaunch> bind_launches(const planner::Plan& plan, const codegen::Program& program,
+                                       bool is_prefill, const Arenas& arenas);
 
 }  // namespace cleave::runtime

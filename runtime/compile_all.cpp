@@ -16,7 +16,8 @@ std::vector<std::vector<CompiledKernel>> compile_all(std::span<const Program> pr
     // One program for each arch with every distinct kernel of that arch. The entry's name is part of the source,
     // so equal hashes are equal entries.
     std::map<std::string, Program> merged;
-    std::map<std::pair<std::string, std::string>, size_t> position;  // (arch, hash) -> kernel of `merged`
+    std::map<std::pair<std::string, std::string>, size_t>
+        position;  // (arch, hash) -> kernel of `merged`
     for (const Program& program : programs) {
         Program& all = merged[program.arch];
         all.arch = program.arch;

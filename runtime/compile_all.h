@@ -10,7 +10,7 @@
 namespace cleave::runtime {
 
 // By device, in the order of its program's kernels. Throws what codegen::compile_program throws.
-std::vector<std::vector<codegen::CompiledKernel>> compile_all(std::span<const codegen::Program> programs,
-                                                              const codegen::CompileOptions& options);
+std::vector<std::vector<codegen::CompiledKernel>> compile_all(
+    std::span<const codegen::Program> programs, const codegen::CompileOptions& options);
 
 }  // namespace cleave::runtime

@@ -51,13 +51,15 @@ public:
 
     // Compiles nothing: takes the kernels of its program. Kernel i of `launch` is kernels[i].
     virtual void load(std::vector<codegen::CompiledKernel> kernels) = 0;
-    virtual void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
-                        const codegen::Launch& launch) = 0;
+    virtual void launch(int kernel, std::span<const uint64_t> args,
+                        const std::array<int64_t, 3>& grid, const codegen::Launch& launch) = 0;
 
     // Copies a rectangle of this device's memory from / to memory of the host, on the stream. The staged
     // transfer that always works is: copy_out on the source, synchronize, copy_in on the destination.
-    virtual void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& rectangle) = 0;
-    virtual void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& rectangle) = 0;
+    virtual void copy_out(DeviceAddress source, std::byte* destination,
+                          const Rectangle& rectangle) = 0;
+    virtual void copy_in(const std::byte* source, DeviceAddress destination,
+                         const Rectangle& rectangle) = 0;
 
     // The host's own view of this memory, or null where only the device can reach it. Staged payloads then leave
     // from host memory instead.
@@ -77,8 +79,10 @@ public:
 struct HostDeviceOptions {
     int threads = 1;      // of this device, the worker included
     bool poison = false;  // fill fresh memory with NaN patterns
-    bool may_spin = false;  // waiting threads may poll briefly: the process has no more threads than cores
+    bool may_spin =
+        false;  // waiting threads may poll briefly: the process has no more threads than cores
 };
-std::unique_ptr<Device> make_host_device(const planner::Device& info, const HostDeviceOptions& options);
+std::unique_ptr<Device> make_host_device(const planner::Device& info,
+                                         const HostDeviceOptions& options);
 
 }  // namespace cleave::runtime

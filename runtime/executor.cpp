@@ -49,7 +49,8 @@ void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {
     }
     std::array<int64_t, 3> grid;
     for (size_t i = 0; i < grid.size(); ++i) {
-        grid[i] = bound.launch->grid[i].at(shape.num_tokens, shape.num_outputs, shape.num_sequences);
+        grid[i] =
+            bound.launch->grid[i].at(shape.num_tokens, shape.num_outputs, shape.num_sequences);
         if (grid[i] <= 0) return;  // nothing to do, such as logits of no rows
     }
     device.launch(bound.kernel, bound.args, grid, *bound.launch);
@@ -58,8 +59,8 @@ void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {
 // One device's part: its steps of both phases, and what it records.
 class Worker {
 public:
-    Worker(const Plan& plan, const Arenas& arenas, Device& device, DeviceId id, RunControl& control, bool record,
-           Clock::time_point origin)
+    Worker(const Plan& plan, const Arenas& arenas, Device& device, DeviceId id, RunControl& control,
+           bool record, Clock::time_point origin)
         : plan_(plan),
           arenas_(arenas),
           device_(device),
@@ -95,7 +96,8 @@ private:
                 bytes = step.communication->take_part({id_, device_, lane_}, shape, phase.rounds);
             }
             received_bytes_ += bytes;
-            if (record_) events_.push_back({pass, batch.is_prefill, step.step, id_, start, now(), bytes});
+            if (record_)
+                events_.push_back({pass, batch.is_prefill, step.step, id_, start, now(), bytes});
             control_.step_done();
         }
         ++phase.rounds;
@@ -112,7 +114,8 @@ private:
 
     static StagingLane make_lane(const Arenas& arenas, Device& device, DeviceId id) {
         const ExchangeArea& area = arenas.exchange(id);
-        return {device.info().name, area.bytes > 0 ? device.host_view(area.address) : nullptr, area.bytes};
+        return {device.info().name, area.bytes > 0 ? device.host_view(area.address) : nullptr,
+                area.bytes};
     }
 
     void download_logits(const Batch& batch, std::vector<float>& logits) {
@@ -143,15 +146,18 @@ private:
 
 void check_batch(const Batch& batch, const Workload& workload) {
     size_t tokens = batch.token_ids.size();
-    CHECK(batch.positions.size() == tokens && batch.slots.size() == tokens) << "arrays of a batch differ in length";
+    CHECK(batch.positions.size() == tokens && batch.slots.size() == tokens)
+        << "arrays of a batch differ in length";
     int64_t most = batch.is_prefill ? workload.max_tokens() : workload.batch;
-    CHECK(tokens > 0 && batch.num_tokens() <= most) << "a pass of " << tokens << " tokens; at most " << most;
+    CHECK(tokens > 0 && batch.num_tokens() <= most)
+        << "a pass of " << tokens << " tokens; at most " << most;
     int64_t most_outputs = batch.is_prefill ? workload.max_outputs() : workload.batch;
     CHECK(batch.num_outputs() <= most_outputs)
         << batch.num_outputs() << " rows of logits wanted; the plan has room for " << most_outputs;
     CHECK(batch.num_sequences() >= 1 && batch.num_sequences() <= workload.batch)
         << batch.num_sequences() << " sequences; the plan has " << workload.batch;
-    CHECK(batch.sequence_starts.front() == 0 && batch.sequence_starts.back() == static_cast<int32_t>(tokens))
+    CHECK(batch.sequence_starts.front() == 0 &&
+          batch.sequence_starts.back() == static_cast<int32_t>(tokens))
         << "sequences do not cover the tokens";
     for (size_t i = 0; i < tokens; ++i) {
         CHECK(batch.slots[i] >= 0 && batch.slots[i] < workload.batch) << "slot " << batch.slots[i];
@@ -160,7 +166,8 @@ void check_batch(const Batch& batch, const Workload& workload) {
     }
     for (size_t i = 0; i < batch.output_rows.size(); ++i) {
         int32_t row = batch.output_rows[i];
-        CHECK(row >= 0 && row < static_cast<int32_t>(tokens) && (i == 0 || batch.output_rows[i - 1] < row))
+        CHECK(row >= 0 && row < static_cast<int32_t>(tokens) &&
+              (i == 0 || batch.output_rows[i - 1] < row))
             << "output row " << row;
     }
 }
@@ -197,11 +204,12 @@ struct Executor::Impl {
         for (std::thread& thread : threads) thread.join();
     }
 
-    void build(std::span<const codegen::Program> programs, std::span<const std::unique_ptr<Device>> devices,
-               const Arenas& arenas, bool record) {
+    void build(std::span<const codegen::Program> programs,
+               std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
+               bool record) {
         for (size_t d = 0; d < devices.size(); ++d) {
-            workers.push_back(
-                std::make_unique<Worker>(plan, arenas, *devices[d], DeviceId(d), control, record, origin));
+            workers.push_back(std::make_unique<Worker>(plan, arenas, *devices[d], DeviceId(d),
+                                                       control, record, origin));
         }
         for (bool is_prefill : {true, false}) {
             for (size_t d = 0; d < devices.size(); ++d) {
@@ -222,15 +230,18 @@ struct Executor::Impl {
                 DevicePhase& mine = workers[compute->device.index()]->phase(is_prefill);
                 size_t& next = next_launch[compute->device.index()];
                 CHECK(next < mine.launches.size() && mine.launches[next].step == id)
-                    << "the program of " << plan.machine.device(compute->device).name << " has no instruction for "
-                    << step_label(plan, is_prefill, id);
+                    << "the program of " << plan.machine.device(compute->device).name
+                    << " has no instruction for " << step_label(plan, is_prefill, id);
                 mine.steps.push_back({id, &mine.launches[next++], nullptr});
                 continue;
             }
-            CommunicationContext context{plan, phase, arenas, control, step_label(plan, is_prefill, id)};
+            CommunicationContext context{plan, phase, arenas, control,
+                                         step_label(plan, is_prefill, id)};
             communications.push_back(make_communication(context, phase.steps[s]));
             for (DeviceId device : communications.back()->participants()) {
-                workers[device.index()]->phase(is_prefill).steps.push_back({id, nullptr, communications.back().get()});
+                workers[device.index()]
+                    ->phase(is_prefill)
+                    .steps.push_back({id, nullptr, communications.back().get()});
             }
         }
     }
@@ -316,7 +327,8 @@ std::vector<std::vector<float>> Executor::run(std::span<const Batch> passes) {
 const Trace& Executor::trace() const {
     impl_->trace.events.clear();
     for (const auto& worker : impl_->workers) {
-        impl_->trace.events.insert(impl_->trace.events.end(), worker->events().begin(), worker->events().end());
+        impl_->trace.events.insert(impl_->trace.events.end(), worker->events().begin(),
+                                   worker->events().end());
     }
     return impl_->trace;
 }

@@ -30,7 +30,8 @@ public:
     // Everything is referenced and must outlive the executor; programs[d] and devices[d] belong to device d, with
     // kernels loaded and weights in place. Throws what check_presence throws before anything can run.
     Executor(const planner::Plan& plan, std::span<const codegen::Program> programs,
-             std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas, const ExecutorOptions& options);
+             std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
+             const ExecutorOptions& options);
     ~Executor();
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;

@@ -22,17 +22,20 @@ void check_tokens(const Plan& plan, const std::vector<int32_t>& tokens, const st
     int64_t vocab = plan.graph.config.vocab_size;
     for (int32_t token : tokens) {
         if (token < 0 || token >= vocab) {
-            throw UserError("{} has token id {}; this model's ids are 0 to {}", what, token, vocab - 1);
+            throw UserError("{} has token id {}; this model's ids are 0 to {}", what, token,
+                            vocab - 1);
         }
     }
 }
 
-void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& prompts, const GenerateOptions& options) {
+void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+                   const GenerateOptions& options) {
     const Workload& workload = plan.workload;
     if (prompts.empty()) throw UserError("no prompt was given");
     if (static_cast<int64_t>(prompts.size()) > workload.batch) {
-        throw UserError("{} prompts were given, but the plan was made for a batch of {}; plan with --batch {}",
-                        prompts.size(), workload.batch, prompts.size());
+        throw UserError(
+            "{} prompts were given, but the plan was made for a batch of {}; plan with --batch {}",
+            prompts.size(), workload.batch, prompts.size());
     }
     for (size_t s = 0; s < prompts.size(); ++s) {
         std::string what = prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", s + 1);
@@ -40,13 +43,17 @@ void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& pr
         check_tokens(plan, prompts[s], what);
         int64_t needed = static_cast<int64_t>(prompts[s].size()) + options.max_new_tokens;
         if (needed > workload.context) {
-            throw UserError("{} has {} tokens, which with {} new ones is {}: more than the context of {}; give a "
-                            "shorter prompt, a smaller --max-new-tokens or a larger --context",
-                            what, prompts[s].size(), options.max_new_tokens, needed, workload.context);
+            throw UserError(
+                "{} has {} tokens, which with {} new ones is {}: more than the context of {}; give "
+                "a "
+                "shorter prompt, a smaller --max-new-tokens or a larger --context",
+                what, prompts[s].size(), options.max_new_tokens, needed, workload.context);
         }
     }
     if (options.keep_logits && !workload.all_logits) {
-        throw UserError("the plan has no room for the logits of every prompt token; plan with all logits wanted");
+        throw UserError(
+            "the plan has no room for the logits of every prompt token; plan with all logits "
+            "wanted");
     }
 }
 
@@ -55,7 +62,11 @@ class Generation {
 public:
     Generation(Session& session, const Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
                const GenerateOptions& options)
-        : session_(session), plan_(plan), prompts_(prompts), options_(options), vocab_(plan.graph.config.vocab_size) {
+        : session_(session),
+          plan_(plan),
+          prompts_(prompts),
+          options_(options),
+          vocab_(plan.graph.config.vocab_size) {
         result_.sequences.resize(prompts.size());
     }
 
@@ -109,7 +120,8 @@ private:
     }
 
     std::span<const float> row_of(const std::vector<float>& logits, size_t row) const {
-        return std::span(logits).subspan(row * static_cast<size_t>(vocab_), static_cast<size_t>(vocab_));
+        return std::span(logits).subspan(row * static_cast<size_t>(vocab_),
+                                         static_cast<size_t>(vocab_));
     }
 
     void keep(size_t s, std::span<const float> row) {
@@ -142,7 +154,8 @@ private:
 
 }  // namespace
 
-GenerateResult generate(Session& session, const Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+GenerateResult generate(Session& session, const Plan& plan,
+                        const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options) {
     if (options.max_new_tokens < 0) {
         throw UserError("--max-new-tokens {} is negative; give 0 or more", options.max_new_tokens);

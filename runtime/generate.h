@@ -16,18 +16,18 @@ namespace cleave::runtime {
 struct SamplingOptions {
     float temperature = 0.0f;  // 0: greedy
     float top_p = 1.0f;
-    uint64_t seed = 0;         // draws come from a counter on (seed, sequence, position)
+    uint64_t seed = 0;  // draws come from a counter on (seed, sequence, position)
 };
 
 // One token from logits [vocab]. Greedy takes the lowest id among equals.
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, uint64_t sequence,
-                     uint64_t position);
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
+                     uint64_t sequence, uint64_t position);
 
 struct GenerateOptions {
     int64_t max_new_tokens = 128;
     SamplingOptions sampling;
-    std::vector<int32_t> stop_ids;   // ends a sequence; the stop token is the last of its token_ids
-    bool keep_logits = false;        // GenerateResult::logits; needs a plan with workload.all_logits
+    std::vector<int32_t> stop_ids;  // ends a sequence; the stop token is the last of its token_ids
+    bool keep_logits = false;       // GenerateResult::logits; needs a plan with workload.all_logits
     // Called for each new token; returning false ends that sequence (stop strings).
     std::function<bool(size_t sequence, int32_t token)> on_token;
     const CancelToken* cancel = nullptr;
@@ -35,7 +35,8 @@ struct GenerateOptions {
 
 struct SequenceResult {
     std::vector<int32_t> token_ids;  // new tokens only
-    std::vector<float> logits;       // rows: each prompt token, then each generated token after the first
+    std::vector<float>
+        logits;  // rows: each prompt token, then each generated token after the first
 };
 
 struct GenerateResult {
@@ -47,7 +48,8 @@ struct GenerateResult {
 
 // UserError when a prompt is empty or a prompt plus max_new_tokens exceeds the plan's context, or there are
 // more prompts than the plan's batch.
-GenerateResult generate(Session& session, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+GenerateResult generate(Session& session, const planner::Plan& plan,
+                        const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options);
 
 // Mean negative log-likelihood (nats) of tokens[1..] given what stands before each, windows of the context.

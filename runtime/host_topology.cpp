@@ -33,7 +33,9 @@ int64_t cache_bytes(hwloc_topology* topology, hwloc_obj_type_t level) {
 
 HostTopology read_host_topology() {
     Topology topology = load();
-    auto count = [&](hwloc_obj_type_t type) { return std::max(0, hwloc_get_nbobjs_by_type(topology.get(), type)); };
+    auto count = [&](hwloc_obj_type_t type) {
+        return std::max(0, hwloc_get_nbobjs_by_type(topology.get(), type));
+    };
     HostTopology host;
     host.packages = count(HWLOC_OBJ_PACKAGE);
     host.numa_nodes = count(HWLOC_OBJ_NUMANODE);
@@ -43,7 +45,8 @@ HostTopology read_host_topology() {
     host.l2_bytes = cache_bytes(topology.get(), HWLOC_OBJ_L2CACHE);
     host.l3_bytes = cache_bytes(topology.get(), HWLOC_OBJ_L3CACHE);
     if (hwloc_obj_t package = hwloc_get_obj_by_type(topology.get(), HWLOC_OBJ_PACKAGE, 0))
-        if (const char* model = hwloc_obj_get_info_by_name(package, "CPUModel")) host.cpu_model = model;
+        if (const char* model = hwloc_obj_get_info_by_name(package, "CPUModel"))
+            host.cpu_model = model;
     return host;
 }
 

@@ -15,13 +15,16 @@ using planner::DeviceKind;
 
 [[noreturn]] void refuse(const planner::Device& device) {
     if (device.kind == DeviceKind::kSim) {
-        throw UserError("{} is a simulated device: it can be planned for, not run on; run on 'host' devices, "
-                        "for example --devices host[0-3]",
-                        device.name);
+        throw UserError(
+            "{} is a simulated device: it can be planned for, not run on; run on 'host' devices, "
+            "for example --devices host[0-3]",
+            device.name);
     }
-    throw UserError("{}: this build has no driver for devices of kind '{}'; it drives 'host' devices, for example "
-                    "--devices host[0-3]",
-                    device.name, planner::device_kind_name(device.kind));
+    throw UserError(
+        "{}: this build has no driver for devices of kind '{}'; it drives 'host' devices, for "
+        "example "
+        "--devices host[0-3]",
+        device.name, planner::device_kind_name(device.kind));
 }
 
 }  // namespace
@@ -29,9 +32,12 @@ using planner::DeviceKind;
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
     int all = threads > 0 ? threads : available_cores();
     std::vector<int> count(plan.machine.devices.size(), 0);
-    auto is_host = [&](planner::DeviceId id) { return plan.machine.device(id).kind == DeviceKind::kHost; };
+    auto is_host = [&](planner::DeviceId id) {
+        return plan.machine.device(id).kind == DeviceKind::kHost;
+    };
     for (const planner::Stage& stage : plan.stages) {
-        int hosts = static_cast<int>(std::count_if(stage.devices.begin(), stage.devices.end(), is_host));
+        int hosts =
+            static_cast<int>(std::count_if(stage.devices.begin(), stage.devices.end(), is_host));
         int met = 0;
         for (planner::DeviceId id : stage.devices) {
             if (!is_host(id)) continue;
@@ -41,7 +47,8 @@ std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
         }
     }
     for (size_t d = 0; d < count.size(); ++d) {
-        if (count[d] == 0 && plan.machine.devices[d].kind == DeviceKind::kHost) count[d] = 1;  // in no stage
+        if (count[d] == 0 && plan.machine.devices[d].kind == DeviceKind::kHost)
+            count[d] = 1;  // in no stage
     }
     return count;
 }
@@ -55,7 +62,8 @@ bool threads_fit_cores(const planner::Plan& plan, int threads) {
     });
 }
 
-std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, const OpenOptions& options) {
+std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
+                                                  const OpenOptions& options) {
     for (const planner::Device& device : plan.machine.devices) {
         if (device.kind != DeviceKind::kHost && device.kind != DeviceKind::kSimt) refuse(device);
     }
@@ -73,7 +81,8 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, con
     return devices;
 }
 
-std::unique_ptr<Device> make_host_device(const planner::Device& info, const HostDeviceOptions& options) {
+std::unique_ptr<Device> make_host_device(const planner::Device& info,
+                                         const HostDeviceOptions& options) {
     return make_host_device(info, options, codegen::load_host_kernels);
 }
 

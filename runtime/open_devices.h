@@ -17,7 +17,8 @@ struct OpenOptions {
 
 // UserError naming the device whose kind this build cannot drive. The host devices of one pipeline stage share the
 // threads (each has at least one); stages work one after the other on a token, so each stage has all of them.
-std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, const OpenOptions& options);
+std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
+                                                  const OpenOptions& options);
 
 // Threads of each device of the plan, by that rule; 0 for devices that are not the host's.
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads);

@@ -8,7 +8,8 @@
 
 namespace cleave::runtime {
 
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
+                                          std::array<uint32_t, 2> key) {
     for (int round = 0; round < 10; ++round) {
         uint64_t a = uint64_t{0xD2511F53u} * counter[0];
         uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];

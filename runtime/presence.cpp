@@ -17,21 +17,27 @@ const std::string& value_name(const Plan& plan, const Phase& phase, PlacedId id)
 
 std::string what_of(const Plan& plan, const Phase& phase, const Step& step) {
     if (const Compute* compute = step.compute()) {
-        std::string first = compute->ops.empty() ? "nothing" : plan.graph.op(compute->ops.front()).name;
+        std::string first =
+            compute->ops.empty() ? "nothing" : plan.graph.op(compute->ops.front()).name;
         return fmt::format("{}, {}", kernel_kind_name(compute->kernel), first);
     }
     if (const Transfer* transfer = step.transfer()) {
         return fmt::format("transfer of {}", value_name(plan, phase, transfer->source));
     }
     const Collective& collective = *step.collective();
-    PlacedId shown = collective.contributions.empty() ? collective.outputs.front() : collective.contributions.front();
-    return fmt::format("{} of {}", collective_op_name(collective.op), value_name(plan, phase, shown));
+    PlacedId shown = collective.contributions.empty() ? collective.outputs.front()
+                                                      : collective.contributions.front();
+    return fmt::format("{} of {}", collective_op_name(collective.op),
+                       value_name(plan, phase, shown));
 }
 
 class Replay {
 public:
     Replay(const Plan& plan, bool is_prefill)
-        : plan_(plan), phase_(plan.phase(is_prefill)), is_prefill_(is_prefill), present_(phase_.values.size(), false) {
+        : plan_(plan),
+          phase_(plan.phase(is_prefill)),
+          is_prefill_(is_prefill),
+          present_(phase_.values.size(), false) {
         for (PlacedId id : phase_.inputs) present_[checked(id)] = true;
     }
 
@@ -46,7 +52,8 @@ public:
 private:
     void visit(const Compute& step) {
         for (PlacedId id : step.inputs) read(id, step.device);
-        for (WeightShardId id : step.weights) owned("weight", plan_.weights[id.index()].device, step.device);
+        for (WeightShardId id : step.weights)
+            owned("weight", plan_.weights[id.index()].device, step.device);
         for (RopeShardId id : step.rope_tables) {
             owned("rotary table", plan_.rope_tables[id.index()].device, step.device);
         }
@@ -73,7 +80,8 @@ private:
     }
 
     size_t checked(PlacedId id) {
-        if (!id.valid() || id.index() >= phase_.values.size()) fail(fmt::format("names value {}, which is none", id));
+        if (!id.valid() || id.index() >= phase_.values.size())
+            fail(fmt::format("names value {}, which is none", id));
         return id.index();
     }
     const PlacedValue& value(PlacedId id) { return phase_.values[checked(id)]; }
@@ -82,33 +90,36 @@ private:
         const PlacedValue& placed = value(id);
         const std::string& name = value_name(plan_, phase_, id);
         if (placed.device != reader) {
-            fail(fmt::format("on {} reads '{}' in the memory of {}", device(reader), name, device(placed.device)));
+            fail(fmt::format("on {} reads '{}' in the memory of {}", device(reader), name,
+                             device(placed.device)));
         }
         if (!present_[id.index()]) {
-            fail(fmt::format("on {} reads '{}', which no earlier step computed there or sent there", device(reader),
-                             name));
+            fail(fmt::format("on {} reads '{}', which no earlier step computed there or sent there",
+                             device(reader), name));
         }
     }
 
     void write(PlacedId id, DeviceId writer) {
         const PlacedValue& placed = value(id);
         if (placed.device != writer) {
-            fail(fmt::format("on {} writes '{}' in the memory of {}", device(writer), value_name(plan_, phase_, id),
-                             device(placed.device)));
+            fail(fmt::format("on {} writes '{}' in the memory of {}", device(writer),
+                             value_name(plan_, phase_, id), device(placed.device)));
         }
         if (placed.buffer.valid()) owned("buffer", plan_.buffer(placed.buffer).device, writer);
         present_[id.index()] = true;
     }
 
     void owned(const char* what, DeviceId owner, DeviceId user) {
-        if (owner != user) fail(fmt::format("on {} uses a {} of {}", device(user), what, device(owner)));
+        if (owner != user)
+            fail(fmt::format("on {} uses a {} of {}", device(user), what, device(owner)));
     }
 
     const std::string& device(DeviceId id) const { return plan_.machine.device(id).name; }
 
     [[noreturn]] void fail(const std::string& message) const {
         std::string where = step_.valid() ? step_label(plan_, is_prefill_, step_) : "the plan";
-        throw UserError("{} {}; the plan is broken: make it anew with 'cleave plan'", where, message);
+        throw UserError("{} {}; the plan is broken: make it anew with 'cleave plan'", where,
+                        message);
     }
 
     const Plan& plan_;

@@ -33,7 +33,9 @@ void Rendezvous::post(size_t s, uint64_t round, const std::byte* payload) {
     advance(posted_, s, round);
 }
 
-void Rendezvous::await_released(uint64_t round, const std::string& waiter) { wait(released_, round, waiter); }
+void Rendezvous::await_released(uint64_t round, const std::string& waiter) {
+    wait(released_, round, waiter);
+}
 
 const std::vector<const std::byte*>& Rendezvous::await_posted(size_t r, uint64_t round) {
     wait(posted_, round, released_.names[r]);
@@ -71,26 +73,31 @@ void Rendezvous::wait(Side& side, uint64_t round, const std::string& waiter) {
         if (control_.progress() != progress) {
             progress = control_.progress();
             moved = Clock::now();
-        } else if (Clock::now() - moved > std::chrono::seconds(control_.watchdog_seconds()) && !ready()) {
+        } else if (Clock::now() - moved > std::chrono::seconds(control_.watchdog_seconds()) &&
+                   !ready()) {
             std::vector<std::string> missing;
             for (size_t i = 0; i < side.rounds.size(); ++i) {
                 if (side.rounds[i] <= round) missing.push_back(side.names[i]);
             }
-            throw DeviceError(step_,
-                              fmt::format("{} never reached this step, and no device has finished one for {} s",
-                                          fmt::join(missing, ", "), control_.watchdog_seconds()),
-                              waiter);
+            throw DeviceError(
+                step_,
+                fmt::format("{} never reached this step, and no device has finished one for {} s",
+                            fmt::join(missing, ", "), control_.watchdog_seconds()),
+                waiter);
         }
     }
 }
 
 StagingLane::StagingLane(std::string owner, std::byte* memory, int64_t bytes)
-    : owner_(std::move(owner)), own_(memory != nullptr ? 0 : static_cast<size_t>(bytes)), bytes_(bytes) {
+    : owner_(std::move(owner)),
+      own_(memory != nullptr ? 0 : static_cast<size_t>(bytes)),
+      bytes_(bytes) {
     memory_ = memory != nullptr ? memory : own_.data();
 }
 
 std::byte* StagingLane::open(int64_t bytes) {
-    CHECK(bytes <= bytes_) << owner_ << " sends " << bytes << " bytes at once; the plan has room for " << bytes_;
+    CHECK(bytes <= bytes_) << owner_ << " sends " << bytes
+                           << " bytes at once; the plan has room for " << bytes_;
     if (last_ != nullptr) last_->await_released(last_round_, owner_);
     return memory_;
 }

@@ -34,12 +34,13 @@ void keep_nucleus(std::vector<Candidate>& candidates, double total, double top_p
 
 }  // namespace
 
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, uint64_t sequence,
-                     uint64_t position) {
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
+                     uint64_t sequence, uint64_t position) {
     CHECK(!logits.empty()) << "no logits to choose a token from";
     for (float logit : logits) CHECK(!std::isnan(logit)) << "the model's logits are not numbers";
     auto best = std::max_element(logits.begin(), logits.end());
-    if (options.temperature <= 0.0f || std::isinf(*best)) return static_cast<int32_t>(best - logits.begin());
+    if (options.temperature <= 0.0f || std::isinf(*best))
+        return static_cast<int32_t>(best - logits.begin());
     std::vector<Candidate> candidates(logits.size());
     double total = 0;
     for (size_t i = 0; i < logits.size(); ++i) {
@@ -58,7 +59,8 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
         left -= c.weight;
     }
     // Rounding may leave a last sliver: it belongs to the last token that can be drawn at all.
-    auto last = std::find_if(candidates.rbegin(), candidates.rend(), [](const auto& c) { return c.weight > 0; });
+    auto last = std::find_if(candidates.rbegin(), candidates.rend(),
+                             [](const auto& c) { return c.weight > 0; });
     return last->id;
 }
 

@@ -22,8 +22,8 @@ double negative_log_likelihood(std::span<const float> logits, int32_t token) {
 }
 
 // Adds the likelihood of tokens (scored, end) of the window [begin, end).
-void score_window(Session& session, const Plan& plan, const std::vector<int32_t>& tokens, size_t begin, size_t end,
-                  size_t scored, ScoreResult& result) {
+void score_window(Session& session, const Plan& plan, const std::vector<int32_t>& tokens,
+                  size_t begin, size_t end, size_t scored, ScoreResult& result) {
     std::vector<std::vector<int32_t>> window{{tokens.begin() + static_cast<ptrdiff_t>(begin),
                                               tokens.begin() + static_cast<ptrdiff_t>(end)}};
     size_t vocab = static_cast<size_t>(plan.graph.config.vocab_size);
@@ -33,7 +33,8 @@ void score_window(Session& session, const Plan& plan, const std::vector<int32_t>
         std::vector<float> logits = std::move(session.run({&pass.batch, 1}).front());
         for (size_t row = 0; row < pass.batch.output_rows.size(); ++row, ++position) {
             if (position + 1 < scored || position + 1 >= end) continue;
-            result.nll += negative_log_likelihood(std::span(logits).subspan(row * vocab, vocab), tokens[position + 1]);
+            result.nll += negative_log_likelihood(std::span(logits).subspan(row * vocab, vocab),
+                                                  tokens[position + 1]);
             ++result.tokens;
         }
     }
@@ -42,14 +43,19 @@ void score_window(Session& session, const Plan& plan, const std::vector<int32_t>
 }  // namespace
 
 ScoreResult score(Session& session, const Plan& plan, const std::vector<int32_t>& tokens) {
-    if (tokens.size() < 2) throw UserError("a text of {} tokens cannot be scored; at least 2 are needed", tokens.size());
+    if (tokens.size() < 2)
+        throw UserError("a text of {} tokens cannot be scored; at least 2 are needed",
+                        tokens.size());
     if (!plan.workload.all_logits) {
-        throw UserError("the plan has no room for the logits of every token; plan with all logits wanted");
+        throw UserError(
+            "the plan has no room for the logits of every token; plan with all logits wanted");
     }
-    if (plan.workload.context < 2) throw UserError("a context of 1 token cannot score a text; use --context 2 or more");
+    if (plan.workload.context < 2)
+        throw UserError("a context of 1 token cannot score a text; use --context 2 or more");
     int64_t vocab = plan.graph.config.vocab_size;
     for (int32_t token : tokens) {
-        if (token < 0 || token >= vocab) throw UserError("the text has token id {}; ids are 0 to {}", token, vocab - 1);
+        if (token < 0 || token >= vocab)
+            throw UserError("the text has token id {}; ids are 0 to {}", token, vocab - 1);
     }
     size_t context = static_cast<size_t>(plan.workload.context);
     size_t stride = std::max<size_t>(1, context / 2);

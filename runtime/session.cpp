@@ -21,7 +21,8 @@ struct Session::Impl {
     std::unique_ptr<Executor> executor;
 };
 
-Session::Session(const Plan& plan, const SessionOptions& options) : impl_(std::make_unique<Impl>()) {
+Session::Session(const Plan& plan, const SessionOptions& options)
+    : impl_(std::make_unique<Impl>()) {
     check_presence(plan);
     impl_->devices = open_devices(plan, {options.threads, options.poison});
     check_weights_present(plan);
@@ -36,12 +37,15 @@ Session::Session(const Plan& plan, const SessionOptions& options) : impl_(std::m
     for (size_t d = 0; d < impl_->devices.size(); ++d) impl_->devices[d]->load(impl_->compiled[d]);
     ExecutorOptions run{options.record_trace, threads_fit_cores(plan, options.threads),
                         options.watchdog_seconds, options.cancel};
-    impl_->executor = std::make_unique<Executor>(plan, impl_->programs, impl_->devices, *impl_->arenas, run);
+    impl_->executor =
+        std::make_unique<Executor>(plan, impl_->programs, impl_->devices, *impl_->arenas, run);
 }
 
 Session::~Session() = default;
 
-std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) { return impl_->executor->run(passes); }
+std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) {
+    return impl_->executor->run(passes);
+}
 
 const Trace& Session::trace() const { return impl_->executor->trace(); }
 
@@ -49,10 +53,13 @@ int64_t Session::transferred_bytes() const { return impl_->executor->transferred
 
 std::map<std::string, int64_t> Session::peak_memory_bytes() const {
     std::map<std::string, int64_t> peaks;
-    for (const auto& device : impl_->devices) peaks[device->info().name] = device->peak_allocated_bytes();
+    for (const auto& device : impl_->devices)
+        peaks[device->info().name] = device->peak_allocated_bytes();
     return peaks;
 }
 
-std::vector<std::vector<codegen::CompiledKernel>> const& Session::compiled() const { return impl_->compiled; }
+std::vector<std::vector<codegen::CompiledKernel>> const& Session::compiled() const {
+    return impl_->compiled;
+}
 
 }  // namespace cleave::runtime

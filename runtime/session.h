@@ -21,11 +21,12 @@
 namespace cleave::runtime {
 
 struct SessionOptions {
-    int threads = 0;                // of the host devices of each stage together; 0: one per core
+    int threads = 0;  // of the host devices of each stage together; 0: one per core
     codegen::CompileOptions compile;
     bool record_trace = false;
-    bool poison = false;            // fill arenas with NaN patterns before use
-    int watchdog_seconds = 60;      // a transfer or collective that a member never reaches: error naming the step
+    bool poison = false;  // fill arenas with NaN patterns before use
+    int watchdog_seconds =
+        60;  // a transfer or collective that a member never reaches: error naming the step
     std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;
     const CancelToken* cancel = nullptr;
 };
@@ -44,8 +45,8 @@ public:
     std::vector<std::vector<float>> run(std::span<const Batch> passes);
 
     const Trace& trace() const;
-    int64_t transferred_bytes() const;                          // sum over all transfers and collectives so far
-    std::map<std::string, int64_t> peak_memory_bytes() const;   // by device name
+    int64_t transferred_bytes() const;  // sum over all transfers and collectives so far
+    std::map<std::string, int64_t> peak_memory_bytes() const;                   // by device name
     std::vector<std::vector<codegen::CompiledKernel>> const& compiled() const;  // per device
 
 private:

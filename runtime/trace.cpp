@@ -30,14 +30,15 @@ std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan) {
     }
     for (const TraceEvent& event : trace.events) {
         const planner::Step& step = plan.phase(event.is_prefill).steps[event.step.index()];
-        events.push_back({{"ph", "X"},
-                          {"name", step_label(plan, event.is_prefill, event.step)},
-                          {"cat", category(step)},
-                          {"pid", 0},
-                          {"tid", event.device.value},
-                          {"ts", static_cast<double>(event.start_ns) / 1000.0},
-                          {"dur", static_cast<double>(event.end_ns - event.start_ns) / 1000.0},
-                          {"args", {{"pass", event.pass}, {"layer", step.layer}, {"bytes", event.bytes}}}});
+        events.push_back(
+            {{"ph", "X"},
+             {"name", step_label(plan, event.is_prefill, event.step)},
+             {"cat", category(step)},
+             {"pid", 0},
+             {"tid", event.device.value},
+             {"ts", static_cast<double>(event.start_ns) / 1000.0},
+             {"dur", static_cast<double>(event.end_ns - event.start_ns) / 1000.0},
+             {"args", {{"pass", event.pass}, {"layer", step.layer}, {"bytes", event.bytes}}}});
     }
     return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump();
 }

@@ -11,13 +11,13 @@
 namespace cleave::runtime {
 
 struct TraceEvent {
-    int32_t pass = 0;          // which forward pass
+    int32_t pass = 0;  // which forward pass
     bool is_prefill = true;
     planner::StepId step;
     planner::DeviceId device;
-    int64_t start_ns = 0;      // monotonic, since the session began
+    int64_t start_ns = 0;  // monotonic, since the session began
     int64_t end_ns = 0;
-    int64_t bytes = 0;         // that really crossed into this device; 0 for compute
+    int64_t bytes = 0;  // that really crossed into this device; 0 for compute
 };
 
 struct Trace {

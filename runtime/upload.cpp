@@ -25,7 +25,8 @@ constexpr int64_t kChunkBytes = int64_t{1} << 20;
 // What all devices' uploads share.
 class Uploads {
 public:
-    Uploads(const Plan& plan, const UploadOptions& options) : options_(options), reader_(plan.graph) {
+    Uploads(const Plan& plan, const UploadOptions& options)
+        : options_(options), reader_(plan.graph) {
         for (const WeightShard& shard : plan.weights) total_ += shard_bytes(plan, shard);
     }
 
@@ -65,8 +66,8 @@ private:
     std::exception_ptr error_;
 };
 
-void upload_shard(const Plan& plan, const WeightShard& shard, DeviceAddress destination, Device& device,
-                  Uploads& uploads, std::vector<std::byte>& chunk) {
+void upload_shard(const Plan& plan, const WeightShard& shard, DeviceAddress destination,
+                  Device& device, Uploads& uploads, std::vector<std::byte>& chunk) {
     int64_t row_bytes = dtype_bytes(shard.dtype, Uploads::columns(plan, shard));
     if (row_bytes == 0 || shard.rows.empty()) return;
     int64_t rows_per_chunk = std::max<int64_t>(1, kChunkBytes / row_bytes);
@@ -74,16 +75,20 @@ void upload_shard(const Plan& plan, const WeightShard& shard, DeviceAddress dest
         Range rows{row, std::min(shard.rows.end, row + rows_per_chunk)};
         chunk.resize(static_cast<size_t>(rows.size() * row_bytes));
         uploads.reader().read(shard.weight, rows, shard.columns, shard.dtype, chunk);
-        device.upload(destination + static_cast<DeviceAddress>((row - shard.rows.begin) * row_bytes), chunk);
+        device.upload(
+            destination + static_cast<DeviceAddress>((row - shard.rows.begin) * row_bytes), chunk);
         uploads.advance(static_cast<int64_t>(chunk.size()));
     }
 }
 
-std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightReader& reader, int64_t positions) {
+std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightReader& reader,
+                                           int64_t positions) {
     int64_t half = table.rotary_dim / 2;
     if (table.max_positions < positions) {
-        throw UserError("the rotary table '{}' ends at position {}, but the context is {}; use --context {} or less",
-                        table.name, table.max_positions, positions, table.max_positions);
+        throw UserError(
+            "the rotary table '{}' ends at position {}, but the context is {}; use --context {} or "
+            "less",
+            table.name, table.max_positions, positions, table.max_positions);
     }
     std::vector<float> values(static_cast<size_t>(2 * positions * half));
     auto bytes = std::as_writable_bytes(std::span(values));
@@ -104,7 +109,8 @@ void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& 
         if (shard.device != id) continue;
         const std::vector<float>& values = rope_tables[shard.table.index()];
         CHECK(static_cast<int64_t>(values.size() * sizeof(float)) <= plan.buffer(shard.buffer).size)
-            << "rotary table of " << values.size() << " values in buffer " << plan.buffer(shard.buffer).name;
+            << "rotary table of " << values.size() << " values in buffer "
+            << plan.buffer(shard.buffer).name;
         device.upload(arenas.address(shard.buffer), std::as_bytes(std::span(values)));
     }
 }
@@ -116,8 +122,9 @@ std::vector<std::vector<float>> make_rope_tables(const Plan& plan, const WeightR
         std::vector<float>& values = tables[shard.table.index()];
         if (!values.empty()) continue;
         const RopeTable& table = plan.graph.rope_table(shard.table);
-        values = table.frequencies.empty() ? rope_table_from_weights(table, reader, plan.workload.context)
-                                           : rope_table_from_frequencies(table, plan.workload.context);
+        values = table.frequencies.empty()
+                     ? rope_table_from_weights(table, reader, plan.workload.context)
+                     : rope_table_from_frequencies(table, plan.workload.context);
     }
     return tables;
 }
@@ -142,18 +149,22 @@ void check_weights_present(const Plan& plan) {
     for (const WeightShard& shard : plan.weights) {
         const Weight& weight = plan.graph.weight(shard.weight);
         if (!weight.data.has_data()) {
-            throw UserError("weight '{}' of {} has no data: a shape name, or a model made with --weights none, can be "
-                            "planned but not run; write one with 'cleave model SHAPE -o DIR --weights random'",
-                            weight.name, plan.graph.name);
+            throw UserError(
+                "weight '{}' of {} has no data: a shape name, or a model made with --weights none, "
+                "can be "
+                "planned but not run; write one with 'cleave model SHAPE -o DIR --weights random'",
+                weight.name, plan.graph.name);
         }
         if (weight.data.file.valid() && !plan.graph.files[weight.data.file.index()].present) {
-            throw UserError("weight '{}' lies in '{}', which is absent; put the file there to run the model",
-                            weight.name, plan.graph.files[weight.data.file.index()].path);
+            throw UserError(
+                "weight '{}' lies in '{}', which is absent; put the file there to run the model",
+                weight.name, plan.graph.files[weight.data.file.index()].path);
         }
     }
 }
 
-void upload_weights(const Plan& plan, const Arenas& arenas, std::span<const std::unique_ptr<Device>> devices,
+void upload_weights(const Plan& plan, const Arenas& arenas,
+                    std::span<const std::unique_ptr<Device>> devices,
                     const UploadOptions& options) {
     Uploads uploads(plan, options);
     std::vector<std::vector<float>> rope_tables = make_rope_tables(plan, uploads.reader());

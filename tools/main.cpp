@@ -6,10 +6,10 @@
 #include <cstring>
 #include <system_error>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
@@ -40,9 +40,13 @@ bool wants_json(int argc, char** argv) {
 }
 
 void print_does_not_fit(const planner::DoesNotFit& error) {
-    nlohmann::ordered_json json{{"error", "does not fit"}, {"devices", nlohmann::ordered_json::array()}, {"fixes", error.fixes()}};
+    nlohmann::ordered_json json{{"error", "does not fit"},
+                                {"devices", nlohmann::ordered_json::array()},
+                                {"fixes", error.fixes()}};
     for (const planner::Deficit& d : error.devices())
-        json["devices"].push_back({{"name", d.device}, {"needed_bytes", d.needed_bytes}, {"capacity_bytes", d.capacity_bytes},
+        json["devices"].push_back({{"name", d.device},
+                                   {"needed_bytes", d.needed_bytes},
+                                   {"capacity_bytes", d.capacity_bytes},
                                    {"deficit_bytes", d.deficit_bytes}});
     fmt::print("{}\n", json.dump(2));
 }
@@ -51,7 +55,9 @@ int run(int argc, char** argv) {
     CLI::App app{"Cleave plans, proves and runs an ONNX Llama over several devices."};
     app.set_version_flag("--version", std::string("cleave ") + CLEAVE_VERSION);
     app.require_subcommand(1);
-    app.footer("Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon a time\"");
+    app.footer(
+        "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "
+        "a time\"");
     tools::add_run(app);
     tools::add_plan(app);
     tools::add_import(app);
@@ -65,13 +71,16 @@ int run(int argc, char** argv) {
         is_command = is_command || command->get_name() == argv[1];
         known += (known.empty() ? "" : ", ") + command->get_name();
     }
-    if (!is_command) return fail(1, fmt::format("no command '{}'; commands are {}", argv[1], known));
+    if (!is_command)
+        return fail(1, fmt::format("no command '{}'; commands are {}", argv[1], known));
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& help) {
         return app.exit(help);
     } catch (const CLI::ParseError& error) {
-        std::string command = app.get_subcommands().empty() ? "cleave" : "cleave " + app.get_subcommands().front()->get_name();
+        std::string command = app.get_subcommands().empty()
+                                  ? "cleave"
+                                  : "cleave " + app.get_subcommands().front()->get_name();
         return fail(1, fmt::format("{} (see {} --help)", error.what(), command));
     } catch (const planner::DoesNotFit& error) {
         if (wants_json(argc, argv)) print_does_not_fit(error);
@@ -86,7 +95,9 @@ int main(int argc, char** argv) {
     std::signal(SIGINT, on_interrupt);
     try {
         int code = run(argc, argv);
-        if (std::fflush(stdout) != 0) return fail(1, fmt::format("writing to standard output failed: {}", std::strerror(errno)));
+        if (std::fflush(stdout) != 0)
+            return fail(1,
+                        fmt::format("writing to standard output failed: {}", std::strerror(errno)));
         return code;
     } catch (const Cancelled&) {
         return fail(130, "interrupted");

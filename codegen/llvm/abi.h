@@ -15,8 +15,8 @@ extern "C" {
 #define CLEAVE_LLVM_ABI_VERSION 2
 
 typedef struct {
-    int ok;             // 0: `log` says why
-    void* object;       // an ELF relocatable object of `object_size` bytes
+    int ok;        // 0: `log` says why
+    void* object;  // an ELF relocatable object of `object_size` bytes
     size_t object_size;
     int64_t code_bytes;   // of the text sections
     int64_t stack_bytes;  // largest frame of a function

@@ -58,7 +58,8 @@ std::vector<std::string> arguments(const char* cpu, const char* features) {
 // Sizes of text sections, and the largest frame that `.stack_sizes` reports ([address, ULEB128] pairs).
 void measure(cleave_llvm_result* result) {
     StringRef bytes(static_cast<const char*>(result->object), result->object_size);
-    auto object = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(bytes, "kernel"));
+    auto object =
+        llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(bytes, "kernel"));
     if (!object) {
         llvm::consumeError(object.takeError());
         return;
@@ -96,12 +97,13 @@ bool compile(StringRef source, StringRef name, const std::vector<std::string>& a
     for (const std::string& arg : args) pointers.push_back(arg.c_str());
     clang::CompilerInstance instance;
     instance.setVerboseOutputStream(log);  // counts of warnings would go to standard error
-    if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics)) return false;
+    if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics))
+        return false;
     instance.createDiagnostics(&printer, false);
 
     std::unique_ptr<llvm::MemoryBuffer> buffer = llvm::MemoryBuffer::getMemBufferCopy(source, name);
-    instance.getFrontendOpts().Inputs = {
-        clang::FrontendInputFile(buffer->getMemBufferRef(), clang::InputKind(clang::Language::CXX))};
+    instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
+        buffer->getMemBufferRef(), clang::InputKind(clang::Language::CXX))};
     instance.getFrontendOpts().DisableFree = false;
     instance.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(object));
     clang::EmitObjAction action;
@@ -113,14 +115,16 @@ bool compile(StringRef source, StringRef name, const std::vector<std::string>& a
 CLEAVE_EXPORT const char* cleave_llvm_options(void) { return kOptions; }
 
 CLEAVE_EXPORT void cleave_llvm_compile(const char* source, size_t source_size, const char* name,
-                                       const char* cpu, const char* features, cleave_llvm_result* result) {
+                                       const char* cpu, const char* features,
+                                       cleave_llvm_result* result) {
     *result = cleave_llvm_result{};
     cleave::llvm_backend::initialise();
     llvm::SmallVector<char, 0> object;
     std::string log;
     {
         llvm::raw_string_ostream stream(log);
-        result->ok = compile(StringRef(source, source_size), name, arguments(cpu, features), object, stream);
+        result->ok =
+            compile(StringRef(source, source_size), name, arguments(cpu, features), object, stream);
     }
     result->log = cleave::llvm_backend::copy_text(log);
     if (!result->ok) return;

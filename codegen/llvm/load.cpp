@@ -27,21 +27,24 @@ struct LoadedCode {
 
 llvm::Expected<std::unique_ptr<orc::LLJIT>> make_jit() {
     return orc::LLJITBuilder()
-        .setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(llvm::Triple(llvm::sys::getProcessTriple())))
+        .setJITTargetMachineBuilder(
+            orc::JITTargetMachineBuilder(llvm::Triple(llvm::sys::getProcessTriple())))
         .setLinkProcessSymbolsByDefault(false)
         .setPlatformSetUp(orc::setUpInactivePlatform)
-        .setObjectLinkingLayerCreator([](orc::ExecutionSession& session, const llvm::Triple&)
-                                          -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
-            return std::make_unique<orc::ObjectLinkingLayer>(session);
-        })
+        .setObjectLinkingLayerCreator(
+            [](orc::ExecutionSession& session,
+               const llvm::Triple&) -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
+                return std::make_unique<orc::ObjectLinkingLayer>(session);
+            })
         .create();
 }
 
 llvm::Error define_memory_functions(orc::LLJIT& jit) {
     orc::SymbolMap symbols;
     auto add = [&](const char* name, void* address) {
-        symbols[jit.mangleAndIntern(name)] = {orc::ExecutorAddr::fromPtr(address),
-                                              llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+        symbols[jit.mangleAndIntern(name)] = {
+            orc::ExecutorAddr::fromPtr(address),
+            llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
     };
     add("memcpy", reinterpret_cast<void*>(&std::memcpy));
     add("memmove", reinterpret_cast<void*>(&std::memmove));
@@ -49,8 +52,8 @@ llvm::Error define_memory_functions(orc::LLJIT& jit) {
     return jit.getMainJITDylib().define(orc::absoluteSymbols(std::move(symbols)));
 }
 
-llvm::Error load(LoadedCode& code, const void* const* objects, const size_t* sizes, const char* const* entries,
-                 size_t count, void** functions) {
+llvm::Error load(LoadedCode& code, const void* const* objects, const size_t* sizes,
+                 const char* const* entries, size_t count, void** functions) {
     auto jit = make_jit();
     if (!jit) return jit.takeError();
     code.jit = std::move(*jit);
@@ -73,7 +76,8 @@ llvm::Error load(LoadedCode& code, const void* const* objects, const size_t* siz
 }  // namespace
 
 CLEAVE_EXPORT void* cleave_llvm_load(const void* const* objects, const size_t* sizes,
-                                     const char* const* entries, size_t count, void** functions, char** log) {
+                                     const char* const* entries, size_t count, void** functions,
+                                     char** log) {
     cleave::llvm_backend::initialise();
     auto code = std::make_unique<LoadedCode>();
     if (auto error = load(*code, objects, sizes, entries, count, functions)) {

@@ -39,7 +39,8 @@ namespace {
 
 std::string sorted_host_features() {
     std::map<std::string, bool> features;
-    for (const auto& feature : llvm::sys::getHostCPUFeatures()) features[feature.first().str()] = feature.second;
+    for (const auto& feature : llvm::sys::getHostCPUFeatures())
+        features[feature.first().str()] = feature.second;
     std::string text;
     for (const auto& [name, on] : features) {
         if (!text.empty()) text += ',';

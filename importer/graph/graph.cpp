@@ -26,7 +26,8 @@ int64_t Weight::packed_bytes() const {
     bytes += shape[0] * blocks * dtype_bits(quantization.scale_dtype) / 8;
     // A part of a weight has its share of the zero points.
     if (quantization.zero_points.has_data() && quantization.scale_count > 0)
-        bytes += static_cast<int64_t>(quantization.zero_points.length) * shape[0] * blocks / quantization.scale_count;
+        bytes += static_cast<int64_t>(quantization.zero_points.length) * shape[0] * blocks /
+                 quantization.scale_count;
     return bytes;
 }
 
@@ -38,23 +39,27 @@ std::string_view op_kind_name(OpKind kind) {
 }
 
 std::string_view activation_name(Activation activation) {
-    static constexpr std::array<std::string_view, 4> kNames{"silu", "gelu_tanh", "gelu_erf", "relu"};
+    static constexpr std::array<std::string_view, 4> kNames{"silu", "gelu_tanh", "gelu_erf",
+                                                            "relu"};
     return kNames.at(static_cast<size_t>(activation));
 }
 
 namespace {
 
 void check_op(const Graph& graph, const Op& op, std::vector<bool>& produced) {
-    CHECK(op.attrs.index() == static_cast<size_t>(op.kind)) << op.name << ": kind and attributes disagree";
+    CHECK(op.attrs.index() == static_cast<size_t>(op.kind))
+        << op.name << ": kind and attributes disagree";
     for (ValueId v : op.inputs) {
         CHECK(v.valid() && v.index() < graph.values.size()) << op.name << ": input out of range";
-        CHECK(produced[v.index()]) << op.name << ": " << graph.value(v).name << " is used before it is produced";
+        CHECK(produced[v.index()])
+            << op.name << ": " << graph.value(v).name << " is used before it is produced";
     }
     for (WeightId w : op.weights)
         CHECK(w.valid() && w.index() < graph.weights.size()) << op.name << ": weight out of range";
     for (ValueId v : op.outputs) {
         CHECK(v.valid() && v.index() < graph.values.size()) << op.name << ": output out of range";
-        CHECK(!produced[v.index()]) << op.name << ": " << graph.value(v).name << " has two producers";
+        CHECK(!produced[v.index()])
+            << op.name << ": " << graph.value(v).name << " has two producers";
         produced[v.index()] = true;
     }
 }
@@ -70,32 +75,41 @@ std::string dims_text(const std::vector<Dim>& dims) {
 
 struct AttrsText {
     const Graph& graph;
-    std::string operator()(const EmbeddingAttrs& a) const { return a.scale == 1.0f ? "" : fmt::format("scale={}", a.scale); }
+    std::string operator()(const EmbeddingAttrs& a) const {
+        return a.scale == 1.0f ? "" : fmt::format("scale={}", a.scale);
+    }
     std::string operator()(const RmsNormAttrs& a) const {
-        return fmt::format("epsilon={} group={}{}", static_cast<float>(a.epsilon), a.group,
-                           a.weight_offset != 0 ? fmt::format(" weight_offset={}", a.weight_offset) : "");
+        return fmt::format(
+            "epsilon={} group={}{}", static_cast<float>(a.epsilon), a.group,
+            a.weight_offset != 0 ? fmt::format(" weight_offset={}", a.weight_offset) : "");
     }
     std::string operator()(const LinearAttrs& a) const { return a.has_bias ? "bias" : ""; }
     std::string operator()(const RopeAttrs& a) const {
         const RopeTable& t = graph.rope_table(a.table);
-        std::string table = t.frequencies.empty() ? "table" : fmt::format("f0={} f_last={}", t.frequencies.front(), t.frequencies.back());
-        return fmt::format("heads={} head_dim={} rotary_dim={}{} {}{}", a.num_heads, a.head_dim, a.rotary_dim,
-                           a.interleaved ? " interleaved" : "", table,
+        std::string table =
+            t.frequencies.empty()
+                ? "table"
+                : fmt::format("f0={} f_last={}", t.frequencies.front(), t.frequencies.back());
+        return fmt::format("heads={} head_dim={} rotary_dim={}{} {}{}", a.num_heads, a.head_dim,
+                           a.rotary_dim, a.interleaved ? " interleaved" : "", table,
                            t.magnitude != 1.0 ? fmt::format(" magnitude={}", t.magnitude) : "");
     }
     std::string operator()(const KvAppendAttrs& a) const {
-        return fmt::format("kv_heads={} head_dim={} v_head_dim={}", a.num_kv_heads, a.head_dim, a.v_head_dim);
+        return fmt::format("kv_heads={} head_dim={} v_head_dim={}", a.num_kv_heads, a.head_dim,
+                           a.v_head_dim);
     }
     std::string operator()(const AttentionAttrs& a) const {
-        std::string text = fmt::format("heads={} kv_heads={} head_dim={} scale={}", a.num_heads, a.num_kv_heads, a.head_dim,
-                                       static_cast<float>(a.scale));
+        std::string text = fmt::format("heads={} kv_heads={} head_dim={} scale={}", a.num_heads,
+                                       a.num_kv_heads, a.head_dim, static_cast<float>(a.scale));
         if (a.v_head_dim != a.head_dim) text += fmt::format(" v_head_dim={}", a.v_head_dim);
         if (a.window) text += fmt::format(" window={}", a.window);
         if (a.softcap != 0) text += fmt::format(" softcap={}", a.softcap);
         if (!a.causal) text += " not causal";
         return text;
     }
-    std::string operator()(const GatedActivationAttrs& a) const { return std::string(activation_name(a.activation)); }
+    std::string operator()(const GatedActivationAttrs& a) const {
+        return std::string(activation_name(a.activation));
+    }
     std::string operator()(const AddAttrs&) const { return ""; }
     std::string operator()(const ScaleAttrs& a) const { return fmt::format("factor={}", a.factor); }
     std::string operator()(const SelectTokensAttrs&) const { return ""; }
@@ -108,16 +122,21 @@ std::string weight_text(const Graph& graph, WeightId id) {
     const Weight& w = graph.weight(id);
     std::string shape;
     for (int64_t d : w.shape) shape += (shape.empty() ? "" : "x") + std::to_string(d);
-    std::string how = w.packing == Packing::kDense ? "" : fmt::format(" {}-bit block {}", w.quantization.bits, w.quantization.block);
+    std::string how =
+        w.packing == Packing::kDense
+            ? ""
+            : fmt::format(" {}-bit block {}", w.quantization.bits, w.quantization.block);
     return fmt::format("{} {}{}", dtype_name(w.dtype), shape, how);
 }
 
 std::string op_text(const Graph& graph, const Op& op) {
     std::string text;
     for (ValueId v : op.outputs)
-        text += fmt::format("{}%{} {}", text.empty() ? "" : ", ", v, dims_text(graph.value(v).shape));
+        text +=
+            fmt::format("{}%{} {}", text.empty() ? "" : ", ", v, dims_text(graph.value(v).shape));
     text += fmt::format(" = {} {}(", op.name, op_kind_name(op.kind));
-    for (size_t i = 0; i < op.inputs.size(); ++i) text += fmt::format("{}%{}", i ? ", " : "", op.inputs[i]);
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+        text += fmt::format("{}%{}", i ? ", " : "", op.inputs[i]);
     text += ")";
     for (WeightId w : op.weights) text += fmt::format(" <{}>", weight_text(graph, w));
     std::string attrs = std::visit(AttrsText{graph}, op.attrs);
@@ -137,20 +156,25 @@ void check_graph(const Graph& graph) {
         CHECK(names.insert(op.name).second) << "two operators are called " << op.name;
         check_op(graph, op, produced);
     }
-    for (ValueId v : graph.outputs) CHECK(produced[v.index()]) << graph.value(v).name << " is never produced";
+    for (ValueId v : graph.outputs)
+        CHECK(produced[v.index()]) << graph.value(v).name << " is never produced";
     for (const Weight& w : graph.weights) {
-        CHECK(w.data.file.value < static_cast<int32_t>(graph.files.size())) << w.name << ": file out of range";
-        CHECK(w.data.blob.value < static_cast<int32_t>(graph.blobs.size())) << w.name << ": blob out of range";
+        CHECK(w.data.file.value < static_cast<int32_t>(graph.files.size()))
+            << w.name << ": file out of range";
+        CHECK(w.data.blob.value < static_cast<int32_t>(graph.blobs.size()))
+            << w.name << ": blob out of range";
     }
 }
 
 std::string to_text(const Graph& graph) {
     std::string text;
     for (ValueId v : graph.inputs)
-        text += fmt::format("input %{} {} {}\n", v, graph.value(v).name, dims_text(graph.value(v).shape));
+        text += fmt::format("input %{} {} {}\n", v, graph.value(v).name,
+                            dims_text(graph.value(v).shape));
     for (const Op& op : graph.ops) text += op_text(graph, op) + "\n";
     for (ValueId v : graph.outputs)
-        text += fmt::format("output %{} {} {}\n", v, graph.value(v).name, dims_text(graph.value(v).shape));
+        text += fmt::format("output %{} {} {}\n", v, graph.value(v).name,
+                            dims_text(graph.value(v).shape));
     return text;
 }
 
@@ -158,7 +182,9 @@ std::string graph_digest(const Graph& graph) {
     Digest digest;
     digest.add(to_text(graph));
     for (const Weight& w : graph.weights) {
-        digest.add(w.name).add(static_cast<int64_t>(w.dtype)).add(static_cast<int64_t>(w.data.offset));
+        digest.add(w.name)
+            .add(static_cast<int64_t>(w.dtype))
+            .add(static_cast<int64_t>(w.data.offset));
         digest.add(static_cast<int64_t>(w.data.length)).add(w.rows.begin).add(w.rows.end);
         digest.add(w.columns.begin).add(w.columns.end).add(static_cast<int64_t>(w.transposed));
     }

@@ -21,7 +21,8 @@ Graph import_onnx(const std::string& path, const ImportOptions& options) {
     // What each value means: shapes and masks by evaluation, operators by their matchers.
     recovery.run();
     // The layers, checked, in order; or, of what is no Llama, the nodes as they are.
-    Graph graph = looks_like_llama(recovery) ? build_graph(recovery, model) : build_opaque_graph(recovery, model);
+    Graph graph = looks_like_llama(recovery) ? build_graph(recovery, model)
+                                             : build_opaque_graph(recovery, model);
     graph.exporter = guess_exporter(model);
     check_graph(graph);
     return graph;

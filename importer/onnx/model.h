@@ -77,7 +77,7 @@ struct Model {
     std::vector<Constant> constants;
     std::vector<ModelInput> inputs;  // without those that are initializers
     std::vector<Ref> outputs;
-    std::vector<SourceFile> files;   // files[0] is the .onnx file
+    std::vector<SourceFile> files;  // files[0] is the .onnx file
     std::vector<std::vector<std::byte>> blobs;
     std::vector<std::string> notes;
 

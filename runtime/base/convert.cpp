@@ -12,7 +12,8 @@ float f16_to_f32(uint16_t bits) {
     uint32_t exponent = (bits >> 10) & 0x1fu;
     uint32_t mantissa = bits & 0x3ffu;
     if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-    if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+    if (exponent != 0)
+        return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
     float subnormal = static_cast<float>(mantissa) * 0x1p-24f;
     return sign ? -subnormal : subnormal;
 }
@@ -23,7 +24,7 @@ uint16_t f32_to_f16(float value) {
     uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return sign | 0x7e00u;
     if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // rounds to infinity
-    if (magnitude < 0x38800000u) {                        // subnormal: the FPU rounds to even for us
+    if (magnitude < 0x38800000u) {  // subnormal: the FPU rounds to even for us
         float scaled = std::bit_cast<float>(magnitude) * 0x1p24f;
         return sign | static_cast<uint16_t>(std::nearbyint(scaled));
     }
@@ -91,19 +92,25 @@ void convert_elements(DType from, const void* source, DType to, void* destinatio
     // Sources may be unaligned views of a file, hence the copies out of them.
     auto read = [source]<class T>(int64_t i, T) {
         T value;
-        std::memcpy(&value, static_cast<const char*>(source) + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+        std::memcpy(&value, static_cast<const char*>(source) + i * static_cast<int64_t>(sizeof(T)),
+                    sizeof(T));
         return value;
     };
     switch (from) {
-        case DType::kF32: return store_all(to, destination, count, [&](int64_t i) { return read(i, float{}); });
+        case DType::kF32:
+            return store_all(to, destination, count, [&](int64_t i) { return read(i, float{}); });
         case DType::kF64:
-            return store_all(to, destination, count, [&](int64_t i) { return static_cast<float>(read(i, double{})); });
+            return store_all(to, destination, count,
+                             [&](int64_t i) { return static_cast<float>(read(i, double{})); });
         case DType::kF16:
-            return store_all(to, destination, count, [&](int64_t i) { return f16_to_f32(read(i, uint16_t{})); });
+            return store_all(to, destination, count,
+                             [&](int64_t i) { return f16_to_f32(read(i, uint16_t{})); });
         case DType::kBF16:
-            return store_all(to, destination, count, [&](int64_t i) { return bf16_to_f32(read(i, uint16_t{})); });
+            return store_all(to, destination, count,
+                             [&](int64_t i) { return bf16_to_f32(read(i, uint16_t{})); });
         case DType::kF8E4M3:
-            return store_all(to, destination, count, [&](int64_t i) { return f8e4m3_to_f32(read(i, uint8_t{})); });
+            return store_all(to, destination, count,
+                             [&](int64_t i) { return f8e4m3_to_f32(read(i, uint8_t{})); });
         default: break;
     }
     CHECK(false) << "no conversion from " << dtype_name(from);

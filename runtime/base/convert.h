@@ -16,7 +16,8 @@ inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(uint32_t{b
 
 inline uint16_t f32_to_bf16(float value) {
     uint32_t bits = std::bit_cast<uint32_t>(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);  // NaN
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return static_cast<uint16_t>((bits >> 16) | 0x40u);  // NaN
     return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 

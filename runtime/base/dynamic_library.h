@@ -20,8 +20,8 @@ public:
     enum class Scope : uint8_t { kShared, kIsolated };
 
     // The first of `names` that loads, or nothing with the reason in `why`.
-    static std::optional<DynamicLibrary> open_first(std::span<const std::string> names, std::string* why,
-                                                    Scope scope = Scope::kShared);
+    static std::optional<DynamicLibrary> open_first(std::span<const std::string> names,
+                                                    std::string* why, Scope scope = Scope::kShared);
 
     ~DynamicLibrary();
     DynamicLibrary(DynamicLibrary&& other) noexcept;

@@ -76,7 +76,7 @@ private:
 }  // namespace cleave
 
 // Throws InternalError unless `condition` holds: CHECK(a == b) << "a is " << a.
-#define CHECK(condition) \
+#define CHECK(condition)        \
     if (condition) [[likely]] { \
-    } else \
+    } else                      \
         ::cleave::detail::CheckFailure(#condition, __FILE__, __LINE__)

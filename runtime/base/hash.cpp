@@ -25,7 +25,8 @@ Digest& Digest::add(std::string_view text) {
 
 Digest& Digest::add(int64_t number) {
     std::byte bytes[8];
-    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<std::byte>(static_cast<uint64_t>(number) >> (8 * i));
+    for (int i = 0; i < 8; ++i)
+        bytes[i] = static_cast<std::byte>(static_cast<uint64_t>(number) >> (8 * i));
     return add(std::span<const std::byte>(bytes));
 }
 

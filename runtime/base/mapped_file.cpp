@@ -17,7 +17,7 @@ namespace cleave {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
     int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) throw UserError("cannot open {}: {}", path, std::strerror(errno));
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         ::close(fd);
         throw UserError("cannot read {}: it is not a regular file", path);

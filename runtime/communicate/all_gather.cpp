@@ -32,7 +32,8 @@ public:
     }
 
     int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) override {
-        if (int c = position_of(self.id, contributors_); c >= 0) contribute(static_cast<size_t>(c), self, shape, round);
+        if (int c = position_of(self.id, contributors_); c >= 0)
+            contribute(static_cast<size_t>(c), self, shape, round);
         int m = position_of(self.id, members_);
         return m >= 0 ? receive(static_cast<size_t>(m), self, shape, round) : 0;
     }
@@ -43,7 +44,8 @@ private:
     void contribute(size_t c, const Participant& self, const PassShape& shape, uint64_t round) {
         const PlacedView& block = blocks_[c];
         int64_t rows = block.rows(shape.num_tokens, shape.num_outputs);
-        stage_out(self.device, block, block.columns, rows, self.lane.open(rows * block.row_bytes()));
+        stage_out(self.device, block, block.columns, rows,
+                  self.lane.open(rows * block.row_bytes()));
         self.device.synchronize();
         self.lane.post(*meeting_, c, round);
     }
@@ -68,7 +70,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context, const Collective& step) {
+std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context,
+                                               const Collective& step) {
     return std::make_unique<AllGather>(context, step);
 }
 

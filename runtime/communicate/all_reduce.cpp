@@ -24,10 +24,13 @@ public:
         }
         CHECK(!contributors_.empty()) << context.label << " has no contribution";
         for (PlacedId id : step.outputs) outputs_.push_back(context.arenas.view(context.phase, id));
-        for (PlacedId id : step.epilogue_inputs) residuals_.push_back(context.arenas.view(context.phase, id).address);
-        CHECK(residuals_.empty() == step.epilogue.empty()) << context.label << ": epilogue and inputs disagree";
+        for (PlacedId id : step.epilogue_inputs)
+            residuals_.push_back(context.arenas.view(context.phase, id).address);
+        CHECK(residuals_.empty() == step.epilogue.empty())
+            << context.label << ": epilogue and inputs disagree";
         for (OpId op : step.epilogue) {
-            CHECK(step.epilogue.size() == 1 && context.plan.graph.op(op).kind == importer::OpKind::kAdd)
+            CHECK(step.epilogue.size() == 1 &&
+                  context.plan.graph.op(op).kind == importer::OpKind::kAdd)
                 << context.label << ": the epilogue is not one Add";
         }
         for (const auto* views : {&partials_, &outputs_}) {
@@ -48,13 +51,16 @@ protected:
     DType dtype() const { return outputs_[0].dtype; }
     int64_t bytes(int64_t elements) const { return dtype_bytes(dtype(), elements); }
     DeviceAddress residual(size_t member, int64_t offset_bytes) const {
-        return residuals_.empty() ? 0 : residuals_[member] + static_cast<DeviceAddress>(offset_bytes);
+        return residuals_.empty() ? 0
+                                  : residuals_[member] + static_cast<DeviceAddress>(offset_bytes);
     }
     size_t member(DeviceId self) const { return static_cast<size_t>(position_of(self, members_)); }
     int contributor(DeviceId self) const { return position_of(self, contributors_); }
 
-    void contribute(Rendezvous& meeting, size_t c, const Participant& self, int64_t elements, uint64_t round) {
-        copy_out(self.device, partials_[c].address, self.lane.open(bytes(elements)), bytes(elements));
+    void contribute(Rendezvous& meeting, size_t c, const Participant& self, int64_t elements,
+                    uint64_t round) {
+        copy_out(self.device, partials_[c].address, self.lane.open(bytes(elements)),
+                 bytes(elements));
         self.device.synchronize();
         self.lane.post(meeting, c, round);
     }
@@ -83,7 +89,8 @@ public:
         int c = contributor(self.id);
         if (c >= 0) contribute(meeting_, static_cast<size_t>(c), self, elements, round);
         size_t m = member(self.id);
-        self.device.reduce(meeting_.await_posted(m, round), residual(m, 0), outputs_[m].address, elements, dtype());
+        self.device.reduce(meeting_.await_posted(m, round), residual(m, 0), outputs_[m].address,
+                           elements, dtype());
         self.device.synchronize();
         meeting_.release(m, round);
         int64_t others = static_cast<int64_t>(contributors_.size()) - (c >= 0 ? 1 : 0);
@@ -100,7 +107,8 @@ class TwoPhase : public AllReduce {
 public:
     TwoPhase(const CommunicationContext& context, const Collective& step)
         : AllReduce(context, step),
-          partials_meeting_(context.control, context.label, device_names(context.plan, contributors_),
+          partials_meeting_(context.control, context.label,
+                            device_names(context.plan, contributors_),
                             device_names(context.plan, contributors_)),
           sums_meeting_(context.control, context.label, device_names(context.plan, contributors_),
                         device_names(context.plan, members_)) {}
@@ -114,7 +122,8 @@ public:
         for (size_t owner = 0; owner < contributors_.size(); ++owner) {
             if (static_cast<int>(owner) == c) continue;  // already in place
             Range own = part(owner, elements);
-            copy_in(self.device, sums[owner], outputs_[m].address + static_cast<DeviceAddress>(bytes(own.begin)),
+            copy_in(self.device, sums[owner],
+                    outputs_[m].address + static_cast<DeviceAddress>(bytes(own.begin)),
                     bytes(own.size()));
             received += bytes(own.size());
         }
@@ -135,7 +144,8 @@ private:
     }
 
     // Sums this contributor's part into its own output and posts it; the bytes that came from others.
-    int64_t sum_part(size_t c, size_t m, const Participant& self, int64_t elements, uint64_t round) {
+    int64_t sum_part(size_t c, size_t m, const Participant& self, int64_t elements,
+                     uint64_t round) {
         contribute(partials_meeting_, c, self, elements, round);
         Range own = part(c, elements);
         int64_t offset = bytes(own.begin);
@@ -156,15 +166,18 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& context, const Collective& step) {
+std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& context,
+                                               const Collective& step) {
     switch (step.implementation) {
         case CollectiveImplementation::kOneShot: return std::make_unique<OneShot>(context, step);
         case CollectiveImplementation::kTwoPhase: return std::make_unique<TwoPhase>(context, step);
         default: break;
     }
-    throw UserError("{} asks for the '{}' implementation; this build has 'one_shot' and 'two_phase'; make the plan "
-                    "anew with this build",
-                    context.label, collective_implementation_name(step.implementation));
+    throw UserError(
+        "{} asks for the '{}' implementation; this build has 'one_shot' and 'two_phase'; make the "
+        "plan "
+        "anew with this build",
+        context.label, collective_implementation_name(step.implementation));
 }
 
 }  // namespace cleave::runtime

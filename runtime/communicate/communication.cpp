@@ -22,28 +22,31 @@ namespace {
 
 int64_t column_offset(const PlacedView& view, Range columns) {
     CHECK(columns.begin >= view.columns.begin && columns.end <= view.columns.end)
-        << "columns " << columns.begin << ".." << columns.end << " of a box with " << view.columns.begin << ".."
-        << view.columns.end;
+        << "columns " << columns.begin << ".." << columns.end << " of a box with "
+        << view.columns.begin << ".." << view.columns.end;
     return dtype_bytes(view.dtype, columns.begin - view.columns.begin);
 }
 
 }  // namespace
 
-void stage_out(Device& device, const PlacedView& view, Range columns, int64_t rows, std::byte* staging) {
+void stage_out(Device& device, const PlacedView& view, Range columns, int64_t rows,
+               std::byte* staging) {
     if (rows == 0 || columns.empty()) return;
     int64_t bytes = dtype_bytes(view.dtype, columns.size());
-    device.copy_out(view.address + static_cast<DeviceAddress>(column_offset(view, columns)), staging,
-                    {rows, bytes, view.row_bytes(), bytes});
+    device.copy_out(view.address + static_cast<DeviceAddress>(column_offset(view, columns)),
+                    staging, {rows, bytes, view.row_bytes(), bytes});
 }
 
-void stage_in(Device& device, const PlacedView& view, Range columns, int64_t rows, const std::byte* staging) {
+void stage_in(Device& device, const PlacedView& view, Range columns, int64_t rows,
+              const std::byte* staging) {
     if (rows == 0 || columns.empty()) return;
     int64_t bytes = dtype_bytes(view.dtype, columns.size());
     device.copy_in(staging, view.address + static_cast<DeviceAddress>(column_offset(view, columns)),
                    {rows, bytes, bytes, view.row_bytes()});
 }
 
-std::unique_ptr<Communication> make_communication(const CommunicationContext& context, const Step& step) {
+std::unique_ptr<Communication> make_communication(const CommunicationContext& context,
+                                                  const Step& step) {
     if (const Transfer* transfer = step.transfer()) return make_transfer(context, *transfer);
     const Collective& collective = *step.collective();
     if (collective.op == CollectiveOp::kAllGather) return make_all_gather(context, collective);

@@ -51,21 +51,28 @@ struct CommunicationContext {
     std::string label;  // of the step, for messages
 };
 
-std::unique_ptr<Communication> make_transfer(const CommunicationContext& context, const planner::Transfer& step);
-std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& context, const planner::Collective& step);
-std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context, const planner::Collective& step);
+std::unique_ptr<Communication> make_transfer(const CommunicationContext& context,
+                                             const planner::Transfer& step);
+std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& context,
+                                               const planner::Collective& step);
+std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context,
+                                               const planner::Collective& step);
 
 // One of the above; UserError for an implementation that this build lacks.
-std::unique_ptr<Communication> make_communication(const CommunicationContext& context, const planner::Step& step);
+std::unique_ptr<Communication> make_communication(const CommunicationContext& context,
+                                                  const planner::Step& step);
 
 // Names of devices, for messages.
-std::vector<std::string> device_names(const planner::Plan& plan, const std::vector<planner::DeviceId>& devices);
+std::vector<std::string> device_names(const planner::Plan& plan,
+                                      const std::vector<planner::DeviceId>& devices);
 
 // Position of `device`, or -1.
 int position_of(planner::DeviceId device, const std::vector<planner::DeviceId>& devices);
 
 // Copies `columns` (within the view's own) of the first `rows` rows out of, or into, a dense staging block.
-void stage_out(Device& device, const PlacedView& view, planner::Range columns, int64_t rows, std::byte* staging);
-void stage_in(Device& device, const PlacedView& view, planner::Range columns, int64_t rows, const std::byte* staging);
+void stage_out(Device& device, const PlacedView& view, planner::Range columns, int64_t rows,
+               std::byte* staging);
+void stage_in(Device& device, const PlacedView& view, planner::Range columns, int64_t rows,
+              const std::byte* staging);
 
 }  // namespace cleave::runtime

@@ -34,7 +34,8 @@ public:
             self.lane.post(meeting_, 0, round);
             return 0;
         }
-        stage_in(self.device, destination_, source_.columns, rows, meeting_.await_posted(0, round)[0]);
+        stage_in(self.device, destination_, source_.columns, rows,
+                 meeting_.await_posted(0, round)[0]);
         self.device.synchronize();
         meeting_.release(0, round);
         return bytes;
@@ -50,7 +51,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Communication> make_transfer(const CommunicationContext& context, const Transfer& step) {
+std::unique_ptr<Communication> make_transfer(const CommunicationContext& context,
+                                             const Transfer& step) {
     return std::make_unique<TransferStep>(context, step);
 }
 

@@ -47,7 +47,8 @@ public:
         if (!source.empty()) std::memcpy(pointer(destination), source.data(), source.size());
     }
     void download(DeviceAddress source, std::span<std::byte> destination) override {
-        if (!destination.empty()) std::memcpy(destination.data(), pointer(source), destination.size());
+        if (!destination.empty())
+            std::memcpy(destination.data(), pointer(source), destination.size());
     }
 
     void load(std::vector<codegen::CompiledKernel> kernels) override {
@@ -67,17 +68,21 @@ public:
         });
     }
 
-    void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& rectangle) override {
+    void copy_out(DeviceAddress source, std::byte* destination,
+                  const Rectangle& rectangle) override {
         copy(static_cast<const std::byte*>(pointer(source)), destination, rectangle);
     }
-    void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& rectangle) override {
+    void copy_in(const std::byte* source, DeviceAddress destination,
+                 const Rectangle& rectangle) override {
         copy(source, static_cast<std::byte*>(pointer(destination)), rectangle);
     }
 
-    std::byte* host_view(DeviceAddress address) override { return static_cast<std::byte*>(pointer(address)); }
+    std::byte* host_view(DeviceAddress address) override {
+        return static_cast<std::byte*>(pointer(address));
+    }
 
-    void reduce(std::span<const std::byte* const> sources, DeviceAddress residual, DeviceAddress destination,
-                int64_t count, DType dtype) override {
+    void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
+                DeviceAddress destination, int64_t count, DType dtype) override {
         auto part = [&](int64_t begin, int64_t end, int) {
             reduce_elements(sources, static_cast<const std::byte*>(pointer(residual)),
                             static_cast<std::byte*>(pointer(destination)), begin, end, dtype);
@@ -130,8 +135,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device(const planner::Device& info, const HostDeviceOptions& options,
-                                         KernelLoader loader) {
+std::unique_ptr<Device> make_host_device(const planner::Device& info,
+                                         const HostDeviceOptions& options, KernelLoader loader) {
     return std::make_unique<HostDevice>(info, options, std::move(loader));
 }
 

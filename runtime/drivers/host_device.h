@@ -13,10 +13,10 @@
 namespace cleave::runtime {
 
 // Turns compiled kernels into functions; codegen::load_host_kernels, or a test's own.
-using KernelLoader =
-    std::function<std::unique_ptr<codegen::LoadedKernels>(const std::vector<codegen::CompiledKernel>&)>;
+using KernelLoader = std::function<std::unique_ptr<codegen::LoadedKernels>(
+    const std::vector<codegen::CompiledKernel>&)>;
 
-std::unique_ptr<Device> make_host_device(const planner::Device& info, const HostDeviceOptions& options,
-                                         KernelLoader loader);
+std::unique_ptr<Device> make_host_device(const planner::Device& info,
+                                         const HostDeviceOptions& options, KernelLoader loader);
 
 }  // namespace cleave::runtime

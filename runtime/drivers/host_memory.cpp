@@ -28,9 +28,10 @@ void* HostMemory::allocate(int64_t bytes, const std::string& what) {
     CHECK(bytes >= 0) << what << " of " << bytes << " bytes";
     std::string call = fmt::format("allocating {} bytes for {}", bytes, what);
     if (capacity_ > 0 && bytes > capacity_ - allocated_) {
-        throw DeviceError(call,
-                          fmt::format("only {} of its {} bytes are left", capacity_ - allocated_, capacity_),
-                          device_);
+        throw DeviceError(
+            call,
+            fmt::format("only {} of its {} bytes are left", capacity_ - allocated_, capacity_),
+            device_);
     }
     size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     size_t usable = round_up(std::max<size_t>(static_cast<size_t>(bytes), 1), page);

@@ -27,8 +27,8 @@ public:
 
 private:
     struct Block {
-        int64_t bytes = 0;   // asked for
-        size_t mapped = 0;   // with the guard page
+        int64_t bytes = 0;  // asked for
+        size_t mapped = 0;  // with the guard page
     };
     std::string device_;
     int64_t capacity_;

@@ -29,8 +29,8 @@ void NullDevice::check_owned(DeviceAddress address, int64_t bytes, const char* c
 DeviceAddress NullDevice::allocate(int64_t bytes, const std::string& what) {
     if (info_.memory_bytes > 0 && bytes > info_.memory_bytes - allocated_) {
         throw DeviceError(fmt::format("allocating {} bytes for {}", bytes, what),
-                          fmt::format("only {} of its {} bytes are left", info_.memory_bytes - allocated_,
-                                      info_.memory_bytes),
+                          fmt::format("only {} of its {} bytes are left",
+                                      info_.memory_bytes - allocated_, info_.memory_bytes),
                           info_.name);
     }
     DeviceAddress address = next_;
@@ -91,8 +91,8 @@ void NullDevice::copy_in(const std::byte*, DeviceAddress destination, const Rect
     calls_.push_back({"copy_in", r.rows * r.row_bytes});
 }
 
-void NullDevice::reduce(std::span<const std::byte* const>, DeviceAddress residual, DeviceAddress destination,
-                        int64_t count, DType dtype) {
+void NullDevice::reduce(std::span<const std::byte* const>, DeviceAddress residual,
+                        DeviceAddress destination, int64_t count, DType dtype) {
     if (residual != 0) check_owned(residual, dtype_bytes(dtype, count), "reduce (residual)");
     check_owned(destination, dtype_bytes(dtype, count), "reduce");
     calls_.push_back({"reduce", dtype_bytes(dtype, count)});
@@ -100,6 +100,8 @@ void NullDevice::reduce(std::span<const std::byte* const>, DeviceAddress residua
 
 void NullDevice::synchronize() { calls_.push_back({"synchronize"}); }
 
-Supports NullDevice::supports_peer_copy(const Device&) const { return {false, "the null driver moves no data"}; }
+Supports NullDevice::supports_peer_copy(const Device&) const {
+    return {false, "the null driver moves no data"};
+}
 
 }  // namespace cleave::runtime

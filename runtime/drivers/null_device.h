@@ -36,10 +36,12 @@ public:
     void load(std::vector<codegen::CompiledKernel> kernels) override;
     void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
                 const codegen::Launch& launch) override;
-    void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& rectangle) override;
-    void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& rectangle) override;
-    void reduce(std::span<const std::byte* const> sources, DeviceAddress residual, DeviceAddress destination,
-                int64_t count, DType dtype) override;
+    void copy_out(DeviceAddress source, std::byte* destination,
+                  const Rectangle& rectangle) override;
+    void copy_in(const std::byte* source, DeviceAddress destination,
+                 const Rectangle& rectangle) override;
+    void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
+                DeviceAddress destination, int64_t count, DType dtype) override;
     void synchronize() override;
     Supports supports_peer_copy(const Device& other) const override;
 

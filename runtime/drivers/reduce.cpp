@@ -18,7 +18,8 @@ void add(float* __restrict sum, const float* __restrict term, int64_t count) {
 }
 
 // Elements [begin, begin + count) of `base` as f32: in place, or converted into `buffer`.
-const float* as_f32(const std::byte* base, int64_t begin, int64_t count, DType dtype, float* buffer) {
+const float* as_f32(const std::byte* base, int64_t begin, int64_t count, DType dtype,
+                    float* buffer) {
     const std::byte* from = base + dtype_bytes(dtype, begin);
     if (dtype == DType::kF32) return reinterpret_cast<const float*>(from);
     convert_elements(dtype, from, DType::kF32, buffer, count);
@@ -27,8 +28,8 @@ const float* as_f32(const std::byte* base, int64_t begin, int64_t count, DType d
 
 }  // namespace
 
-void reduce_elements(std::span<const std::byte* const> sources, const std::byte* residual, std::byte* destination,
-                     int64_t begin, int64_t end, DType dtype) {
+void reduce_elements(std::span<const std::byte* const> sources, const std::byte* residual,
+                     std::byte* destination, int64_t begin, int64_t end, DType dtype) {
     CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16)
         << "a sum of " << dtype_name(dtype);
     alignas(64) float sum[kTile];
@@ -40,7 +41,8 @@ void reduce_elements(std::span<const std::byte* const> sources, const std::byte*
         } else {
             std::copy_n(as_f32(sources[0], first, count, dtype, converted), count, sum);
         }
-        for (size_t s = 1; s < sources.size(); ++s) add(sum, as_f32(sources[s], first, count, dtype, converted), count);
+        for (size_t s = 1; s < sources.size(); ++s)
+            add(sum, as_f32(sources[s], first, count, dtype, converted), count);
         if (residual != nullptr) add(sum, as_f32(residual, first, count, dtype, converted), count);
         std::byte* to = destination + dtype_bytes(dtype, first);
         if (dtype == DType::kF32) {

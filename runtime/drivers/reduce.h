@@ -13,7 +13,7 @@ namespace cleave::runtime {
 
 // destination[i] = sources[0][i] + sources[1][i] + ... + residual[i] for i in [begin, end); `residual` may be null.
 // f32, f16 and bf16. `destination` may be `residual`.
-void reduce_elements(std::span<const std::byte* const> sources, const std::byte* residual, std::byte* destination,
-                     int64_t begin, int64_t end, DType dtype);
+void reduce_elements(std::span<const std::byte* const> sources, const std::byte* residual,
+                     std::byte* destination, int64_t begin, int64_t end, DType dtype);
 
 }  // namespace cleave::runtime

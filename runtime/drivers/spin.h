@@ -21,11 +21,13 @@ public:
         if (!allowed_) return ready();
         int64_t budget = budget_.load(std::memory_order_relaxed);
         if (budget < kLeast) {
-            if (skipped_.fetch_add(1, std::memory_order_relaxed) % kRetry != kRetry - 1) return ready();
+            if (skipped_.fetch_add(1, std::memory_order_relaxed) % kRetry != kRetry - 1)
+                return ready();
             budget = kLeast;
         }
         bool came = poll(ready, budget);
-        budget_.store(came ? (budget * 2 < kMost ? budget * 2 : kMost) : budget / 2, std::memory_order_relaxed);
+        budget_.store(came ? (budget * 2 < kMost ? budget * 2 : kMost) : budget / 2,
+                      std::memory_order_relaxed);
         return came;
     }
 

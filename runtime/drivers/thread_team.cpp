@@ -7,7 +7,8 @@ namespace cleave::runtime {
 
 int available_cores() {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
     unsigned count = std::thread::hardware_concurrency();
     return count > 0 ? static_cast<int>(count) : 1;
 }
@@ -33,7 +34,8 @@ void ThreadTeam::run(Work work, void* context) {
     work(context, 0, threads());
     auto done = [&] { return running_.load(std::memory_order_acquire) == 0; };
     if (spin_.spin(done)) return;
-    for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) running_.wait(left);
+    for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;)
+        running_.wait(left);
 }
 
 void ThreadTeam::helper(int thread) {

@@ -43,7 +43,8 @@ public:
         run(
             [](void* opaque, int thread, int threads) {
                 auto* c = static_cast<Context*>(opaque);
-                int64_t begin = c->count * thread / threads, end = c->count * (thread + 1) / threads;
+                int64_t begin = c->count * thread / threads,
+                        end = c->count * (thread + 1) / threads;
                 if (begin < end) (*c->body)(begin, end, thread);
             },
             &context);

@@ -58,13 +58,15 @@ std::vector<int32_t> BpeModel::to_symbols(std::string_view piece) const {
             return byte_ids_[static_cast<unsigned char>(byte)].has_value();
         };
         if (std::all_of(text.begin(), text.end(), has_token)) {
-            for (const char byte : text) ids.push_back(*byte_ids_[static_cast<unsigned char>(byte)]);
+            for (const char byte : text)
+                ids.push_back(*byte_ids_[static_cast<unsigned char>(byte)]);
             continue;
         }
         if (!options_.unk_id) {
-            throw UserError("the tokenizer has no token for the character U+{:04X} ('{}'), no "
-                            "byte fallback and no unknown token; leave the character out",
-                            static_cast<uint32_t>(c.code), text);
+            throw UserError(
+                "the tokenizer has no token for the character U+{:04X} ('{}'), no "
+                "byte fallback and no unknown token; leave the character out",
+                static_cast<uint32_t>(c.code), text);
         }
         after_unknown = true;
         if (!(was_unknown && options_.fuse_unk)) ids.push_back(*options_.unk_id);

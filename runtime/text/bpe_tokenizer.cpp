@@ -56,7 +56,8 @@ std::vector<int32_t> BpeTokenizer::encode(std::string_view text, bool add_specia
             continue;
         }
         const TextRange range = segment.range;
-        encode_text(text.substr(range.begin, range.end - range.begin), range.begin == 0, cache, ids);
+        encode_text(text.substr(range.begin, range.end - range.begin), range.begin == 0, cache,
+                    ids);
     }
     if (add_special) ids.insert(ids.end(), suffix_.begin(), suffix_.end());
     return ids;
@@ -117,9 +118,10 @@ void BpeTokenizer::encode_invalid_byte(unsigned char byte, std::vector<int32_t>&
         byte_level_ ? vocabulary_.find(byte_level_char(byte)) : model_->byte_id(byte);
     if (!id) id = unk_id_;
     if (!id) {
-        throw UserError("the text is not valid UTF-8 (byte 0x{:02X}) and the tokenizer has no token "
-                        "for that byte; give UTF-8 text",
-                        byte);
+        throw UserError(
+            "the text is not valid UTF-8 (byte 0x{:02X}) and the tokenizer has no token "
+            "for that byte; give UTF-8 text",
+            byte);
     }
     ids.push_back(*id);
 }

@@ -18,15 +18,15 @@ namespace cleave::runtime {
 
 /// The parts of a tokenizer.json, read and checked.
 struct TokenizerParts {
-    Vocabulary vocabulary;                // with the added tokens; not yet indexed
-    std::vector<BpeMerge> merges;         // by rank
+    Vocabulary vocabulary;         // with the added tokens; not yet indexed
+    std::vector<BpeMerge> merges;  // by rank
     BpeOptions options;
     std::vector<AddedToken> added_tokens;
     Normalizer normalizer;
     PreTokenizer pre_tokenizer;
-    bool byte_level = false;              // the pre-tokenizer writes bytes as GPT-2 does
+    bool byte_level = false;  // the pre-tokenizer writes bytes as GPT-2 does
     TokenDecoder decoder;
-    std::vector<int32_t> prefix;          // ids before and after a text
+    std::vector<int32_t> prefix;  // ids before and after a text
     std::vector<int32_t> suffix;
     std::optional<int32_t> bos_id;
     std::optional<int32_t> eos_id;

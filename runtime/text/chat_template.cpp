@@ -56,23 +56,27 @@ ChatTemplate::ChatTemplate(const std::string& source, std::string name,
                            std::map<std::string, std::string> special_tokens)
     : name_(std::move(name)), special_tokens_(std::move(special_tokens)) {
     body_ = with_place(name_, [&] {
-        return std::make_shared<const std::vector<jinja::Stmt>>(jinja::parse_template(replace_invalid_utf8(source)));
+        return std::make_shared<const std::vector<jinja::Stmt>>(
+            jinja::parse_template(replace_invalid_utf8(source)));
     });
 }
 
-std::string ChatTemplate::render(std::span<const ChatMessage> messages, const ChatOptions& options) const {
+std::string ChatTemplate::render(std::span<const ChatMessage> messages,
+                                 const ChatOptions& options) const {
     nlohmann::ordered_json json = nlohmann::ordered_json::array();
     for (const ChatMessage& message : messages) {
-        json.push_back({{"role", message.role}, {"content", replace_invalid_utf8(message.content)}});
+        json.push_back(
+            {{"role", message.role}, {"content", replace_invalid_utf8(message.content)}});
     }
     return render(json, options);
 }
 
-std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const ChatOptions& options) const {
+std::string ChatTemplate::render(const nlohmann::ordered_json& messages,
+                                 const ChatOptions& options) const {
     return with_place(name_, [&] {
         jinja::Namespaces namespaces;
-        auto variables =
-            jinja::builtin_functions(options.strftime_now ? options.strftime_now : local_time, namespaces);
+        auto variables = jinja::builtin_functions(
+            options.strftime_now ? options.strftime_now : local_time, namespaces);
         const auto set = [&](const std::string& name, jinja::Value value) {
             for (auto& [known, old] : variables) {
                 if (known == name) {
@@ -88,7 +92,8 @@ std::string ChatTemplate::render(const nlohmann::ordered_json& messages, const C
         for (const auto& [name, text] : special_tokens_) set(name, jinja::Value(text));
         set("messages", jinja::Value::from_json(messages));
         set("add_generation_prompt", jinja::Value(options.add_generation_prompt));
-        for (const auto& [name, value] : options.variables.items()) set(name, jinja::Value::from_json(value));
+        for (const auto& [name, value] : options.variables.items())
+            set(name, jinja::Value::from_json(value));
         return jinja::Evaluator().render(*body_, std::move(variables));
     });
 }
@@ -98,7 +103,8 @@ std::optional<ChatTemplate> load_chat_template(const fs::path& path) {
     const fs::path folder = fs::is_directory(path, ignored) ? path : path.parent_path();
     const TokenizerConfig config = load_tokenizer_config(folder);
     const fs::path file = folder / "chat_template.jinja";
-    if (fs::exists(file, ignored)) return ChatTemplate(read_text_file(file), file.string(), config.special_tokens);
+    if (fs::exists(file, ignored))
+        return ChatTemplate(read_text_file(file), file.string(), config.special_tokens);
     const fs::path config_file = folder / "tokenizer_config.json";
     if (!fs::exists(config_file, ignored)) return std::nullopt;
     const JsonFile json(config_file);

@@ -23,7 +23,7 @@ struct Stmt;
 }
 
 struct ChatMessage {
-    std::string role;     // "system", "user", "assistant", ...
+    std::string role;  // "system", "user", "assistant", ...
     std::string content;
 };
 
@@ -38,11 +38,14 @@ struct ChatOptions {
 class ChatTemplate {
 public:
     /// `name`: the file, for errors. `special_tokens`: "bos_token" and the like, with their texts.
-    ChatTemplate(const std::string& source, std::string name, std::map<std::string, std::string> special_tokens = {});
+    ChatTemplate(const std::string& source, std::string name,
+                 std::map<std::string, std::string> special_tokens = {});
 
-    std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+    std::string render(std::span<const ChatMessage> messages,
+                       const ChatOptions& options = {}) const;
     /// Messages with more than a role and a text (tool calls): a JSON list of objects.
-    std::string render(const nlohmann::ordered_json& messages, const ChatOptions& options = {}) const;
+    std::string render(const nlohmann::ordered_json& messages,
+                       const ChatOptions& options = {}) const;
 
 private:
     std::string name_;

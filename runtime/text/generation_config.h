@@ -18,7 +18,7 @@ struct GenerationConfig {
     std::vector<int32_t> eos_ids;  // in the file's order, none twice
     std::optional<int32_t> bos_id;
     std::optional<int32_t> pad_id;
-    std::string eos_source;        // the file that gave eos_ids; empty: none did
+    std::string eos_source;  // the file that gave eos_ids; empty: none did
 };
 
 /// Files that are absent give nothing; a malformed one is a UserError.

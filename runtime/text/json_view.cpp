@@ -87,7 +87,8 @@ std::string read_text_file(const std::filesystem::path& path) {
         throw UserError("{}: is a folder, expected a file", path.string());
     }
     std::ifstream in(path, std::ios::binary);
-    if (!in) throw UserError("{}: cannot be opened; check the path and its permissions", path.string());
+    if (!in)
+        throw UserError("{}: cannot be opened; check the path and its permissions", path.string());
     std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
     if (in.bad()) throw UserError("{}: reading failed", path.string());
     return text;

@@ -46,10 +46,10 @@ Normalizer build_replace(const JsonView& json) {
 Normalizer unicode_form(unsigned options) {
     return [options](std::string& text) {
         utf8proc_uint8_t* raw = nullptr;
-        const utf8proc_ssize_t size = utf8proc_map(
-            reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-            static_cast<utf8proc_ssize_t>(text.size()), &raw,
-            static_cast<utf8proc_option_t>(UTF8PROC_STABLE | options));
+        const utf8proc_ssize_t size =
+            utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                         static_cast<utf8proc_ssize_t>(text.size()), &raw,
+                         static_cast<utf8proc_option_t>(UTF8PROC_STABLE | options));
         const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(raw, std::free);
         if (size < 0) throw UserError("Unicode normalisation failed: {}", utf8proc_errmsg(size));
         text.assign(reinterpret_cast<const char*>(raw), static_cast<size_t>(size));

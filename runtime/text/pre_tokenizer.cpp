@@ -56,7 +56,8 @@ PreTokenizer build_byte_level(const JsonView& json) {
     }
     return [prefix_space, split = std::move(split)](std::vector<Piece>& pieces) {
         for (Piece& piece : pieces) {
-            if (prefix_space && !piece.text.starts_with(' ')) piece.text.insert(piece.text.begin(), ' ');
+            if (prefix_space && !piece.text.starts_with(' '))
+                piece.text.insert(piece.text.begin(), ' ');
         }
         split(pieces);
         for (Piece& piece : pieces) piece.text = to_byte_level(piece.text);
@@ -102,8 +103,8 @@ PreTokenizer build_digits(const JsonView& json) {
 }
 
 PreTokenizer build_punctuation(const JsonView& json) {
-    const SplitBehavior behavior = json.has("behavior") ? read_split_behavior(json.at("behavior"))
-                                                        : SplitBehavior::kIsolated;
+    const SplitBehavior behavior =
+        json.has("behavior") ? read_split_behavior(json.at("behavior")) : SplitBehavior::kIsolated;
     // Unicode counts $+<=>^`|~ as symbols; tokenizers count every ASCII punctuation mark.
     return cut(find_regex(R"([\p{P}$+<=>^`|~])", json.where()), behavior, false);
 }

@@ -27,26 +27,22 @@ constexpr const char* kWordClasses = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
 std::string translate_escape(char letter, bool in_class, const std::string& pattern,
                              const std::string& where) {
     switch (letter) {
-        case 's':
-            return R"(\p{White_Space})";  // PCRE2's \s adds U+180E
-        case 'S':
-            return R"(\P{White_Space})";
-        case 'w':
-            return in_class ? kWordClasses : fmt::format("[{}]", kWordClasses);
-        case 'h':
-            return in_class ? "0-9a-fA-F" : "[0-9a-fA-F]";
+        case 's': return R"(\p{White_Space})";  // PCRE2's \s adds U+180E
+        case 'S': return R"(\P{White_Space})";
+        case 'w': return in_class ? kWordClasses : fmt::format("[{}]", kWordClasses);
+        case 'h': return in_class ? "0-9a-fA-F" : "[0-9a-fA-F]";
         case 'W':
             if (!in_class) return fmt::format("[^{}]", kWordClasses);
             break;
         case 'H':
             if (!in_class) return "[^0-9a-fA-F]";
             break;
-        default:
-            return {'\\', letter};
+        default: return {'\\', letter};
     }
-    throw UserError("{}: regular expression '{}' uses \\{} inside a class, which is not supported; "
-                    "write the class out",
-                    where, pattern, letter);
+    throw UserError(
+        "{}: regular expression '{}' uses \\{} inside a class, which is not supported; "
+        "write the class out",
+        where, pattern, letter);
 }
 
 /// From Oniguruma's syntax to PCRE2's.
@@ -74,9 +70,10 @@ std::string translate(const std::string& pattern, const std::string& where) {
             out.append(pattern, i + 1, end + 1 - i);
             i = end + 1;
         } else if (c == '[' || pattern.compare(i, 2, "&&") == 0) {
-            throw UserError("{}: regular expression '{}' uses a class inside a class or '&&', "
-                            "which is not supported; write the class out",
-                            where, pattern);
+            throw UserError(
+                "{}: regular expression '{}' uses a class inside a class or '&&', "
+                "which is not supported; write the class out",
+                where, pattern);
         }
     }
     return out;
@@ -93,14 +90,15 @@ Regex::Regex(std::string pattern, const std::string& where) : pattern_(std::move
     int error = 0;
     PCRE2_SIZE offset = 0;
     // MULTILINE: in Oniguruma's default syntax ^ and $ always match at line ends.
-    pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
-                                     translated.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE,
-                                     &error, &offset, nullptr);
+    pcre2_code* code =
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, nullptr);
     if (code == nullptr) {
         throw UserError("{}: regular expression '{}' is not supported at offset {}: {}", where,
                         translated, offset, message_of(error));
     }
-    code_ = std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
+    code_ =
+        std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
     // A failure leaves the interpreter, which gives the same matches.
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
 }

@@ -22,18 +22,20 @@ SentencePieceLibrary open() {
     auto found = DynamicLibrary::open_first(library_names("libcleave_sentencepiece.so"), &why,
                                             DynamicLibrary::Scope::kIsolated);
     if (!found) {
-        throw UserError("tokenizer.model files need libcleave_sentencepiece and SentencePiece, which could "
-                        "not be opened: {}; install libsentencepiece0, build or install Cleave anew, or "
-                        "give a tokenizer.json with --tokenizer",
-                        why);
+        throw UserError(
+            "tokenizer.model files need libcleave_sentencepiece and SentencePiece, which could "
+            "not be opened: {}; install libsentencepiece0, build or install Cleave anew, or "
+            "give a tokenizer.json with --tokenizer",
+            why);
     }
     // Deliberately leaked: its Protobuf does not support being unloaded.
     const DynamicLibrary& l = *new DynamicLibrary(std::move(*found));
     auto* abi = l.function<int()>("cleave_sentencepiece_abi_version");
     if (!abi || abi() != CLEAVE_SENTENCEPIECE_ABI_VERSION) {
-        throw UserError("{} is of another version of Cleave (its ABI is {}, wanted {}): build or install "
-                        "both anew",
-                        l.name(), abi ? abi() : 0, CLEAVE_SENTENCEPIECE_ABI_VERSION);
+        throw UserError(
+            "{} is of another version of Cleave (its ABI is {}, wanted {}): build or install "
+            "both anew",
+            l.name(), abi ? abi() : 0, CLEAVE_SENTENCEPIECE_ABI_VERSION);
     }
     SentencePieceLibrary library;
     resolve(l, "cleave_sentencepiece_open", library.open);

@@ -25,9 +25,10 @@ public:
         char* error = nullptr;
         model_ = library.open(bytes.data(), bytes.size(), &error);
         if (!model_) {
-            throw UserError("{}: is not a SentencePiece model: {}; supported are *.model files "
-                            "written by the sentencepiece trainer",
-                            file, take(error));
+            throw UserError(
+                "{}: is not a SentencePiece model: {}; supported are *.model files "
+                "written by the sentencepiece trainer",
+                file, take(error));
         }
     }
     ~Model() { library_->close(model_); }

@@ -85,12 +85,9 @@ std::vector<TextRange> split_around(size_t text_size, const std::vector<TextRang
     const std::vector<Part> parts = cover(text_size, matches, invert);
     std::vector<TextRange> out;
     switch (behavior) {
-        case SplitBehavior::kMergedWithPrevious:
-            return merge_with_previous(parts);
-        case SplitBehavior::kMergedWithNext:
-            return merge_with_next(parts);
-        case SplitBehavior::kContiguous:
-            return merge_equal(parts);
+        case SplitBehavior::kMergedWithPrevious: return merge_with_previous(parts);
+        case SplitBehavior::kMergedWithNext: return merge_with_next(parts);
+        case SplitBehavior::kContiguous: return merge_equal(parts);
         case SplitBehavior::kIsolated:
             for (const Part& part : parts) out.push_back(part.range);
             return out;

@@ -145,7 +145,8 @@ TokenDecoder read_token_decoder(const JsonView& json) {
         } else if (type == "Strip") {
             add_strip(decoder, step, fused);
         } else if (fused) {
-            step.fail("decoder '" + type + "' after Fuse or ByteLevel is not supported "
+            step.fail("decoder '" + type +
+                      "' after Fuse or ByteLevel is not supported "
                       "(supported there: Strip at the start)");
         } else if (type == "ByteLevel") {
             add_byte_level(decoder);

@@ -17,10 +17,10 @@ namespace cleave::runtime {
 
 struct TokenDecoder {
     std::vector<std::function<void(std::string& token)>> steps;
-    std::string separator;           // written between tokens
-    std::string strip_char;          // removed up to strip_count times at the start of the text
+    std::string separator;   // written between tokens
+    std::string strip_char;  // removed up to strip_count times at the start of the text
     size_t strip_count = 0;
-    std::string first_token_drops;   // every occurrence in the first token disappears
+    std::string first_token_drops;  // every occurrence in the first token disappears
 
     /// The bytes of a token; `first` when no token was decoded before it.
     std::string bytes_of(std::string_view token, bool first) const;

@@ -21,7 +21,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
 
 const std::string& Tokenizer::token_text(int32_t id) const {
     if (id < 0 || id >= vocab_size()) {
-        throw UserError("token id {} is outside the tokenizer's vocabulary of {}", id, vocab_size());
+        throw UserError("token id {} is outside the tokenizer's vocabulary of {}", id,
+                        vocab_size());
     }
     return vocabulary_.texts()[static_cast<size_t>(id)];
 }
@@ -70,20 +71,23 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
         file = path / "tokenizer.json";
         if (!fs::exists(file, ignored)) file = path / "tokenizer.model";
         if (!fs::exists(file, ignored)) {
-            throw UserError("{}: holds neither tokenizer.json nor tokenizer.model; give one with "
-                            "--tokenizer, or give token ids with --input-ids",
-                            path.string());
+            throw UserError(
+                "{}: holds neither tokenizer.json nor tokenizer.model; give one with "
+                "--tokenizer, or give token ids with --input-ids",
+                path.string());
         }
     } else if (!fs::exists(path, ignored)) {
-        throw UserError("{}: no such file; a tokenizer is a tokenizer.json (Hugging Face), a "
-                        "tokenizer.model (SentencePiece) or a folder that holds one",
-                        path.string());
+        throw UserError(
+            "{}: no such file; a tokenizer is a tokenizer.json (Hugging Face), a "
+            "tokenizer.model (SentencePiece) or a folder that holds one",
+            path.string());
     }
     if (file.extension() == ".json") return load_bpe_tokenizer(file);
     if (file.extension() == ".model") return load_sentencepiece_tokenizer(file);
-    throw UserError("{}: not a tokenizer by its name; supported are *.json (Hugging Face, BPE) and "
-                    "*.model (SentencePiece)",
-                    path.string());
+    throw UserError(
+        "{}: not a tokenizer by its name; supported are *.json (Hugging Face, BPE) and "
+        "*.model (SentencePiece)",
+        path.string());
 }
 
 }  // namespace cleave::runtime

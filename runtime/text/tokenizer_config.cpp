@@ -41,7 +41,8 @@ void read_tokenizer_config(const JsonView& root, TokenizerConfig& config) {
     const JsonView added = root.at("added_tokens_decoder");
     if (!added.raw().is_object()) added.fail("expected an object");
     for (const auto& [key, value] : added.raw().items()) {
-        config.added_tokens.push_back(read_added_token(added.at(key.c_str()), parse_id(added, key)));
+        config.added_tokens.push_back(
+            read_added_token(added.at(key.c_str()), parse_id(added, key)));
     }
 }
 

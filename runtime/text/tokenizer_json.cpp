@@ -30,7 +30,8 @@ using TokenPair = std::pair<std::string_view, std::string_view>;
 std::optional<TokenPair> split_merge(const nlohmann::json& json) {
     if (json.is_array()) {
         if (json.size() != 2 || !json[0].is_string() || !json[1].is_string()) return std::nullopt;
-        return TokenPair(json[0].get_ref<const std::string&>(), json[1].get_ref<const std::string&>());
+        return TokenPair(json[0].get_ref<const std::string&>(),
+                         json[1].get_ref<const std::string&>());
     }
     if (!json.is_string()) return std::nullopt;
     const std::string_view text = json.get_ref<const std::string&>();
@@ -50,7 +51,8 @@ std::vector<BpeMerge> read_merges(const JsonView& model, const Vocabulary& vocab
         const size_t i = merges.size();
         const auto pair = split_merge(json);
         if (!pair) {
-            list.at(i).fail("expected a merge of two tokens: \"a b\" with one space, or [\"a\", \"b\"]");
+            list.at(i).fail(
+                "expected a merge of two tokens: \"a b\" with one space, or [\"a\", \"b\"]");
         }
         const auto id_of = [&](std::string_view text) {
             const auto id = vocabulary.find(text);
@@ -95,7 +97,8 @@ JsonView read_model(const JsonView& root) {
     const std::string type =
         model.string_or("type", model.has("merges") ? "BPE" : "without a type");
     if (type != "BPE") {
-        model.fail("the model '" + type + "' is not supported (supported: BPE); a SentencePiece "
+        model.fail("the model '" + type +
+                   "' is not supported (supported: BPE); a SentencePiece "
                    "tokenizer.model of the same tokenizer is read as it is");
     }
     return model;

@@ -123,10 +123,8 @@ bool is_word_char(char32_t code) {
         case UTF8PROC_CATEGORY_ME:
         case UTF8PROC_CATEGORY_ND:
         case UTF8PROC_CATEGORY_NL:
-        case UTF8PROC_CATEGORY_PC:
-            return true;
-        default:
-            return false;
+        case UTF8PROC_CATEGORY_PC: return true;
+        default: return false;
     }
 }
 

@@ -33,7 +33,8 @@ TEST_CASE("every f8e4m3 value survives the way to f32 and back", "[base]") {
     }
 }
 
-TEST_CASE("narrowing rounds to nearest even and saturates or overflows as the format says", "[base]") {
+TEST_CASE("narrowing rounds to nearest even and saturates or overflows as the format says",
+          "[base]") {
     CHECK(f32_to_f16(65519.0f) == 0x7bff);
     CHECK(f32_to_f16(65520.0f) == 0x7c00);
     CHECK(f32_to_f16(1.0f + 0x1p-11f) == 0x3c00);
@@ -59,6 +60,7 @@ TEST_CASE("digests separate what concatenation would merge", "[base]") {
 
 TEST_CASE("a failed check throws an InternalError with its text", "[base]") {
     auto fail = [] { detail::CheckFailure("a == b", "file.cpp", 7) << "a is " << 3; };
-    CHECK_THROWS_WITH(fail(), Catch::Matchers::Contains("a == b") && Catch::Matchers::Contains("a is 3"));
+    CHECK_THROWS_WITH(fail(),
+                      Catch::Matchers::Contains("a == b") && Catch::Matchers::Contains("a is 3"));
     CHECK_THROWS_AS(fail(), InternalError);
 }

@@ -3,10 +3,12 @@
 
 #include "tests/support/test.h"
 
-using cleave::DynamicLibrary;
 using Catch::Matchers::Contains;
+using cleave::DynamicLibrary;
 
-TEST_CASE("a library of Cleave's is looked for in ../lib, beside the program, and where the loader looks", "[base]") {
+TEST_CASE(
+    "a library of Cleave's is looked for in ../lib, beside the program, and where the loader looks",
+    "[base]") {
     const auto program = std::filesystem::canonical("/proc/self/exe").parent_path();
     const auto names = cleave::library_names("libx.so");
     REQUIRE(names.size() == 3);

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kSlots = 3;
 
 // Softmax over the keys that the query sees, in double.
-Row attend(const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_t context, int64_t slot, int64_t kv_head,
-           int64_t position) {
+Row attend(const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_t context,
+           int64_t slot, int64_t kv_head, int64_t position) {
     int64_t first = s.window > 0 ? std::max<int64_t>(0, position + 1 - s.window) : 0;
     std::vector<double> scores;
     double top = -std::numeric_limits<double>::infinity(), total = 0.0;
@@ -40,13 +40,16 @@ Row attend(const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_
     return out;
 }
 
-void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t context, int64_t threads = 2) {
-    CAPTURE(s.heads.begin, s.heads.end, s.group, s.window, s.softcap, s.prefill, dtype_name(s.slab.dtype),
-            s.slab.head_dim, s.slab.v_head_dim, batch.num_tokens(), context, threads);
+void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t context,
+                     int64_t threads = 2) {
+    CAPTURE(s.heads.begin, s.heads.end, s.group, s.window, s.softcap, s.prefill,
+            dtype_name(s.slab.dtype), s.slab.head_dim, s.slab.v_head_dim, batch.num_tokens(),
+            context, threads);
     std::mt19937 rng(static_cast<uint32_t>(context + s.heads.size()));
     int64_t tokens = batch.num_tokens(), heads = s.heads.size();
     auto q = GuardedBuffer::random("q", DType::kF32, tokens * s.q.stride, rng, 3.0);
-    auto kv = GuardedBuffer::random("kv", s.slab.dtype, slab_elements(s.slab, kSlots, context), rng);
+    auto kv =
+        GuardedBuffer::random("kv", s.slab.dtype, slab_elements(s.slab, kSlots, context), rng);
     auto out = GuardedBuffer::output("out", tokens * heads * s.slab.v_head_dim);
     auto positions = GuardedBuffer::integers("positions", batch.positions);
     auto slots = GuardedBuffer::integers("slots", batch.slots);
@@ -54,17 +57,19 @@ void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t c
     std::vector<double> want;
     for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t h = 0; h < heads; ++h) {
-            Row row = read_row(q, t, {s.q.stride, s.q.offset + h * s.slab.head_dim}, s.slab.head_dim);
+            Row row =
+                read_row(q, t, {s.q.stride, s.q.offset + h * s.slab.head_dim}, s.slab.head_dim);
             int64_t kv_head = (s.heads.begin + h) / s.group - s.slab.first_head;
             Row y = attend(s, row, kv, context, batch.slots[static_cast<size_t>(t)], kv_head,
                            batch.positions[static_cast<size_t>(t)]);
             want.insert(want.end(), y.begin(), y.end());
         }
     }
-    Kernel kernel = make_host_kernel(s, KernelKind::kAttention, {"attention"}, HostTarget{threads, {}});
+    Kernel kernel =
+        make_host_kernel(s, KernelKind::kAttention, {"attention"}, HostTarget{threads, {}});
     run_kernel(kernel,
-               {q.word(), kv.word(), uint64_t{kSlots}, static_cast<uint64_t>(context), out.word(), positions.word(),
-                slots.word(), static_cast<uint64_t>(tokens)},
+               {q.word(), kv.word(), uint64_t{kSlots}, static_cast<uint64_t>(context), out.word(),
+                positions.word(), slots.word(), static_cast<uint64_t>(tokens)},
                {tokens, 1, 1}, rng);
     check_close(out, want, 2e-5);
 }
@@ -87,7 +92,8 @@ TEST_CASE("attention sees exactly the keys up to its own, across blocks of keys"
         s.prefill = prefill;
         for (int32_t position : {0, 1, 15, 16, 63, 64, 65, 127, 128, 200}) {
             check_attention(s, RaggedBatch().add(1, position, 1), 201);
-            check_attention(s, RaggedBatch().add(2, std::max(0, position - 6), 7).add(0, 3, 2), 202);
+            check_attention(s, RaggedBatch().add(2, std::max(0, position - 6), 7).add(0, 3, 2),
+                            202);
         }
     }
 }
@@ -124,6 +130,7 @@ TEST_CASE("a device's heads may begin and end inside a group of queries", "[code
             s.slab.v_head_dim = 24;
             s.q = {200, 40};
             s.prefill = prefill;
-            check_attention(s, RaggedBatch().add(1, 30, 10).add(2, 0, 1).add(0, 64, 3), 70, threads);
+            check_attention(s, RaggedBatch().add(1, 30, 10).add(2, 0, 1).add(0, 64, 3), 70,
+                            threads);
         }
 }

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 namespace {
 
 Kernel scale_kernel(int64_t width, double factor) {
-    return make_host_kernel(ScaleSpec{width, factor, {width, 0}, RowCount::kTokens}, planner::KernelKind::kScale,
-                            {"scale"}, HostTarget{1, {}});
+    return make_host_kernel(ScaleSpec{width, factor, {width, 0}, RowCount::kTokens},
+                            planner::KernelKind::kScale, {"scale"}, HostTarget{1, {}});
 }
 
 Program program_of(std::vector<Kernel> kernels) {
@@ -41,7 +41,8 @@ std::vector<fs::path> entries(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("a kernel is compiled once and then comes from the cache, equal byte for byte", "[codegen]") {
+TEST_CASE("a kernel is compiled once and then comes from the cache, equal byte for byte",
+          "[codegen]") {
     test::TemporaryFolder cache;
     Program program = program_of({scale_kernel(8, 2.0)});
     CompiledKernel first = compile_program(program, options_for(cache.path())).at(0);
@@ -56,7 +57,8 @@ TEST_CASE("a kernel is compiled once and then comes from the cache, equal byte f
     CHECK(entries(cache.path())[0].extension() == ".o");
 }
 
-TEST_CASE("a cache entry damaged in any byte, cut short or emptied is compiled again and mended", "[codegen]") {
+TEST_CASE("a cache entry damaged in any byte, cut short or emptied is compiled again and mended",
+          "[codegen]") {
     test::TemporaryFolder cache;
     Program program = program_of({scale_kernel(8, 2.0)});
     CompiledKernel good = compile_program(program, options_for(cache.path())).at(0);
@@ -66,7 +68,8 @@ TEST_CASE("a cache entry damaged in any byte, cut short or emptied is compiled a
         std::ifstream in(path, std::ios::binary);
         bytes.assign(std::istreambuf_iterator<char>(in), {});
     }
-    for (size_t damage : {size_t{0}, size_t{9}, bytes.size() / 2, bytes.size() - 1, bytes.size(), bytes.size() + 1}) {
+    for (size_t damage : {size_t{0}, size_t{9}, bytes.size() / 2, bytes.size() - 1, bytes.size(),
+                          bytes.size() + 1}) {
         std::string broken = bytes;
         if (damage < bytes.size()) broken[damage] = static_cast<char>(broken[damage] ^ 0x40);
         if (damage == bytes.size()) broken.resize(bytes.size() / 3);
@@ -82,16 +85,27 @@ TEST_CASE("a cache entry damaged in any byte, cut short or emptied is compiled a
 TEST_CASE("another CPU, source or name is another entry of the cache", "[codegen]") {
     test::TemporaryFolder cache;
     compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v3"));
-    CHECK_FALSE(compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v2")).at(0).from_cache);
-    CHECK_FALSE(compile_program(program_of({scale_kernel(8, 3.0)}), options_for(cache.path(), "x86-64-v3")).at(0).from_cache);
-    CHECK(compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v3")).at(0).from_cache);
+    CHECK_FALSE(
+        compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v2"))
+            .at(0)
+            .from_cache);
+    CHECK_FALSE(
+        compile_program(program_of({scale_kernel(8, 3.0)}), options_for(cache.path(), "x86-64-v3"))
+            .at(0)
+            .from_cache);
+    CHECK(
+        compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v3"))
+            .at(0)
+            .from_cache);
     CHECK(entries(cache.path()).size() == 3);
 }
 
 TEST_CASE("a cache folder that cannot be made is no error", "[codegen]") {
     test::TemporaryFolder folder;
     std::ofstream(folder.path() / "file") << "not a folder";
-    CompiledKernel kernel = compile_program(program_of({scale_kernel(8, 2.0)}), options_for(folder.path() / "file")).at(0);
+    CompiledKernel kernel =
+        compile_program(program_of({scale_kernel(8, 2.0)}), options_for(folder.path() / "file"))
+            .at(0);
     CHECK_FALSE(kernel.from_cache);
     CHECK_FALSE(kernel.object.empty());
 }
@@ -123,7 +137,8 @@ TEST_CASE("cancelling stops compilation", "[codegen]") {
     CHECK_THROWS_AS(compile_program(program_of({scale_kernel(8, 2.0)}), options), Cancelled);
 }
 
-TEST_CASE("source that does not compile gives the log and the source, named after the kernel", "[codegen]") {
+TEST_CASE("source that does not compile gives the log and the source, named after the kernel",
+          "[codegen]") {
     test::TemporaryFolder cache;
     Kernel kernel = scale_kernel(8, 2.0);
     kernel.source += "\nint broken = undeclared_name;\n";
@@ -141,16 +156,18 @@ TEST_CASE("source that does not compile gives the log and the source, named afte
 
 TEST_CASE("an unknown --cpu-arch is refused with names that exist", "[codegen]") {
     test::TemporaryFolder cache;
-    std::string message = test::user_error(
-        [&] { compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "pentium-9000")); });
+    std::string message = test::user_error([&] {
+        compile_program(program_of({scale_kernel(8, 2.0)}),
+                        options_for(cache.path(), "pentium-9000"));
+    });
     CHECK(message.find("--cpu-arch pentium-9000") != std::string::npos);
     CHECK(message.find("x86-64-v3") != std::string::npos);
 }
 
 TEST_CASE("code for a CPU that this machine is not is refused before it runs", "[codegen]") {
     test::TemporaryFolder cache;
-    std::vector<CompiledKernel> kernels =
-        compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "sapphirerapids"));
+    std::vector<CompiledKernel> kernels = compile_program(
+        program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "sapphirerapids"));
     bool has_amx = host_compiler_info().features.find("amx-tile") != std::string::npos;
     if (has_amx) CLEAVE_SKIP("this machine runs code for sapphirerapids");
     std::string message = test::user_error([&] { load_host_kernels(kernels); });
@@ -163,8 +180,9 @@ TEST_CASE("a dtype without a host kernel is refused with the dtypes that have on
     spec.in = spec.out = 8;
     spec.weight = DType::kInt4;
     spec.x = {8, 0};
-    std::string message =
-        test::user_error([&] { make_host_kernel(spec, planner::KernelKind::kLinear, {"linear"}, HostTarget{1, {}}); });
+    std::string message = test::user_error([&] {
+        make_host_kernel(spec, planner::KernelKind::kLinear, {"linear"}, HostTarget{1, {}});
+    });
     CHECK(message.find("int4") != std::string::npos);
     CHECK(message.find("f32, f16 and bf16") != std::string::npos);
 }

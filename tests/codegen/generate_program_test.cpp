@@ -15,7 +15,8 @@ using namespace cleave::codegen;
 namespace {
 
 planner::Plan plan_for(const std::string& shape, const std::string& devices, int tp, int pp) {
-    importer::Graph graph = models::build_llama_graph(models::find_shape(shape).value(), DType::kF32);
+    importer::Graph graph =
+        models::build_llama_graph(models::find_shape(shape).value(), DType::kF32);
     planner::HostFacts facts;
     facts.num_cores = 4;
     facts.memory_bytes = int64_t{4} << 40;
@@ -33,7 +34,8 @@ planner::Plan plan_for(const std::string& shape, const std::string& devices, int
 }
 
 // Steps of a device in each phase have one instruction each, in order.
-void check_steps(const planner::Phase& phase, planner::DeviceId device, const std::vector<Instruction>& instructions) {
+void check_steps(const planner::Phase& phase, planner::DeviceId device,
+                 const std::vector<Instruction>& instructions) {
     size_t next = 0;
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const planner::Compute* compute = phase.steps[i].compute();
@@ -46,9 +48,10 @@ void check_steps(const planner::Phase& phase, planner::DeviceId device, const st
 
 }  // namespace
 
-TEST_CASE("every compute step of a plan has one instruction on its device, in step order", "[codegen]") {
-    for (auto [devices, tp, pp] : {std::tuple("host[0]", 1, 1), std::tuple("host[0-2]", 3, 1), std::tuple("host[0-3]", 2, 2),
-                                   std::tuple("host[0-7]", 8, 1)}) {
+TEST_CASE("every compute step of a plan has one instruction on its device, in step order",
+          "[codegen]") {
+    for (auto [devices, tp, pp] : {std::tuple("host[0]", 1, 1), std::tuple("host[0-2]", 3, 1),
+                                   std::tuple("host[0-3]", 2, 2), std::tuple("host[0-7]", 8, 1)}) {
         CAPTURE(devices, tp, pp);
         planner::Plan plan = plan_for("stories-260k", devices, tp, pp);
         for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
@@ -64,23 +67,26 @@ TEST_CASE("equal kernels of a program exist once, whatever the number of layers"
     Program program = generate_program(plan, planner::DeviceId(0));
     std::set<std::string> names;
     for (const Kernel& kernel : program.kernels) CHECK(names.insert(kernel.name).second);
-    CHECK(program.decode.size() > 20);      // five layers of five steps
-    CHECK(program.kernels.size() <= 9);     // decode and prefill attention differ, all else is shared
+    CHECK(program.decode.size() > 20);   // five layers of five steps
+    CHECK(program.kernels.size() <= 9);  // decode and prefill attention differ, all else is shared
 }
 
-TEST_CASE("equal shards of different devices have equal kernels, so that each is compiled once", "[codegen]") {
+TEST_CASE("equal shards of different devices have equal kernels, so that each is compiled once",
+          "[codegen]") {
     planner::Plan plan = plan_for("stories-260k", "host[0-3]", 4, 1);
     std::vector<Kernel> first = generate_program(plan, planner::DeviceId(0)).kernels;
     std::vector<Kernel> last = generate_program(plan, planner::DeviceId(3)).kernels;
     std::set<std::string> sources;
     for (const Kernel& kernel : first) sources.insert(kernel.source);
     for (const Kernel& kernel : last)
-        if (kernel.kind == planner::KernelKind::kAttention || kernel.kind == planner::KernelKind::kNormQkvRopeAppend ||
+        if (kernel.kind == planner::KernelKind::kAttention ||
+            kernel.kind == planner::KernelKind::kNormQkvRopeAppend ||
             kernel.kind == planner::KernelKind::kEmbedding)
             CHECK(sources.count(kernel.source) == 1);
 }
 
-TEST_CASE("a kernel's source opens with what it fuses, its shapes, dtype, device, launch and hash", "[codegen]") {
+TEST_CASE("a kernel's source opens with what it fuses, its shapes, dtype, device, launch and hash",
+          "[codegen]") {
     planner::Plan plan = plan_for("stories-260k", "host[0]", 1, 1);
     for (const Kernel& kernel : generate_program(plan, planner::DeviceId(0)).kernels) {
         CHECK(kernel.source.starts_with("// " + kernel.name + "\n// fused: "));
@@ -91,7 +97,8 @@ TEST_CASE("a kernel's source opens with what it fuses, its shapes, dtype, device
     }
 }
 
-TEST_CASE("every kernel of tensor-parallel plans with unequal shards compiles and loads", "[codegen]") {
+TEST_CASE("every kernel of tensor-parallel plans with unequal shards compiles and loads",
+          "[codegen]") {
     for (auto [devices, tp] : {std::pair("host[0]", 1), std::pair("host[0-2]", 3)}) {
         planner::Plan plan = plan_for("stories-260k", devices, tp, 1);
         for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
@@ -109,16 +116,19 @@ TEST_CASE("every kernel of tensor-parallel plans with unequal shards compiles an
     }
 }
 
-TEST_CASE("a kernel's scratch is what its plan's tile claims, within the device's limit", "[codegen]") {
+TEST_CASE("a kernel's scratch is what its plan's tile claims, within the device's limit",
+          "[codegen]") {
     for (const char* shape : {"stories-260k", "llama-110m", "llama-3-8b", "llama-3.1-405b"}) {
         planner::Plan plan = plan_for(shape, "host[0-1]", 2, 1);
         Program program = generate_program(plan, planner::DeviceId(0));
         for (const Instruction& instruction : program.prefill) {
-            const planner::Compute* compute = plan.prefill.steps[instruction.step.index()].compute();
+            const planner::Compute* compute =
+                plan.prefill.steps[instruction.step.index()].compute();
             const Kernel& kernel = program.kernels[static_cast<size_t>(instruction.kernel)];
             CAPTURE(shape, kernel.name);
             CHECK(kernel.launch.shared_bytes == compute->tile.shared_bytes);
-            CHECK(kernel.launch.shared_bytes <= plan.machine.device(compute->device).limits.shared_memory_per_block);
+            CHECK(kernel.launch.shared_bytes <=
+                  plan.machine.device(compute->device).limits.shared_memory_per_block);
         }
     }
 }
@@ -136,7 +146,8 @@ TEST_CASE("an opaque operator is refused by name and layer", "[codegen]") {
     }
     plan.prefill.steps.clear();
     std::string message = test::user_error([&] { generate_program(plan, planner::DeviceId(0)); });
-    CHECK(message.find("layers.0.attention (ai.example::FancyAttention, layer 0)") != std::string::npos);
+    CHECK(message.find("layers.0.attention (ai.example::FancyAttention, layer 0)") !=
+          std::string::npos);
 }
 
 TEST_CASE("a device without a back end is refused with the kinds that have one", "[codegen]") {

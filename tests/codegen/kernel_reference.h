@@ -36,11 +36,13 @@ inline void rms_norm(Row& x, const GuardedBuffer& weight, double epsilon, double
     double squares = 0.0;
     for (double v : x) squares += v * v;
     double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + epsilon);
-    for (size_t i = 0; i < x.size(); ++i) x[i] *= scale * (weight.at(static_cast<int64_t>(i)) + offset);
+    for (size_t i = 0; i < x.size(); ++i)
+        x[i] *= scale * (weight.at(static_cast<int64_t>(i)) + offset);
 }
 
 // Row `row` of a [.., in] matrix times x, plus bias.
-inline double dot(const GuardedBuffer& weight, int64_t row, const Row& x, const GuardedBuffer* bias) {
+inline double dot(const GuardedBuffer& weight, int64_t row, const Row& x,
+                  const GuardedBuffer* bias) {
     double sum = bias ? bias->at(row) : 0.0;
     for (size_t i = 0; i < x.size(); ++i)
         sum += weight.at(row * static_cast<int64_t>(x.size()) + static_cast<int64_t>(i)) * x[i];
@@ -48,7 +50,8 @@ inline double dot(const GuardedBuffer& weight, int64_t row, const Row& x, const 
 }
 
 // table: cos then sin, each [context, rotary / 2].
-inline void rope(Row& head, const codegen::RopeSpec& spec, const GuardedBuffer& table, int64_t context, int64_t position) {
+inline void rope(Row& head, const codegen::RopeSpec& spec, const GuardedBuffer& table,
+                 int64_t context, int64_t position) {
     int64_t half = spec.rotary / 2;
     for (int64_t i = 0; i < half; ++i) {
         auto a = static_cast<size_t>(spec.interleaved ? 2 * i : i);
@@ -72,12 +75,14 @@ inline double activate(importer::Activation activation, double x) {
 }
 
 // Element of a slab [slots, heads, context, dim] of keys, followed by one of values.
-inline int64_t key_index(const codegen::SlabSpec& s, int64_t context, int64_t slot, int64_t head, int64_t position) {
+inline int64_t key_index(const codegen::SlabSpec& s, int64_t context, int64_t slot, int64_t head,
+                         int64_t position) {
     return ((slot * s.heads + head) * context + position) * s.head_dim;
 }
-inline int64_t value_index(const codegen::SlabSpec& s, int64_t num_slots, int64_t context, int64_t slot, int64_t head,
-                           int64_t position) {
-    return num_slots * s.heads * context * s.head_dim + ((slot * s.heads + head) * context + position) * s.v_head_dim;
+inline int64_t value_index(const codegen::SlabSpec& s, int64_t num_slots, int64_t context,
+                           int64_t slot, int64_t head, int64_t position) {
+    return num_slots * s.heads * context * s.head_dim +
+           ((slot * s.heads + head) * context + position) * s.v_head_dim;
 }
 inline int64_t slab_elements(const codegen::SlabSpec& s, int64_t num_slots, int64_t context) {
     return num_slots * s.heads * context * (s.head_dim + s.v_head_dim);

@@ -33,7 +33,8 @@ public:
     std::byte* data() { return align(storage_.data()) + kGuardBytes; }
     bool intact() {
         std::byte* begin = data();
-        return all_guard(begin - kGuardBytes, begin) && all_guard(begin + bytes_, begin + bytes_ + kGuardBytes);
+        return all_guard(begin - kGuardBytes, begin) &&
+               all_guard(begin + bytes_, begin + bytes_ + kGuardBytes);
     }
 
 private:
@@ -44,7 +45,9 @@ private:
 }  // namespace
 
 GuardedBuffer::GuardedBuffer(std::string name, DType dtype, int64_t count)
-    : name_(std::move(name)), dtype_(dtype), count_(count),
+    : name_(std::move(name)),
+      dtype_(dtype),
+      count_(count),
       storage_(static_cast<size_t>(dtype_bytes(dtype, count) + 2 * kGuardBytes + 64), kGuard) {
     std::memset(data(), 0xFF, static_cast<size_t>(dtype_bytes(dtype, count)));
 }
@@ -53,7 +56,8 @@ std::byte* GuardedBuffer::data() const {
     return align(const_cast<std::byte*>(storage_.data())) + kGuardBytes;
 }
 
-GuardedBuffer GuardedBuffer::random(std::string name, DType dtype, int64_t count, std::mt19937& rng, double scale) {
+GuardedBuffer GuardedBuffer::random(std::string name, DType dtype, int64_t count, std::mt19937& rng,
+                                    double scale) {
     GuardedBuffer buffer(std::move(name), dtype, count);
     std::uniform_real_distribution<double> uniform(-scale, scale);
     for (int64_t i = 0; i < count; ++i) buffer.set(i, uniform(rng));
@@ -91,8 +95,8 @@ std::string test_cache() {
     return folder.path().string();
 }
 
-void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args, const Counts& counts,
-                std::mt19937& rng, const std::string& cpu) {
+void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args,
+                const Counts& counts, std::mt19937& rng, const std::string& cpu) {
     codegen::Program program;
     program.kernels = {kernel};
     codegen::CompileOptions options;
@@ -104,7 +108,8 @@ void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args
     int64_t items = kernel.launch.grid[0].at(counts.tokens, counts.outputs, counts.sequences);
     std::vector<std::pair<int64_t, int64_t>> runs;
     for (int64_t begin = 0; begin < items;) {
-        int64_t size = std::uniform_int_distribution<int64_t>(1, std::max<int64_t>(1, items / 2))(rng);
+        int64_t size =
+            std::uniform_int_distribution<int64_t>(1, std::max<int64_t>(1, items / 2))(rng);
         runs.emplace_back(begin, std::min(items, begin + size));
         begin = runs.back().second;
     }
@@ -123,7 +128,8 @@ void check_close(const GuardedBuffer& got, const std::vector<double>& want, doub
         double expected = want[static_cast<size_t>(i)];
         double error = std::abs(got.at(i) - expected);
         if (error <= tolerance * (1.0 + std::abs(expected))) continue;
-        FAIL("element " << i << " of " << got.count() << ": got " << got.at(i) << ", want " << expected);
+        FAIL("element " << i << " of " << got.count() << ": got " << got.at(i) << ", want "
+                        << expected);
     }
 }
 

@@ -20,7 +20,8 @@ public:
     GuardedBuffer(std::string name, DType dtype, int64_t count);  // NaN everywhere
 
     // Values drawn from [-scale, scale], rounded to the dtype.
-    static GuardedBuffer random(std::string name, DType dtype, int64_t count, std::mt19937& rng, double scale = 1.0);
+    static GuardedBuffer random(std::string name, DType dtype, int64_t count, std::mt19937& rng,
+                                double scale = 1.0);
     static GuardedBuffer output(std::string name, int64_t count);
     static GuardedBuffer integers(std::string name, const std::vector<int32_t>& values);
 
@@ -45,8 +46,8 @@ struct Counts {
 
 // Compiles (through a cache of this test run), loads and runs every item of `kernel`, for the CPU of that name;
 // empty: this machine's.
-void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args, const Counts& counts,
-                std::mt19937& rng, const std::string& cpu = "");
+void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args,
+                const Counts& counts, std::mt19937& rng, const std::string& cpu = "");
 
 // Fails unless |got - want| <= tolerance * (1 + |want|) for every element, naming the first that differs.
 void check_close(const GuardedBuffer& got, const std::vector<double>& want, double tolerance);

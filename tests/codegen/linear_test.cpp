@@ -51,12 +51,15 @@ std::vector<double> reference(const LinearCase& c, const LinearData& d) {
         }
         double rms = 1.0 / std::sqrt(squares / static_cast<double>(c.in) + 1e-5);
         if (c.norm)
-            for (int64_t i = 0; i < c.in; ++i) v[static_cast<size_t>(i)] *= rms * (d.norm.at(i) + 1.0);
+            for (int64_t i = 0; i < c.in; ++i)
+                v[static_cast<size_t>(i)] *= rms * (d.norm.at(i) + 1.0);
         for (int64_t o = 0; o < c.out; ++o) {
             double sum = c.bias ? d.bias.at(o) : 0.0;
-            for (int64_t i = 0; i < c.in; ++i) sum += d.weight.at(o * c.in + i) * v[static_cast<size_t>(i)];
+            for (int64_t i = 0; i < c.in; ++i)
+                sum += d.weight.at(o * c.in + i) * v[static_cast<size_t>(i)];
             if (c.scale) sum *= 0.125;
-            if (c.residual) sum += d.residual.at(t * d.residual_view.stride + d.residual_view.offset + o);
+            if (c.residual)
+                sum += d.residual.at(t * d.residual_view.stride + d.residual_view.offset + o);
             y.push_back(sum);
         }
     }
@@ -64,7 +67,8 @@ std::vector<double> reference(const LinearCase& c, const LinearData& d) {
 }
 
 void check_linear(const LinearCase& c, const std::string& cpu = "") {
-    CAPTURE(c.in, c.out, c.tokens, dtype_name(c.weight), c.bias, c.norm, c.scale, c.residual, c.select, cpu);
+    CAPTURE(c.in, c.out, c.tokens, dtype_name(c.weight), c.bias, c.norm, c.scale, c.residual,
+            c.select, cpu);
     std::mt19937 rng(static_cast<uint32_t>(c.in * 31 + c.out * 7 + c.tokens));
     LinearData d = make_data(c, rng);
     auto rows = GuardedBuffer::integers("rows", d.rows);
@@ -103,22 +107,27 @@ TEST_CASE("a linear kernel equals the double reference at every number of tokens
 
 TEST_CASE("a linear kernel is right at sizes that no vector divides", "[codegen]") {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
-        for (auto [in, out] : {std::pair<int64_t, int64_t>{43, 64}, {172, 64}, {86, 7}, {1, 3}, {531, 192}})
+        for (auto [in, out] :
+             {std::pair<int64_t, int64_t>{43, 64}, {172, 64}, {86, 7}, {1, 3}, {531, 192}})
             for (int64_t tokens : {1, 6, 37}) check_linear({in, out, tokens, dtype});
 }
 
-TEST_CASE("a linear kernel fuses norm, bias, scale, residual and selection in any combination", "[codegen]") {
+TEST_CASE("a linear kernel fuses norm, bias, scale, residual and selection in any combination",
+          "[codegen]") {
     for (int bits = 0; bits < 32; ++bits)
         for (int64_t tokens : {1, 3, 20})
-            check_linear({48, 40, tokens, bits % 3 ? DType::kF32 : DType::kBF16, (bits & 1) != 0, (bits & 2) != 0,
-                          (bits & 4) != 0, (bits & 8) != 0, (bits & 16) != 0});
+            check_linear({48, 40, tokens, bits % 3 ? DType::kF32 : DType::kBF16, (bits & 1) != 0,
+                          (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, (bits & 16) != 0});
 }
 
 TEST_CASE("one source serves CPUs with 4, 8 and 16 lanes", "[codegen]") {
     std::string features = " " + host_compiler_info().features + " ";
-    for (auto [cpu, needs] : {std::pair("x86-64-v2", " sse4.2 "), {"x86-64-v3", " avx2 "}, {"x86-64-v4", " avx512f "}}) {
+    for (auto [cpu, needs] : {std::pair("x86-64-v2", " sse4.2 "),
+                              {"x86-64-v3", " avx2 "},
+                              {"x86-64-v4", " avx512f "}}) {
         if (features.find(needs) == std::string::npos) continue;
         for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
-            for (int64_t tokens : {1, 7, 41}) check_linear({90, 45, tokens, dtype, true, true, false, true, false}, cpu);
+            for (int64_t tokens : {1, 7, 41})
+                check_linear({90, 45, tokens, dtype, true, true, false, true, false}, cpu);
     }
 }

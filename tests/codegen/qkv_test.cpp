@@ -21,30 +21,39 @@ struct QkvData {
 QkvData make_data(const QkvSpec& s, int64_t tokens, std::mt19937& rng) {
     int64_t q_rows = s.q_heads * s.slab.head_dim, k_rows = s.kv_heads.size() * s.slab.head_dim;
     int64_t v_rows = s.kv_heads.size() * s.slab.v_head_dim;
-    auto draw = [&](const char* name, DType dtype, int64_t n) { return GuardedBuffer::random(name, dtype, n, rng); };
-    return {draw("x", DType::kF32, tokens * s.x.stride), draw("norm", DType::kF32, s.in),
-            draw("q", s.q, q_rows * s.in),               draw("q_bias", s.q, q_rows),
-            draw("k", s.k, k_rows * s.in),               draw("k_bias", s.k, k_rows),
-            draw("v", s.v, v_rows * s.in),               draw("v_bias", s.v, v_rows),
-            draw("q_norm", DType::kF32, s.slab.head_dim), draw("k_norm", DType::kF32, s.slab.head_dim),
+    auto draw = [&](const char* name, DType dtype, int64_t n) {
+        return GuardedBuffer::random(name, dtype, n, rng);
+    };
+    return {draw("x", DType::kF32, tokens * s.x.stride),
+            draw("norm", DType::kF32, s.in),
+            draw("q", s.q, q_rows * s.in),
+            draw("q_bias", s.q, q_rows),
+            draw("k", s.k, k_rows * s.in),
+            draw("k_bias", s.k, k_rows),
+            draw("v", s.v, v_rows * s.in),
+            draw("v_bias", s.v, v_rows),
+            draw("q_norm", DType::kF32, s.slab.head_dim),
+            draw("k_norm", DType::kF32, s.slab.head_dim),
             draw("table", DType::kF32, kContext * s.slab.head_dim)};
 }
 
-Row head_of(const GuardedBuffer& weight, const std::optional<DType>& has_bias, const GuardedBuffer& bias, int64_t head,
-            int64_t dim, const Row& x) {
+Row head_of(const GuardedBuffer& weight, const std::optional<DType>& has_bias,
+            const GuardedBuffer& bias, int64_t head, int64_t dim, const Row& x) {
     Row out;
-    for (int64_t i = 0; i < dim; ++i) out.push_back(dot(weight, head * dim + i, x, has_bias ? &bias : nullptr));
+    for (int64_t i = 0; i < dim; ++i)
+        out.push_back(dot(weight, head * dim + i, x, has_bias ? &bias : nullptr));
     return out;
 }
 
 void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
-    CAPTURE(s.in, s.q_heads, s.kv_heads.begin, s.kv_heads.end, dtype_name(s.q), dtype_name(s.slab.dtype),
-            s.slab.head_dim, s.slab.v_head_dim, batch.num_tokens());
+    CAPTURE(s.in, s.q_heads, s.kv_heads.begin, s.kv_heads.end, dtype_name(s.q),
+            dtype_name(s.slab.dtype), s.slab.head_dim, s.slab.v_head_dim, batch.num_tokens());
     std::mt19937 rng(static_cast<uint32_t>(s.in + s.q_heads));
     int64_t tokens = batch.num_tokens();
     QkvData d = make_data(s, tokens, rng);
     auto q_out = GuardedBuffer::output("q_out", tokens * s.q_heads * s.slab.head_dim);
-    auto kv = GuardedBuffer::random("kv", s.slab.dtype, slab_elements(s.slab, kSlots, kContext), rng);
+    auto kv =
+        GuardedBuffer::random("kv", s.slab.dtype, slab_elements(s.slab, kSlots, kContext), rng);
     auto positions = GuardedBuffer::integers("positions", batch.positions);
     auto slots = GuardedBuffer::integers("slots", batch.slots);
 
@@ -60,14 +69,16 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
     if (s.k_norm) args.push_back(d.k_norm.word());
     if (s.q_rope) args.push_back(d.table.word());
     if (s.k_rope) args.push_back(d.table.word());
-    for (uint64_t word : {q_out.word(), kv.word(), uint64_t{kSlots}, uint64_t{kContext}, uint64_t{kContext},
-                          positions.word(), slots.word(), static_cast<uint64_t>(tokens)})
+    for (uint64_t word :
+         {q_out.word(), kv.word(), uint64_t{kSlots}, uint64_t{kContext}, uint64_t{kContext},
+          positions.word(), slots.word(), static_cast<uint64_t>(tokens)})
         args.push_back(word);
 
     std::vector<double> q_want(static_cast<size_t>(q_out.count())), kv_want;
     for (int64_t i = 0; i < kv.count(); ++i) kv_want.push_back(kv.at(i));
     for (int64_t t = 0; t < tokens; ++t) {
-        int64_t position = batch.positions[static_cast<size_t>(t)], slot = batch.slots[static_cast<size_t>(t)];
+        int64_t position = batch.positions[static_cast<size_t>(t)],
+                slot = batch.slots[static_cast<size_t>(t)];
         Row x = read_row(d.x, t, s.x, s.in);
         if (s.norm) rms_norm(x, d.norm, s.norm->epsilon, s.norm->offset);
         for (int64_t h = 0; h < s.q_heads; ++h) {
@@ -81,16 +92,22 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
             Row k = head_of(d.k, s.k_bias, d.k_bias, h, s.slab.head_dim, x);
             if (s.k_norm) rms_norm(k, d.k_norm, s.k_norm->epsilon, s.k_norm->offset);
             if (s.k_rope) rope(k, *s.k_rope, d.table, kContext, position);
-            std::copy(k.begin(), k.end(), kv_want.begin() + key_index(s.slab, kContext, slot, in_slab, position));
+            std::copy(k.begin(), k.end(),
+                      kv_want.begin() + key_index(s.slab, kContext, slot, in_slab, position));
             Row v = head_of(d.v, s.v_bias, d.v_bias, h, s.slab.v_head_dim, x);
-            std::copy(v.begin(), v.end(),
-                      kv_want.begin() + value_index(s.slab, kSlots, kContext, slot, in_slab, position));
+            std::copy(
+                v.begin(), v.end(),
+                kv_want.begin() + value_index(s.slab, kSlots, kContext, slot, in_slab, position));
         }
     }
-    Kernel kernel = make_host_kernel(s, KernelKind::kNormQkvRopeAppend, {"linear", "kv_append"}, HostTarget{2, {}});
+    Kernel kernel = make_host_kernel(s, KernelKind::kNormQkvRopeAppend, {"linear", "kv_append"},
+                                     HostTarget{2, {}});
     run_kernel(kernel, args, {tokens, 1, 1}, rng);
     check_close(q_out, q_want, 3e-5);
-    check_close(kv, kv_want, s.slab.dtype == DType::kF32 ? 3e-5 : s.slab.dtype == DType::kF16 ? 1e-3 : 8e-3);
+    check_close(kv, kv_want,
+                s.slab.dtype == DType::kF32   ? 3e-5
+                : s.slab.dtype == DType::kF16 ? 1e-3
+                                              : 8e-3);
 }
 
 QkvSpec basic(int64_t head_dim = 16) {
@@ -107,7 +124,8 @@ QkvSpec basic(int64_t head_dim = 16) {
 
 }  // namespace
 
-TEST_CASE("q goes to its buffer and k, v to their slots and positions, which alone change", "[codegen]") {
+TEST_CASE("q goes to its buffer and k, v to their slots and positions, which alone change",
+          "[codegen]") {
     check_qkv(basic(), RaggedBatch().add(1, 7, 1));
     check_qkv(basic(), RaggedBatch().add(2, 0, 1).add(0, 39, 1).add(1, 5, 1));
     check_qkv(basic(), RaggedBatch().add(0, 0, 37));
@@ -125,7 +143,8 @@ TEST_CASE("q, k and v of every weight and cache dtype are within the type's boun
         }
 }
 
-TEST_CASE("q, k and v take biases, head norms, either rope layout and partial rotation", "[codegen]") {
+TEST_CASE("q, k and v take biases, head norms, either rope layout and partial rotation",
+          "[codegen]") {
     for (int bits = 0; bits < 16; ++bits) {
         QkvSpec s = basic();
         if (bits & 1) s.q_bias = s.v_bias = DType::kF32;

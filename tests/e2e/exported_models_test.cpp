@@ -49,7 +49,8 @@ void check_model(const Exported& model, const DeviceShape& shape) {
     const std::vector<float>& logits = result.sequences[0].logits;
     auto row = logits.begin() + static_cast<ptrdiff_t>(reference.prefill_logits.size());
     CHECK(largest_difference({logits.begin(), row}, reference.prefill_logits) < 1e-3);
-    CHECK(largest_difference({row, row + static_cast<ptrdiff_t>(vocab)}, reference.step_logits) < 1e-3);
+    CHECK(largest_difference({row, row + static_cast<ptrdiff_t>(vocab)}, reference.step_logits) <
+          1e-3);
     options.max_new_tokens = 0;
     result = generate(session, plan, reference.padded_batch, options);
     for (size_t s = 0; s < reference.padded_batch.size(); ++s) {
@@ -81,7 +82,8 @@ TEST_CASE("biases, odd head sizes and grouped heads survive an uneven split", "[
     for (const char* name : {"tp 3", "tp 2 x pp 2"}) {
         for (const DeviceShape& shape : device_shapes()) {
             if (std::string(shape.name) != name) continue;
-            check_model({"rand_bias_headdim32", "rand_bias_headdim32/dynamo_op18_past_sdpa.onnx"}, shape);
+            check_model({"rand_bias_headdim32", "rand_bias_headdim32/dynamo_op18_past_sdpa.onnx"},
+                        shape);
             check_model({"rand_gqa16", "rand_gqa16/dynamo_op18_idsonly_sdpa.onnx"}, shape);
             check_model({"rand_mha16", "rand_mha16/dynamo_op23_past_sdpa.onnx"}, shape);
         }

@@ -104,8 +104,8 @@ TEST_CASE("a rotary table that two stages read lies on both", "[e2e]") {
     Workload workload;
     workload.context = 128;
     workload.prompt_tokens = 64;
-    Plan plan = shaped_plan(models::build_llama_graph(shape, DType::kF32), "sim:h100[0-1]", 1, 2,
-                            workload);
+    Plan plan =
+        shaped_plan(models::build_llama_graph(shape, DType::kF32), "sim:h100[0-1]", 1, 2, workload);
     REQUIRE(plan.graph.rope_tables.size() == 1);
     CHECK(plan.graph.rope_tables[0].rotary_dim / 2 == 32);
     REQUIRE(plan.rope_tables.size() == 2);

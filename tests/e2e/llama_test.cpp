@@ -18,7 +18,8 @@ using namespace cleave::test;
 
 namespace {
 
-const std::vector<std::vector<int32_t>> kPrompts{{1, 40, 7, 99, 3, 3, 120, 64, 5, 77, 31}, {1, 8, 130}, {90, 2, 50, 51, 52, 4}};
+const std::vector<std::vector<int32_t>> kPrompts{
+    {1, 40, 7, 99, 3, 3, 120, 64, 5, 77, 31}, {1, 8, 130}, {90, 2, 50, 51, 52, 4}};
 
 std::vector<float> reference_of(const importer::Graph& graph, const std::vector<int32_t>& tokens) {
     std::vector<double> logits = models::reference_logits(graph, tokens);
@@ -60,7 +61,9 @@ Batch one_pass(const std::vector<int32_t>& tokens) {
 
 }  // namespace
 
-TEST_CASE("logits equal the reference on any devices, for chunked prefill and decode of a ragged batch", "[e2e]") {
+TEST_CASE(
+    "logits equal the reference on any devices, for chunked prefill and decode of a ragged batch",
+    "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);
     for (const DeviceShape& shape : device_shapes()) {
         INFO(shape.name);
@@ -69,7 +72,8 @@ TEST_CASE("logits equal the reference on any devices, for chunked prefill and de
         GenerateResult result = generate(session, plan, kPrompts, with_logits(6));
         for (size_t s = 0; s < kPrompts.size(); ++s) {
             std::vector<int32_t> tokens = seen_tokens(kPrompts[s], result.sequences[s]);
-            CHECK(largest_difference(result.sequences[s].logits, reference_of(graph, tokens)) < 1e-3);
+            CHECK(largest_difference(result.sequences[s].logits, reference_of(graph, tokens)) <
+                  1e-3);
         }
     }
 }
@@ -83,8 +87,10 @@ TEST_CASE("every device of a forced shape runs steps that carry weights", "[e2e]
         generate(session, plan, {kPrompts[0]}, with_logits(2));
         std::set<planner::DeviceId> worked[2];
         for (const TraceEvent& event : session.trace().events) {
-            const planner::Compute* compute = plan.phase(event.is_prefill).steps[event.step.index()].compute();
-            if (compute && !compute->weights.empty()) worked[event.is_prefill ? 0 : 1].insert(event.device);
+            const planner::Compute* compute =
+                plan.phase(event.is_prefill).steps[event.step.index()].compute();
+            if (compute && !compute->weights.empty())
+                worked[event.is_prefill ? 0 : 1].insert(event.device);
         }
         CHECK(worked[0].size() == plan.machine.devices.size());
         CHECK(worked[1].size() == plan.machine.devices.size());
@@ -120,7 +126,8 @@ TEST_CASE("the bytes that crossed devices are those of the plan, step by step", 
             for (size_t i = 0; i < phase.steps.size(); ++i) {
                 INFO("step " << i << (batch.is_prefill ? " of prefill" : " of decode"));
                 CHECK(events[i] > 0);
-                CHECK(bytes[i] == phase.steps[i].link_bytes.at(batch.num_tokens(), batch.num_outputs(), keys_of(batch)));
+                CHECK(bytes[i] == phase.steps[i].link_bytes.at(
+                                      batch.num_tokens(), batch.num_outputs(), keys_of(batch)));
                 total += bytes[i];
             }
         }
@@ -135,16 +142,19 @@ TEST_CASE("devices allocate exactly what the plan counts", "[e2e]") {
         Session session(plan, checked_options());
         auto peaks = session.peak_memory_bytes();
         for (const planner::DeviceMemory& memory : plan.memory) {
-            CHECK(peaks[plan.machine.device(memory.device).name] == memory.needed() - memory.reserved);
+            CHECK(peaks[plan.machine.device(memory.device).name] ==
+                  memory.needed() - memory.reserved);
         }
     }
 }
 
-TEST_CASE("a plan without one of its transfers is refused by the verifier and fails without it", "[e2e]") {
+TEST_CASE("a plan without one of its transfers is refused by the verifier and fails without it",
+          "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 5);
     planner::Plan plan = plan_for(graph, device_shapes()[2], all_logits_workload(1, 32, 16));
     auto& steps = plan.decode.steps;
-    auto transfer = std::find_if(steps.begin(), steps.end(), [](const planner::Step& s) { return s.transfer(); });
+    auto transfer = std::find_if(steps.begin(), steps.end(),
+                                 [](const planner::Step& s) { return s.transfer(); });
     REQUIRE(transfer != steps.end());
     steps.erase(transfer);
     CHECK_THROWS_AS(verify_plan(plan), UserError);
@@ -166,7 +176,8 @@ TEST_CASE("sampled tokens do not depend on devices, batching or chunks", "[e2e]"
             Session session(plan, checked_options());
             GenerateResult result = generate(session, plan, kPrompts, options);
             std::vector<std::vector<int32_t>> tokens;
-            for (const SequenceResult& sequence : result.sequences) tokens.push_back(sequence.token_ids);
+            for (const SequenceResult& sequence : result.sequences)
+                tokens.push_back(sequence.token_ids);
             if (expected.empty()) expected = tokens;
             INFO(shape.name << ", chunks of " << chunk);
             CHECK(tokens == expected);
@@ -246,7 +257,8 @@ TEST_CASE("a model without weights can be planned but not run", "[e2e]") {
 
 TEST_CASE("devices that this build cannot drive are refused by name", "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 10);
-    planner::Plan plan = plan_for(graph, {"simulated", "sim:h100", 1, 1}, all_logits_workload(1, 16, 8));
+    planner::Plan plan =
+        plan_for(graph, {"simulated", "sim:h100", 1, 1}, all_logits_workload(1, 16, 8));
     CHECK(user_error([&] { Session session(plan, {}); }).find("sim:h100[0]") != std::string::npos);
 }
 

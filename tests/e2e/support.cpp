@@ -18,7 +18,8 @@ namespace {
 
 std::vector<float> read_floats(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
-    std::vector<char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    std::vector<char> bytes((std::istreambuf_iterator<char>(file)),
+                            std::istreambuf_iterator<char>());
     std::vector<float> values(bytes.size() / sizeof(float));
     std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
     return values;
@@ -64,18 +65,21 @@ importer::Graph random_model(const models::Shape& shape, uint64_t seed) {
 
 const std::vector<DeviceShape>& device_shapes() {
     static const std::vector<DeviceShape> shapes{
-        {"one device", "host", 1, 1},          {"tp 2", "host[0-1]", 2, 1}, {"pp 2", "host[0-1]", 1, 2},
-        {"tp 2 x pp 2", "host[0-3]", 2, 2},    {"tp 3", "host[0-2]", 3, 1}, {"tp 8", "host[0-7]", 8, 1},
+        {"one device", "host", 1, 1},      {"tp 2", "host[0-1]", 2, 1},
+        {"pp 2", "host[0-1]", 1, 2},       {"tp 2 x pp 2", "host[0-3]", 2, 2},
+        {"tp 3", "host[0-2]", 3, 1},       {"tp 8", "host[0-7]", 8, 1},
         {"tp 4 x pp 2", "host[0-7]", 4, 2}};
     return shapes;
 }
 
-planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape, const planner::Workload& workload) {
+planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape,
+                       const planner::Workload& workload) {
     planner::HostFacts facts{2, int64_t{4} << 30, 20'000'000'000, 100'000'000'000, ""};
     planner::PlanOptions options;
     options.tensor_parallel = shape.tensor_parallel;
     options.pipeline_stages = shape.pipeline_stages;
-    return make_plan(graph, build_machine(planner::parse_devices(shape.devices), facts), workload, options);
+    return make_plan(graph, build_machine(planner::parse_devices(shape.devices), facts), workload,
+                     options);
 }
 
 planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t prefill_chunk) {
@@ -102,7 +106,8 @@ Reference load_reference(const std::string& name) {
     Reference reference;
     reference.prompt = json["prompt_ids"].get<std::vector<int32_t>>();
     auto greedy = json["greedy_ids"].get<std::vector<int32_t>>();
-    reference.greedy.assign(greedy.begin() + static_cast<ptrdiff_t>(reference.prompt.size()), greedy.end());
+    reference.greedy.assign(greedy.begin() + static_cast<ptrdiff_t>(reference.prompt.size()),
+                            greedy.end());
     reference.prefill_logits = read_floats(folder / (name + ".logits_prefill.f32"));
     reference.step_logits = read_floats(folder / (name + ".logits_step1.f32"));
     std::vector<float> padded = read_floats(folder / (name + ".leftpad_logits.f32"));

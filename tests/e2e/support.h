@@ -29,7 +29,8 @@ struct DeviceShape {
 // The shapes that results must not depend on; ranges of heads are unequal for 3 and may be empty for 8.
 const std::vector<DeviceShape>& device_shapes();
 
-planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape, const planner::Workload& workload);
+planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape,
+                       const planner::Workload& workload);
 
 // Room for `batch` sequences of `context` tokens with the logits of every token.
 planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t prefill_chunk);
@@ -39,7 +40,7 @@ runtime::SessionOptions checked_options();
 
 // reference/NAME.json and its logits, in ../shared/data.
 struct Reference {
-    std::vector<int32_t> prompt, greedy;            // greedy: the new tokens only
+    std::vector<int32_t> prompt, greedy;             // greedy: the new tokens only
     std::vector<float> prefill_logits, step_logits;  // [prompt, vocab], [1, vocab]
     std::vector<std::vector<int32_t>> padded_batch;  // without the padding
     std::vector<std::vector<float>> padded_logits;   // of each sequence's own rows

@@ -21,7 +21,9 @@ std::string error_of(const fs::path& path) {
     return test::user_error([&] { importer::import_onnx(path.string()); });
 }
 
-void write_text(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+void write_text(const fs::path& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+}
 
 TEST_CASE("A path that is no ONNX model is refused", "[importer]") {
     test::TemporaryFolder folder;
@@ -61,14 +63,17 @@ TEST_CASE("A model whose external data is absent can be planned but not run", "[
     test::TemporaryFolder folder;
     const fs::path path = test::write_tiny(folder.path());
     fs::remove(path.string() + ".data");
-    const importer::Graph graph = importer::import_onnx(path.string(), {.weights_may_be_absent = true});
+    const importer::Graph graph =
+        importer::import_onnx(path.string(), {.weights_may_be_absent = true});
     CHECK(graph.config.num_layers == 2);
-    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, std::vector<int32_t>{1}); }), Contains("absent"));
+    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, std::vector<int32_t>{1}); }),
+               Contains("absent"));
 }
 
 TEST_CASE("External data outside the model's folder is refused", "[importer]") {
     test::TemporaryFolder outside;
-    for (const std::string& location : {std::string("../model.onnx.data"), std::string("a/../../b"), std::string("/etc/passwd")}) {
+    for (const std::string& location : {std::string("../model.onnx.data"), std::string("a/../../b"),
+                                        std::string("/etc/passwd")}) {
         test::TemporaryFolder folder;
         const fs::path path = test::write_tiny(folder.path());
         ModelProto model = test::load_onnx(path);
@@ -86,7 +91,8 @@ TEST_CASE("External data outside the model's folder is refused", "[importer]") {
 }
 
 TEST_CASE("Offsets beyond the file and numbers that are none are refused", "[importer]") {
-    for (const std::string& bad : {std::string("99999999999"), std::string("18446744073709551615"), std::string("-4"), std::string("x")}) {
+    for (const std::string& bad : {std::string("99999999999"), std::string("18446744073709551615"),
+                                   std::string("-4"), std::string("x")}) {
         test::TemporaryFolder folder;
         const fs::path path = test::write_tiny(folder.path());
         ModelProto model = test::load_onnx(path);
@@ -113,7 +119,8 @@ onnx::TensorProto& large_initializer(ModelProto& m) {
     throw InternalError("no large initializer");
 }
 
-TEST_CASE("Initializers with impossible shapes, types and sizes are refused by name", "[importer]") {
+TEST_CASE("Initializers with impossible shapes, types and sizes are refused by name",
+          "[importer]") {
     std::string name;
     const auto bad = [&](auto change) {
         return import_error([&](ModelProto& m) {
@@ -124,16 +131,25 @@ TEST_CASE("Initializers with impossible shapes, types and sizes are refused by n
     };
     CHECK_THAT(bad([](auto& t) { t.set_dims(0, -2); }), Contains("negative dimension"));
     CHECK_THAT(bad([](auto& t) { t.set_dims(0, int64_t{1} << 60); }), Contains("overflows"));
-    CHECK_THAT(bad([](auto& t) { t.set_dims(0, t.dims(0) + 1); }), Contains("its shape and type (FLOAT) need"));
-    CHECK_THAT(bad([](auto& t) { t.set_data_type(onnx::TensorProto::STRING); }), Contains("STRING"));
-    CHECK_THAT(bad([](auto& t) { t.set_data_type(onnx::TensorProto::INT64); t.set_dims(0, t.dims(0) / 2); }), Contains("node"));
+    CHECK_THAT(bad([](auto& t) { t.set_dims(0, t.dims(0) + 1); }),
+               Contains("its shape and type (FLOAT) need"));
+    CHECK_THAT(bad([](auto& t) { t.set_data_type(onnx::TensorProto::STRING); }),
+               Contains("STRING"));
+    CHECK_THAT(bad([](auto& t) {
+                   t.set_data_type(onnx::TensorProto::INT64);
+                   t.set_dims(0, t.dims(0) / 2);
+               }),
+               Contains("node"));
     CHECK_THAT(bad([](auto& t) { t.clear_raw_data(); }), Contains("0 bytes"));
     CHECK_THAT(bad([](auto& t) { t.clear_raw_data(); }), Contains(name));
 }
 
-TEST_CASE("A missing initializer, a cycle and a name defined twice are refused by node", "[importer]") {
+TEST_CASE("A missing initializer, a cycle and a name defined twice are refused by node",
+          "[importer]") {
     std::string name;
-    CHECK_THAT(import_error([&](ModelProto& m) { m.mutable_graph()->mutable_initializer()->DeleteSubrange(3, 1); }),
+    CHECK_THAT(import_error([&](ModelProto& m) {
+                   m.mutable_graph()->mutable_initializer()->DeleteSubrange(3, 1);
+               }),
                Contains("no initializer, node or graph input makes it"));
     CHECK_THAT(import_error([&](ModelProto& m) {
                    onnx::NodeProto& softmax = node_of(m, "Softmax");
@@ -141,9 +157,12 @@ TEST_CASE("A missing initializer, a cycle and a name defined twice are refused b
                    softmax.set_input(0, softmax.output(0));
                }),
                Contains("cycle"));
-    CHECK_THAT(import_error([&](ModelProto& m) { *m.mutable_graph()->add_node() = node_of(m, "Softmax"); }),
+    CHECK_THAT(import_error(
+                   [&](ModelProto& m) { *m.mutable_graph()->add_node() = node_of(m, "Softmax"); }),
                Contains("defined twice"));
-    CHECK_THAT(import_error([&](ModelProto& m) { m.mutable_graph()->mutable_output(0)->set_name("nothing"); }),
+    CHECK_THAT(import_error([&](ModelProto& m) {
+                   m.mutable_graph()->mutable_output(0)->set_name("nothing");
+               }),
                Contains("nothing makes the graph output"));
 }
 
@@ -154,7 +173,8 @@ TEST_CASE("An operator that a layer cannot have is refused by node and operator"
         name = node_of(m, "Hardmax").name();
     });
     CHECK_THAT(error, Contains(name) && Contains("Hardmax"));
-    CHECK_THAT(import_error([&](ModelProto& m) { node_of(m, "Sigmoid").set_op_type("Softsign"); }), Contains("Softsign"));
+    CHECK_THAT(import_error([&](ModelProto& m) { node_of(m, "Sigmoid").set_op_type("Softsign"); }),
+               Contains("Softsign"));
     CHECK_THAT(import_error([&](ModelProto& m) {
                    node_of(m, "Softmax").set_domain("com.example");
                    m.add_opset_import()->set_domain("com.example");
@@ -165,28 +185,32 @@ TEST_CASE("An operator that a layer cannot have is refused by node and operator"
 TEST_CASE("Functions that call themselves or explode are refused", "[importer]") {
     models::WriteOptions functions;
     functions.form = models::OnnxForm::kFunctions;
-    CHECK_THAT(import_error([](ModelProto& m) {
-                   onnx::FunctionProto& f = *m.mutable_functions(0);
-                   onnx::NodeProto* call = f.add_node();
-                   call->set_domain(f.domain());
-                   call->set_op_type(f.name());
-               }, functions),
+    CHECK_THAT(import_error(
+                   [](ModelProto& m) {
+                       onnx::FunctionProto& f = *m.mutable_functions(0);
+                       onnx::NodeProto* call = f.add_node();
+                       call->set_domain(f.domain());
+                       call->set_op_type(f.name());
+                   },
+                   functions),
                Contains("calls itself"));
-    CHECK_THAT(import_error([](ModelProto& m) {
-                   for (int i = 0; i < 40; ++i) {
-                       onnx::FunctionProto* f = m.add_functions();
-                       f->set_domain("bomb");
-                       f->set_name("f" + std::to_string(i));
-                       for (int k = 0; k < 2; ++k) {
-                           onnx::NodeProto* call = f->add_node();
-                           call->set_domain("bomb");
-                           call->set_op_type("f" + std::to_string(i + 1));
+    CHECK_THAT(import_error(
+                   [](ModelProto& m) {
+                       for (int i = 0; i < 40; ++i) {
+                           onnx::FunctionProto* f = m.add_functions();
+                           f->set_domain("bomb");
+                           f->set_name("f" + std::to_string(i));
+                           for (int k = 0; k < 2; ++k) {
+                               onnx::NodeProto* call = f->add_node();
+                               call->set_domain("bomb");
+                               call->set_op_type("f" + std::to_string(i + 1));
+                           }
                        }
-                   }
-                   onnx::NodeProto* call = m.mutable_graph()->add_node();
-                   call->set_domain("bomb");
-                   call->set_op_type("f0");
-               }, functions),
+                       onnx::NodeProto* call = m.mutable_graph()->add_node();
+                       call->set_domain("bomb");
+                       call->set_op_type("f0");
+                   },
+                   functions),
                Contains("expand to more than"));
 }
 
@@ -196,7 +220,8 @@ TEST_CASE("Keys taken from another layer are refused", "[importer]") {
     const std::string error = import_error([](ModelProto& m) {
         std::vector<onnx::NodeProto*> products;
         for (onnx::NodeProto& n : *m.mutable_graph()->mutable_node())
-            if (n.op_type() == "MatMul" && n.input(1).find("k_proj") != std::string::npos) products.push_back(&n);
+            if (n.op_type() == "MatMul" && n.input(1).find("k_proj") != std::string::npos)
+                products.push_back(&n);
         REQUIRE(products.size() == 2);
         products[1]->set_input(0, products[0]->input(0));
     });
@@ -206,24 +231,30 @@ TEST_CASE("Keys taken from another layer are refused", "[importer]") {
 TEST_CASE("A cache of another layer is refused", "[importer]") {
     CHECK_THAT(import_error([](ModelProto& m) {
                    for (onnx::NodeProto& n : *m.mutable_graph()->mutable_node())
-                       if (n.op_type() == "Concat" && n.input(0) == "past_key_values.1.key") n.set_input(0, "past_key_values.0.key");
+                       if (n.op_type() == "Concat" && n.input(0) == "past_key_values.1.key")
+                           n.set_input(0, "past_key_values.0.key");
                }),
                Contains("past_key_values.0.key"));
     // Exchanged in pairs: every cache has a reader, but grows into another.
     CHECK_THAT(import_error([](ModelProto& m) {
                    for (onnx::NodeProto& n : *m.mutable_graph()->mutable_node())
-                       if (n.op_type() == "Concat" && n.input(0).starts_with("past_key_values.") && n.input(0).ends_with(".key"))
-                           n.set_input(0, n.input(0) == "past_key_values.1.key" ? "past_key_values.0.key" : "past_key_values.1.key");
+                       if (n.op_type() == "Concat" && n.input(0).starts_with("past_key_values.") &&
+                           n.input(0).ends_with(".key"))
+                           n.set_input(0, n.input(0) == "past_key_values.1.key"
+                                              ? "past_key_values.0.key"
+                                              : "past_key_values.1.key");
                }),
                Contains("another one's past"));
     CHECK_THAT(import_error([](ModelProto& m) {
                    for (onnx::NodeProto& n : *m.mutable_graph()->mutable_node())
-                       if (n.op_type() == "Concat" && n.input(0) == "past_key_values.1.key") n.set_input(0, "past_key_values.1.value");
+                       if (n.op_type() == "Concat" && n.input(0) == "past_key_values.1.key")
+                           n.set_input(0, "past_key_values.1.value");
                }),
                Contains("past_key_values.1.value"));
 }
 
-TEST_CASE("A missing rotation, a missing mask and a mask of another kind are refused", "[importer]") {
+TEST_CASE("A missing rotation, a missing mask and a mask of another kind are refused",
+          "[importer]") {
     // The first rotation's sum is bypassed: the queries are not rotated, the keys are.
     CHECK_THAT(import_error([](ModelProto& m) {
                    onnx::NodeProto& rotated = node_of(m, "Neg");
@@ -231,7 +262,9 @@ TEST_CASE("A missing rotation, a missing mask and a mask of another kind are ref
                    for (onnx::NodeProto& n : *m.mutable_graph()->mutable_node())
                        if (n.op_type() == "Slice" && n.output(0) == x) x = n.input(0);
                    for (onnx::NodeProto& n : *m.mutable_graph()->mutable_node())
-                       if (n.op_type() == "MatMul" && n.input(1).find("weight") == std::string::npos && n.input(0).find("rotary") == std::string::npos) {
+                       if (n.op_type() == "MatMul" &&
+                           n.input(1).find("weight") == std::string::npos &&
+                           n.input(0).find("rotary") == std::string::npos) {
                            const std::string before = n.input(0);
                            for (const onnx::NodeProto& p : m.graph().node())
                                if (p.op_type() == "Add" && p.output(0) == before) {
@@ -252,8 +285,11 @@ TEST_CASE("A missing rotation, a missing mask and a mask of another kind are ref
                    node_of(m, "Softmax").set_input(0, add.input(0));
                }),
                Contains("lets tokens see later ones"));
-    CHECK_THAT(import_error([&](ModelProto& m) { node_of(m, "LessOrEqual").set_op_type("GreaterOrEqual"); }), Contains("mask"));
-    CHECK_THAT(import_error([&](ModelProto& m) { node_of(m, "LessOrEqual").set_op_type("Less"); }), Contains("hides"));
+    CHECK_THAT(import_error(
+                   [&](ModelProto& m) { node_of(m, "LessOrEqual").set_op_type("GreaterOrEqual"); }),
+               Contains("mask"));
+    CHECK_THAT(import_error([&](ModelProto& m) { node_of(m, "LessOrEqual").set_op_type("Less"); }),
+               Contains("hides"));
 }
 
 TEST_CASE("Shapes that disagree are refused by node", "[importer]") {
@@ -269,7 +305,8 @@ TEST_CASE("Shapes that disagree are refused by node", "[importer]") {
 
 TEST_CASE("A file with random bytes changed is imported or refused, never worse", "[importer]") {
     using models::OnnxForm;
-    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention,
+                          OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
         test::TemporaryFolder folder;
         models::WriteOptions options;
         options.form = form;
@@ -281,7 +318,8 @@ TEST_CASE("A file with random bytes changed is imported or refused, never worse"
             INFO("form " << static_cast<int>(form) << ", seed " << seed);
             std::mt19937_64 random(seed);
             std::string bytes = before;
-            for (uint64_t i = random() % 5; i < 5; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
+            for (uint64_t i = random() % 5; i < 5; ++i)
+                bytes[random() % bytes.size()] = static_cast<char>(random());
             write_text(path, bytes);
             try {
                 importer::import_onnx(path.string());
@@ -307,7 +345,8 @@ TEST_CASE("Reading a weight whose file shrank after import is refused", "[import
     const fs::path path = test::write_tiny(folder.path());
     const importer::Graph graph = importer::import_onnx(path.string());
     fs::resize_file(path.string() + ".data", 16);
-    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, std::vector<int32_t>{1}); }), Contains("truncated or replaced"));
+    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, std::vector<int32_t>{1}); }),
+               Contains("truncated or replaced"));
 }
 
 TEST_CASE("Exporter-made files that no one can run are refused with the reason", "[importer]") {
@@ -315,7 +354,8 @@ TEST_CASE("Exporter-made files that no one can run are refused with the reason",
     const fs::path models = test::shared_data() / "models";
     CHECK_THAT(error_of(models / "negative/llama_mqa_genai018_int4_cuda_prepacked/model.onnx"),
                Contains("weight_prepacked") && Contains("MatMulNBits"));
-    CHECK_THAT(error_of(models / "stories260K/genai_HEAD_fp32_cuda_INVALID/model.onnx"), Contains("present.0.key"));
+    CHECK_THAT(error_of(models / "stories260K/genai_HEAD_fp32_cuda_INVALID/model.onnx"),
+               Contains("present.0.key"));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 struct Export {
     std::string file;
     std::string reference;
-    std::string logits = "";    // in the model's folder, where the weights are quantised
+    std::string logits = "";  // in the model's folder, where the weights are quantised
     double tolerance = 1e-3;
 };
 
@@ -45,8 +45,10 @@ const std::vector<Export>& exports() {
         {"gemma/legacy_op17_past_sdpa.onnx", "gemma"},
         {"llama_yarn/legacy_op17_past_sdpa.onnx", "llama_yarn"},
         // ONNX Runtime rounds activations to 8 bits here (accuracy_level 4).
-        {"rand_gqa16/genai0114_int4_cpu/model.onnx", "rand_gqa16", "ort130.logits_prefill.f32", 0.3},
-        {"rand_gqa16/genai0114_int4_cpu_qdq/model.onnx", "rand_gqa16", "ort130.logits_prefill.f32", 0.3},
+        {"rand_gqa16/genai0114_int4_cpu/model.onnx", "rand_gqa16", "ort130.logits_prefill.f32",
+         0.3},
+        {"rand_gqa16/genai0114_int4_cpu_qdq/model.onnx", "rand_gqa16", "ort130.logits_prefill.f32",
+         0.3},
     };
     return kExports;
 }
@@ -55,7 +57,8 @@ std::vector<float> read_floats(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
     REQUIRE(file);
     std::vector<float> values(std::filesystem::file_size(path) / sizeof(float));
-    file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+    file.read(reinterpret_cast<char*>(values.data()),
+              static_cast<std::streamsize>(values.size() * sizeof(float)));
     return values;
 }
 
@@ -81,8 +84,9 @@ TEST_CASE("Every exporter's file gives the logits of an independent implementati
         const std::vector<int32_t> prompt = reference_of(e)["prompt_ids"];
         const std::vector<double> logits = models::reference_logits(graph, prompt);
         const std::filesystem::path expected =
-            e.logits.empty() ? test::shared_data() / "reference" / (e.reference + ".logits_prefill.f32")
-                             : path.parent_path() / e.logits;
+            e.logits.empty()
+                ? test::shared_data() / "reference" / (e.reference + ".logits_prefill.f32")
+                : path.parent_path() / e.logits;
         CHECK(largest_difference(logits, read_floats(expected)) <= e.tolerance);
     }
 }
@@ -92,8 +96,10 @@ TEST_CASE("A left-padded row has the logits of the row alone", "[importer]") {
     for (const Export& e : exports()) {
         if (!e.logits.empty()) continue;
         INFO(e.file);
-        const auto graph = importer::import_onnx((test::shared_data() / "models" / e.file).string());
-        if (graph.interface.assumes_right_padding) continue;  // the form itself cannot pad on the left
+        const auto graph =
+            importer::import_onnx((test::shared_data() / "models" / e.file).string());
+        if (graph.interface.assumes_right_padding)
+            continue;  // the form itself cannot pad on the left
         const nlohmann::json batch = reference_of(e)["leftpad"];
         const std::vector<float> all =
             read_floats(test::shared_data() / "reference" / (e.reference + ".leftpad_logits.f32"));
@@ -105,7 +111,8 @@ TEST_CASE("A left-padded row has the logits of the row alone", "[importer]") {
                 if (batch["attention_mask"][r][c] == 1) ids.push_back(batch["input_ids"][r][c]);
             const std::vector<double> alone = models::reference_logits(graph, ids);
             const size_t begin = (r * columns + columns - ids.size()) * vocab;
-            CHECK(largest_difference(alone, std::span(all).subspan(begin, ids.size() * vocab)) <= 1e-3);
+            CHECK(largest_difference(alone, std::span(all).subspan(begin, ids.size() * vocab)) <=
+                  1e-3);
         }
     }
 }
@@ -113,8 +120,9 @@ TEST_CASE("A left-padded row has the logits of the row alone", "[importer]") {
 TEST_CASE("Forms of one model are recovered as the same operators", "[importer]") {
     CLEAVE_NEEDS_SHARED_DATA();
     std::string first;
-    for (const char* file : {"legacy_op17_past_sdpa.onnx", "dynamo_op18_past_eager.onnx", "dynamo_op18_past_sdpa.onnx",
-                             "dynamo_op23_past_sdpa.onnx", "optimum/model.onnx", "derived/decoder_model_merged.onnx"}) {
+    for (const char* file : {"legacy_op17_past_sdpa.onnx", "dynamo_op18_past_eager.onnx",
+                             "dynamo_op18_past_sdpa.onnx", "dynamo_op23_past_sdpa.onnx",
+                             "optimum/model.onnx", "derived/decoder_model_merged.onnx"}) {
         const auto path = test::shared_data() / "models" / "stories260K" / file;
         const std::string text = importer::to_text(importer::import_onnx(path.string()));
         if (first.empty()) first = text;
@@ -123,11 +131,13 @@ TEST_CASE("Forms of one model are recovered as the same operators", "[importer]"
     }
 }
 
-TEST_CASE("Every operator keeps the nodes it came from, and every weight lies in a file", "[importer]") {
+TEST_CASE("Every operator keeps the nodes it came from, and every weight lies in a file",
+          "[importer]") {
     CLEAVE_NEEDS_SHARED_DATA();
     for (const Export& e : exports()) {
         INFO(e.file);
-        const auto graph = importer::import_onnx((test::shared_data() / "models" / e.file).string());
+        const auto graph =
+            importer::import_onnx((test::shared_data() / "models" / e.file).string());
         for (const importer::Op& op : graph.ops)
             if (op.kind != importer::OpKind::kSelectTokens) CHECK(!op.onnx_nodes.empty());
         for (const importer::Weight& w : graph.weights) {
@@ -138,13 +148,15 @@ TEST_CASE("Every operator keeps the nodes it came from, and every weight lies in
     }
 }
 
-TEST_CASE("A sliding window, per-head norms, scaled embeddings and yarn are read from the graph", "[importer]") {
+TEST_CASE("A sliding window, per-head norms, scaled embeddings and yarn are read from the graph",
+          "[importer]") {
     CLEAVE_NEEDS_SHARED_DATA();
     const auto import = [](const char* file) {
         return importer::import_onnx((test::shared_data() / "models" / file).string());
     };
     for (const importer::Op& op : import("mistral_sw8/dynamo_op23_past_sdpa.onnx").ops)
-        if (op.kind == importer::OpKind::kAttention) CHECK(op.as<importer::AttentionAttrs>().window == 8);
+        if (op.kind == importer::OpKind::kAttention)
+            CHECK(op.as<importer::AttentionAttrs>().window == 8);
     const importer::Graph gemma = import("gemma/legacy_op17_past_sdpa.onnx");
     CHECK(gemma.ops.front().as<importer::EmbeddingAttrs>().scale == 8.0f);
     const importer::Graph yarn = import("llama_yarn/legacy_op17_past_sdpa.onnx");
@@ -152,24 +164,29 @@ TEST_CASE("A sliding window, per-head norms, scaled embeddings and yarn are read
     CHECK(yarn.rope_tables[0].magnitude > 1.0);
     int head_norms = 0;
     for (const importer::Op& op : import("qwen3/dynamo_op23_past_sdpa.onnx").ops)
-        head_norms += op.kind == importer::OpKind::kRmsNorm && op.as<importer::RmsNormAttrs>().group == 32;
+        head_norms +=
+            op.kind == importer::OpKind::kRmsNorm && op.as<importer::RmsNormAttrs>().group == 32;
     CHECK(head_norms == 4);  // q and k in two layers
 }
 
-TEST_CASE("MatMulNBits and DequantizeLinear of the same weights give the same logits", "[importer]") {
+TEST_CASE("MatMulNBits and DequantizeLinear of the same weights give the same logits",
+          "[importer]") {
     CLEAVE_NEEDS_SHARED_DATA();
     const auto logits = [](const char* file) {
-        const auto graph = importer::import_onnx((test::shared_data() / "models" / "rand_gqa16" / file).string());
+        const auto graph =
+            importer::import_onnx((test::shared_data() / "models" / "rand_gqa16" / file).string());
         return models::reference_logits(graph, std::vector<int32_t>{1, 5, 9, 200, 31});
     };
-    const std::vector<double> a = logits("genai0114_int4_cpu/model.onnx"), b = logits("genai0114_int4_cpu_qdq/model.onnx");
+    const std::vector<double> a = logits("genai0114_int4_cpu/model.onnx"),
+                              b = logits("genai0114_int4_cpu_qdq/model.onnx");
     REQUIRE(a.size() == b.size());
     for (size_t i = 0; i < a.size(); ++i) REQUIRE(std::fabs(a[i] - b[i]) < 1e-6);
 }
 
 TEST_CASE("Quantised weights stay quantised", "[importer]") {
     CLEAVE_NEEDS_SHARED_DATA();
-    for (const char* file : {"rand_gqa16/genai0114_int4_cpu/model.onnx", "rand_gqa16/genai0114_int4_cpu_qdq/model.onnx",
+    for (const char* file : {"rand_gqa16/genai0114_int4_cpu/model.onnx",
+                             "rand_gqa16/genai0114_int4_cpu_qdq/model.onnx",
                              "stories260K/genai_v0.11.4_int4_cpu/model.onnx"}) {
         INFO(file);
         const auto graph = importer::import_onnx((test::shared_data() / "models" / file).string());

@@ -47,7 +47,8 @@ onnx::NodeProto& node_of(onnx::ModelProto& model, const std::string& op_type, in
     throw InternalError("the model has no such node: " + op_type);
 }
 
-std::string import_error(const std::function<void(onnx::ModelProto&)>& change, models::WriteOptions options) {
+std::string import_error(const std::function<void(onnx::ModelProto&)>& change,
+                         models::WriteOptions options) {
     TemporaryFolder folder;
     options.external_data = false;
     const std::filesystem::path path = write_tiny(folder.path(), options);
@@ -95,6 +96,8 @@ private:
 
 }  // namespace
 
-void randomize_names(onnx::ModelProto& model, uint64_t seed) { Renamer(seed).graph(*model.mutable_graph()); }
+void randomize_names(onnx::ModelProto& model, uint64_t seed) {
+    Renamer(seed).graph(*model.mutable_graph());
+}
 
 }  // namespace cleave::test

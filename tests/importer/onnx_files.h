@@ -17,7 +17,8 @@ namespace cleave::test {
 models::Shape tiny_shape();
 
 // Writes it into `folder`, inline data unless asked otherwise; gives the file's path.
-std::filesystem::path write_tiny(const std::filesystem::path& folder, models::WriteOptions options = {},
+std::filesystem::path write_tiny(const std::filesystem::path& folder,
+                                 models::WriteOptions options = {},
                                  const models::Shape& shape = tiny_shape());
 
 onnx::ModelProto load_onnx(const std::filesystem::path& path);
@@ -27,7 +28,8 @@ void save_onnx(const onnx::ModelProto& model, const std::filesystem::path& path)
 onnx::NodeProto& node_of(onnx::ModelProto& model, const std::string& op_type, int index = 0);
 
 // The error that importing a changed tiny model gives; fails the test when it gives none.
-std::string import_error(const std::function<void(onnx::ModelProto&)>& change, models::WriteOptions options = {});
+std::string import_error(const std::function<void(onnx::ModelProto&)>& change,
+                         models::WriteOptions options = {});
 
 // New names for all nodes, values and initializers, of subgraphs too; meaningless and in another order.
 void randomize_names(onnx::ModelProto& model, uint64_t seed);

@@ -42,7 +42,8 @@ std::vector<std::string> outline(const importer::Graph& graph) {
 TEST_CASE("Each form of our writer is recovered as the graph of its shape", "[importer]") {
     const auto expected = outline(models::build_llama_graph(test::tiny_shape(), DType::kF32));
     std::vector<double> first;
-    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions})
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention,
+                          OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions})
         for (bool external : {false, true}) {
             INFO("form " << static_cast<int>(form) << ", external data " << external);
             test::TemporaryFolder folder;
@@ -56,7 +57,8 @@ TEST_CASE("Each form of our writer is recovered as the graph of its shape", "[im
             CHECK(graph.config.num_layers == 2);
             const std::vector<double> logits = models::reference_logits(graph, kPrompt);
             if (first.empty()) first = logits;
-            CHECK(difference(logits, first) < 1e-4);  // the table forms round cos and sin to float32
+            CHECK(difference(logits, first) <
+                  1e-4);  // the table forms round cos and sin to float32
         }
 }
 
@@ -64,7 +66,8 @@ TEST_CASE("Files without past, without position ids and in narrow types are read
     for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kFunctions})
         for (bool past : {true, false})
             for (bool positions : {true, false}) {
-                INFO("form " << static_cast<int>(form) << ", past " << past << ", positions " << positions);
+                INFO("form " << static_cast<int>(form) << ", past " << past << ", positions "
+                             << positions);
                 test::TemporaryFolder a, b;
                 models::WriteOptions options;
                 options.form = form;
@@ -80,7 +83,8 @@ TEST_CASE("Files without past, without position ids and in narrow types are read
         test::TemporaryFolder folder;
         models::WriteOptions options;
         options.dtype = dtype;
-        const importer::Graph graph = importer::import_onnx(test::write_tiny(folder.path(), options).string());
+        const importer::Graph graph =
+            importer::import_onnx(test::write_tiny(folder.path(), options).string());
         CHECK(graph.dtype == dtype);
         CHECK(graph.weights[0].dtype == dtype);
     }
@@ -90,13 +94,16 @@ TEST_CASE("A sliding window is recovered whatever its size", "[importer]") {
     for (int64_t window : {int64_t{1}, int64_t{3}, int64_t{100}, int64_t{4096}}) {
         models::Shape shape = test::tiny_shape();
         shape.sliding_window = window;
-        for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention}) {
+        for (OnnxForm form :
+             {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention}) {
             test::TemporaryFolder folder;
             models::WriteOptions options;
             options.form = form;
-            const importer::Graph graph = importer::import_onnx(test::write_tiny(folder.path(), options, shape).string());
+            const importer::Graph graph =
+                importer::import_onnx(test::write_tiny(folder.path(), options, shape).string());
             for (const importer::Op& op : graph.ops)
-                if (op.kind == importer::OpKind::kAttention) CHECK(op.as<importer::AttentionAttrs>().window == window);
+                if (op.kind == importer::OpKind::kAttention)
+                    CHECK(op.as<importer::AttentionAttrs>().window == window);
         }
     }
 }
@@ -104,19 +111,24 @@ TEST_CASE("A sliding window is recovered whatever its size", "[importer]") {
 TEST_CASE("Random names of nodes, values and initializers change nothing", "[importer]") {
     std::vector<std::filesystem::path> files;
     test::TemporaryFolder folder;
-    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention,
+                          OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
         models::WriteOptions options;
         options.form = form;
         options.external_data = false;
-        files.push_back(test::write_tiny(folder.path() / std::to_string(static_cast<int>(form)), options));
+        files.push_back(
+            test::write_tiny(folder.path() / std::to_string(static_cast<int>(form)), options));
     }
     if (!test::shared_data().empty())
         for (const char* file :
              {"stories260K/legacy_op17_past_sdpa.onnx", "stories260K/dynamo_op18_past_eager.onnx",
-              "stories260K/dynamo_op23_past_sdpa.onnx", "stories260K/genai_v0.11.4_fp32_cpu/model.onnx",
-              "stories260K/mobius_default/model.onnx", "stories260K/derived/decoder_model_merged.onnx",
-              "rand_gqa16/dynamo_op18_idsonly_sdpa.onnx", "rand_llama3rope/genaiHEAD_fp32_cpu/model.onnx",
-              "gemma/legacy_op17_past_sdpa.onnx", "phi3/dynamo_op23_past_sdpa.onnx", "mistral_sw8/dynamo_op23_past_sdpa.onnx",
+              "stories260K/dynamo_op23_past_sdpa.onnx",
+              "stories260K/genai_v0.11.4_fp32_cpu/model.onnx",
+              "stories260K/mobius_default/model.onnx",
+              "stories260K/derived/decoder_model_merged.onnx",
+              "rand_gqa16/dynamo_op18_idsonly_sdpa.onnx",
+              "rand_llama3rope/genaiHEAD_fp32_cpu/model.onnx", "gemma/legacy_op17_past_sdpa.onnx",
+              "phi3/dynamo_op23_past_sdpa.onnx", "mistral_sw8/dynamo_op23_past_sdpa.onnx",
               "llama_yarn/legacy_op17_past_sdpa.onnx", "rand_gqa16/genai0114_int4_cpu/model.onnx"})
             files.push_back(test::shared_data() / "models" / file);
     for (const std::filesystem::path& file : files) {
@@ -125,7 +137,8 @@ TEST_CASE("Random names of nodes, values and initializers change nothing", "[imp
         test::randomize_names(model, 7);
         test::TemporaryFolder renamed;
         for (const auto& entry : std::filesystem::directory_iterator(file.parent_path()))
-            if (entry.path().extension() == ".data") std::filesystem::copy(entry.path(), renamed.path() / entry.path().filename());
+            if (entry.path().extension() == ".data")
+                std::filesystem::copy(entry.path(), renamed.path() / entry.path().filename());
         test::save_onnx(model, renamed.path() / "model.onnx");
         const importer::Graph a = importer::import_onnx(file.string());
         const importer::Graph b = importer::import_onnx((renamed.path() / "model.onnx").string());
@@ -144,7 +157,8 @@ void write_rotations_in_halves(onnx::GraphProto& graph) {
     };
     onnx::GraphProto out;
     int serial = 0;
-    const auto add = [&](const std::string& op, std::vector<std::string> in, const std::string& result = "") {
+    const auto add = [&](const std::string& op, std::vector<std::string> in,
+                         const std::string& result = "") {
         onnx::NodeProto* n = out.add_node();
         n->set_op_type(op);
         for (const std::string& i : in) n->add_input(i);
@@ -223,7 +237,8 @@ TEST_CASE("A graph that is no Llama is kept node by node", "[importer]") {
     CHECK(graph.ops[0].as<importer::OpaqueAttrs>().flops > 0);
     CHECK(graph.ops[1].inputs == graph.ops[0].outputs);
     CHECK(graph.weights.size() == 1);
-    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, kPrompt); }), Catch::Matchers::Contains("MatMul"));
+    CHECK_THAT(test::user_error([&] { models::reference_logits(graph, kPrompt); }),
+               Catch::Matchers::Contains("MatMul"));
 }
 
 TEST_CASE("Nodes in any order are sorted", "[importer]") {

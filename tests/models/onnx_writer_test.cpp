@@ -42,23 +42,28 @@ TEST_CASE("the decomposed form imports as the graph that is built without a file
     test::TemporaryFolder folder;
     Shape shape = small_shape();
     std::string path = write_onnx_llama(shape, folder.path().string(), {});
-    CHECK(importer::to_text(importer::import_onnx(path)) == importer::to_text(build_llama_graph(shape, DType::kF32)));
+    CHECK(importer::to_text(importer::import_onnx(path)) ==
+          importer::to_text(build_llama_graph(shape, DType::kF32)));
 }
 
 TEST_CASE("every form gives the same logits for the same seed", "[models]") {
     const std::vector<int32_t> tokens{1, 7, 3, 44, 2, 9};
     std::vector<double> expected;
-    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention, OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention,
+                          OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions}) {
         test::TemporaryFolder folder;
         WriteOptions options;
         options.form = form;
-        std::vector<double> logits = reference_logits(importer::import_onnx(write_onnx_llama(small_shape(), folder.path().string(), options)), tokens);
+        std::vector<double> logits = reference_logits(
+            importer::import_onnx(write_onnx_llama(small_shape(), folder.path().string(), options)),
+            tokens);
         if (expected.empty()) expected = logits;
         CHECK(max_difference(logits, expected) < 1e-5);
     }
 }
 
-TEST_CASE("biases, tied embeddings and a sliding window survive every form that has them", "[models]") {
+TEST_CASE("biases, tied embeddings and a sliding window survive every form that has them",
+          "[models]") {
     Shape shape = small_shape();
     shape.qkv_bias = shape.o_bias = shape.mlp_bias = true;
     shape.config.tied_embeddings = true;
@@ -69,7 +74,8 @@ TEST_CASE("biases, tied embeddings and a sliding window survive every form that 
         test::TemporaryFolder folder;
         WriteOptions options;
         options.form = form;
-        importer::Graph graph = importer::import_onnx(write_onnx_llama(shape, folder.path().string(), options));
+        importer::Graph graph =
+            importer::import_onnx(write_onnx_llama(shape, folder.path().string(), options));
         CHECK(graph.config.tied_embeddings);
         std::vector<double> logits = reference_logits(graph, tokens);
         if (expected.empty()) expected = logits;
@@ -86,7 +92,10 @@ TEST_CASE("graphs without a past and without position ids mean the same", "[mode
             WriteOptions options;
             options.with_past = past;
             options.with_position_ids = positions;
-            std::vector<double> logits = reference_logits(importer::import_onnx(write_onnx_llama(small_shape(), folder.path().string(), options)), tokens);
+            std::vector<double> logits =
+                reference_logits(importer::import_onnx(write_onnx_llama(
+                                     small_shape(), folder.path().string(), options)),
+                                 tokens);
             if (expected.empty()) expected = logits;
             CHECK(max_difference(logits, expected) < 1e-9);
         }
@@ -97,7 +106,8 @@ TEST_CASE("the same seed writes the same bytes and another seed others", "[model
         test::TemporaryFolder folder;
         WriteOptions options;
         options.seed = seed;
-        std::string path = write_onnx_llama(small_shape(), folder.path().string(), options) + ".data";
+        std::string path =
+            write_onnx_llama(small_shape(), folder.path().string(), options) + ".data";
         std::ifstream file(path, std::ios::binary);
         return std::string(std::istreambuf_iterator<char>(file), {});
     };
@@ -110,11 +120,15 @@ TEST_CASE("an interrupted or refused write leaves no model behind", "[models]") 
     WriteOptions options;
     options.form = OnnxForm::kGroupQueryAttention;
     options.with_past = false;
-    CHECK_THAT(test::user_error([&] { write_onnx_llama(small_shape(), folder.path().string(), options); }), Catch::Matchers::Contains("with_past"));
+    CHECK_THAT(
+        test::user_error([&] { write_onnx_llama(small_shape(), folder.path().string(), options); }),
+        Catch::Matchers::Contains("with_past"));
     CHECK(std::filesystem::is_empty(folder.path()));
     options = {};
     options.dtype = DType::kInt8;
-    CHECK_THAT(test::user_error([&] { write_onnx_llama(small_shape(), folder.path().string(), options); }), Catch::Matchers::Contains("f32, f16 and bf16"));
+    CHECK_THAT(
+        test::user_error([&] { write_onnx_llama(small_shape(), folder.path().string(), options); }),
+        Catch::Matchers::Contains("f32, f16 and bf16"));
 }
 
 TEST_CASE("config.json files are read field by field and refused by name", "[models]") {
@@ -123,15 +137,20 @@ TEST_CASE("config.json files are read field by field and refused by name", "[mod
     auto write = [&](const std::string& text) { std::ofstream(path) << text; };
     write_onnx_llama(small_shape(), folder.path().string(), {});
     Shape shape = shape_from_config(path);
-    CHECK(importer::to_text(build_llama_graph(shape, DType::kF32)) == importer::to_text(build_llama_graph(small_shape(), DType::kF32)));
+    CHECK(importer::to_text(build_llama_graph(shape, DType::kF32)) ==
+          importer::to_text(build_llama_graph(small_shape(), DType::kF32)));
     write("[]");
-    CHECK_THAT(test::user_error([&] { shape_from_config(path); }), Catch::Matchers::Contains("not a JSON object"));
+    CHECK_THAT(test::user_error([&] { shape_from_config(path); }),
+               Catch::Matchers::Contains("not a JSON object"));
     write(R"({"model_type": "bert"})");
-    CHECK_THAT(test::user_error([&] { shape_from_config(path); }), Catch::Matchers::Contains("bert"));
+    CHECK_THAT(test::user_error([&] { shape_from_config(path); }),
+               Catch::Matchers::Contains("bert"));
     write(R"({"model_type": "llama", "vocab_size": 5})");
-    CHECK_THAT(test::user_error([&] { shape_from_config(path); }), Catch::Matchers::Contains("hidden_size"));
+    CHECK_THAT(test::user_error([&] { shape_from_config(path); }),
+               Catch::Matchers::Contains("hidden_size"));
     write(R"({"model_type": "llama", "vocab_size": -5})");
-    CHECK_THAT(test::user_error([&] { shape_from_config(path); }), Catch::Matchers::Contains("vocab_size"));
+    CHECK_THAT(test::user_error([&] { shape_from_config(path); }),
+               Catch::Matchers::Contains("vocab_size"));
 }
 
 TEST_CASE("shape names give the parameter counts that their makers state", "[models]") {

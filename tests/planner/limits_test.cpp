@@ -29,8 +29,8 @@ Machine machine_of(const std::string& devices) {
 TEST_CASE("workloads of any size plan or are refused as the user's, never as internal errors",
           "[planner]") {
     Graph graph = models::build_llama_graph(small_shape(), DType::kF16);
-    const int64_t sizes[] = {1, 1 << 10, 1 << 20, int64_t{1} << 25, int64_t{1} << 30,
-                             99'999'999'999, INT64_MAX};
+    const int64_t sizes[] = {
+        1, 1 << 10, 1 << 20, int64_t{1} << 25, int64_t{1} << 30, 99'999'999'999, INT64_MAX};
     for (const char* devices : {"host", "sim:h100[0-1]"})
         for (int64_t batch : sizes)
             for (int64_t context : sizes)
@@ -52,7 +52,7 @@ TEST_CASE("workloads of any size plan or are refused as the user's, never as int
 TEST_CASE("a flag beyond its limit is named with its value and the largest supported",
           "[planner]") {
     Graph graph = models::build_llama_graph(small_shape(), DType::kF16);
-    auto refused = [&](int64_t Workload::*field, int64_t value) {
+    auto refused = [&](int64_t Workload::* field, int64_t value) {
         Workload w;
         w.context = 1024;
         w.*field = value;

@@ -43,11 +43,11 @@ public:
             "{}[0-{}]", std::array{"host", "sim:h100", "sim:a40"}[static_cast<size_t>(pick(0, 2))],
             count - 1);
         if (list[0] == 's' && pick(0, 1)) list += fmt::format(",sim:mi300x[0-{}]", pick(0, 2));
-        Machine m = build_machine(
-            parse_devices(list),
-            {8, int64_t{64} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
+        Machine m = build_machine(parse_devices(list), {8, int64_t{64} << 30, 20'000'000'000,
+                                                        100'000'000'000, "x86-64-v3"});
         if (pick(0, 2) > 0) return m;
-        if (m.domains.empty()) m.domains.push_back({"drawn", int64_t{1'000'000'000} * pick(5, 5000)});
+        if (m.domains.empty())
+            m.domains.push_back({"drawn", int64_t{1'000'000'000} * pick(5, 5000)});
         for (Device& d : m.devices) {
             d.memory_bandwidth = int64_t{1'000'000'000} * pick(2, 3000);
             d.flops_f32 = int64_t{1'000'000'000} * pick(20, 90'000);
@@ -84,8 +84,8 @@ TEST_CASE("no plan scores less than the lower bound, whatever the objective and 
             options.tensor_parallel = tp;
             options.pipeline_stages = devices / tp;
         }
-        Plan plan = make_plan(models::build_llama_graph(shape, DType::kF16), machine, workload,
-                              options);
+        Plan plan =
+            make_plan(models::build_llama_graph(shape, DType::kF16), machine, workload, options);
         INFO("case " << i << " on " << devices << " devices, " << plan.stages.size()
                      << " stages, objective " << objective_name(options.objective));
         REQUIRE(plan.prediction.lower_bound_ns > 0);

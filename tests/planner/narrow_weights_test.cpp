@@ -14,9 +14,8 @@ namespace {
 using namespace planner;
 
 Plan plan_for(const Graph& graph, const std::string& devices, DType dtype, int tp) {
-    Machine machine =
-        build_machine(parse_devices(devices),
-                      {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
+    Machine machine = build_machine(parse_devices(devices), {2, int64_t{8} << 30, 20'000'000'000,
+                                                             100'000'000'000, "x86-64-v3"});
     Workload workload{.context = 256};
     workload.prompt_tokens = 64;
     workload.dtype = dtype;
@@ -44,7 +43,8 @@ TEST_CASE("narrow weights plan on sim devices in whole blocks, whatever the shap
             for (const char* devices : {"sim:h100", "sim:h100[0-2]", "sim:a40,sim:h100[0-3]"}) {
                 size_t count = parse_devices(devices).size();
                 for (int tp : {0, static_cast<int>(count)}) {
-                    INFO(shape.name << " " << dtype_name(dtype) << " on " << devices << " tp " << tp);
+                    INFO(shape.name << " " << dtype_name(dtype) << " on " << devices << " tp "
+                                    << tp);
                     Plan plan = plan_for(graph, devices, dtype, tp);  // verifies
                     for (const WeightShard& s : plan.weights) {
                         const importer::Weight& w = plan.graph.weight(s.weight);

@@ -47,8 +47,8 @@ TEST_CASE("a plan's JSON has the keys that other programs read, in their order",
     std::vector<std::string> keys;
     for (auto& [key, unused] : ordered.items()) keys.push_back(key);
     CHECK(keys == std::vector<std::string>{"model", "objective", "workload", "devices", "stages",
-                                           "links", "steps", "predicted", "objective_ms", "lower_bound_ms", "gap",
-                                           "why"});
+                                           "links", "steps", "predicted", "objective_ms",
+                                           "lower_bound_ms", "gap", "why"});
     CHECK(ordered["model"] == "tiny");
     CHECK(ordered["devices"][3]["stages"] == nlohmann::ordered_json::array({1}));
     CHECK(ordered["stages"][1]["first_op"] == "layers.1.input_norm");

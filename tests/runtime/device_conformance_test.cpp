@@ -6,8 +6,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "runtime/base/convert.h"
 #include "codegen/simt_compiler.h"
+#include "runtime/base/convert.h"
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/null_device.h"
 #include "runtime/drivers/simt_device.h"
@@ -64,17 +64,25 @@ std::vector<codegen::CompiledKernel> gpu_kernel(const char* arch) {
 std::vector<Driver> drivers() {
     auto host = [](int threads) {
         return [threads] {
-            return make_host_device(host_info(0, kMemory), {threads, false, false}, fixed_kernels({count_items}));
+            return make_host_device(host_info(0, kMemory), {threads, false, false},
+                                    fixed_kernels({count_items}));
         };
     };
     return {{"host with 1 thread", host(1)},
             {"host with 5 threads", host(5)},
-            {"null", [] { return std::make_unique<NullDevice>(host_info(0, kMemory)); },
+            {"null",
+             [] { return std::make_unique<NullDevice>(host_info(0, kMemory)); },
              {false, "the null driver holds no data"}},
-            {"simt sm_80", [] { return open_simt("sm_80"); }, {true, ""},
-             {false, "the simt driver runs GPU kernels; tests/simt launches some"}, [] { return gpu_kernel("sm_80"); }},
-            {"simt gfx90a", [] { return open_simt("gfx90a"); }, {true, ""},
-             {false, "the simt driver runs GPU kernels; tests/simt launches some"}, [] { return gpu_kernel("gfx90a"); }}};
+            {"simt sm_80",
+             [] { return open_simt("sm_80"); },
+             {true, ""},
+             {false, "the simt driver runs GPU kernels; tests/simt launches some"},
+             [] { return gpu_kernel("sm_80"); }},
+            {"simt gfx90a",
+             [] { return open_simt("gfx90a"); },
+             {true, ""},
+             {false, "the simt driver runs GPU kernels; tests/simt launches some"},
+             [] { return gpu_kernel("gfx90a"); }}};
 }
 
 template <class Test>
@@ -123,7 +131,8 @@ TEST_CASE("allocations are aligned, counted exactly and given back", "[runtime]"
     });
 }
 
-TEST_CASE("asking for more memory than a device has names the device, the purpose and the bytes", "[runtime]") {
+TEST_CASE("asking for more memory than a device has names the device, the purpose and the bytes",
+          "[runtime]") {
     for_each_driver(false, [](Device& device) {
         device.allocate(kMemory / 2, "first half");
         try {
@@ -166,15 +175,17 @@ TEST_CASE("a copied rectangle arrives whole and touches nothing beside it", "[ru
         device.synchronize();
         device.copy_in(staging.data(), to + 1, {3, 4, 4, 6});
         device.synchronize();
-        CHECK(read<uint8_t>(device, to, 18) ==
-              std::vector<uint8_t>{0xee, 13, 14, 15, 16, 0xee, 0xee, 23, 24, 25, 26, 0xee, 0xee, 33, 34, 35, 36, 0xee});
+        CHECK(read<uint8_t>(device, to, 18) == std::vector<uint8_t>{0xee, 13, 14, 15, 16, 0xee,
+                                                                    0xee, 23, 24, 25, 26, 0xee,
+                                                                    0xee, 33, 34, 35, 36, 0xee});
         device.copy_out(from, staging.data(), {0, 4, 10, 4});
         device.copy_in(staging.data(), to, {3, 0, 4, 6});
         CHECK(read<uint8_t>(device, to, 2) == std::vector<uint8_t>{0xee, 13});
     });
 }
 
-TEST_CASE("a launch computes every work item once, each thread in scratch of its own", "[runtime]") {
+TEST_CASE("a launch computes every work item once, each thread in scratch of its own",
+          "[runtime]") {
     for (const Driver& driver : drivers()) {
         if (!driver.holds_data || !driver.runs_host_kernels) continue;
         auto opened = driver.open();
@@ -186,11 +197,14 @@ TEST_CASE("a launch computes every work item once, each thread in scratch of its
         for (int64_t items : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{7}, int64_t{1000}}) {
             std::vector<std::atomic<int>> counts(1000);
             std::atomic<int> faults = 0;
-            uint64_t args[] = {reinterpret_cast<uint64_t>(counts.data()), reinterpret_cast<uint64_t>(&faults)};
-            for (int repeat = 0; repeat < 20; ++repeat) device.launch(0, args, {items, 1, 1}, launch);
+            uint64_t args[] = {reinterpret_cast<uint64_t>(counts.data()),
+                               reinterpret_cast<uint64_t>(&faults)};
+            for (int repeat = 0; repeat < 20; ++repeat)
+                device.launch(0, args, {items, 1, 1}, launch);
             device.synchronize();
             int wrong = 0;
-            for (int64_t i = 0; i < 1000; ++i) wrong += counts[static_cast<size_t>(i)] != (i < items ? 20 : 0);
+            for (int64_t i = 0; i < 1000; ++i)
+                wrong += counts[static_cast<size_t>(i)] != (i < items ? 20 : 0);
             CHECK(wrong == 0);
             CHECK(faults == 0);
         }
@@ -207,19 +221,23 @@ TEST_CASE("a kernel that was not loaded cannot be launched", "[runtime]") {
     }
 }
 
-TEST_CASE("a reduction sums in f32 in the order of its sources, with or without a residual", "[runtime]") {
+TEST_CASE("a reduction sums in f32 in the order of its sources, with or without a residual",
+          "[runtime]") {
     for_each_driver(true, [](Device& device) {
         for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
             for (int64_t count : {int64_t{1}, int64_t{1500}, int64_t{40000}}) {
-                std::vector<std::vector<float>> terms(4, std::vector<float>(static_cast<size_t>(count)));
+                std::vector<std::vector<float>> terms(
+                    4, std::vector<float>(static_cast<size_t>(count)));
                 for (size_t s = 0; s < terms.size(); ++s) {
                     for (size_t i = 0; i < terms[s].size(); ++i) {
-                        terms[s][i] = static_cast<float>(static_cast<int>((i * 7 + s * 13) % 64) - 32) / 8.0f;
+                        terms[s][i] =
+                            static_cast<float>(static_cast<int>((i * 7 + s * 13) % 64) - 32) / 8.0f;
                     }
                 }
                 size_t bytes = static_cast<size_t>(dtype_bytes(dtype, count));
                 std::vector<std::vector<std::byte>> stored(4, std::vector<std::byte>(bytes));
-                for (size_t s = 0; s < 4; ++s) convert_elements(DType::kF32, terms[s].data(), dtype, stored[s].data(), count);
+                for (size_t s = 0; s < 4; ++s)
+                    convert_elements(DType::kF32, terms[s].data(), dtype, stored[s].data(), count);
                 DeviceAddress residual = device.allocate(static_cast<int64_t>(bytes), "residual");
                 DeviceAddress sum = device.allocate(static_cast<int64_t>(bytes), "sum");
                 device.upload(residual, stored[3]);
@@ -232,7 +250,8 @@ TEST_CASE("a reduction sums in f32 in the order of its sources, with or without 
                     convert_elements(dtype, got.data(), DType::kF32, values.data(), count);
                     int wrong = 0;
                     for (size_t i = 0; i < values.size(); ++i) {
-                        float expected = terms[0][i] + terms[1][i] + terms[2][i] + (with_residual ? terms[3][i] : 0);
+                        float expected = terms[0][i] + terms[1][i] + terms[2][i] +
+                                         (with_residual ? terms[3][i] : 0);
                         wrong += values[i] != expected;  // exact: small multiples of 1/8
                     }
                     CHECK(wrong == 0);

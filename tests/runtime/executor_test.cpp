@@ -20,7 +20,8 @@ namespace {
 // What the tiny model gives for a token: 4 (id + c / 4).
 std::vector<float> expected_logits(int32_t token) {
     std::vector<float> logits;
-    for (int c = 0; c < 4; ++c) logits.push_back(4.0f * (static_cast<float>(token) + 0.25f * static_cast<float>(c)));
+    for (int c = 0; c < 4; ++c)
+        logits.push_back(4.0f * (static_cast<float>(token) + 0.25f * static_cast<float>(c)));
     return logits;
 }
 
@@ -42,7 +43,9 @@ void set_all_reduce(Plan& plan, CollectiveImplementation implementation) {
 
 size_t count_threads() {
     size_t count = 0;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+    for ([[maybe_unused]] const auto& entry :
+         std::filesystem::directory_iterator("/proc/self/task"))
+        ++count;
     return count;
 }
 
@@ -53,8 +56,10 @@ void blocked_kernel(const uint64_t*, int64_t, int64_t, void*) {
 
 }  // namespace
 
-TEST_CASE("passes give the model's logits in poisoned memory, whatever the collective's form", "[runtime]") {
-    for (auto implementation : {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
+TEST_CASE("passes give the model's logits in poisoned memory, whatever the collective's form",
+          "[runtime]") {
+    for (auto implementation :
+         {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
         TinyPlan tiny;
         set_all_reduce(tiny.plan, implementation);
         TinySession session(tiny);
@@ -88,8 +93,10 @@ TEST_CASE("a pass that wants no logits gives none", "[runtime]") {
     CHECK(session.executor->run({&batch, 1})[0].empty());
 }
 
-TEST_CASE("counted bytes are those that crossed devices, and the trace holds them step by step", "[runtime]") {
-    for (auto implementation : {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
+TEST_CASE("counted bytes are those that crossed devices, and the trace holds them step by step",
+          "[runtime]") {
+    for (auto implementation :
+         {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
         TinyPlan tiny;
         set_all_reduce(tiny.plan, implementation);
         ExecutorOptions options;
@@ -97,7 +104,7 @@ TEST_CASE("counted bytes are those that crossed devices, and the trace holds the
         TinySession session(tiny, options);
         Batch batch = tiny_batch({1, 2, 3});
         session.executor->run({&batch, 1});
-        int64_t x = 3 * 4 * 4;                    // [3, 4] f32
+        int64_t x = 3 * 4 * 4;  // [3, 4] f32
         int64_t transfer = x, sum = 2 * x, gather = 1 * 2 * 4;
         CHECK(session.executor->transferred_bytes() == transfer + sum + gather);
         int64_t traced = 0;
@@ -129,7 +136,8 @@ TEST_CASE("a step that reads another device's memory does not run", "[runtime]")
     CHECK(message.find("in the memory of host[0]") != std::string::npos);
 }
 
-TEST_CASE("values that no step sent stay unreadable even if the step list is believed", "[runtime]") {
+TEST_CASE("values that no step sent stay unreadable even if the step list is believed",
+          "[runtime]") {
     // host[1] sums its poisoned partial when its compute step computes nothing.
     TinyPlan tiny;
     auto kernels = TinyPlan::kernels();
@@ -149,7 +157,8 @@ TEST_CASE("devices hold exactly the bytes that the plan counts", "[runtime]") {
     }
 }
 
-TEST_CASE("a collective that a member never reaches ends with its name, the step and the member", "[runtime]") {
+TEST_CASE("a collective that a member never reaches ends with its name, the step and the member",
+          "[runtime]") {
     TinyPlan tiny;
     ExecutorOptions options;
     options.watchdog_seconds = 1;
@@ -203,13 +212,16 @@ TEST_CASE("an interrupt stops the run and leaves no threads", "[runtime]") {
 TEST_CASE("an all_reduce that this build lacks is refused by name", "[runtime]") {
     TinyPlan tiny;
     set_all_reduce(tiny.plan, CollectiveImplementation::kVendor);
-    CHECK(cleave::test::user_error([&] { TinySession session(tiny); }).find("'vendor'") != std::string::npos);
+    CHECK(cleave::test::user_error([&] { TinySession session(tiny); }).find("'vendor'") !=
+          std::string::npos);
 }
 
 TEST_CASE("a batch that breaks its rules is refused", "[runtime]") {
     TinyPlan tiny;
     TinySession session(tiny);
-    auto refused = [&](Batch batch) { CHECK_THROWS_AS(session.executor->run({&batch, 1}), InternalError); };
+    auto refused = [&](Batch batch) {
+        CHECK_THROWS_AS(session.executor->run({&batch, 1}), InternalError);
+    };
     refused(tiny_batch({}));
     refused(tiny_batch(std::vector<int32_t>(9, 0)));
     Batch batch = tiny_batch({1, 2});
@@ -238,7 +250,8 @@ TEST_CASE("the trace as Perfetto's JSON has a track a device and an event a step
     CHECK(json.find("prefill step 4 (all_reduce of p)") != std::string::npos);
 }
 
-TEST_CASE("the host devices of a stage share the threads, and each stage has them all", "[runtime]") {
+TEST_CASE("the host devices of a stage share the threads, and each stage has them all",
+          "[runtime]") {
     Plan plan;
     for (int i = 0; i < 5; ++i) plan.machine.devices.push_back(host_info(i));
     using planner::DeviceId;

@@ -54,8 +54,10 @@ TEST_CASE("a draw depends on seed, sequence and position and on nothing else", "
     int32_t first = sample_token(logits, options, 1, 5);
     CHECK(sample_token(logits, options, 1, 5) == first);
     std::set<int32_t> tokens;
-    for (uint64_t position = 0; position < 20; ++position) tokens.insert(sample_token(logits, options, 0, position));
-    for (uint64_t sequence = 1; sequence < 20; ++sequence) tokens.insert(sample_token(logits, options, sequence, 0));
+    for (uint64_t position = 0; position < 20; ++position)
+        tokens.insert(sample_token(logits, options, 0, position));
+    for (uint64_t sequence = 1; sequence < 20; ++sequence)
+        tokens.insert(sample_token(logits, options, sequence, 0));
     for (uint64_t seed = 0; seed < 20; ++seed) {
         options.seed = seed;
         tokens.insert(sample_token(logits, options, 0, 0));
@@ -68,7 +70,8 @@ TEST_CASE("sampled tokens have the distribution of the softmax at that temperatu
     SamplingOptions options{0.7f, 1.0f, 7};
     constexpr int kDraws = 40000;
     std::map<int32_t, int> counts;
-    for (int i = 0; i < kDraws; ++i) ++counts[sample_token(logits, options, 0, static_cast<uint64_t>(i))];
+    for (int i = 0; i < kDraws; ++i)
+        ++counts[sample_token(logits, options, 0, static_cast<uint64_t>(i))];
     double total = 0;
     for (float logit : logits) total += std::exp(logit / 0.7);
     for (int32_t id = 0; id < 4; ++id) {
@@ -83,7 +86,8 @@ TEST_CASE("top-p draws only from the smallest set that reaches it", "[runtime]")
     std::vector<float> logits{std::log(0.3f), std::log(0.5f), std::log(0.05f), std::log(0.15f)};
     auto drawn = [&](float top_p) {
         std::set<int32_t> ids;
-        for (uint64_t i = 0; i < 2000; ++i) ids.insert(sample_token(logits, {1.0f, top_p, 3}, 0, i));
+        for (uint64_t i = 0; i < 2000; ++i)
+            ids.insert(sample_token(logits, {1.0f, top_p, 3}, 0, i));
         return ids;
     };
     CHECK(drawn(0.4f) == std::set<int32_t>{1});
@@ -93,7 +97,8 @@ TEST_CASE("top-p draws only from the smallest set that reaches it", "[runtime]")
     CHECK(drawn(0.0f) == std::set<int32_t>{1});
 }
 
-TEST_CASE("prompts of unequal length fill prefill passes without gaps, each token once, in order", "[runtime]") {
+TEST_CASE("prompts of unequal length fill prefill passes without gaps, each token once, in order",
+          "[runtime]") {
     std::vector<std::vector<int32_t>> prompts{{10, 11, 12}, std::vector<int32_t>(13, 7), {20}};
     auto passes = make_prefill_passes(prompts, 8, false);
     REQUIRE(passes.size() == 3);
@@ -118,7 +123,8 @@ TEST_CASE("prompts of unequal length fill prefill passes without gaps, each toke
 }
 
 TEST_CASE("all logits are one row for each prompt token", "[runtime]") {
-    std::vector<std::vector<int32_t>> prompts{std::vector<int32_t>(5, 1), std::vector<int32_t>(6, 2)};
+    std::vector<std::vector<int32_t>> prompts{std::vector<int32_t>(5, 1),
+                                              std::vector<int32_t>(6, 2)};
     std::vector<size_t> rows(2, 0);
     for (const auto& pass : make_prefill_passes(prompts, 4, true)) {
         CHECK(pass.batch.num_outputs() == pass.batch.num_tokens());
@@ -139,7 +145,8 @@ TEST_CASE("a decode pass has one token of each live sequence in its own slot", "
     CHECK_NOTHROW(check_batch(batch, small_workload()));
 }
 
-TEST_CASE("rotary tables are cos then sin of position times frequency, times the magnitude", "[runtime]") {
+TEST_CASE("rotary tables are cos then sin of position times frequency, times the magnitude",
+          "[runtime]") {
     importer::RopeTable table;
     table.frequencies = {1.0f, 0.01f};
     table.magnitude = 2.0;

@@ -5,7 +5,8 @@
 
 #include "tests/support/test.h"
 
-TEST_CASE("the host's topology counts at least the threads that the system gives this process", "[runtime]") {
+TEST_CASE("the host's topology counts at least the threads that the system gives this process",
+          "[runtime]") {
     cleave::runtime::HostTopology host = cleave::runtime::read_host_topology();
     CHECK(host.threads >= static_cast<int>(std::thread::hardware_concurrency()));
     CHECK(host.threads >= host.cores);

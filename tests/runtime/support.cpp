@@ -52,7 +52,8 @@ void embedding(const uint64_t* args, int64_t begin, int64_t end, void*) {
     auto* x = reinterpret_cast<float*>(args[1]);
     for (int64_t t = begin; t < end; ++t) {
         for (int64_t c = 0; c < TinyPlan::kColumns; ++c) {
-            x[t * TinyPlan::kColumns + c] = static_cast<float>(ids[t]) + 0.25f * static_cast<float>(c);
+            x[t * TinyPlan::kColumns + c] =
+                static_cast<float>(ids[t]) + 0.25f * static_cast<float>(c);
         }
     }
 }
@@ -92,7 +93,8 @@ public:
         plan_.workload.prefill_chunk = 8;
         plan_.output_device = DeviceId(1);
         for (int d : {0, 1}) {
-            for (const char* name : {"token_ids", "positions", "slots", "sequence_starts", "output_rows"}) {
+            for (const char* name :
+                 {"token_ids", "positions", "slots", "sequence_starts", "output_rows"}) {
                 buffer(d, Arena::kStaging, 64, std::string("batch.") + name);
             }
             buffer(d, Arena::kStaging, 256, "staging.exchange");
@@ -145,25 +147,28 @@ private:
         return BufferId(plan_.buffers.size() - 1);
     }
 
-    PlacedId place(planner::Phase& phase, ValueIndex value, int device, Range columns, bool partial = false) {
+    PlacedId place(planner::Phase& phase, ValueIndex value, int device, Range columns,
+                   bool partial = false) {
         planner::PlacedValue placed;
         placed.value = ValueId(static_cast<int>(value));
         placed.device = DeviceId(device);
         placed.box = value == kIds ? planner::Box{{0, kWhole}} : planner::Box{{0, kWhole}, columns};
         placed.partial = partial;
-        if (value != kIds) placed.buffer = buffer(device, Arena::kActivations, 8 * columns.size() * 4, "value");
+        if (value != kIds)
+            placed.buffer = buffer(device, Arena::kActivations, 8 * columns.size() * 4, "value");
         phase.values.push_back(placed);
         return PlacedId(phase.values.size() - 1);
     }
 
-    void compute(planner::Phase& phase, bool is_prefill, int device, int kernel, PlacedId in, PlacedId out,
-                 std::vector<Arg> args) {
+    void compute(planner::Phase& phase, bool is_prefill, int device, int kernel, PlacedId in,
+                 PlacedId out, std::vector<Arg> args) {
         planner::Compute step;
         step.device = DeviceId(device);
         step.inputs = {in};
         step.outputs = {out};
         codegen::Program& program = tiny_.programs[static_cast<size_t>(device)];
-        (is_prefill ? program.prefill : program.decode).push_back({StepId(phase.steps.size()), kernel, std::move(args)});
+        (is_prefill ? program.prefill : program.decode)
+            .push_back({StepId(phase.steps.size()), kernel, std::move(args)});
         phase.steps.push_back({step});
     }
 
@@ -191,8 +196,10 @@ private:
         sum.epilogue_inputs = {x0, x1};
         sum.outputs = {y0, y1};
         phase.steps.push_back({sum});
-        compute(phase, prefill, 0, 2, y0, l0, {value(y0), batch(BatchField::kOutputRows), value(l0), number(0)});
-        compute(phase, prefill, 1, 2, y1, l1, {value(y1), batch(BatchField::kOutputRows), value(l1), number(2)});
+        compute(phase, prefill, 0, 2, y0, l0,
+                {value(y0), batch(BatchField::kOutputRows), value(l0), number(0)});
+        compute(phase, prefill, 1, 2, y1, l1,
+                {value(y1), batch(BatchField::kOutputRows), value(l1), number(2)});
         planner::Collective gather;
         gather.op = planner::CollectiveOp::kAllGather;
         gather.group = {DeviceId(1)};
@@ -213,7 +220,8 @@ TinyPlan::TinyPlan() { Builder{*this}; }
 
 std::vector<HostEntry> TinyPlan::kernels() { return {embedding, scale, select}; }
 
-TinySession::TinySession(const TinyPlan& tiny, ExecutorOptions options, bool poison, std::vector<HostEntry> kernels) {
+TinySession::TinySession(const TinyPlan& tiny, ExecutorOptions options, bool poison,
+                         std::vector<HostEntry> kernels) {
     for (const planner::Device& info : tiny.plan.machine.devices) {
         devices.push_back(make_host_device(info, {1, poison, false}, fixed_kernels(kernels)));
         devices.back()->load(std::vector<codegen::CompiledKernel>(kernels.size()));

@@ -32,9 +32,11 @@ CommandResult run_cleave(const std::vector<std::string>& arguments) {
     TemporaryFolder folder;
     std::string line = quoted(CLEAVE_BINARY);
     for (const std::string& a : arguments) line += " " + quoted(a);
-    line += " >" + quoted((folder.path() / "out").string()) + " 2>" + quoted((folder.path() / "err").string()) + " </dev/null";
+    line += " >" + quoted((folder.path() / "out").string()) + " 2>" +
+            quoted((folder.path() / "err").string()) + " </dev/null";
     int status = std::system(line.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder.path() / "out"), read_file(folder.path() / "err")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+            read_file(folder.path() / "out"), read_file(folder.path() / "err")};
 }
 
 }  // namespace cleave::test

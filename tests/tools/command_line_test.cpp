@@ -31,10 +31,13 @@ models::Shape tiny_shape() {
     return shape;
 }
 
-std::string write_tiny(const TemporaryFolder& folder) { return models::write_onnx_llama(tiny_shape(), (folder.path() / "tiny").string(), {}); }
+std::string write_tiny(const TemporaryFolder& folder) {
+    return models::write_onnx_llama(tiny_shape(), (folder.path() / "tiny").string(), {});
+}
 
 // Exit code 1, one message on standard error that has every piece, nothing on standard output.
-void expect_refused(const std::vector<std::string>& arguments, const std::vector<std::string>& pieces) {
+void expect_refused(const std::vector<std::string>& arguments,
+                    const std::vector<std::string>& pieces) {
     CommandResult r = run_cleave(arguments);
     INFO(r.error << r.output);
     CHECK(r.exit_code == 1);
@@ -62,14 +65,16 @@ TEST_CASE("a missing or unknown sub-command is the user's error", "[tools]") {
 
 TEST_CASE("a model that does not exist is named together with the shape names", "[tools]") {
     for (const char* command : {"run", "plan", "import", "emit"})
-        expect_refused({command, "no-such-model.onnx"}, {"no-such-model.onnx", "no such file", "llama-3-8b"});
+        expect_refused({command, "no-such-model.onnx"},
+                       {"no-such-model.onnx", "no such file", "llama-3-8b"});
 }
 
 TEST_CASE("a file that is no ONNX is refused by name", "[tools]") {
     TemporaryFolder folder;
     fs::path path = folder.path() / "text.onnx";
     std::ofstream(path) << "this is a text, not a model";
-    for (const char* command : {"run", "plan", "import", "emit"}) expect_refused({command, path.string()}, {"text.onnx"});
+    for (const char* command : {"run", "plan", "import", "emit"})
+        expect_refused({command, path.string()}, {"text.onnx"});
 }
 
 TEST_CASE("truncated external data is refused before anything runs", "[tools]") {
@@ -81,7 +86,8 @@ TEST_CASE("truncated external data is refused before anything runs", "[tools]") 
     expect_refused({"import", model}, {"model.onnx.data"});
 }
 
-TEST_CASE("a file without its external data can be planned with --weights none, and not run", "[tools]") {
+TEST_CASE("a file without its external data can be planned with --weights none, and not run",
+          "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder);
     fs::remove(model + ".data");
@@ -93,7 +99,8 @@ TEST_CASE("a file without its external data can be planned with --weights none, 
 TEST_CASE("unknown devices and shapes that do not use the devices are refused by name", "[tools]") {
     expect_refused({"plan", "stories-260k", "--devices", "gpu[0]"}, {"gpu", "host", "cuda"});
     expect_refused({"plan", "stories-260k", "--devices", "sim:h1000[0]"}, {"h1000", "h100"});
-    expect_refused({"plan", "stories-260k", "--devices", "host[0-2]", "--tp", "2", "--pp", "2"}, {"4", "3"});
+    expect_refused({"plan", "stories-260k", "--devices", "host[0-2]", "--tp", "2", "--pp", "2"},
+                   {"4", "3"});
     expect_refused({"plan", "stories-260k", "--devices", "host[0,0]"}, {"host[0]"});
 }
 
@@ -119,8 +126,10 @@ TEST_CASE("token ids that are no numbers or outside the vocabulary are refused",
     expect_refused({"run", "llama-3-8b", "--input-ids", "1"}, {"cleave model llama-3-8b"});
 }
 
-TEST_CASE("a model that does not fit is refused with each device's deficit, as text and as JSON", "[tools]") {
-    std::vector<std::string> arguments{"plan", "llama-2-70b", "--devices", "sim:rtx4090[0-3]", "--dtype", "f16"};
+TEST_CASE("a model that does not fit is refused with each device's deficit, as text and as JSON",
+          "[tools]") {
+    std::vector<std::string> arguments{"plan",    "llama-2-70b", "--devices", "sim:rtx4090[0-3]",
+                                       "--dtype", "f16"};
     expect_refused(arguments, {"sim:rtx4090[0]", "sim:rtx4090[3]"});
     arguments.emplace_back("--json");
     CommandResult r = run_cleave(arguments);
@@ -130,20 +139,24 @@ TEST_CASE("a model that does not fit is refused with each device's deficit, as t
     REQUIRE(json["devices"].size() == 4);
     CHECK(!json["fixes"].empty());
     for (const Json& d : json["devices"])
-        CHECK(d["needed_bytes"].get<int64_t>() - d["capacity_bytes"].get<int64_t>() == d["deficit_bytes"].get<int64_t>());
+        CHECK(d["needed_bytes"].get<int64_t>() - d["capacity_bytes"].get<int64_t>() ==
+              d["deficit_bytes"].get<int64_t>());
 }
 
-TEST_CASE("run prints JSON alone on standard output, and the same tokens for any devices", "[tools]") {
+TEST_CASE("run prints JSON alone on standard output, and the same tokens for any devices",
+          "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder);
     Json expected;
     for (const char* devices : {"host", "host[0-1]", "host[0-2]", "host[0-7]"}) {
-        CommandResult r = run_cleave({"run", model, "--devices", devices, "--input-ids", "1,2,3", "--max-new-tokens", "8", "--ignore-eos", "--json"});
+        CommandResult r = run_cleave({"run", model, "--devices", devices, "--input-ids", "1,2,3",
+                                      "--max-new-tokens", "8", "--ignore-eos", "--json"});
         INFO(devices << r.error);
         REQUIRE(r.exit_code == 0);
         Json json = Json::parse(r.output);
-        for (const char* key : {"prompt_ids", "token_ids", "text", "prefill_ms", "decode_ms_per_token", "tokens_per_second", "devices",
-                                "transferred_bytes", "peak_memory_bytes"})
+        for (const char* key :
+             {"prompt_ids", "token_ids", "text", "prefill_ms", "decode_ms_per_token",
+              "tokens_per_second", "devices", "transferred_bytes", "peak_memory_bytes"})
             CHECK(json.contains(key));
         CHECK(json["token_ids"].size() == 8);
         if (expected.is_null()) expected = json["token_ids"];
@@ -154,24 +167,29 @@ TEST_CASE("run prints JSON alone on standard output, and the same tokens for any
 TEST_CASE("a batch gives one sequence a prompt, each as it is alone", "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder);
-    CommandResult r = run_cleave({"run", model, "--input-ids", "1,2,3,4,5", "--input-ids", "7", "--max-new-tokens", "6", "--ignore-eos", "--json"});
+    CommandResult r = run_cleave({"run", model, "--input-ids", "1,2,3,4,5", "--input-ids", "7",
+                                  "--max-new-tokens", "6", "--ignore-eos", "--json"});
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     Json batch = Json::parse(r.output)["sequences"];
     REQUIRE(batch.size() == 2);
     size_t i = 0;
     for (const char* ids : {"1,2,3,4,5", "7"}) {
-        Json alone = Json::parse(run_cleave({"run", model, "--input-ids", ids, "--max-new-tokens", "6", "--ignore-eos", "--json"}).output);
+        Json alone = Json::parse(run_cleave({"run", model, "--input-ids", ids, "--max-new-tokens",
+                                             "6", "--ignore-eos", "--json"})
+                                     .output);
         CHECK(batch[i]["token_ids"] == alone["token_ids"]);
         CHECK(batch[i++]["prompt_ids"] == alone["prompt_ids"]);
     }
 }
 
-TEST_CASE("dumped logits have a row for each prompt token and each generated token after the first", "[tools]") {
+TEST_CASE("dumped logits have a row for each prompt token and each generated token after the first",
+          "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder);
     fs::path logits = folder.path() / "logits.f32";
-    CommandResult r = run_cleave({"run", model, "--input-ids", "1,2,3", "--max-new-tokens", "4", "--ignore-eos", "--json", "--dump-logits", logits.string()});
+    CommandResult r = run_cleave({"run", model, "--input-ids", "1,2,3", "--max-new-tokens", "4",
+                                  "--ignore-eos", "--json", "--dump-logits", logits.string()});
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     CHECK(fs::file_size(logits) == (3 + 3) * 64 * sizeof(float));
@@ -180,17 +198,22 @@ TEST_CASE("dumped logits have a row for each prompt token and each generated tok
 TEST_CASE("a saved plan runs as it is and gives the tokens of a fresh one", "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder), plan = (folder.path() / "tiny.plan").string();
-    REQUIRE(run_cleave({"plan", model, "--devices", "host[0-3]", "--tp", "2", "--pp", "2", "-o", plan}).exit_code == 0);
-    CommandResult saved = run_cleave({"run", plan, "--input-ids", "1,2", "--max-new-tokens", "4", "--ignore-eos", "--json"});
+    REQUIRE(
+        run_cleave({"plan", model, "--devices", "host[0-3]", "--tp", "2", "--pp", "2", "-o", plan})
+            .exit_code == 0);
+    CommandResult saved = run_cleave(
+        {"run", plan, "--input-ids", "1,2", "--max-new-tokens", "4", "--ignore-eos", "--json"});
     INFO(saved.error);
     REQUIRE(saved.exit_code == 0);
-    CommandResult fresh = run_cleave({"run", model, "--input-ids", "1,2", "--max-new-tokens", "4", "--ignore-eos", "--json"});
+    CommandResult fresh = run_cleave(
+        {"run", model, "--input-ids", "1,2", "--max-new-tokens", "4", "--ignore-eos", "--json"});
     CHECK(Json::parse(saved.output)["token_ids"] == Json::parse(fresh.output)["token_ids"]);
     expect_refused({"run", plan, "--devices", "host", "--input-ids", "1"}, {".plan"});
 }
 
 TEST_CASE("a plan is the same byte for byte when it is made again", "[tools]") {
-    std::vector<std::string> arguments{"plan", "llama-3-8b", "--devices", "sim:l40s[0-2]", "--json"};
+    std::vector<std::string> arguments{"plan", "llama-3-8b", "--devices", "sim:l40s[0-2]",
+                                       "--json"};
     std::string first = run_cleave(arguments).output;
     CHECK(!first.empty());
     CHECK(run_cleave(arguments).output == first);

@@ -23,14 +23,16 @@ constexpr const char* kNewTokens = "24";
 std::vector<float> read_floats(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     std::vector<float> values(fs::file_size(path) / sizeof(float));
-    file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+    file.read(reinterpret_cast<char*>(values.data()),
+              static_cast<std::streamsize>(values.size() * sizeof(float)));
     return values;
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
     REQUIRE(a.size() == b.size());
     double largest = 0;
-    for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(static_cast<double>(a[i]) - b[i]));
+    for (size_t i = 0; i < a.size(); ++i)
+        largest = std::max(largest, std::fabs(static_cast<double>(a[i]) - b[i]));
     return largest;
 }
 
@@ -42,8 +44,9 @@ struct Peer {
 Peer run_onnxruntime(const char* python, const fs::path& model, const fs::path& folder) {
     const fs::path script = source_root() / "tests" / "support" / "onnxruntime_logits.py";
     const fs::path logits = folder / "peer.f32", output = folder / "peer.txt";
-    std::string line = fmt::format("'{}' '{}' '{}' {} {} '{}' >'{}'", python, script.string(), model.string(), kIds, kNewTokens, logits.string(),
-                                   output.string());
+    std::string line =
+        fmt::format("'{}' '{}' '{}' {} {} '{}' >'{}'", python, script.string(), model.string(),
+                    kIds, kNewTokens, logits.string(), output.string());
     REQUIRE(std::system(line.c_str()) == 0);
     Peer peer;
     std::ifstream(output) >> peer.tokens;
@@ -55,9 +58,11 @@ Peer run_onnxruntime(const char* python, const fs::path& model, const fs::path& 
 
 TEST_CASE("the bundled model gives ONNX Runtime's logits and tokens on any devices", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP("CLEAVE_TEST_PYTHON names no Python with onnxruntime (tools/test sets it)");
+    if (!python)
+        CLEAVE_SKIP("CLEAVE_TEST_PYTHON names no Python with onnxruntime (tools/test sets it)");
     TemporaryFolder folder;
-    const fs::path model = source_root() / "models" / "bundled" / "model.onnx", logits = folder.path() / "ours.f32";
+    const fs::path model = source_root() / "models" / "bundled" / "model.onnx",
+                   logits = folder.path() / "ours.f32";
     Peer peer = run_onnxruntime(python, model, folder.path());
     const std::vector<std::vector<std::string>> shapes{{"host"},
                                                        {"host[0-1]", "--tp", "2"},
@@ -66,8 +71,17 @@ TEST_CASE("the bundled model gives ONNX Runtime's logits and tokens on any devic
                                                        {"host[0-2]", "--tp", "3"},
                                                        {"host[0-7]", "--tp", "8"}};
     for (const std::vector<std::string>& shape : shapes) {
-        std::vector<std::string> arguments{"run",          model.string(), "--input-ids", kIds,     "--max-new-tokens", kNewTokens,
-                                           "--ignore-eos", "--json",       "--dump-logits", logits.string(), "--devices"};
+        std::vector<std::string> arguments{"run",
+                                           model.string(),
+                                           "--input-ids",
+                                           kIds,
+                                           "--max-new-tokens",
+                                           kNewTokens,
+                                           "--ignore-eos",
+                                           "--json",
+                                           "--dump-logits",
+                                           logits.string(),
+                                           "--devices"};
         arguments.insert(arguments.end(), shape.begin(), shape.end());
         CommandResult r = run_cleave(arguments);
         INFO(shape.front() << " " << (shape.size() > 1 ? shape[1] + shape[2] : "") << r.error);

@@ -22,7 +22,9 @@ namespace {
 using namespace cleave;
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Best of several sums over `bytes` of memory, split over `threads`, in bytes/s.
 double read_bandwidth(int threads, size_t bytes) {
@@ -35,7 +37,8 @@ double read_bandwidth(int threads, size_t bytes) {
         for (int t = 0; t < threads; ++t)
             team.emplace_back([&, t] {
                 size_t begin = data.size() * static_cast<size_t>(t) / static_cast<size_t>(threads);
-                size_t end = data.size() * static_cast<size_t>(t + 1) / static_cast<size_t>(threads);
+                size_t end =
+                    data.size() * static_cast<size_t>(t + 1) / static_cast<size_t>(threads);
                 uint64_t lanes[8] = {};
                 for (size_t i = begin; i + 8 <= end; i += 8)
                     for (size_t l = 0; l < 8; ++l) lanes[l] += data[i + l];
@@ -62,32 +65,38 @@ struct Result {
     double decode_ms = 0, prefill_ms = 0, predicted_decode_ms = 0;
 };
 
-Result measure(const importer::Graph& graph, const std::string& devices, int tensor_parallel, int pipeline_stages) {
+Result measure(const importer::Graph& graph, const std::string& devices, int tensor_parallel,
+               int pipeline_stages) {
     planner::Workload workload;
     workload.context = 512;
     workload.prompt_tokens = 256;
     planner::PlanOptions options;
     options.tensor_parallel = tensor_parallel;
     options.pipeline_stages = pipeline_stages;
-    planner::Machine machine = planner::build_machine(planner::parse_devices(devices), planner::read_host_facts());
+    planner::Machine machine =
+        planner::build_machine(planner::parse_devices(devices), planner::read_host_facts());
     planner::Plan plan = planner::make_plan(graph, machine, workload, options);
     runtime::Session session(plan, {});
     std::vector<int32_t> prompt(256);
-    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>((i * 7919 + 1) % static_cast<size_t>(graph.config.vocab_size));
+    for (size_t i = 0; i < prompt.size(); ++i)
+        prompt[i] =
+            static_cast<int32_t>((i * 7919 + 1) % static_cast<size_t>(graph.config.vocab_size));
     runtime::GenerateOptions generate;
     generate.max_new_tokens = 48;
     Result best;
     best.predicted_decode_ms = static_cast<double>(plan.prediction.decode_ns_per_token) / 1e6;
     for (int repeat = 0; repeat < 3; ++repeat) {
         runtime::GenerateResult r = runtime::generate(session, plan, {prompt}, generate);
-        best.decode_ms = repeat ? std::min(best.decode_ms, r.decode_ms_per_token) : r.decode_ms_per_token;
+        best.decode_ms =
+            repeat ? std::min(best.decode_ms, r.decode_ms_per_token) : r.decode_ms_per_token;
         best.prefill_ms = repeat ? std::min(best.prefill_ms, r.prefill_ms) : r.prefill_ms;
     }
     return best;
 }
 
 importer::Graph random_model(const std::string& shape_name) {
-    std::filesystem::path folder = std::filesystem::temp_directory_path() / ("cleave-bench-" + shape_name);
+    std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / ("cleave-bench-" + shape_name);
     if (!std::filesystem::exists(folder / "model.onnx")) {
         models::WriteOptions write;
         write.dtype = DType::kF32;
@@ -101,24 +110,32 @@ void table(const std::string& shape_name) {
     const double bandwidth = read_bandwidth(cores, size_t{1} << 30);
     importer::Graph graph = random_model(shape_name);
     const int64_t bytes = decode_weight_bytes(graph);
-    fmt::print("{} f32, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of weights\n\n", shape_name, cores,
-               bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
-    fmt::print("{:<22} {:>10} {:>10} {:>10} {:>12} {:>10} {:>12} {:>12}\n", "devices", "ms/token", "GB/s", "of limit", "of 1 device", "predicted",
-               "prefill 256", "GFLOP/s");
+    fmt::print(
+        "{} f32, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
+        "weights\n\n",
+        shape_name, cores, bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
+    fmt::print("{:<22} {:>10} {:>10} {:>10} {:>12} {:>10} {:>12} {:>12}\n", "devices", "ms/token",
+               "GB/s", "of limit", "of 1 device", "predicted", "prefill 256", "GFLOP/s");
     struct Case {
         const char* devices;
         int tp, pp;
     };
     double one = 0;
-    for (const Case& c : {Case{"host", 1, 1}, Case{"host[0-1]", 2, 1}, Case{"host[0-1]", 1, 2}, Case{"host[0-3]", 2, 2}, Case{"host[0-7]", 8, 1},
-                          Case{"host[0-7]", 0, 0}}) {
+    for (const Case& c :
+         {Case{"host", 1, 1}, Case{"host[0-1]", 2, 1}, Case{"host[0-1]", 1, 2},
+          Case{"host[0-3]", 2, 2}, Case{"host[0-7]", 8, 1}, Case{"host[0-7]", 0, 0}}) {
         Result r = measure(graph, c.devices, c.tp, c.pp);
         if (one == 0) one = r.decode_ms;
         const double rate = static_cast<double>(bytes) / (r.decode_ms * 1e-3);
-        const double flops = 2.0 * static_cast<double>(bytes) / 4 * 256;  // every weight meets every token once
-        std::string name = fmt::format("{}{}", c.devices, c.tp ? fmt::format(" tp {} pp {}", c.tp, c.pp) : std::string(" (chosen)"));
-        fmt::print("{:<22} {:>10.2f} {:>10.1f} {:>9.0f}% {:>11.2f}x {:>7.2f} ms {:>9.1f} ms {:>12.0f}\n", name, r.decode_ms, rate / 1e9,
-                   100 * rate / bandwidth, r.decode_ms / one, r.predicted_decode_ms, r.prefill_ms, flops / (r.prefill_ms * 1e-3) / 1e9);
+        const double flops =
+            2.0 * static_cast<double>(bytes) / 4 * 256;  // every weight meets every token once
+        std::string name =
+            fmt::format("{}{}", c.devices,
+                        c.tp ? fmt::format(" tp {} pp {}", c.tp, c.pp) : std::string(" (chosen)"));
+        fmt::print(
+            "{:<22} {:>10.2f} {:>10.1f} {:>9.0f}% {:>11.2f}x {:>7.2f} ms {:>9.1f} ms {:>12.0f}\n",
+            name, r.decode_ms, rate / 1e9, 100 * rate / bandwidth, r.decode_ms / one,
+            r.predicted_decode_ms, r.prefill_ms, flops / (r.prefill_ms * 1e-3) / 1e9);
         std::fflush(stdout);
     }
 }

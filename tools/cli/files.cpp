@@ -19,7 +19,9 @@ std::string temporary_name(const std::string& path) { return path + ".part"; }
 [[noreturn]] void refuse(const std::string& flag, const std::string& path, int error) {
     std::error_code ignored;
     fs::remove(temporary_name(path), ignored);
-    throw UserError("{} {}: cannot write there: {}; name a file in a folder that exists and is writable", flag, path, std::strerror(error));
+    throw UserError(
+        "{} {}: cannot write there: {}; name a file in a folder that exists and is writable", flag,
+        path, std::strerror(error));
 }
 
 // Devices such as /dev/stdout are written in place: there is nothing to rename over.
@@ -32,7 +34,8 @@ bool in_place(const std::string& path) {
 
 void check_writable(const std::string& flag, const std::string& path) {
     std::error_code ignored;
-    if (fs::is_directory(path, ignored)) throw UserError("{} {}: this is a folder; name a file", flag, path);
+    if (fs::is_directory(path, ignored))
+        throw UserError("{} {}: this is a folder; name a file", flag, path);
     if (in_place(path)) return;
     std::ofstream file(temporary_name(path), std::ios::binary);
     if (!file) refuse(flag, path, errno);

@@ -23,8 +23,10 @@ LoadedModel from_shape(const models::Shape& shape, const std::string& dtype) {
     model.kind = ModelKind::kShape;
     // The weights of a shape are stored in --dtype where that is a type of 16 bits or more; narrower ones are what
     // shards are converted to (workload_from_flags).
-    std::optional<DType> stored = dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", dtype));
-    model.graph = models::build_llama_graph(shape, stored && dtype_bits(*stored) >= 16 ? *stored : shape.dtype);
+    std::optional<DType> stored =
+        dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", dtype));
+    model.graph = models::build_llama_graph(
+        shape, stored && dtype_bits(*stored) >= 16 ? *stored : shape.dtype);
     model.max_positions = shape.config.max_positions;
     return model;
 }
@@ -36,7 +38,8 @@ int64_t stated_max_positions(const fs::path& folder) {
         return file ? nlohmann::json::parse(file, nullptr, false) : nlohmann::json();
     };
     nlohmann::json config = read("config.json");
-    if (config.is_object() && config.value("max_position_embeddings", nlohmann::json()).is_number_integer())
+    if (config.is_object() &&
+        config.value("max_position_embeddings", nlohmann::json()).is_number_integer())
         return config["max_position_embeddings"].get<int64_t>();
     nlohmann::json genai = read("genai_config.json");
     if (genai.is_object() && genai.contains("model") && genai["model"].is_object() &&
@@ -50,7 +53,8 @@ LoadedModel from_onnx(const fs::path& path, const ModelFlags& flags) {
     model.graph = importer::import_onnx(path.string(), {flags.weights == "none"});
     fs::path folder = fs::is_directory(path) ? path : path.parent_path();
     model.folder = folder.empty() ? "." : folder.string();
-    model.max_positions = model.graph.config.max_positions > 0 ? model.graph.config.max_positions : stated_max_positions(model.folder);
+    model.max_positions = model.graph.config.max_positions > 0 ? model.graph.config.max_positions
+                                                               : stated_max_positions(model.folder);
     return model;
 }
 
@@ -59,7 +63,8 @@ LoadedModel from_plan(const fs::path& path) {
     model.kind = ModelKind::kPlan;
     model.plan = planner::load_plan(path.string());
     model.graph = model.plan->graph;
-    model.folder = model.graph.path.empty() ? "" : fs::path(model.graph.path).parent_path().string();
+    model.folder =
+        model.graph.path.empty() ? "" : fs::path(model.graph.path).parent_path().string();
     model.max_positions = model.plan->workload.context;
     return model;
 }
@@ -72,15 +77,19 @@ void make_paths_absolute(importer::Graph& graph) {
 }
 
 LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
-    if (flags.model.empty()) throw UserError("MODEL is empty: give an .onnx file, a folder with one, a .plan file or a shape name");
-    if (std::optional<models::Shape> shape = models::find_shape(flags.model)) return from_shape(*shape, dtype);
+    if (flags.model.empty())
+        throw UserError(
+            "MODEL is empty: give an .onnx file, a folder with one, a .plan file or a shape name");
+    if (std::optional<models::Shape> shape = models::find_shape(flags.model))
+        return from_shape(*shape, dtype);
     const fs::path path = flags.model;
     std::error_code error;
     if (!fs::exists(path, error))
-        throw UserError("{}: no such file or folder, and no shape name; shape names are {}", flags.model,
-                        fmt::join(models::shape_names(), ", "));
+        throw UserError("{}: no such file or folder, and no shape name; shape names are {}",
+                        flags.model, fmt::join(models::shape_names(), ", "));
     if (path.extension() == ".plan") return from_plan(path);
-    if (path.extension() == ".json") return from_shape(models::shape_from_config(path.string()), dtype);
+    if (path.extension() == ".json")
+        return from_shape(models::shape_from_config(path.string()), dtype);
     return from_onnx(path, flags);
 }
 

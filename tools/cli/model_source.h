@@ -17,8 +17,8 @@ struct LoadedModel {
     ModelKind kind = ModelKind::kOnnx;
     importer::Graph graph;              // of a plan, too
     std::optional<planner::Plan> plan;  // for a .plan file
-    std::string folder;                 // where tokenizer and generation configs lie; empty for a shape name
-    int64_t max_positions = 0;          // the model's context limit, 0 when nothing says
+    std::string folder;  // where tokenizer and generation configs lie; empty for a shape name
+    int64_t max_positions = 0;  // the model's context limit, 0 when nothing says
 };
 
 // `dtype` is --dtype (weights of a shape name). UserError naming the argument and what is supported.

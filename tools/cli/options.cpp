@@ -30,8 +30,11 @@ CLI::Validator whole_number(int64_t least, int64_t most) {
     auto check = [=](const std::string& text) -> std::string {
         int64_t value = 0;
         auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return {};
-        return fmt::format("{} is not possible: expected a whole number from {} to {}", text, least, most);
+        if (error == std::errc() && end == text.data() + text.size() && value >= least &&
+            value <= most)
+            return {};
+        return fmt::format("{} is not possible: expected a whole number from {} to {}", text, least,
+                           most);
     };
     return CLI::Validator(check, fmt::format("{}..{}", least, most));
 }
@@ -40,49 +43,69 @@ CLI::Validator real_number(double least, double most) {
     auto check = [=](const std::string& text) -> std::string {
         char* end = nullptr;
         double value = std::strtod(text.c_str(), &end);
-        if (!text.empty() && *end == 0 && value >= least && value <= most) return {};  // NaN is refused, too
-        return fmt::format("{} is not possible: expected a number from {} to {}", text, least, most);
+        if (!text.empty() && *end == 0 && value >= least && value <= most)
+            return {};  // NaN is refused, too
+        return fmt::format("{} is not possible: expected a number from {} to {}", text, least,
+                           most);
     };
     return CLI::Validator(check, fmt::format("{}..{}", least, most));
 }
 
 void add_model_flags(CLI::App& app, ModelFlags& flags, bool required) {
     app.add_option("MODEL", flags.model,
-                   "an .onnx file, a folder with one, a .plan file, a shape name (llama-3-8b, ...) or a config.json")
+                   "an .onnx file, a folder with one, a .plan file, a shape name (llama-3-8b, ...) "
+                   "or a config.json")
         ->required(required);
-    app.add_option("--weights", flags.weights, "none: the file's external data may be absent (plan only)")
+    app.add_option("--weights", flags.weights,
+                   "none: the file's external data may be absent (plan only)")
         ->check(CLI::IsMember({"any", "none"}));
 }
 
 void add_plan_flags(CLI::App& app, PlanFlags& flags) {
     app.add_option("--devices", flags.devices,
-                   "KIND[:ARCH][indices], joined by commas: host[0-3], cuda[4,5,6,7], sim:h100[0-7], simt:gfx90a[0]; "
+                   "KIND[:ARCH][indices], joined by commas: host[0-3], cuda[4,5,6,7], "
+                   "sim:h100[0-7], simt:gfx90a[0]; "
                    "default: every GPU found, else host");
-    app.add_option("--machine", flags.machine_file, "devices and links from a JSON file (cleave devices -o FILE writes one)");
-    app.add_option("--tp", flags.tensor_parallel, "tensor-parallel shards of every stage; default: the planner chooses")
+    app.add_option("--machine", flags.machine_file,
+                   "devices and links from a JSON file (cleave devices -o FILE writes one)");
+    app.add_option("--tp", flags.tensor_parallel,
+                   "tensor-parallel shards of every stage; default: the planner chooses")
         ->check(whole_number(1, kMostDevices));
-    app.add_option("--pp", flags.pipeline_stages, "pipeline stages; default: the planner chooses")->check(whole_number(1, kMostDevices));
+    app.add_option("--pp", flags.pipeline_stages, "pipeline stages; default: the planner chooses")
+        ->check(whole_number(1, kMostDevices));
     app.add_option("--objective", flags.objective, "latency, throughput or memory")
         ->check(CLI::IsMember({"latency", "throughput", "memory"}));
-    app.add_option("--pin", flags.pins, "WHAT=DEVICE, e.g. 'layers.0-15=cuda[0]' or embedding=host[0]; may be repeated")
+    app.add_option("--pin", flags.pins,
+                   "WHAT=DEVICE, e.g. 'layers.0-15=cuda[0]' or embedding=host[0]; may be repeated")
         ->allow_extra_args(false);
     app.add_flag("--no-metis", flags.no_metis, "search over the plain topological order only");
     app.add_option("--batch", flags.batch, "sequences at once")->check(whole_number(1, kMostBatch));
-    app.add_option("--context", flags.context, "longest sequence, prompt and new tokens: sizes the KV cache")->check(whole_number(1, kMostTokens));
-    app.add_option("--prompt-tokens", flags.prompt_tokens, "prompt length that times are quoted for")->check(whole_number(1, kMostTokens));
-    app.add_option("--prefill-chunk", flags.prefill_chunk, "tokens in one prefill pass")->check(whole_number(1, kMostTokens));
-    app.add_option("--dtype", flags.dtype, "weights on devices: f32, f16, bf16 (converted as shards are cut); default: as stored");
+    app.add_option("--context", flags.context,
+                   "longest sequence, prompt and new tokens: sizes the KV cache")
+        ->check(whole_number(1, kMostTokens));
+    app.add_option("--prompt-tokens", flags.prompt_tokens,
+                   "prompt length that times are quoted for")
+        ->check(whole_number(1, kMostTokens));
+    app.add_option("--prefill-chunk", flags.prefill_chunk, "tokens in one prefill pass")
+        ->check(whole_number(1, kMostTokens));
+    app.add_option(
+        "--dtype", flags.dtype,
+        "weights on devices: f32, f16, bf16 (converted as shards are cut); default: as stored");
     app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16");
 }
 
 void add_run_flags(CLI::App& app, RunFlags& flags) {
-    app.add_option("--threads", flags.threads, "threads of all host devices together; default: one a core")->check(whole_number(1, kMostDevices));
-    app.add_option("--cpu-arch", flags.cpu_arch, "compile host kernels for this LLVM CPU name; default: this machine's");
+    app.add_option("--threads", flags.threads,
+                   "threads of all host devices together; default: one a core")
+        ->check(whole_number(1, kMostDevices));
+    app.add_option("--cpu-arch", flags.cpu_arch,
+                   "compile host kernels for this LLVM CPU name; default: this machine's");
 }
 
 DType dtype_flag(const std::string& flag, const std::string& value) {
     if (std::optional<DType> dtype = parse_dtype(value)) return *dtype;
-    throw UserError("{} {}: no such dtype; supported are f32, f16, bf16, f8e4m3, int8, int4", flag, value);
+    throw UserError("{} {}: no such dtype; supported are f32, f16, bf16, f8e4m3, int8, int4", flag,
+                    value);
 }
 
 planner::PlanOptions plan_options(const PlanFlags& flags) {
@@ -96,7 +119,8 @@ planner::PlanOptions plan_options(const PlanFlags& flags) {
     for (const std::string& pin : flags.pins) {
         size_t equals = pin.find('=');
         if (equals == std::string::npos || equals == 0 || equals + 1 == pin.size())
-            throw UserError("--pin {}: expected WHAT=DEVICE, e.g. --pin 'layers.0-15=cuda[0]'", pin);
+            throw UserError("--pin {}: expected WHAT=DEVICE, e.g. --pin 'layers.0-15=cuda[0]'",
+                            pin);
         options.pins.push_back({pin.substr(0, equals), pin.substr(equals + 1)});
     }
     return options;

@@ -36,14 +36,14 @@ struct ModelFlags {
 };
 
 struct PlanFlags {
-    std::string devices;          // empty: every GPU found, else host
+    std::string devices;  // empty: every GPU found, else host
     std::string machine_file;
     int tensor_parallel = 0;
     int pipeline_stages = 0;
     std::string objective = "latency";
     std::vector<std::string> pins;
     bool no_metis = false;
-    int64_t batch = 0;            // 0: the command's default
+    int64_t batch = 0;  // 0: the command's default
     int64_t context = 0;
     int64_t prompt_tokens = 0;
     int64_t prefill_chunk = 512;

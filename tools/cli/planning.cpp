@@ -14,7 +14,8 @@ constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kDefaultPrompt = 512;
 
 // Devices of a machine file in the order that --devices names them, with the links among them.
-planner::Machine select_devices(const planner::Machine& all, const std::string& text, const std::string& file) {
+planner::Machine select_devices(const planner::Machine& all, const std::string& text,
+                                const std::string& file) {
     planner::Machine chosen;
     chosen.name = all.name;
     chosen.domains = all.domains;
@@ -22,9 +23,13 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
     std::string known;
     for (const planner::Device& d : all.devices) known += (known.empty() ? "" : ", ") + d.name;
     for (const planner::DeviceSpec& spec : planner::parse_devices(text)) {
-        auto found = std::find_if(all.devices.begin(), all.devices.end(), [&](const planner::Device& d) { return d.name == spec.text; });
-        if (found == all.devices.end()) throw UserError("--devices {}: {} has no such device; it has {}", spec.text, file, known);
-        position[static_cast<size_t>(found - all.devices.begin())] = planner::DeviceId(chosen.devices.size());
+        auto found = std::find_if(all.devices.begin(), all.devices.end(),
+                                  [&](const planner::Device& d) { return d.name == spec.text; });
+        if (found == all.devices.end())
+            throw UserError("--devices {}: {} has no such device; it has {}", spec.text, file,
+                            known);
+        position[static_cast<size_t>(found - all.devices.begin())] =
+            planner::DeviceId(chosen.devices.size());
         chosen.devices.push_back(*found);
     }
     for (planner::Link link : all.links) {
@@ -36,8 +41,9 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
 }
 
 bool changes_a_plan(const PlanFlags& flags) {
-    return !flags.devices.empty() || !flags.machine_file.empty() || flags.tensor_parallel || flags.pipeline_stages ||
-           !flags.pins.empty() || flags.no_metis || flags.batch || flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty();
+    return !flags.devices.empty() || !flags.machine_file.empty() || flags.tensor_parallel ||
+           flags.pipeline_stages || !flags.pins.empty() || flags.no_metis || flags.batch ||
+           flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty();
 }
 
 }  // namespace
@@ -45,13 +51,18 @@ bool changes_a_plan(const PlanFlags& flags) {
 planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run) {
     if (!flags.machine_file.empty()) {
         planner::Machine machine = planner::load_machine(flags.machine_file);
-        return flags.devices.empty() ? machine : select_devices(machine, flags.devices, flags.machine_file);
+        return flags.devices.empty() ? machine
+                                     : select_devices(machine, flags.devices, flags.machine_file);
     }
-    std::vector<planner::DeviceSpec> specs = planner::parse_devices(flags.devices.empty() ? "host" : flags.devices);
+    std::vector<planner::DeviceSpec> specs =
+        planner::parse_devices(flags.devices.empty() ? "host" : flags.devices);
     for (const planner::DeviceSpec& spec : specs)
         if (spec.kind == planner::DeviceKind::kCuda || spec.kind == planner::DeviceKind::kHip)
-            throw UserError("--devices {}: this version drives no {} devices; run on host[N] or simt:ARCH[N], or plan for the catalogue with "
-                            "sim:MODEL[N] (cleave devices shows what was found)", spec.text, planner::device_kind_name(spec.kind));
+            throw UserError(
+                "--devices {}: this version drives no {} devices; run on host[N] or simt:ARCH[N], "
+                "or plan for the catalogue with "
+                "sim:MODEL[N] (cleave devices shows what was found)",
+                spec.text, planner::device_kind_name(spec.kind));
     planner::HostFacts facts = planner::read_host_facts();
     if (run.threads > 0) facts.num_cores = run.threads;
     return planner::build_machine(specs, facts);
@@ -63,14 +74,20 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
     workload.batch = flags.batch > 0 ? flags.batch : 1;
     workload.context = flags.context > 0 ? flags.context : std::min(kDefaultContext, limit);
     if (model.max_positions > 0 && workload.context > model.max_positions)
-        throw UserError("--context {}: the model's positions end at {}", workload.context, model.max_positions);
-    workload.prompt_tokens = flags.prompt_tokens > 0 ? flags.prompt_tokens : workload.context > kDefaultPrompt ? kDefaultPrompt : (workload.context + 1) / 2;
+        throw UserError("--context {}: the model's positions end at {}", workload.context,
+                        model.max_positions);
+    workload.prompt_tokens = flags.prompt_tokens > 0             ? flags.prompt_tokens
+                             : workload.context > kDefaultPrompt ? kDefaultPrompt
+                                                                 : (workload.context + 1) / 2;
     if (workload.prompt_tokens >= workload.context)
-        throw UserError("--prompt-tokens {}: the prompt leaves no room in a context of {}; raise --context", workload.prompt_tokens,
-                        workload.context);
+        throw UserError(
+            "--prompt-tokens {}: the prompt leaves no room in a context of {}; raise --context",
+            workload.prompt_tokens, workload.context);
     workload.prefill_chunk = flags.prefill_chunk;
-    std::optional<DType> dtype = flags.dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", flags.dtype));
-    if (dtype && (model.kind != ModelKind::kShape || dtype_bits(*dtype) < 16)) workload.dtype = dtype;
+    std::optional<DType> dtype =
+        flags.dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", flags.dtype));
+    if (dtype && (model.kind != ModelKind::kShape || dtype_bits(*dtype) < 16))
+        workload.dtype = dtype;
     if (!flags.kv_dtype.empty()) workload.kv_dtype = dtype_flag("--kv-dtype", flags.kv_dtype);
     return workload;
 }
@@ -79,12 +96,15 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
                               const planner::Workload& workload) {
     if (model.plan) {
         if (changes_a_plan(flags))
-            throw UserError("a .plan file is executed as it is: make a new plan from the model to change devices, shape, batch, "
-                            "context or dtype");
+            throw UserError(
+                "a .plan file is executed as it is: make a new plan from the model to change "
+                "devices, shape, batch, "
+                "context or dtype");
         planner::verify_plan(*model.plan);
         return std::move(*model.plan);
     }
-    return planner::make_plan(model.graph, machine_from_flags(flags, run), workload, plan_options(flags));
+    return planner::make_plan(model.graph, machine_from_flags(flags, run), workload,
+                              plan_options(flags));
 }
 
 }  // namespace cleave::tools

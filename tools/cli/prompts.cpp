@@ -18,19 +18,23 @@ std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab_size) {
         int32_t id = 0;
         auto [next, error] = std::from_chars(p, end, id);
         if (error != std::errc() || (next < end && *next != ','))
-            throw UserError("--input-ids {}: expected token ids joined by commas, as in 1,2,3", text);
+            throw UserError("--input-ids {}: expected token ids joined by commas, as in 1,2,3",
+                            text);
         if (id < 0 || (vocab_size > 0 && id >= vocab_size))
-            throw UserError("--input-ids: token {} is outside the model's vocabulary of {}", id, vocab_size);
+            throw UserError("--input-ids: token {} is outside the model's vocabulary of {}", id,
+                            vocab_size);
         ids.push_back(id);
         p = next < end ? next + 1 : next;
     }
-    if (ids.empty() || text.back() == ',') throw UserError("--input-ids {}: expected token ids joined by commas, as in 1,2,3", text);
+    if (ids.empty() || text.back() == ',')
+        throw UserError("--input-ids {}: expected token ids joined by commas, as in 1,2,3", text);
     return ids;
 }
 
 // A model's vocabulary may be padded, and a tokenizer may name special tokens that the model has no embedding for ("<pad>");
 // ordinary tokens beyond the vocabulary, or a vocabulary of which most is no token, are another model's.
-std::unique_ptr<runtime::Tokenizer> load_matching_tokenizer(const std::string& path, const LoadedModel& model) {
+std::unique_ptr<runtime::Tokenizer> load_matching_tokenizer(const std::string& path,
+                                                            const LoadedModel& model) {
     auto tokenizer = runtime::load_tokenizer(path);
     const int64_t vocab = model.graph.config.vocab_size, tokens = tokenizer->vocab_size();
     if (vocab <= 0) return tokenizer;
@@ -40,8 +44,11 @@ std::unique_ptr<runtime::Tokenizer> load_matching_tokenizer(const std::string& p
         fits = tokenizer->is_special(token) || tokenizer->token_text(token).empty();
     }
     if (!fits)
-        throw UserError("{}: this tokenizer belongs to another model: it has {} tokens, and the model's vocabulary has {}; give the model's own with "
-                        "--tokenizer, or token ids with --input-ids", path, tokens, vocab);
+        throw UserError(
+            "{}: this tokenizer belongs to another model: it has {} tokens, and the model's "
+            "vocabulary has {}; give the model's own with "
+            "--tokenizer, or token ids with --input-ids",
+            path, tokens, vocab);
     return tokenizer;
 }
 
@@ -51,22 +58,32 @@ void check_token_ids(const std::vector<int32_t>& ids, const LoadedModel& model) 
     const int64_t vocab = model.graph.config.vocab_size;
     for (int32_t id : ids)
         if (vocab > 0 && id >= vocab)
-            throw UserError("the tokenizer gives token {}, but the model's vocabulary has {}: leave the text of that token out, or give the model's own "
-                            "tokenizer with --tokenizer", id, vocab);
+            throw UserError(
+                "the tokenizer gives token {}, but the model's vocabulary has {}: leave the text "
+                "of that token out, or give the model's own "
+                "tokenizer with --tokenizer",
+                id, vocab);
 }
 
-std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model, const runtime::Tokenizer* tokenizer) {
+std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model,
+                                             const runtime::Tokenizer* tokenizer) {
     if (flags.prompts.empty() == flags.input_ids.empty())
-        throw UserError(flags.prompts.empty() ? "nothing to run: give --prompt TEXT, --input-ids 1,2,3 or --score FILE"
-                                              : "--prompt and --input-ids exclude each other: give one of them");
+        throw UserError(
+            flags.prompts.empty()
+                ? "nothing to run: give --prompt TEXT, --input-ids 1,2,3 or --score FILE"
+                : "--prompt and --input-ids exclude each other: give one of them");
     std::optional<runtime::ChatTemplate> chat;
     if (flags.chat) {
-        if (flags.prompts.empty()) throw UserError("--chat puts text into the tokenizer's template: give --prompt TEXT");
+        if (flags.prompts.empty())
+            throw UserError("--chat puts text into the tokenizer's template: give --prompt TEXT");
         const std::string& folder = flags.tokenizer.empty() ? model.folder : flags.tokenizer;
         chat = runtime::load_chat_template(folder);
         if (!chat)
-            throw UserError("--chat: {} has no chat template (looked for chat_template.jinja and \"chat_template\" in tokenizer_config.json); "
-                            "give --tokenizer a folder that has one, or leave --chat out", folder);
+            throw UserError(
+                "--chat: {} has no chat template (looked for chat_template.jinja and "
+                "\"chat_template\" in tokenizer_config.json); "
+                "give --tokenizer a folder that has one, or leave --chat out",
+                folder);
     }
     std::vector<std::vector<int32_t>> all;
     const int64_t vocab = model.graph.config.vocab_size;
@@ -78,13 +95,16 @@ std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const Loa
         } else {
             all.push_back(tokenizer->encode(prompt));
         }
-        if (all.back().empty()) throw UserError("--prompt \"{}\" gives no tokens; the prompt must not be empty", prompt);
+        if (all.back().empty())
+            throw UserError("--prompt \"{}\" gives no tokens; the prompt must not be empty",
+                            prompt);
         check_token_ids(all.back(), model);
     }
     return all;
 }
 
-std::unique_ptr<runtime::Tokenizer> find_tokenizer(const PromptFlags& flags, const LoadedModel& model, std::string* why) {
+std::unique_ptr<runtime::Tokenizer> find_tokenizer(const PromptFlags& flags,
+                                                   const LoadedModel& model, std::string* why) {
     if (!flags.tokenizer.empty()) return load_matching_tokenizer(flags.tokenizer, model);
     try {
         return load_matching_tokenizer(model.folder, model);

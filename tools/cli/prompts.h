@@ -17,15 +17,17 @@ struct PromptFlags {
     std::vector<std::string> prompts;
     std::vector<std::string> input_ids;  // "1,2,3", one a sequence
     bool chat = false;
-    std::string tokenizer;               // path; default: beside the model
+    std::string tokenizer;  // path; default: beside the model
 };
 
 // Ids of every sequence. UserError for ids outside the vocabulary, text without a tokenizer, neither or both kinds given.
-std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model, const runtime::Tokenizer* tokenizer);
+std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model,
+                                             const runtime::Tokenizer* tokenizer);
 
 // The tokenizer of --tokenizer or beside the model; nullptr with the reason in `why` when there is none whose vocabulary
 // is the model's (an error when --tokenizer names it).
-std::unique_ptr<runtime::Tokenizer> find_tokenizer(const PromptFlags& flags, const LoadedModel& model, std::string* why);
+std::unique_ptr<runtime::Tokenizer> find_tokenizer(const PromptFlags& flags,
+                                                   const LoadedModel& model, std::string* why);
 
 // UserError for a tokenizer's ids outside the model's vocabulary.
 void check_token_ids(const std::vector<int32_t>& ids, const LoadedModel& model);

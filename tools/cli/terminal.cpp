@@ -27,10 +27,16 @@ int terminal_width() {
     return 120;  // into a file or a pipe
 }
 
-std::string bold(const std::string& text) { return use_color() ? fmt::format(fmt::emphasis::bold, "{}", text) : text; }
-std::string dim(const std::string& text) { return use_color() ? fmt::format(fmt::emphasis::faint, "{}", text) : text; }
+std::string bold(const std::string& text) {
+    return use_color() ? fmt::format(fmt::emphasis::bold, "{}", text) : text;
+}
+std::string dim(const std::string& text) {
+    return use_color() ? fmt::format(fmt::emphasis::faint, "{}", text) : text;
+}
 std::string red(const std::string& text) {
-    return stderr_is_terminal() && !std::getenv("NO_COLOR") ? fmt::format(fmt::fg(fmt::terminal_color::red), "{}", text) : text;
+    return stderr_is_terminal() && !std::getenv("NO_COLOR")
+               ? fmt::format(fmt::fg(fmt::terminal_color::red), "{}", text)
+               : text;
 }
 
 std::string format_bytes(int64_t bytes) {
@@ -42,12 +48,18 @@ std::string format_bytes(int64_t bytes) {
         ++unit;
     }
     if (unit == 0) return fmt::format("{} B", bytes);
-    return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, kUnits[unit]);
+    return fmt::format("{:.{}f} {}", value,
+                       value < 9.995   ? 2
+                       : value < 99.95 ? 1
+                                       : 0,
+                       kUnits[unit]);
 }
 
 std::string format_count(int64_t count) {
     const double n = static_cast<double>(count);
-    auto text = [](double value, const char* unit) { return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, unit); };
+    auto text = [](double value, const char* unit) {
+        return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, unit);
+    };
     if (n >= 999.5e6) return text(n / 1e9, "B");
     if (n >= 999.5e3) return text(n / 1e6, "M");
     return n >= 1e3 ? text(n / 1e3, "k") : std::to_string(count);
@@ -62,7 +74,9 @@ struct ProgressBar::State {
     bool visible = false;
 };
 
-ProgressBar::ProgressBar(std::string label) : state_(new State) { state_->label = std::move(label); }
+ProgressBar::ProgressBar(std::string label) : state_(new State) {
+    state_->label = std::move(label);
+}
 
 ProgressBar::~ProgressBar() {
     if (state_->visible) fmt::print(stderr, "\r\x1b[K");
@@ -74,15 +88,20 @@ void ProgressBar::update(int64_t done, int64_t total, bool as_bytes) {
     if (!stderr_is_terminal() || total <= 0) return;
     std::lock_guard lock(state_->mutex);
     const auto now = State::Clock::now();
-    if (state_->visible && now - state_->drawn < std::chrono::milliseconds(100) && done < total) return;
+    if (state_->visible && now - state_->drawn < std::chrono::milliseconds(100) && done < total)
+        return;
     state_->drawn = now;
     state_->visible = true;
     constexpr int kWidth = 30;
     const int filled = static_cast<int>(kWidth * done / total);
     const double seconds = std::chrono::duration<double>(now - state_->start).count();
-    std::string amount = as_bytes ? fmt::format("{} of {}", format_bytes(done), format_bytes(total)) : fmt::format("{} of {}", done, total);
-    if (as_bytes && seconds > 0.2) amount += fmt::format(", {}/s", format_bytes(static_cast<int64_t>(static_cast<double>(done) / seconds)));
-    fmt::print(stderr, "\r{} [{}{}] {}\x1b[K", state_->label, std::string(static_cast<size_t>(filled), '#'),
+    std::string amount = as_bytes ? fmt::format("{} of {}", format_bytes(done), format_bytes(total))
+                                  : fmt::format("{} of {}", done, total);
+    if (as_bytes && seconds > 0.2)
+        amount += fmt::format(
+            ", {}/s", format_bytes(static_cast<int64_t>(static_cast<double>(done) / seconds)));
+    fmt::print(stderr, "\r{} [{}{}] {}\x1b[K", state_->label,
+               std::string(static_cast<size_t>(filled), '#'),
                std::string(static_cast<size_t>(kWidth - filled), '.'), amount);
     std::fflush(stderr);
 }

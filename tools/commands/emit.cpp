@@ -52,15 +52,20 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const Flags& flag
 }
 
 bool runs_in(const std::vector<codegen::Instruction>& phase, int kernel) {
-    return std::any_of(phase.begin(), phase.end(), [kernel](const codegen::Instruction& i) { return i.kernel == kernel; });
+    return std::any_of(phase.begin(), phase.end(),
+                       [kernel](const codegen::Instruction& i) { return i.kernel == kernel; });
 }
 
 Json extent_json(const codegen::Extent& e) {
-    return {{"constant", e.constant}, {"per_token", e.per_token}, {"per_output", e.per_output}, {"per_sequence", e.per_sequence},
+    return {{"constant", e.constant},
+            {"per_token", e.per_token},
+            {"per_output", e.per_output},
+            {"per_sequence", e.per_sequence},
             {"divisor", e.divisor}};
 }
 
-Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k, const char* phase) {
+Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k,
+                 const char* phase) {
     const codegen::Kernel& kernel = device.program.kernels[k];
     const planner::Device& info = plan.machine.device(device.program.device);
     codegen::Resources r = kernel.claimed;
@@ -79,8 +84,11 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
             {"registers", r.registers},
             {"spill_bytes", r.spill_bytes},
             {"matrix_instructions", Json::object()},
-            {"launch", {{"grid", {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]), extent_json(kernel.launch.grid[2])}},
-                        {"block", kernel.launch.block}}},
+            {"launch",
+             {{"grid",
+               {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]),
+                extent_json(kernel.launch.grid[2])}},
+              {"block", kernel.launch.block}}},
             {"compiler", compiler},
             {"source_hash", kernel.hash}};
 }
@@ -91,30 +99,37 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
-void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all, bool with_source) {
+void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all,
+                bool with_source) {
     std::map<std::string, std::string> printed;  // source hash -> device that showed it
     for (const DeviceKernels& device : all) {
         const std::string& name = plan.machine.device(device.program.device).name;
-        fmt::print("{}  {}  {} kernels, {} prefill and {} decode launches\n", bold(name), device.program.arch, device.program.kernels.size(),
+        fmt::print("{}  {}  {} kernels, {} prefill and {} decode launches\n", bold(name),
+                   device.program.arch, device.program.kernels.size(),
                    device.program.prefill.size(), device.program.decode.size());
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             const codegen::Kernel& kernel = device.program.kernels[k];
             fmt::print("  {}: {}\n", kernel.name, join(kernel.fused));
-            fmt::print("    {} bytes of scratch or shared memory claimed", kernel.launch.shared_bytes);
+            fmt::print("    {} bytes of scratch or shared memory claimed",
+                       kernel.launch.shared_bytes);
             if (!device.compiled.empty())
-                fmt::print(", {} bytes of code, {}{}", device.compiled[k].measured.code_bytes, device.compiled[k].compiler,
+                fmt::print(", {} bytes of code, {}{}", device.compiled[k].measured.code_bytes,
+                           device.compiled[k].compiler,
                            device.compiled[k].from_cache ? ", cached" : "");
             fmt::print("\n");
             auto [first, fresh] = printed.try_emplace(kernel.hash, name);
-            if (with_source && fresh) fmt::print("\n{}\n", kernel.source);
-            else if (with_source) fmt::print("    source as on {}\n", first->second);
+            if (with_source && fresh)
+                fmt::print("\n{}\n", kernel.source);
+            else if (with_source)
+                fmt::print("    source as on {}\n", first->second);
         }
     }
 }
 
 void run_emit(const Flags& flags) {
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
-    planner::Workload workload = model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
+    planner::Workload workload =
+        model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     planner::Plan plan = plan_from_flags(std::move(model), flags.plan, flags.run, workload);
     std::vector<DeviceKernels> all = generate(plan, flags);
     if (!flags.json) {
@@ -125,8 +140,10 @@ void run_emit(const Flags& flags) {
     for (const DeviceKernels& device : all)
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             // A kernel that serves both phases is listed in both.
-            if (runs_in(device.program.prefill, static_cast<int>(k))) json["kernels"].push_back(kernel_json(plan, device, k, "prefill"));
-            if (runs_in(device.program.decode, static_cast<int>(k))) json["kernels"].push_back(kernel_json(plan, device, k, "decode"));
+            if (runs_in(device.program.prefill, static_cast<int>(k)))
+                json["kernels"].push_back(kernel_json(plan, device, k, "prefill"));
+            if (runs_in(device.program.decode, static_cast<int>(k)))
+                json["kernels"].push_back(kernel_json(plan, device, k, "decode"));
         }
     fmt::print("{}\n", json.dump(2));
 }
@@ -135,11 +152,13 @@ void run_emit(const Flags& flags) {
 
 void add_emit(CLI::App& app) {
     auto flags = std::make_shared<Flags>();
-    CLI::App* command = app.add_subcommand("emit", "print the kernels of a plan: source, launch, resources");
+    CLI::App* command =
+        app.add_subcommand("emit", "print the kernels of a plan: source, launch, resources");
     add_model_flags(*command, flags->model);
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);
-    command->add_flag("--compile", flags->compile, "compile them, and report what the compiled objects use");
+    command->add_flag("--compile", flags->compile,
+                      "compile them, and report what the compiled objects use");
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->add_flag("--no-source", flags->no_source, "leave the sources out");
     command->footer("Example: cleave emit models/bundled --devices host --compile --no-source");

@@ -21,13 +21,15 @@ void run_model(const Flags& flags) {
     std::optional<models::Shape> shape = models::find_shape(flags.shape);
     if (!shape && flags.shape.ends_with(".json")) shape = models::shape_from_config(flags.shape);
     if (!shape)
-        throw UserError("{}: no such shape; shapes are {}, or a config.json", flags.shape, fmt::join(models::shape_names(), ", "));
+        throw UserError("{}: no such shape; shapes are {}, or a config.json", flags.shape,
+                        fmt::join(models::shape_names(), ", "));
     models::WriteOptions options;
-    options.weights = flags.weights == "none" ? models::WriteOptions::Weights::kNone : models::WriteOptions::Weights::kRandom;
+    options.weights = flags.weights == "none" ? models::WriteOptions::Weights::kNone
+                                              : models::WriteOptions::Weights::kRandom;
     options.dtype = dtype_flag("--dtype", flags.dtype);
     options.seed = flags.seed;
-    options.form = flags.form == "attention" ? models::OnnxForm::kAttention
-                   : flags.form == "gqa"     ? models::OnnxForm::kGroupQueryAttention
+    options.form = flags.form == "attention"   ? models::OnnxForm::kAttention
+                   : flags.form == "gqa"       ? models::OnnxForm::kGroupQueryAttention
                    : flags.form == "functions" ? models::OnnxForm::kFunctions
                                                : models::OnnxForm::kDecomposed;
     Interruptible interruptible;
@@ -42,10 +44,13 @@ void add_model(CLI::App& app) {
     CLI::App* command = app.add_subcommand("model", "write an ONNX Llama of a shape");
     command->add_option("SHAPE", flags->shape, "a shape name or a config.json")->required();
     command->add_option("-o,--output", flags->directory, "folder to write to")->required();
-    command->add_option("--weights", flags->weights, "random, or none (structure only)")->check(CLI::IsMember({"none", "random"}));
+    command->add_option("--weights", flags->weights, "random, or none (structure only)")
+        ->check(CLI::IsMember({"none", "random"}));
     command->add_option("--dtype", flags->dtype, "f32, f16 or bf16");
     command->add_option("--seed", flags->seed, "of the random weights");
-    command->add_option("--form", flags->form, "whose operators: decomposed (opset 17), attention (opset 23), gqa, functions")
+    command
+        ->add_option("--form", flags->form,
+                     "whose operators: decomposed (opset 17), attention (opset 23), gqa, functions")
         ->check(CLI::IsMember({"decomposed", "attention", "gqa", "functions"}));
     command->footer("Example: cleave model llama-110m -o /tmp/llama-110m --dtype f32");
     command->callback([flags] { run_model(*flags); });

@@ -37,10 +37,13 @@ void plan_cost_graph_file(const Flags& flags) {
         fmt::print("{}\n", planner::cost_graph_plan_to_json(graph, plan));
         return;
     }
-    fmt::print("{}: {} nodes on {} accelerators and {} CPUs, {}\n", graph.path, graph.nodes.size(), graph.num_accelerators, graph.num_cpus,
+    fmt::print("{}: {} nodes on {} accelerators and {} CPUs, {}\n", graph.path, graph.nodes.size(),
+               graph.num_accelerators, graph.num_cpus,
                plan.contiguous ? "contiguous" : "non-contiguous");
-    fmt::print("  max-load    {:.6g} ms{}\n", plan.max_load, plan.exact ? ", proven optimal among contiguous plans" : "");
-    fmt::print("  lower bound {:.6g} ms over all plans, gap {:.2f} %\n", plan.lower_bound, 100 * plan.gap());
+    fmt::print("  max-load    {:.6g} ms{}\n", plan.max_load,
+               plan.exact ? ", proven optimal among contiguous plans" : "");
+    fmt::print("  lower bound {:.6g} ms over all plans, gap {:.2f} %\n", plan.lower_bound,
+               100 * plan.gap());
     fmt::print("  planned in  {:.1f} ms; {}\n", plan.plan_ms, plan.why);
 }
 
@@ -49,14 +52,18 @@ void run_plan(const Flags& flags) {
         throw UserError("plan takes a MODEL or --cost-graph FILE.json, and one of them");
     if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
     if (flags.contiguous || flags.non_contiguous)
-        throw UserError("--contiguous and --non-contiguous go with --cost-graph; a model's stages are contiguous");
-    if (flags.json && flags.all_steps) throw UserError("--steps shapes the text; --json always has every step");
+        throw UserError(
+            "--contiguous and --non-contiguous go with --cost-graph; a model's stages are "
+            "contiguous");
+    if (flags.json && flags.all_steps)
+        throw UserError("--steps shapes the text; --json always has every step");
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     if (!flags.output.empty()) {
         check_writable("-o", flags.output);
         make_paths_absolute(model.graph);  // the plan may be run from anywhere
     }
-    planner::Workload workload = model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
+    planner::Workload workload =
+        model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
     if (!flags.output.empty()) planner::save_plan(plan, flags.output);
     if (flags.json) {
@@ -81,11 +88,17 @@ void add_plan(CLI::App& app) {
     command->add_option("-o,--output", flags->output, "write the plan to FILE.plan");
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->add_flag("--steps", flags->all_steps, "print every step of both phases");
-    command->add_option("--cost-graph", flags->cost_graph, "plan a bare graph of costs (JSON) instead of a model");
-    CLI::Option* contiguous = command->add_flag("--contiguous", flags->contiguous, "of a cost graph: devices in an order that every edge follows");
-    command->add_flag("--non-contiguous", flags->non_contiguous, "of a cost graph: any assignment")->excludes(contiguous);
-    command->add_option("--time-limit", flags->time_limit, "seconds of the non-contiguous search")->check(CLI::PositiveNumber);
-    command->footer("Example: cleave plan llama-3-70b --devices sim:h100[0-3] --objective throughput");
+    command->add_option("--cost-graph", flags->cost_graph,
+                        "plan a bare graph of costs (JSON) instead of a model");
+    CLI::Option* contiguous =
+        command->add_flag("--contiguous", flags->contiguous,
+                          "of a cost graph: devices in an order that every edge follows");
+    command->add_flag("--non-contiguous", flags->non_contiguous, "of a cost graph: any assignment")
+        ->excludes(contiguous);
+    command->add_option("--time-limit", flags->time_limit, "seconds of the non-contiguous search")
+        ->check(CLI::PositiveNumber);
+    command->footer(
+        "Example: cleave plan llama-3-70b --devices sim:h100[0-3] --objective throughput");
     command->callback([flags] { run_plan(*flags); });
 }
 

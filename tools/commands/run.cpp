@@ -47,7 +47,9 @@ struct Ready {
     std::vector<std::vector<int32_t>> prompts;
 };
 
-bool needs_all_logits(const Flags& flags) { return !flags.dump_logits.empty() || !flags.score_file.empty() || flags.check; }
+bool needs_all_logits(const Flags& flags) {
+    return !flags.dump_logits.empty() || !flags.score_file.empty() || flags.check;
+}
 
 // The plan of a run: as many slots as prompts, logits of every token where the flags want them.
 planner::Plan make_run_plan(const Flags& flags, Ready& ready) {
@@ -56,32 +58,42 @@ planner::Plan make_run_plan(const Flags& flags, Ready& ready) {
         workload = ready.model.plan->workload;
     } else {
         PlanFlags plan = flags.plan;
-        if (plan.batch == 0) plan.batch = std::max<int64_t>(1, static_cast<int64_t>(ready.prompts.size()));
+        if (plan.batch == 0)
+            plan.batch = std::max<int64_t>(1, static_cast<int64_t>(ready.prompts.size()));
         workload = workload_from_flags(plan, ready.model);
         int64_t longest = 1;
-        for (const auto& p : ready.prompts) longest = std::max(longest, static_cast<int64_t>(p.size()));
+        for (const auto& p : ready.prompts)
+            longest = std::max(longest, static_cast<int64_t>(p.size()));
         if (!ready.prompts.empty() && longest < workload.context) workload.prompt_tokens = longest;
         workload.all_logits = needs_all_logits(flags);
     }
     return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload);
 }
 
-void check_lengths(const Flags& flags, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts, int64_t max_positions) {
+void check_lengths(const Flags& flags, const planner::Plan& plan,
+                   const std::vector<std::vector<int32_t>>& prompts, int64_t max_positions) {
     const int64_t context = plan.workload.context;
-    const std::string fix = max_positions > context ? fmt::format("shorten it, or raise --context (the model's limit is {})", max_positions)
-                                                    : std::string("shorten it: the model ends there");
+    const std::string fix =
+        max_positions > context
+            ? fmt::format("shorten it, or raise --context (the model's limit is {})", max_positions)
+            : std::string("shorten it: the model ends there");
     for (const auto& p : prompts) {
         auto length = static_cast<int64_t>(p.size());
         if (length + std::max<int64_t>(1, flags.max_new_tokens) > context)
             throw UserError("the prompt's {} tokens{} exceed the context of {}: {}", length,
-                            flags.max_new_tokens ? fmt::format(" and {} new ones", flags.max_new_tokens) : " and a new one", context, fix);
+                            flags.max_new_tokens
+                                ? fmt::format(" and {} new ones", flags.max_new_tokens)
+                                : " and a new one",
+                            context, fix);
     }
 }
 
-int64_t new_tokens(const Flags& flags, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts) {
+int64_t new_tokens(const Flags& flags, const planner::Plan& plan,
+                   const std::vector<std::vector<int32_t>>& prompts) {
     if (flags.max_new_tokens > 0) return flags.max_new_tokens;
     int64_t room = plan.workload.context;
-    for (const auto& p : prompts) room = std::min(room, plan.workload.context - static_cast<int64_t>(p.size()));
+    for (const auto& p : prompts)
+        room = std::min(room, plan.workload.context - static_cast<int64_t>(p.size()));
     return std::min(kDefaultNewTokens, room);
 }
 
@@ -93,7 +105,9 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan, const 
     options.compile.cpu_arch = flags.run.cpu_arch;
     options.compile.cancel = &cancel_token();
     options.compile.progress = [&](int done, int total) { compile.update(done, total); };
-    options.upload_progress = [&](int64_t done, int64_t total) { upload.update(done, total, true); };
+    options.upload_progress = [&](int64_t done, int64_t total) {
+        upload.update(done, total, true);
+    };
     options.record_trace = !flags.trace.empty();
     options.cancel = &cancel_token();
     return std::make_unique<runtime::Session>(plan, options);
@@ -102,7 +116,8 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan, const 
 // Streams text as tokens come and ends a sequence at a stop string; the text before it is what counts.
 class TextStream {
 public:
-    TextStream(const runtime::Tokenizer& tokenizer, const std::vector<int32_t>& prompt, const std::vector<std::string>& stops, bool print)
+    TextStream(const runtime::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
+               const std::vector<std::string>& stops, bool print)
         : decoder_(tokenizer), stops_(stops), print_(print) {
         decoder_.prime(prompt);
     }
@@ -149,22 +164,27 @@ private:
 
 void write_logits(const std::string& path, const std::vector<runtime::SequenceResult>& sequences) {
     std::vector<float> all;
-    for (const runtime::SequenceResult& s : sequences) all.insert(all.end(), s.logits.begin(), s.logits.end());
-    write_file("--dump-logits", path, {reinterpret_cast<const char*>(all.data()), all.size() * sizeof(float)});
+    for (const runtime::SequenceResult& s : sequences)
+        all.insert(all.end(), s.logits.begin(), s.logits.end());
+    write_file("--dump-logits", path,
+               {reinterpret_cast<const char*>(all.data()), all.size() * sizeof(float)});
 }
 
-Json sequence_json(const std::vector<int32_t>& prompt, const runtime::SequenceResult& result, const std::string& text) {
+Json sequence_json(const std::vector<int32_t>& prompt, const runtime::SequenceResult& result,
+                   const std::string& text) {
     return {{"prompt_ids", prompt}, {"token_ids", result.token_ids}, {"text", text}};
 }
 
-Json result_json(const planner::Plan& plan, const runtime::Session& session, const std::vector<std::vector<int32_t>>& prompts,
+Json result_json(const planner::Plan& plan, const runtime::Session& session,
+                 const std::vector<std::vector<int32_t>>& prompts,
                  const runtime::GenerateResult& result, const std::vector<std::string>& texts) {
     Json json;
     if (prompts.size() == 1) {
         json = sequence_json(prompts[0], result.sequences[0], texts[0]);
     } else {
         json["sequences"] = Json::array();
-        for (size_t i = 0; i < prompts.size(); ++i) json["sequences"].push_back(sequence_json(prompts[i], result.sequences[i], texts[i]));
+        for (size_t i = 0; i < prompts.size(); ++i)
+            json["sequences"].push_back(sequence_json(prompts[i], result.sequences[i], texts[i]));
     }
     json["prefill_ms"] = result.prefill_ms;
     json["decode_ms_per_token"] = result.decode_ms_per_token;
@@ -177,8 +197,10 @@ Json result_json(const planner::Plan& plan, const runtime::Session& session, con
 }
 
 // Runs the same prompts on one host device and compares logits.
-double host_difference(const Flags& flags, const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
-                       const runtime::GenerateOptions& options, const runtime::GenerateResult& result) {
+double host_difference(const Flags& flags, const planner::Plan& plan,
+                       const std::vector<std::vector<int32_t>>& prompts,
+                       const runtime::GenerateOptions& options,
+                       const runtime::GenerateResult& result) {
     LoadedModel model;
     model.graph = plan.graph;
     PlanFlags one = flags.plan;
@@ -197,7 +219,9 @@ double host_difference(const Flags& flags, const planner::Plan& plan, const std:
     for (size_t s = 0; s < prompts.size(); ++s) {
         size_t n = std::min(result.sequences[s].logits.size(), expected.sequences[s].logits.size());
         for (size_t i = 0; i < n; ++i)
-            difference = std::max(difference, std::fabs(static_cast<double>(result.sequences[s].logits[i]) - expected.sequences[s].logits[i]));
+            difference =
+                std::max(difference, std::fabs(static_cast<double>(result.sequences[s].logits[i]) -
+                                               expected.sequences[s].logits[i]));
     }
     return difference;
 }
@@ -217,26 +241,39 @@ void run_score(const Flags& flags, Ready& ready) {
     text << file.rdbuf();
     std::vector<int32_t> tokens = ready.tokenizer->encode(text.str());
     check_token_ids(tokens, ready.model);
-    if (tokens.size() < 2) throw UserError("{}: too short to score: it has {} tokens", flags.score_file, tokens.size());
+    if (tokens.size() < 2)
+        throw UserError("{}: too short to score: it has {} tokens", flags.score_file,
+                        tokens.size());
     planner::Plan plan = make_run_plan(flags, ready);
     Interruptible interruptible;
     auto session = open_session(plan, flags);
     runtime::ScoreResult score = runtime::score(*session, plan, tokens);
-    if (flags.json) fmt::print("{}\n", Json{{"tokens", score.tokens}, {"nll", score.nll}, {"perplexity", score.perplexity}}.dump(2));
-    else fmt::print("{} tokens, {:.4f} nats a token, perplexity {:.3f}\n", score.tokens, score.nll, score.perplexity);
+    if (flags.json)
+        fmt::print(
+            "{}\n",
+            Json{{"tokens", score.tokens}, {"nll", score.nll}, {"perplexity", score.perplexity}}
+                .dump(2));
+    else
+        fmt::print("{} tokens, {:.4f} nats a token, perplexity {:.3f}\n", score.tokens, score.nll,
+                   score.perplexity);
 }
 
-void print_summary(const planner::Plan& plan, const runtime::GenerateResult& result, const runtime::Session& session) {
+void print_summary(const planner::Plan& plan, const runtime::GenerateResult& result,
+                   const runtime::Session& session) {
     size_t tokens = 0;
     for (const auto& s : result.sequences) tokens += s.token_ids.size();
     fmt::print(stderr, "{}\n",
-               fmt::format("{} tokens on {} device{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} tokens/s), {} moved between devices", tokens,
-                           plan.machine.devices.size(), plan.machine.devices.size() == 1 ? "" : "s", result.prefill_ms, result.decode_ms_per_token,
-                           result.tokens_per_second, format_bytes(session.transferred_bytes())));
+               fmt::format("{} tokens on {} device{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} "
+                           "tokens/s), {} moved between devices",
+                           tokens, plan.machine.devices.size(),
+                           plan.machine.devices.size() == 1 ? "" : "s", result.prefill_ms,
+                           result.decode_ms_per_token, result.tokens_per_second,
+                           format_bytes(session.transferred_bytes())));
 }
 
 void run_generate(const Flags& flags, Ready& ready) {
-    std::vector<int32_t> stops = flags.ignore_eos ? std::vector<int32_t>{} : stop_ids(ready.model, ready.tokenizer.get());
+    std::vector<int32_t> stops =
+        flags.ignore_eos ? std::vector<int32_t>{} : stop_ids(ready.model, ready.tokenizer.get());
     const int64_t max_positions = ready.model.max_positions;
     planner::Plan plan = make_run_plan(flags, ready);
     check_lengths(flags, plan, ready.prompts, max_positions);
@@ -245,19 +282,23 @@ void run_generate(const Flags& flags, Ready& ready) {
 
     const bool print_text = !flags.json && ready.tokenizer && ready.prompts.size() == 1;
     std::vector<TextStream> streams;
-    for (size_t i = 0; ready.tokenizer && i < ready.prompts.size(); ++i) streams.emplace_back(*ready.tokenizer, ready.prompts[i], flags.stop, print_text);
+    for (size_t i = 0; ready.tokenizer && i < ready.prompts.size(); ++i)
+        streams.emplace_back(*ready.tokenizer, ready.prompts[i], flags.stop, print_text);
     runtime::GenerateOptions options;
     options.max_new_tokens = new_tokens(flags, plan, ready.prompts);
-    options.sampling = {static_cast<float>(flags.temperature), static_cast<float>(flags.top_p), flags.seed};
+    options.sampling = {static_cast<float>(flags.temperature), static_cast<float>(flags.top_p),
+                        flags.seed};
     options.stop_ids = stops;
     options.keep_logits = needs_all_logits(flags);
     options.cancel = &cancel_token();
     options.on_token = [&](size_t sequence, int32_t token) {
         if (streams.empty()) return true;
-        if (std::find(stops.begin(), stops.end(), token) != stops.end()) return true;  // shown as the end, not as text
+        if (std::find(stops.begin(), stops.end(), token) != stops.end())
+            return true;  // shown as the end, not as text
         return streams[sequence].push(token);
     };
-    if (print_text && !flags.prompt.chat && !flags.prompt.prompts.empty()) fmt::print("{}", dim(flags.prompt.prompts[0]));
+    if (print_text && !flags.prompt.chat && !flags.prompt.prompts.empty())
+        fmt::print("{}", dim(flags.prompt.prompts[0]));
     std::fflush(stdout);
     runtime::GenerateResult result = runtime::generate(*session, plan, ready.prompts, options);
     std::vector<std::string> texts(ready.prompts.size());
@@ -269,7 +310,9 @@ void run_generate(const Flags& flags, Ready& ready) {
     if (!flags.trace.empty()) write_trace(flags, plan, *session);
     if (flags.json) {
         Json json = result_json(plan, *session, ready.prompts, result, texts);
-        if (flags.check) json["check_max_difference"] = host_difference(flags, plan, ready.prompts, options, result);
+        if (flags.check)
+            json["check_max_difference"] =
+                host_difference(flags, plan, ready.prompts, options, result);
         fmt::print("{}\n", json.dump(2));
         return;
     }
@@ -277,26 +320,38 @@ void run_generate(const Flags& flags, Ready& ready) {
     std::fflush(stdout);
     for (size_t i = 0; !print_text && i < result.sequences.size(); ++i)
         fmt::print("{}{}\n", ready.prompts.size() > 1 ? bold(fmt::format("[{}] ", i)) : "",
-                   ready.tokenizer ? texts[i] : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ",")));
+                   ready.tokenizer
+                       ? texts[i]
+                       : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ",")));
     print_summary(plan, result, *session);
     if (flags.check)
-        fmt::print("check against host: max logit difference {:.3g}\n", host_difference(flags, plan, ready.prompts, options, result));
+        fmt::print("check against host: max logit difference {:.3g}\n",
+                   host_difference(flags, plan, ready.prompts, options, result));
 }
 
 // Flags that would do nothing are refused, not ignored.
 void check_flags(const Flags& flags) {
     const bool scores = !flags.score_file.empty();
     const bool prompts = !flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty();
-    if (scores && (prompts || flags.prompt.chat || !flags.stop.empty() || flags.max_new_tokens > 0 || flags.temperature > 0 ||
-                   !flags.dump_logits.empty() || flags.check))
-        throw UserError("--score measures a text and generates nothing: leave out prompts and what shapes new tokens");
+    if (scores &&
+        (prompts || flags.prompt.chat || !flags.stop.empty() || flags.max_new_tokens > 0 ||
+         flags.temperature > 0 || !flags.dump_logits.empty() || flags.check))
+        throw UserError(
+            "--score measures a text and generates nothing: leave out prompts and what shapes new "
+            "tokens");
     if (flags.temperature == 0 && (flags.top_p != 1.0 || flags.seed != 0))
-        throw UserError("--top-p and --seed shape sampled tokens: give a --temperature above 0, too");
+        throw UserError(
+            "--top-p and --seed shape sampled tokens: give a --temperature above 0, too");
     for (const std::string& stop : flags.stop)
-        if (stop.empty()) throw UserError("--stop: the text that ends a sequence must not be empty");
+        if (stop.empty())
+            throw UserError("--stop: the text that ends a sequence must not be empty");
     if (!scores && flags.plan.batch > 0 &&
-        flags.plan.batch != static_cast<int64_t>(std::max(flags.prompt.prompts.size(), flags.prompt.input_ids.size())))
-        throw UserError("--batch {}: a run's batch is its number of prompts; repeat --prompt or --input-ids instead", flags.plan.batch);
+        flags.plan.batch != static_cast<int64_t>(std::max(flags.prompt.prompts.size(),
+                                                          flags.prompt.input_ids.size())))
+        throw UserError(
+            "--batch {}: a run's batch is its number of prompts; repeat --prompt or --input-ids "
+            "instead",
+            flags.plan.batch);
     if (!flags.trace.empty()) check_writable("--trace", flags.trace);
     if (!flags.dump_logits.empty()) check_writable("--dump-logits", flags.dump_logits);
 }
@@ -306,15 +361,23 @@ void run(const Flags& flags) {
     Ready ready;
     ready.model = load_model(flags.model, flags.plan.dtype);
     if (ready.model.kind == ModelKind::kShape)
-        throw UserError("{}: a shape name has no weights to run; write a model with `cleave model {} -o DIR`, then run DIR", flags.model.model,
-                        flags.model.model);
+        throw UserError(
+            "{}: a shape name has no weights to run; write a model with `cleave model {} -o DIR`, "
+            "then run DIR",
+            flags.model.model, flags.model.model);
     if (ready.model.plan && ready.model.graph.path.empty())
-        throw UserError("{}: this plan was made from a shape name, which has no weights to run; plan an .onnx file", flags.model.model);
-    if (flags.model.weights == "none") throw UserError("--weights none: a model without weights can be planned, but not run");
+        throw UserError(
+            "{}: this plan was made from a shape name, which has no weights to run; plan an .onnx "
+            "file",
+            flags.model.model);
+    if (flags.model.weights == "none")
+        throw UserError("--weights none: a model without weights can be planned, but not run");
     ready.tokenizer = find_tokenizer(flags.prompt, ready.model, &ready.no_tokenizer);
     if (!flags.score_file.empty()) return run_score(flags, ready);
-    if (!flags.prompt.prompts.empty() && !ready.tokenizer) throw UserError("--prompt needs a tokenizer: {}", ready.no_tokenizer);
-    if (!flags.stop.empty() && !ready.tokenizer) throw UserError("--stop needs a tokenizer: {}", ready.no_tokenizer);
+    if (!flags.prompt.prompts.empty() && !ready.tokenizer)
+        throw UserError("--prompt needs a tokenizer: {}", ready.no_tokenizer);
+    if (!flags.stop.empty() && !ready.tokenizer)
+        throw UserError("--stop needs a tokenizer: {}", ready.no_tokenizer);
     ready.prompts = prompt_ids(flags.prompt, ready.model, ready.tokenizer.get());
     run_generate(flags, ready);
 }
@@ -323,27 +386,44 @@ void run(const Flags& flags) {
 
 void add_run(CLI::App& app) {
     auto flags = std::make_shared<Flags>();
-    CLI::App* command = app.add_subcommand("run", "import, plan, compile and run a model in one go");
+    CLI::App* command =
+        app.add_subcommand("run", "import, plan, compile and run a model in one go");
     add_model_flags(*command, flags->model);
-    command->add_option("--prompt", flags->prompt.prompts, "text to continue; repeated: a batch")->allow_extra_args(false);
-    command->add_option("--input-ids", flags->prompt.input_ids, "token ids 1,2,3 to continue; repeated: a batch")->allow_extra_args(false);
-    command->add_option("--max-new-tokens", flags->max_new_tokens, "tokens to generate; default 128, or what the context leaves")
+    command->add_option("--prompt", flags->prompt.prompts, "text to continue; repeated: a batch")
+        ->allow_extra_args(false);
+    command
+        ->add_option("--input-ids", flags->prompt.input_ids,
+                     "token ids 1,2,3 to continue; repeated: a batch")
+        ->allow_extra_args(false);
+    command
+        ->add_option("--max-new-tokens", flags->max_new_tokens,
+                     "tokens to generate; default 128, or what the context leaves")
         ->check(whole_number(1, 1 << 30));
-    command->add_option("--temperature", flags->temperature, "0: greedy")->check(real_number(0.0, 100.0));
+    command->add_option("--temperature", flags->temperature, "0: greedy")
+        ->check(real_number(0.0, 100.0));
     command->add_option("--top-p", flags->top_p, "nucleus sampling")->check(real_number(1e-6, 1.0));
     command->add_option("--seed", flags->seed, "of the sampling");
-    command->add_option("--stop", flags->stop, "text that ends a sequence; may be repeated")->allow_extra_args(false);
+    command->add_option("--stop", flags->stop, "text that ends a sequence; may be repeated")
+        ->allow_extra_args(false);
     command->add_flag("--ignore-eos", flags->ignore_eos, "go on after end-of-sequence tokens");
-    command->add_flag("--chat", flags->prompt.chat, "put the prompt into the tokenizer's chat template");
-    command->add_option("--tokenizer", flags->prompt.tokenizer, "tokenizer.json, tokenizer.model, or their folder; default: beside the model");
-    command->add_option("--score", flags->score_file, "print the perplexity of a text file instead");
-    command->add_option("--dump-logits", flags->dump_logits, "write f32 logits of each prompt token, then of each new token but the last");
+    command->add_flag("--chat", flags->prompt.chat,
+                      "put the prompt into the tokenizer's chat template");
+    command->add_option(
+        "--tokenizer", flags->prompt.tokenizer,
+        "tokenizer.json, tokenizer.model, or their folder; default: beside the model");
+    command->add_option("--score", flags->score_file,
+                        "print the perplexity of a text file instead");
+    command->add_option(
+        "--dump-logits", flags->dump_logits,
+        "write f32 logits of each prompt token, then of each new token but the last");
     command->add_option("--trace", flags->trace, "write what ran when, for Perfetto");
     command->add_flag("--check", flags->check, "compare logits with one host device");
     command->add_flag("--json", flags->json, "JSON on standard output");
     add_plan_flags(*command, flags->plan);
     add_run_flags(*command, flags->run);
-    command->footer("Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon a time\"");
+    command->footer(
+        "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "
+        "a time\"");
     command->callback([flags] { run(*flags); });
 }
 

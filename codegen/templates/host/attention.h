@@ -16,12 +16,12 @@ namespace cleave {
 
 template <class Config>
 struct AttentionArgs {
-    const float* q;               // [tokens, kQStride], columns from kQOffset
+    const float* q;  // [tokens, kQStride], columns from kQOffset
     const typename Config::Kv* kv;
     i64 num_slots, context;
-    float* out;                   // [tokens, kQHeads * kVHeadDim]
-    const i32* positions;         // [tokens]
-    const i32* slots;             // [tokens]
+    float* out;            // [tokens, kQHeads * kVHeadDim]
+    const i32* positions;  // [tokens]
+    const i32* slots;      // [tokens]
     i64 num_tokens;
 };
 
@@ -141,7 +141,8 @@ struct AttentionTile {
 #pragma clang loop unroll(disable)
             for (; j + kWays <= n; j += kWays)
 #pragma clang loop unroll(full)
-                for (i64 way = 0; way < kWays; ++way) add_value<kQ, kChunk>(sums[way], values, j + way, d);
+                for (i64 way = 0; way < kWays; ++way)
+                    add_value<kQ, kChunk>(sums[way], values, j + way, d);
             for (; j < n; ++j) add_value<kQ, kChunk>(sums[0], values, j, d);
 #pragma clang loop unroll(full)
             for (i64 i = 0; i < kQ * kChunk; ++i) {
@@ -163,7 +164,8 @@ struct AttentionTile {
             v[x] = load<VN>(from);
         }
 #pragma clang loop unroll(full)
-        for (i64 i = 0; i < kQ * kChunk; ++i) sums[i] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
+        for (i64 i = 0; i < kQ * kChunk; ++i)
+            sums[i] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
     }
 
     void run(const KvCache<const typename C::Kv>& cache, i64 slot, i64 kv_head) {
@@ -202,7 +204,9 @@ struct AttentionKernel {
         tile.add(a.q + token * C::kQStride + C::kQOffset + head * C::kHeadDim,
                  a.out + (token * C::kQHeads + head) * C::kVHeadDim, a.positions[token]);
     }
-    static constexpr i64 kv_head(i64 head) { return (C::kFirstHead + head) / C::kGroup - C::kSlabOffset; }
+    static constexpr i64 kv_head(i64 head) {
+        return (C::kFirstHead + head) / C::kGroup - C::kSlabOffset;
+    }
 
     // Heads of one item at one token; they share a KV head.
     void by_token(i64 item) {
@@ -220,7 +224,8 @@ struct AttentionKernel {
         for (i64 i = item * C::kItemQueries; i < stop;) {
             i64 head = i / a.num_tokens, slot = a.slots[i % a.num_tokens];
             for (; i < stop && tile.count < kQueries && i / a.num_tokens == head &&
-                   a.slots[i % a.num_tokens] == slot; ++i)
+                   a.slots[i % a.num_tokens] == slot;
+                 ++i)
                 add(i % a.num_tokens, head);
             tile.run(cache, slot, kv_head(head));
         }
@@ -229,8 +234,8 @@ struct AttentionKernel {
 
 template <class Config>
 CLEAVE_INLINE void attention(const AttentionArgs<Config>& a, i64 begin, i64 end, void*) {
-    KvCache<const typename Config::Kv> cache{a.kv, a.num_slots, a.context, Config::kSlabHeads, Config::kHeadDim,
-                                             Config::kVHeadDim};
+    KvCache<const typename Config::Kv> cache{
+        a.kv, a.num_slots, a.context, Config::kSlabHeads, Config::kHeadDim, Config::kVHeadDim};
     AttentionKernel<Config> kernel{a, cache, {}};
     for (i64 item = begin; item < end; ++item) {
         if constexpr (Config::kByToken)

@@ -12,20 +12,22 @@ namespace cleave {
 
 // A row of a table for ids in [first, first + kRows), zero for every other id (vocabulary-parallel).
 template <class Config>
-CLEAVE_INLINE void embedding(const i32* ids, i64 first, const typename Config::Weight* table, float* out, i64 begin,
-                             i64 end) {
+CLEAVE_INLINE void embedding(const i32* ids, i64 first, const typename Config::Weight* table,
+                             float* out, i64 begin, i64 end) {
     for (i64 t = begin; t < end; ++t) {
         i64 row = ids[t] - first;
         float* to = out + t * Config::kOut;
         bool mine = row >= 0 && row < Config::kRows;
         const auto* from = table + (mine ? row : 0) * Config::kOut;
-        for (i64 i = 0; i < Config::kOut; ++i) to[i] = mine ? load_one(from + i) * Config::kScale : 0.0f;
+        for (i64 i = 0; i < Config::kOut; ++i)
+            to[i] = mine ? load_one(from + i) * Config::kScale : 0.0f;
     }
 }
 
 // Each run of kGroup features is normalised alone; its weight is [kGroup].
 template <class Config>
-CLEAVE_INLINE void rms_norm(const float* x, const typename Config::Weight* weight, float* out, i64 begin, i64 end) {
+CLEAVE_INLINE void rms_norm(const float* x, const typename Config::Weight* weight, float* out,
+                            i64 begin, i64 end) {
     RmsNorm<typename Config::Weight> norm{weight, Config::kEpsilon, Config::kOffset};
     for (i64 t = begin; t < end; ++t)
         for (i64 i = 0; i < Config::kOut; i += Config::kGroup)
@@ -34,27 +36,31 @@ CLEAVE_INLINE void rms_norm(const float* x, const typename Config::Weight* weigh
 }
 
 template <class Config>
-CLEAVE_INLINE void rope(const float* x, const float* table, i64 context, const i32* positions, float* out, i64 begin,
-                        i64 end) {
+CLEAVE_INLINE void rope(const float* x, const float* table, i64 context, const i32* positions,
+                        float* out, i64 begin, i64 end) {
     for (i64 t = begin; t < end; ++t) {
         const float* from = x + t * Config::kXStride + Config::kXOffset;
         float* to = out + t * Config::kOut;
         const float* cos = rope_row<Config::kRotary>(table, positions[t]);
         for (i64 i = 0; i < Config::kOut; ++i) to[i] = from[i];
         for (i64 i = 0; i < Config::kOut; i += Config::kHeadDim)
-            rope_head<Config::kRotary, Config::kInterleaved>(to + i, cos, cos + context * (Config::kRotary / 2));
+            rope_head<Config::kRotary, Config::kInterleaved>(to + i, cos,
+                                                             cos + context * (Config::kRotary / 2));
     }
 }
 
 template <class Config>
-CLEAVE_INLINE void kv_append(const float* k, const float* v, typename Config::Kv* kv, i64 num_slots, i64 context,
-                             const i32* positions, const i32* slots, i64 begin, i64 end) {
-    KvCache<typename Config::Kv> cache{kv, num_slots, context, Config::kSlabHeads, Config::kHeadDim,
-                                       Config::kVHeadDim};
+CLEAVE_INLINE void kv_append(const float* k, const float* v, typename Config::Kv* kv, i64 num_slots,
+                             i64 context, const i32* positions, const i32* slots, i64 begin,
+                             i64 end) {
+    KvCache<typename Config::Kv> cache{
+        kv, num_slots, context, Config::kSlabHeads, Config::kHeadDim, Config::kVHeadDim};
     for (i64 t = begin; t < end; ++t) {
         for (i64 head = 0; head < Config::kKvHeads; ++head) {
-            const float* from_k = k + t * Config::kKStride + Config::kKOffset + head * Config::kHeadDim;
-            const float* from_v = v + t * Config::kVStride + Config::kVOffset + head * Config::kVHeadDim;
+            const float* from_k =
+                k + t * Config::kKStride + Config::kKOffset + head * Config::kHeadDim;
+            const float* from_v =
+                v + t * Config::kVStride + Config::kVOffset + head * Config::kVHeadDim;
             auto* to_k = cache.key(slots[t], Config::kSlabOffset + head, positions[t]);
             auto* to_v = cache.value(slots[t], Config::kSlabOffset + head, positions[t]);
             for (i64 i = 0; i < Config::kHeadDim; ++i) store_one(to_k + i, from_k[i]);
@@ -64,7 +70,8 @@ CLEAVE_INLINE void kv_append(const float* k, const float* v, typename Config::Kv
 }
 
 template <class Config>
-CLEAVE_INLINE void gated_activation(const float* gate, const float* up, float* out, i64 begin, i64 end) {
+CLEAVE_INLINE void gated_activation(const float* gate, const float* up, float* out, i64 begin,
+                                    i64 end) {
     for (i64 t = begin; t < end; ++t)
         gated_activation_row<Config::kActivation>(gate + t * Config::kXStride + Config::kXOffset,
                                                   up + t * Config::kYStride + Config::kYOffset,
@@ -83,7 +90,8 @@ template <class Config>
 CLEAVE_INLINE void scale(const float* x, float* out, i64 begin, i64 end) {
     for (i64 t = begin; t < end; ++t)
         for (i64 i = 0; i < Config::kOut; ++i)
-            out[t * Config::kOut + i] = x[t * Config::kXStride + Config::kXOffset + i] * Config::kScale;
+            out[t * Config::kOut + i] =
+                x[t * Config::kXStride + Config::kXOffset + i] * Config::kScale;
 }
 
 template <class Config>

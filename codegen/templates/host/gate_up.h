@@ -24,8 +24,10 @@ struct GateUpArgs {
 
 template <class Config>
 constexpr i64 gate_up_scratch_floats() {
-    return block_floats(Config::kIn, Config::kTokens) + 2 * Config::kTokens * c_stride(Config::kItemRows) +
-           max(convert_floats<typename Config::GateWeight>(), convert_floats<typename Config::UpWeight>());
+    return block_floats(Config::kIn, Config::kTokens) +
+           2 * Config::kTokens * c_stride(Config::kItemRows) +
+           max(convert_floats<typename Config::GateWeight>(),
+               convert_floats<typename Config::UpWeight>());
 }
 
 template <class Config>
@@ -52,7 +54,8 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
                     for (i64 r = 0; r < rows; ++r) g[r] += load_one(a.gate_bias + r0 + r);
                 if constexpr (Config::kUpBias)
                     for (i64 r = 0; r < rows; ++r) u[r] += load_one(a.up_bias + r0 + r);
-                gated_activation_row<Config::kActivation>(g, u, a.out + (t0 + t) * Config::kOut + r0, rows);
+                gated_activation_row<Config::kActivation>(
+                    g, u, a.out + (t0 + t) * Config::kOut + r0, rows);
             }
         }
     }

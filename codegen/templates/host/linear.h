@@ -10,25 +10,27 @@ namespace cleave {
 
 template <class Config>
 struct LinearArgs {
-    const float* x;                          // [tokens, kXStride], columns from kXOffset
-    const typename Config::Weight* weight;   // [kOut, kIn]
-    const typename Config::Bias* bias;       // [kOut], or null
-    const typename Config::NormWeight* norm; // [kIn], or null
-    const float* residual;                   // [tokens, kResidualStride], or null
-    float* out;                              // [tokens, kOut]
-    const i32* rows;                         // token of each output row, or null
-    i64 num_tokens;                          // of the output
+    const float* x;                           // [tokens, kXStride], columns from kXOffset
+    const typename Config::Weight* weight;    // [kOut, kIn]
+    const typename Config::Bias* bias;        // [kOut], or null
+    const typename Config::NormWeight* norm;  // [kIn], or null
+    const float* residual;                    // [tokens, kResidualStride], or null
+    float* out;                               // [tokens, kOut]
+    const i32* rows;                          // token of each output row, or null
+    i64 num_tokens;                           // of the output
 };
 
 // Floats of scratch, in order: the block of tokens, c, the f32 copy of a tile.
 template <class Config>
 constexpr i64 linear_scratch_floats() {
-    return block_floats(Config::kIn, Config::kTokens) + Config::kTokens * c_stride(Config::kItemRows) +
+    return block_floats(Config::kIn, Config::kTokens) +
+           Config::kTokens * c_stride(Config::kItemRows) +
            convert_floats<typename Config::Weight>();
 }
 
 template <class Config>
-CLEAVE_INLINE void linear_finish(const LinearArgs<Config>& a, i64 t, i64 r0, i64 rows, const float* c) {
+CLEAVE_INLINE void linear_finish(const LinearArgs<Config>& a, i64 t, i64 r0, i64 rows,
+                                 const float* c) {
     float* out = a.out + t * Config::kOut + r0;
     const float* residual = a.residual + t * Config::kResidualStride + Config::kResidualOffset + r0;
     for (i64 r = 0; r < rows; ++r) {
@@ -63,7 +65,8 @@ CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void*
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
             multiply<K>(a.weight + r0 * K, K, rows, block, c, kStride, converted);
-            for (i64 t = 0; t < tokens; ++t) linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);
+            for (i64 t = 0; t < tokens; ++t)
+                linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);
         }
     }
 }

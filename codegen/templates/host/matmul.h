@@ -11,9 +11,9 @@
 
 namespace cleave {
 
-inline constexpr i64 kDotTokens = 8;            // up to here: vectors along K
-inline constexpr i64 kPanel = 2 * kLanes;       // tokens of a full panel
-inline constexpr i64 kConvertDepth = 256;       // of the f32 copy of a narrow tile
+inline constexpr i64 kDotTokens = 8;       // up to here: vectors along K
+inline constexpr i64 kPanel = 2 * kLanes;  // tokens of a full panel
+inline constexpr i64 kConvertDepth = 256;  // of the f32 copy of a narrow tile
 
 // Rows of activations: row t is x + (rows ? rows[t] : t) * stride.
 struct Rows {
@@ -33,19 +33,23 @@ struct Block {
 };
 
 // Scratch floats that `prepare` needs for blocks of `tokens`.
-constexpr i64 block_floats(i64 depth, i64 tokens) { return round_up(tokens, kLanes) * round_up(depth, kLanes); }
+constexpr i64 block_floats(i64 depth, i64 tokens) {
+    return round_up(tokens, kLanes) * round_up(depth, kLanes);
+}
 // Row stride of c, and its floats: a tile stores whole vectors, past the last row.
 constexpr i64 c_stride(i64 rows) { return rows + kLanes; }
 // Scratch floats for the f32 copy of narrow weights.
 template <class W>
-constexpr i64 convert_floats() { return sizeof(W) == 4 ? 0 : kTileRows * kConvertDepth; }
+constexpr i64 convert_floats() {
+    return sizeof(W) == 4 ? 0 : kTileRows * kConvertDepth;
+}
 
 // ---- Making a block of tokens ready ---------------------------------------------------------------
 
 // Transposes tokens [0, count) of `rows`, scaled by scale[t] and the norm's weight, into panel[k][kWidth].
 template <i64 K, class Norm>
-CLEAVE_INLINE void pack_lanes(const float* const* rows, const float* scale, const Norm& norm, i64 stride,
-                              float* panel) {
+CLEAVE_INLINE void pack_lanes(const float* const* rows, const float* scale, const Norm& norm,
+                              i64 stride, float* panel) {
     i64 k = 0;
     for (; k + kLanes <= K; k += kLanes) {
         Vec tile[kLanes];
@@ -85,16 +89,19 @@ void pack(const Rows& input, i64 first, i64 count, const Norm& norm, float* out)
 }
 
 template <i64 K, class Norm>
-CLEAVE_INLINE Block prepare(const Rows& input, i64 first, i64 count, const Norm& norm, float* scratch) {
+CLEAVE_INLINE Block prepare(const Rows& input, i64 first, i64 count, const Norm& norm,
+                            float* scratch) {
     if (count > kDotTokens) {
         pack<K>(input, first, count, norm, scratch);
         return {scratch, count, 0, true};
     }
     if constexpr (!Norm::kPresent) {
         if (!input.rows) return {input.row(first), count, input.stride, false};
-        for (i64 t = 0; t < count; ++t) __builtin_memcpy(scratch + t * K, input.row(first + t), K * sizeof(float));
+        for (i64 t = 0; t < count; ++t)
+            __builtin_memcpy(scratch + t * K, input.row(first + t), K * sizeof(float));
     } else {
-        for (i64 t = 0; t < count; ++t) rms_norm_row<K>(input.row(first + t), norm, scratch + t * K);
+        for (i64 t = 0; t < count; ++t)
+            rms_norm_row<K>(input.row(first + t), norm, scratch + t * K);
     }
     return {scratch, count, K, false};
 }
@@ -115,8 +122,11 @@ CLEAVE_INLINE float dot_rest(const W* w, const float* x) {
 }
 
 template <i64 K, i64 R, i64 T, class W>
-CLEAVE_INLINE void dot_tile(const W* w, i64 w_stride, const float* x, i64 x_stride, float* c, i64 c_stride) {
-    constexpr i64 U = R * T >= 8 ? 1 : R * T >= 4 ? 2 : 4;  // independent sums hide the FMA's latency
+CLEAVE_INLINE void dot_tile(const W* w, i64 w_stride, const float* x, i64 x_stride, float* c,
+                            i64 c_stride) {
+    constexpr i64 U = R * T >= 8   ? 1
+                      : R * T >= 4 ? 2
+                                   : 4;  // independent sums hide the FMA's latency
     // Short rows defeat the hardware's prefetcher: the next tile's rows are asked for into the second-level
     // cache. Alone this takes decoding from 0.7 of a plain read loop's bandwidth to all of it (hidden 768).
     constexpr i64 kAhead = R * K * static_cast<i64>(sizeof(W)) <= (256 << 10) ? R * K : 1024;
@@ -159,11 +169,14 @@ CLEAVE_INLINE void dot_tile(const W* w, i64 w_stride, const float* x, i64 x_stri
 }
 
 template <i64 K, i64 T, class W>
-void dot_rows(const W* w, i64 w_stride, i64 rows, const float* x, i64 x_stride, float* c, i64 c_stride) {
+void dot_rows(const W* w, i64 w_stride, i64 rows, const float* x, i64 x_stride, float* c,
+              i64 c_stride) {
     constexpr i64 R = 4;
     i64 r = 0;
-    for (; r + R <= rows; r += R) dot_tile<K, R, T>(w + r * w_stride, w_stride, x, x_stride, c + r, c_stride);
-    for (; r < rows; ++r) dot_tile<K, 1, T>(w + r * w_stride, w_stride, x, x_stride, c + r, c_stride);
+    for (; r + R <= rows; r += R)
+        dot_tile<K, R, T>(w + r * w_stride, w_stride, x, x_stride, c + r, c_stride);
+    for (; r < rows; ++r)
+        dot_tile<K, 1, T>(w + r * w_stride, w_stride, x, x_stride, c + r, c_stride);
 }
 
 template <i64 K, class W>
@@ -175,19 +188,22 @@ void dot_block(const W* w, i64 w_stride, i64 rows, const Block& block, float* c,
         const W* strip = w + r * w_stride;
         auto x = [&](i64 at) { return block.data + at * block.stride; };
         auto out = [&](i64 at) { return c + at * c_stride + r; };
-        for (; t + 4 <= block.count; t += 4) dot_rows<K, 4>(strip, w_stride, n, x(t), block.stride, out(t), c_stride);
+        for (; t + 4 <= block.count; t += 4)
+            dot_rows<K, 4>(strip, w_stride, n, x(t), block.stride, out(t), c_stride);
         if (t + 2 <= block.count) {
             dot_rows<K, 2>(strip, w_stride, n, x(t), block.stride, out(t), c_stride);
             t += 2;
         }
-        if (t < block.count) dot_rows<K, 1>(strip, w_stride, n, x(t), block.stride, out(t), c_stride);
+        if (t < block.count)
+            dot_rows<K, 1>(strip, w_stride, n, x(t), block.stride, out(t), c_stride);
     }
 }
 
 // ---- Many tokens ----------------------------------------------------------------------------------
 
 template <i64 R, i64 V, class W>
-CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64 depth, Vec (&acc)[R][V]) {
+CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64 depth,
+                               Vec (&acc)[R][V]) {
 #pragma clang loop unroll(disable)
     for (i64 k = 0; k < depth; ++k) {
         Vec xs[V];
@@ -203,14 +219,16 @@ CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64
 }
 
 // Lane t of every row goes to c + t * c_stride, for `tokens` lanes. Out of line: six tiles share it.
-__attribute__((noinline)) inline void store_transposed(Vec (&tile)[kLanes], i64 tokens, float* c, i64 c_stride) {
+__attribute__((noinline)) inline void store_transposed(Vec (&tile)[kLanes], i64 tokens, float* c,
+                                                       i64 c_stride) {
     transpose<kLanes>(tile);
     for (i64 t = 0; t < tokens; ++t) store(c + t * c_stride, tile[t]);
 }
 
 // R rows x V vectors of tokens; `tokens` of them are stored.
 template <i64 K, i64 R, i64 V, class W>
-void panel_tile(const W* w, i64 w_stride, const float* x, i64 tokens, float* c, i64 c_stride, float* converted) {
+void panel_tile(const W* w, i64 w_stride, const float* x, i64 tokens, float* c, i64 c_stride,
+                float* converted) {
     Vec acc[R][V];
 #pragma clang loop unroll(full)
     for (i64 i = 0; i < R * V; ++i) acc[i / V][i % V] = 0.0f;
@@ -234,18 +252,21 @@ void panel_tile(const W* w, i64 w_stride, const float* x, i64 tokens, float* c, 
         for (i64 r0 = 0; r0 < R; r0 += kLanes) {
             Vec tile[kLanes];
 #pragma clang loop unroll(full)
-            for (i64 i = 0; i < kLanes; ++i) tile[i] = r0 + i < R ? acc[min(r0 + i, R - 1)][v] : Vec(0.0f);
-            store_transposed(tile, min(kLanes, tokens - v * kLanes), c + v * kLanes * c_stride + r0, c_stride);
+            for (i64 i = 0; i < kLanes; ++i)
+                tile[i] = r0 + i < R ? acc[min(r0 + i, R - 1)][v] : Vec(0.0f);
+            store_transposed(tile, min(kLanes, tokens - v * kLanes), c + v * kLanes * c_stride + r0,
+                             c_stride);
         }
     }
 }
 
 template <i64 K, i64 V, class W>
-void panel_rows(const W* w, i64 w_stride, i64 rows, const float* x, i64 tokens, float* c, i64 c_stride,
-                float* converted) {
+void panel_rows(const W* w, i64 w_stride, i64 rows, const float* x, i64 tokens, float* c,
+                i64 c_stride, float* converted) {
     i64 r = 0;
     for (; r + kTileRows <= rows; r += kTileRows)
-        panel_tile<K, kTileRows, V>(w + r * w_stride, w_stride, x, tokens, c + r, c_stride, converted);
+        panel_tile<K, kTileRows, V>(w + r * w_stride, w_stride, x, tokens, c + r, c_stride,
+                                    converted);
     for (; r + 4 <= rows; r += 4)
         panel_tile<K, 4, V>(w + r * w_stride, w_stride, x, tokens, c + r, c_stride, converted);
     for (; r < rows; ++r)
@@ -256,7 +277,8 @@ void panel_rows(const W* w, i64 w_stride, i64 rows, const float* x, i64 tokens, 
 
 // c [block.count][c_stride] from `rows` rows of w. Vectors past the last row of c are overwritten.
 template <i64 K, class W>
-__attribute__((noinline)) void multiply(const W* w, i64 w_stride, i64 rows, const Block& block, float* c, i64 c_stride, float* converted) {
+__attribute__((noinline)) void multiply(const W* w, i64 w_stride, i64 rows, const Block& block,
+                                        float* c, i64 c_stride, float* converted) {
     if (!block.packed) {
         dot_block<K>(w, w_stride, rows, block, c, c_stride);
         return;
@@ -265,7 +287,8 @@ __attribute__((noinline)) void multiply(const W* w, i64 w_stride, i64 rows, cons
         const float* x = block.data + t * K;
         i64 tokens = block.count - t;
         if (tokens > kLanes)
-            panel_rows<K, 2>(w, w_stride, rows, x, min(tokens, kPanel), c + t * c_stride, c_stride, converted);
+            panel_rows<K, 2>(w, w_stride, rows, x, min(tokens, kPanel), c + t * c_stride, c_stride,
+                             converted);
         else
             panel_rows<K, 1>(w, w_stride, rows, x, tokens, c + t * c_stride, c_stride, converted);
     }

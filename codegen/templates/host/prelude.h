@@ -80,7 +80,8 @@ CLEAVE_INLINE FloatN<N> load(const f16* p) {
     __builtin_memcpy(&v, p, sizeof(u16) * N);
     UintN<N> bits = __builtin_convertvector(v, UintN<N>);
     UintN<N> magnitude = (bits & 0x7fffu) << 13;
-    UintN<N> value = __builtin_bit_cast(UintN<N>, __builtin_bit_cast(FloatN<N>, magnitude) * 0x1p112f);
+    UintN<N> value =
+        __builtin_bit_cast(UintN<N>, __builtin_bit_cast(FloatN<N>, magnitude) * 0x1p112f);
     value = magnitude >= UintN<N>(0x0f800000u) ? (value | 0x7f800000u) : value;  // infinity, NaN
     return __builtin_bit_cast(FloatN<N>, value | ((bits & 0x8000u) << 16));
 #endif
@@ -101,7 +102,9 @@ CLEAVE_INLINE float load_one(const f16* p) {
     return load<2>(pair)[0];
 #endif
 }
-CLEAVE_INLINE float load_one(const bf16* p) { return __builtin_bit_cast(float, static_cast<u32>(p->bits) << 16); }
+CLEAVE_INLINE float load_one(const bf16* p) {
+    return __builtin_bit_cast(float, static_cast<u32>(p->bits) << 16);
+}
 
 template <i64 N = kLanes>
 CLEAVE_INLINE void store(float* p, FloatN<N> v) {
@@ -156,7 +159,8 @@ struct Sequence {};
 
 template <class V, i64... kI>
 CLEAVE_INLINE V interleave_low(V a, V b, Sequence<i64, kI...>) {
-    return __builtin_shufflevector(a, b, (kI % 2 ? static_cast<i64>(sizeof...(kI)) : 0) + kI / 2 ...);
+    return __builtin_shufflevector(a, b,
+                                   (kI % 2 ? static_cast<i64>(sizeof...(kI)) : 0) + kI / 2 ...);
 }
 template <class V, i64... kI>
 CLEAVE_INLINE V interleave_high(V a, V b, Sequence<i64, kI...>) {

@@ -14,24 +14,24 @@ namespace cleave {
 
 template <class Config>
 struct QkvArgs {
-    const float* x;                                 // [tokens, kXStride]
-    const typename Config::NormWeight* norm;        // [kIn], or null
-    const typename Config::QWeight* q_weight;       // [kQHeads * kHeadDim, kIn]
+    const float* x;                            // [tokens, kXStride]
+    const typename Config::NormWeight* norm;   // [kIn], or null
+    const typename Config::QWeight* q_weight;  // [kQHeads * kHeadDim, kIn]
     const typename Config::QBias* q_bias;
-    const typename Config::KWeight* k_weight;       // [kKvHeads * kHeadDim, kIn]
+    const typename Config::KWeight* k_weight;  // [kKvHeads * kHeadDim, kIn]
     const typename Config::KBias* k_bias;
-    const typename Config::VWeight* v_weight;       // [kKvHeads * kVHeadDim, kIn]
+    const typename Config::VWeight* v_weight;  // [kKvHeads * kVHeadDim, kIn]
     const typename Config::VBias* v_bias;
-    const typename Config::QNormWeight* q_norm;     // [kHeadDim], or null
+    const typename Config::QNormWeight* q_norm;  // [kHeadDim], or null
     const typename Config::KNormWeight* k_norm;
-    const float* q_rope;                            // [2, rope_context, kQRotary / 2], or null
+    const float* q_rope;  // [2, rope_context, kQRotary / 2], or null
     const float* k_rope;
     i64 rope_context;
-    float* q_out;                                   // [tokens, kQHeads * kHeadDim]
+    float* q_out;  // [tokens, kQHeads * kHeadDim]
     typename Config::Kv* kv;
     i64 num_slots, context;
-    const i32* positions;                           // [tokens]
-    const i32* slots;                               // [tokens]
+    const i32* positions;  // [tokens]
+    const i32* slots;      // [tokens]
     i64 num_tokens;
 };
 
@@ -40,13 +40,14 @@ constexpr i64 qkv_scratch_floats() {
     return block_floats(Config::kIn, Config::kTokens) +
            Config::kTokens * c_stride(max(Config::kHeadDim, Config::kVHeadDim)) +
            max(convert_floats<typename Config::QWeight>(),
-               max(convert_floats<typename Config::KWeight>(), convert_floats<typename Config::VWeight>()));
+               max(convert_floats<typename Config::KWeight>(),
+                   convert_floats<typename Config::VWeight>()));
 }
 
 // Bias, norm and rotation of one head of one token, in place.
 template <i64 kDim, bool kHasBias, class Bias, class Norm, i64 kRotary, bool kInterleaved>
-CLEAVE_INLINE void finish_head(float* c, const Bias* bias, const Norm& norm, const float* rope, i64 rope_context,
-                               i64 position) {
+CLEAVE_INLINE void finish_head(float* c, const Bias* bias, const Norm& norm, const float* rope,
+                               i64 rope_context, i64 position) {
     if constexpr (kHasBias)
         for (i64 i = 0; i < kDim; ++i) c[i] += load_one(bias + i);
     if constexpr (Norm::kPresent) rms_norm_row<kDim>(c, norm, c);
@@ -66,36 +67,42 @@ struct QkvKernel {
     float* converted;
 
     void query(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(a.q_weight + head * C::kHeadDim * K, K, C::kHeadDim, block, c, kStride, converted);
+        multiply<K>(a.q_weight + head * C::kHeadDim * K, K, C::kHeadDim, block, c, kStride,
+                    converted);
         auto norm = norm_head<C::kQNorm>(a.q_norm, C::kQNormEpsilon, C::kQNormOffset);
         for (i64 t = 0; t < block.count; ++t) {
             float* row = c + t * kStride;
-            finish_head<C::kHeadDim, C::kQBias, typename C::QBias, decltype(norm), C::kQRotary, C::kQInterleaved>(
-                row, a.q_bias + head * C::kHeadDim, norm, a.q_rope, a.rope_context, a.positions[t0 + t]);
+            finish_head<C::kHeadDim, C::kQBias, typename C::QBias, decltype(norm), C::kQRotary,
+                        C::kQInterleaved>(row, a.q_bias + head * C::kHeadDim, norm, a.q_rope,
+                                          a.rope_context, a.positions[t0 + t]);
             float* out = a.q_out + (t0 + t) * (C::kQHeads * C::kHeadDim) + head * C::kHeadDim;
             for (i64 i = 0; i < C::kHeadDim; ++i) out[i] = row[i];
         }
     }
 
     void key(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(a.k_weight + head * C::kHeadDim * K, K, C::kHeadDim, block, c, kStride, converted);
+        multiply<K>(a.k_weight + head * C::kHeadDim * K, K, C::kHeadDim, block, c, kStride,
+                    converted);
         auto norm = norm_head<C::kKNorm>(a.k_norm, C::kKNormEpsilon, C::kKNormOffset);
         for (i64 t = 0; t < block.count; ++t) {
             float* row = c + t * kStride;
             i64 position = a.positions[t0 + t];
-            finish_head<C::kHeadDim, C::kKBias, typename C::KBias, decltype(norm), C::kKRotary, C::kKInterleaved>(
-                row, a.k_bias + head * C::kHeadDim, norm, a.k_rope, a.rope_context, position);
+            finish_head<C::kHeadDim, C::kKBias, typename C::KBias, decltype(norm), C::kKRotary,
+                        C::kKInterleaved>(row, a.k_bias + head * C::kHeadDim, norm, a.k_rope,
+                                          a.rope_context, position);
             auto* out = cache.key(a.slots[t0 + t], C::kSlabOffset + head, position);
             for (i64 i = 0; i < C::kHeadDim; ++i) store_one(out + i, row[i]);
         }
     }
 
     void value(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(a.v_weight + head * C::kVHeadDim * K, K, C::kVHeadDim, block, c, kStride, converted);
+        multiply<K>(a.v_weight + head * C::kVHeadDim * K, K, C::kVHeadDim, block, c, kStride,
+                    converted);
         for (i64 t = 0; t < block.count; ++t) {
             float* row = c + t * kStride;
             if constexpr (C::kVBias)
-                for (i64 i = 0; i < C::kVHeadDim; ++i) row[i] += load_one(a.v_bias + head * C::kVHeadDim + i);
+                for (i64 i = 0; i < C::kVHeadDim; ++i)
+                    row[i] += load_one(a.v_bias + head * C::kVHeadDim + i);
             auto* out = cache.value(a.slots[t0 + t], C::kSlabOffset + head, a.positions[t0 + t]);
             for (i64 i = 0; i < C::kVHeadDim; ++i) store_one(out + i, row[i]);
         }
@@ -117,8 +124,8 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
     float* x = static_cast<float*>(scratch);
     float* c = x + block_floats(K, Config::kTokens);
     float* converted = c + Config::kTokens * QkvKernel<Config>::kStride;
-    KvCache<typename Config::Kv> cache{a.kv, a.num_slots, a.context, Config::kSlabHeads, Config::kHeadDim,
-                                       Config::kVHeadDim};
+    KvCache<typename Config::Kv> cache{
+        a.kv, a.num_slots, a.context, Config::kSlabHeads, Config::kHeadDim, Config::kVHeadDim};
     QkvKernel<Config> kernel{a, cache, c, converted};
     Rows input{a.x + Config::kXOffset, Config::kXStride, nullptr};
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {

@@ -28,10 +28,12 @@ void last_dimension(Evaluation& e, int64_t n) {
 void gemm(Evaluation& e) {
     const Dims *a = e.shape(0), *b = e.shape(1);
     if (!a || !b || a->size() != 2 || b->size() != 2) return;
-    e.set_shape(0, {(*a)[e.node.integer("transA", 0) ? 1 : 0], (*b)[e.node.integer("transB", 0) ? 0 : 1]});
+    e.set_shape(
+        0, {(*a)[e.node.integer("transA", 0) ? 1 : 0], (*b)[e.node.integer("transB", 0) ? 0 : 1]});
 }
 
-void present(Evaluation& e, size_t output, size_t past, int64_t axis, const Dims* fresh, int64_t fresh_axis) {
+void present(Evaluation& e, size_t output, size_t past, int64_t axis, const Dims* fresh,
+             int64_t fresh_axis) {
     const Dims* p = e.shape(past);
     if (!p || !fresh || p->size() <= static_cast<size_t>(axis)) return;
     Dims dims = *p;
@@ -44,7 +46,8 @@ void group_query_attention(Evaluation& e) {
     if (!q || q->size() != 3) return;
     Dims dims = *q;
     if (!e.given(1)) {
-        const int64_t heads = e.node.integer("num_heads", 1), kv = e.node.integer("kv_num_heads", 1);
+        const int64_t heads = e.node.integer("num_heads", 1),
+                      kv = e.node.integer("kv_num_heads", 1);
         if (heads + 2 * kv == 0) return;
         dims[2] = dims[2] / (heads + 2 * kv) * heads;
     }
@@ -69,7 +72,8 @@ void attention(Evaluation& e) {
     if (q->size() == 4) {
         dims[3] = (*v)[3];
     } else if (q->size() == 3) {
-        const int64_t heads = e.node.integer("q_num_heads", 0), kv = e.node.integer("kv_num_heads", 0);
+        const int64_t heads = e.node.integer("q_num_heads", 0),
+                      kv = e.node.integer("kv_num_heads", 0);
         if (heads <= 0 || kv <= 0) return;
         dims[2] = (*v)[2] / kv * heads;
     }
@@ -99,12 +103,14 @@ std::vector<NamedRule> activation_rules() {
             {"MultiHeadAttention", multi_head_attention},
             {"Attention", attention},
             {"TensorScatter", same_shape},
-            {"DynamicQuantizeLinear", [](Evaluation& e) {
+            {"DynamicQuantizeLinear",
+             [](Evaluation& e) {
                  same_shape(e);
                  e.set_shape(1, {});
                  e.set_shape(2, {});
              }},
-            {"MatMulInteger", [](Evaluation& e) {
+            {"MatMulInteger",
+             [](Evaluation& e) {
                  const Dims* b = e.shape(1);
                  if (b && b->size() == 2) last_dimension(e, b->back());
              }},

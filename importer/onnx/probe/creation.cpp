@@ -11,7 +11,9 @@ void shape_of(Evaluation& e) {
     const Dims* s = e.shape(0);
     if (!s) return;
     const auto rank = static_cast<int64_t>(s->size());
-    const auto clamp = [&](int64_t v) { return std::clamp<int64_t>(v < 0 ? v + rank : v, 0, rank); };
+    const auto clamp = [&](int64_t v) {
+        return std::clamp<int64_t>(v < 0 ? v + rank : v, 0, rank);
+    };
     const int64_t start = clamp(e.node.integer("start", 0));
     const int64_t end = std::max(start, clamp(e.node.integer("end", rank)));
     Tensor t = Tensor::of({end - start}, false);
@@ -105,32 +107,29 @@ void matmul(Evaluation& e) {
     const Tensor *xt = e.data(0), *yt = e.data(1);
     if (!xt || !yt) return;
     Tensor out = Tensor::of(dims, xt->real || yt->real);
-    for_each_index(lead, {broadcast_strides(lead_x, lead), broadcast_strides(lead_y, lead)}, [&](int64_t i, const Dims& at) {
-        for (int64_t r = 0; r < m; ++r)
-            for (int64_t c = 0; c < n; ++c) {
-                double sum = 0;
-                for (int64_t l = 0; l < k; ++l)
-                    sum += xt->at(at[0] * m * k + (turn_a ? l * m + r : r * k + l)) *
-                           yt->at(at[1] * k * n + (turn_b ? c * k + l : l * n + c));
-                const int64_t to = (i * m + r) * n + c;
-                if (out.real)
-                    out.reals[to] = alpha * sum;
-                else
-                    out.integers[to] = static_cast<int64_t>(sum);
-            }
-    });
+    for_each_index(lead, {broadcast_strides(lead_x, lead), broadcast_strides(lead_y, lead)},
+                   [&](int64_t i, const Dims& at) {
+                       for (int64_t r = 0; r < m; ++r)
+                           for (int64_t c = 0; c < n; ++c) {
+                               double sum = 0;
+                               for (int64_t l = 0; l < k; ++l)
+                                   sum += xt->at(at[0] * m * k + (turn_a ? l * m + r : r * k + l)) *
+                                          yt->at(at[1] * k * n + (turn_b ? c * k + l : l * n + c));
+                               const int64_t to = (i * m + r) * n + c;
+                               if (out.real)
+                                   out.reals[to] = alpha * sum;
+                               else
+                                   out.integers[to] = static_cast<int64_t>(sum);
+                           }
+                   });
     e.set_data(0, std::move(out));
 }
 
 }  // namespace
 
 std::vector<NamedRule> creation_rules() {
-    return {{"Shape", shape_of},
-            {"Size", size_of},
-            {"ConstantOfShape", constant_of_shape},
-            {"Range", range},
-            {"MatMul", matmul},
-            {"FusedMatMul", matmul}};
+    return {{"Shape", shape_of}, {"Size", size_of},  {"ConstantOfShape", constant_of_shape},
+            {"Range", range},    {"MatMul", matmul}, {"FusedMatMul", matmul}};
 }
 
 }  // namespace cleave::importer::from_onnx

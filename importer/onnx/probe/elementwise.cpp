@@ -107,7 +107,8 @@ void cast(Evaluation& e) {
         } else if (to == T::BOOL) {
             out.integers[i] = x->at(i) != 0;
         } else if (!x->real) {
-            out.integers[i] = to == T::INT32 ? static_cast<int32_t>(x->integers[i]) : x->integers[i];
+            out.integers[i] =
+                to == T::INT32 ? static_cast<int32_t>(x->integers[i]) : x->integers[i];
         } else {
             const double v = x->reals[i];
             out.integers[i] = std::fabs(v) < 9e18 ? static_cast<int64_t>(v) : 0;
@@ -140,16 +141,16 @@ void where(Evaluation& e) {
     const Tensor *ct = e.data(0), *xt = e.data(1), *yt = e.data(2);
     if (!ct || !xt || !yt) return;
     Tensor out = Tensor::of(dims, xt->real || yt->real);
-    for_each_index(dims,
-                   {broadcast_strides(*c, dims), broadcast_strides(*x, dims),
-                    broadcast_strides(*y, dims)},
-                   [&](int64_t i, const Dims& at) {
-                       const bool first = ct->at(at[0]) != 0;
-                       if (out.real)
-                           out.reals[i] = first ? xt->at(at[1]) : yt->at(at[2]);
-                       else
-                           out.integers[i] = first ? xt->integers[at[1]] : yt->integers[at[2]];
-                   });
+    for_each_index(
+        dims,
+        {broadcast_strides(*c, dims), broadcast_strides(*x, dims), broadcast_strides(*y, dims)},
+        [&](int64_t i, const Dims& at) {
+            const bool first = ct->at(at[0]) != 0;
+            if (out.real)
+                out.reals[i] = first ? xt->at(at[1]) : yt->at(at[2]);
+            else
+                out.integers[i] = first ? xt->integers[at[1]] : yt->integers[at[2]];
+        });
     e.set_data(0, std::move(out));
 }
 
@@ -175,15 +176,30 @@ void clip(Evaluation& e) {
 std::vector<NamedRule> elementwise_rules() {
     using E = Evaluation;
     return {
-        {"Add", [](E& e) { nary(e, Result::kSame, [](double a, double b) { return a + b; },
-                                [](uint64_t a, uint64_t b) { return wrap(a + b); }); }},
-        {"Sub", [](E& e) { nary(e, Result::kSame, [](double a, double b) { return a - b; },
-                                [](uint64_t a, uint64_t b) { return wrap(a - b); }); }},
-        {"Mul", [](E& e) { nary(e, Result::kSame, [](double a, double b) { return a * b; },
-                                [](uint64_t a, uint64_t b) { return wrap(a * b); }); }},
-        {"Div", [](E& e) { nary(e, Result::kSame, [](double a, double b) { return a / b; }, divide); }},
-        {"Mod", [](E& e) { nary(e, Result::kSame, [](double a, double b) { return std::fmod(a, b); },
-                                modulo); }},
+        {"Add",
+         [](E& e) {
+             nary(
+                 e, Result::kSame, [](double a, double b) { return a + b; },
+                 [](uint64_t a, uint64_t b) { return wrap(a + b); });
+         }},
+        {"Sub",
+         [](E& e) {
+             nary(
+                 e, Result::kSame, [](double a, double b) { return a - b; },
+                 [](uint64_t a, uint64_t b) { return wrap(a - b); });
+         }},
+        {"Mul",
+         [](E& e) {
+             nary(
+                 e, Result::kSame, [](double a, double b) { return a * b; },
+                 [](uint64_t a, uint64_t b) { return wrap(a * b); });
+         }},
+        {"Div",
+         [](E& e) { nary(e, Result::kSame, [](double a, double b) { return a / b; }, divide); }},
+        {"Mod",
+         [](E& e) {
+             nary(e, Result::kSame, [](double a, double b) { return std::fmod(a, b); }, modulo);
+         }},
         {"Pow", [](E& e) { same(e, [](double a, double b) { return std::pow(a, b); }); }},
         {"Min", [](E& e) { same(e, [](auto a, auto b) { return std::min(a, b); }); }},
         {"Max", [](E& e) { same(e, [](auto a, auto b) { return std::max(a, b); }); }},
@@ -195,10 +211,18 @@ std::vector<NamedRule> elementwise_rules() {
         {"And", [](E& e) { compare(e, [](auto a, auto b) { return a != 0 && b != 0; }); }},
         {"Or", [](E& e) { compare(e, [](auto a, auto b) { return a != 0 || b != 0; }); }},
         {"Xor", [](E& e) { compare(e, [](auto a, auto b) { return (a != 0) != (b != 0); }); }},
-        {"BitwiseAnd", [](E& e) { compare(e, [](auto a, auto b) {
-             return static_cast<int64_t>(a) & static_cast<int64_t>(b); }); }},
-        {"BitwiseOr", [](E& e) { compare(e, [](auto a, auto b) {
-             return static_cast<int64_t>(a) | static_cast<int64_t>(b); }); }},
+        {"BitwiseAnd",
+         [](E& e) {
+             compare(e, [](auto a, auto b) {
+                 return static_cast<int64_t>(a) & static_cast<int64_t>(b);
+             });
+         }},
+        {"BitwiseOr",
+         [](E& e) {
+             compare(e, [](auto a, auto b) {
+                 return static_cast<int64_t>(a) | static_cast<int64_t>(b);
+             });
+         }},
         {"Not", [](E& e) { unary(e, Result::kInteger, [](double v) { return v == 0; }); }},
         {"IsNaN", [](E& e) { unary(e, Result::kInteger, [](double v) { return std::isnan(v); }); }},
         {"IsInf", [](E& e) { unary(e, Result::kInteger, [](double v) { return std::isinf(v); }); }},
@@ -207,7 +231,8 @@ std::vector<NamedRule> elementwise_rules() {
         {"Sign", [](E& e) { unary(e, Result::kSame, [](double v) { return (v > 0) - (v < 0); }); }},
         {"Floor", [](E& e) { unary(e, Result::kSame, [](double v) { return std::floor(v); }); }},
         {"Ceil", [](E& e) { unary(e, Result::kSame, [](double v) { return std::ceil(v); }); }},
-        {"Round", [](E& e) { unary(e, Result::kSame, [](double v) { return std::nearbyint(v); }); }},
+        {"Round",
+         [](E& e) { unary(e, Result::kSame, [](double v) { return std::nearbyint(v); }); }},
         {"Sqrt", [](E& e) { unary(e, Result::kReal, [](double v) { return std::sqrt(v); }); }},
         {"Reciprocal", [](E& e) { unary(e, Result::kReal, [](double v) { return 1.0 / v; }); }},
         {"Exp", [](E& e) { unary(e, Result::kReal, [](double v) { return std::exp(v); }); }},

@@ -16,8 +16,12 @@ public:
     Evaluation(Probe& probe, const Node& node, bool with_data)
         : probe_(probe), node(node), with_data(with_data) {}
 
-    const Dims* shape(size_t i) { return node.input(i) == kNone ? nullptr : probe_.shape(node.input(i)); }
-    const Tensor* data(size_t i) { return node.input(i) == kNone ? nullptr : probe_.data(node.input(i)); }
+    const Dims* shape(size_t i) {
+        return node.input(i) == kNone ? nullptr : probe_.shape(node.input(i));
+    }
+    const Tensor* data(size_t i) {
+        return node.input(i) == kNone ? nullptr : probe_.data(node.input(i));
+    }
     bool given(size_t i) const { return node.input(i) != kNone; }
     size_t num_inputs() const { return node.in.size(); }
     const Constant* constant(size_t i) const { return probe_.model_.constant_of(node.input(i)); }

@@ -160,7 +160,8 @@ void tile(Evaluation& e) {
     const Dims from = row_major(*s), to = row_major(dims);
     for (int64_t i = 0; i < out.count(); ++i) {
         int64_t source = 0;
-        for (size_t a = 0; a < dims.size(); ++a) source += (i / to[a]) % dims[a] % (*s)[a] * from[a];
+        for (size_t a = 0; a < dims.size(); ++a)
+            source += (i / to[a]) % dims[a] % (*s)[a] * from[a];
         if (x->real)
             out.reals[i] = x->reals[source];
         else
@@ -179,7 +180,8 @@ void slice(Evaluation& e) {
         std::iota(axes->begin(), axes->end(), 0);
     }
     if (!steps) steps.emplace(starts->size(), 1);
-    if (ends->size() != starts->size() || axes->size() != starts->size() || steps->size() != starts->size())
+    if (ends->size() != starts->size() || axes->size() != starts->size() ||
+        steps->size() != starts->size())
         return;
     Dims dims = *s, strides = row_major(*s);
     int64_t begin = 0;
@@ -209,7 +211,8 @@ bool gather_rows(Evaluation& e, const Tensor& indices, Dims dims) {
     const Constant* table = e.constant(0);
     if (!table || !table->is_floating() || table->dims.empty() || product(dims) > kMostElements)
         return false;
-    if (table->data.file.valid() && !e.model().files[table->data.file.index()].present) return false;
+    if (table->data.file.valid() && !e.model().files[table->data.file.index()].present)
+        return false;
     const DType dtype = *dtype_of(table->elem_type);
     const int64_t rows = table->dims[0], width = rows ? table->count() / rows : 0;
     const size_t row_bytes = dtype_bytes(dtype, width);
@@ -263,7 +266,8 @@ void gather_nd(Evaluation& e) {
     Dims dims(is->begin(), is->end() - 1);
     dims.insert(dims.end(), s->begin() + depth, s->end());
     e.set_shape(0, dims);
-    const Tensor *x = e.with_data ? e.data(0) : nullptr, *indices = e.with_data ? e.data(1) : nullptr;
+    const Tensor *x = e.with_data ? e.data(0) : nullptr,
+                 *indices = e.with_data ? e.data(1) : nullptr;
     if (!x || !indices || indices->real || product(dims) > kMostElements) return;
     const int64_t inner = product(Dims(s->begin() + depth, s->end()));
     const Dims strides = row_major(*s);
@@ -380,7 +384,8 @@ void scatter_nd(Evaluation& e) {
     e.set_shape(0, *s);
     if (!e.with_data || e.node.text("reduction", "none") != "none") return;
     const Tensor *x = e.data(0), *indices = e.data(1), *updates = e.data(2);
-    if (!x || !indices || !updates || indices->real || indices->dims.empty() || x->real != updates->real)
+    if (!x || !indices || !updates || indices->real || indices->dims.empty() ||
+        x->real != updates->real)
         return;
     const int64_t depth = indices->dims.back();
     if (depth < 1 || depth > static_cast<int64_t>(s->size())) return;
@@ -407,11 +412,11 @@ void scatter_nd(Evaluation& e) {
 }  // namespace
 
 std::vector<NamedRule> layout_rules() {
-    return {{"Reshape", reshape},     {"Flatten", flatten},   {"Unsqueeze", unsqueeze},
-            {"Squeeze", squeeze},     {"Transpose", transpose}, {"Expand", expand},
-            {"Tile", tile},           {"Slice", slice},       {"Gather", gather},
-            {"GatherND", gather_nd},  {"Concat", concat},     {"Split", split},
-            {"Trilu", trilu},         {"ScatterND", scatter_nd}};
+    return {{"Reshape", reshape},    {"Flatten", flatten},     {"Unsqueeze", unsqueeze},
+            {"Squeeze", squeeze},    {"Transpose", transpose}, {"Expand", expand},
+            {"Tile", tile},          {"Slice", slice},         {"Gather", gather},
+            {"GatherND", gather_nd}, {"Concat", concat},       {"Split", split},
+            {"Trilu", trilu},        {"ScatterND", scatter_nd}};
 }
 
 }  // namespace cleave::importer::from_onnx

@@ -11,7 +11,8 @@ namespace cleave::importer::from_onnx {
 namespace {
 
 constexpr int64_t kMostElementsHeld = int64_t{1} << 26;
-constexpr int kMaxDepth = 3000;  // of nodes that only feed each other's data; real graphs need under 200
+constexpr int kMaxDepth =
+    3000;  // of nodes that only feed each other's data; real graphs need under 200
 
 template <class T>
 void load(std::span<const std::byte> bytes, Tensor& tensor) {
@@ -122,10 +123,9 @@ std::unique_ptr<Tensor> Probe::input_data(const ModelInput&, InputRole role, con
     for (int64_t b = 0; b < rows; ++b)
         for (int64_t i = 0; i < columns; ++i) {
             const int64_t pad = scenario_.pad(b);
-            t->integers[b * columns + i] =
-                role == InputRole::kAttentionMask
-                    ? i >= pad
-                    : std::max<int64_t>(0, scenario_.past + i - pad);
+            t->integers[b * columns + i] = role == InputRole::kAttentionMask
+                                               ? i >= pad
+                                               : std::max<int64_t>(0, scenario_.past + i - pad);
         }
     return t;
 }
@@ -135,9 +135,10 @@ void Probe::evaluate(int index, bool with_data) {
     Rule rule = find_rule(node.domain, node.op);
     if (!rule) return;
     if (++depth_ > kMaxDepth)
-        throw UserError("{}: more than {} nodes in a row only compute shapes, up to {}; the graph is "
-                        "not one that an exporter writes",
-                        model_.path, kMaxDepth, describe(model_, node));
+        throw UserError(
+            "{}: more than {} nodes in a row only compute shapes, up to {}; the graph is "
+            "not one that an exporter writes",
+            model_.path, kMaxDepth, describe(model_, node));
     Evaluation evaluation(*this, node, with_data);
     rule(evaluation);
     --depth_;
@@ -156,7 +157,8 @@ void Evaluation::set_data(size_t i, Tensor tensor) {
     Probe::Known& known = probe_.known_[node.output(i)];
     known.data_tried = true;
     probe_.elements_held_ += tensor.count();
-    if (probe_.elements_held_ > kMostElementsHeld) return;  // a hostile graph; the value stays unknown
+    if (probe_.elements_held_ > kMostElementsHeld)
+        return;  // a hostile graph; the value stays unknown
     if (!known.data) known.data = std::make_unique<Tensor>(std::move(tensor));
 }
 

@@ -22,7 +22,7 @@ enum class InputRole { kTokenIds, kAttentionMask, kPositionIds, kPast, kOther };
 
 struct Scenario {
     int64_t batch = 1;
-    int64_t tokens = 1;            // new ones, of every sequence
+    int64_t tokens = 1;  // new ones, of every sequence
     int64_t past = 0;
     std::vector<int64_t> padding;  // left padding of each sequence; empty: none
     int64_t pad(int64_t sequence) const { return padding.empty() ? 0 : padding[sequence]; }

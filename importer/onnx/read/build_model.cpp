@@ -47,8 +47,9 @@ private:
     Ref define(const std::string& name, const std::string& what) {
         Ref v = value(name);
         if (v != kNone && is_made(v))
-            throw UserError("{}: the name '{}' is defined twice (again by {}); names must be unique",
-                            model_.path, name, what);
+            throw UserError(
+                "{}: the name '{}' is defined twice (again by {}); names must be unique",
+                model_.path, name, what);
         return v;
     }
 

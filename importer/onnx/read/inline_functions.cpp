@@ -28,7 +28,8 @@ public:
             for (const onnx::AttributeProto& a : node.attribute())
                 if (a.has_g()) total += nodes(a.g().node());
             auto function = functions_.find({node.domain(), node.op_type()});
-            if (function != functions_.end()) total += of_function(function->first, *function->second);
+            if (function != functions_.end())
+                total += of_function(function->first, *function->second);
         }
         return total;
     }
@@ -62,7 +63,8 @@ void inline_functions(onnx::ModelProto& proto, const std::string& path,
                         static_cast<int64_t>(kMostNodes));
     std::string names;
     for (const onnx::FunctionProto& f : proto.functions())
-        names += (names.empty() ? "" : ", ") + (f.domain().empty() ? "" : f.domain() + ".") + f.name();
+        names +=
+            (names.empty() ? "" : ", ") + (f.domain().empty() ? "" : f.domain() + ".") + f.name();
     try {
         onnx::inliner::InlineLocalFunctions(proto, true);
     } catch (const std::runtime_error& error) {

@@ -145,7 +145,9 @@ Constant locate_tensor(Model& model, const onnx::TensorProto& tensor, const std:
     for (const onnx::StringStringEntryProto& entry : tensor.external_data()) {
         if (entry.key() != kInlineKey) continue;
         const size_t comma = entry.value().find(',');
-        c.data = {FileId(0), {}, number(model, name, entry.value().substr(0, comma)),
+        c.data = {FileId(0),
+                  {},
+                  number(model, name, entry.value().substr(0, comma)),
                   number(model, name, entry.value().substr(comma + 1))};
         check_length(model, c, expected, c.data.length);
         return c;

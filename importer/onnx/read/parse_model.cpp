@@ -17,7 +17,8 @@ constexpr int64_t kOldestOpset = 9;
 std::string find_onnx_file(const std::string& path) {
     std::error_code error;
     if (!fs::exists(path, error))
-        throw UserError("{}: no such file or folder; give an .onnx file or a folder with one", path);
+        throw UserError("{}: no such file or folder; give an .onnx file or a folder with one",
+                        path);
     if (!fs::is_directory(path, error)) return path;
     std::vector<std::string> found;
     for (const fs::directory_entry& entry : fs::directory_iterator(path))

@@ -17,7 +17,8 @@ std::string find_onnx_file(const std::string& path);
 std::unique_ptr<onnx::ModelProto> parse_model(const std::string& path);
 
 // Replaces calls of model-local functions by their bodies. Refuses recursion and bodies that explode.
-void inline_functions(onnx::ModelProto& proto, const std::string& path, std::vector<std::string>& notes);
+void inline_functions(onnx::ModelProto& proto, const std::string& path,
+                      std::vector<std::string>& notes);
 
 // Replaces every If that chooses between decoders with and without past (its condition is a graph input
 // or a constant) by the branch that reads the cache.

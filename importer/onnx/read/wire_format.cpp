@@ -10,8 +10,8 @@ namespace {
 
 enum class Message { kModel, kGraph, kNode, kAttribute, kTensor, kFunction, kOther };
 
-constexpr size_t kSmall = 256;      // bytes; smaller tensors stay in the message
-constexpr int kMaxDepth = 60;       // Protobuf itself stops at 100
+constexpr size_t kSmall = 256;  // bytes; smaller tensors stay in the message
+constexpr int kMaxDepth = 60;   // Protobuf itself stops at 100
 
 Message child(Message message, uint64_t field) {
     switch (message) {

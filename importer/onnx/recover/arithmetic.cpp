@@ -26,7 +26,9 @@ Function unary_function(const Node& node) {
         {"Abs", [](double x) { return std::fabs(x); }},
         {"Softplus", [](double x) { return std::log1p(std::exp(x)); }},
         {"FastGelu",
-         [](double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }},
+         [](double x) {
+             return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+         }},
     };
     for (const Named& n : kFunctions)
         if (node.op == n.op) return n.f;
@@ -48,7 +50,8 @@ std::optional<Meaning> with_number(Recovery& r, const Node& node, int i, double 
         View scaled = *v;
         if (node.is("Mul") || (node.is("Div") && i == 0)) {
             scaled.scale *= node.is("Mul") ? number : 1 / number;
-            if (r.term(scaled.term).kind == Term::kEmbedding) {  // Gemma; the norms that follow see it
+            if (r.term(scaled.term).kind ==
+                Term::kEmbedding) {  // Gemma; the norms that follow see it
                 const TermId term = r.materialize(scaled, node);
                 if (term.valid()) {
                     scaled.term = term;
@@ -87,7 +90,9 @@ Meaning elementwise(Recovery& r, const Node& node) {
     }
     for (Ref in : node.in)
         if (in != kNone && r.is_known(in) && !r.data(in))
-            return unknown(r, node, fmt::format("its operand '{}' cannot be evaluated{}", r.model.values[in].name, r.blocked_by(in)));
+            return unknown(r, node,
+                           fmt::format("its operand '{}' cannot be evaluated{}",
+                                       r.model.values[in].name, r.blocked_by(in)));
     return unknown(r, node, "is not part of a pattern of the Llama family");
 }
 
@@ -113,8 +118,9 @@ Meaning activation(Recovery& r, const Node& node) {
     const double alpha = node.real("alpha", node.is_contrib("QuickGelu") ? 1.702 : 1.0);
     for (double& x : e->samples) {
         if (node.op == "Gelu")
-            x = tanh_form ? 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
-                          : 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+            x = tanh_form
+                    ? 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
+                    : 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
         else
             x = x / (1 + std::exp(-alpha * x));  // QuickGelu, Swish
     }
@@ -144,7 +150,9 @@ std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node) {
         const View* plain = r.get<View>(node.input(swap ? 0 : 1));
         const auto activation = activation_of(gate);
         if (!activation || !plain || r.get<View>(node.input(swap ? 1 : 0))) continue;
-        if (!is_token_rows(gate.x) || !is_token_rows(*plain) || view_sizes(gate.x) != view_sizes(up.x)) continue;
+        if (!is_token_rows(gate.x) || !is_token_rows(*plain) ||
+            view_sizes(gate.x) != view_sizes(up.x))
+            continue;
         const View up_view = *plain;
         const TermId g = r.materialize(gate.x, node), u = r.materialize(up_view, node);
         if (!g.valid() || !u.valid()) continue;
@@ -155,13 +163,15 @@ std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node) {
         out.offset = 0;
         return out;
     }
-    return unknown(r, node, "multiplies two activations, but neither is SiLU, GELU or ReLU of a gate");
+    return unknown(r, node,
+                   "multiplies two activations, but neither is SiLU, GELU or ReLU of a gate");
 }
 
 std::vector<NamedMatcher> arithmetic_matchers() {
     std::vector<NamedMatcher> table;
-    for (std::string_view op : {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Neg", "Tanh", "Sigmoid",
-                                "Erf", "Exp", "Where", "Relu", "Abs", "Softplus", "FastGelu"})
+    for (std::string_view op :
+         {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Reciprocal", "Neg", "Tanh", "Sigmoid", "Erf",
+          "Exp", "Where", "Relu", "Abs", "Softplus", "FastGelu"})
         table.push_back({op, arithmetic});
     for (std::string_view op : {"Gelu", "QuickGelu", "Swish"}) table.push_back({op, activation});
     return table;

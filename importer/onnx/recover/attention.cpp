@@ -76,16 +76,19 @@ std::optional<Meaning> match_cache_concat(Recovery& r, const Node& node) {
     const View* fresh = r.get<View>(node.input(1));
     if (!past || !past->term.valid() || r.term(past->term).kind != Term::kPast) return std::nullopt;
     if (!fresh || node.in.size() != 2)
-        return unknown(r, node, "joins a cache with something that is not this step's keys or values");
+        return unknown(r, node,
+                       "joins a cache with something that is not this step's keys or values");
     const int64_t axis = r.axis_of(node, node.integer("axis", 0), past->axes.size());
     View joined = *past;
-    bool fits = past->axes.size() == fresh->axes.size() && is_only(past->axes[axis], Factor::kPast) &&
+    bool fits = past->axes.size() == fresh->axes.size() &&
+                is_only(past->axes[axis], Factor::kPast) &&
                 is_only(fresh->axes[axis], Factor::kTokens) && past->offset == 0;
     for (size_t i = 0; i < past->axes.size() && fits; ++i)
         if (static_cast<int64_t>(i) != axis) fits = past->axes[i] == fresh->axes[i];
     const View copy = *fresh;
     const TermId rows = fits ? r.materialize(copy, node) : TermId();
-    if (!rows.valid()) return unknown(r, node, "the cache and the new keys or values have different layouts");
+    if (!rows.valid())
+        return unknown(r, node, "the cache and the new keys or values have different layouts");
     Term t{Term::kCache, {rows}, r.term(rows).features};
     t.input = r.term(past->term).input;
     joined.axes[axis][0].kind = Factor::kTotal;
@@ -105,11 +108,14 @@ Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& pa
                            r.term(v).features == a.num_kv_heads * a.v_head_dim &&
                            a.num_kv_heads > 0 && a.num_heads % a.num_kv_heads == 0;
     if (!sizes_fit)
-        return unknown(r, node, fmt::format("{} query and {} KV heads of {} do not fit {}, {} and {} features",
-                                            a.num_heads, a.num_kv_heads, a.head_dim, r.term(q).features,
-                                            r.term(k).features, r.term(v).features));
+        return unknown(
+            r, node,
+            fmt::format("{} query and {} KV heads of {} do not fit {}, {} and {} features",
+                        a.num_heads, a.num_kv_heads, a.head_dim, r.term(q).features,
+                        r.term(k).features, r.term(v).features));
     if (!a.causal)
-        return unknown(r, node, "its mask lets tokens see later ones; only causal models can be decoded");
+        return unknown(r, node,
+                       "its mask lets tokens see later ones; only causal models can be decoded");
     Term t{Term::kAttention, {q, k, v}, a.num_heads * a.v_head_dim};
     t.attention = a;
     // Exporters that put a root of the scale on both sides square its rounding error; undo that.
@@ -126,18 +132,21 @@ std::optional<Meaning> match_scores(Recovery& r, const Node& node) {
     const View *q = r.get<View>(node.input(0)), *stored = r.get<View>(node.input(1));
     if (!q || !stored || q->axes.size() < 3 || stored->axes.size() < 3) return std::nullopt;
     View turned = *stored;
-    if (node.integer("transB", 0) != 0) std::swap(turned.axes.back(), turned.axes[turned.axes.size() - 2]);
+    if (node.integer("transB", 0) != 0)
+        std::swap(turned.axes.back(), turned.axes[turned.axes.size() - 2]);
     const View* k = &turned;
     const size_t nq = q->axes.size(), nk = k->axes.size();
     const int64_t d = contiguous_features(q->axes[nq - 1]);
     if (d == 0 || contiguous_features(k->axes[nk - 2]) != d || !is_keys(k->axes[nk - 1]) ||
         !is_only(q->axes[nq - 2], Factor::kTokens))
-        return unknown(r, node, "is a product of two activations, but not of queries and transposed keys");
+        return unknown(r, node,
+                       "is a product of two activations, but not of queries and transposed keys");
     if (is_only(k->axes[nk - 1], Factor::kTokens) && r.has_past)
         return unknown(r, node, "its keys do not include the cache that the graph takes as input");
     const auto hq = read_heads(*q, nullptr), hk = read_heads(*k, q);
-    const bool fits = hq && hk && hq->repeat == 1 && hq->batch == hk->batch && (hq->count == 1 || hq->stride == d) &&
-                      (hk->count == 1 || hk->stride == d) && hk->count * hk->repeat == hq->count;
+    const bool fits = hq && hk && hq->repeat == 1 && hq->batch == hk->batch &&
+                      (hq->count == 1 || hq->stride == d) && (hk->count == 1 || hk->stride == d) &&
+                      hk->count * hk->repeat == hq->count;
     if (!fits) return unknown(r, node, "its query and key heads do not correspond");
     Scores s{*q, *k, *q, q->scale * k->scale * node.real("alpha", 1.0)};
     s.num_heads = hq->count;
@@ -154,12 +163,14 @@ Meaning match_values(Recovery& r, const Node& node, const Scores& s) {
     const View* v = r.get<View>(node.input(1));
     const size_t n = s.layout.axes.size();
     if (!s.normalized || !v || v->axes.size() < 3)
-        return unknown(r, node, "multiplies scores that no softmax was taken of, or not with values");
+        return unknown(r, node,
+                       "multiplies scores that no softmax was taken of, or not with values");
     const size_t nv = v->axes.size();
     const int64_t dv = contiguous_features(v->axes[nv - 1]);
     const auto heads = read_heads(*v, &s.layout);
-    if (dv == 0 || !(v->axes[nv - 2] == s.layout.axes[n - 1]) || !heads || heads->count != s.num_kv_heads ||
-        heads->count * heads->repeat != s.num_heads || (heads->count > 1 && heads->stride != dv))
+    if (dv == 0 || !(v->axes[nv - 2] == s.layout.axes[n - 1]) || !heads ||
+        heads->count != s.num_kv_heads || heads->count * heads->repeat != s.num_heads ||
+        (heads->count > 1 && heads->stride != dv))
         return unknown(r, node, "its values do not correspond to the keys");
     AttentionParts parts{s.q, s.k, *v, {}};
     if (v->scale != 1.0) return unknown(r, node, "its values are scaled");
@@ -186,7 +197,8 @@ Meaning match_values(Recovery& r, const Node& node, const Scores& s) {
 
 Meaning softmax(Recovery& r, const Node& node) {
     const Scores* s = r.get<Scores>(node.input(0));
-    if (!s || s->normalized || s->in_tanh) return unknown(r, node, "is a softmax of something other than scores");
+    if (!s || s->normalized || s->in_tanh)
+        return unknown(r, node, "is a softmax of something other than scores");
     const int64_t axis = node.integer("axis", -1);
     if (axis != -1 && axis + 1 != static_cast<int64_t>(s->layout.axes.size()))
         return unknown(r, node, "is a softmax over something other than the keys");
@@ -215,7 +227,8 @@ std::optional<Meaning> match_attention_matmul(Recovery& r, const Node& node) {
 std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node) {
     if (node.is("Where") && node.in.size() == 3) {
         const Scores *yes = r.get<Scores>(node.input(1)), *no = r.get<Scores>(node.input(2));
-        if (r.get<NanTest>(node.input(0)) && no && no->normalized && r.number(node.input(1)) == 0.0) return *no;
+        if (r.get<NanTest>(node.input(0)) && no && no->normalized && r.number(node.input(1)) == 0.0)
+            return *no;
         if (!r.is_known(node.input(0)) || (!yes && !no) || (yes && no)) return std::nullopt;
         Scores s = yes ? *yes : *no;
         const auto filler = r.number(node.in[yes ? 2 : 1]);
@@ -231,13 +244,15 @@ std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node) {
         const Ref other = node.in.size() > 1 ? node.input(1 - i) : kNone;
         const double number = other == kNone ? NAN : r.number(other).value_or(NAN);
         const bool plain = !s.normalized && s.masks.empty();
-        if (!std::isnan(number) && plain && (node.is("Mul") || (node.is("Div") && i == 0 && number != 0))) {
+        if (!std::isnan(number) && plain &&
+            (node.is("Mul") || (node.is("Div") && i == 0 && number != 0))) {
             const double factor = node.is("Mul") ? number : 1.0 / number;
             if (!s.in_tanh) {
                 s.scale *= factor;
                 return s;
             }
-            if (std::abs(factor * s.softcap - s.softcap * s.softcap) < 1e-4 * s.softcap * s.softcap) {
+            if (std::abs(factor * s.softcap - s.softcap * s.softcap) <
+                1e-4 * s.softcap * s.softcap) {
                 s.in_tanh = false;
                 return s;
             }
@@ -250,7 +265,8 @@ std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node) {
             s.masks.push_back({other, true, false});
             return s;
         }
-        return unknown(r, node, "does something to attention scores that is neither scale nor mask");
+        return unknown(r, node,
+                       "does something to attention scores that is neither scale nor mask");
     }
     return std::nullopt;
 }

@@ -30,7 +30,8 @@ Meaning slice(Recovery& r, const Node& node, const WeightView& w) {
     if (to->size() != from->size()) return Known{};
     const int64_t axis = r.axis_of(node, axes && axes->size() == 1 ? (*axes)[0] : 0, from->size());
     const int64_t n = (*from)[axis][0];
-    const int64_t begin = std::clamp<int64_t>((*starts)[0] < 0 ? (*starts)[0] + n : (*starts)[0], 0, n);
+    const int64_t begin =
+        std::clamp<int64_t>((*starts)[0] < 0 ? (*starts)[0] + n : (*starts)[0], 0, n);
     return cut(w, axis, begin, begin + (*to)[axis][0]);
 }
 
@@ -45,7 +46,8 @@ Meaning split(Recovery& r, const Node& node, const WeightView& w) {
         begin = end;
     }
     const auto first = r.sizes(node.output(0));
-    return first && first->size() == (w.vector ? 1u : 2u) ? cut(w, axis, 0, (*first)[axis][0]) : Meaning(Known{});
+    return first && first->size() == (w.vector ? 1u : 2u) ? cut(w, axis, 0, (*first)[axis][0])
+                                                          : Meaning(Known{});
 }
 
 Meaning add_number(Recovery& r, const Node& node) {
@@ -76,7 +78,8 @@ Meaning read_constant_node(Recovery& r, const Node& node) {
     }
     if (node.is("Transpose") && !w->vector && to && to->size() == 2) {
         const auto perm = node.integers("perm");
-        return !perm || (perm->size() == 2 && (*perm)[0] == 1) ? Meaning(transposed_weight(*w)) : Meaning(*w);
+        return !perm || (perm->size() == 2 && (*perm)[0] == 1) ? Meaning(transposed_weight(*w))
+                                                               : Meaning(*w);
     }
     if (node.is("Slice")) return slice(r, node, *w);
     if (node.is("Split")) return split(r, node, *w);

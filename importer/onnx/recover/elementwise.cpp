@@ -29,7 +29,8 @@ template <class F>
 bool equals(const Elementwise& e, double tolerance, F f) {
     for (size_t i = 0; i < e.samples.size(); ++i) {
         const double expected = f(sample_points()[i]);
-        if (!(std::fabs(e.samples[i] - expected) <= tolerance * (1 + std::fabs(expected)))) return false;
+        if (!(std::fabs(e.samples[i] - expected) <= tolerance * (1 + std::fabs(expected))))
+            return false;
     }
     return true;
 }

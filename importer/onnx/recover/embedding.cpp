@@ -41,11 +41,13 @@ Meaning dequantize_rows(Recovery& r, const Node& node) {
     if (!rows || r.term(rows->term).kind != Term::kEmbedding || node.integer("block_size", 0) != 0)
         return unknown(r, node, "dequantises activations other than rows of an embedding");
     Term t = r.term(rows->term);
-    const auto scale = r.model.constant_of(node.input(1)), zero = r.model.constant_of(node.input(2));
+    const auto scale = r.model.constant_of(node.input(1)),
+               zero = r.model.constant_of(node.input(2));
     const auto dtype = dtype_of(r.model.constants[t.weight.constant].elem_type);
-    if (!scale || scale->count() != 1 || !scale->is_floating() || (node.input(2) != kNone && !zero) || !dtype ||
-        is_floating(*dtype))
-        return unknown(r, node, "only integers with one scale for the whole table are supported here");
+    if (!scale || scale->count() != 1 || !scale->is_floating() ||
+        (node.input(2) != kNone && !zero) || !dtype || is_floating(*dtype))
+        return unknown(r, node,
+                       "only integers with one scale for the whole table are supported here");
     Quantization& q = t.weight.quantization;
     t.weight.packing = Packing::kDequantizeLinear;
     q.bits = dtype_bits(*dtype);

@@ -28,12 +28,13 @@ std::optional<Operand> read_operand(const View& v, int64_t heads_attribute) {
 
 // Appends this step's rows to the past that the operator itself takes; [batch, heads, past, d]. Sets the
 // operator's output `present` to what it becomes.
-std::optional<View> append(Recovery& r, const Node& node, const View& fresh, Ref past, size_t present,
-                           const Operand& operand) {
+std::optional<View> append(Recovery& r, const Node& node, const View& fresh, Ref past,
+                           size_t present, const Operand& operand) {
     const View* p = r.get<View>(past);
     const TermId rows = r.materialize(fresh, node);
-    if (!p || !rows.valid() || !p->term.valid() || r.term(p->term).kind != Term::kPast || p->axes.size() != 4 ||
-        !is_only(p->axes[2], Factor::kPast) || contiguous_features(p->axes[3]) != operand.head_dim ||
+    if (!p || !rows.valid() || !p->term.valid() || r.term(p->term).kind != Term::kPast ||
+        p->axes.size() != 4 || !is_only(p->axes[2], Factor::kPast) ||
+        contiguous_features(p->axes[3]) != operand.head_dim ||
         r.term(rows).features != r.term(p->term).features)
         return std::nullopt;
     View joined = *p;
@@ -78,7 +79,8 @@ void add_mask(Recovery& r, Ref mask, AttentionAttrs& a) {
 
 // (q, k, v, mask, past k, past v, lengths) -> y, present k, present v, scores.
 Meaning attention(Recovery& r, const Node& node) {
-    const View *qp = r.get<View>(node.input(0)), *kp = r.get<View>(node.input(1)), *vp = r.get<View>(node.input(2));
+    const View *qp = r.get<View>(node.input(0)), *kp = r.get<View>(node.input(1)),
+               *vp = r.get<View>(node.input(2));
     if (!qp || !kp || !vp) return unknown(r, node, "its query, keys or values are not understood");
     if (node.output(3) != kNone || node.input(6) != kNone)
         return unknown(r, node, "its scores as an output, and nonpad_kv_seqlen, are not supported");
@@ -96,12 +98,14 @@ Meaning attention(Recovery& r, const Node& node) {
     a.causal = node.integer("is_causal", 0) != 0;
     parts.q.scale = 1.0;
     if (node.input(4) != kNone) {
-        const auto pk = append(r, node, k, node.input(4), 1, *ok), pv = append(r, node, v, node.input(5), 2, *ov);
+        const auto pk = append(r, node, k, node.input(4), 1, *ok),
+                   pv = append(r, node, v, node.input(5), 2, *ov);
         if (!pk || !pv) return unknown(r, node, "its past is not that of its keys and values");
         parts.k = *pk;
         parts.v = *pv;
     } else if (a.causal && r.has_past) {
-        return unknown(r, node, "is_causal counts from the first key, but its keys include a cache");
+        return unknown(r, node,
+                       "is_causal counts from the first key, but its keys include a cache");
     } else if (parts.k.scale != 1.0 && r.term(parts.k.term).kind == Term::kCache) {
         a.scale *= parts.k.scale;
         parts.k.scale = 1.0;
@@ -116,8 +120,10 @@ Meaning attention(Recovery& r, const Node& node) {
 bool counts_all_keys(Recovery& r, const Node& node) {
     for (int i : {0, 1}) {
         const Scenario& s = r.probe(i).scenario();
-        const Tensor *lengths = r.probe(i).data(node.input(5)), *total = r.probe(i).data(node.input(6));
-        if (!lengths || !total || total->count() != 1 || total->at(0) != static_cast<double>(s.past + s.tokens))
+        const Tensor *lengths = r.probe(i).data(node.input(5)),
+                     *total = r.probe(i).data(node.input(6));
+        if (!lengths || !total || total->count() != 1 ||
+            total->at(0) != static_cast<double>(s.past + s.tokens))
             return false;
         for (int64_t b = 0; b < lengths->count(); ++b)
             if (lengths->at(b) != static_cast<double>(s.past + s.tokens - 1)) return false;
@@ -127,8 +133,9 @@ bool counts_all_keys(Recovery& r, const Node& node) {
 
 std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
     static constexpr std::string_view kKnown[] = {
-        "num_heads", "kv_num_heads", "scale", "softcap", "do_rotary", "rotary_interleaved", "local_window_size",
-        "smooth_softmax", "qk_output", "k_quant_type", "v_quant_type", "kv_cache_bit_width"};
+        "num_heads",          "kv_num_heads",      "scale",          "softcap",   "do_rotary",
+        "rotary_interleaved", "local_window_size", "smooth_softmax", "qk_output", "k_quant_type",
+        "v_quant_type",       "kv_cache_bit_width"};
     for (const onnx::AttributeProto& a : node.proto->attribute())
         if (std::find(std::begin(kKnown), std::end(kKnown), a.name()) == std::end(kKnown))
             return fmt::format("its attribute '{}' is not supported", a.name());
@@ -138,7 +145,8 @@ std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
         return "a quantised cache is not supported";
     for (size_t i = 11; i < node.in.size(); ++i)
         if (node.input(i) != kNone) return fmt::format("its input {} is not supported", i);
-    if (!counts_all_keys(r, node)) return "seqlens_k and total_sequence_length do not count the tokens so far";
+    if (!counts_all_keys(r, node))
+        return "seqlens_k and total_sequence_length do not count the tokens so far";
     return std::nullopt;
 }
 
@@ -148,12 +156,15 @@ struct Projections {
 };
 
 // Query, key and value, or all three packed in one.
-std::optional<Projections> projections(Recovery& r, const Node& node, int64_t heads, int64_t kv_heads) {
-    const View *q = r.get<View>(node.input(0)), *k = r.get<View>(node.input(1)), *v = r.get<View>(node.input(2));
+std::optional<Projections> projections(Recovery& r, const Node& node, int64_t heads,
+                                       int64_t kv_heads) {
+    const View *q = r.get<View>(node.input(0)), *k = r.get<View>(node.input(1)),
+               *v = r.get<View>(node.input(2));
     if (!q || q->axes.size() != 3 || heads <= 0 || kv_heads <= 0) return std::nullopt;
     const int64_t features = contiguous_features(q->axes.back());
     if (k && v) return Projections{*q, *k, *v, features / heads};
-    if (k || v || node.input(1) != kNone || features % (heads + 2 * kv_heads) != 0) return std::nullopt;
+    if (k || v || node.input(1) != kNone || features % (heads + 2 * kv_heads) != 0)
+        return std::nullopt;
     const int64_t d = features / (heads + 2 * kv_heads);
     const auto pq = sliced(*q, 2, 0, heads * d, 1), pk = sliced(*q, 2, heads * d, kv_heads * d, 1);
     const auto pv = sliced(*q, 2, (heads + kv_heads) * d, kv_heads * d, 1);
@@ -163,8 +174,10 @@ std::optional<Projections> projections(Recovery& r, const Node& node, int64_t he
 
 // Rotates q and k as the operator does inside. False: its tables are not understood.
 bool rotate(Recovery& r, const Node& node, Projections& p, int64_t heads, int64_t kv_heads) {
-    const WeightView *cos = r.get<WeightView>(node.input(7)), *sin = r.get<WeightView>(node.input(8));
-    if (!cos || !sin || cos->vector || sin->vector || 2 * cos->columns.size() > p.head_dim) return false;
+    const WeightView *cos = r.get<WeightView>(node.input(7)),
+                     *sin = r.get<WeightView>(node.input(8));
+    if (!cos || !sin || cos->vector || sin->vector || 2 * cos->columns.size() > p.head_dim)
+        return false;
     if (node.input(9) != kNone && !r.row_at_is_position(node.input(9))) return false;
     const RopeTableId table = r.stored_rope_table(*cos, *sin);
     const int64_t rotary = r.rope_tables[table.index()].rotary_dim;
@@ -184,9 +197,13 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
     const int64_t heads = node.integer("num_heads", 0), kv_heads = node.integer("kv_num_heads", 0);
     if (const auto why = unsupported_gqa(r, node)) return unknown(r, node, *why);
     auto p = projections(r, node, heads, kv_heads);
-    if (!p) return unknown(r, node, "its query, key and value are not three values or one packed value");
+    if (!p)
+        return unknown(r, node,
+                       "its query, key and value are not three values or one packed value");
     if (node.integer("do_rotary", 0) != 0 && !rotate(r, node, *p, heads, kv_heads))
-        return unknown(r, node, "its rotary tables are not constants for half of a head at the tokens' positions");
+        return unknown(
+            r, node,
+            "its rotary tables are not constants for half of a head at the tokens' positions");
     AttentionParts parts{p->q, p->k, p->v, {}};
     AttentionAttrs& a = parts.attrs;
     a = {heads, kv_heads, p->head_dim, p->head_dim};
@@ -198,7 +215,8 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
     a.causal = true;
     a.window = std::max<int64_t>(0, node.integer("local_window_size", -1));
     const Operand kv{kv_heads, p->head_dim};
-    const auto k = append(r, node, p->k, node.input(3), 1, kv), v = append(r, node, p->v, node.input(4), 2, kv);
+    const auto k = append(r, node, p->k, node.input(3), 1, kv),
+               v = append(r, node, p->v, node.input(4), 2, kv);
     if (!k || !v) return unknown(r, node, "its past is not that of its keys and values");
     parts.k = *k;
     parts.v = *v;
@@ -216,9 +234,11 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
 Meaning multi_head_attention(Recovery& r, const Node& node) {
     const int64_t heads = node.integer("num_heads", 0);
     const auto p = projections(r, node, heads, heads);
-    if (!p || node.input(1) == kNone) return unknown(r, node, "its query, key and value are not three values");
+    if (!p || node.input(1) == kNone)
+        return unknown(r, node, "its query, key and value are not three values");
     for (size_t i : {3u, 4u, 8u, 9u})
-        if (node.input(i) != kNone) return unknown(r, node, fmt::format("its input {} is not supported", i));
+        if (node.input(i) != kNone)
+            return unknown(r, node, fmt::format("its input {} is not supported", i));
     AttentionParts parts{p->q, p->k, p->v, {}};
     AttentionAttrs& a = parts.attrs;
     a = {heads, heads, p->head_dim, p->head_dim};
@@ -229,7 +249,8 @@ Meaning multi_head_attention(Recovery& r, const Node& node) {
     a.causal = node.integer("unidirectional", 0) != 0;
     if (node.input(6) != kNone) {
         const Operand kv{heads, p->head_dim};
-        const auto k = append(r, node, p->k, node.input(6), 1, kv), v = append(r, node, p->v, node.input(7), 2, kv);
+        const auto k = append(r, node, p->k, node.input(6), 1, kv),
+                   v = append(r, node, p->v, node.input(7), 2, kv);
         if (!k || !v) return unknown(r, node, "its past is not that of its keys and values");
         parts.k = *k;
         parts.v = *v;

@@ -72,9 +72,11 @@ void GraphWriter::orient_scales(const WeightView& view, Weight& w) const {
     const int axis = w.transposed ? 1 - view.quantization.axis : view.quantization.axis;
     const bool per_row = q.block == 0 && axis == 0, blocked = q.block > 0 && axis == 1;
     if (!per_row && !blocked)
-        throw UserError("{}: the scales of '{}' run along the {} features; scales of each output feature, and of "
-                        "blocks of input features, are supported",
-                        model_.path, w.name, axis == 0 ? "output" : "input");
+        throw UserError(
+            "{}: the scales of '{}' run along the {} features; scales of each output feature, and "
+            "of "
+            "blocks of input features, are supported",
+            model_.path, w.name, axis == 0 ? "output" : "input");
     q.axis = 1;
     q.scales_transposed = blocked && w.transposed;
 }
@@ -129,10 +131,11 @@ ValueId GraphWriter::embedding(TermId id) {
     const Term& t = r_.term(id);
     g_.dtype = *dtype_of(model_.constants[t.weight.constant].elem_type);
     if (!is_floating(g_.dtype) && t.weight.packing == Packing::kDense)
-        throw UserError("{}: the embedding '{}' holds integers that nothing dequantises", model_.path,
-                        model_.constants[t.weight.constant].name);
+        throw UserError("{}: the embedding '{}' holds integers that nothing dequantises",
+                        model_.path, model_.constants[t.weight.constant].name);
     if (!is_floating(g_.dtype)) g_.dtype = t.weight.quantization.scale_dtype;
-    Op& o = op(OpKind::kEmbedding, "embedding", id, EmbeddingAttrs{static_cast<float>(t.scale)}, {ValueId(0)});
+    Op& o = op(OpKind::kEmbedding, "embedding", id, EmbeddingAttrs{static_cast<float>(t.scale)},
+               {ValueId(0)});
     o.weights = {weight(t.weight, false)};
     return activation(o, t.features);
 }
@@ -142,7 +145,8 @@ ValueId GraphWriter::norm(const std::string& name, TermId id, ValueId x) {
     Op& o = op(OpKind::kRmsNorm, name, id, RmsNormAttrs{t.epsilon, t.weight.added, t.group}, {x});
     o.weights = {weight(t.weight, false)};
     const bool selected = g_.value(x).shape[0] == Dim("num_outputs");
-    return output(o, ValueKind::kActivation, {Dim(selected ? "num_outputs" : "num_tokens"), Dim(t.features)});
+    return output(o, ValueKind::kActivation,
+                  {Dim(selected ? "num_outputs" : "num_tokens"), Dim(t.features)});
 }
 
 ValueId GraphWriter::linear(const std::string& name, TermId id, ValueId x) {
@@ -160,12 +164,15 @@ ValueId GraphWriter::rope(const std::string& name, TermId id, ValueId x) {
     return activation(op(OpKind::kRope, name, id, attrs, {x}), t.features);
 }
 
-ValueId GraphWriter::kv_append(TermId attention, TermId k_cache, TermId v_cache, ValueId k, ValueId v) {
+ValueId GraphWriter::kv_append(TermId attention, TermId k_cache, TermId v_cache, ValueId k,
+                               ValueId v) {
     const AttentionAttrs& a = r_.term(attention).attention;
-    Op& o = op(OpKind::kKvAppend, "kv_append", k_cache, KvAppendAttrs{a.num_kv_heads, a.head_dim, a.v_head_dim}, {k, v});
+    Op& o = op(OpKind::kKvAppend, "kv_append", k_cache,
+               KvAppendAttrs{a.num_kv_heads, a.head_dim, a.v_head_dim}, {k, v});
     for (int n : r_.term(v_cache).nodes) o.onnx_nodes.push_back(model_.nodes[n].name);
-    return output(o, ValueKind::kKvState,
-                  {Dim("num_sequences"), Dim("context"), Dim(2), Dim(a.num_kv_heads), Dim(a.head_dim)});
+    return output(
+        o, ValueKind::kKvState,
+        {Dim("num_sequences"), Dim("context"), Dim(2), Dim(a.num_kv_heads), Dim(a.head_dim)});
 }
 
 ValueId GraphWriter::attention(TermId id, ValueId q, ValueId state) {
@@ -175,7 +182,8 @@ ValueId GraphWriter::attention(TermId id, ValueId q, ValueId state) {
 
 ValueId GraphWriter::gated(TermId id, ValueId gate, ValueId up) {
     const Term& t = r_.term(id);
-    return activation(op(OpKind::kGatedActivation, "gated_activation", id, GatedActivationAttrs{t.activation}, {gate, up}),
+    return activation(op(OpKind::kGatedActivation, "gated_activation", id,
+                         GatedActivationAttrs{t.activation}, {gate, up}),
                       t.features);
 }
 
@@ -184,13 +192,14 @@ ValueId GraphWriter::add(const std::string& name, TermId id, ValueId a, ValueId 
 }
 
 ValueId GraphWriter::scale(const std::string& name, TermId id, ValueId x) {
-    return activation(op(OpKind::kScale, name, id, ScaleAttrs{r_.term(id).scale}, {x}), r_.term(id).features);
+    return activation(op(OpKind::kScale, name, id, ScaleAttrs{r_.term(id).scale}, {x}),
+                      r_.term(id).features);
 }
 
 ValueId GraphWriter::select(TermId id, ValueId x) {
     const Dim features = g_.value(x).shape.back();
-    return output(op(OpKind::kSelectTokens, "select_tokens", id, SelectTokensAttrs{}, {x}), ValueKind::kActivation,
-                  {Dim("num_outputs"), features});
+    return output(op(OpKind::kSelectTokens, "select_tokens", id, SelectTokensAttrs{}, {x}),
+                  ValueKind::kActivation, {Dim("num_outputs"), features});
 }
 
 void GraphWriter::logits(TermId id, ValueId x) {
@@ -228,8 +237,10 @@ void GraphWriter::fill_config() {
         const size_t last = t.frequencies.size() - 1;
         if (t.frequencies.size() < 2 || t.frequencies[0] != 1.0f) continue;
         const double theta = std::pow(t.frequencies[1], -static_cast<double>(t.rotary_dim) / 2.0);
-        const double expected = std::pow(theta, -2.0 * static_cast<double>(last) / static_cast<double>(t.rotary_dim));
-        if (std::fabs(t.frequencies[last] / expected - 1.0) < 1e-4) c.rope_theta = std::round(theta * 10) / 10;
+        const double expected =
+            std::pow(theta, -2.0 * static_cast<double>(last) / static_cast<double>(t.rotary_dim));
+        if (std::fabs(t.frequencies[last] / expected - 1.0) < 1e-4)
+            c.rope_theta = std::round(theta * 10) / 10;
     }
 }
 
@@ -243,8 +254,10 @@ Graph GraphWriter::finish(std::vector<std::string> notes) {
     g_.interface.assumes_right_padding = r_.assumes_right_padding;
     size_t recovered = 0;
     for (const Op& o : g_.ops) recovered += o.onnx_nodes.size();
-    notes.push_back(fmt::format("{} nodes read; {} of them became {} operators, the rest computed shapes, positions "
-                                "and masks", model_.nodes.size(), recovered, g_.ops.size()));
+    notes.push_back(fmt::format(
+        "{} nodes read; {} of them became {} operators, the rest computed shapes, positions "
+        "and masks",
+        model_.nodes.size(), recovered, g_.ops.size()));
     g_.notes = std::move(notes);
     return std::move(g_);
 }

@@ -31,7 +31,8 @@ public:
     Graph finish(std::vector<std::string> notes);
 
 private:
-    Op& op(OpKind kind, const std::string& name, TermId term, OpAttrs attrs, std::vector<ValueId> inputs);
+    Op& op(OpKind kind, const std::string& name, TermId term, OpAttrs attrs,
+           std::vector<ValueId> inputs);
     ValueId output(Op& op, ValueKind kind, std::vector<Dim> shape);
     ValueId activation(Op& op, int64_t features) {
         return output(op, ValueKind::kActivation, {Dim("num_tokens"), Dim(features)});

@@ -12,7 +12,8 @@ namespace cleave::importer::from_onnx {
 namespace {
 
 struct Layer {
-    TermId input, input_norm, q_linear, k_linear, v_linear, q_norm, k_norm, q_rope, k_rope, k_cache, v_cache;
+    TermId input, input_norm, q_linear, k_linear, v_linear, q_norm, k_norm, q_rope, k_rope, k_cache,
+        v_cache;
     TermId attention, o_linear, o_scale, attention_residual;
     TermId post_norm, gate, up, gated, down, down_scale, mlp_residual;
 };
@@ -32,9 +33,11 @@ public:
         want(l.up, Term::kLinear, "the up projection must be a Linear of the layer's second norm");
         l.post_norm = input(l.gate);
         want(l.post_norm, Term::kNorm, "the MLP must read an RMSNorm");
-        if (input(l.up) != l.post_norm) refuse(l.up, "gate and up projections read different values");
+        if (input(l.up) != l.post_norm)
+            refuse(l.up, "gate and up projections read different values");
         if (input(l.post_norm) != l.attention_residual)
-            refuse(l.post_norm, "the MLP's norm must read the value that the MLP's result is added to");
+            refuse(l.post_norm,
+                   "the MLP's norm must read the value that the MLP's result is added to");
         std::tie(l.input, l.o_linear, l.o_scale) = residual(l.attention_residual, Term::kAttention);
         l.attention = input(l.o_linear);
         read_attention(l);
@@ -43,9 +46,11 @@ public:
 
     [[noreturn]] void refuse(TermId id, const std::string& why) const {
         const Term& t = r_.term(id);
-        const std::string where = t.nodes.empty() ? "a node" : r_.describe(r_.model.nodes[t.nodes.back()]);
-        throw UserError("{}: {}: {}; the structure of a decoder layer of the Llama family is supported",
-                        r_.model.path, where, why);
+        const std::string where =
+            t.nodes.empty() ? "a node" : r_.describe(r_.model.nodes[t.nodes.back()]);
+        throw UserError(
+            "{}: {}: {}; the structure of a decoder layer of the Llama family is supported",
+            r_.model.path, where, why);
     }
 
 private:
@@ -68,8 +73,9 @@ private:
                 if (kind(branch) == Term::kLinear && kind(input(branch)) == core)
                     return {input(sum, 1 - i), branch, scale};
             }
-        refuse(sum, core == Term::kGated ? "expected the sum of the residual stream and a gated MLP"
-                                         : "expected the sum of the residual stream and an attention block");
+        refuse(sum, core == Term::kGated
+                        ? "expected the sum of the residual stream and a gated MLP"
+                        : "expected the sum of the residual stream and an attention block");
     }
 
     // The projection behind rope and per-head norm.
@@ -82,7 +88,8 @@ private:
             norm = from;
             from = input(from);
         }
-        want(from, Term::kLinear, "queries, keys and values must be Linears of the layer's first norm");
+        want(from, Term::kLinear,
+             "queries, keys and values must be Linears of the layer's first norm");
         linear = from;
     }
 
@@ -93,21 +100,27 @@ private:
         read_projection(input(l.attention, 0), l.q_rope, l.q_norm, l.q_linear);
         read_projection(input(l.k_cache), l.k_rope, l.k_norm, l.k_linear);
         read_projection(input(l.v_cache), none_rope, none_norm, l.v_linear);
-        if (none_rope.valid() || none_norm.valid()) refuse(input(l.v_cache), "the values are rotated or normalised");
+        if (none_rope.valid() || none_norm.valid())
+            refuse(input(l.v_cache), "the values are rotated or normalised");
         if (l.q_rope.valid() != l.k_rope.valid())
-            refuse(l.attention, fmt::format("only the {} are rotated (RoPE)", l.q_rope.valid() ? "queries" : "keys"));
-        if (l.q_rope.valid() && !(r_.term(l.q_rope).rope.table == r_.term(l.k_rope).rope.table &&
-                                  r_.term(l.q_rope).rope.rotary_dim == r_.term(l.k_rope).rope.rotary_dim &&
-                                  r_.term(l.q_rope).rope.interleaved == r_.term(l.k_rope).rope.interleaved))
+            refuse(l.attention, fmt::format("only the {} are rotated (RoPE)",
+                                            l.q_rope.valid() ? "queries" : "keys"));
+        if (l.q_rope.valid() &&
+            !(r_.term(l.q_rope).rope.table == r_.term(l.k_rope).rope.table &&
+              r_.term(l.q_rope).rope.rotary_dim == r_.term(l.k_rope).rope.rotary_dim &&
+              r_.term(l.q_rope).rope.interleaved == r_.term(l.k_rope).rope.interleaved))
             refuse(l.attention, "queries and keys are rotated differently");
         l.input_norm = input(l.q_linear);
         want(l.input_norm, Term::kNorm, "attention must read an RMSNorm");
         if (input(l.k_linear) != l.input_norm)
-            refuse(l.k_linear, "the keys are made from another value than the queries (another layer's?)");
+            refuse(l.k_linear,
+                   "the keys are made from another value than the queries (another layer's?)");
         if (input(l.v_linear) != l.input_norm)
-            refuse(l.v_linear, "the values are made from another value than the queries (another layer's?)");
+            refuse(l.v_linear,
+                   "the values are made from another value than the queries (another layer's?)");
         if (input(l.input_norm) != l.input)
-            refuse(l.input_norm, "attention's norm must read the value that its result is added to");
+            refuse(l.input_norm,
+                   "attention's norm must read the value that its result is added to");
     }
 
     Recovery& r_;
@@ -122,10 +135,14 @@ public:
         for (TermId cache : {l.k_cache, l.v_cache}) {
             const int past = r_.term(cache).input;
             if (past < 0 && r_.has_past)
-                reader_.refuse(l.attention, "it reads no cache, but the graph has cached keys and values as inputs");
+                reader_.refuse(
+                    l.attention,
+                    "it reads no cache, but the graph has cached keys and values as inputs");
             if (past >= 0 && !taken_.insert(past).second)
-                reader_.refuse(cache, fmt::format("the cache '{}' is read by two layers, or as keys and values",
-                                                  r_.model.values[r_.model.inputs[past].value].name));
+                reader_.refuse(
+                    cache,
+                    fmt::format("the cache '{}' is read by two layers, or as keys and values",
+                                r_.model.values[r_.model.inputs[past].value].name));
             caches_.push_back(cache);
         }
     }
@@ -138,8 +155,8 @@ public:
             if (r_.roles[i] != InputRole::kPast) continue;
             pasts.push_back(static_cast<int>(i));
             if (!taken_.count(static_cast<int>(i)))
-                throw UserError("{}: no layer reads the cache '{}' that the graph has as input", r_.model.path,
-                                r_.model.values[r_.model.inputs[i].value].name);
+                throw UserError("{}: no layer reads the cache '{}' that the graph has as input",
+                                r_.model.path, r_.model.values[r_.model.inputs[i].value].name);
         }
         for (Ref out : r_.model.outputs)
             if (const View* v = r_.get<View>(out); v && r_.term(v->term).kind == Term::kCache)
@@ -148,16 +165,19 @@ public:
         for (size_t i = 0; i < presents.size() || i < pasts.size(); ++i)
             if (i >= presents.size() || i >= pasts.size() || presents[i] != pasts[i])
                 throw UserError(
-                    "{}: the caches that the graph gives do not stand in the order of those it takes ('{}' is "
+                    "{}: the caches that the graph gives do not stand in the order of those it "
+                    "takes ('{}' is "
                     "not what becomes of '{}'); a layer would read another one's past",
                     r_.model.path, i < presents.size() ? cache_output_name(i) : "nothing",
-                    i < pasts.size() ? r_.model.values[r_.model.inputs[pasts[i]].value].name : "nothing");
+                    i < pasts.size() ? r_.model.values[r_.model.inputs[pasts[i]].value].name
+                                     : "nothing");
     }
 
 private:
     std::string cache_output_name(size_t index) const {
         for (Ref out : r_.model.outputs)
-            if (const View* v = r_.get<View>(out); v && r_.term(v->term).kind == Term::kCache && index-- == 0)
+            if (const View* v = r_.get<View>(out);
+                v && r_.term(v->term).kind == Term::kCache && index-- == 0)
                 return r_.model.values[out].name;
         return "";
     }
@@ -179,13 +199,17 @@ TermId find_logits(Recovery& r, std::vector<std::string>& notes) {
         }
         const View* v = r.get<View>(out);
         if (!v || r.term(v->term).kind == Term::kCache) continue;
-        if (r.term(v->term).kind == Term::kLinear && v->scale == 1.0 && is_token_rows(*v) && !logits.valid())
+        if (r.term(v->term).kind == Term::kLinear && v->scale == 1.0 && is_token_rows(*v) &&
+            !logits.valid())
             logits = v->term;
         else
             notes.push_back("the extra output '" + r.model.values[out].name + "' is not computed");
     }
     if (logits.valid() && reason.empty()) return logits;
-    if (reason.empty()) reason = "no output gives logits (a Linear of the last norm); export the model with its language-model head";
+    if (reason.empty())
+        reason =
+            "no output gives logits (a Linear of the last norm); export the model with its "
+            "language-model head";
     throw UserError("{}: {}", r.model.path, reason);
 }
 
@@ -201,7 +225,8 @@ Graph build_graph(Recovery& r, Model& model) {
         select = norm;
         norm = r.term(norm).in.at(0);
     }
-    if (r.term(norm).kind != Term::kNorm) reader.refuse(logits, "logits must be a Linear of the last RMSNorm");
+    if (r.term(norm).kind != Term::kNorm)
+        reader.refuse(logits, "logits must be a Linear of the last RMSNorm");
     TermId stream = r.term(norm).in.at(0);
     if (r.term(stream).kind == Term::kSelect) {
         select = stream;

@@ -23,7 +23,8 @@ Meaning with_view(Recovery& r, const Node& node, F change) {
     View* v = view_of(m);
     if (!v) return unknown(r, node, "changes the layout of a value in the middle of a pattern");
     std::optional<View> changed = change(*v);
-    if (!changed) return unknown(r, node, "mixes batch, tokens, heads and features in a way no Llama does");
+    if (!changed)
+        return unknown(r, node, "mixes batch, tokens, heads and features in a way no Llama does");
     *v = *changed;
     return m;
 }
@@ -54,8 +55,9 @@ Meaning keep(Recovery& r, const Node& node) { return r.meaning(node.input(0)).me
 
 // A constant cast to the type of an activation stays what it is; so does an activation.
 Meaning cast_like(Recovery& r, const Node& node) {
-    return r.is_known(node.input(0)) || r.get<View>(node.input(1)) ? keep(r, node)
-                                                             : unknown(r, node, "casts to the type of an integer");
+    return r.is_known(node.input(0)) || r.get<View>(node.input(1))
+               ? keep(r, node)
+               : unknown(r, node, "casts to the type of an integer");
 }
 
 Meaning cast(Recovery& r, const Node& node) {
@@ -86,9 +88,12 @@ Meaning slice(Recovery& r, const Node& node) {
     const Tensor *first = r.data(node.input(1)), *second = r.probe(1).data(node.input(1));
     auto axes = node.input(3) == kNone ? std::nullopt : r.integers(node.input(3));
     auto steps = node.input(4) == kNone ? std::nullopt : r.integers(node.input(4));
-    const auto as_many = [&](const auto& list) { return !list || list->size() == first->integers.size(); };
+    const auto as_many = [&](const auto& list) {
+        return !list || list->size() == first->integers.size();
+    };
     if (!first || !second || first->real || second->count() != first->count() ||
-        (!axes && node.input(3) != kNone) || !as_many(axes) || !as_many(steps) || from->size() != to->size())
+        (!axes && node.input(3) != kNone) || !as_many(axes) || !as_many(steps) ||
+        from->size() != to->size())
         return unknown(r, node, "its bounds are not known");
     return with_view(r, node, [&](View v) -> std::optional<View> {
         if (v.axes.size() != from->size()) return std::nullopt;
@@ -124,7 +129,8 @@ Meaning split(Recovery& r, const Node& node) {
     const View source = *v;
     for (size_t i = 0; i < node.out.size(); ++i) {
         const auto to = r.sizes(node.out[i]);
-        if (!to || to->size() != source.axes.size() || (*to)[axis][0] != (*to)[axis][1]) return first;
+        if (!to || to->size() != source.axes.size() || (*to)[axis][0] != (*to)[axis][1])
+            return first;
         const std::optional<View> part = sliced(source, axis, begin, (*to)[axis][0], 1);
         if (!part) return first;
         begin += (*to)[axis][0];
@@ -166,7 +172,8 @@ std::optional<View> rejoined(Recovery& r, const Node& node, int64_t axis) {
     if (!first) return std::nullopt;
     View joined = *first;
     axis = r.axis_of(node, axis, joined.axes.size());
-    if (joined.axes[axis].size() != 1 || joined.axes[axis][0].kind != Factor::kFeature) return std::nullopt;
+    if (joined.axes[axis].size() != 1 || joined.axes[axis][0].kind != Factor::kFeature)
+        return std::nullopt;
     Factor& f = joined.axes[axis][0];
     for (size_t i = 1; i < node.in.size(); ++i) {
         const View* next = r.get<View>(node.input(i));
@@ -174,7 +181,8 @@ std::optional<View> rejoined(Recovery& r, const Node& node, int64_t axis) {
             return std::nullopt;
         View expected = *next;
         const Factor& g = next->axes[axis][0];
-        if (g.kind != f.kind || g.stride != f.stride || next->offset != joined.offset + f.size[0] * f.stride)
+        if (g.kind != f.kind || g.stride != f.stride ||
+            next->offset != joined.offset + f.size[0] * f.stride)
             return std::nullopt;
         const int64_t n = f.size[0] + g.size[0];
         expected.offset = joined.offset;
@@ -195,9 +203,10 @@ Meaning concat(Recovery& r, const Node& node) {
 }  // namespace
 
 std::vector<NamedMatcher> layout_matchers() {
-    return {{"Reshape", reshape},   {"Flatten", reshape}, {"Unsqueeze", reshape}, {"Squeeze", reshape},
-            {"Transpose", transpose}, {"Expand", expand}, {"Slice", slice},       {"Split", split},
-            {"Concat", concat},     {"Identity", keep},   {"Dropout", keep},      {"Cast", cast},
+    return {{"Reshape", reshape},   {"Flatten", reshape},     {"Unsqueeze", reshape},
+            {"Squeeze", reshape},   {"Transpose", transpose}, {"Expand", expand},
+            {"Slice", slice},       {"Split", split},         {"Concat", concat},
+            {"Identity", keep},     {"Dropout", keep},        {"Cast", cast},
             {"CastLike", cast_like}};
 }
 

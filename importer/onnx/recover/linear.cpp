@@ -8,10 +8,12 @@ namespace cleave::importer::from_onnx {
 Meaning linear(Recovery& r, const Node& node, const View& x, const WeightView& weight,
                const std::optional<WeightView>& bias) {
     const TermId source = is_token_rows(x) ? r.materialize(x, node) : TermId();
-    if (!source.valid()) return unknown(r, node, "multiplies a weight with something that is not rows of features");
+    if (!source.valid())
+        return unknown(r, node, "multiplies a weight with something that is not rows of features");
     if (weight.vector || weight.added != 0 || weight.rows.size() != r.term(source).features)
-        return unknown(r, node, fmt::format("{} features meet a weight of {} rows", r.term(source).features,
-                                            weight.rows.size()));
+        return unknown(r, node,
+                       fmt::format("{} features meet a weight of {} rows", r.term(source).features,
+                                   weight.rows.size()));
     const int64_t out = weight.columns.size();
     if (bias && (!bias->vector || bias->added != 0 || bias->rows.size() != out))
         return unknown(r, node, fmt::format("its bias is not a vector of {}", out));
@@ -38,8 +40,10 @@ Meaning matmul(Recovery& r, const Node& node) {
     if (auto attention = match_attention_matmul(r, node)) return *attention;
     const View* x = r.get<View>(node.input(0));
     const WeightView* w = r.get<WeightView>(node.input(1));
-    if (!x || !w) return unknown(r, node, "multiplies two values that are neither activation and weight nor "
-                                          "parts of an attention");
+    if (!x || !w)
+        return unknown(r, node,
+                       "multiplies two values that are neither activation and weight nor "
+                       "parts of an attention");
     const View copy = *x;
     return linear(r, node, copy, *w, std::nullopt);
 }
@@ -50,7 +54,8 @@ Meaning gemm(Recovery& r, const Node& node) {
     const WeightView* bias = r.get<WeightView>(node.input(2));
     if (!x || !w || (node.input(2) != kNone && !bias) || node.integer("transA", 0) != 0 ||
         node.real("alpha", 1) != 1 || node.real("beta", 1) != 1)
-        return unknown(r, node, "only alpha = beta = 1 of an activation, a weight and a bias is supported");
+        return unknown(r, node,
+                       "only alpha = beta = 1 of an activation, a weight and a bias is supported");
     const View copy = *x;
     const WeightView weight = node.integer("transB", 0) != 0 ? flipped(*w) : *w;
     return linear(r, node, copy, weight, bias ? std::optional(*bias) : std::nullopt);
@@ -58,7 +63,8 @@ Meaning gemm(Recovery& r, const Node& node) {
 
 // com.microsoft.FusedMatMul: MatMul with alpha and transposed operands (ONNX Runtime's optimiser).
 Meaning fused_matmul(Recovery& r, const Node& node) {
-    if (node.integer("transA", 0) == 0 && node.integer("transBatchA", 0) == 0 && node.integer("transBatchB", 0) == 0)
+    if (node.integer("transA", 0) == 0 && node.integer("transBatchA", 0) == 0 &&
+        node.integer("transBatchB", 0) == 0)
         if (auto attention = match_attention_matmul(r, node)) return *attention;
     const View* x = r.get<View>(node.input(0));
     const WeightView* w = r.get<WeightView>(node.input(1));
@@ -76,7 +82,8 @@ Meaning add_bias(Recovery& r, const Node& node, const View& x, const WeightView&
         return unknown(r, node, "adds a constant to something other than a matrix product");
     Term t = r.term(source);
     if (!bias.vector || bias.rows.size() != t.features)
-        return unknown(r, node, fmt::format("adds a constant that is not a vector of {}", t.features));
+        return unknown(r, node,
+                       fmt::format("adds a constant that is not a vector of {}", t.features));
     t.bias = bias;
     View out = x;
     out.term = r.add_term(std::move(t), node);

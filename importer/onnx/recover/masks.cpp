@@ -18,12 +18,12 @@ public:
 
     MaskMeaning read() {
         MaskMeaning m;
-        std::vector<Scenario> plain = {{2, 5, 3, {}}, {1, 1, 9, {}}, {3, 4, 0, {}}, {1, 33, 40, {}}};
+        std::vector<Scenario> plain = {
+            {2, 5, 3, {}}, {1, 1, 9, {}}, {3, 4, 0, {}}, {1, 33, 40, {}}};
         for (int64_t number : numbers_in_the_way()) plain.push_back({1, 2, number + 2, {}});
         if (!r_.has_past) {
-            const auto largest = std::max_element(plain.begin(), plain.end(), [](auto& a, auto& b) {
-                return a.past < b.past;
-            });
+            const auto largest = std::max_element(plain.begin(), plain.end(),
+                                                  [](auto& a, auto& b) { return a.past < b.past; });
             // Without a past the mask is square; keep it within what can be evaluated.
             const int64_t tokens = std::min<int64_t>(largest->past, 2000);
             for (Scenario& s : plain) s.past = 0;
@@ -33,12 +33,13 @@ public:
         m.causal = sees_later(plain[0]) == false;
         for (const Scenario& s : plain) m.window = std::max(m.window, window_in(s));
         for (const Scenario& s : plain) expect(s, m, false);
-        const bool has_mask_input =
-            std::find(r_.roles.begin(), r_.roles.end(), InputRole::kAttentionMask) != r_.roles.end();
+        const bool has_mask_input = std::find(r_.roles.begin(), r_.roles.end(),
+                                              InputRole::kAttentionMask) != r_.roles.end();
         if (!has_mask_input) return m;
         const Scenario padded = r_.possible({2, 4, r_.has_past ? 6 : 0, {3, 0}});
         m.hides_padding = matches(padded, m, true);
-        if (!m.hides_padding && !matches(padded, m, false)) refuse("it depends on the attention mask in another way");
+        if (!m.hides_padding && !matches(padded, m, false))
+            refuse("it depends on the attention mask in another way");
         return m;
     }
 
@@ -57,9 +58,11 @@ private:
     [[noreturn]] void refuse(const std::string& why) const {
         const Node* node = r_.model.producer_of(use_.value);
         throw UserError(
-            "{}: the attention mask made by {} is not understood: {}; causal masks, sliding windows and "
+            "{}: the attention mask made by {} is not understood: {}; causal masks, sliding "
+            "windows and "
             "padding are supported",
-            r_.model.path, node ? r_.describe(*node) : "'" + r_.model.values[use_.value].name + "'", why);
+            r_.model.path, node ? r_.describe(*node) : "'" + r_.model.values[use_.value].name + "'",
+            why);
     }
 
     Table table(const Scenario& s) const {
@@ -70,12 +73,14 @@ private:
         while (dims.size() < 4) dims.insert(dims.begin(), 1);
         const Dims want{s.batch, dims[1], s.tokens, s.past + s.tokens};
         const bool fits = dims.size() == 4 && (dims[0] == 1 || dims[0] == want[0]) &&
-                          (dims[2] == 1 || dims[2] == want[2]) && (dims[3] == 1 || dims[3] == want[3]);
+                          (dims[2] == 1 || dims[2] == want[2]) &&
+                          (dims[3] == 1 || dims[3] == want[3]);
         if (!fits) refuse("its shape is not [batch, heads, tokens, keys]");
         Table table{s, *t, broadcast_strides(dims, want)};
         check_heads_alike(table.mask, dims);
         for (int64_t i = 0; use_.additive && i < t->count(); ++i)
-            if (t->at(i) != 0 && !(t->at(i) < -1e3)) refuse("it adds numbers that are neither 0 nor very negative");
+            if (t->at(i) != 0 && !(t->at(i) < -1e3))
+                refuse("it adds numbers that are neither 0 nor very negative");
         return table;
     }
 
@@ -111,7 +116,8 @@ private:
                 const int64_t position = s.past + i;
                 if (position < s.pad(b)) continue;  // a padding token itself; nobody asks
                 for (int64_t k = 0; k < s.past + s.tokens; ++k) {
-                    bool expected = (!m.causal || k <= position) && (m.window == 0 || k > position - m.window);
+                    bool expected =
+                        (!m.causal || k <= position) && (m.window == 0 || k > position - m.window);
                     if (padding && k < s.pad(b)) expected = false;
                     if (t.visible(use_, b, i, k) != expected) return false;
                 }
@@ -121,7 +127,8 @@ private:
 
     void expect(const Scenario& s, const MaskMeaning& m, bool padding) const {
         if (!matches(s, m, padding))
-            refuse(fmt::format("for {} tokens after {} it hides other keys than {} would", s.tokens, s.past,
+            refuse(fmt::format("for {} tokens after {} it hides other keys than {} would", s.tokens,
+                               s.past,
                                m.window ? fmt::format("a causal mask with a window of {}", m.window)
                                         : std::string(m.causal ? "a causal mask" : "no mask")));
     }

@@ -12,9 +12,12 @@ namespace {
 Meaning finish(Recovery& r, const Node& node, const View& x, int64_t group, double epsilon,
                const WeightView& weight) {
     const TermId source = r.materialize(x, node);
-    if (!source.valid()) return unknown(r, node, "normalises something that is not rows of features");
+    if (!source.valid())
+        return unknown(r, node, "normalises something that is not rows of features");
     if (!weight.vector || weight.rows.size() != group)
-        return unknown(r, node, fmt::format("its weight is not a vector of the {} features normalised", group));
+        return unknown(
+            r, node,
+            fmt::format("its weight is not a vector of the {} features normalised", group));
     Term t{Term::kNorm, {source}, r.term(source).features};
     t.weight = weight;
     t.epsilon = epsilon;
@@ -41,12 +44,14 @@ std::optional<WeightView> vector_weight(const Recovery& r, Ref value) {
 Meaning normalization(Recovery& r, const Node& node) {
     const View* x = r.get<View>(node.input(0));
     const auto weight = vector_weight(r, node.input(1));
-    if (!x || !weight) return unknown(r, node, "its input or weight is not what a Llama normalises with");
+    if (!x || !weight)
+        return unknown(r, node, "its input or weight is not what a Llama normalises with");
     const int64_t axis = node.integer("axis", -1), rank = static_cast<int64_t>(x->axes.size());
     if (axis != -1 && axis != rank - 1)
         return unknown(r, node, fmt::format("axis {} is not the last one", axis));
     const View copy = *x;
-    return finish(r, node, copy, contiguous_features(copy.axes.back()), node.real("epsilon", 1e-5), *weight);
+    return finish(r, node, copy, contiguous_features(copy.axes.back()), node.real("epsilon", 1e-5),
+                  *weight);
 }
 
 // SkipSimplifiedLayerNormalization: (input, skip, weight, bias) -> norm(input + skip + bias), , , the sum.
@@ -54,7 +59,8 @@ Meaning skip_normalization(Recovery& r, const Node& node) {
     const View *a = r.get<View>(node.input(0)), *b = r.get<View>(node.input(1));
     const auto weight = vector_weight(r, node.input(2));
     if (!a || !b || !weight || node.input(3) != kNone)
-        return unknown(r, node, "its inputs are not two activations and a weight (a bias is not supported)");
+        return unknown(r, node,
+                       "its inputs are not two activations and a weight (a bias is not supported)");
     const View va = *a, vb = *b;
     const TermId x = r.materialize(va, node), y = r.materialize(vb, node);
     if (!x.valid() || !y.valid() || r.term(x).features != r.term(y).features || !is_token_rows(va))
@@ -117,11 +123,14 @@ std::optional<Meaning> replace_weight_of_ones(Recovery& r, const Node& node) {
     for (int i : {0, 1}) {
         const View* x = node.in.size() == 2 ? r.get<View>(node.input(i)) : nullptr;
         const auto weight = x ? vector_weight(r, node.input(1 - i)) : std::nullopt;
-        if (!weight || !node.is("Mul") || x->scale != 1.0 || r.term(x->term).kind != Term::kNorm) continue;
+        if (!weight || !node.is("Mul") || x->scale != 1.0 || r.term(x->term).kind != Term::kNorm)
+            continue;
         const Term& norm = r.term(x->term);
         const auto old = read_constant(r.model, r.model.constants[norm.weight.constant]);
-        if (!old || !old->real || norm.weight.added != 0 || weight->rows.size() != norm.group) continue;
-        if (std::any_of(old->reals.begin(), old->reals.end(), [](double w) { return w != 1.0; })) continue;
+        if (!old || !old->real || norm.weight.added != 0 || weight->rows.size() != norm.group)
+            continue;
+        if (std::any_of(old->reals.begin(), old->reals.end(), [](double w) { return w != 1.0; }))
+            continue;
         Term t = norm;
         t.weight = *weight;
         View out = *x;
@@ -143,13 +152,16 @@ std::optional<Meaning> match_norm_arithmetic(Recovery& r, const Node& node) {
                               (node.is("Div") && m->stage == MeanSquare::kRoot && i == 1);
             if (x && fits && x->scale == 1.0 && same_source(*x, m->x))
                 return Normalized{*x, m->group, m->epsilon};
-            return unknown(r, node, "does not continue a normalisation x / sqrt(mean(x^2) + epsilon)");
+            return unknown(r, node,
+                           "does not continue a normalisation x / sqrt(mean(x^2) + epsilon)");
         }
     }
     for (size_t i = 0; i < node.in.size() && i < 2; ++i)
         if (const auto* n = r.get<Normalized>(node.input(i))) {
-            const auto weight = node.in.size() > 1 ? vector_weight(r, node.input(1 - i)) : std::nullopt;
-            if (!node.is("Mul") || !weight) return unknown(r, node, "a norm must be followed by its weight");
+            const auto weight =
+                node.in.size() > 1 ? vector_weight(r, node.input(1 - i)) : std::nullopt;
+            if (!node.is("Mul") || !weight)
+                return unknown(r, node, "a norm must be followed by its weight");
             const Normalized copy = *n;
             return finish(r, node, copy.x, copy.group, copy.epsilon, *weight);
         }

@@ -21,7 +21,8 @@ public:
         g_.config = {};
         g_.config.model_type = "onnx";
         for (const ModelInput& input : model_.inputs) {
-            Value v{model_.values[input.value].name, ValueKind::kTensor, input.dims, dtype(input.elem_type)};
+            Value v{model_.values[input.value].name, ValueKind::kTensor, input.dims,
+                    dtype(input.elem_type)};
             for (Dim& d : v.shape)
                 if (!d.is_static() && d.symbol.empty()) d.symbol = "unnamed";
             g_.inputs.push_back(add(input.value, std::move(v)));
@@ -30,7 +31,8 @@ public:
         for (Ref out : model_.outputs)
             if (ids_[out].valid()) g_.outputs.push_back(ids_[out]);
         g_.notes = model_.notes;
-        g_.notes.push_back(fmt::format("no Llama: {} nodes are kept as they are", model_.nodes.size()));
+        g_.notes.push_back(
+            fmt::format("no Llama: {} nodes are kept as they are", model_.nodes.size()));
         return std::move(g_);
     }
 
@@ -57,7 +59,8 @@ private:
 
     // A matrix product does 2 k operations for each element of its result, everything else one.
     int64_t operations(const Node& node) {
-        const Dims* a = node.in.empty() || node.input(0) == kNone ? nullptr : r_.probe(0).shape(node.input(0));
+        const Dims* a =
+            node.in.empty() || node.input(0) == kNone ? nullptr : r_.probe(0).shape(node.input(0));
         const bool matrix = node.op.find("MatMul") != std::string::npos || node.op == "Gemm";
         const int64_t each = matrix && a && !a->empty() ? 2 * a->back() : 1;
         return node.out.empty() || node.output(0) == kNone ? 0 : each * elements(node.output(0));
@@ -102,7 +105,8 @@ private:
         }
         for (Ref out : results) {
             attrs.bytes += 4 * elements(out);
-            op.outputs.push_back(add(out, {model_.values[out].name, ValueKind::kTensor, shape(out), DType::kF32}));
+            op.outputs.push_back(
+                add(out, {model_.values[out].name, ValueKind::kTensor, shape(out), DType::kF32}));
         }
         op.attrs = attrs;
         g_.ops.push_back(std::move(op));
@@ -120,11 +124,14 @@ private:
 
 bool looks_like_llama(const Recovery& r) {
     const auto has = [&](Term::Kind kind) {
-        return std::any_of(r.terms.begin(), r.terms.end(), [&](const Term& t) { return t.kind == kind; });
+        return std::any_of(r.terms.begin(), r.terms.end(),
+                           [&](const Term& t) { return t.kind == kind; });
     };
     return has(Term::kEmbedding) && has(Term::kNorm);
 }
 
-Graph build_opaque_graph(Recovery& recovery, Model& model) { return OpaqueWriter(recovery, model).run(); }
+Graph build_opaque_graph(Recovery& recovery, Model& model) {
+    return OpaqueWriter(recovery, model).run();
+}
 
 }  // namespace cleave::importer::from_onnx

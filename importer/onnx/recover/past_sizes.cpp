@@ -19,7 +19,9 @@ int64_t positive(const Node& node, std::string_view attribute) {
 
 // Sizes of [batch, heads, past, head_dim] as the node shows them; -1: it does not say.
 Dims shown_by(const Node& node, Ref past, Probe& probe) {
-    const auto last = [&](Ref v) { return probe.shape(v) && !probe.shape(v)->empty() ? probe.shape(v)->back() : -1; };
+    const auto last = [&](Ref v) {
+        return probe.shape(v) && !probe.shape(v)->empty() ? probe.shape(v)->back() : -1;
+    };
     if (node.is_contrib("GroupQueryAttention")) {
         const int64_t heads = positive(node, "num_heads"), kv = positive(node, "kv_num_heads");
         const bool packed = node.input(1) == kNone;
@@ -52,7 +54,8 @@ Dims shown_by(const Node& node, Ref past, Probe& probe) {
 void resolve_past_sizes(Model& model, const std::vector<InputRole>& roles) {
     std::map<Ref, size_t> wanted;
     for (size_t i = 0; i < model.inputs.size(); ++i)
-        if (roles[i] == InputRole::kPast && symbols(model.inputs[i]) > 1) wanted[model.inputs[i].value] = i;
+        if (roles[i] == InputRole::kPast && symbols(model.inputs[i]) > 1)
+            wanted[model.inputs[i].value] = i;
     if (wanted.empty()) return;
     Probe probe(model, roles, {2, 5, 3, {}});
     for (const Node& node : model.nodes)

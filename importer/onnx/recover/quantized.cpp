@@ -8,7 +8,9 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-const Constant* constant(const Recovery& r, const Node& node, size_t i) { return r.model.constant_of(node.input(i)); }
+const Constant* constant(const Recovery& r, const Node& node, size_t i) {
+    return r.model.constant_of(node.input(i));
+}
 
 void add_scales(const Recovery& r, const Node& node, size_t input, WeightView& w) {
     const Constant& c = *constant(r, node, input);
@@ -31,8 +33,10 @@ std::optional<std::string> unsupported(const Node& node) {
         if (std::find(std::begin(kKnown), std::end(kKnown), a.name()) == std::end(kKnown)) {
             if (a.name() == "weight_prepacked" && a.i() == 0) continue;
             return fmt::format("its attribute '{}' is not supported{}", a.name(),
-                               a.name() == "weight_prepacked" ? ": its weight is laid out for one GPU; export it "
-                                                                "for the CPU" : "");
+                               a.name() == "weight_prepacked"
+                                   ? ": its weight is laid out for one GPU; export it "
+                                     "for the CPU"
+                                   : "");
         }
     return std::nullopt;
 }
@@ -41,18 +45,24 @@ std::optional<std::string> unsupported(const Node& node) {
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
 Meaning matmul_nbits(Recovery& r, const Node& node) {
     const View* x = r.get<View>(node.input(0));
-    const Constant *b = constant(r, node, 1), *scales = constant(r, node, 2), *zeros = constant(r, node, 3);
+    const Constant *b = constant(r, node, 1), *scales = constant(r, node, 2),
+                   *zeros = constant(r, node, 3);
     if (const auto why = unsupported(node)) return unknown(r, node, *why);
     if (!x || !b || !scales || !scales->is_floating() || (node.input(3) != kNone && !zeros))
         return unknown(r, node, "its weight, scales or zero points are no constants");
-    if (node.input(4) != kNone) return unknown(r, node, "reordered groups (g_idx) are not supported");
-    const int64_t k = node.integer("K", 0), n = node.integer("N", 0), block = node.integer("block_size", 0);
+    if (node.input(4) != kNone)
+        return unknown(r, node, "reordered groups (g_idx) are not supported");
+    const int64_t k = node.integer("K", 0), n = node.integer("N", 0),
+                  block = node.integer("block_size", 0);
     const int64_t bits = node.integer("bits", 4);
     if (k <= 0 || n <= 0 || block < 2 || (bits != 4 && bits != 8))
-        return unknown(r, node, fmt::format("{} bits in blocks of {} are not supported; 4 and 8 are", bits, block));
+        return unknown(
+            r, node,
+            fmt::format("{} bits in blocks of {} are not supported; 4 and 8 are", bits, block));
     const int64_t blocks = (k + block - 1) / block;
     if (b->count() != n * blocks * block * bits / 8 || scales->count() != n * blocks)
-        return unknown(r, node, "the sizes of its weight and scales disagree with N, K and block_size");
+        return unknown(r, node,
+                       "the sizes of its weight and scales disagree with N, K and block_size");
     WeightView w;
     w.constant = r.model.values[node.input(1)].constant;
     w.transposed = true;
@@ -68,7 +78,8 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
         add_zero_points(r, node, 3, w);
         if (!zeros->is_floating() && bits == 4) w.quantization.zero_point_dtype = DType::kUInt4;
         const int64_t expected = zeros->is_floating() ? n * blocks : n * ((blocks * bits + 7) / 8);
-        if (zeros->count() != expected) return unknown(r, node, "its zero points have another size than its scales");
+        if (zeros->count() != expected)
+            return unknown(r, node, "its zero points have another size than its scales");
     }
     const WeightView* bias = r.get<WeightView>(node.input(5));
     if (node.input(5) != kNone && !bias) return unknown(r, node, "its bias is no constant");
@@ -79,14 +90,18 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
 }  // namespace
 
 Meaning read_dequantize(Recovery& r, const Node& node) {
-    const Constant *x = constant(r, node, 0), *scales = constant(r, node, 1), *zeros = constant(r, node, 2);
+    const Constant *x = constant(r, node, 0), *scales = constant(r, node, 1),
+                   *zeros = constant(r, node, 2);
     const std::optional<DType> dtype = x ? dtype_of(x->elem_type) : std::nullopt;
-    if (!x || !scales || (node.input(2) != kNone && !zeros) || x->dims.size() != 2 || !dtype) return Known{};
+    if (!x || !scales || (node.input(2) != kNone && !zeros) || x->dims.size() != 2 || !dtype)
+        return Known{};
     const bool f8 = *dtype == DType::kF8E4M3;
     const bool is_signed = *dtype == DType::kInt8 || *dtype == DType::kInt4;
     if (!f8 && !is_signed && *dtype != DType::kUInt8 && *dtype != DType::kUInt4)
-        return unknown(r, node, elem_type_name(x->elem_type) + " weights are not supported; int4, int8, uint4, uint8 "
-                                                               "and float8e4m3 are");
+        return unknown(r, node,
+                       elem_type_name(x->elem_type) +
+                           " weights are not supported; int4, int8, uint4, uint8 "
+                           "and float8e4m3 are");
     WeightView w;
     w.constant = r.model.values[node.input(0)].constant;
     w.rows = {0, x->dims[0]};
@@ -97,15 +112,19 @@ Meaning read_dequantize(Recovery& r, const Node& node) {
     w.quantization.block = node.integer("block_size", 0);
     const int64_t axis = node.integer("axis", 1);
     w.quantization.axis = static_cast<int>(axis < 0 ? axis + 2 : axis);
-    if (w.quantization.axis != 0 && w.quantization.axis != 1) return unknown(r, node, "its axis is out of range");
+    if (w.quantization.axis != 0 && w.quantization.axis != 1)
+        return unknown(r, node, "its axis is out of range");
     add_scales(r, node, 1, w);
     if (zeros) add_zero_points(r, node, 2, w);
     const int64_t along = x->dims[w.quantization.axis], other = x->dims[1 - w.quantization.axis];
     const int64_t block = w.quantization.block;
     const int64_t expected = block > 0 ? (along + block - 1) / block * other : along;
     if (scales->count() != 1 && scales->count() != expected)
-        return unknown(r, node, fmt::format("it has {} scales where {} are needed", scales->count(), expected));
-    if (zeros && zeros->count() != scales->count()) return unknown(r, node, "zero points and scales differ in number");
+        return unknown(
+            r, node,
+            fmt::format("it has {} scales where {} are needed", scales->count(), expected));
+    if (zeros && zeros->count() != scales->count())
+        return unknown(r, node, "zero points and scales differ in number");
     if (scales->count() == 1) w.quantization.block = 0;
     return w;
 }
@@ -124,13 +143,17 @@ Meaning dynamic_quantize(Recovery& r, const Node& node) {
 
 // (integers, weight [in, out], zero point, zero point of the weight).
 Meaning matmul_integer(Recovery& r, const Node& node) {
-    const auto *a = r.get<DynamicQuantized>(node.input(0)), *zero = r.get<DynamicQuantized>(node.input(2));
+    const auto *a = r.get<DynamicQuantized>(node.input(0)),
+               *zero = r.get<DynamicQuantized>(node.input(2));
     const Constant *b = constant(r, node, 1), *b_zero = constant(r, node, 3);
-    if (!a || a->part != DynamicQuantized::kIntegers || !zero || zero->part != DynamicQuantized::kZeroPoint ||
-        !(a->x == zero->x) || !b || b->dims.size() != 2 || (node.input(3) != kNone && !b_zero))
-        return unknown(r, node, "only DynamicQuantizeLinear's output times a constant weight is supported");
+    if (!a || a->part != DynamicQuantized::kIntegers || !zero ||
+        zero->part != DynamicQuantized::kZeroPoint || !(a->x == zero->x) || !b ||
+        b->dims.size() != 2 || (node.input(3) != kNone && !b_zero))
+        return unknown(r, node,
+                       "only DynamicQuantizeLinear's output times a constant weight is supported");
     const std::optional<DType> dtype = dtype_of(b->elem_type);
-    if (dtype != DType::kInt8 && dtype != DType::kUInt8) return unknown(r, node, "its weight is neither int8 nor uint8");
+    if (dtype != DType::kInt8 && dtype != DType::kUInt8)
+        return unknown(r, node, "its weight is neither int8 nor uint8");
     IntegerProduct p{a->x, {}};
     p.weight.constant = r.model.values[node.input(1)].constant;
     p.weight.rows = {0, b->dims[0]};
@@ -153,14 +176,16 @@ std::optional<Meaning> match_integer_arithmetic(Recovery& r, const Node& node) {
         const Ref other = node.input(1 - i);
         const auto* scale = r.get<DynamicQuantized>(node.input(i));
         if (!scale || scale->part != DynamicQuantized::kScale) continue;
-        if (const Constant* c = r.model.constant_of(other); c && c->is_floating() && scale->weight_scale == kNone) {
+        if (const Constant* c = r.model.constant_of(other);
+            c && c->is_floating() && scale->weight_scale == kNone) {
             DynamicQuantized both = *scale;
             both.weight_scale = other;
             return both;
         }
         const auto* product = r.get<IntegerProduct>(other);
         if (!product || !(product->x == scale->x) || scale->weight_scale == kNone)
-            return unknown(r, node, "scales an integer product by something other than its two scales");
+            return unknown(r, node,
+                           "scales an integer product by something other than its two scales");
         IntegerProduct p = *product;
         const Constant& c = *r.model.constant_of(scale->weight_scale);
         Quantization& q = p.weight.quantization;

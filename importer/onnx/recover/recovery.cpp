@@ -25,8 +25,8 @@ const std::unordered_map<std::string_view, Matcher>& matcher_table() {
         std::unordered_map<std::string_view, Matcher> table;
         for (const auto& matchers :
              {layout_matchers(), embedding_matchers(), norm_matchers(), linear_matchers(),
-              attention_matchers(), fused_attention_matchers(), rope_matchers(), arithmetic_matchers(),
-              quantized_matchers()})
+              attention_matchers(), fused_attention_matchers(), rope_matchers(),
+              arithmetic_matchers(), quantized_matchers()})
             for (const NamedMatcher& m : matchers) table.emplace(m.op, m.match);
         return table;
     }();
@@ -87,7 +87,8 @@ std::string Recovery::describe(const Node& node) const { return from_onnx::descr
 int64_t Recovery::axis_of(const Node& node, int64_t axis, size_t rank) const {
     const auto n = static_cast<int64_t>(rank);
     if (axis < -n || axis >= n)
-        throw UserError("{}: {}: axis {} is outside its {} dimensions", model.path, describe(node), axis, n);
+        throw UserError("{}: {}: axis {} is outside its {} dimensions", model.path, describe(node),
+                        axis, n);
     return axis < 0 ? axis + n : axis;
 }
 
@@ -117,7 +118,8 @@ std::string Recovery::blocked_by(Ref value) const {
                                model.files[c->data.file.index()].path);
         const Node* node = model.producer_of(v);
         if (!node) continue;
-        if (!find_rule(node->domain, node->op)) return ", because " + describe(*node) + " depends on data or is not understood";
+        if (!find_rule(node->domain, node->op))
+            return ", because " + describe(*node) + " depends on data or is not understood";
         if (!reads_only_shapes(*node)) stack.insert(stack.end(), node->in.begin(), node->in.end());
     }
     return "";
@@ -141,8 +143,9 @@ std::optional<std::vector<double>> Recovery::row_at(Ref value, int64_t position)
     if (fixed_tokens > 0 && position >= fixed_tokens) return std::nullopt;
     std::unique_ptr<Probe>& p = position_probes_[position];
     if (!p)
-        p = std::make_unique<Probe>(model, roles, possible(has_past ? Scenario{1, 1, position, {}}
-                                                                    : Scenario{1, position + 1, 0, {}}));
+        p = std::make_unique<Probe>(
+            model, roles,
+            possible(has_past ? Scenario{1, 1, position, {}} : Scenario{1, position + 1, 0, {}}));
     const Tensor* t = p->data(value);
     if (!t || !t->real || t->dims.empty()) return std::nullopt;
     const int64_t width = t->dims.back(), rows = p->scenario().tokens;
@@ -163,7 +166,9 @@ TermId Recovery::add_term(Term t, const Node& node) {
     if (current_node_ >= 0) append_unique(nodes, {current_node_});
     append_unique(nodes, t.nodes);
     t.nodes = std::move(nodes);
-    if (t.features <= 0) throw UserError("{}: {} gives nothing: one of its dimensions is 0", model.path, describe(node));
+    if (t.features <= 0)
+        throw UserError("{}: {} gives nothing: one of its dimensions is 0", model.path,
+                        describe(node));
     terms.push_back(std::move(t));
     return TermId(terms.size() - 1);
 }
@@ -180,7 +185,8 @@ TermId Recovery::materialize(const View& view, const Node& node) {
         if (t.kind != Term::kLinear) return {};
         const int64_t begin = t.weight.columns.begin;
         t.weight.columns = {begin + range->begin, begin + range->end};
-        if (t.bias) t.bias->rows = {t.bias->rows.begin + range->begin, t.bias->rows.begin + range->end};
+        if (t.bias)
+            t.bias->rows = {t.bias->rows.begin + range->begin, t.bias->rows.begin + range->end};
         t.features = range->size();
         TermId part;
         const std::tuple part_key(view.term, range->begin, range->end, 1.0);
@@ -244,10 +250,13 @@ void Recovery::read_inputs() {
                     throw UserError("{}: the graph input '{}' has a dimension of 0", model.path,
                                     model.values[input.value].name);
                 } else if (d.is_static()) {
-                    if (d.value != 1) v.axes[a] = {{Factor::kFeature, {d.value, d.value}, t.features}};
+                    if (d.value != 1)
+                        v.axes[a] = {{Factor::kFeature, {d.value, d.value}, t.features}};
                     t.features *= d.value;
                 } else if (a == 0) {
-                    v.axes[a] = {{Factor::kBatch, {probes_[0]->scenario().batch, probes_[1]->scenario().batch}, 0}};
+                    v.axes[a] = {{Factor::kBatch,
+                                  {probes_[0]->scenario().batch, probes_[1]->scenario().batch},
+                                  0}};
                 } else {
                     v.axes[a] = {{Factor::kPast, {kFirst.past, kSecond.past}, 0}};
                 }
@@ -256,9 +265,10 @@ void Recovery::read_inputs() {
             v.term = TermId(terms.size() - 1);
             m = v;
         } else if (roles[i] == InputRole::kOther) {
-            m = Unknown{fmt::format("the graph input '{}' is none of token ids, attention mask, positions "
-                                    "and cached keys or values",
-                                    model.values[input.value].name)};
+            m = Unknown{
+                fmt::format("the graph input '{}' is none of token ids, attention mask, positions "
+                            "and cached keys or values",
+                            model.values[input.value].name)};
         } else {
             m = Known{};
         }
@@ -309,7 +319,8 @@ void Recovery::read_node(const Node& node) {
             else if (std::holds_alternative<Known>(m))
                 set(node, i, Known{});
             else if (const Unknown* u = get<Unknown>(node.out[i]); u && u->reason.empty())
-                set(node, i, unknown(*this, node, fmt::format("its output {} is not understood", i)));
+                set(node, i,
+                    unknown(*this, node, fmt::format("its output {} is not understood", i)));
         }
     set(node, 0, std::move(m), !finished);
 }

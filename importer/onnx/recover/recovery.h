@@ -18,7 +18,7 @@ namespace cleave::importer::from_onnx {
 // What a mask hides, found by evaluating it (see masks.cpp).
 struct MaskMeaning {
     bool causal = false;
-    int64_t window = 0;        // 0: none
+    int64_t window = 0;  // 0: none
     bool hides_padding = false;
 };
 
@@ -33,12 +33,15 @@ public:
     const Model& model;
     const std::vector<InputRole> roles;
     std::vector<Term> terms;
-    std::vector<RopeTable> rope_tables;  // frequencies filled in; tables of weights through rope_weights
+    std::vector<RopeTable>
+        rope_tables;  // frequencies filled in; tables of weights through rope_weights
     std::vector<std::pair<WeightView, WeightView>> rope_weights;  // cos, sin; beside rope_tables
     bool assumes_right_padding = false;
     bool has_past = false;
     const Term& term(TermId id) const { return terms[id.index()]; }
-    const ValueMeaning& meaning(Ref value) const { return value == kNone ? nothing_ : meanings_[value]; }
+    const ValueMeaning& meaning(Ref value) const {
+        return value == kNone ? nothing_ : meanings_[value];
+    }
 
     // ---- For the matchers --------------------------------------------------------------------------
     template <class T>
@@ -69,7 +72,8 @@ public:
 
     // The rope table whose cos and sin those values are, at positions of the batch. `pairs`: how the
     // rotary_dim entries map to frequencies. Reason in `why` when there is none.
-    RopeTableId rope_table(Ref cos, Ref sin, int64_t rotary_dim, bool interleaved, std::string& why);
+    RopeTableId rope_table(Ref cos, Ref sin, int64_t rotary_dim, bool interleaved,
+                           std::string& why);
     RopeTableId stored_rope_table(const WeightView& cos, const WeightView& sin);
 
     Probe& probe(int i) { return *probes_[i]; }

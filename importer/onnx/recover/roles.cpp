@@ -28,8 +28,8 @@ public:
             for (int n : consumers_[found[i]]) {
                 const Node& node = model_.nodes[n];
                 bool same = node.input(0) == found[i] &&
-                            is_one_of(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten",
-                                              "DequantizeLinear"});
+                            is_one_of(node, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze",
+                                             "Flatten", "DequantizeLinear"});
                 same = same || (scaled && is_one_of(node, {"Mul", "Div"}) && is_scaling(node));
                 if (same && found.size() < 1000) found.push_back(node.output(0));
             }
@@ -41,7 +41,8 @@ public:
         for (Ref v : same_numbers(ids, false))
             for (int n : consumers_[v]) {
                 const Node& node = model_.nodes[n];
-                if (is_one_of(node, {"Gather", "GatherBlockQuantized"}) && node.input(1) == v && is_normalized(node.output(0)))
+                if (is_one_of(node, {"Gather", "GatherBlockQuantized"}) && node.input(1) == v &&
+                    is_normalized(node.output(0)))
                     return true;
             }
         return false;
@@ -134,9 +135,12 @@ std::vector<InputRole> find_roles(const Model& model) {
     const Uses uses(model);
     std::set<Ref> tables;  // floating matrices
     for (size_t v = 0; v < model.values.size(); ++v)
-        if (const Constant* c = model.constant_of(static_cast<Ref>(v)); c && c->is_floating() && c->dims.size() == 2)
+        if (const Constant* c = model.constant_of(static_cast<Ref>(v));
+            c && c->is_floating() && c->dims.size() == 2)
             tables.insert(static_cast<Ref>(v));
-    const auto rotates = [&](const Node& n, Ref from, bool) { return makes_rotation(tables, n, from); };
+    const auto rotates = [&](const Node& n, Ref from, bool) {
+        return makes_rotation(tables, n, from);
+    };
     std::vector<bool> activations(model.values.size());
     std::vector<InputRole> roles(model.inputs.size(), InputRole::kOther);
     std::vector<size_t> left;
@@ -144,7 +148,8 @@ std::vector<InputRole> find_roles(const Model& model) {
     for (size_t i = 0; i < model.inputs.size(); ++i) {
         const ModelInput& input = model.inputs[i];
         const std::optional<DType> dtype = dtype_of(input.elem_type);
-        const bool integer = input.elem_type == T::INT64 || input.elem_type == T::INT32 || input.elem_type == T::BOOL;
+        const bool integer = input.elem_type == T::INT64 || input.elem_type == T::INT32 ||
+                             input.elem_type == T::BOOL;
         if (dtype && is_floating(*dtype) && input.dims.size() >= 3) {
             roles[i] = InputRole::kPast;
         } else if (integer && !has_ids && uses.looks_up_embedding(input.value)) {

@@ -9,7 +9,8 @@ namespace {
 // Concat(-x2, x1) along the last axis.
 std::optional<View> rotated_halves(Recovery& r, const Node& node) {
     const View *a = r.get<View>(node.input(0)), *b = r.get<View>(node.input(1));
-    if (node.in.size() != 2 || !a || !b || a->term != b->term || a->axes != b->axes || a->scale != -b->scale)
+    if (node.in.size() != 2 || !a || !b || a->term != b->term || a->axes != b->axes ||
+        a->scale != -b->scale)
         return std::nullopt;
     int64_t axis = node.integer("axis", 0);
     const auto rank = static_cast<int64_t>(a->axes.size());
@@ -68,14 +69,16 @@ Meaning rotation(Recovery& r, const Node& node, const View& x, Ref cos, Ref sin,
     const RopeTableId table = r.rope_table(cos, sin, width, false, why);
     if (!table.valid()) return unknown(r, node, why);
     if (r.rope_tables[table.index()].rotary_dim != rotary)
-        return unknown(r, node, "its cos and sin do not have one frequency for each pair of features");
+        return unknown(r, node,
+                       "its cos and sin do not have one frequency for each pair of features");
     if (rotary < layout->head_dim) return PartlyRotated{x, table};
     return finish_rope(r, node, x, layout->heads, layout->head_dim, rotary, false, table);
 }
 
 // `low` and `high` as one view, when they are neighbours.
 std::optional<View> joined(const View& low, const View& high) {
-    const int64_t a = contiguous_features(low.axes.back()), b = contiguous_features(high.axes.back());
+    const int64_t a = contiguous_features(low.axes.back()),
+                  b = contiguous_features(high.axes.back());
     View whole = low, other = high;
     whole.axes.back() = other.axes.back() = {{Factor::kFeature, {a + b, a + b}, 1}};
     other.offset -= a;
@@ -88,7 +91,8 @@ std::optional<Meaning> match_halves(Recovery& r, const Node& node) {
     if (!a || !b || a->rotated || b->rotated) return std::nullopt;
     if (node.is("Sub")) return RopeHalf{a->x, b->x, a->table, b->table, true};
     if (!node.is("Add")) return std::nullopt;
-    const RopeProduct &high = a->x.offset > b->x.offset ? *a : *b, &low = a->x.offset > b->x.offset ? *b : *a;
+    const RopeProduct &high = a->x.offset > b->x.offset ? *a : *b,
+                      &low = a->x.offset > b->x.offset ? *b : *a;
     return RopeHalf{low.x, high.x, high.table, low.table, false};
 }
 
@@ -101,9 +105,11 @@ std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
     if (first && second) {
         const auto x = joined(first->low, first->high);
         const bool fits = x && first->first && !second->first && first->cos == second->cos &&
-                          first->sin == second->sin && first->low == second->low && first->high == second->high;
+                          first->sin == second->sin && first->low == second->low &&
+                          first->high == second->high;
         if (!fits) return unknown(r, node, "joins halves that are not one rotation");
-        return rotation(r, node, *x, first->cos, first->sin, contiguous_features(x->axes.back()) / 2);
+        return rotation(r, node, *x, first->cos, first->sin,
+                        contiguous_features(x->axes.back()) / 2);
     }
     const auto* part = r.get<PartlyRotated>(node.input(0));
     const View* rest = r.get<View>(node.input(1));
@@ -112,7 +118,8 @@ std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
     const auto layout = x ? head_layout(*x) : std::nullopt;
     const int64_t head_dim = x ? contiguous_features(x->axes.back()) : 0;
     if (!layout || (layout->heads > 1 && layout->head_dim != head_dim))
-        return unknown(r, node, "joins a rotated part of heads with something other than their rest");
+        return unknown(r, node,
+                       "joins a rotated part of heads with something other than their rest");
     const int64_t rotary = r.rope_tables[part->table.index()].rotary_dim;
     return finish_rope(r, node, *x, layout->heads, head_dim, rotary, false, part->table);
 }
@@ -122,15 +129,18 @@ std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
     const auto *a = r.get<RopeProduct>(node.input(0)), *b = r.get<RopeProduct>(node.input(1));
     if (node.is("Add") && a && b && a->rotated != b->rotated) {
         const RopeProduct plain = a->rotated ? *b : *a, turned = a->rotated ? *a : *b;
-        if (!same_rows(plain.x, turned.x)) return unknown(r, node, "adds rotations of two different values");
-        return rotation(r, node, plain.x, plain.table, turned.table, contiguous_features(plain.x.axes.back()));
+        if (!same_rows(plain.x, turned.x))
+            return unknown(r, node, "adds rotations of two different values");
+        return rotation(r, node, plain.x, plain.table, turned.table,
+                        contiguous_features(plain.x.axes.back()));
     }
     if (auto halves = match_halves(r, node)) return halves;
     if (!node.is("Mul")) return std::nullopt;
     for (int i : {0, 1}) {
         const Ref table = node.input(1 - i);
         if (!r.get<Known>(table) && !r.get<WeightView>(table)) continue;
-        if (const auto* turned = r.get<Rotated>(node.input(i))) return RopeProduct{turned->x, true, table};
+        if (const auto* turned = r.get<Rotated>(node.input(i)))
+            return RopeProduct{turned->x, true, table};
         const View* x = r.get<View>(node.input(i));
         const auto sizes = x ? r.sizes(table) : std::nullopt;
         if (!x || !sizes || sizes->empty() || sizes->back() != axis_size(x->axes.back())) continue;
@@ -156,12 +166,14 @@ Meaning rotary_embedding(Recovery& r, const Node& node) {
         if (!layout) return unknown(r, node, "its input is not [batch, heads, tokens, head_dim]");
         heads = layout->heads;
         head_dim = contiguous_features(view.axes.back());
-        if (heads > 1 && layout->head_dim != head_dim) return unknown(r, node, "its heads do not stand together");
+        if (heads > 1 && layout->head_dim != head_dim)
+            return unknown(r, node, "its heads do not stand together");
     } else {
         const int64_t features = contiguous_features(view.axes.back());
         const auto table = r.sizes(cos);
         if (heads == 0 && table && !table->empty()) heads = features / (2 * table->back()[0]);
-        if (heads <= 0 || features == 0 || features % heads != 0) return unknown(r, node, "num_heads does not divide its input");
+        if (heads <= 0 || features == 0 || features % heads != 0)
+            return unknown(r, node, "num_heads does not divide its input");
         head_dim = features / heads;
     }
     int64_t rotary = node.integer("rotary_embedding_dim", 0);

@@ -34,17 +34,20 @@ struct Rows {
 bool Recovery::row_at_is_position(Ref value) {
     for (int64_t p : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1000}}) {
         if (fixed_tokens > 0 && p >= fixed_tokens) break;
-        Probe probe = make_probe(possible(has_past ? Scenario{1, 1, p, {}} : Scenario{1, p + 1, 0, {}}));
+        Probe probe =
+            make_probe(possible(has_past ? Scenario{1, 1, p, {}} : Scenario{1, p + 1, 0, {}}));
         const Tensor* t = probe.data(value);
         const int64_t from_end = has_past || fixed_tokens == 0 ? 1 : fixed_tokens - p;
-        if (!t || t->real || t->count() < from_end || t->integers[t->count() - from_end] != p) return false;
+        if (!t || t->real || t->count() < from_end || t->integers[t->count() - from_end] != p)
+            return false;
     }
     return true;
 }
 
 RopeTableId Recovery::stored_rope_table(const WeightView& cos, const WeightView& sin) {
     for (size_t i = 0; i < rope_tables.size(); ++i)
-        if (rope_weights[i].first == cos && rope_weights[i].second == sin && rope_tables[i].frequencies.empty())
+        if (rope_weights[i].first == cos && rope_weights[i].second == sin &&
+            rope_tables[i].frequencies.empty())
             return RopeTableId(i);
     RopeTable t;
     t.rotary_dim = 2 * cos.columns.size();
@@ -55,12 +58,14 @@ RopeTableId Recovery::stored_rope_table(const WeightView& cos, const WeightView&
 }
 
 // `width`: entries of a row of cos; the frequencies are repeated when it is the whole rotary dimension.
-RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleaved, std::string& why) {
+RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleaved,
+                                 std::string& why) {
     const auto key = std::tuple(cos, sin, width, interleaved);
     if (auto found = tables_.find(key); found != tables_.end()) return found->second;
     const auto row = [&](int64_t p) -> std::optional<Rows> {
         auto c = row_at(cos, p), s = row_at(sin, p);
-        if (!c || !s || c->size() != s->size() || static_cast<int64_t>(c->size()) != width) return std::nullopt;
+        if (!c || !s || c->size() != s->size() || static_cast<int64_t>(c->size()) != width)
+            return std::nullopt;
         return Rows{*c, *s};
     };
     if (!row(1)) {
@@ -73,16 +78,20 @@ RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleav
             if (r.cos[i] != r.cos[i + half] || r.sin[i] != r.sin[i + half]) return false;
         return true;
     };
-    const bool doubled = width % 2 == 0 && find_upstream(model, cos, "Concat") != nullptr && repeated(*row(1), width / 2) && repeated(*row(17), width / 2);
+    const bool doubled = width % 2 == 0 && find_upstream(model, cos, "Concat") != nullptr &&
+                         repeated(*row(1), width / 2) && repeated(*row(17), width / 2);
     const int64_t half = doubled ? width / 2 : width;
     RopeTable table;
     table.rotary_dim = 2 * half;
     const Node* cosine = find_upstream(model, cos, "Cos");
     if (!cosine) {
         // Rows of a stored table.
-        const Node *gc = find_upstream(model, cos, "Gather"), *gs = find_upstream(model, sin, "Gather");
-        const WeightView *wc = gc ? get<WeightView>(gc->input(0)) : nullptr, *ws = gs ? get<WeightView>(gs->input(0)) : nullptr;
-        if (!wc || !ws || wc->vector || ws->vector || !row_at_is_position(gc->input(1)) || !row_at_is_position(gs->input(1))) {
+        const Node *gc = find_upstream(model, cos, "Gather"),
+                   *gs = find_upstream(model, sin, "Gather");
+        const WeightView *wc = gc ? get<WeightView>(gc->input(0)) : nullptr,
+                         *ws = gs ? get<WeightView>(gs->input(0)) : nullptr;
+        if (!wc || !ws || wc->vector || ws->vector || !row_at_is_position(gc->input(1)) ||
+            !row_at_is_position(gs->input(1))) {
             why = "its cos and sin are neither computed from frequencies nor rows of a table";
             return {};
         }
@@ -107,7 +116,8 @@ RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleav
             const double a = static_cast<double>(p) * table.frequencies[i % half];
             if (std::fabs(r->cos[i] - table.magnitude * std::cos(a)) > tolerance ||
                 std::fabs(r->sin[i] - table.magnitude * std::sin(a)) > tolerance) {
-                why = fmt::format("its cos and sin at position {} are not those of fixed frequencies", p);
+                why = fmt::format(
+                    "its cos and sin at position {} are not those of fixed frequencies", p);
                 return {};
             }
         }
@@ -117,7 +127,8 @@ RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleav
         }
     }
     for (size_t i = 0; i < rope_tables.size(); ++i)
-        if (rope_tables[i].frequencies == table.frequencies && rope_tables[i].magnitude == table.magnitude)
+        if (rope_tables[i].frequencies == table.frequencies &&
+            rope_tables[i].magnitude == table.magnitude)
             return tables_[key] = RopeTableId(i);
     rope_tables.push_back(table);
     rope_weights.emplace_back();

@@ -22,29 +22,40 @@ struct WeightView {
     double added = 0.0;  // a number that the graph adds to every element (Gemma's 1 + w)
     Packing packing = Packing::kDense;
     // kDequantizeLinear: quantization.axis is the constant's own axis of the scales.
-    Quantization quantization;           // data refs of the Model
-    int64_t source_rows = 0, source_columns = 0;  // kMatMulNBits: [out, in], not the constant's own shape
-    std::vector<int> other_constants;    // scales and zero points, for their names
+    Quantization quantization;  // data refs of the Model
+    int64_t source_rows = 0,
+            source_columns = 0;        // kMatMulNBits: [out, in], not the constant's own shape
+    std::vector<int> other_constants;  // scales and zero points, for their names
     friend bool operator==(const WeightView&, const WeightView&);
 };
 
 struct Term {
     enum Kind {
-        kTokenIds, kEmbedding, kNorm, kLinear, kRope, kPast, kCache, kAttention, kGated, kAdd, kScale,
+        kTokenIds,
+        kEmbedding,
+        kNorm,
+        kLinear,
+        kRope,
+        kPast,
+        kCache,
+        kAttention,
+        kGated,
+        kAdd,
+        kScale,
         kSelect
     } kind = kTokenIds;
     std::vector<TermId> in;
     int64_t features = 0;
-    std::vector<int> nodes;       // of the Model, that it was made from
-    WeightView weight;            // kEmbedding [vocab, hidden], kNorm [group], kLinear [in, out]
+    std::vector<int> nodes;  // of the Model, that it was made from
+    WeightView weight;       // kEmbedding [vocab, hidden], kNorm [group], kLinear [in, out]
     std::optional<WeightView> bias;
-    double scale = 1.0;           // kEmbedding, kScale
-    double epsilon = 0.0;         // kNorm
-    int64_t group = 0;            // kNorm
-    RopeAttrs rope;               // kRope; the table is an index into Recovery::rope_tables
-    AttentionAttrs attention;     // kAttention: in = q, cache of k, cache of v
+    double scale = 1.0;        // kEmbedding, kScale
+    double epsilon = 0.0;      // kNorm
+    int64_t group = 0;         // kNorm
+    RopeAttrs rope;            // kRope; the table is an index into Recovery::rope_tables
+    AttentionAttrs attention;  // kAttention: in = q, cache of k, cache of v
     Activation activation = Activation::kSilu;  // kGated: in = gate, up
-    int input = -1;               // kPast, kCache: the graph input that is the past, -1: none
+    int input = -1;  // kPast, kCache: the graph input that is the past, -1: none
 };
 
 // Nothing is known, and why.
@@ -57,8 +68,8 @@ struct Known {};
 // softmax is about to be taken of, or was taken of, scale * q . k plus masks.
 struct MaskUse {
     Ref value = kNone;
-    bool additive = true;   // else boolean
-    bool hides = false;     // boolean: true means hidden
+    bool additive = true;  // else boolean
+    bool hides = false;    // boolean: true means hidden
     friend auto operator<=>(const MaskUse&, const MaskUse&) = default;
 };
 struct Scores {
@@ -129,9 +140,9 @@ struct IntegerProduct {
     WeightView weight;
 };
 
-using Meaning = std::variant<Unknown, Known, WeightView, View, Scores, Elementwise, MeanSquare, Normalized,
-                             Rotated, RopeProduct, RopeHalf, PartlyRotated, NanTest, DynamicQuantized,
-                             IntegerProduct>;
+using Meaning = std::variant<Unknown, Known, WeightView, View, Scores, Elementwise, MeanSquare,
+                             Normalized, Rotated, RopeProduct, RopeHalf, PartlyRotated, NanTest,
+                             DynamicQuantized, IntegerProduct>;
 
 struct ValueMeaning {
     Meaning meaning = Unknown{};

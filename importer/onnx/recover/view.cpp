@@ -105,11 +105,13 @@ std::optional<View> transposed(const View& view, const std::vector<int64_t>& per
     return out;
 }
 
-std::optional<View> sliced(const View& view, size_t axis, int64_t start, int64_t size, int64_t step) {
+std::optional<View> sliced(const View& view, size_t axis, int64_t start, int64_t size,
+                           int64_t step) {
     if (axis >= view.axes.size() || view.axes[axis].size() != 1 || step <= 0) return std::nullopt;
     View out = view;
     Factor& f = out.axes[axis][0];
-    if (f.kind != Factor::kFeature || start < 0 || size <= 0 || start + (size - 1) * step >= f.size[0])
+    if (f.kind != Factor::kFeature || start < 0 || size <= 0 ||
+        start + (size - 1) * step >= f.size[0])
         return std::nullopt;
     out.offset += start * f.stride;
     f.size = {size, size};
@@ -158,7 +160,9 @@ bool is_token_rows(const View& view) {
     return true;
 }
 
-bool is_only(const Axis& axis, Factor::Kind kind) { return axis.size() == 1 && axis[0].kind == kind; }
+bool is_only(const Axis& axis, Factor::Kind kind) {
+    return axis.size() == 1 && axis[0].kind == kind;
+}
 
 int64_t contiguous_features(const Axis& axis) {
     if (axis.empty()) return 1;

@@ -47,7 +47,8 @@ View whole_view(TermId term, int64_t features, Size batch, Size tokens);
 // Each gives nothing when the result is no list of factors.
 std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes);
 std::optional<View> transposed(const View& view, const std::vector<int64_t>& perm);
-std::optional<View> sliced(const View& view, size_t axis, int64_t start, int64_t size, int64_t step);
+std::optional<View> sliced(const View& view, size_t axis, int64_t start, int64_t size,
+                           int64_t step);
 std::optional<View> expanded(const View& view, const std::vector<Size>& sizes);
 
 // All factors but batch, tokens and past, merged where neighbours are contiguous.

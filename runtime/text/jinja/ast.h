@@ -15,18 +15,18 @@ struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
 enum class ExprKind {
-    kConstant,     // constant
-    kName,         // name
-    kList,         // children
-    kTuple,        // children
-    kDict,         // children: key, value, key, value, ...
-    kAttribute,    // children[0] . name
-    kItem,         // children[0] [ children[1] ]
-    kSlice,        // children[0] [ children[1] : children[2] : children[3] ], each of the three may be null
-    kCall,         // children[0] ( children[1..], named )
-    kFilter,       // children[0] | name ( children[1..], named ); children[0] is null in a block's filter
-    kTest,         // children[0] is name ( children[1..], named )
-    kNot,          // not children[0]
+    kConstant,   // constant
+    kName,       // name
+    kList,       // children
+    kTuple,      // children
+    kDict,       // children: key, value, key, value, ...
+    kAttribute,  // children[0] . name
+    kItem,       // children[0] [ children[1] ]
+    kSlice,  // children[0] [ children[1] : children[2] : children[3] ], each of the three may be null
+    kCall,    // children[0] ( children[1..], named )
+    kFilter,  // children[0] | name ( children[1..], named ); children[0] is null in a block's filter
+    kTest,    // children[0] is name ( children[1..], named )
+    kNot,     // not children[0]
     kNegate,       // - children[0]
     kPlus,         // + children[0]
     kAnd,          // children[0] and children[1]
@@ -51,8 +51,8 @@ struct Expr {
 /// What an assignment or a loop sets: a name, a namespace's attribute, or several of them.
 struct Target {
     std::string name;
-    std::string attribute;       // not empty: name.attribute
-    std::vector<Target> parts;   // not empty: each takes one of the value's items
+    std::string attribute;      // not empty: name.attribute
+    std::vector<Target> parts;  // not empty: each takes one of the value's items
 };
 
 struct Parameter {

@@ -38,37 +38,27 @@ Value Evaluator::evaluate(const Expr& expr, const ScopePtr& scope) {
 Value Evaluator::evaluate_kind(const Expr& expr, const ScopePtr& scope) {
     const auto child = [&](size_t i) { return evaluate(*expr.children[i], scope); };
     switch (expr.kind) {
-        case ExprKind::kConstant:
-            return expr.constant;
-        case ExprKind::kName:
-            return evaluate_name(expr, *scope);
+        case ExprKind::kConstant: return expr.constant;
+        case ExprKind::kName: return evaluate_name(expr, *scope);
         case ExprKind::kList:
         case ExprKind::kTuple:
             return Value::list(evaluate_children(expr, scope), expr.kind == ExprKind::kTuple);
-        case ExprKind::kDict:
-            return evaluate_dict(expr, scope);
-        case ExprKind::kAttribute:
-            return attribute(child(0), expr.name);
+        case ExprKind::kDict: return evaluate_dict(expr, scope);
+        case ExprKind::kAttribute: return attribute(child(0), expr.name);
         case ExprKind::kItem: {
             const Value object = child(0);
             return item(object, child(1));
         }
-        case ExprKind::kSlice:
-            return evaluate_slice(expr, scope);
-        case ExprKind::kCall:
-            return evaluate_call(expr, scope);
-        case ExprKind::kFilter:
-            return evaluate_filter(expr, scope);
+        case ExprKind::kSlice: return evaluate_slice(expr, scope);
+        case ExprKind::kCall: return evaluate_call(expr, scope);
+        case ExprKind::kFilter: return evaluate_filter(expr, scope);
         case ExprKind::kTest: {
             const Value value = child(0);
             return apply_test(expr.name, value, evaluate_arguments(expr, scope));
         }
-        case ExprKind::kNot:
-            return !child(0).truthy();
-        case ExprKind::kNegate:
-            return binary("-", Value(0), child(0));
-        case ExprKind::kPlus:
-            return binary("+", Value(0), child(0));
+        case ExprKind::kNot: return !child(0).truthy();
+        case ExprKind::kNegate: return binary("-", Value(0), child(0));
+        case ExprKind::kPlus: return binary("+", Value(0), child(0));
         case ExprKind::kAnd: {
             Value left = child(0);
             return left.truthy() ? child(1) : left;
@@ -81,10 +71,8 @@ Value Evaluator::evaluate_kind(const Expr& expr, const ScopePtr& scope) {
             const Value left = child(0);
             return binary(expr.name, left, child(1));
         }
-        case ExprKind::kConcat:
-            return evaluate_concat(expr, scope);
-        case ExprKind::kCompare:
-            return evaluate_compare(expr, scope);
+        case ExprKind::kConcat: return evaluate_concat(expr, scope);
+        case ExprKind::kCompare: return evaluate_compare(expr, scope);
         case ExprKind::kConditional:
             if (child(0).truthy()) return child(1);
             if (expr.children[2]) return child(2);
@@ -129,7 +117,8 @@ Arguments Evaluator::evaluate_arguments(const Expr& expr, const ScopePtr& scope)
     for (size_t i = 1; i < expr.children.size(); ++i) {
         arguments.positional.push_back(evaluate(*expr.children[i], scope));
     }
-    for (const auto& [name, value] : expr.named) arguments.named.emplace_back(name, evaluate(*value, scope));
+    for (const auto& [name, value] : expr.named)
+        arguments.named.emplace_back(name, evaluate(*value, scope));
     return arguments;
 }
 
@@ -139,7 +128,8 @@ Value Evaluator::evaluate_call(const Expr& expr, const ScopePtr& scope) {
         throw TemplateError(fmt::format("'{}' is undefined and cannot be called", missing->name));
     }
     if (!function.callable()) {
-        throw TemplateError(fmt::format("a value of type {} cannot be called", function.type_name()));
+        throw TemplateError(
+            fmt::format("a value of type {} cannot be called", function.type_name()));
     }
     return function.callable()->call(evaluate_arguments(expr, scope));
 }

@@ -30,16 +30,19 @@ Value loop_variable(const std::vector<Value>& items, size_t index,
         {"depth", 1},  // of recursive loops, which are refused
         {"depth0", 0},
         {"previtem", index > 0 ? items[index - 1] : Value::undefined("loop.previtem")},
-        {"nextitem", index + 1 < items.size() ? items[index + 1] : Value::undefined("loop.nextitem")},
+        {"nextitem",
+         index + 1 < items.size() ? items[index + 1] : Value::undefined("loop.nextitem")},
         {"cycle", make_function("cycle",
                                 [index](const Arguments& a) -> Value {
-                                    if (a.positional.empty()) throw TemplateError("loop.cycle needs arguments");
+                                    if (a.positional.empty())
+                                        throw TemplateError("loop.cycle needs arguments");
                                     return a.positional[index % a.positional.size()];
                                 })},
         {"changed", make_function("changed",
                                   [last_changed](const Arguments& a) -> Value {
                                       const bool same = !last_changed->empty() &&
-                                                        equal(Value::list(*last_changed), Value::list(a.positional));
+                                                        equal(Value::list(*last_changed),
+                                                              Value::list(a.positional));
                                       *last_changed = a.positional;
                                       return !same;
                                   })},
@@ -69,7 +72,8 @@ void Scope::set(const std::string& name, Value value) {
     names.emplace_back(name, std::move(value));
 }
 
-std::string Evaluator::render(const std::vector<Stmt>& body, std::vector<std::pair<std::string, Value>> variables) {
+std::string Evaluator::render(const std::vector<Stmt>& body,
+                              std::vector<std::pair<std::string, Value>> variables) {
     const auto global = std::make_shared<Scope>();
     global->names = std::move(variables);
     const auto scope = std::make_shared<Scope>(global);
@@ -81,11 +85,13 @@ std::string Evaluator::render(const std::vector<Stmt>& body, std::vector<std::pa
 }
 
 void Evaluator::write(std::string& out, const std::string& text) const {
-    if (out.size() + text.size() > kMaxTextBytes) throw TemplateError("the rendered text is too long");
+    if (out.size() + text.size() > kMaxTextBytes)
+        throw TemplateError("the rendered text is too long");
     out += text;
 }
 
-Evaluator::Flow Evaluator::run(const std::vector<Stmt>& body, const ScopePtr& scope, std::string& out) {
+Evaluator::Flow Evaluator::run(const std::vector<Stmt>& body, const ScopePtr& scope,
+                               std::string& out) {
     for (const Stmt& stmt : body) {
         const Nesting nesting(*this, stmt.line);
         try {
@@ -99,39 +105,22 @@ Evaluator::Flow Evaluator::run(const std::vector<Stmt>& body, const ScopePtr& sc
     return Flow::kNormal;
 }
 
-Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, const ScopePtr& scope, std::string& out) {
+Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, const ScopePtr& scope,
+                                         std::string& out) {
     switch (stmt.kind) {
-        case StmtKind::kText:
-            write(out, stmt.text);
-            break;
-        case StmtKind::kOutput:
-            write(out, evaluate(*stmt.expr, scope).str());
-            break;
+        case StmtKind::kText: write(out, stmt.text); break;
+        case StmtKind::kOutput: write(out, evaluate(*stmt.expr, scope).str()); break;
         case StmtKind::kIf:
             return run(evaluate(*stmt.expr, scope).truthy() ? stmt.body : stmt.other, scope, out);
-        case StmtKind::kFor:
-            return run_for(stmt, scope, out);
-        case StmtKind::kSet:
-            assign(stmt.target, evaluate(*stmt.expr, scope), *scope);
-            break;
-        case StmtKind::kSetBlock:
-            assign(stmt.target, Value(capture(stmt, scope)), *scope);
-            break;
-        case StmtKind::kMacro:
-            define_macro(stmt, scope);
-            break;
-        case StmtKind::kWith:
-            run_with(stmt, scope, out);
-            break;
-        case StmtKind::kFilter:
-            write(out, capture(stmt, scope));
-            break;
-        case StmtKind::kGroup:
-            return run(stmt.body, std::make_shared<Scope>(scope), out);
-        case StmtKind::kBreak:
-            return Flow::kBreak;
-        case StmtKind::kContinue:
-            return Flow::kContinue;
+        case StmtKind::kFor: return run_for(stmt, scope, out);
+        case StmtKind::kSet: assign(stmt.target, evaluate(*stmt.expr, scope), *scope); break;
+        case StmtKind::kSetBlock: assign(stmt.target, Value(capture(stmt, scope)), *scope); break;
+        case StmtKind::kMacro: define_macro(stmt, scope); break;
+        case StmtKind::kWith: run_with(stmt, scope, out); break;
+        case StmtKind::kFilter: write(out, capture(stmt, scope)); break;
+        case StmtKind::kGroup: return run(stmt.body, std::make_shared<Scope>(scope), out);
+        case StmtKind::kBreak: return Flow::kBreak;
+        case StmtKind::kContinue: return Flow::kContinue;
     }
     return Flow::kNormal;
 }
@@ -173,7 +162,9 @@ void Evaluator::define_macro(const Stmt& stmt, const ScopePtr& scope) {
     const std::weak_ptr<Scope> home = scope;
     scope->set(stmt.text, make_function(stmt.text, [this, &stmt, home](const Arguments& arguments) {
                    const ScopePtr found = home.lock();
-                   if (!found) throw TemplateError(fmt::format("the macro '{}' is used outside its scope", stmt.text));
+                   if (!found)
+                       throw TemplateError(
+                           fmt::format("the macro '{}' is used outside its scope", stmt.text));
                    return call_macro(stmt, found, arguments);
                }));
 }
@@ -181,13 +172,15 @@ void Evaluator::define_macro(const Stmt& stmt, const ScopePtr& scope) {
 Value Evaluator::call_macro(const Stmt& stmt, const ScopePtr& scope, const Arguments& arguments) {
     const auto inner = std::make_shared<Scope>(scope);
     if (arguments.positional.size() > stmt.parameters.size()) {
-        throw TemplateError(fmt::format("the macro '{}' takes {} arguments, {} are given", stmt.text,
-                                        stmt.parameters.size(), arguments.positional.size()));
+        throw TemplateError(fmt::format("the macro '{}' takes {} arguments, {} are given",
+                                        stmt.text, stmt.parameters.size(),
+                                        arguments.positional.size()));
     }
     for (const auto& [name, value] : arguments.named) {
         const auto known = [&name = name](const Parameter& p) { return p.name == name; };
         if (std::none_of(stmt.parameters.begin(), stmt.parameters.end(), known)) {
-            throw TemplateError(fmt::format("the macro '{}' has no argument '{}'", stmt.text, name));
+            throw TemplateError(
+                fmt::format("the macro '{}' has no argument '{}'", stmt.text, name));
         }
         inner->set(name, value);
     }
@@ -224,14 +217,16 @@ void Evaluator::assign(const Target& target, const Value& value, Scope& scope) {
         const Value* object = scope.find(target.name);
         const auto* dict = object ? object->get<std::shared_ptr<Dict>>() : nullptr;
         if (!dict || !(*dict)->is_namespace) {
-            throw TemplateError(fmt::format("'{}' is no namespace; only a namespace's attributes can be set", target.name));
+            throw TemplateError(fmt::format(
+                "'{}' is no namespace; only a namespace's attributes can be set", target.name));
         }
         (*dict)->set(Value(target.attribute), value);
         return;
     }
     const std::vector<Value> items = iterate(value);
     if (items.size() != target.parts.size()) {
-        throw TemplateError(fmt::format("{} values for {} names", items.size(), target.parts.size()));
+        throw TemplateError(
+            fmt::format("{} values for {} names", items.size(), target.parts.size()));
     }
     for (size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i], scope);
 }

@@ -27,7 +27,8 @@ struct Scope {
 class Evaluator {
 public:
     /// Throws TemplateError, with the line.
-    std::string render(const std::vector<Stmt>& body, std::vector<std::pair<std::string, Value>> variables);
+    std::string render(const std::vector<Stmt>& body,
+                       std::vector<std::pair<std::string, Value>> variables);
 
 private:
     enum class Flow { kNormal, kBreak, kContinue };

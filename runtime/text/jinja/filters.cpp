@@ -41,7 +41,8 @@ std::string title(std::string_view text) {
 Value replace_filter(const Value& value, const Arguments& arguments) {
     const auto bound = bind(arguments, "replace", {"old", "new", "count"});
     if (!bound[0] || !bound[1]) throw TemplateError("replace needs the old and the new text");
-    return replace(value.str(), bound[0]->str(), bound[1]->str(), integer_of(bound[2], -1, "replace: count"));
+    return replace(value.str(), bound[0]->str(), bound[1]->str(),
+                   integer_of(bound[2], -1, "replace: count"));
 }
 
 Value indent_filter(const Value& value, const Arguments& arguments) {
@@ -50,7 +51,9 @@ Value indent_filter(const Value& value, const Arguments& arguments) {
     if (bound[0] && bound[0]->string()) {
         prefix = *bound[0]->string();
     } else {
-        prefix = std::string(static_cast<size_t>(std::clamp<int64_t>(integer_of(bound[0], 4, "indent: width"), 0, 1000)), ' ');
+        prefix = std::string(static_cast<size_t>(std::clamp<int64_t>(
+                                 integer_of(bound[0], 4, "indent: width"), 0, 1000)),
+                             ' ');
     }
     return indent(value.str(), prefix, truth_of(bound[1], false), truth_of(bound[2], false));
 }
@@ -62,7 +65,8 @@ Value default_filter(const Value& value, const Arguments& arguments) {
 }
 
 Value tojson_filter(const Value& value, const Arguments& arguments) {
-    const auto bound = bind(arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
+    const auto bound =
+        bind(arguments, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
     JsonStyle style;
     style.ensure_ascii = truth_of(bound[0], false);
     style.indent = std::min<int64_t>(integer_of(bound[1], -1, "tojson: indent"), 100);
@@ -110,7 +114,8 @@ std::string escape(std::string_view text) {
 std::optional<double> parse_number(const std::string& text) {
     const std::string trimmed = strip(text, std::nullopt, true, true);
     double value = 0;
-    const auto [end, error] = std::from_chars(trimmed.data(), trimmed.data() + trimmed.size(), value);
+    const auto [end, error] =
+        std::from_chars(trimmed.data(), trimmed.data() + trimmed.size(), value);
     if (error != std::errc() || end != trimmed.data() + trimmed.size()) return std::nullopt;
     return value;
 }
@@ -124,9 +129,9 @@ Value int_filter(const Value& value, const Arguments& arguments) {
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), integer);
         if (error == std::errc() && end == text.data() + text.size()) return integer;
     }
-    const std::optional<double> number = value.is_number()  ? value.as_double()
-                                         : value.string() ? parse_number(*value.string())
-                                                          : std::nullopt;
+    const std::optional<double> number = value.is_number() ? value.as_double()
+                                         : value.string()  ? parse_number(*value.string())
+                                                           : std::nullopt;
     // Beyond 2^63 a double has no 64-bit integer.
     if (number && std::abs(*number) < 9.2e18) return static_cast<int64_t>(*number);
     return bound[0].value_or(Value(0));
@@ -144,14 +149,16 @@ Value float_filter(const Value& value, const Arguments& arguments) {
 Value abs_filter(const Value& value, const Arguments& arguments) {
     bind(arguments, "abs", {});
     int64_t integer = 0;
-    if (value.as_integer(integer)) return integer < 0 ? binary("-", Value(0), value) : Value(integer);
+    if (value.as_integer(integer))
+        return integer < 0 ? binary("-", Value(0), value) : Value(integer);
     return std::abs(value.as_double());
 }
 
 Value round_filter(const Value& value, const Arguments& arguments) {
     const auto bound = bind(arguments, "round", {"precision", "method"});
     const std::string method = text_of(bound[1], "round: method").value_or("common");
-    const double scale = std::pow(10.0, static_cast<double>(integer_of(bound[0], 0, "round: precision")));
+    const double scale =
+        std::pow(10.0, static_cast<double>(integer_of(bound[0], 0, "round: precision")));
     const double scaled = value.as_double() * scale;
     if (method == "ceil") return std::ceil(scaled) / scale;
     if (method == "floor") return std::floor(scaled) / scale;
@@ -178,14 +185,28 @@ Value length_filter(const Value& value, const Arguments& arguments) {
 
 const std::vector<FilterEntry>& scalar_filters() {
     static const std::vector<FilterEntry> table = {
-        {"trim", trim_filter},       {"upper", map_filter<to_upper>}, {"lower", map_filter<to_lower>},
-        {"title", map_filter<title>}, {"capitalize", map_filter<to_capitalized>},
-        {"replace", replace_filter}, {"indent", indent_filter},       {"default", default_filter},
-        {"d", default_filter},       {"tojson", tojson_filter},       {"string", string_filter},
-        {"safe", safe_filter},       {"escape", map_filter<escape>},  {"e", map_filter<escape>},
-        {"int", int_filter},         {"float", float_filter},         {"abs", abs_filter},
-        {"round", round_filter},     {"wordcount", wordcount_filter}, {"length", length_filter},
-        {"count", length_filter},    {"format", format_filter},
+        {"trim", trim_filter},
+        {"upper", map_filter<to_upper>},
+        {"lower", map_filter<to_lower>},
+        {"title", map_filter<title>},
+        {"capitalize", map_filter<to_capitalized>},
+        {"replace", replace_filter},
+        {"indent", indent_filter},
+        {"default", default_filter},
+        {"d", default_filter},
+        {"tojson", tojson_filter},
+        {"string", string_filter},
+        {"safe", safe_filter},
+        {"escape", map_filter<escape>},
+        {"e", map_filter<escape>},
+        {"int", int_filter},
+        {"float", float_filter},
+        {"abs", abs_filter},
+        {"round", round_filter},
+        {"wordcount", wordcount_filter},
+        {"length", length_filter},
+        {"count", length_filter},
+        {"format", format_filter},
     };
     return table;
 }
@@ -198,7 +219,8 @@ Value apply_filter(const std::string& name, const Value& value, const Arguments&
             supported.append(supported.empty() ? "" : ", ").append(entry.name);
         }
     }
-    throw TemplateError(fmt::format("the filter '{}' is not supported (supported: {})", name, supported));
+    throw TemplateError(
+        fmt::format("the filter '{}' is not supported (supported: {})", name, supported));
 }
 
 }  // namespace cleave::runtime::jinja

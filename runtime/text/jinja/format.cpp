@@ -14,8 +14,9 @@ namespace {
 /// The value of one {field}; `automatic` counts the fields without a name.
 Value field_value(const std::string& field, const Arguments& arguments, size_t& automatic) {
     if (field.find_first_of(":!.[") != std::string::npos) {
-        throw TemplateError(fmt::format("format: the field '{{{}}}' is not supported (supported: {{}}, {{0}}, {{name}})",
-                                        field));
+        throw TemplateError(fmt::format(
+            "format: the field '{{{}}}' is not supported (supported: {{}}, {{0}}, {{name}})",
+            field));
     }
     size_t index = 0;
     const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), index);
@@ -38,7 +39,8 @@ std::string integer_text(const Value& value) {
     int64_t integer = 0;
     if (!value.as_integer(integer)) {
         const double number = value.as_double();
-        if (!(std::abs(number) < 9.2e18)) throw TemplateError("%d: the number does not fit in 64 bits");
+        if (!(std::abs(number) < 9.2e18))
+            throw TemplateError("%d: the number does not fit in 64 bits");
         integer = static_cast<int64_t>(number);
     }
     return fmt::format("{}", integer);
@@ -83,13 +85,16 @@ std::string format_percent(const std::string& format, const std::vector<Value>& 
             continue;
         }
         if (kind != 's' && kind != 'd' && kind != 'r') {
-            throw TemplateError(fmt::format("'%{}' in a text is not supported (supported: %s, %d, %r, %%)", kind));
+            throw TemplateError(
+                fmt::format("'%{}' in a text is not supported (supported: %s, %d, %r, %%)", kind));
         }
-        if (used >= values.size()) throw TemplateError("a text has more % fields than there are values");
+        if (used >= values.size())
+            throw TemplateError("a text has more % fields than there are values");
         const Value& value = values[used++];
         out += kind == 's' ? value.str() : kind == 'r' ? value.repr() : integer_text(value);
     }
-    if (used != values.size()) throw TemplateError("a text has fewer % fields than there are values");
+    if (used != values.size())
+        throw TemplateError("a text has fewer % fields than there are values");
     return out;
 }
 

@@ -24,7 +24,8 @@ Value range(const Arguments& arguments) {
     std::vector<Value> items;
     for (int64_t i = begin; step > 0 ? i < end : i > end;) {
         if (static_cast<int64_t>(items.size()) >= kMaxRange) {
-            throw TemplateError(fmt::format("a range of more than {} numbers is refused", kMaxRange));
+            throw TemplateError(
+                fmt::format("a range of more than {} numbers is refused", kMaxRange));
         }
         items.emplace_back(i);
         if (__builtin_add_overflow(i, step, &i)) break;
@@ -36,7 +37,8 @@ Value range(const Arguments& arguments) {
 std::shared_ptr<Dict> make_dict(const Arguments& arguments) {
     auto dict = std::make_shared<Dict>();
     for (const Value& source : arguments.positional) {
-        if (!source.dict()) throw TemplateError(fmt::format("expected a dict, found {}", source.type_name()));
+        if (!source.dict())
+            throw TemplateError(fmt::format("expected a dict, found {}", source.type_name()));
         for (const auto& [key, value] : source.dict()->entries) dict->set(key, value);
     }
     for (const auto& [name, value] : arguments.named) dict->set(name, value);
@@ -62,7 +64,8 @@ Value joiner(const Arguments& arguments) {
 
 Value raise_exception(const Arguments& arguments) {
     const auto bound = bind(arguments, "raise_exception", {"message"});
-    throw TemplateError("the template refuses this conversation: " + bound[0].value_or(Value("no reason given")).str());
+    throw TemplateError("the template refuses this conversation: " +
+                        bound[0].value_or(Value("no reason given")).str());
 }
 
 }  // namespace
@@ -83,9 +86,10 @@ std::vector<std::pair<std::string, Value>> builtin_functions(
     return {
         {"range", make_function("range", range)},
         {"dict", make_function("dict", [](const Arguments& a) -> Value { return make_dict(a); })},
-        {"namespace", make_function("namespace", [&namespaces](const Arguments& a) {
-             return make_namespace(a, namespaces);
-         })},
+        {"namespace", make_function("namespace",
+                                    [&namespaces](const Arguments& a) {
+                                        return make_namespace(a, namespaces);
+                                    })},
         {"joiner", make_function("joiner", joiner)},
         {"raise_exception", make_function("raise_exception", raise_exception)},
         {"strftime_now", make_function("strftime_now", now)},

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "runtime/text/jinja/strings.h"
 #include "runtime/text/jinja/string_literal.h"
+#include "runtime/text/jinja/strings.h"
 #include "runtime/text/jinja/value.h"
 #include "runtime/text/utf8.h"
 
@@ -29,7 +29,8 @@ std::string normalize_newlines(const std::string& source) {
 }
 
 bool is_name_start(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           static_cast<unsigned char>(c) >= 0x80;
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -49,12 +50,17 @@ private:
 
     std::string_view rest() const { return std::string_view(source_).substr(at_); }
     bool starts(std::string_view text) const { return rest().starts_with(text); }
-    [[noreturn]] void fail(const std::string& message) const { throw TemplateError(message, line_); }
-    void push(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+    [[noreturn]] void fail(const std::string& message) const {
+        throw TemplateError(message, line_);
+    }
+    void push(TokenKind kind, std::string text) {
+        tokens_.push_back({kind, std::move(text), line_});
+    }
 
     void advance(size_t count) {
-        line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
-                                             source_.begin() + static_cast<std::ptrdiff_t>(at_ + count), '\n'));
+        line_ += static_cast<int>(
+            std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
+                       source_.begin() + static_cast<std::ptrdiff_t>(at_ + count), '\n'));
         at_ += count;
     }
 
@@ -68,8 +74,10 @@ private:
 
     /// The next place where "{{", "{%" or "{#" begins.
     size_t find_tag() const {
-        for (size_t i = source_.find('{', at_); i != std::string::npos; i = source_.find('{', i + 1)) {
-            if (i + 1 < source_.size() && std::string_view("{%#").find(source_[i + 1]) != std::string_view::npos) {
+        for (size_t i = source_.find('{', at_); i != std::string::npos;
+             i = source_.find('{', i + 1)) {
+            if (i + 1 < source_.size() &&
+                std::string_view("{%#").find(source_[i + 1]) != std::string_view::npos) {
                 return i;
             }
         }
@@ -139,7 +147,8 @@ private:
     /// The size of "name -%}" at `index` after optional spaces, or 0; `sign`: what stood before "%}".
     size_t match_word_tag(size_t index, std::string_view word, char& sign) const {
         const size_t word_begin = source_.find_first_not_of(kSpaces, index);
-        if (word_begin == std::string::npos || source_.compare(word_begin, word.size(), word) != 0) return 0;
+        if (word_begin == std::string::npos || source_.compare(word_begin, word.size(), word) != 0)
+            return 0;
         size_t end = source_.find_first_not_of(kSpaces, word_begin + word.size());
         if (end == std::string::npos) return 0;
         sign = sign_at(end);
@@ -154,7 +163,8 @@ private:
         if (size == 0) return false;
         advance(begin_size + size);
         after_tag(sign == '-', false);
-        for (size_t i = source_.find("{%", at_); i != std::string::npos; i = source_.find("{%", i + 1)) {
+        for (size_t i = source_.find("{%", at_); i != std::string::npos;
+             i = source_.find("{%", i + 1)) {
             const char begin_sign = sign_at(i + 2);
             const size_t begin = i + (begin_sign == ' ' ? 2 : 3);
             const size_t end = match_word_tag(begin, "endraw", sign);
@@ -174,7 +184,8 @@ private:
         for (;;) {
             skip_spaces();
             if (at_ >= source_.size()) {
-                throw TemplateError(fmt::format("a tag that begins here has no end '{}'", end), begin_line);
+                throw TemplateError(fmt::format("a tag that begins here has no end '{}'", end),
+                                    begin_line);
             }
             const char sign = sign_at(at_);
             const size_t skip = sign == ' ' ? 0 : 1;
@@ -192,7 +203,8 @@ private:
         const char c = source_[at_];
         if (is_name_start(c)) {
             size_t end = at_;
-            while (end < source_.size() && (is_name_start(source_[end]) || is_digit(source_[end]))) ++end;
+            while (end < source_.size() && (is_name_start(source_[end]) || is_digit(source_[end])))
+                ++end;
             take(TokenKind::kName, end - at_);
         } else if (is_digit(c)) {
             lex_number();
@@ -240,7 +252,8 @@ private:
         size_t end = at_ + 1;
         while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
         if (end >= source_.size()) fail("a string that begins here has no end");
-        push(TokenKind::kString, unescape(std::string_view(source_).substr(at_ + 1, end - at_ - 1), line_));
+        push(TokenKind::kString,
+             unescape(std::string_view(source_).substr(at_ + 1, end - at_ - 1), line_));
         advance(end + 1 - at_);
     }
 
@@ -251,7 +264,8 @@ private:
         }
         const char c = source_[at_];
         if (std::string_view("+-*/%~()[]{}<>=.:|,;").find(c) == std::string_view::npos) {
-            fail(fmt::format("unexpected character '{}'", rest().substr(0, next_char(source_, at_).size)));
+            fail(fmt::format("unexpected character '{}'",
+                             rest().substr(0, next_char(source_, at_).size)));
         }
         track_bracket(c);
         take(TokenKind::kOperator, 1);

@@ -9,7 +9,19 @@
 
 namespace cleave::runtime::jinja {
 
-enum class TokenKind { kText, kOutputBegin, kOutputEnd, kTagBegin, kTagEnd, kName, kString, kInteger, kFloat, kOperator, kEnd };
+enum class TokenKind {
+    kText,
+    kOutputBegin,
+    kOutputEnd,
+    kTagBegin,
+    kTagEnd,
+    kName,
+    kString,
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd
+};
 
 struct Token {
     TokenKind kind = TokenKind::kEnd;

@@ -66,7 +66,8 @@ Value join_filter(const Value& value, const Arguments& arguments) {
 
 Value reverse_filter(const Value& value, const Arguments& arguments) {
     bind(arguments, "reverse", {});
-    return slice(value.string() || value.list() ? value : Value::list(iterate(value)), std::nullopt, std::nullopt, -1);
+    return slice(value.string() || value.list() ? value : Value::list(iterate(value)), std::nullopt,
+                 std::nullopt, -1);
 }
 
 Value sort_filter(const Value& value, const Arguments& arguments) {
@@ -89,7 +90,9 @@ Value unique_filter(const Value& value, const Arguments& arguments) {
     std::vector<Value> out;
     for (const Value& element : iterate(value)) {
         Value key = folded(key_of(element, path), truth_of(bound[0], false));
-        if (std::any_of(keys.begin(), keys.end(), [&](const Value& seen) { return equal(seen, key); })) continue;
+        if (std::any_of(keys.begin(), keys.end(),
+                        [&](const Value& seen) { return equal(seen, key); }))
+            continue;
         keys.push_back(std::move(key));
         out.push_back(element);
     }
@@ -121,7 +124,8 @@ Value sum_filter(const Value& value, const Arguments& arguments) {
 Value items_filter(const Value& value, const Arguments& arguments) {
     bind(arguments, "items", {});
     if (value.is_undefined()) return Value::list({});
-    if (!value.dict()) throw TemplateError(fmt::format("items: expected a dict, found {}", value.type_name()));
+    if (!value.dict())
+        throw TemplateError(fmt::format("items: expected a dict, found {}", value.type_name()));
     return attribute(value, "items").callable()->call({});
 }
 
@@ -154,14 +158,16 @@ Value map_filter(const Value& value, const Arguments& arguments) {
         const auto bound = bind(arguments, "map", {"attribute", "default"});
         if (!bound[0]) throw TemplateError("map needs the name of a filter or an attribute");
         for (const Value& element : items_if_true(value)) {
-            const Value found = bound[0]->string() ? follow(element, *bound[0]->string()) : item(element, *bound[0]);
+            const Value found = bound[0]->string() ? follow(element, *bound[0]->string())
+                                                   : item(element, *bound[0]);
             out.push_back(found.is_undefined() && bound[1] ? *bound[1] : found);
         }
         return Value::list(std::move(out));
     }
     const std::string name = arguments.positional[0].str();
     const Arguments rest = rest_of(arguments, 1);
-    for (const Value& element : items_if_true(value)) out.push_back(apply_filter(name, element, rest));
+    for (const Value& element : items_if_true(value))
+        out.push_back(apply_filter(name, element, rest));
     return Value::list(std::move(out));
 }
 
@@ -169,13 +175,15 @@ Value map_filter(const Value& value, const Arguments& arguments) {
 template <bool by_attribute, bool keep>
 Value choose_filter(const Value& value, const Arguments& arguments) {
     const auto& given = arguments.positional;
-    if (by_attribute && given.empty()) throw TemplateError("selectattr and rejectattr need an attribute's name");
+    if (by_attribute && given.empty())
+        throw TemplateError("selectattr and rejectattr need an attribute's name");
     const size_t test = by_attribute ? 1 : 0;
     const Arguments rest = rest_of(arguments, test + 1);
     std::vector<Value> out;
     for (const Value& element : items_if_true(value)) {
         const Value key = by_attribute ? follow(element, given[0].str()) : element;
-        const bool holds = given.size() > test ? apply_test(given[test].str(), key, rest) : key.truthy();
+        const bool holds =
+            given.size() > test ? apply_test(given[test].str(), key, rest) : key.truthy();
         if (holds == keep) out.push_back(element);
     }
     return Value::list(std::move(out));

@@ -21,7 +21,9 @@ struct MethodEntry {
     Method call;
 };
 
-Value as_list(const std::vector<std::string>& parts) { return Value::list({parts.begin(), parts.end()}); }
+Value as_list(const std::vector<std::string>& parts) {
+    return Value::list({parts.begin(), parts.end()});
+}
 
 std::string required_text(const std::optional<Value>& value, const char* what) {
     const auto text = text_of(value, what);
@@ -38,7 +40,8 @@ Value strip_method(const Value& self, const Arguments& arguments) {
 template <auto cut>
 Value split_method(const Value& self, const Arguments& arguments) {
     const auto bound = bind(arguments, "split", {"sep", "maxsplit"});
-    return as_list(cut(*self.string(), text_of(bound[0], "split: sep"), integer_of(bound[1], -1, "split: maxsplit")));
+    return as_list(cut(*self.string(), text_of(bound[0], "split: sep"),
+                       integer_of(bound[1], -1, "split: maxsplit")));
 }
 
 Value split_lines_method(const Value& self, const Arguments& arguments) {
@@ -50,10 +53,12 @@ Value split_lines_method(const Value& self, const Arguments& arguments) {
 template <bool at_end>
 Value affix_method(const Value& self, const Arguments& arguments) {
     const auto bound = bind(arguments, at_end ? "endswith" : "startswith", {"text"});
-    const std::vector<Value> options =
-        bound[0] && bound[0]->list() ? bound[0]->list()->items : std::vector<Value>{bound[0].value_or(Value())};
+    const std::vector<Value> options = bound[0] && bound[0]->list()
+                                           ? bound[0]->list()->items
+                                           : std::vector<Value>{bound[0].value_or(Value())};
     return std::any_of(options.begin(), options.end(), [&](const Value& option) {
-        const std::string text = required_text(option, at_end ? "endswith: the text" : "startswith: the text");
+        const std::string text =
+            required_text(option, at_end ? "endswith: the text" : "startswith: the text");
         return at_end ? self.string()->ends_with(text) : self.string()->starts_with(text);
     });
 }
@@ -66,7 +71,8 @@ Value map_method(const Value& self, const Arguments& arguments) {
 
 Value replace_method(const Value& self, const Arguments& arguments) {
     const auto bound = bind(arguments, "replace", {"old", "new", "count"});
-    return replace(*self.string(), required_text(bound[0], "replace: old"), required_text(bound[1], "replace: new"),
+    return replace(*self.string(), required_text(bound[0], "replace: old"),
+                   required_text(bound[1], "replace: new"),
                    integer_of(bound[2], -1, "replace: count"));
 }
 
@@ -93,7 +99,9 @@ Value join_method(const Value& self, const Arguments& arguments) {
     std::string out;
     bool first = true;
     for (const Value& part : iterate(bound[0].value_or(Value()))) {
-        if (!part.string()) throw TemplateError(fmt::format("join: an item is of type {}, not str", part.type_name()));
+        if (!part.string())
+            throw TemplateError(
+                fmt::format("join: an item is of type {}, not str", part.type_name()));
         out.append(std::exchange(first, false) ? "" : *self.string()).append(*part.string());
     }
     return out;
@@ -109,10 +117,16 @@ Value remove_method(const Value& self, const Arguments& arguments) {
     return text;
 }
 
-Value format_method(const Value& self, const Arguments& arguments) { return format_braces(*self.string(), arguments); }
+Value format_method(const Value& self, const Arguments& arguments) {
+    return format_braces(*self.string(), arguments);
+}
 
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
-bool is_letter(char32_t c) { return category(c) >= UTF8PROC_CATEGORY_LU && category(c) <= UTF8PROC_CATEGORY_LO; }
+utf8proc_category_t category(char32_t c) {
+    return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+bool is_letter(char32_t c) {
+    return category(c) >= UTF8PROC_CATEGORY_LU && category(c) <= UTF8PROC_CATEGORY_LO;
+}
 bool is_digit(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 bool is_letter_or_digit(char32_t c) { return is_letter(c) || is_digit(c); }
 
@@ -165,7 +179,8 @@ constexpr MethodEntry kStrMethods[] = {
 Value dict_items(const Value& self, const Arguments& arguments) {
     bind(arguments, "items", {});
     std::vector<Value> out;
-    for (const auto& [key, value] : self.dict()->entries) out.push_back(Value::list({key, value}, true));
+    for (const auto& [key, value] : self.dict()->entries)
+        out.push_back(Value::list({key, value}, true));
     return Value::list(std::move(out));
 }
 
@@ -205,9 +220,9 @@ Value list_index(const Value& self, const Arguments& arguments) {
 Value list_count(const Value& self, const Arguments& arguments) {
     const auto bound = bind(arguments, "count", {"value"});
     const std::vector<Value>& items = self.list()->items;
-    return static_cast<int64_t>(std::count_if(items.begin(), items.end(), [&](const Value& element) {
-        return equal(element, bound[0].value_or(Value()));
-    }));
+    return static_cast<int64_t>(std::count_if(
+        items.begin(), items.end(),
+        [&](const Value& element) { return equal(element, bound[0].value_or(Value())); }));
 }
 
 constexpr MethodEntry kListMethods[] = {{"index", list_index}, {"count", list_count}};
@@ -215,14 +230,16 @@ constexpr MethodEntry kListMethods[] = {{"index", list_index}, {"count", list_co
 // Methods that Python has: those that change their object (the sandbox of Hugging Face's templates refuses them
 // too) and those that no template is known to use.
 constexpr std::string_view kRefused[] = {
-    "append", "extend",  "insert", "pop",       "remove",     "clear",    "sort",     "reverse", "update",  "setdefault",
-    "popitem", "encode", "partition", "rpartition", "casefold", "swapcase", "center",  "ljust",   "rjust",
-    "zfill",  "translate", "expandtabs", "format_map", "fromkeys"};
+    "append",    "extend",     "insert",    "pop",        "remove",     "clear",
+    "sort",      "reverse",    "update",    "setdefault", "popitem",    "encode",
+    "partition", "rpartition", "casefold",  "swapcase",   "center",     "ljust",
+    "rjust",     "zfill",      "translate", "expandtabs", "format_map", "fromkeys"};
 
 bool python_has(const Value& object, std::string_view name) {
     constexpr std::string_view kOfList = "append extend insert pop remove clear sort reverse";
     constexpr std::string_view kOfDict = "pop clear update setdefault popitem fromkeys";
-    if (std::find(std::begin(kRefused), std::end(kRefused), name) == std::end(kRefused)) return false;
+    if (std::find(std::begin(kRefused), std::end(kRefused), name) == std::end(kRefused))
+        return false;
     const bool of_list = kOfList.find(name) != std::string_view::npos;
     const bool of_dict = kOfDict.find(name) != std::string_view::npos;
     if (object.list()) return of_list && !object.list()->tuple;
@@ -231,15 +248,19 @@ bool python_has(const Value& object, std::string_view name) {
 }
 
 template <size_t N>
-std::optional<Value> find_method_in(const MethodEntry (&table)[N], const Value& object, const std::string& name) {
+std::optional<Value> find_method_in(const MethodEntry (&table)[N], const Value& object,
+                                    const std::string& name) {
     for (const MethodEntry& entry : table) {
         if (entry.name == name) {
-            return make_function(name, [object, call = entry.call](const Arguments& a) { return call(object, a); });
+            return make_function(
+                name, [object, call = entry.call](const Arguments& a) { return call(object, a); });
         }
     }
     if (!python_has(object, name)) return std::nullopt;
-    return make_function(name, [text = fmt::format("the method {}.{}() is not supported", object.type_name(), name)](
-                                   const Arguments&) -> Value { throw TemplateError(text); });
+    return make_function(
+        name,
+        [text = fmt::format("the method {}.{}() is not supported", object.type_name(), name)](
+            const Arguments&) -> Value { throw TemplateError(text); });
 }
 
 }  // namespace
@@ -247,7 +268,8 @@ std::optional<Value> find_method_in(const MethodEntry (&table)[N], const Value& 
 std::optional<Value> method_of(const Value& object, const std::string& name) {
     if (object.string()) return find_method_in(kStrMethods, object, name);
     if (object.list()) return find_method_in(kListMethods, object, name);
-    if (object.dict() && !object.dict()->is_namespace) return find_method_in(kDictMethods, object, name);
+    if (object.dict() && !object.dict()->is_namespace)
+        return find_method_in(kDictMethods, object, name);
     return std::nullopt;
 }
 

@@ -11,7 +11,8 @@ class Evaluator::Nesting {
 public:
     explicit Nesting(Evaluator& evaluator, int line) : evaluator_(evaluator) {
         constexpr int kMaxDepth = 1500;
-        if (evaluator_.depth_ >= kMaxDepth) throw TemplateError("the template calls itself too often", line);
+        if (evaluator_.depth_ >= kMaxDepth)
+            throw TemplateError("the template calls itself too often", line);
         ++evaluator_.depth_;
     }
     ~Nesting() { --evaluator_.depth_; }

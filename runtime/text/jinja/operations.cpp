@@ -14,8 +14,11 @@ namespace {
 
 [[noreturn]] void unsupported(const std::string& op, const Value& a, const Value& b) {
     const Undefined* missing = a.get<Undefined>() ? a.get<Undefined>() : b.get<Undefined>();
-    if (missing) throw TemplateError(fmt::format("'{}' is undefined and cannot be an operand of '{}'", missing->name, op));
-    throw TemplateError(fmt::format("'{}' does not work on {} and {}", op, a.type_name(), b.type_name()));
+    if (missing)
+        throw TemplateError(
+            fmt::format("'{}' is undefined and cannot be an operand of '{}'", missing->name, op));
+    throw TemplateError(
+        fmt::format("'{}' does not work on {} and {}", op, a.type_name(), b.type_name()));
 }
 
 Value integer_operation(const std::string& op, int64_t a, int64_t b) {
@@ -32,7 +35,8 @@ Value integer_operation(const std::string& op, int64_t a, int64_t b) {
         result = 1;
         if (b > 63 && a != 0 && a != 1 && a != -1) overflow = true;
         const int64_t times = a == 0 || a == 1 || a == -1 ? b % 2 + (b > 1 ? 2 : 0) : b;
-        for (int64_t i = 0; i < times && !overflow; ++i) overflow = __builtin_mul_overflow(result, a, &result);
+        for (int64_t i = 0; i < times && !overflow; ++i)
+            overflow = __builtin_mul_overflow(result, a, &result);
     } else {
         if (b == 0) throw TemplateError("division by zero");
         if (op == "/") return static_cast<double>(a) / static_cast<double>(b);
@@ -64,21 +68,25 @@ Value repeat(const Value& value, int64_t times) {
     const auto count = static_cast<size_t>(std::max<int64_t>(0, times));
     if (value.string()) {
         const std::string& text = *value.string();
-        if (count > 0 && text.size() > kMaxTextBytes / count) throw TemplateError("a repeated text is too long");
+        if (count > 0 && text.size() > kMaxTextBytes / count)
+            throw TemplateError("a repeated text is too long");
         std::string out;
         for (size_t i = 0; i < count && !text.empty(); ++i) out += text;
         return out;
     }
     const std::vector<Value>& items = value.list()->items;
-    if (count > 0 && items.size() > kMaxItems / count) throw TemplateError("a repeated list is too long");
+    if (count > 0 && items.size() > kMaxItems / count)
+        throw TemplateError("a repeated list is too long");
     std::vector<Value> out;
-    for (size_t i = 0; i < count && !items.empty(); ++i) out.insert(out.end(), items.begin(), items.end());
+    for (size_t i = 0; i < count && !items.empty(); ++i)
+        out.insert(out.end(), items.begin(), items.end());
     return Value::list(std::move(out), value.list()->tuple);
 }
 
 Value add_sequences(const Value& a, const Value& b) {
     if (a.string()) {
-        if (a.string()->size() + b.string()->size() > kMaxTextBytes) throw TemplateError("a text is too long");
+        if (a.string()->size() + b.string()->size() > kMaxTextBytes)
+            throw TemplateError("a text is too long");
         return *a.string() + *b.string();
     }
     std::vector<Value> items = a.list()->items;
@@ -101,14 +109,16 @@ Value binary(const std::string& op, const Value& a, const Value& b) {
     if (op == "*" && (a.string() || a.list()) && y_integer) return repeat(a, y);
     if (op == "*" && (b.string() || b.list()) && x_integer) return repeat(b, x);
     if (op == "%" && a.string()) {
-        return format_percent(*a.string(), b.list() && b.list()->tuple ? b.list()->items : std::vector<Value>{b});
+        return format_percent(
+            *a.string(), b.list() && b.list()->tuple ? b.list()->items : std::vector<Value>{b});
     }
     unsupported(op, a, b);
 }
 
 Value attribute(const Value& object, const std::string& name) {
     if (const Undefined* missing = object.get<Undefined>()) {
-        throw TemplateError(fmt::format("'{}' is undefined, so it has no '{}'", missing->name, name));
+        throw TemplateError(
+            fmt::format("'{}' is undefined, so it has no '{}'", missing->name, name));
     }
     if (const auto method = method_of(object, name)) return *method;
     if (object.dict()) {
@@ -119,7 +129,8 @@ Value attribute(const Value& object, const std::string& name) {
 
 Value item(const Value& object, const Value& key) {
     if (const Undefined* missing = object.get<Undefined>()) {
-        throw TemplateError(fmt::format("'{}' is undefined, so it has no item {}", missing->name, key.repr()));
+        throw TemplateError(
+            fmt::format("'{}' is undefined, so it has no item {}", missing->name, key.repr()));
     }
     if (object.dict()) {
         if (const Value* found = object.dict()->find(key)) return *found;
@@ -129,7 +140,8 @@ Value item(const Value& object, const Value& key) {
         const std::vector<Value> items = object.list() ? std::vector<Value>() : iterate(object);
         const std::vector<Value>& all = object.list() ? object.list()->items : items;
         const auto size = static_cast<int64_t>(all.size());
-        if (index >= -size && index < size) return all[static_cast<size_t>(index < 0 ? index + size : index)];
+        if (index >= -size && index < size)
+            return all[static_cast<size_t>(index < 0 ? index + size : index)];
         return Value::undefined(fmt::format("element {}", index));
     }
     if (key.string()) {
@@ -138,10 +150,11 @@ Value item(const Value& object, const Value& key) {
     return Value::undefined(key.str());
 }
 
-Value slice(const Value& object, const std::optional<int64_t>& start, const std::optional<int64_t>& stop,
-            int64_t step) {
+Value slice(const Value& object, const std::optional<int64_t>& start,
+            const std::optional<int64_t>& stop, int64_t step) {
     if (object.is_undefined()) {
-        throw TemplateError(fmt::format("'{}' is undefined and cannot be sliced", object.get<Undefined>()->name));
+        throw TemplateError(
+            fmt::format("'{}' is undefined and cannot be sliced", object.get<Undefined>()->name));
     }
     if (!object.list() && !object.string()) {
         throw TemplateError(fmt::format("a value of type {} cannot be sliced", object.type_name()));
@@ -149,7 +162,8 @@ Value slice(const Value& object, const std::optional<int64_t>& start, const std:
     const std::vector<Value> items = iterate(object);
     std::vector<Value> out;
     std::string text;
-    for (const int64_t index : slice_indices(static_cast<int64_t>(items.size()), start, stop, step)) {
+    for (const int64_t index :
+         slice_indices(static_cast<int64_t>(items.size()), start, stop, step)) {
         const Value& element = items[static_cast<size_t>(index)];
         if (object.string()) {
             text += *element.string();
@@ -165,12 +179,13 @@ std::vector<std::optional<Value>> bind(const Arguments& arguments, const std::st
                                        std::initializer_list<const char*> parameters) {
     std::vector<std::optional<Value>> bound(parameters.size());
     if (arguments.positional.size() > parameters.size()) {
-        throw TemplateError(fmt::format("'{}' takes at most {} arguments, {} are given", function, parameters.size(),
-                                        arguments.positional.size()));
+        throw TemplateError(fmt::format("'{}' takes at most {} arguments, {} are given", function,
+                                        parameters.size(), arguments.positional.size()));
     }
     std::copy(arguments.positional.begin(), arguments.positional.end(), bound.begin());
     for (const auto& [name, value] : arguments.named) {
-        const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const char* p) { return name == p; });
+        const auto it = std::find_if(parameters.begin(), parameters.end(),
+                                     [&](const char* p) { return name == p; });
         if (it == parameters.end()) {
             throw TemplateError(fmt::format("'{}' has no argument '{}'", function, name));
         }
@@ -182,18 +197,22 @@ std::vector<std::optional<Value>> bind(const Arguments& arguments, const std::st
 int64_t integer_of(const std::optional<Value>& value, int64_t otherwise, const std::string& what) {
     int64_t integer = otherwise;
     if (value && !value->is_none() && !value->as_integer(integer)) {
-        throw TemplateError(fmt::format("{} must be an integer, found {}", what, value->type_name()));
+        throw TemplateError(
+            fmt::format("{} must be an integer, found {}", what, value->type_name()));
     }
     return integer;
 }
 
 std::optional<std::string> text_of(const std::optional<Value>& value, const std::string& what) {
     if (!value || value->is_none()) return std::nullopt;
-    if (!value->string()) throw TemplateError(fmt::format("{} must be a str, found {}", what, value->type_name()));
+    if (!value->string())
+        throw TemplateError(fmt::format("{} must be a str, found {}", what, value->type_name()));
     return *value->string();
 }
 
-bool truth_of(const std::optional<Value>& value, bool otherwise) { return value ? value->truthy() : otherwise; }
+bool truth_of(const std::optional<Value>& value, bool otherwise) {
+    return value ? value->truthy() : otherwise;
+}
 
 Value make_function(std::string name, std::function<Value(const Arguments&)> call) {
     return std::make_shared<Callable>(Callable{std::move(name), std::move(call)});

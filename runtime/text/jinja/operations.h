@@ -26,7 +26,8 @@ Value binary(const std::string& op, const Value& a, const Value& b);
 Value attribute(const Value& object, const std::string& name);
 /// object[key]: an item or undefined.
 Value item(const Value& object, const Value& key);
-Value slice(const Value& object, const std::optional<int64_t>& start, const std::optional<int64_t>& stop, int64_t step);
+Value slice(const Value& object, const std::optional<int64_t>& start,
+            const std::optional<int64_t>& stop, int64_t step);
 /// A bound method of a str, list or dict; nothing when the type has none of that name.
 std::optional<Value> method_of(const Value& object, const std::string& name);
 

@@ -24,7 +24,8 @@ ExprPtr make(ExprKind kind, int line, std::string name = "") {
 
 void add_child(Expr& parent, ExprPtr child) {
     if (child) parent.depth = std::max(parent.depth, child->depth + 1);
-    if (parent.depth > kMaxDepth) throw TemplateError("an expression is nested too deeply", parent.line);
+    if (parent.depth > kMaxDepth)
+        throw TemplateError("an expression is nested too deeply", parent.line);
     parent.children.push_back(std::move(child));
 }
 
@@ -53,7 +54,8 @@ class ExpressionParser::Nesting {
 public:
     explicit Nesting(ExpressionParser& parser) : parser_(parser) {
         if (++parser_.nesting_ > kMaxDepth) {
-            throw TemplateError("an expression is nested too deeply", parser_.stream_.current().line);
+            throw TemplateError("an expression is nested too deeply",
+                                parser_.stream_.current().line);
         }
     }
     ~Nesting() { --parser_.nesting_; }
@@ -111,14 +113,16 @@ ExprPtr ExpressionParser::parse_compare() {
             op = stream_.next().text;
         } else if (stream_.skip_name("in")) {
             op = "in";
-        } else if (stream_.is_name("not") && stream_.ahead().kind == TokenKind::kName && stream_.ahead().text == "in") {
+        } else if (stream_.is_name("not") && stream_.ahead().kind == TokenKind::kName &&
+                   stream_.ahead().text == "in") {
             stream_.next();
             stream_.next();
             op = "not in";
         } else {
             return compare ? std::move(compare) : std::move(first);
         }
-        if (!compare) compare = make_with(ExprKind::kCompare, stream_.current().line, "", std::move(first));
+        if (!compare)
+            compare = make_with(ExprKind::kCompare, stream_.current().line, "", std::move(first));
         compare->operators.push_back(op);
         add_child(*compare, parse_sum());
     }
@@ -210,20 +214,21 @@ ExprPtr ExpressionParser::parse_primary() {
     switch (token.kind) {
         case TokenKind::kString:
         case TokenKind::kInteger:
-        case TokenKind::kFloat:
-            return parse_constant();
+        case TokenKind::kFloat: return parse_constant();
         case TokenKind::kName: {
             const Token name = stream_.next();
             if (name.text == "true" || name.text == "True") return make_constant(true, name.line);
-            if (name.text == "false" || name.text == "False") return make_constant(false, name.line);
-            if (name.text == "none" || name.text == "None") return make_constant(Value(), name.line);
+            if (name.text == "false" || name.text == "False")
+                return make_constant(false, name.line);
+            if (name.text == "none" || name.text == "None")
+                return make_constant(Value(), name.line);
             return make(ExprKind::kName, name.line, name.text);
         }
-        default:
-            break;
+        default: break;
     }
     if (stream_.skip_operator("(")) {
-        ExprPtr value = stream_.is_operator(")") ? make(ExprKind::kTuple, token.line) : parse_tuple(true);
+        ExprPtr value =
+            stream_.is_operator(")") ? make(ExprKind::kTuple, token.line) : parse_tuple(true);
         stream_.expect_operator(")");
         return value;
     }
@@ -239,7 +244,8 @@ ExprPtr ExpressionParser::parse_tuple(bool with_conditional, std::string_view en
     ExprPtr tuple = make_with(ExprKind::kTuple, line, "", std::move(first));
     while (stream_.skip_operator(",")) {
         const TokenKind kind = stream_.current().kind;
-        if (kind == TokenKind::kTagEnd || kind == TokenKind::kOutputEnd || stream_.is_operator(")")) break;
+        if (kind == TokenKind::kTagEnd || kind == TokenKind::kOutputEnd || stream_.is_operator(")"))
+            break;
         if (!end.empty() && stream_.is_name(end)) break;
         add_child(*tuple, parse_expression(with_conditional));
     }
@@ -275,8 +281,10 @@ ExprPtr ExpressionParser::parse_postfix(ExprPtr value) {
         if (stream_.skip_operator(".")) {
             const Token token = stream_.next();
             if (token.kind == TokenKind::kInteger) {
-                ExprPtr index = make_constant(Value(int64_t{std::atoll(token.text.c_str())}), token.line);
-                value = make_with(ExprKind::kItem, token.line, "", std::move(value), std::move(index));
+                ExprPtr index =
+                    make_constant(Value(int64_t{std::atoll(token.text.c_str())}), token.line);
+                value =
+                    make_with(ExprKind::kItem, token.line, "", std::move(value), std::move(index));
             } else if (token.kind == TokenKind::kName) {
                 value = make_with(ExprKind::kAttribute, token.line, token.text, std::move(value));
             } else {
@@ -301,12 +309,14 @@ ExprPtr ExpressionParser::parse_subscript(ExprPtr value) {
     if (!stream_.is_operator(":")) bounds[0] = parse_tuple(true);
     while (colons < 2 && stream_.skip_operator(":")) {
         ++colons;
-        if (!stream_.is_operator(":") && !stream_.is_operator("]")) bounds[colons] = parse_expression();
+        if (!stream_.is_operator(":") && !stream_.is_operator("]"))
+            bounds[colons] = parse_expression();
     }
     stream_.expect_operator("]");
-    if (colons == 0) return make_with(ExprKind::kItem, line, "", std::move(value), std::move(bounds[0]));
-    return make_with(ExprKind::kSlice, line, "", std::move(value), std::move(bounds[0]), std::move(bounds[1]),
-                     std::move(bounds[2]));
+    if (colons == 0)
+        return make_with(ExprKind::kItem, line, "", std::move(value), std::move(bounds[0]));
+    return make_with(ExprKind::kSlice, line, "", std::move(value), std::move(bounds[0]),
+                     std::move(bounds[1]), std::move(bounds[2]));
 }
 
 void ExpressionParser::parse_arguments(Expr& call) {
@@ -317,7 +327,8 @@ void ExpressionParser::parse_arguments(Expr& call) {
         first = false;
         if (stream_.is_operator(")")) break;
         if (is_one_of(stream_.current(), {"*", "**"})) {
-            throw TemplateError("unpacking arguments with '*' is not supported", stream_.current().line);
+            throw TemplateError("unpacking arguments with '*' is not supported",
+                                stream_.current().line);
         }
         const Token& after = stream_.ahead();
         if (stream_.current().kind == TokenKind::kName && is_one_of(after, {"="})) {
@@ -337,7 +348,8 @@ void ExpressionParser::parse_arguments(Expr& call) {
 ExprPtr ExpressionParser::parse_filters(ExprPtr value) {
     while (stream_.skip_operator("|")) {
         const int line = stream_.current().line;
-        ExprPtr filter = make_with(ExprKind::kFilter, line, stream_.expect_any_name(), std::move(value));
+        ExprPtr filter =
+            make_with(ExprKind::kFilter, line, stream_.expect_any_name(), std::move(value));
         if (stream_.is_operator("(")) parse_arguments(*filter);
         value = std::move(filter);
     }
@@ -349,13 +361,14 @@ ExprPtr ExpressionParser::parse_test(ExprPtr value) {
     const bool negated = stream_.skip_name("not");
     ExprPtr test = make_with(ExprKind::kTest, line, stream_.expect_any_name(), std::move(value));
     const Token& token = stream_.current();
-    const bool keyword = stream_.is_name("else") || stream_.is_name("or") || stream_.is_name("and") ||
-                         stream_.is_name("is") || stream_.is_name("if") || stream_.is_name("in") ||
-                         stream_.is_name("not");
+    const bool keyword = stream_.is_name("else") || stream_.is_name("or") ||
+                         stream_.is_name("and") || stream_.is_name("is") || stream_.is_name("if") ||
+                         stream_.is_name("in") || stream_.is_name("not");
     if (stream_.is_operator("(")) {
         parse_arguments(*test);
     } else if ((token.kind == TokenKind::kName && !keyword) || token.kind == TokenKind::kString ||
-               token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat || is_one_of(token, {"[", "{"})) {
+               token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat ||
+               is_one_of(token, {"[", "{"})) {
         add_child(*test, parse_postfix(parse_primary()));
     }
     if (!negated) return test;

@@ -65,11 +65,13 @@ void TokenStream::fail_unexpected(const std::string& wanted) const {
 namespace {
 
 constexpr int kMaxBlocks = 100;  // nested in one another
-constexpr const char* kSupportedTags = "if, for, set, macro, with, filter, generation, raw, break, continue";
+constexpr const char* kSupportedTags =
+    "if, for, set, macro, with, filter, generation, raw, break, continue";
 
 class StatementParser {
 public:
-    explicit StatementParser(std::vector<Token> tokens) : stream_(std::move(tokens)), expressions_(stream_) {}
+    explicit StatementParser(std::vector<Token> tokens)
+        : stream_(std::move(tokens)), expressions_(stream_) {}
 
     std::vector<Stmt> run() {
         std::vector<Stmt> body = parse_until({});
@@ -82,13 +84,15 @@ private:
 
     /// Statements up to a tag whose name is one of `ends`; the stream then stands at that name.
     std::vector<Stmt> parse_until(EndNames ends) {
-        if (++blocks_ > kMaxBlocks) throw TemplateError("blocks are nested too deeply", stream_.current().line);
+        if (++blocks_ > kMaxBlocks)
+            throw TemplateError("blocks are nested too deeply", stream_.current().line);
         std::vector<Stmt> body;
         for (;;) {
             const Token token = stream_.next();
             if (token.kind == TokenKind::kEnd) {
                 if (ends.size() == 0) break;
-                throw TemplateError(fmt::format("the template ends before '{}'", *(ends.end() - 1)), token.line);
+                throw TemplateError(fmt::format("the template ends before '{}'", *(ends.end() - 1)),
+                                    token.line);
             }
             if (token.kind == TokenKind::kText) {
                 body.push_back(statement(StmtKind::kText, token.line));
@@ -98,7 +102,9 @@ private:
                 body.back().expr = expressions_.parse_tuple(true);
                 stream_.expect(TokenKind::kOutputEnd, "'}}'");
             } else {
-                if (std::any_of(ends.begin(), ends.end(), [&](auto end) { return stream_.is_name(end); })) break;
+                if (std::any_of(ends.begin(), ends.end(),
+                                [&](auto end) { return stream_.is_name(end); }))
+                    break;
                 body.push_back(parse_tag());
             }
         }
@@ -137,7 +143,8 @@ private:
             stmt.body = parse_body("endgeneration");
             return stmt;
         }
-        for (const auto& [name, kind] : {std::pair("break", StmtKind::kBreak), std::pair("continue", StmtKind::kContinue)}) {
+        for (const auto& [name, kind] :
+             {std::pair("break", StmtKind::kBreak), std::pair("continue", StmtKind::kContinue)}) {
             if (!stream_.skip_name(name)) continue;
             if (loops_ == 0) throw TemplateError(fmt::format("'{}' outside of a loop", name), line);
             end_tag();
@@ -152,7 +159,8 @@ private:
         if (token.text.starts_with("end") || token.text == "else" || token.text == "elif") {
             throw TemplateError(fmt::format("'{}' without its beginning", token.text), token.line);
         }
-        throw TemplateError(fmt::format("the tag '{}' is not supported (supported: {})", token.text, kSupportedTags),
+        throw TemplateError(fmt::format("the tag '{}' is not supported (supported: {})", token.text,
+                                        kSupportedTags),
                             token.line);
     }
 
@@ -163,7 +171,8 @@ private:
         stmt.body = parse_until({"elif", "else", "endif"});
         const int next_line = stream_.current().line;
         if (stream_.skip_name("elif")) {
-            if (++blocks_ > kMaxBlocks) throw TemplateError("too many 'elif' in one 'if'", next_line);
+            if (++blocks_ > kMaxBlocks)
+                throw TemplateError("too many 'elif' in one 'if'", next_line);
             stmt.other.push_back(parse_if(next_line));
             --blocks_;
             return stmt;
@@ -183,7 +192,8 @@ private:
         stream_.expect_name("in");
         stmt.expr = expressions_.parse_tuple(false, "recursive");
         if (stream_.skip_name("if")) stmt.condition = expressions_.parse_expression();
-        if (stream_.is_name("recursive")) throw TemplateError("a recursive loop is not supported", line);
+        if (stream_.is_name("recursive"))
+            throw TemplateError("a recursive loop is not supported", line);
         end_tag();
         ++loops_;
         stmt.body = parse_until({"else", "endfor"});
@@ -205,18 +215,21 @@ private:
         }
         Target target;
         target.name = stream_.expect_any_name();
-        if (with_namespace && stream_.skip_operator(".")) target.attribute = stream_.expect_any_name();
+        if (with_namespace && stream_.skip_operator("."))
+            target.attribute = stream_.expect_any_name();
         return target;
     }
 
     Target parse_target(bool with_namespace) {
-        if (++blocks_ > kMaxBlocks) throw TemplateError("a target is nested too deeply", stream_.current().line);
+        if (++blocks_ > kMaxBlocks)
+            throw TemplateError("a target is nested too deeply", stream_.current().line);
         Target first = parse_single_target(with_namespace);
         --blocks_;
         if (!stream_.is_operator(",")) return first;
         Target target;
         target.parts.push_back(std::move(first));
-        while (stream_.skip_operator(",") && (stream_.current().kind == TokenKind::kName || stream_.is_operator("(")) &&
+        while (stream_.skip_operator(",") &&
+               (stream_.current().kind == TokenKind::kName || stream_.is_operator("(")) &&
                !stream_.is_name("in")) {
             target.parts.push_back(parse_single_target(with_namespace));
         }
@@ -290,6 +303,8 @@ void TokenStream::replace_with_operator(std::string text) {
     tokens_[at_].text = std::move(text);
 }
 
-std::vector<Stmt> parse_template(const std::string& source) { return StatementParser(tokenize(source)).run(); }
+std::vector<Stmt> parse_template(const std::string& source) {
+    return StatementParser(tokenize(source)).run();
+}
 
 }  // namespace cleave::runtime::jinja

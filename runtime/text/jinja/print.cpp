@@ -61,7 +61,8 @@ std::string repr_of(const Value& value, int nesting) {
     if (value.dict()) {
         std::string out;
         for (const auto& [key, item] : value.dict()->entries) {
-            out += (out.empty() ? "" : ", ") + repr_of(key, nesting + 1) + ": " + repr_of(item, nesting + 1);
+            out += (out.empty() ? "" : ", ") + repr_of(key, nesting + 1) + ": " +
+                   repr_of(item, nesting + 1);
         }
         return value.dict()->is_namespace ? "<Namespace {" + out + "}>" : "{" + out + "}";
     }
@@ -96,7 +97,8 @@ private:
         } else if (value.dict() && !value.dict()->is_namespace) {
             append_dict(*value.dict(), nesting);
         } else {
-            throw TemplateError(fmt::format("tojson: a value of type {} is no JSON", value.type_name()));
+            throw TemplateError(
+                fmt::format("tojson: a value of type {} is no JSON", value.type_name()));
         }
     }
 
@@ -113,14 +115,16 @@ private:
     void append_char(char32_t code, std::string_view bytes) {
         constexpr std::string_view kPlain = "\"\\\n\r\t\b\f";
         constexpr std::string_view kEscaped = "\"\\nrtbf";
-        const size_t known = code < 0x80 ? kPlain.find(static_cast<char>(code)) : std::string_view::npos;
+        const size_t known =
+            code < 0x80 ? kPlain.find(static_cast<char>(code)) : std::string_view::npos;
         if (known != std::string_view::npos) {
             out_ += {'\\', kEscaped[known]};
         } else if (code < 0x20 || (style_.ensure_ascii && code > 0x7E && code < 0x10000)) {
             out_ += fmt::format("\\u{:04x}", static_cast<uint32_t>(code));
         } else if (style_.ensure_ascii && code >= 0x10000) {
             const auto offset = static_cast<uint32_t>(code) - 0x10000;
-            out_ += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (offset >> 10), 0xDC00 + (offset & 0x3FF));
+            out_ += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (offset >> 10),
+                                0xDC00 + (offset & 0x3FF));
         } else {
             out_ += bytes;
         }
@@ -189,6 +193,8 @@ std::string Value::str() const {
 
 std::string Value::repr() const { return repr_of(*this, 0); }
 
-std::string to_json(const Value& value, const JsonStyle& style) { return JsonWriter(style).write(value); }
+std::string to_json(const Value& value, const JsonStyle& style) {
+    return JsonWriter(style).write(value);
+}
 
 }  // namespace cleave::runtime::jinja

@@ -16,9 +16,10 @@ namespace {
 uint32_t parse_code(std::string_view text, int base, std::string_view escape, int line) {
     uint32_t code = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), code, base);
-    if (text.empty() || error != std::errc() || end != text.data() + text.size() || code > 0x10FFFF ||
-        (code >= 0xD800 && code < 0xE000)) {
-        throw TemplateError(fmt::format("the escape '\\{}' in a string is no character", escape), line);
+    if (text.empty() || error != std::errc() || end != text.data() + text.size() ||
+        code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
+        throw TemplateError(fmt::format("the escape '\\{}' in a string is no character", escape),
+                            line);
     }
     return code;
 }
@@ -33,7 +34,8 @@ size_t hex_digits(char letter) {
 
 std::string unescape(std::string_view text, int line) {
     constexpr std::string_view kLetters = "ntrabfv\\'\"\n";
-    constexpr const char* kValues[] = {"\n", "\t", "\r", "\a", "\b", "\f", "\v", "\\", "'", "\"", ""};
+    constexpr const char* kValues[] = {"\n", "\t", "\r", "\a", "\b", "\f",
+                                       "\v", "\\", "'",  "\"", ""};
     std::string out;
     for (size_t i = 0; i < text.size(); ++i) {
         if (text[i] != '\\' || i + 1 >= text.size()) {
@@ -50,7 +52,9 @@ std::string unescape(std::string_view text, int line) {
             i += digits;
         } else if (letter >= '0' && letter <= '7') {
             size_t count = 1;
-            while (count < 3 && i + count < text.size() && text[i + count] >= '0' && text[i + count] <= '7') ++count;
+            while (count < 3 && i + count < text.size() && text[i + count] >= '0' &&
+                   text[i + count] <= '7')
+                ++count;
             append_utf8(out, parse_code(text.substr(i, count), 8, text.substr(i, count), line));
             i += count - 1;
         } else {

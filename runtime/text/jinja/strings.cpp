@@ -22,8 +22,12 @@ std::string map_characters(std::string_view text, const std::function<char32_t(c
     return out;
 }
 
-char32_t upper(char32_t code) { return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code))); }
-char32_t lower(char32_t code) { return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))); }
+char32_t upper(char32_t code) {
+    return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code)));
+}
+char32_t lower(char32_t code) {
+    return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
+}
 
 bool is_letter(char32_t code) {
     const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
@@ -70,7 +74,9 @@ void need_separator(const std::string& separator) {
 
 }  // namespace
 
-bool is_python_space(char32_t code) { return is_whitespace(code) || (code >= 0x1C && code <= 0x1F); }
+bool is_python_space(char32_t code) {
+    return is_whitespace(code) || (code >= 0x1C && code <= 0x1F);
+}
 
 std::vector<std::string> characters(std::string_view text) {
     std::vector<std::string> out;
@@ -88,7 +94,8 @@ int64_t length_of(std::string_view text) {
     return count;
 }
 
-std::string strip(std::string_view text, const std::optional<std::string>& chars, bool left, bool right) {
+std::string strip(std::string_view text, const std::optional<std::string>& chars, bool left,
+                  bool right) {
     const auto goes = [&](std::string_view character) {
         if (chars) return chars->find(character) != std::string::npos;
         return is_python_space(next_char(character, 0).code);
@@ -127,7 +134,8 @@ std::string to_capitalized(std::string_view text) {
     });
 }
 
-std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator, int64_t limit) {
+std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
+                               int64_t limit) {
     if (!separator) return split_spaces(text, limit);
     need_separator(*separator);
     std::vector<std::string> parts;
@@ -140,7 +148,8 @@ std::vector<std::string> split(std::string_view text, const std::optional<std::s
     }
 }
 
-std::vector<std::string> rsplit(std::string_view text, const std::optional<std::string>& separator, int64_t limit) {
+std::vector<std::string> rsplit(std::string_view text, const std::optional<std::string>& separator,
+                                int64_t limit) {
     if (!separator) return rsplit_spaces(text, limit);
     need_separator(*separator);
     std::vector<std::string> parts;
@@ -172,12 +181,16 @@ std::vector<std::string> split_lines(std::string_view text, bool keep_ends) {
     return lines;
 }
 
-std::string replace(std::string_view text, std::string_view from, std::string_view to, int64_t limit) {
+std::string replace(std::string_view text, std::string_view from, std::string_view to,
+                    int64_t limit) {
     std::string out;
     if (from.empty()) {
         // Python puts the new text before each character and at the end.
         for (const std::string& character : characters(text)) {
-            if (limit-- != 0) out += to; else ++limit;
+            if (limit-- != 0)
+                out += to;
+            else
+                ++limit;
             out += character;
         }
         return limit != 0 ? out.append(to) : out;
@@ -213,8 +226,8 @@ bool all_characters(std::string_view text, const std::function<bool(char32_t)>& 
     return !text.empty();
 }
 
-std::vector<int64_t> slice_indices(int64_t size, std::optional<int64_t> start, std::optional<int64_t> stop,
-                                   int64_t step) {
+std::vector<int64_t> slice_indices(int64_t size, std::optional<int64_t> start,
+                                   std::optional<int64_t> stop, int64_t step) {
     if (step == 0) throw TemplateError("a slice's step is 0");
     const int64_t low = step > 0 ? 0 : -1;
     const int64_t high = step > 0 ? size : size - 1;

@@ -29,7 +29,9 @@ bool is_integer(const Value& v, const Value&) { return v.get<int64_t>() != nullp
 bool is_iterable(const Value& v, const Value&) {
     return v.is_undefined() || v.string() || v.list() || (v.dict() && !v.dict()->is_namespace);
 }
-bool is_sequence(const Value& v, const Value&) { return v.is_undefined() || v.string() || v.list() || v.dict(); }
+bool is_sequence(const Value& v, const Value&) {
+    return v.is_undefined() || v.string() || v.list() || v.dict();
+}
 bool is_same(const Value& v, const Value& o) {
     if (v.list() || v.dict()) return v.list() == o.list() && v.dict() == o.dict();
     return std::string_view(v.type_name()) == o.type_name() && equal(v, o);
@@ -52,10 +54,12 @@ constexpr TestEntry kTests[] = {
     {"boolean", 0, [](const Value& v, const Value&) { return v.get<bool>() != nullptr; }},
     {"true", 0, [](const Value& v, const Value&) { return v.get<bool>() && *v.get<bool>(); }},
     {"false", 0, [](const Value& v, const Value&) { return v.get<bool>() && !*v.get<bool>(); }},
-    {"mapping", 0, [](const Value& v, const Value&) { return v.dict() && !v.dict()->is_namespace; }},
+    {"mapping", 0,
+     [](const Value& v, const Value&) { return v.dict() && !v.dict()->is_namespace; }},
     {"sequence", 0, is_sequence},
     {"iterable", 0, is_iterable},
-    {"callable", 0, [](const Value& v, const Value&) { return v.callable() || v.is_undefined(); }},  // as in Jinja
+    {"callable", 0,
+     [](const Value& v, const Value&) { return v.callable() || v.is_undefined(); }},  // as in Jinja
     {"odd", 0, [](const Value& v, const Value&) { return modulo(v, 2) != 0; }},
     {"even", 0, [](const Value& v, const Value&) { return modulo(v, 2) == 0; }},
     {"divisibleby", 1, [](const Value& v, const Value& o) { return modulo(v, integer(o)) == 0; }},
@@ -87,13 +91,15 @@ bool apply_test(const std::string& name, const Value& value, const Arguments& ar
     for (const TestEntry& entry : kTests) {
         if (entry.name == name) {
             if (arguments.positional.size() != entry.arguments || !arguments.named.empty()) {
-                throw TemplateError(fmt::format("the test '{}' takes {} arguments", name, entry.arguments));
+                throw TemplateError(
+                    fmt::format("the test '{}' takes {} arguments", name, entry.arguments));
             }
             return entry.holds(value, entry.arguments ? arguments.positional[0] : Value());
         }
         supported.append(supported.empty() ? "" : ", ").append(entry.name);
     }
-    throw TemplateError(fmt::format("the test '{}' is not supported (supported: {})", name, supported));
+    throw TemplateError(
+        fmt::format("the test '{}' is not supported (supported: {})", name, supported));
 }
 
 }  // namespace cleave::runtime::jinja

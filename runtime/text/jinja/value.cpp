@@ -84,7 +84,8 @@ bool Value::as_integer(int64_t& out) const {
 double Value::as_double() const {
     if (const double* value = get<double>()) return *value;
     int64_t integer = 0;
-    if (!as_integer(integer)) throw TemplateError(fmt::format("expected a number, found {}", type_name()));
+    if (!as_integer(integer))
+        throw TemplateError(fmt::format("expected a number, found {}", type_name()));
     return static_cast<double>(integer);
 }
 
@@ -98,7 +99,8 @@ bool Value::truthy() const {
 }
 
 const char* Value::type_name() const {
-    constexpr const char* kNames[] = {"undefined", "None", "bool", "int", "float", "str", "list", "dict", "function"};
+    constexpr const char* kNames[] = {"undefined", "None", "bool", "int",     "float",
+                                      "str",       "list", "dict", "function"};
     if (list() && list()->tuple) return "tuple";
     if (dict() && dict()->is_namespace) return "namespace";
     return kNames[storage_.index()];
@@ -142,15 +144,18 @@ bool equal(const Value& a, const Value& b) {
     if (a.list() && b.list()) {
         const auto& x = a.list()->items;
         const auto& y = b.list()->items;
-        return a.list()->tuple == b.list()->tuple && std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+        return a.list()->tuple == b.list()->tuple &&
+               std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
     }
     if (a.dict() && b.dict()) {
         if (a.dict() == b.dict()) return true;
-        if (a.dict()->is_namespace || a.dict()->entries.size() != b.dict()->entries.size()) return false;
-        return std::all_of(a.dict()->entries.begin(), a.dict()->entries.end(), [&](const auto& entry) {
-            const Value* other = b.dict()->find(entry.first);
-            return other && equal(entry.second, *other);
-        });
+        if (a.dict()->is_namespace || a.dict()->entries.size() != b.dict()->entries.size())
+            return false;
+        return std::all_of(a.dict()->entries.begin(), a.dict()->entries.end(),
+                           [&](const auto& entry) {
+                               const Value* other = b.dict()->find(entry.first);
+                               return other && equal(entry.second, *other);
+                           });
     }
     return a.callable() && a.callable() == b.callable();
 }
@@ -174,13 +179,16 @@ bool less(const Value& a, const Value& b) {
 bool contains(const Value& haystack, const Value& needle) {
     if (const std::string* text = haystack.string()) {
         if (!needle.string()) {
-            throw TemplateError(fmt::format("'in' of a str needs a str on its left, found {}", needle.type_name()));
+            throw TemplateError(
+                fmt::format("'in' of a str needs a str on its left, found {}", needle.type_name()));
         }
         return text->find(*needle.string()) != std::string::npos;
     }
-    if (haystack.dict() && !haystack.dict()->is_namespace) return haystack.dict()->find(needle) != nullptr;
+    if (haystack.dict() && !haystack.dict()->is_namespace)
+        return haystack.dict()->find(needle) != nullptr;
     const std::vector<Value> items = iterate(haystack);
-    return std::any_of(items.begin(), items.end(), [&](const Value& item) { return equal(item, needle); });
+    return std::any_of(items.begin(), items.end(),
+                       [&](const Value& item) { return equal(item, needle); });
 }
 
 std::vector<Value> iterate(const Value& value) {
@@ -192,10 +200,12 @@ std::vector<Value> iterate(const Value& value) {
         return items;
     }
     if (value.string()) {
-        for (std::string& character : characters(*value.string())) items.emplace_back(std::move(character));
+        for (std::string& character : characters(*value.string()))
+            items.emplace_back(std::move(character));
         return items;
     }
-    throw TemplateError(fmt::format("a value of type {} cannot be iterated over", value.type_name()));
+    throw TemplateError(
+        fmt::format("a value of type {} cannot be iterated over", value.type_name()));
 }
 
 }  // namespace cleave::runtime::jinja

@@ -38,8 +38,9 @@ struct Undefined {
 
 class Value {
 public:
-    using Storage = std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<List>,
-                                 std::shared_ptr<Dict>, std::shared_ptr<Callable>>;
+    using Storage =
+        std::variant<Undefined, None, bool, int64_t, double, std::string, std::shared_ptr<List>,
+                     std::shared_ptr<Dict>, std::shared_ptr<Callable>>;
 
     Value() : storage_(None{}) {}
     Value(bool value) : storage_(value) {}
@@ -57,7 +58,9 @@ public:
     static Value from_json(const nlohmann::ordered_json& json);
 
     template <class T>
-    const T* get() const { return std::get_if<T>(&storage_); }
+    const T* get() const {
+        return std::get_if<T>(&storage_);
+    }
     bool is_undefined() const { return get<Undefined>() != nullptr; }
     bool is_none() const { return get<None>() != nullptr; }
     bool is_number() const { return get<bool>() || get<int64_t>() || get<double>(); }

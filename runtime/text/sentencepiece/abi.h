@@ -28,7 +28,8 @@ void cleave_sentencepiece_close(cleave_sentencepiece_model* model);
 int32_t cleave_sentencepiece_size(const cleave_sentencepiece_model* model);
 
 // The piece of an id in [0, size), as the model writes it; the model's own memory.
-const char* cleave_sentencepiece_piece(const cleave_sentencepiece_model* model, int32_t id, size_t* size);
+const char* cleave_sentencepiece_piece(const cleave_sentencepiece_model* model, int32_t id,
+                                       size_t* size);
 int cleave_sentencepiece_is_control(const cleave_sentencepiece_model* model, int32_t id);
 
 // Ids of special pieces, negative when the model has none.
@@ -40,8 +41,8 @@ int32_t cleave_sentencepiece_unk_id(const cleave_sentencepiece_model* model);
 int cleave_sentencepiece_drops_first_space(const cleave_sentencepiece_model* model);
 
 // The ids of a text, the caller's, and null in `error`; or null with the reason in `error`, which is the caller's.
-int32_t* cleave_sentencepiece_encode(const cleave_sentencepiece_model* model, const char* text, size_t size,
-                                     size_t* count, char** error);
+int32_t* cleave_sentencepiece_encode(const cleave_sentencepiece_model* model, const char* text,
+                                     size_t size, size_t* count, char** error);
 
 void cleave_sentencepiece_free(void* memory);
 

@@ -44,13 +44,15 @@ bool guarded(char** error, Body&& body) {
 
 CLEAVE_EXPORT int cleave_sentencepiece_abi_version() { return CLEAVE_SENTENCEPIECE_ABI_VERSION; }
 
-CLEAVE_EXPORT cleave_sentencepiece_model* cleave_sentencepiece_open(const char* model, size_t size, char** error) {
+CLEAVE_EXPORT cleave_sentencepiece_model* cleave_sentencepiece_open(const char* model, size_t size,
+                                                                    char** error) {
     std::unique_ptr<cleave_sentencepiece_model> opened;
     const bool ok = guarded(error, [&]() -> std::string {
         // The library takes an empty message for a model, and then stops the process.
         if (size == 0) return "the file is empty";
         opened = std::make_unique<cleave_sentencepiece_model>();
-        const auto status = opened->processor.LoadFromSerializedProto(std::string_view(model, size));
+        const auto status =
+            opened->processor.LoadFromSerializedProto(std::string_view(model, size));
         return status.ok() ? "" : status.ToString();
     });
     return ok ? opened.release() : nullptr;
@@ -62,14 +64,15 @@ CLEAVE_EXPORT int32_t cleave_sentencepiece_size(const cleave_sentencepiece_model
     return model->processor.GetPieceSize();
 }
 
-CLEAVE_EXPORT const char* cleave_sentencepiece_piece(const cleave_sentencepiece_model* model, int32_t id,
-                                                     size_t* size) {
+CLEAVE_EXPORT const char* cleave_sentencepiece_piece(const cleave_sentencepiece_model* model,
+                                                     int32_t id, size_t* size) {
     const std::string& piece = model->processor.IdToPiece(id);
     *size = piece.size();
     return piece.data();
 }
 
-CLEAVE_EXPORT int cleave_sentencepiece_is_control(const cleave_sentencepiece_model* model, int32_t id) {
+CLEAVE_EXPORT int cleave_sentencepiece_is_control(const cleave_sentencepiece_model* model,
+                                                  int32_t id) {
     return model->processor.IsControl(id) ? 1 : 0;
 }
 
@@ -91,7 +94,9 @@ CLEAVE_EXPORT int cleave_sentencepiece_drops_first_space(const cleave_sentencepi
     bool drops = false;
     guarded(&error, [&]() -> std::string {
         std::string probe;
-        const std::vector<std::string> marked = {"\xE2\x96\x81" "a"};  // U+2581, SentencePiece's space
+        const std::vector<std::string> marked = {
+            "\xE2\x96\x81"
+            "a"};  // U+2581, SentencePiece's space
         drops = model->processor.Decode(marked, &probe).ok() && probe == "a";
         return "";
     });
@@ -99,15 +104,17 @@ CLEAVE_EXPORT int cleave_sentencepiece_drops_first_space(const cleave_sentencepi
     return drops ? 1 : 0;
 }
 
-CLEAVE_EXPORT int32_t* cleave_sentencepiece_encode(const cleave_sentencepiece_model* model, const char* text,
-                                                   size_t size, size_t* count, char** error) {
+CLEAVE_EXPORT int32_t* cleave_sentencepiece_encode(const cleave_sentencepiece_model* model,
+                                                   const char* text, size_t size, size_t* count,
+                                                   char** error) {
     int32_t* ids = nullptr;
     *count = 0;
     guarded(error, [&]() -> std::string {
         std::vector<int> found;
         const auto status = model->processor.Encode(std::string_view(text, size), &found);
         if (!status.ok()) return status.ToString();
-        ids = static_cast<int32_t*>(std::malloc((found.size() + 1) * sizeof(int32_t)));  // never an empty block
+        ids = static_cast<int32_t*>(
+            std::malloc((found.size() + 1) * sizeof(int32_t)));  // never an empty block
         if (!ids) return "out of memory";
         std::copy(found.begin(), found.end(), ids);
         *count = found.size();

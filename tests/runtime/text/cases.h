@@ -22,7 +22,8 @@ inline std::filesystem::path text_data() {
 }
 
 inline const nlohmann::json& text_cases() {
-    static const nlohmann::json document = nlohmann::json::parse(std::ifstream(text_data() / "cases.json"));
+    static const nlohmann::json document =
+        nlohmann::json::parse(std::ifstream(text_data() / "cases.json"));
     return document;
 }
 
@@ -69,7 +70,8 @@ inline std::string raw_bytes(const runtime::Tokenizer& tokenizer, const std::vec
 }
 
 /// Each case: encoding gives the ids, decoding them gives the text, streamed or not.
-inline void check_cases(const runtime::Tokenizer& tokenizer, const nlohmann::json& cases, bool add_special) {
+inline void check_cases(const runtime::Tokenizer& tokenizer, const nlohmann::json& cases,
+                        bool add_special) {
     for (const auto& entry : cases) {
         const auto text = entry.at(0).get<std::string>();
         const auto ids = entry.at(1).get<std::vector<int32_t>>();

@@ -15,7 +15,8 @@ namespace {
 
 /// Written by make_chat_cases.py with jinja2 3.1.6.
 const nlohmann::ordered_json& chat_cases() {
-    static const auto document = nlohmann::ordered_json::parse(std::ifstream(text_data() / "chat_cases.json"));
+    static const auto document =
+        nlohmann::ordered_json::parse(std::ifstream(text_data() / "chat_cases.json"));
     return document;
 }
 
@@ -31,12 +32,16 @@ std::string render(const std::string& source) {
     return ChatTemplate(source, "test.jinja").render(nlohmann::ordered_json::array());
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
-TEST_CASE("chat templates render as jinja2 renders them, and what it refuses is an error", "[runtime][text]") {
-    const auto special = chat_cases().at("special_tokens").get<std::map<std::string, std::string>>();
+TEST_CASE("chat templates render as jinja2 renders them, and what it refuses is an error",
+          "[runtime][text]") {
+    const auto special =
+        chat_cases().at("special_tokens").get<std::map<std::string, std::string>>();
     for (const auto& entry : chat_cases().at("cases")) {
         CAPTURE(entry.at("name").get<std::string>(), entry.at("template").get<std::string>());
         const auto run = [&] {
@@ -52,9 +57,10 @@ TEST_CASE("chat templates render as jinja2 renders them, and what it refuses is 
 }
 
 TEST_CASE("messages are a role and a text", "[runtime][text]") {
-    const ChatTemplate chat("{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-                            "{% if add_generation_prompt %}<assistant>{% endif %}",
-                            "test.jinja", {{"bos_token", "<s>"}});
+    const ChatTemplate chat(
+        "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}",
+        "test.jinja", {{"bos_token", "<s>"}});
     const std::vector<ChatMessage> messages = {{"system", "be brief"}, {"user", "hi\xFF"}};
     CHECK(chat.render(messages) == "<s><system>be brief<user>hi\uFFFD<assistant>");
     ChatOptions options;
@@ -64,11 +70,13 @@ TEST_CASE("messages are a role and a text", "[runtime][text]") {
 
 TEST_CASE("a construct that is not supported is named with its line", "[runtime][text]") {
     const std::pair<const char*, const char*> cases[] = {
-        {"a\n{% block x %}{% endblock %}", "line 2 of the chat template: the tag 'block' is not supported"},
+        {"a\n{% block x %}{% endblock %}",
+         "line 2 of the chat template: the tag 'block' is not supported"},
         {"{% include 'x' %}", "the tag 'include' is not supported (supported: if, for,"},
         {"{% call f() %}{% endcall %}", "the tag 'call' is not supported"},
         {"{% for x in y recursive %}{% endfor %}", "a recursive loop is not supported"},
-        {"\n\n{{ 1|urlize }}", "line 3 of the chat template: the filter 'urlize' is not supported (supported: trim,"},
+        {"\n\n{{ 1|urlize }}",
+         "line 3 of the chat template: the filter 'urlize' is not supported (supported: trim,"},
         {"{{ 1 is filter }}", "the test 'filter' is not supported (supported: defined,"},
         {"{{ f(*x) }}", "unpacking arguments with '*' is not supported"},
         {"{{ [].append(1) }}", "the method list.append() is not supported"},
@@ -87,7 +95,8 @@ TEST_CASE("a construct that is not supported is named with its line", "[runtime]
         {"{{ x.y }}", "'x' is undefined, so it has no 'y'"},
         {"{{ x() }}", "'x' is undefined and cannot be called"},
         {"{{ x + 1 }}", "'x' is undefined and cannot be an operand of '+'"},
-        {"{{ raise_exception('no system role') }}", "the template refuses this conversation: no system role"},
+        {"{{ raise_exception('no system role') }}",
+         "the template refuses this conversation: no system role"},
         {"{{ 1 // 0 }}", "division by zero"},
         {"{{ 9223372036854775807 + 1 }}", "does not fit in 64 bits"},
         {"{{ range(1000000) }}", "a range of more than 100000 numbers"},
@@ -102,9 +111,15 @@ TEST_CASE("a construct that is not supported is named with its line", "[runtime]
 }
 
 TEST_CASE("templates that would run away are stopped", "[runtime][text]") {
-    CHECK(contains(user_error([] { render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"); }), "too often"));
-    CHECK(contains(user_error([] { render("{{ " + std::string(9999, '(') + "1" + std::string(9999, ')') + " }}"); }), "nested too deeply"));
-    CHECK(contains(user_error([] { render("{{ 1" + std::string(100'000, '+') + "1 }}"); }), "nested too deeply"));
+    CHECK(contains(user_error([] { render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"); }),
+                   "too often"));
+    CHECK(contains(user_error([] {
+                       render("{{ " + std::string(9999, '(') + "1" + std::string(9999, ')') +
+                              " }}");
+                   }),
+                   "nested too deeply"));
+    CHECK(contains(user_error([] { render("{{ 1" + std::string(100'000, '+') + "1 }}"); }),
+                   "nested too deeply"));
     std::string sum = "{{ 1";
     for (int i = 0; i < 5000; ++i) sum += " + 1";
     CHECK(contains(user_error([&] { render(sum + " }}"); }), "nested too deeply"));
@@ -113,13 +128,20 @@ TEST_CASE("templates that would run away are stopped", "[runtime][text]") {
     CHECK(contains(user_error([&] { render(blocks); }), "nested too deeply"));
     CHECK(contains(user_error([] { render("{{ 'x' * 1000000000000 }}"); }), "too long"));
     CHECK(contains(user_error([] {
-        render("{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}");
-    }), "too long"));
+                       render(
+                           "{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x "
+                           "~ n.x %}{% endfor %}");
+                   }),
+                   "too long"));
     CHECK(contains(user_error([] {
-        render("{% set n = namespace(x=[]) %}{% for i in range(90000) %}{% set n.x = [n.x] %}{% endfor %}");
-    }), "nested too deeply"));
+                       render(
+                           "{% set n = namespace(x=[]) %}{% for i in range(90000) %}{% set n.x = "
+                           "[n.x] %}{% endfor %}");
+                   }),
+                   "nested too deeply"));
     CHECK(render("{% set n = namespace() %}{% set n.n = n %}{{ n is defined }}") == "True");
-    CHECK(contains(user_error([] { render("{% set n = namespace() %}{% set n.n = n %}{{ n }}"); }), "too deeply"));
+    CHECK(contains(user_error([] { render("{% set n = namespace() %}{% set n.n = n %}{{ n }}"); }),
+                   "too deeply"));
 }
 
 TEST_CASE("damaged templates render or are refused, and never crash", "[runtime][text]") {
@@ -130,9 +152,12 @@ TEST_CASE("damaged templates render or are refused, and never crash", "[runtime]
         auto source = entry.at("template").get<std::string>();
         for (int k = 0; k < 3 && !source.empty(); ++k) {
             const size_t at = draw() % source.size();
-            if (k == 0) source.erase(at, draw() % 4);
-            else if (k == 1) source.insert(at, source.substr(draw() % source.size(), draw() % 6));
-            else source[at] = "{}%#-+'\"()[]|.,:=~ \nax0"[draw() % 23];
+            if (k == 0)
+                source.erase(at, draw() % 4);
+            else if (k == 1)
+                source.insert(at, source.substr(draw() % source.size(), draw() % 6));
+            else
+                source[at] = "{}%#-+'\"()[]|.,:=~ \nax0"[draw() % 23];
         }
         CAPTURE(source);
         try {
@@ -154,10 +179,13 @@ TEST_CASE("the template beside a tokenizer is found in both of its places", "[ru
     CHECK_FALSE(load_chat_template(folder.path()).has_value());
     write({{"bos_token", {{"content", "<s>"}}}, {"chat_template", "A{{ bos_token }}"}});
     CHECK(load_chat_template(folder.path())->render(none) == "A<s>");
-    write({{"chat_template", {{{"name", "tool_use"}, {"template", "T"}}, {{"name", "default"}, {"template", "D"}}}}});
+    write(
+        {{"chat_template",
+          {{{"name", "tool_use"}, {"template", "T"}}, {{"name", "default"}, {"template", "D"}}}}});
     CHECK(load_chat_template(folder.path() / "tokenizer.json")->render(none) == "D");
     write({{"chat_template", {{{"name", "rag"}, {"template", "T"}}}}});
-    CHECK(contains(user_error([&] { load_chat_template(folder.path()); }), "'default' (there are: rag)"));
+    CHECK(contains(user_error([&] { load_chat_template(folder.path()); }),
+                   "'default' (there are: rag)"));
     write_file(folder.path() / "chat_template.jinja", "J\n");
     CHECK(load_chat_template(folder.path())->render(none) == "J");
 }

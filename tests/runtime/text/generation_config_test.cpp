@@ -7,9 +7,12 @@ using cleave::runtime::stop_ids;
 using namespace cleave::test;
 using Ids = std::vector<int32_t>;
 
-TEST_CASE("stop ids come from generation_config.json, then genai_config.json, then config.json", "[runtime][text]") {
+TEST_CASE("stop ids come from generation_config.json, then genai_config.json, then config.json",
+          "[runtime][text]") {
     const TemporaryFolder folder;
-    const auto write = [&](const char* name, const nlohmann::json& json) { write_file(folder.path() / name, json.dump()); };
+    const auto write = [&](const char* name, const nlohmann::json& json) {
+        write_file(folder.path() / name, json.dump());
+    };
     CHECK(load_generation_config(folder.path()).eos_ids.empty());
     write("config.json", {{"eos_token_id", 5}, {"bos_token_id", 4}, {"pad_token_id", -1}});
     auto config = load_generation_config(folder.path() / "model.onnx");
@@ -36,7 +39,8 @@ TEST_CASE("ids of a model inside a larger configuration are found", "[runtime][t
     CHECK(load_generation_config(folder.path()).eos_ids == Ids{1, 106});
 }
 
-TEST_CASE("without ids of the model the tokenizer's end-of-sequence token stops", "[runtime][text]") {
+TEST_CASE("without ids of the model the tokenizer's end-of-sequence token stops",
+          "[runtime][text]") {
     const auto tokenizer = cleave::runtime::load_tokenizer(text_data() / "bpe.model");
     CHECK(stop_ids({}, tokenizer.get()) == Ids{2});
     CHECK(stop_ids({}, nullptr).empty());
@@ -59,6 +63,8 @@ TEST_CASE("malformed generation files are refused by name", "[runtime][text]") {
 TEST_CASE("the ids of real models are read", "[runtime][text]") {
     CLEAVE_NEEDS_SHARED_DATA();
     CHECK(load_generation_config(shared_data() / "hf" / "hf260K").eos_ids == Ids{2});
-    CHECK(load_generation_config(shared_data() / "models" / "rand_gqa16" / "genai0114_fp32_cpu").eos_ids == Ids{2});
-    CHECK(load_generation_config(shared_data() / "models" / "stories15M" / "model.onnx").eos_ids == Ids{2});
+    CHECK(load_generation_config(shared_data() / "models" / "rand_gqa16" / "genai0114_fp32_cpu")
+              .eos_ids == Ids{2});
+    CHECK(load_generation_config(shared_data() / "models" / "stories15M" / "model.onnx").eos_ids ==
+          Ids{2});
 }

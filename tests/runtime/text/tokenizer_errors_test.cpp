@@ -14,7 +14,9 @@ std::string refused(const json& document) {
     return user_error([&] { make_tokenizer(document); });
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
 
 /// Loads a file with these bytes and encodes with it: it works or it is a UserError. Anything else escapes.
 void survives(const std::string& bytes) {
@@ -29,7 +31,8 @@ void survives(const std::string& bytes) {
 }
 
 /// Every place of a document but the insides of the vocabulary and the merges.
-void collect(const json& value, const json::json_pointer& at, std::vector<json::json_pointer>& out) {
+void collect(const json& value, const json::json_pointer& at,
+             std::vector<json::json_pointer>& out) {
     out.push_back(at);
     const std::string name = at.empty() ? "" : at.back();
     if (!value.is_structured() || name == "vocab" || name == "merges") return;
@@ -42,14 +45,17 @@ TEST_CASE("a missing tokenizer is an error that says what is looked for", "[runt
     const TemporaryFolder folder;
     const std::string absent = (folder.path() / "absent.json").string();
     CHECK(contains(user_error([&] { load_tokenizer(absent); }), absent + ": no such file"));
-    CHECK(contains(user_error([&] { load_tokenizer(folder.path()); }), "holds neither tokenizer.json nor"));
+    CHECK(contains(user_error([&] { load_tokenizer(folder.path()); }),
+                   "holds neither tokenizer.json nor"));
     write_file(folder.path() / "vocab.txt", "a");
-    CHECK(contains(user_error([&] { load_tokenizer(folder.path() / "vocab.txt"); }), "not a tokenizer by its name"));
+    CHECK(contains(user_error([&] { load_tokenizer(folder.path() / "vocab.txt"); }),
+                   "not a tokenizer by its name"));
     write_file(folder.path() / "tokenizer.json", "{\"model\": ");
     CHECK(contains(user_error([&] { load_tokenizer(folder.path()); }), "is not valid JSON"));
 }
 
-TEST_CASE("what a tokenizer.json asks for and we do not support is refused by name", "[runtime][text]") {
+TEST_CASE("what a tokenizer.json asks for and we do not support is refused by name",
+          "[runtime][text]") {
     const json base = named_document("llama 3");
     struct Change {
         const char* where;
@@ -66,15 +72,26 @@ TEST_CASE("what a tokenizer.json asks for and we do not support is refused by na
         {"/model/merges/0", json::array({"a", "\u4e2d"}), "is not in model.vocab"},
         {"/model/vocab/!", -1, "token id -1 is outside"},
         {"/model/vocab/!", "x", "model.vocab.!: expected an integer, found string"},
-        {"/normalizer", {{"type", "BertNormalizer"}}, "normalizer 'BertNormalizer' is not supported"},
-        {"/pre_tokenizer", {{"type", "UnicodeScripts"}}, "pre-tokenizer 'UnicodeScripts' is not supported"},
-        {"/pre_tokenizer/pretokenizers/0/behavior", "Sideways", "split behaviour 'Sideways' is not supported"},
-        {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a", "regular expression '(a' is not supported"},
-        {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "[a&&b]", "a class inside a class or '&&'"},
+        {"/normalizer",
+         {{"type", "BertNormalizer"}},
+         "normalizer 'BertNormalizer' is not supported"},
+        {"/pre_tokenizer",
+         {{"type", "UnicodeScripts"}},
+         "pre-tokenizer 'UnicodeScripts' is not supported"},
+        {"/pre_tokenizer/pretokenizers/0/behavior", "Sideways",
+         "split behaviour 'Sideways' is not supported"},
+        {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a",
+         "regular expression '(a' is not supported"},
+        {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "[a&&b]",
+         "a class inside a class or '&&'"},
         {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "[\\W]", "uses \\W inside a class"},
-        {"/pre_tokenizer", {{"type", "Metaspace"}, {"prepend_scheme", "last"}}, "'last' is not supported"},
+        {"/pre_tokenizer",
+         {{"type", "Metaspace"}, {"prepend_scheme", "last"}},
+         "'last' is not supported"},
         {"/decoder", {{"type", "WordPiece"}}, "decoder 'WordPiece' is not supported"},
-        {"/post_processor", {{"type", "RobertaProcessing"}}, "post-processor 'RobertaProcessing' is not supported"},
+        {"/post_processor",
+         {{"type", "RobertaProcessing"}},
+         "post-processor 'RobertaProcessing' is not supported"},
         {"/added_tokens/0/content", 5, "added_tokens[0].content: expected a string, found number"},
     };
     for (const Change& change : changes) {
@@ -96,7 +113,8 @@ TEST_CASE("what a tokenizer.json asks for and we do not support is refused by na
 }
 
 TEST_CASE("a tokenizer.json with any part replaced or missing never crashes", "[runtime][text]") {
-    const json replacements[] = {nullptr, 3, -1.5, "x", "", json::array(), json::object(), true, json::array({"a"})};
+    const json replacements[] = {
+        nullptr, 3, -1.5, "x", "", json::array(), json::object(), true, json::array({"a"})};
     for (const char* name : {"llama 3", "metaspace first", "llama 2"}) {
         const json base = named_document(name);
         std::vector<json::json_pointer> places;

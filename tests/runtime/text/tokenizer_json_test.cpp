@@ -32,14 +32,16 @@ std::string random_bytes(std::mt19937& draw, size_t count) {
 
 }  // namespace
 
-TEST_CASE("every supported tokenizer.json gives the ids and texts of the library that wrote it", "[runtime][text]") {
+TEST_CASE("every supported tokenizer.json gives the ids and texts of the library that wrote it",
+          "[runtime][text]") {
     for (const auto& entry : text_cases().at("tokenizers")) {
         CAPTURE(entry.at("name").get<std::string>());
         check_cases(*make_tokenizer(tokenizer_document(entry)), entry.at("cases"), true);
     }
 }
 
-TEST_CASE("the tokenizers of real models give the ids of the library that wrote them", "[runtime][text]") {
+TEST_CASE("the tokenizers of real models give the ids of the library that wrote them",
+          "[runtime][text]") {
     CLEAVE_NEEDS_SHARED_DATA();
     for (const auto& [name, cases] : text_cases().at("shared").items()) {
         CAPTURE(name);
@@ -62,8 +64,9 @@ TEST_CASE("any valid UTF-8 survives encoding and decoding", "[runtime][text]") {
     }
 }
 
-TEST_CASE("bytes that are no UTF-8 keep their values as tokens and decode to replacement characters",
-          "[runtime][text]") {
+TEST_CASE(
+    "bytes that are no UTF-8 keep their values as tokens and decode to replacement characters",
+    "[runtime][text]") {
     std::mt19937 draw(8);
     for (const char* name : {"llama 3", "gpt2", "gemma"}) {
         CAPTURE(name);
@@ -78,14 +81,16 @@ TEST_CASE("bytes that are no UTF-8 keep their values as tokens and decode to rep
     }
 }
 
-TEST_CASE("a token that cannot be expressed is an error only where nothing stands for it", "[runtime][text]") {
+TEST_CASE("a token that cannot be expressed is an error only where nothing stands for it",
+          "[runtime][text]") {
     json document = named_document("llama 2, no byte fallback");
     const auto with_unknown = make_tokenizer(document);
     const auto unknown = with_unknown->token_id("<unk>").value();
     CHECK(with_unknown->encode("\xFF", false) == std::vector<int32_t>{unknown});
     document["model"]["unk_token"] = nullptr;
     const auto without = make_tokenizer(document);
-    CHECK(user_error([&] { without->encode("\u4e2d", false); }).find("U+4E2D") != std::string::npos);
+    CHECK(user_error([&] { without->encode("\u4e2d", false); }).find("U+4E2D") !=
+          std::string::npos);
     CHECK(user_error([&] { without->encode("\xFF", false); }).find("0xFF") != std::string::npos);
 }
 
@@ -98,8 +103,9 @@ TEST_CASE("a long text without a single cut is merged in one go", "[runtime][tex
     CHECK(ids.size() < text.size() / 2);
 }
 
-TEST_CASE("special tokens are recognised in text, named, and left out of decoded text unless asked for",
-          "[runtime][text]") {
+TEST_CASE(
+    "special tokens are recognised in text, named, and left out of decoded text unless asked for",
+    "[runtime][text]") {
     const auto tokenizer = make_tokenizer(named_document("llama 3"));
     const int32_t begin = tokenizer->token_id("<|begin|>").value();
     const int32_t eot = tokenizer->token_id("<|eot|>").value();
@@ -114,10 +120,12 @@ TEST_CASE("special tokens are recognised in text, named, and left out of decoded
     CHECK(tokenizer->is_special(eot));
     CHECK_FALSE(tokenizer->is_special(0));
     CHECK_FALSE(tokenizer->token_id("no such token").has_value());
-    CHECK(user_error([&] { tokenizer->token_text(tokenizer->vocab_size()); }).find("outside") != std::string::npos);
+    CHECK(user_error([&] { tokenizer->token_text(tokenizer->vocab_size()); }).find("outside") !=
+          std::string::npos);
 }
 
-TEST_CASE("ids without a token, as in a padded embedding table, decode to nothing", "[runtime][text]") {
+TEST_CASE("ids without a token, as in a padded embedding table, decode to nothing",
+          "[runtime][text]") {
     const auto tokenizer = make_tokenizer(named_document("llama 3"));
     const std::vector<int32_t> ids = {-1, tokenizer->vocab_size(), 1 << 30};
     CHECK(tokenizer->decode(ids).empty());
@@ -138,7 +146,9 @@ TEST_CASE("tokenizer_config.json decides which tokens surround a text", "[runtim
     CHECK(ids_with(json::object()) == Ids{1, a});
     CHECK(ids_with({{"add_bos_token", false}, {"bos_token", "<s>"}}) == Ids{a});
     CHECK(ids_with({{"add_bos_token", true}, {"bos_token", {{"content", "<s>"}}}}) == Ids{1, a});
-    CHECK(ids_with({{"add_bos_token", true}, {"add_eos_token", true}, {"bos_token", "<s>"}, {"eos_token", "</s>"}}) ==
-          Ids{1, a, 2});
+    CHECK(ids_with({{"add_bos_token", true},
+                    {"add_eos_token", true},
+                    {"bos_token", "<s>"},
+                    {"eos_token", "</s>"}}) == Ids{1, a, 2});
     CHECK(load_tokenizer(folder.path())->eos_id() == 2);
 }
