@@ -127,8 +127,10 @@ void table(const std::string& shape_name) {
         Result r = measure(graph, c.devices, c.tp, c.pp);
         if (one == 0) one = r.decode_ms;
         const double rate = static_cast<double>(bytes) / (r.decode_ms * 1e-3);
-        const double flops =
-            2.0 * static_cast<double>(bytes) / 4 * 256;  // every weight meets every token once
+        // Every weight meets every token once, but lm_head's: its rows are computed for the last token alone.
+        const int64_t head = graph.config.vocab_size * graph.config.hidden_size * 4;
+        const double flops = 2.0 * static_cast<double>(bytes - head) / 4 * 256;
+        2.0 * static_cast<double>(bytes) / 4 * 256;  // every weight meets every token once
         std::string name =
             fmt::format("{}{}", c.devices,
                         c.tp ? fmt::format(" tp {} pp {}", c.tp, c.pp) : std::string(" (chosen)"));
