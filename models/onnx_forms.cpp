@@ -152,7 +152,7 @@ void Form::rope_tables() {
         }
         return;
     }
-    // Tables are as long as the shape's context, but not absurdly so: a 128k table of a small test model is waste.
+    // One row for each position that the shape states.
     const int64_t rows = config_.max_positions;
     std::vector<float> cosines(static_cast<size_t>(rows * half)), sines(cosines.size());
     for (int64_t p = 0; p < rows; ++p)
