@@ -102,6 +102,8 @@ CostTables::CostTables(const Analysis& analysis, const Machine& machine, const W
       prefill_point_(prefill_point(workload)) {
     classify_groups();
     classify_devices();
+    std::vector<DeviceId> devices = devices_of(0, num_devices());
+    repeats_ = std::adjacent_find(devices.begin(), devices.end()) != devices.end();
     crossing_.assign(analysis.units.size(), {0, 0});
     for (size_t v = 0; v < analysis.graph.values.size(); ++v) {
         if (analysis.made_by[v] < 0) continue;
@@ -148,6 +150,12 @@ bool CostTables::unequal(int first, int count) const {
     return false;
 }
 
+bool CostTables::repeats(int first, int count) const {
+    if (!repeats_) return false;
+    std::vector<DeviceId> devices = devices_of(first, count);
+    return std::adjacent_find(devices.begin(), devices.end()) != devices.end();
+}
+
 const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
     auto place = std::tuple(first, count, static_cast<int>(mode));
     if (auto at = by_place_.find(place); at != by_place_.end()) return *at->second;
@@ -164,19 +172,23 @@ const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
 }
 
 const std::vector<int64_t>& CostTables::entry_costs(int first, int count) {
-    auto [at, fresh] = entry_.try_emplace({first, count});
+    return crossing_costs(first - 1, first, count);
+}
+
+const std::vector<int64_t>& CostTables::crossing_costs(int from, int first, int count) {
+    auto [at, fresh] = entry_.try_emplace({from, first, count});
     std::vector<int64_t>& costs = at->second;
     if (!fresh) return costs;
     costs.assign(crossing_.size() + 1, 0);
     std::map<std::pair<int64_t, int64_t>, int64_t> known;  // most cuts carry the same bytes
-    for (size_t u = 1; u < crossing_.size() && first > 0; ++u) {
+    for (size_t u = 1; u < crossing_.size() && from >= 0; ++u) {
         auto [cost, unknown] = known.try_emplace(crossing_[u], 0);
         if (unknown) {
             int64_t decode = 0, prefill = 0;
             for (int i = 0; i < count; ++i) {
-                decode = std::max(decode, links_.transfer_ns(order_[first - 1], order_[first + i],
+                decode = std::max(decode, links_.transfer_ns(order_[from], order_[first + i],
                                                              crossing_[u].first));
-                prefill = std::max(prefill, links_.transfer_ns(order_[first - 1], order_[first + i],
+                prefill = std::max(prefill, links_.transfer_ns(order_[from], order_[first + i],
                                                                crossing_[u].second));
             }
             cost->second = decode * generated_ + prefill * passes_;

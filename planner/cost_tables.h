@@ -46,9 +46,13 @@ public:
     // Their costs. The reference stays valid as long as the tables.
     const RangeTable& range(int first, int count, ShareMode mode);
     bool unequal(int first, int count) const;
+    // Whether a device stands in the range more than once.
+    bool repeats(int first, int count) const;
 
     // Cost of bringing what crosses into each unit to the range that begins at device `first`; 0 for unit 0.
     const std::vector<int64_t>& entry_costs(int first, int count);
+    // The same from any range's devices, of which `from` is the first.
+    const std::vector<int64_t>& crossing_costs(int from, int first, int count);
 
     // The cost's parts put together for a whole pass: generated tokens and prefill passes.
     int64_t generated() const { return generated_; }
@@ -76,6 +80,7 @@ private:
     Workload workload_;
     LinkTable links_;
     std::vector<DeviceId> order_;
+    bool repeats_ = false;  // a device stands in the order more than once
     int64_t slack_;
     int64_t generated_, passes_;
     BatchPoint decode_point_, prefill_point_;
@@ -84,7 +89,7 @@ private:
     std::vector<DType> class_dtype_;
     std::vector<std::pair<int64_t, int64_t>>
         crossing_;  // bytes into each unit, of a decode and a prefill pass
-    std::map<std::pair<int, int>, std::vector<int64_t>> entry_;
+    std::map<std::tuple<int, int, int>, std::vector<int64_t>> entry_;
     std::map<std::vector<int64_t>, std::unique_ptr<RangeTable>> ranges_;
     std::map<std::tuple<int, int, int>, const RangeTable*> by_place_;
 };

@@ -184,6 +184,11 @@ void metis(const Proposals& proposals, const std::vector<Scored>& scored, const 
         plan.why.topological_cost_ns = chosen.objective_ns;
         return;
     }
+    if (!proposals.metis_failure.empty()) {
+        plan.why.metis = "left out: " + proposals.metis_failure;
+        plan.why.topological_cost_ns = chosen.objective_ns;
+        return;
+    }
     int64_t own_cut = 0, without = 0;
     for (const Scored& s : scored) {
         if (!s.refused.empty()) continue;

@@ -4,10 +4,11 @@
 #include <metis.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
-#include <mutex>
 #include <numeric>
 
+#include "planner/metis_guard.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -23,6 +24,17 @@ std::vector<idx_t> scale_weights(const std::vector<int64_t>& weights) {
         scaled.push_back(
             static_cast<idx_t>(std::max(w > 0 ? 1.0 : 0.0, static_cast<double>(w) * scale)));
     return scaled;
+}
+
+std::string failure_text(const GuardedResult& result, size_t vertices) {
+    if (result.signal != 0)
+        return fmt::format("METIS raised signal {} ({}) on a graph of {} vertices", result.signal,
+                           result.signal == SIGABRT ? "no memory" : "internal error", vertices);
+    const char* meaning = result.returned == METIS_ERROR_INPUT    ? "bad input"
+                          : result.returned == METIS_ERROR_MEMORY ? "no memory"
+                                                                  : "internal error";
+    return fmt::format("METIS failed with code {} ({}) on a graph of {} vertices", result.returned,
+                       meaning, vertices);
 }
 
 struct Graph {
@@ -58,14 +70,14 @@ std::vector<bool> bisect(const Graph& graph, const std::vector<int>& vertices, d
     auto n = static_cast<idx_t>(vertices.size());
     idx_t constraints = 1, parts = 2, cut = 0;
     std::vector<idx_t> part(vertices.size(), 0);
-    // METIS installs process-wide signal handlers and seeds the C library's generator: one call at a time.
-    static std::mutex one_at_a_time;
-    std::lock_guard lock(one_at_a_time);
-    int status = METIS_PartGraphRecursive(&n, &constraints, begin.data(), neighbour.data(),
-                                          vertex_weight.data(), nullptr, edge_weight.data(), &parts,
-                                          targets, nullptr, options, &cut, part.data());
-    CHECK(status == METIS_OK) << "METIS_PartGraphRecursive returned " << status << " for " << n
-                              << " vertices";
+    // METIS also seeds the C library's generator: the guard's one call at a time is needed for that, too.
+    GuardedResult result = call_guarded([&] {
+        return METIS_PartGraphRecursive(&n, &constraints, begin.data(), neighbour.data(),
+                                        vertex_weight.data(), nullptr, edge_weight.data(), &parts,
+                                        targets, nullptr, options, &cut, part.data());
+    });
+    if (result.signal != 0 || result.returned != METIS_OK)
+        throw MetisError(failure_text(result, vertices.size()));
     std::vector<bool> second;
     for (idx_t p : part) second.push_back(p == 1);
     return second;

@@ -139,7 +139,13 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
                     "--pp {} --tp 1 instead",
                     shape.tensor_parallel, op.name, op.as<OpaqueAttrs>().op_type,
                     machine.devices.size());
-    shape.pins = resolve_pins(analysis, machine, workload, options.pins, shape.pipeline_stages);
+    // --tp alone says how wide stages are; pins that return to a device make them more than the devices allow.
+    int stages = options.pipeline_stages > 0 ? shape.pipeline_stages : 0;
+    shape.pins = resolve_pins(analysis, machine, workload, options.pins, stages);
+    if (pins_return(shape.pins))
+        shape.pipeline_stages = stages;
+    else
+        check_stage_count(shape.pins, shape.pipeline_stages);
     return shape;
 }
 

@@ -13,20 +13,12 @@ using namespace importer;
 
 namespace {
 
-// Pins of one device that follow each other.
-struct Run {
-    DeviceId device;
-    int first, last;  // units
-    std::string what;
-};
-
 class Conflicts {
 public:
     Conflicts(const Analysis& a, const Machine& machine, const Workload& workload)
         : a_(a), machine_(machine), workload_(workload) {}
 
     [[noreturn]] void one_unit_on_two(const ResolvedPin& x, const ResolvedPin& y) const;
-    [[noreturn]] void back_again(const std::vector<Run>& runs, size_t back) const;
 
 private:
     const std::string& name(DeviceId d) const { return machine_.device(d).name; }
@@ -172,52 +164,14 @@ void Conflicts::one_unit_on_two(const ResolvedPin& x, const ResolvedPin& y) cons
     if (x.first < first) before = x.device;
     if (first > 0) text += consumers(first, before, {x.device, y.device});
     text += "\nways out:" + keep_on(x, y, first, last) + keep_on(y, x, first, last);
-    if (machine_.devices.size() % 2 == 0)
-        text += fmt::format(
-            "\n  leave out one of the two and give --tp 2: two devices share it; replicate: {} of "
-            "norms and biases on each",
-            bytes_text(replicated_bytes(first, last)));
-    throw UserError("{}", text);
-}
-
-void Conflicts::back_again(const std::vector<Run>& runs, size_t back) const {
-    const Run &middle = runs[back - 1], &last = runs[back];
-    size_t start = back - 1;  // everything since the device was left
-    while (runs[start - 1].device != last.device) --start;
-    const Run& first = runs[start - 1];
-    std::string text = fmt::format(
-        "the pins go from {} ({}) to {} ({}) and back to {} ({}); a device holds one run of "
-        "consecutive operators",
-        name(first.device), first.what, name(middle.device), middle.what, name(last.device),
-        last.what);
-    // What stands between two pins may be on either side's device or another.
-    auto maker = [](const Run& before, const Run& behind) {
-        return before.last + 1 == behind.first ? before.device : DeviceId();
-    };
-    text += consumers(runs[start].first, maker(first, runs[start]), {runs[start].device});
-    text += consumers(last.first, maker(middle, last), {last.device}) + "\nways out:";
-    // What moves, and what of it the device it leaves must still have.
-    std::set<WeightId> moved = weights_of(last.first, last.last), shared;
-    for (WeightId w : weights_of(first.first, first.last))
-        if (moved.count(w)) shared.insert(w);
-    text += fmt::format("\n  pin {} to {} too: {} of weights lie there", last.what,
-                        name(middle.device), bytes_text(weight_bytes(moved)));
-    if (!shared.empty())
-        text += fmt::format("; replicate: {} of them on both, as {} reads '{}' on {}",
-                            bytes_text(weight_bytes(shared)), first.what,
-                            a_.graph.weight(*shared.begin()).name, name(first.device));
-    for (size_t d = 0; d < machine_.devices.size(); ++d) {
-        bool pinned = std::any_of(runs.begin(), runs.end(),
-                                  [&](const Run& r) { return r.device == DeviceId(d); });
-        if (pinned) continue;
-        text += fmt::format("\n  pin {} to {}, which has no pin; transfer: {} per token from {}",
-                            last.what, name(DeviceId(d)), bytes_text(bytes_per_token(last.first)),
-                            link_text(middle.device, DeviceId(d)));
-        break;
-    }
     text += fmt::format(
-        "\n  pin what stands between to {} too: {} of weights lie there, and nothing crosses",
-        name(first.device), bytes_text(weight_bytes(weights_of(runs[start].first, middle.last))));
+        "\n  leave out one of the two and {}: two devices share it; replicate: {} of norms and "
+        "biases on each",
+        machine_.devices.size() % 2 == 0
+            ? "give --tp 2"
+            : fmt::format("give --tp 2 and a {} device",
+                          machine_.devices.size() == 1 ? "second" : "further"),
+        bytes_text(replicated_bytes(first, last)));
     throw UserError("{}", text);
 }
 
@@ -235,20 +189,6 @@ void refuse_conflicts(const Analysis& analysis, const Machine& machine, const Wo
         for (size_t j = i + 1; j < sorted.size(); ++j)
             if (sorted[i].device != sorted[j].device && sorted[j].first <= sorted[i].last)
                 conflicts.one_unit_on_two(sorted[i], sorted[j]);
-    std::vector<Run> runs;
-    for (const ResolvedPin& p : sorted) {
-        if (!runs.empty() && runs.back().device == p.device) {
-            runs.back().last = std::max(runs.back().last, p.last);
-            runs.back().what += ", " + p.pin.what;
-        } else {
-            for (const Run& r : runs)
-                if (r.device == p.device) {
-                    runs.push_back({p.device, p.first, p.last, p.pin.what});
-                    conflicts.back_again(runs, runs.size() - 1);
-                }
-            runs.push_back({p.device, p.first, p.last, p.pin.what});
-        }
-    }
 }
 
 }  // namespace cleave::planner

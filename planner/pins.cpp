@@ -42,14 +42,22 @@ int num_layers(const Analysis& a) {
     return layers;
 }
 
+bool holds_op(const Analysis& a, const FusedGroup& group, const std::string& name) {
+    auto named = [&](OpId id) { return a.graph.op(id).name == name; };
+    return std::any_of(group.ops.begin(), group.ops.end(), named) ||
+           (group.epilogue.valid() && named(group.epilogue));
+}
+
 // Units that hold an operator of the pin, as [first, last].
 std::pair<int, int> units_of(const Analysis& a, const Pin& pin) {
     auto layers = layer_range(pin.what);
-    if (!layers && pin.what != "embedding" && pin.what != "lm_head")
+    bool known_op = std::any_of(a.graph.ops.begin(), a.graph.ops.end(),
+                                [&](const Op& op) { return op.name == pin.what; });
+    if (!layers && !known_op && pin.what != "embedding" && pin.what != "lm_head")
         throw UserError(
-            "{}: '{}' is nothing that can be pinned; pin embedding, lm_head, layers.N or "
-            "layers.A-B",
-            pin_text(pin), pin.what);
+            "{}: '{}' is nothing that can be pinned; pin embedding, lm_head, layers.N, layers.A-B "
+            "or an operator by its name, such as {}",
+            pin_text(pin), pin.what, a.graph.ops.back().name);
     if (layers && layers->first > layers->second)
         throw UserError("{}: from layer {} to layer {} there is none; write layers.{}-{}",
                         pin_text(pin), layers->first, layers->second, layers->second,
@@ -67,7 +75,7 @@ std::pair<int, int> units_of(const Analysis& a, const Pin& pin) {
         bool inside = layers && unit.first_layer >= 0 && unit.first_layer <= layers->second &&
                       unit.last_layer >= layers->first;
         for (int g = unit.begin; g < unit.end && !layers; ++g)
-            for (OpId id : a.groups[g].ops) inside = inside || a.graph.op(id).name == pin.what;
+            inside = inside || holds_op(a, a.groups[g], pin.what);
         if (!inside) continue;
         if (first < 0) first = u;
         last = u;
@@ -129,22 +137,6 @@ std::vector<int> free_units(const PinnedUnits& pins) {
     return gaps;
 }
 
-void check_stage_count(const PinnedUnits& pins, int stages) {
-    if (stages == 0) return;
-    int pinned = static_cast<int>(pinned_devices(pins).size()), most = pinned;
-    for (int gap : free_units(pins)) most += gap;
-    if (stages < pinned)
-        throw UserError(
-            "the pins name {} devices, each in a stage of its own, and the shape has {} stage{}; "
-            "give --pp {} or more, or leave out pins",
-            pinned, stages, stages == 1 ? "" : "s", pinned);
-    if (stages > most)
-        throw UserError(
-            "the pins leave at most {} stages, and the shape has {}; give --pp {} or less, or pin "
-            "fewer layers to one device",
-            most, stages, most);
-}
-
 // Calls `visit` with every way to write `total` as a sum of `parts` numbers; stops when it returns false.
 bool each_composition(int total, size_t parts, std::vector<int>& sizes,
                       const std::function<bool()>& visit) {
@@ -198,6 +190,33 @@ void add_stage_slots(const PinnedUnits& pins, int devices, int width,
 }
 
 }  // namespace
+
+bool pins_return(const PinnedUnits& pins) {
+    std::vector<DeviceId> devices = pinned_devices(pins);
+    std::sort(devices.begin(), devices.end());
+    return std::adjacent_find(devices.begin(), devices.end()) != devices.end();
+}
+
+void check_stage_count(const PinnedUnits& pins, int stages) {
+    if (stages == 0) return;
+    int pinned = static_cast<int>(pinned_devices(pins).size()), most = pinned;
+    for (int gap : free_units(pins)) most += gap;
+    if (stages < pinned && pins_return(pins))
+        throw UserError(
+            "the pins return to a device: they part the model into {} stages at least, and the "
+            "shape has {}; leave out --pp, or leave out pins",
+            pinned, stages);
+    if (stages < pinned)
+        throw UserError(
+            "the pins name {} devices, each in a stage of its own, and the shape has {} stage{}; "
+            "give --pp {} or more, or leave out pins",
+            pinned, stages, stages == 1 ? "" : "s", pinned);
+    if (stages > most)
+        throw UserError(
+            "the pins leave at most {} stages, and the shape has {}; give --pp {} or less, or pin "
+            "fewer layers to one device",
+            most, stages, most);
+}
 
 PinnedUnits resolve_pins(const Analysis& analysis, const Machine& machine, const Workload& workload,
                          const std::vector<Pin>& pins, int pipeline_stages) {
@@ -253,7 +272,7 @@ std::vector<std::vector<DeviceId>> orders_for(const PinnedUnits& pins,
     auto devices = static_cast<int>(free.size());
     std::vector<std::vector<int>> all_gaps;
     std::vector<int> sizes;
-    if (tensor_parallel > 0)
+    if (tensor_parallel > 0 && !pins_return(pins))
         add_stage_slots(pins, static_cast<int>(order.size()), tensor_parallel, all_gaps);
     else if (!each_composition(devices, pinned.size() + 1, sizes, [&] {
                  all_gaps.push_back(sizes);

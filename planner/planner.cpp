@@ -46,25 +46,22 @@ Plan empty_plan(const Request& r, Graph graph) {
     return plan;
 }
 
-// The candidate to take: the best score; among those within a quarter of a per cent of it (and not behind equal units
-// a stage), the most balanced, which leaves most memory and throughput. Memory: fewest devices first.
+// The candidate to take: the best score; of equal ones the most balanced, which leaves most memory and throughput.
+// Memory: fewest devices first.
 size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
     auto devices = [&](const Scored& s) {
         return options.objective == Objective::kMemory ? s.proposal->devices_used : 0;
     };
-    int64_t best = INT64_MAX, plain = INT64_MAX;
+    int64_t best = INT64_MAX;
     int fewest = INT32_MAX;
     for (const Scored& s : built)
         if (s.refused.empty()) fewest = std::min(fewest, devices(s));
     auto eligible = [&](const Scored& s) { return s.refused.empty() && devices(s) == fewest; };
-    for (const Scored& s : built) {
-        if (!eligible(s)) continue;
-        best = std::min(best, s.objective_ns);
-        if (s.proposal->source == Source::kEqualUnits) plain = std::min(plain, s.objective_ns);
-    }
+    for (const Scored& s : built)
+        if (eligible(s)) best = std::min(best, s.objective_ns);
     size_t taken = built.size();
     for (size_t i = 0; i < built.size(); ++i)
-        if (eligible(built[i]) && built[i].objective_ns <= std::min(best + best / 400, plain))
+        if (eligible(built[i]) && built[i].objective_ns == best)
             if (taken == built.size() ||
                 balance_of(*built[i].proposal) < balance_of(*built[taken].proposal))
                 taken = i;

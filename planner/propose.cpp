@@ -3,16 +3,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "planner/device_order.h"
+#include "planner/interleave.h"
 #include "planner/metis.h"
 #include "planner/simulate.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
 namespace {
+
+constexpr size_t kInterleavedFrom = 3;  // solutions that virtual stages start from
 
 constexpr int64_t kDeviceCost = int64_t{1} << 52;  // more than any time: fewest devices first
 
@@ -34,11 +39,11 @@ public:
         std::vector<DeviceId> user = user_order(machine_);
         over_orders(user, false);
         if (options_.use_metis) {
-            auto start = std::chrono::steady_clock::now();
             std::vector<DeviceId> grouped = user;
-            if (int groups = natural_group_count(machine_); groups > 1)
-                grouped = flatten(group_devices(machine_, groups, options_.seed));
-            result_.metis_us += elapsed_us(start);
+            with_metis([&] {
+                if (int groups = natural_group_count(machine_); groups > 1)
+                    grouped = flatten(group_devices(machine_, groups, options_.seed));
+            });
             if (grouped != user) over_orders(grouped, true);
         }
         sort_proposals();
@@ -46,10 +51,20 @@ public:
     }
 
 private:
-    static int64_t elapsed_us(std::chrono::steady_clock::time_point start) {
-        return std::chrono::duration_cast<std::chrono::microseconds>(
-                   std::chrono::steady_clock::now() - start)
-            .count();
+    // Runs what asks METIS: its time is taken, and once METIS has given up it is left out.
+    template <class Ask>
+    bool with_metis(Ask&& ask) {
+        if (!result_.metis_failure.empty()) return false;
+        auto start = std::chrono::steady_clock::now();
+        try {
+            ask();
+        } catch (const MetisError& error) {
+            result_.metis_failure = error.what();
+        }
+        result_.metis_us += std::chrono::duration_cast<std::chrono::microseconds>(
+                                std::chrono::steady_clock::now() - start)
+                                .count();
+        return result_.metis_failure.empty();
     }
 
     // By estimate; among (nearly) equal ones the balanced one first, which leaves most memory and throughput.
@@ -74,6 +89,7 @@ private:
         metis_order_ = metis_order;
         CostTables tables(a_, machine_, workload_, std::move(order), slack_);
         int devices = tables.num_devices();
+        if (tables.repeats(0, devices)) return over_returning_order(tables);
         bool forced = shape_.tensor_parallel > 0 || shape_.pipeline_stages > 0;
         if (!forced) {
             StageQuery any;
@@ -106,6 +122,44 @@ private:
             if (pp > tables.num_units()) continue;
             uniform(tables, tp, pp);
         }
+        if (options_.objective == Objective::kThroughput && !forced) interleaved(tables);
+        solutions_.clear();
+    }
+
+    // Virtual stages over the groups of the best few solutions of this order.
+    void interleaved(CostTables& tables) {
+        std::stable_sort(solutions_.begin(), solutions_.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::vector<std::vector<std::pair<int, int>>> seen;
+        std::vector<StageSolution> found;
+        for (const auto& [estimate, solution] : solutions_) {
+            if (seen.size() >= kInterleavedFrom) break;
+            std::vector<std::pair<int, int>> groups;
+            for (const StageSolution::Stage& s : solution.stages)
+                groups.emplace_back(s.first_device, s.count);
+            if (groups.size() < 2 || std::find(seen.begin(), seen.end(), groups) != seen.end())
+                continue;
+            seen.push_back(std::move(groups));
+            if (auto better = interleave(tables, solution, shape_.pins, options_.seed))
+                found.push_back(std::move(*better));
+        }
+        for (const StageSolution& s : found) add(tables, s, Source::kInterleaved);
+    }
+
+    // Pins return to a device: it stands in the order once for each run of its units.
+    void over_returning_order(CostTables& tables) {
+        StageQuery query;
+        query.tensor_parallel = shape_.tensor_parallel;
+        query.pipeline_stages = shape_.pipeline_stages;
+        ask(tables, query, "the pins' order");
+        query.may_skip = false;
+        ask(tables, query, "the pins' order over every device");
+        for (int tp = 1; tp <= 2 && shape_.tensor_parallel == 0; ++tp) {
+            query.tensor_parallel = tp;
+            query.may_skip = true;
+            ask(tables, query, fmt::format("the pins' order, tp {}", tp));
+        }
+        solutions_.clear();
     }
 
     // A grid of equal stages: the programme's cuts, equal units, and METIS's cut.
@@ -116,10 +170,9 @@ private:
         ask(tables, query, fmt::format("tp {} x pp {}", tp, pp));
         add(tables, equal_stages(tables, tp, pp), Source::kEqualUnits);
         if (options_.use_metis && pp > 1) {
-            auto start = std::chrono::steady_clock::now();
-            StageSolution cut = metis_stages(tables, tp, pp);
-            result_.metis_us += elapsed_us(start);
-            add(tables, cut, Source::kMetisCut);
+            StageSolution cut;
+            if (with_metis([&] { cut = metis_stages(tables, tp, pp); }))
+                add(tables, cut, Source::kMetisCut);
         }
     }
 
@@ -219,7 +272,9 @@ private:
         Proposal p;
         p.source = source;
         p.metis_order = metis_order_;
-        int64_t decode = 0, prefill = 0, largest = 0, largest_prefill = 0;
+        int64_t decode = 0, prefill = 0, largest_prefill = 0;
+        std::map<std::vector<DeviceId>, int64_t> busy;  // of each group of devices
+        std::set<DeviceId> used;
         for (size_t i = 0; i < solution.stages.size(); ++i) {
             const StageSolution::Stage& s = solution.stages[i];
             const RangeTable& range = tables.range(s.first_device, s.count, s.mode);
@@ -229,12 +284,15 @@ private:
             auto fan = [](int from, int to) { return (to + from - 1) / from; };
             int64_t entry = 0, exit = 0, heard = 0;
             if (i > 0) {
-                heard = tables.entry_costs(s.first_device, s.count)[s.first_unit];
-                entry = heard * fan(solution.stages[i - 1].count, s.count);
+                const StageSolution::Stage& from = solution.stages[i - 1];
+                heard = tables.crossing_costs(from.first_device + from.count - 1, s.first_device,
+                                              s.count)[s.first_unit];
+                entry = heard * fan(from.count, s.count);
             }
             if (i + 1 < solution.stages.size()) {
                 const StageSolution::Stage& next = solution.stages[i + 1];
-                exit = tables.entry_costs(next.first_device, 1)[s.last_unit] *
+                exit = tables.crossing_costs(s.first_device + s.count - 1, next.first_device,
+                                             1)[s.last_unit] *
                        fan(s.count, next.count);
             }
             decode +=
@@ -243,10 +301,11 @@ private:
             prefill += stage_prefill;
             largest_prefill = std::max(largest_prefill, stage_prefill);
             // Of a wide stage each device hears once, whatever its senders do.
-            largest = std::max(largest,
-                               range.cost[s.last_unit] - range.cost[s.first_unit] + heard + exit);
             StageChoice choice;
             choice.devices = tables.devices_of(s.first_device, s.count);
+            used.insert(choice.devices.begin(), choice.devices.end());
+            busy[choice.devices] +=
+                range.cost[s.last_unit] - range.cost[s.first_unit] + heard + exit;
             if (!meets_pins(shape_.pins, choice.devices, s.first_unit, s.last_unit)) return;
             choice.begin = a_.units[s.first_unit].begin;
             choice.end = a_.units[s.last_unit - 1].end;
@@ -255,9 +314,11 @@ private:
             if (s.first_unit > 0 && unit.first_layer >= 0 &&
                 unit.first_layer == a_.units[s.first_unit - 1].last_layer)
                 p.whole_layers = false;
-            p.devices_used += s.count;
             p.placement.stages.push_back(std::move(choice));
         }
+        int64_t largest = 0;
+        p.devices_used = static_cast<int>(used.size());
+        for (const auto& [group, time] : busy) largest = std::max(largest, time);
         int64_t latency = decode + prefill + (tables.passes() - 1) * largest_prefill;
         p.estimate_ns =
             (options_.objective == Objective::kThroughput ? largest : latency) / tables.generated();
@@ -267,6 +328,7 @@ private:
             if (other.shape == p.shape && other.estimate_ns == p.estimate_ns &&
                 same(other.placement, p.placement))
                 return;
+        solutions_.emplace_back(p.estimate_ns, solution);
         result_.found.push_back(std::move(p));
     }
 
@@ -287,6 +349,7 @@ private:
     Shape shape_;
     int64_t slack_;
     bool may_split_ = true, metis_order_ = false;
+    std::vector<std::pair<int64_t, StageSolution>> solutions_;  // of the order in work, by estimate
     Proposals result_;
 };
 
@@ -297,6 +360,16 @@ int64_t balance_of(const Proposal& p) {
 }
 
 std::string shape_name(const Placement& placement) {
+    Placement groups;  // each device counts where it first comes
+    std::set<DeviceId> seen;
+    for (const StageChoice& s : placement.stages)
+        if (std::none_of(s.devices.begin(), s.devices.end(),
+                         [&](DeviceId d) { return seen.count(d) > 0; })) {
+            seen.insert(s.devices.begin(), s.devices.end());
+            groups.stages.push_back(s);
+        }
+    if (groups.stages.size() < placement.stages.size())
+        return fmt::format("{} in {} virtual stages", shape_name(groups), placement.stages.size());
     bool uniform = true;
     for (const StageChoice& s : placement.stages)
         uniform = uniform && s.devices.size() == placement.stages[0].devices.size();

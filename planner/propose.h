@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // In: an analysed Graph, a Machine, a Workload, options. Out: placements worth building, best estimate first: the
 // dynamic programme's for every shape the options leave open, over the user's device order and METIS's, each
-// with its balanced variants; the uniform grid; equal units a stage; METIS's own cut. The event simulation then
-// chooses among them (planner/planner.cpp).
+// with its balanced variants; the uniform grid; equal units a stage; METIS's own cut; for throughput, virtual stages
+// (planner/interleave.h). The event simulation then chooses among them (planner/planner.cpp).
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace cleave::planner {
 
-enum class Source : uint8_t { kProgramme, kEqualUnits, kMetisCut };
+enum class Source : uint8_t { kProgramme, kEqualUnits, kMetisCut, kInterleaved };
 
 struct Proposal {
     Placement placement;
@@ -34,13 +34,14 @@ struct Proposals {
     std::vector<Proposal> found;          // by estimate
     std::vector<std::string> impossible;  // shapes that do not fit in memory
     int64_t metis_us = 0;
+    std::string metis_failure;  // what METIS gave up with, if it did
 };
 
 // `slack`: parts per thousand of memory kept free (planner/cost_tables.h).
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
                   const PlanOptions& options, Shape shape, int64_t slack);
 
-// "tp 2 x pp 2", or "tp 3, 2" for stages of different width.
+// "tp 2 x pp 2", "pp 2 of tp 3, 2" for stages of different width; "tp 1 x pp 2 in 5 virtual stages" where devices return.
 std::string shape_name(const Placement& placement);
 
 }  // namespace cleave::planner

@@ -2,6 +2,7 @@
 #include "planner/refine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "planner/evaluate.h"
 
@@ -47,7 +48,10 @@ void add_device_moves(const Machine& machine, const Placement& p, size_t s,
     const StageChoice &left = p.stages[s], &right = p.stages[s + 1];
     if (!alike(machine, left, right)) return;
     std::vector<DeviceId> all = left.devices;
-    all.insert(all.end(), right.devices.begin(), right.devices.end());
+    for (DeviceId d : right.devices) {
+        if (std::find(all.begin(), all.end(), d) != all.end()) return;  // devices that return
+        all.push_back(d);
+    }
     Placement joined = p;
     joined.stages[s].end = right.end;
     set_devices(joined.stages[s], all);
@@ -63,8 +67,41 @@ void add_device_moves(const Machine& machine, const Placement& p, size_t s,
     }
 }
 
+// Stages as a choice for each unit, and back: neighbours of equal choice join.
+Placement from_units(const Analysis& a, const std::vector<const StageChoice*>& of_unit) {
+    Placement p;
+    for (size_t u = 0; u < of_unit.size(); ++u) {
+        if (u == 0 || of_unit[u] != of_unit[u - 1]) {
+            p.stages.push_back(*of_unit[u]);
+            p.stages.back().begin = a.units[u].begin;
+        }
+        p.stages.back().end = a.units[u].end;
+    }
+    return p;
+}
+
+// Any unit to any other stage's devices: for throughput, where a device may have several runs.
+void add_return_moves(const Analysis& a, const Placement& p, std::vector<Placement>& moves) {
+    std::vector<const StageChoice*> groups, of_unit;
+    for (const StageChoice& s : p.stages) {
+        auto known = std::find_if(groups.begin(), groups.end(),
+                                  [&](const StageChoice* g) { return g->devices == s.devices; });
+        if (known == groups.end()) groups.push_back(&s);
+        const StageChoice* group = known == groups.end() ? &s : *known;
+        for (int u = unit_at(a, s.begin); u < unit_at(a, s.end); ++u) of_unit.push_back(group);
+    }
+    if (groups.size() < 2) return;
+    for (size_t u = 0; u < of_unit.size(); ++u)
+        for (const StageChoice* group : groups) {
+            if (group == of_unit[u]) continue;
+            const StageChoice* from = std::exchange(of_unit[u], group);
+            moves.push_back(from_units(a, of_unit));
+            of_unit[u] = from;
+        }
+}
+
 std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Shape shape,
-                                  const Placement& p) {
+                                  Objective objective, const Placement& p) {
     std::vector<Placement> moves;
     bool open = shape.tensor_parallel == 0 && shape.pipeline_stages == 0;
     for (const importer::Op& op : a.graph.ops) open = open && op.kind != importer::OpKind::kOpaque;
@@ -72,6 +109,7 @@ std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Sha
         add_cut_moves(a, p, s, moves);
         if (open) add_device_moves(machine, p, s, moves);
     }
+    if (open && objective == Objective::kThroughput) add_return_moves(a, p, moves);
     for (size_t s = 0; s < p.stages.size(); ++s) {
         if (p.stages[s].devices.size() < 2) continue;
         moves.push_back(p);
@@ -88,7 +126,8 @@ bool refine(const Analysis& analysis, Shape shape, size_t step_budget, Placement
     size_t steps = 0;
     for (bool better = true; better && steps < step_budget;) {
         better = false;
-        for (Placement& move : neighbours(analysis, plan.machine, shape, placement)) {
+        for (Placement& move :
+             neighbours(analysis, plan.machine, shape, plan.options.objective, placement)) {
             if (steps >= step_budget) break;
             if (!meets_pins(analysis, shape.pins, move)) continue;
             Plan candidate;

@@ -56,6 +56,7 @@ private:
 
     // All stages on devices [d - t, d): for each end, the best beginning in the window that fits.
     void close_stages(int s, int d, int t) {
+        if (tables_.repeats(d - t, t)) return;  // a device returns, but not within a stage
         close_stages(s, d, t, ShareMode::kBySpeed);
         if (t > 1 && tables_.unequal(d - t, t)) close_stages(s, d, t, ShareMode::kByMemory);
     }
@@ -101,7 +102,11 @@ private:
             part_[u + 1] = part_[u];
             DeviceId pin = (*query_.pins)[u];
             if (!pin.valid()) continue;
-            auto at = std::find(tables_.order().begin(), tables_.order().end(), pin);
+            // A device to which the pins return stands in the order again, behind those between.
+            auto from = tables_.order().begin() + (last >= 0 ? place_[last] : 0);
+            auto at = std::find(from, tables_.order().end(), pin);
+            if (at == tables_.order().end())
+                at = std::find(tables_.order().begin(), tables_.order().end(), pin);
             place_[u] = static_cast<int>(at - tables_.order().begin());
             if (last >= 0 && place_[last] != place_[u]) part_[u + 1] = last + 1;
             last = u;

@@ -131,17 +131,26 @@ private:
         Home& home = home_[v.index()];
         if (auto at = home.stages.find(stage_); at != home.stages.end()) return at->second;
         std::vector<PlacedId> here(width());
-        if (home.made_in < 0) {  // an input of the graph: given to whoever needs it
-            for (size_t i = 0; i < width(); ++i) {
+        for (size_t i = 0; i < width(); ++i) {
+            here[i] = held(home, choice_->devices[i]);
+            if (here[i].valid()) continue;
+            if (home.made_in < 0) {  // an input of the graph: given to whoever needs it
                 here[i] = place(v, choice_->devices[i], box_of(v, i), false);
                 phase_.inputs.push_back(here[i]);
-            }
-        } else {
-            const std::vector<PlacedId> from = home.stages.at(home.made_in);
-            for (size_t i = 0; i < width(); ++i)
+            } else {
+                const std::vector<PlacedId>& from = home.stages.at(home.made_in);
                 here[i] = transfer(from[i % from.size()], choice_->devices[i], layer);
+            }
         }
         return local(v) = std::move(here);
+    }
+
+    // The value on a device to which the pipeline returns: it is there from an earlier stage.
+    PlacedId held(const Home& home, DeviceId device) const {
+        for (const auto& [stage, placed] : home.stages)
+            for (PlacedId id : placed)
+                if (id.valid() && phase_.values[id.index()].device == device) return id;
+        return {};
     }
 
     PlacedId transfer(PlacedId source, DeviceId to, int layer) {

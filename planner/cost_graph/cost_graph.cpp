@@ -12,6 +12,7 @@
 
 #include "planner/cost_graph/annealing.h"
 #include "planner/cost_graph/contiguous.h"
+#include "planner/metis.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -70,12 +71,17 @@ std::optional<Assignment> best_contiguous(const CostGraph& graph, const Pieces& 
     plan.why = best ? fmt::format("topological order {:.6g} ms", best->max_load)
                     : "topological order: nothing fits";
     if (options.use_metis && graph.num_accelerators > 0) {
-        std::optional<Assignment> other = cost_graph::cut_order(
-            graph, pieces,
-            cost_graph::metis_order(pieces, graph.num_accelerators + graph.num_cpus, options.seed));
-        plan.why += other ? fmt::format(", METIS order {:.6g} ms", other->max_load)
-                          : ", METIS order: nothing fits";
-        if (other && (!best || other->max_load < best->max_load)) best = other;
+        try {
+            std::optional<Assignment> other = cost_graph::cut_order(
+                graph, pieces,
+                cost_graph::metis_order(pieces, graph.num_accelerators + graph.num_cpus,
+                                        options.seed));
+            plan.why += other ? fmt::format(", METIS order {:.6g} ms", other->max_load)
+                              : ", METIS order: nothing fits";
+            if (other && (!best || other->max_load < best->max_load)) best = other;
+        } catch (const MetisError& error) {
+            plan.why += fmt::format(", METIS left out: {}", error.what());
+        }
     } else {
         plan.why += ", METIS not used";
     }

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// METIS behind its wrapper, and the device groups it finds.
+// METIS behind its wrapper, what becomes of its failures, and the device groups it finds.
 #include "tests/support/test.h"
 
+#include <dlfcn.h>
+#include <metis.h>
+
 #include <algorithm>
+#include <csignal>
 #include <numeric>
 #include <random>
 #include <set>
 
+#include "models/llama_graph.h"
 #include "planner/device_order.h"
 #include "planner/metis.h"
+#include "planner/planner.h"
 
 using namespace cleave;
 using namespace cleave::planner;
+using Catch::Matchers::Contains;
 
 namespace {
 
@@ -83,4 +90,102 @@ TEST_CASE("a chain in two parts is cut once", "[planner]") {
     std::vector<int64_t> weights(40, 1);
     std::vector<int> parts = partition_graph(40, edges, weights, std::vector<double>{1, 1}, 0);
     REQUIRE(edge_cut(edges, parts) == 7);
+}
+
+// The linker finds this METIS_PartGraphRecursive before the library's; it fails in the way a test asks for, and hands
+// on every other call.
+namespace {
+
+enum class MetisFault { kNone, kSignal, kCode };
+thread_local MetisFault metis_fault = MetisFault::kNone;
+
+struct FaultyMetis {
+    explicit FaultyMetis(MetisFault fault) { metis_fault = fault; }
+    ~FaultyMetis() { metis_fault = MetisFault::kNone; }
+};
+
+volatile std::sig_atomic_t seen_signal = 0;
+
+void count_signal(int signal, siginfo_t*, void*) { seen_signal = signal; }
+
+}  // namespace
+
+extern "C" int METIS_PartGraphRecursive(idx_t* nvtxs, idx_t* ncon, idx_t* xadj, idx_t* adjncy,
+                                        idx_t* vwgt, idx_t* vsize, idx_t* adjwgt, idx_t* nparts,
+                                        real_t* tpwgts, real_t* ubvec, idx_t* options,
+                                        idx_t* edgecut, idx_t* part) {
+    if (metis_fault == MetisFault::kSignal) raise(SIGTERM);  // as gk_errexit does
+    if (metis_fault == MetisFault::kCode) return METIS_ERROR_MEMORY;
+    using Call = decltype(&METIS_PartGraphRecursive);
+    static const auto real = reinterpret_cast<Call>(dlsym(RTLD_NEXT, "METIS_PartGraphRecursive"));
+    REQUIRE(real);
+    return real(nvtxs, ncon, xadj, adjncy, vwgt, vsize, adjwgt, nparts, tpwgts, ubvec, options,
+                edgecut, part);
+}
+
+TEST_CASE("a METIS that raises a signal or fails is an error that says so, not the end",
+          "[planner]") {
+    std::vector<PartitionEdge> edges{{0, 1, 1}, {1, 2, 1}, {2, 3, 1}};
+    std::vector<int64_t> weights(4, 1);
+    auto message = [&](MetisFault fault) -> std::string {
+        FaultyMetis faulty(fault);
+        try {
+            partition_graph(4, edges, weights, std::vector<double>{1, 1}, 0);
+        } catch (const MetisError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    for (int i = 0; i < 3; ++i) {  // the signal is not left blocked
+        CHECK_THAT(message(MetisFault::kSignal),
+                   Contains("METIS raised signal 15 (internal error)") && Contains("4 vertices"));
+        CHECK_THAT(message(MetisFault::kCode), Contains("no memory"));
+        CHECK(message(MetisFault::kNone).empty());
+    }
+}
+
+TEST_CASE("the handlers of the program are back after METIS, flags and mask included",
+          "[planner]") {
+    struct sigaction mine{}, old[2], after{};
+    mine.sa_sigaction = count_signal;
+    mine.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigemptyset(&mine.sa_mask);
+    sigaddset(&mine.sa_mask, SIGUSR1);
+    sigaction(SIGTERM, &mine, &old[0]);
+    sigaction(SIGABRT, &mine, &old[1]);
+    std::vector<PartitionEdge> edges{{0, 1, 1}, {1, 2, 1}, {2, 3, 1}};
+    std::vector<int64_t> weights(4, 1);
+    for (MetisFault fault : {MetisFault::kNone, MetisFault::kSignal, MetisFault::kCode}) {
+        {
+            FaultyMetis faulty(fault);
+            try {
+                partition_graph(4, edges, weights, std::vector<double>{1, 1}, 0);
+            } catch (const MetisError&) {
+            }
+        }
+        for (int signal : {SIGTERM, SIGABRT}) {
+            sigaction(signal, nullptr, &after);
+            CHECK(after.sa_sigaction == count_signal);
+            CHECK(after.sa_flags == mine.sa_flags);
+            CHECK(sigismember(&after.sa_mask, SIGUSR1) == 1);
+        }
+    }
+    seen_signal = 0;
+    raise(SIGTERM);
+    CHECK(seen_signal == SIGTERM);
+    sigaction(SIGTERM, &old[0], nullptr);
+    sigaction(SIGABRT, &old[1], nullptr);
+}
+
+TEST_CASE("a plan goes on without a METIS that gives up, and names that", "[planner]") {
+    FaultyMetis faulty(MetisFault::kSignal);
+    HostFacts facts{4, int64_t{8} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3"};
+    PlanOptions options;
+    options.tensor_parallel = 1;
+    options.pipeline_stages = 4;
+    Plan plan =
+        make_plan(models::build_llama_graph(*models::find_shape("llama-110m"), DType::kF32),
+                  build_machine(parse_devices("host[0-3]"), facts), {.context = 1024}, options);
+    CHECK_THAT(plan.why.metis, Contains("left out: METIS raised signal 15"));
+    CHECK(plan.stages.size() == 4);
 }

@@ -167,23 +167,43 @@ TEST_CASE("two devices for one layer are refused with its readers and what each 
         pinned_plan("host[0-1]", {{"layers.0-1", "host[0]"}, {"layers.2-4", "host[1]"}}));
 }
 
-TEST_CASE("pins that return to a device are refused with the fixes and their bytes", "[planner]") {
-    Pins pins{{"embedding", "host[0]"}, {"layers.0-4", "host[1]"}, {"lm_head", "host[0]"}};
-    std::string text = refusal("host[0-2]", pins);
-    CHECK_THAT(text, Contains("go from host[0] (embedding) to host[1] (layers.0-4) and back to "
-                              "host[0] (lm_head)"));
-    CHECK_THAT(text, Contains("value 'embedding': made by embedding on host[0], read by "
-                              "layers.0.input_norm on host[1]"));
-    CHECK_THAT(text, Contains("pin lm_head to host[1] too"));
-    // Tied: 512 x 64 f32 that the embedding reads as well.
-    CHECK_THAT(text, Contains("replicate: 131 kB of them on both"));
-    CHECK_THAT(text, Contains("pin lm_head to host[2]") &&
-                         Contains("transfer: 256 B per token from host[1] to host[2]"));
-    CHECK_THAT(text, Contains("pin what stands between to host[0] too"));
-    for (const char* device : {"host[1]", "host[2]"}) {
-        pins[2].device = device;
-        REQUIRE_NOTHROW(pinned_plan("host[0-2]", pins));
+TEST_CASE("pins may return to a device, which then has several stages", "[planner]") {
+    const Pins pins{{"embedding", "host[0]"}, {"layers.0-4", "host[1]"}, {"lm_head", "host[0]"}};
+    for (auto [devices, tp] : {std::pair{"host[0-1]", 0}, {"host[0-1]", 1}, {"host[0-2]", 0}}) {
+        INFO(devices << ", tp " << tp);
+        Plan plan = pinned_plan(devices, pins, tp);
+        CHECK(plan.stages.size() >= 3);
+        CHECK(devices_of(plan, "embedding").count("host[0]") == 1);
+        CHECK(devices_of(plan, "lm_head").count("host[0]") == 1);
+        for (int layer = 0; layer < 5; ++layer)
+            CHECK(devices_of(plan, fmt::format("layers.{}.o_proj", layer)).count("host[1]") == 1);
+        CHECK(find_violations(plan).empty());
     }
+    // Tied: the table that the embedding and lm_head read lies there once.
+    Plan plan = pinned_plan("host[0-1]", pins, 1);
+    size_t tables = 0;
+    for (const WeightShard& s : plan.weights)
+        tables += plan.graph.weight(s.weight).shape.size() == 2 &&
+                  plan.machine.device(s.device).name == "host[0]";
+    CHECK(tables == 1);
+    // Layers in turn, there and back again, twice.
+    plan = pinned_plan("sim:a40[0-1]", {{"layers.0", "sim:a40[0]"},
+                                        {"layers.1", "sim:a40[1]"},
+                                        {"layers.2", "sim:a40[0]"},
+                                        {"layers.3", "sim:a40[1]"},
+                                        {"layers.4", "sim:a40[0]"}});
+    for (int layer = 0; layer < 5; ++layer)
+        CHECK(devices_at_work(plan, layer) ==
+              std::set<std::string>{fmt::format("sim:a40[{}]", layer % 2)});
+    CHECK_THAT(refusal("host[0-1]", pins, 0, 2),
+               Contains("3 stages at least, and the shape has 2"));
+}
+
+TEST_CASE("any operator can be pinned by its name, and its unit goes with it", "[planner]") {
+    Plan plan = pinned_plan(
+        "host[0-1]", {{"layers.2.down_proj", "host[0]"}, {"layers.3.attention", "host[1]"}}, 1);
+    CHECK(devices_of(plan, "layers.2.down_proj") == std::set<std::string>{"host[0]"});
+    CHECK(devices_of(plan, "layers.3.o_proj") == std::set<std::string>{"host[1]"});
 }
 
 TEST_CASE("a shape with too few or too many stages for the pins is refused", "[planner]") {

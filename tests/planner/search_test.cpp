@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search: against brute force, against the plans other tools would make, on odd machines, and where nothing fits.
+// The search: against the plans other tools would make, on odd machines, and where nothing fits. (Against brute force:
+// brute_force_test.cpp.)
 #include "tests/support/test.h"
 
-#include <numeric>
-#include <random>
+#include <set>
 
 #include "models/llama_graph.h"
+#include "planner/baselines.h"
 #include "planner/evaluate.h"
-#include "planner/options.h"
 #include "planner/planner.h"
-#include "planner/propose.h"
-#include "planner/verify.h"
+#include "tests/planner/support/random_cases.h"
 
 using namespace cleave;
 using namespace cleave::planner;
@@ -26,154 +25,71 @@ Graph graph_of(const std::string& name, DType dtype) {
     return models::build_llama_graph(*models::find_shape(name), dtype);
 }
 
+// The placement as a plan of the same request.
+Plan built(const Analysis& analysis, const Placement& placement, const Plan& like) {
+    Plan plan;
+    plan.graph = like.graph;
+    plan.machine = like.machine;
+    plan.workload = like.workload;
+    plan.options = like.options;
+    build_placement(analysis, placement, plan);
+    return plan;
+}
+
 Plan plan_for(const Graph& graph, const std::string& devices, Workload workload = {},
               PlanOptions options = {}) {
     return make_plan(graph, build_machine(parse_devices(devices), host_facts()), workload, options);
 }
 
-// A Llama of a few small layers, with any head counts.
-models::Shape random_shape(std::mt19937& random) {
-    auto pick = [&](int low, int high) {
-        return std::uniform_int_distribution<int>(low, high)(random);
-    };
-    models::Shape s;
-    s.name = "random";
-    s.config.num_layers = pick(1, 3);
-    s.config.num_kv_heads = pick(1, 3);
-    s.config.num_heads = s.config.num_kv_heads * pick(1, 3);
-    s.config.head_dim = 8 * pick(1, 16);
-    s.config.hidden_size = s.config.num_heads * s.config.head_dim;
-    s.config.intermediate_size = 16 * pick(1, 200);
-    s.config.vocab_size = 16 * pick(1, 400);
-    s.config.max_positions = 4096;
-    s.config.rope_theta = 10000;
-    return s;
-}
-
-// One to four devices of up to two kinds, with links of any speed.
-Machine random_machine(std::mt19937& random, int most) {
-    static const char* const kModels[] = {"sim:h100",   "sim:a100-40", "sim:l40s",
-                                          "sim:mi300x", "sim:rtx4090", "sim:host"};
-    auto pick = [&](int low, int high) {
-        return std::uniform_int_distribution<int>(low, high)(random);
-    };
-    int count = pick(1, most), first = pick(1, count);
-    std::string list = fmt::format("{}[0-{}]", kModels[pick(0, 2)], first - 1);
-    if (first < count) list += fmt::format(",{}[0-{}]", kModels[pick(3, 5)], count - first - 1);
-    return build_machine(parse_devices(list), host_facts());
-}
-
-// Every placement: cuts between units, contiguous device ranges, devices left out at any point.
-template <class Visit>
-void each_placement(const Analysis& a, const Machine& machine, Visit&& visit) {
-    auto units = static_cast<int>(a.units.size()),
-         devices = static_cast<int>(machine.devices.size());
-    Placement placement;
-    auto extend = [&](auto&& self, int unit, int device) -> void {
-        if (unit == units) return visit(placement);
-        if (device == devices) return;
-        self(self, unit, device + 1);
-        for (int end = unit + 1; end <= units; ++end)
-            for (int count = 1; device + count <= devices; ++count) {
-                StageChoice stage;
-                for (int i = 0; i < count; ++i) stage.devices.push_back(DeviceId(device + i));
-                stage.shares.weights.assign(count, 1);
-                stage.begin = a.units[unit].begin;
-                stage.end = a.units[end - 1].end;
-                placement.stages.push_back(stage);
-                self(self, end, device + count);
-                placement.stages.pop_back();
-            }
-    };
-    extend(extend, 0, 0);
-}
-
 }  // namespace
 
-TEST_CASE("on small graphs the programme finds what brute force over all cuts and ranges finds",
+TEST_CASE("plans of random models on random machines are never worse than any of the simple rules",
           "[planner]") {
-    std::mt19937 random(1);
-    int cases = 0;
-    while (cases < 40) {
-        models::Shape shape = random_shape(random);
-        shape.config.num_layers = 1 + cases % 2;
-        Graph graph = models::build_llama_graph(shape, DType::kF16);
-        // Equal devices: the shares are then settled, and brute force need not try others.
-        Machine machine = build_machine(
-            parse_devices(fmt::format("sim:{}[0-{}]", cases % 2 ? "h100" : "a40", 1 + cases % 3)),
-            host_facts());
-        Workload workload;
-        workload.context = 1024;
-        workload.prompt_tokens = 256;
-        PlanOptions options;
-        options.objective = cases % 3 == 2 ? Objective::kThroughput : Objective::kLatency;
-        Plan plan = make_plan(graph, machine, workload, options);
-        Analysis analysis = analyse(graph);
-        Workload settled = workload;
-        check_options(analysis, machine, settled, options);
-        int64_t best = INT64_MAX;
-        each_placement(analysis, machine, [&](const Placement& placement) {
-            for (bool whole_groups : {true, false}) {
-                Placement p = placement;
-                for (StageChoice& s : p.stages) s.shares.whole_groups = whole_groups;
-                Plan candidate;
-                candidate.graph = graph;
-                candidate.machine = machine;
-                candidate.workload = settled;
-                candidate.options = options;
-                build_placement(analysis, p, candidate);
-                best = std::min(best, candidate.prediction.objective_ns);
-            }
-        });
-        INFO("case " << cases << ": " << shape.config.num_layers << " layers on " << machine.name);
-        // Among plans within a quarter of a per cent the balanced one is taken.
-        REQUIRE(static_cast<double>(plan.prediction.objective_ns) <=
-                static_cast<double>(best) * 1.0026);
-        REQUIRE(plan.prediction.lower_bound_ns <= best);
-        ++cases;
-    }
-}
-
-TEST_CASE("plans of random models on random machines verify and never fall behind equal layers",
-          "[planner]") {
-    std::mt19937 random(7);
+    test::Drawer drawer(7);
     for (int i = 0; i < 150; ++i) {
-        Graph graph = models::build_llama_graph(random_shape(random), DType::kF16);
-        Machine machine = random_machine(random, 6);
+        Graph graph = models::build_llama_graph(drawer.model({}), DType::kF16);
+        Machine machine = drawer.catalogue_machine(6);
         Workload workload;
         workload.batch = 1 + i % 3;
         workload.context = 1024;
         workload.prompt_tokens = 100;
         PlanOptions options;
-        options.objective = static_cast<Objective>(i % 3);
+        options.objective = static_cast<Objective>(i % 2);
         Plan plan = make_plan(graph, machine, workload, options);  // verifies
-        if (options.objective == Objective::kMemory) continue;
         REQUIRE(plan.prediction.lower_bound_ns <= plan.prediction.objective_ns);
         Analysis analysis = analyse(graph);
-        auto devices = static_cast<int>(machine.devices.size());
-        for (int tp = 1; tp <= devices; ++tp) {
-            if (devices % tp != 0 || devices / tp > static_cast<int>(analysis.units.size()))
-                continue;
-            int pp = devices / tp;
-            Placement equal;
-            for (int s = 0; s < pp; ++s) {
-                StageChoice stage;
-                for (int k = 0; k < tp; ++k) stage.devices.push_back(DeviceId(s * tp + k));
-                stage.shares.weights.assign(tp, 1);
-                auto units = static_cast<int>(analysis.units.size());
-                stage.begin = analysis.units[s * units / pp].begin;
-                stage.end = analysis.units[(s + 1) * units / pp - 1].end;
-                equal.stages.push_back(stage);
-            }
-            Plan candidate;
-            candidate.graph = graph;
-            candidate.machine = machine;
-            candidate.workload = plan.workload;
-            candidate.options = options;
-            build_placement(analysis, equal, candidate);
-            INFO("case " << i << " tp " << tp << " x pp " << pp << " on " << machine.name);
-            REQUIRE(plan.prediction.objective_ns <= candidate.prediction.objective_ns);
+        for (Baseline& b : baselines(analysis, machine, plan.workload)) {
+            Plan simple = built(analysis, b.placement, plan);
+            if (!fits_memory(simple)) continue;
+            INFO("case " << i << " " << b.rule << " " << b.shape << " on " << machine.name);
+            REQUIRE(plan.prediction.objective_ns <= simple.prediction.objective_ns);
         }
+    }
+}
+
+TEST_CASE("real shapes are planned no worse than by any of the simple rules", "[planner]") {
+    for (auto [model, devices, objective] :
+         {std::tuple{"llama-3-8b", "sim:h100[0-7]", Objective::kLatency},
+          {"llama-3-8b", "sim:a40[0-6]", Objective::kThroughput},
+          {"llama-3-70b", "sim:h100[0-2],sim:a100-80[0-1]", Objective::kLatency},
+          {"llama-3-70b", "sim:h100[0-2],sim:a100-80[0-1]", Objective::kThroughput},
+          {"tinyllama-1.1b", "host[0-2]", Objective::kThroughput}}) {
+        INFO(model << " on " << devices);
+        Graph graph = graph_of(model, DType::kBF16);
+        PlanOptions options;
+        options.objective = objective;
+        Plan plan = plan_for(graph, devices, {}, options);
+        Analysis analysis = analyse(graph);
+        std::set<std::string> rules;
+        for (Baseline& b : baselines(analysis, plan.machine, plan.workload)) {
+            rules.insert(b.rule);
+            Plan simple = built(analysis, b.placement, plan);
+            INFO(b.rule << " " << b.shape);
+            if (fits_memory(simple))
+                CHECK(plan.prediction.objective_ns <= simple.prediction.objective_ns);
+        }
+        CHECK(rules.count("equal layers") + rules.count("megatron") + rules.count("uniform grid") ==
+              3);
     }
 }
 

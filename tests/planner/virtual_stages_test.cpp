@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second mode: for throughput a device may have several runs of operators.
+#include <set>
+
+#include "models/llama_graph.h"
+#include "planner/evaluate.h"
+#include "planner/plan_file.h"
+#include "planner/plan_text.h"
+#include "planner/planner.h"
+#include "planner/propose.h"
+#include "planner/verify.h"
+#include "tests/planner/support/random_cases.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using namespace planner;
+using Catch::Matchers::Contains;
+
+Plan throughput_plan(const std::string& model, const std::string& devices, int pp = 0) {
+    PlanOptions options;
+    options.objective = Objective::kThroughput;
+    options.pipeline_stages = pp;
+    if (pp) options.tensor_parallel = 1;
+    return make_plan(models::build_llama_graph(*models::find_shape(model), DType::kBF16),
+                     build_machine(parse_devices(devices), small_host()), {}, options);
+}
+
+// Whether a device has two stages with another's between.
+bool returns(const Plan& plan) {
+    std::set<DeviceId> left;
+    for (size_t s = 0; s < plan.stages.size(); ++s) {
+        for (DeviceId d : plan.stages[s].devices)
+            if (left.count(d)) return true;
+        if (s > 0)
+            left.insert(plan.stages[s - 1].devices.begin(), plan.stages[s - 1].devices.end());
+    }
+    return false;
+}
+
+}  // namespace
+
+TEST_CASE("virtual stages raise the throughput of a model whose lm_head weighs as much as layers",
+          "[planner]") {
+    Plan free = throughput_plan("llama-3-8b", "sim:h100[0-7]");
+    Plan runs = throughput_plan("llama-3-8b", "sim:h100[0-7]", 8);
+    REQUIRE(returns(free));
+    REQUIRE_FALSE(returns(runs));
+    CHECK(static_cast<double>(free.prediction.objective_ns) <
+          0.97 * static_cast<double>(runs.prediction.objective_ns));
+    CHECK(free.prediction.objective_ns >= free.prediction.lower_bound_ns);
+    CHECK(find_violations(free).empty());
+    std::string text = plan_to_text(free);
+    CHECK_THAT(text, Contains("virtual stages"));
+    // Saved and read again, it is the same plan.
+    CHECK(serialize_plan(parse_plan(serialize_plan(free), "memory")) == serialize_plan(free));
+}
+
+TEST_CASE("latency never takes virtual stages, and a forced shape has the stages asked for",
+          "[planner]") {
+    Drawer drawer(3);
+    for (int i = 0; i < 100; ++i) {
+        Graph graph = models::build_llama_graph(drawer.model({}), DType::kF16);
+        Machine machine = drawer.catalogue_machine(5);
+        Plan plan = make_plan(graph, machine, {.context = 1024}, {});
+        INFO("case " << i);
+        CHECK_FALSE(returns(plan));
+    }
+}
+
+TEST_CASE(
+    "plans with virtual stages on random machines verify and count every device's memory once",
+    "[planner]") {
+    Drawer drawer(4);
+    int returned = 0;
+    for (int i = 0; i < 200; ++i) {
+        Graph graph = models::build_llama_graph(drawer.model({.layers = 6}), DType::kF16);
+        Machine machine = drawer.catalogue_machine(4);
+        PlanOptions options;
+        options.objective = Objective::kThroughput;
+        Plan plan = make_plan(graph, machine, {.batch = 1 + i % 3, .context = 1024}, options);
+        INFO("case " << i);
+        returned += returns(plan);
+        CHECK(fits_memory(plan));
+        std::set<std::pair<DeviceId, WeightId>> held;
+        for (const WeightShard& s : plan.weights)
+            if (s.rows.size() == graph.weight(s.weight).shape[0] && plan.stages.size() > 1 &&
+                graph.weight(s.weight).shape.size() == 2 &&
+                s.columns.size() == graph.weight(s.weight).shape[1])
+                CHECK(held.insert({s.device, s.weight}).second);
+    }
+    CHECK(returned > 20);
+}
+
+}  // namespace cleave::test
