@@ -198,7 +198,7 @@ bool pins_return(const PinnedUnits& pins) {
 }
 
 void check_stage_count(const PinnedUnits& pins, int stages) {
-    if (stages == 0) return;
+    if (stages == 0 || pins.empty()) return;
     int pinned = static_cast<int>(pinned_devices(pins).size()), most = pinned;
     for (int gap : free_units(pins)) most += gap;
     if (stages < pinned && pins_return(pins))

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "planner/cost_tables.h"
+#include "planner/device_order.h"
 #include "planner/evaluate.h"
+#include "planner/exhaustive.h"
 #include "planner/explain.h"
 #include "planner/fit.h"
 #include "planner/limits.h"
@@ -21,6 +24,7 @@ namespace {
 
 // What building candidates may cost: steps built in all, but for the first few; small plans afford many candidates.
 constexpr size_t kStepBudget = 16'000;
+constexpr double kExhaustiveSteps = 40'000;  // built in all where every placement is
 constexpr size_t kFewCandidates = 3, kManyCandidates = 64;
 constexpr int64_t kSlacks[] = {
     0, 10, 50};  // parts per thousand of memory kept free, when the estimate was too low
@@ -68,6 +72,33 @@ size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
     return taken;
 }
 
+// On small requests every placement is built (planner/exhaustive.h); true when one beats `plan`, which it then is.
+bool exhaust(const Request& r, Placement& placement, Plan& plan) {
+    if (r.shape.tensor_parallel > 0 || r.shape.pipeline_stages > 0 || pins_return(r.shape.pins))
+        return false;
+    bool may_split =
+        std::none_of(r.analysis.graph.ops.begin(), r.analysis.graph.ops.end(),
+                     [](const importer::Op& op) { return op.kind == importer::OpKind::kOpaque; });
+    bool gained = false;
+    auto steps = static_cast<double>(plan.prefill.steps.size() + plan.decode.steps.size());
+    CostTables tables(r.analysis, r.machine, r.workload, user_order(r.machine), 0);
+    each_placement(r.analysis, tables, r.options.objective, may_split, kExhaustiveSteps / steps,
+                   [&](const Placement& p) {
+                       if (!meets_pins(r.analysis, r.shape.pins, p)) return;
+                       Plan candidate = empty_plan(r, std::move(plan.graph));
+                       build_placement(r.analysis, p, candidate);
+                       if (fits_memory(candidate) &&
+                           candidate.prediction.objective_ns < plan.prediction.objective_ns) {
+                           plan = std::move(candidate);
+                           placement = p;
+                           gained = true;
+                       } else {
+                           plan.graph = std::move(candidate.graph);
+                       }
+                   });
+    return gained;
+}
+
 // Builds and simulates the most promising proposals and takes one that fits; all scores go into the explanation.
 std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& graph) {
     std::vector<Scored> built, estimated;
@@ -104,8 +135,12 @@ std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& 
     plan.graph = std::move(graph);
     Proposal refined = *built[taken].proposal;
     Scored chosen = built[taken];
-    if (r.options.objective != Objective::kMemory && steps < kStepBudget &&
-        refine(r.analysis, r.shape, kStepBudget - steps, refined.placement, plan)) {
+    bool gained = false;
+    if (r.options.objective != Objective::kMemory && steps < kStepBudget)
+        gained = refine(r.analysis, r.shape, kStepBudget - steps, refined.placement, plan);
+    if (r.options.objective != Objective::kMemory)
+        gained = exhaust(r, refined.placement, plan) || gained;
+    if (gained) {
         refined.shape = shape_name(refined.placement);
         chosen = {&refined, plan.prediction.objective_ns, true, ""};
     }

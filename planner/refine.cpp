@@ -86,8 +86,8 @@ void add_return_moves(const Analysis& a, const Placement& p, std::vector<Placeme
     for (const StageChoice& s : p.stages) {
         auto known = std::find_if(groups.begin(), groups.end(),
                                   [&](const StageChoice* g) { return g->devices == s.devices; });
-        if (known == groups.end()) groups.push_back(&s);
         const StageChoice* group = known == groups.end() ? &s : *known;
+        if (group == &s) groups.push_back(&s);
         for (int u = unit_at(a, s.begin); u < unit_at(a, s.end); ++u) of_unit.push_back(group);
     }
     if (groups.size() < 2) return;

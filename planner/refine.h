@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programme's cost of a stage knows its neighbours only roughly (who sends how often to how many); on small plans
 // the event simulation can afford to correct that. Moves a cut by a unit, a device across a boundary, joins two
-// stages, gives a unit to another stage's devices (for throughput), or changes how heads are grouped, while the simulated objective falls and the budget lasts.
+// stages, gives a unit to another stage's devices (for throughput), or changes how heads are grouped, while the
+// simulated objective falls and the budget lasts.
 #pragma once
 
 #include "planner/options.h"

@@ -75,7 +75,8 @@ TEST_CASE(
     Drawer drawer(4);
     int returned = 0;
     for (int i = 0; i < 200; ++i) {
-        Graph graph = models::build_llama_graph(drawer.model({.layers = 6}), DType::kF16);
+        Graph graph = models::build_llama_graph(
+            drawer.model({.layers = 6, .intermediate = 30'000, .vocab = 128'000}), DType::kF16);
         Machine machine = drawer.catalogue_machine(4);
         PlanOptions options;
         options.objective = Objective::kThroughput;
