@@ -22,9 +22,10 @@ Row attend(const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_
     std::vector<double> scores;
     double top = -std::numeric_limits<double>::infinity(), total = 0.0;
     for (int64_t key = first; key <= position; ++key) {
-        int64_t at = key_index(s.slab, context, slot, kv_head, key);
         double score = 0.0;
-        for (size_t i = 0; i < q.size(); ++i) score += q[i] * kv.at(at + static_cast<int64_t>(i));
+        for (size_t i = 0; i < q.size(); ++i)
+            score += q[i] *
+                     kv.at(key_index(s.slab, context, slot, kv_head, key, static_cast<int64_t>(i)));
         score *= s.scale;
         if (s.softcap > 0.0) score = s.softcap * std::tanh(score / s.softcap);
         scores.push_back(score);

@@ -115,8 +115,9 @@ TEST_CASE("an append alone writes its tokens' rows of the slab and no other", "[
                 auto slot = batch.slots[static_cast<size_t>(t)],
                      position = batch.positions[static_cast<size_t>(t)];
                 Row row = read_row(k, t, {15, 2 + h * 6}, 6);
-                std::copy(row.begin(), row.end(),
-                          want.begin() + key_index(s.slab, kContext, slot, h + 1, position));
+                for (size_t i = 0; i < row.size(); ++i)
+                    want[static_cast<size_t>(key_index(s.slab, kContext, slot, h + 1, position,
+                                                       static_cast<int64_t>(i)))] = row[i];
                 row = read_row(v, t, {9, 1 + h * 4}, 4);
                 std::copy(
                     row.begin(), row.end(),

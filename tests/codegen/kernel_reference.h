@@ -3,6 +3,7 @@
 // each with its slot and position.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -74,10 +75,14 @@ inline double activate(importer::Activation activation, double x) {
     return 0.0;
 }
 
-// Element of a slab [slots, heads, context, dim] of keys, followed by one of values.
+// Elements of a slab: keys [slots, heads, context] in blocks of up to 16 positions, feature by feature
+// (templates/host/kv_cache.h), then values [slots, heads, context, v_head_dim].
 inline int64_t key_index(const codegen::SlabSpec& s, int64_t context, int64_t slot, int64_t head,
-                         int64_t position) {
-    return ((slot * s.heads + head) * context + position) * s.head_dim;
+                         int64_t position, int64_t feature) {
+    constexpr int64_t kBlock = 16;
+    int64_t first = position / kBlock * kBlock, width = std::min(kBlock, context - first);
+    return ((slot * s.heads + head) * context + first) * s.head_dim + feature * width + position -
+           first;
 }
 inline int64_t value_index(const codegen::SlabSpec& s, int64_t num_slots, int64_t context,
                            int64_t slot, int64_t head, int64_t position) {

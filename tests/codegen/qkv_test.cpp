@@ -92,8 +92,9 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
             Row k = head_of(d.k, s.k_bias, d.k_bias, h, s.slab.head_dim, x);
             if (s.k_norm) rms_norm(k, d.k_norm, s.k_norm->epsilon, s.k_norm->offset);
             if (s.k_rope) rope(k, *s.k_rope, d.table, kContext, position);
-            std::copy(k.begin(), k.end(),
-                      kv_want.begin() + key_index(s.slab, kContext, slot, in_slab, position));
+            for (size_t i = 0; i < k.size(); ++i)
+                kv_want[static_cast<size_t>(key_index(s.slab, kContext, slot, in_slab, position,
+                                                      static_cast<int64_t>(i)))] = k[i];
             Row v = head_of(d.v, s.v_bias, d.v_bias, h, s.slab.v_head_dim, x);
             std::copy(
                 v.begin(), v.end(),

@@ -30,10 +30,9 @@ inline constexpr i64 kQueries = 4;
 template <class Config>
 struct AttentionTile {
     using C = Config;
-    static constexpr i64 N = width_for(C::kHeadDim);    // lanes along a key
-    static constexpr i64 VN = width_for(C::kVHeadDim);  // lanes along a value
-    static constexpr i64 kKeys = 64;                    // of a block
-    static_assert(N >= 2 && VN >= 2, "head sizes are even");
+    static constexpr i64 VN = width_for(C::kVHeadDim);    // lanes along a value
+    static constexpr i64 kKeys = C::kByToken ? 128 : 64;  // taken together
+    static_assert(VN >= 2, "head sizes are even");
 
     alignas(64) float q[kQueries][C::kHeadDim];
     alignas(64) float acc[kQueries][C::kVHeadDim];
@@ -53,79 +52,119 @@ struct AttentionTile {
         out[count++] = destination;
     }
 
-    // Scores of N keys; keys past `valid` repeat the last one and are masked later. The first query of a tile
-    // asks for the next block's keys: the cache is read once, and no hardware prefetcher follows N rows.
-    template <bool kPrefetch, class T>
-    CLEAVE_INLINE FloatN<N> score_keys(const float* query, const T* keys, i64 valid) const {
-        FloatN<N> sums[N];
-        const T* row[N];
+    // Scores of kQ queries for kBlocks blocks of keys; capped. `at` is the first key's place in `score`.
+    template <i64 kQ, i64 kBlocks, class T>
+    CLEAVE_INLINE void score_blocks(const T* keys, i64 at) {
+        constexpr i64 kVectors = kBlocks * kKeyBlock / kLanes, kPerBlock = kKeyBlock / kLanes;
+        Vec sums[kQ][kVectors];
 #pragma clang loop unroll(full)
-        for (i64 j = 0; j < N; ++j) {
-            row[j] = keys + min(j, valid - 1) * C::kHeadDim;
-            sums[j] = 0.0f;
-        }
-        for (i64 d = 0; d < C::kHeadDim; d += N) {
-            FloatN<N> x = load<N>(query + d);
+        for (i64 i = 0; i < kQ * kVectors; ++i) sums[i / kVectors][i % kVectors] = 0.0f;
+#pragma clang loop unroll_count(4)
+        for (i64 d = 0; d < C::kHeadDim; ++d) {
 #pragma clang loop unroll(full)
-            for (i64 j = 0; j < N; ++j) {
-                if constexpr (kPrefetch) __builtin_prefetch(row[j] + d + kKeys * C::kHeadDim, 0, 2);
-                sums[j] += x * load<N>(row[j] + d);
+            for (i64 v = 0; v < kVectors; ++v) {
+                const T* from =
+                    keys + (v / kPerBlock * C::kHeadDim + d) * kKeyBlock + v % kPerBlock * kLanes;
+                Vec k = load(from);
+#pragma clang loop unroll(full)
+                for (i64 i = 0; i < kQ; ++i) sums[i][v] += k * q[i][d];
             }
         }
-        return sum_each<N>(sums);
-    }
-
-    // Hides the scores outside [first, last) and past n, so that whole vectors can follow: what is not seen weighs 0.
-    CLEAVE_INLINE void mask(i64 i, i64 key, i64 n) {
-        const float kMinus = -__builtin_inff();
-        const i64 begin = max(first[i] - key, 0), end = min(last[i] - key, n);
-        for (i64 j = 0; j < begin; ++j) score[i][j] = kMinus;
-        for (i64 j = max(end, 0); j < kKeys; ++j) score[i][j] = kMinus;
-    }
-
-    // Scores of query i for keys [key, key + n), capped, masked; then the running softmax. The whole block goes
-    // through the softmax, kLanes at a time whatever the head's width: the exponential is most of a small head's cost.
-    template <bool kPrefetch, class T>
-    CLEAVE_INLINE void attend(i64 i, const T* keys, i64 key, i64 n) {
-        const float kMinus = -__builtin_inff();
-        for (i64 j = 0; j < n; j += N) {
-            FloatN<N> s = score_keys<kPrefetch>(q[i], keys + j * C::kHeadDim, n - j);
-            if constexpr (C::kSoftcap > 0.0f) s = tanh<N>(s * (1.0f / C::kSoftcap)) * C::kSoftcap;
-            store<N>(score[i] + j, s);
-        }
-        if (n < kKeys || first[i] > key || last[i] < key + kKeys) mask(i, key, n);
-        Vec best = kMinus;
 #pragma clang loop unroll(full)
-        for (i64 j = 0; j < kKeys; j += kLanes) {
-            Vec s = load(score[i] + j);
-            best = s > best ? s : best;
-        }
-        float peak = maximum(best);
-        float next = peak > top[i] ? peak : top[i];
-        if (next == kMinus) {
-            for (i64 j = 0; j < kKeys; j += kLanes) store(score[i] + j, Vec(0.0f));
-            return;
-        }
-        FloatN<2> rescale = exp<2>(FloatN<2>(top[i] - next));
-        Vec sums = 0.0f;
-#pragma clang loop unroll(full)
-        for (i64 j = 0; j < kKeys; j += kLanes) {
-            Vec s = load(score[i] + j);
-            Vec p = exp<kLanes>(s - next);
-            p = s == Vec(kMinus) ? Vec(0.0f) : p;
-            store(score[i] + j, p);
-            sums += p;
-        }
-        total[i] = total[i] * rescale[0] + sum(sums);
-        if (next != top[i])
-            for (i64 d = 0; d < C::kVHeadDim; ++d) acc[i][d] *= rescale[0];
-        top[i] = next;
+        for (i64 i = 0; i < kQ * kVectors; ++i)
+            store(score[i / kVectors] + at + i % kVectors * kLanes,
+                  cap(sums[i / kVectors][i % kVectors]));
     }
 
-    // acc[i] += sum over keys of score * value, kQ queries together, kChunk features at a time. Small heads have too few
+    template <class V>
+    static CLEAVE_INLINE V cap(V s) {
+        if constexpr (C::kSoftcap > 0.0f)
+            return tanh<sizeof(V) / sizeof(float)>(s * (1.0f / C::kSoftcap)) * C::kSoftcap;
+        else
+            return s;
+    }
+
+    // Scores of all queries for keys [key, key + n); key is a multiple of kKeyBlock. Whole blocks are read, and what
+    // stands past n is masked later. A block narrower than that, the context's last, goes key by key.
+    template <i64 kQ, class T>
+    CLEAVE_INLINE void scores(const KvCache<T>& cache, i64 slot, i64 kv_head, i64 key, i64 n) {
+        constexpr i64 kBlocks = max(1, min(kKeys / kKeyBlock, 8 * kLanes / (kQ * kKeyBlock)));
+        const T* keys = cache.key_block(slot, kv_head, key);
+        const i64 whole = min(round_up(n, kKeyBlock), cache.context / kKeyBlock * kKeyBlock - key);
+        i64 j = 0;
+        for (; j + kBlocks * kKeyBlock <= whole; j += kBlocks * kKeyBlock)
+            score_blocks<kQ, kBlocks>(keys + j * C::kHeadDim, j);
+        if constexpr (kBlocks > 1)
+            for (; j < whole; j += kKeyBlock) score_blocks<kQ, 1>(keys + j * C::kHeadDim, j);
+        const i64 width = cache.key_block_width(key + j);
+        for (i64 block = j; j < n; ++j)
+            for (i64 i = 0; i < kQ; ++i) {
+                float total = 0.0f;
+                for (i64 d = 0; d < C::kHeadDim; ++d)
+                    total +=
+                        load_one(keys + block * C::kHeadDim + d * width + (j - block)) * q[i][d];
+                score[i][j] = cap(FloatN<2>(total))[0];
+            }
+    }
+
+    // Hides the scores outside [first, last) among the first `count` from `key` on: what is not seen weighs 0.
+    CLEAVE_INLINE void mask(i64 i, i64 key, i64 count) {
+        const float kMinus = -__builtin_inff();
+        for (i64 j = 0; j < min(first[i] - key, count); ++j) score[i][j] = kMinus;
+        for (i64 j = max(last[i] - key, 0); j < count; ++j) score[i][j] = kMinus;
+    }
+
+    // The running softmax of kQ queries over the scores of keys [key, key + n), in whole vectors. The queries go side by
+    // side: the exponential's latency is most of a small head's cost.
+    template <i64 kQ>
+    CLEAVE_INLINE void softmax(i64 key, i64 n) {
+        const float kMinus = -__builtin_inff();
+        const i64 whole = round_up(n, kLanes);
+        Vec best[kQ], sums[kQ];
+        FloatN<kQueries> next = kMinus, before = kMinus;
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < kQ; ++i) {
+            if (first[i] > key || last[i] < key + whole) mask(i, key, whole);
+            best[i] = kMinus;
+            sums[i] = 0.0f;
+        }
+        for (i64 j = 0; j < whole; j += kLanes)
+#pragma clang loop unroll(full)
+            for (i64 i = 0; i < kQ; ++i) {
+                Vec s = load(score[i] + j);
+                best[i] = s > best[i] ? s : best[i];
+            }
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < kQ; ++i) {
+            float peak = maximum(best[i]);
+            before[i] = top[i];
+            next[i] = top[i] = peak > top[i] ? peak : top[i];
+        }
+        // A query that has seen nothing yet has no peak; its scores are -infinity, and weigh 0 from any base.
+        FloatN<kQueries> base = next == FloatN<kQueries>(kMinus) ? FloatN<kQueries>(0.0f) : next;
+        FloatN<kQueries> rescale = exp<kQueries>(before - base);
+        for (i64 j = 0; j < whole; j += kLanes)
+#pragma clang loop unroll(full)
+            for (i64 i = 0; i < kQ; ++i) {
+                Vec s = load(score[i] + j);
+                Vec p = exp<kLanes>(s - base[i]);
+                p = s == Vec(kMinus) ? Vec(0.0f) : p;
+                store(score[i] + j, p);
+                sums[i] += p;
+            }
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < kQ; ++i) {
+            const float scale = before[i] == kMinus ? 0.0f : rescale[i];
+            total[i] = total[i] * scale + sum(sums[i]);
+            if (before[i] != base[i])
+                for (i64 d = 0; d < C::kVHeadDim; ++d) acc[i][d] *= scale;
+        }
+    }
+
+    // acc[i] += sum over keys [begin, n) of score * value, kQ queries together, kChunk features at a time. Small heads have too few
     // sums to fill the multipliers' latency, so that kWays runs of keys are summed side by side.
     template <i64 kQ, class T>
-    CLEAVE_INLINE void accumulate(const T* values, i64 n) {
+    CLEAVE_INLINE void accumulate(const T* values, i64 begin, i64 n) {
         constexpr i64 kVectors = C::kVHeadDim / VN;
         constexpr i64 kChunk = width_for(kVectors, 4);
         constexpr i64 kWays = kQ * kChunk >= 8 ? 1 : kQ * kChunk >= 4 ? 2 : 4;
@@ -137,7 +176,7 @@ struct AttentionTile {
 #pragma clang loop unroll(full)
                 for (i64 way = 1; way < kWays; ++way) sums[way][i] = 0.0f;
             }
-            i64 j = 0;
+            i64 j = begin;
 #pragma clang loop unroll(disable)
             for (; j + kWays <= n; j += kWays)
 #pragma clang loop unroll(full)
@@ -168,22 +207,27 @@ struct AttentionTile {
             sums[i] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
     }
 
+    // Keys [key + skip, key + n) for all of the kQ queries.
+    template <i64 kQ, class T>
+    CLEAVE_INLINE void block(const KvCache<T>& cache, i64 slot, i64 kv_head, i64 key, i64 skip,
+                             i64 n) {
+        scores<kQ>(cache, slot, kv_head, key, n);
+        softmax<kQ>(key, n);
+        accumulate<kQ>(cache.value(slot, kv_head, key), skip, n);
+    }
+
     void run(const KvCache<const typename C::Kv>& cache, i64 slot, i64 kv_head) {
         i64 begin = first[0], end = last[0];
         for (i64 i = 1; i < count; ++i) {
             begin = min(begin, first[i]);
             end = max(end, last[i]);
         }
-        for (i64 key = begin; key < end; key += kKeys) {
-            i64 n = min(kKeys, end - key);
-            const auto* keys = cache.key(slot, kv_head, key);
-            const auto* values = cache.value(slot, kv_head, key);
-            attend<C::kByToken>(0, keys, key, n);
-            for (i64 i = 1; i < count; ++i) attend<false>(i, keys, key, n);
-            if (count == 4) accumulate<4>(values, n);
-            if (count == 3) accumulate<3>(values, n);
-            if (count == 2) accumulate<2>(values, n);
-            if (count == 1) accumulate<1>(values, n);
+        for (i64 key = begin / kKeyBlock * kKeyBlock; key < end; key += kKeys) {
+            const i64 n = min(kKeys, end - key), skip = max(begin - key, 0);
+            if (count == 4) block<4>(cache, slot, kv_head, key, skip, n);
+            if (count == 3) block<3>(cache, slot, kv_head, key, skip, n);
+            if (count == 2) block<2>(cache, slot, kv_head, key, skip, n);
+            if (count == 1) block<1>(cache, slot, kv_head, key, skip, n);
         }
         for (i64 i = 0; i < count; ++i) {
             float inverse = 1.0f / total[i];

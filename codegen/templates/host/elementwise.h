@@ -61,10 +61,8 @@ CLEAVE_INLINE void kv_append(const float* k, const float* v, typename Config::Kv
                 k + t * Config::kKStride + Config::kKOffset + head * Config::kHeadDim;
             const float* from_v =
                 v + t * Config::kVStride + Config::kVOffset + head * Config::kVHeadDim;
-            auto* to_k = cache.key(slots[t], Config::kSlabOffset + head, positions[t]);
-            auto* to_v = cache.value(slots[t], Config::kSlabOffset + head, positions[t]);
-            for (i64 i = 0; i < Config::kHeadDim; ++i) store_one(to_k + i, from_k[i]);
-            for (i64 i = 0; i < Config::kVHeadDim; ++i) store_one(to_v + i, from_v[i]);
+            cache.store_key(slots[t], Config::kSlabOffset + head, positions[t], from_k);
+            cache.store_value(slots[t], Config::kSlabOffset + head, positions[t], from_v);
         }
     }
 }

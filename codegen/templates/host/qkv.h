@@ -90,8 +90,7 @@ struct QkvKernel {
             finish_head<C::kHeadDim, C::kKBias, typename C::KBias, decltype(norm), C::kKRotary,
                         C::kKInterleaved>(row, a.k_bias + head * C::kHeadDim, norm, a.k_rope,
                                           a.rope_context, position);
-            auto* out = cache.key(a.slots[t0 + t], C::kSlabOffset + head, position);
-            for (i64 i = 0; i < C::kHeadDim; ++i) store_one(out + i, row[i]);
+            cache.store_key(a.slots[t0 + t], C::kSlabOffset + head, position, row);
         }
     }
 
@@ -103,8 +102,7 @@ struct QkvKernel {
             if constexpr (C::kVBias)
                 for (i64 i = 0; i < C::kVHeadDim; ++i)
                     row[i] += load_one(a.v_bias + head * C::kVHeadDim + i);
-            auto* out = cache.value(a.slots[t0 + t], C::kSlabOffset + head, a.positions[t0 + t]);
-            for (i64 i = 0; i < C::kVHeadDim; ++i) store_one(out + i, row[i]);
+            cache.store_value(a.slots[t0 + t], C::kSlabOffset + head, a.positions[t0 + t], row);
         }
     }
 
