@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention over the cache, with grouped queries, sliding window and soft cap; softmax is taken online,
 // block by block of keys (Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135). Up to
-// kQueries queries that read the same keys go together: heads of one group at one token (decode), or
+// kMostQueries queries that read the same keys go together: heads of one group at one token (decode), or
 // neighbouring tokens of one head (prefill).
 // Config: kHeadDim, kVHeadDim, kQHeads, kFirstHead (number of the first), kGroup (query heads of a KV
 // head), kSlabHeads, kSlabOffset (number of its first KV head), kScale, kWindow (0: none),
@@ -25,21 +25,35 @@ struct AttentionArgs {
     i64 num_tokens;
 };
 
-inline constexpr i64 kQueries = 4;
+inline constexpr i64 kMostQueries = 4;
+
+// Queries that go together: as many heads of a token as an item has, in equal runs; or neighbouring tokens.
+template <class Config>
+constexpr i64 queries_of_tile() {
+    if constexpr (Config::kByToken) {
+        i64 most = 1;
+        for (i64 part = 0; part < Config::kNumParts; ++part)
+            most = max(most, Config::kPartBegin[part + 1] - Config::kPartBegin[part]);
+        return ceil_div(most, ceil_div(most, kMostQueries));
+    } else {
+        return kMostQueries;
+    }
+}
 
 template <class Config>
 struct AttentionTile {
     using C = Config;
+    static constexpr i64 kQ = queries_of_tile<C>();
     static constexpr i64 VN = width_for(C::kVHeadDim);    // lanes along a value
     static constexpr i64 kKeys = C::kByToken ? 128 : 64;  // taken together
     static_assert(VN >= 2, "head sizes are even");
 
-    alignas(64) float q[kQueries][C::kHeadDim];
-    alignas(64) float acc[kQueries][C::kVHeadDim];
-    alignas(64) float score[kQueries][kKeys];
-    float top[kQueries], total[kQueries];
-    i64 first[kQueries], last[kQueries];  // keys that the query sees: [first, last)
-    float* out[kQueries];
+    alignas(64) float q[kQ][C::kHeadDim];
+    alignas(64) float acc[kQ][C::kVHeadDim];
+    alignas(64) float score[kQ][kKeys];
+    float top[kQ], total[kQ];
+    i64 first[kQ], last[kQ];  // keys that the query sees: [first, last)
+    float* out[kQ];
     i64 count = 0;
 
     CLEAVE_INLINE void add(const float* source, float* destination, i64 position) {
@@ -52,8 +66,18 @@ struct AttentionTile {
         out[count++] = destination;
     }
 
-    // Scores of kQ queries for kBlocks blocks of keys; capped. `at` is the first key's place in `score`.
-    template <i64 kQ, i64 kBlocks, class T>
+    // Fills a place that no query has with another's copy: its result is dropped.
+    void repeat(i64 i) {
+        for (i64 d = 0; d < C::kHeadDim; ++d) q[count][d] = q[i][d];
+        for (i64 d = 0; d < C::kVHeadDim; ++d) acc[count][d] = 0.0f;
+        top[count] = top[i];
+        total[count] = 0.0f;
+        last[count] = last[i];
+        first[count++] = first[i];
+    }
+
+    // Scores of all queries for kBlocks blocks of keys; capped. `at` is the first key's place in `score`.
+    template <i64 kBlocks, class T>
     CLEAVE_INLINE void score_blocks(const T* keys, i64 at) {
         constexpr i64 kVectors = kBlocks * kKeyBlock / kLanes, kPerBlock = kKeyBlock / kLanes;
         Vec sums[kQ][kVectors];
@@ -86,16 +110,16 @@ struct AttentionTile {
 
     // Scores of all queries for keys [key, key + n); key is a multiple of kKeyBlock. Whole blocks are read, and what
     // stands past n is masked later. A block narrower than that, the context's last, goes key by key.
-    template <i64 kQ, class T>
+    template <class T>
     CLEAVE_INLINE void scores(const KvCache<T>& cache, i64 slot, i64 kv_head, i64 key, i64 n) {
         constexpr i64 kBlocks = max(1, min(kKeys / kKeyBlock, 8 * kLanes / (kQ * kKeyBlock)));
         const T* keys = cache.key_block(slot, kv_head, key);
         const i64 whole = min(round_up(n, kKeyBlock), cache.context / kKeyBlock * kKeyBlock - key);
         i64 j = 0;
         for (; j + kBlocks * kKeyBlock <= whole; j += kBlocks * kKeyBlock)
-            score_blocks<kQ, kBlocks>(keys + j * C::kHeadDim, j);
+            score_blocks<kBlocks>(keys + j * C::kHeadDim, j);
         if constexpr (kBlocks > 1)
-            for (; j < whole; j += kKeyBlock) score_blocks<kQ, 1>(keys + j * C::kHeadDim, j);
+            for (; j < whole; j += kKeyBlock) score_blocks<1>(keys + j * C::kHeadDim, j);
         const i64 width = cache.key_block_width(key + j);
         for (i64 block = j; j < n; ++j)
             for (i64 i = 0; i < kQ; ++i) {
@@ -114,14 +138,13 @@ struct AttentionTile {
         for (i64 j = max(last[i] - key, 0); j < count; ++j) score[i][j] = kMinus;
     }
 
-    // The running softmax of kQ queries over the scores of keys [key, key + n), in whole vectors. The queries go side by
+    // The running softmax over the scores of keys [key, key + n), in whole vectors. The queries go side by
     // side: the exponential's latency is most of a small head's cost.
-    template <i64 kQ>
     CLEAVE_INLINE void softmax(i64 key, i64 n) {
         const float kMinus = -__builtin_inff();
         const i64 whole = round_up(n, kLanes);
         Vec best[kQ], sums[kQ];
-        FloatN<kQueries> next = kMinus, before = kMinus;
+        FloatN<kMostQueries> next = kMinus, before = kMinus;
 #pragma clang loop unroll(full)
         for (i64 i = 0; i < kQ; ++i) {
             if (first[i] > key || last[i] < key + whole) mask(i, key, whole);
@@ -141,8 +164,9 @@ struct AttentionTile {
             next[i] = top[i] = peak > top[i] ? peak : top[i];
         }
         // A query that has seen nothing yet has no peak; its scores are -infinity, and weigh 0 from any base.
-        FloatN<kQueries> base = next == FloatN<kQueries>(kMinus) ? FloatN<kQueries>(0.0f) : next;
-        FloatN<kQueries> rescale = exp<kQueries>(before - base);
+        FloatN<kMostQueries> base =
+            next == FloatN<kMostQueries>(kMinus) ? FloatN<kMostQueries>(0.0f) : next;
+        FloatN<kMostQueries> rescale = exp<kMostQueries>(before - base);
         for (i64 j = 0; j < whole; j += kLanes)
 #pragma clang loop unroll(full)
             for (i64 i = 0; i < kQ; ++i) {
@@ -161,9 +185,10 @@ struct AttentionTile {
         }
     }
 
-    // acc[i] += sum over keys [begin, n) of score * value, kQ queries together, kChunk features at a time. Small heads have too few
-    // sums to fill the multipliers' latency, so that kWays runs of keys are summed side by side.
-    template <i64 kQ, class T>
+    // acc[i] += sum over keys [begin, n) of score * value, all queries together, kChunk features at a time.
+    // Small heads have too few sums to fill the multipliers' latency, so that kWays runs of keys are summed
+    // side by side.
+    template <class T>
     CLEAVE_INLINE void accumulate(const T* values, i64 begin, i64 n) {
         constexpr i64 kVectors = C::kVHeadDim / VN;
         constexpr i64 kChunk = width_for(kVectors, 4);
@@ -181,8 +206,8 @@ struct AttentionTile {
             for (; j + kWays <= n; j += kWays)
 #pragma clang loop unroll(full)
                 for (i64 way = 0; way < kWays; ++way)
-                    add_value<kQ, kChunk>(sums[way], values, j + way, d);
-            for (; j < n; ++j) add_value<kQ, kChunk>(sums[0], values, j, d);
+                    add_value<kChunk>(sums[way], values, j + way, d);
+            for (; j < n; ++j) add_value<kChunk>(sums[0], values, j, d);
 #pragma clang loop unroll(full)
             for (i64 i = 0; i < kQ * kChunk; ++i) {
 #pragma clang loop unroll(full)
@@ -193,7 +218,7 @@ struct AttentionTile {
     }
 
     // sums[i] += score of key j * features [d, d + kChunk * VN) of its value.
-    template <i64 kQ, i64 kChunk, class T>
+    template <i64 kChunk, class T>
     CLEAVE_INLINE void add_value(FloatN<VN>* sums, const T* values, i64 j, i64 d) const {
         FloatN<VN> v[kChunk];
 #pragma clang loop unroll(full)
@@ -207,29 +232,28 @@ struct AttentionTile {
             sums[i] += FloatN<VN>(score[i / kChunk][j]) * v[i % kChunk];
     }
 
-    // Keys [key + skip, key + n) for all of the kQ queries.
-    template <i64 kQ, class T>
+    // Keys [key + skip, key + n) for all queries.
+    template <class T>
     CLEAVE_INLINE void block(const KvCache<T>& cache, i64 slot, i64 kv_head, i64 key, i64 skip,
                              i64 n) {
-        scores<kQ>(cache, slot, kv_head, key, n);
-        softmax<kQ>(key, n);
-        accumulate<kQ>(cache.value(slot, kv_head, key), skip, n);
+        scores(cache, slot, kv_head, key, n);
+        softmax(key, n);
+        accumulate(cache.value(slot, kv_head, key), skip, n);
     }
 
     void run(const KvCache<const typename C::Kv>& cache, i64 slot, i64 kv_head) {
+        const i64 wanted = count;
+        while (count < kQ) repeat(count - 1);
         i64 begin = first[0], end = last[0];
-        for (i64 i = 1; i < count; ++i) {
+        for (i64 i = 1; i < kQ; ++i) {
             begin = min(begin, first[i]);
             end = max(end, last[i]);
         }
         for (i64 key = begin / kKeyBlock * kKeyBlock; key < end; key += kKeys) {
             const i64 n = min(kKeys, end - key), skip = max(begin - key, 0);
-            if (count == 4) block<4>(cache, slot, kv_head, key, skip, n);
-            if (count == 3) block<3>(cache, slot, kv_head, key, skip, n);
-            if (count == 2) block<2>(cache, slot, kv_head, key, skip, n);
-            if (count == 1) block<1>(cache, slot, kv_head, key, skip, n);
+            block(cache, slot, kv_head, key, skip, n);
         }
-        for (i64 i = 0; i < count; ++i) {
+        for (i64 i = 0; i < wanted; ++i) {
             float inverse = 1.0f / total[i];
             for (i64 d = 0; d < C::kVHeadDim; ++d) out[i][d] = acc[i][d] * inverse;
         }
@@ -256,7 +280,7 @@ struct AttentionKernel {
     void by_token(i64 item) {
         i64 token = item / C::kNumParts, part = item % C::kNumParts;
         for (i64 head = C::kPartBegin[part]; head < C::kPartBegin[part + 1];) {
-            i64 stop = min(C::kPartBegin[part + 1], head + kQueries), shared = kv_head(head);
+            i64 stop = min(C::kPartBegin[part + 1], head + tile.kQ), shared = kv_head(head);
             for (; head < stop; ++head) add(token, head);
             tile.run(cache, a.slots[token], shared);
         }
@@ -267,7 +291,7 @@ struct AttentionKernel {
         i64 stop = min((item + 1) * C::kItemQueries, C::kQHeads * a.num_tokens);
         for (i64 i = item * C::kItemQueries; i < stop;) {
             i64 head = i / a.num_tokens, slot = a.slots[i % a.num_tokens];
-            for (; i < stop && tile.count < kQueries && i / a.num_tokens == head &&
+            for (; i < stop && tile.count < tile.kQ && i / a.num_tokens == head &&
                    a.slots[i % a.num_tokens] == slot;
                  ++i)
                 add(i % a.num_tokens, head);
