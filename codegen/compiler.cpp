@@ -9,8 +9,11 @@
 
 #include <fmt/format.h>
 
+#include "codegen/gpu_arch.h"
+#include "codegen/gpu_program.h"
 #include "codegen/llvm_library.h"
 #include "codegen/object_cache.h"
+#include "codegen/simt_compiler.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
@@ -203,6 +206,14 @@ std::string enabled_features(const std::string& features) {
 }  // namespace
 
 std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options) {
+    if (std::string_view arch = simt_arch_of(program.arch); !arch.empty())
+        return compile_simt_program(program, gpu_arch(arch), options, {});
+    if (find_gpu_arch(program.arch))
+        throw UserError(
+            "kernels for {} cannot be compiled: this build compiles for hosts and for the CPU's "
+            "imitation of GPUs, for example --devices simt:{}[0]; without --compile, `cleave emit` "
+            "prints their sources",
+            program.arch, program.arch);
     return CompileJob(program, options).run();
 }
 

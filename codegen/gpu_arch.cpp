@@ -46,11 +46,15 @@ const GpuArch* find_gpu_arch(std::string_view name) {
 
 const GpuArch& gpu_arch(std::string_view name) {
     if (const GpuArch* arch = find_gpu_arch(name)) return *arch;
+    throw UserError("'{}' is no GPU architecture that Cleave writes kernels for; choose one of {}",
+                    name, gpu_arch_names());
+}
+
+std::string gpu_arch_names() {
     std::string names;
     for (const GpuArch& arch : gpu_archs())
         names += (names.empty() ? "" : ", ") + std::string(arch.name);
-    throw UserError("'{}' is no GPU architecture that Cleave writes kernels for; choose one of {}",
-                    name, names);
+    return names;
 }
 
 std::string arch_define(const GpuArch& arch) {

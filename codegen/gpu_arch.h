@@ -29,6 +29,8 @@ const GpuArch* find_gpu_arch(std::string_view name);
 // UserError with the names that are.
 const GpuArch& gpu_arch(std::string_view name);
 const std::vector<GpuArch>& gpu_archs();
+// "sm_70, sm_75, ...".
+std::string gpu_arch_names();
 
 // "CLEAVE_SM=80", "CLEAVE_GFX=0x90a": what the prelude's simt back end reads.
 std::string arch_define(const GpuArch& arch);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What specialises a host kernel: everything that its source text depends on and nothing else, so that equal
-// specs give equal text and exist once in a program. In: a spec and what the device offers; out: the Kernel
-// with its source. The order of arguments is that of the spec's comment; every spec takes the counts and batch
-// arrays it names. Between the plan (host_program.cpp) and the templates; tests drive kernels through it.
+// What specialises a kernel: everything that its source text depends on and nothing else, so that equal specs give
+// equal text and exist once in a program. In: a spec and what the device offers; out: the Kernel with its source.
+// The order of arguments is that of the spec's comment; every spec takes the counts and batch arrays it names.
+// Between the plan (lower_step.h) and the templates of hosts and GPUs; tests drive kernels through it.
 #pragma once
 
 #include <optional>
@@ -47,6 +47,7 @@ struct LinearSpec {
     std::optional<double> scale;
     std::optional<View> residual;
     bool select = false;  // rows of x are the batch's output rows
+    bool logits = false;  // the result is f32 whatever the activations are
     RowCount count = RowCount::kTokens;
     View x;
 };
@@ -88,7 +89,8 @@ struct QkvSpec {
     View x;
 };
 
-// Args: q, kv, num_slots, context, out, positions, slots, count.
+// Args: q, kv, num_slots, context, out, positions, slots, count. GPUs: before the count, sequence_starts and
+// num_sequences where many tokens go together, or scratch where the keys are split.
 struct AttentionSpec {
     importer::Range heads;  // query heads, numbered over the whole model
     int64_t group = 1;      // query heads of a KV head
@@ -168,5 +170,24 @@ struct HostTarget {
 // kernel needs more scratch than the plan's tile claims.
 Kernel make_host_kernel(const KernelSpec& spec, planner::KernelKind kind,
                         const std::vector<std::string>& fused, const HostTarget& target);
+
+// What a GPU offers, and the plan's tile. Without one (tile.threads 0), the planner's arithmetic chooses for launches of
+// at most `max_tokens` tokens on `context` keys.
+struct GpuTarget {
+    std::string device;  // as the source's comment has it: "simt:sm_80", "sm_90a"
+    planner::DeviceLimits limits;
+    planner::Tile tile;
+    DType activations = DType::kF32;
+    int64_t max_tokens = 1;
+    int64_t context = 1;
+};
+
+// As make_host_kernel. InternalError when the kernel's shared memory is over the tile's claim or the device's limit.
+Kernel make_gpu_kernel(const KernelSpec& spec, planner::KernelKind kind,
+                       const std::vector<std::string>& fused, const GpuTarget& target);
+
+// Which further arguments an attention step takes there.
+bool attends_many_tokens(const planner::Tile& tile);
+bool attention_is_split(const planner::Tile& tile);
 
 }  // namespace cleave::codegen

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/program.h"
 
+#include "codegen/gpu_arch.h"
+#include "codegen/gpu_program.h"
 #include "codegen/host_program.h"
 #include "runtime/base/errors.h"
 
@@ -9,11 +11,12 @@ namespace cleave::codegen {
 Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
     const planner::Device& info = plan.machine.device(device);
     if (info.kind == planner::DeviceKind::kHost) return generate_host_program(plan, device);
+    if (find_gpu_arch(info.arch)) return generate_gpu_program(plan, device);
     throw UserError(
-        "no kernels can be generated for {} (kind {}): kernels exist for devices of kind host; "
-        "plan for "
-        "--devices host[0-{}] to run, or use `cleave plan`, which needs no kernels",
-        info.name, planner::device_kind_name(info.kind),
+        "no kernels can be generated for {} (kind {}, arch '{}'): kernels exist for devices of "
+        "kind host and for GPU architectures ({}); plan for --devices host[0-{}] to run, or use "
+        "`cleave plan`, which needs no kernels",
+        info.name, planner::device_kind_name(info.kind), info.arch, gpu_arch_names(),
         plan.machine.devices.empty() ? 0 : plan.machine.devices.size() - 1);
 }
 

@@ -38,6 +38,13 @@ public:
     int64_t width(importer::ValueId value) const;            // of the whole value
     View view(importer::ValueId input, int64_t first_column) const;
     RowCount rows_of(const importer::Op& op) const;  // of its output
+    bool makes_logits(const importer::Op& op) const {
+        return plan_.graph.value(op.outputs[0]).kind == importer::ValueKind::kLogits;
+    }
+    // Of a launch in this phase, at most.
+    int64_t max_tokens() const {
+        return is_prefill_ ? plan_.workload.max_tokens() : plan_.workload.batch;
+    }
 
     const planner::WeightShard& weight(const importer::Op& op, size_t i) const;
     const planner::WeightShard* bias(const importer::Op& linear) const;

@@ -17,7 +17,7 @@ std::string_view element_type(DType dtype, std::string_view what) {
         case DType::kBF16: return "bf16";
         default:
             throw UserError(
-                "host kernels cannot read {} as {}: they read f32, f16 and bf16; convert with "
+                "kernels cannot read {} as {}: they read f32, f16 and bf16; convert with "
                 "--dtype "
                 "f32, f16 or bf16 (the KV cache: --kv-dtype)",
                 what, dtype);
@@ -70,10 +70,14 @@ void StubWriter::arg(std::string_view type, std::string_view name) {
     args_.push_back({std::string(type), std::string(name)});
 }
 
-std::string StubWriter::body(std::string_view call, std::string_view args_struct) const {
+std::string StubWriter::config() const {
     std::string text = "\nnamespace cleave {\n\nstruct Config {\n";
     for (const std::string& line : config_) text += "    " + line + "\n";
-    text += "};\n\n}  // namespace cleave\n\n";
+    return text + "};\n\n}  // namespace cleave\n\n";
+}
+
+std::string StubWriter::body(std::string_view call, std::string_view args_struct) const {
+    std::string text = config();
     text +=
         "extern \"C\" void ENTRY(const cleave::u64* args, cleave::i64 begin, cleave::i64 end, "
         "void* scratch) {\n";
@@ -98,7 +102,26 @@ std::string StubWriter::body(std::string_view call, std::string_view args_struct
     return text;
 }
 
-std::string describe_items(const Extent& e) {
+std::string StubWriter::gpu_body(std::string_view call, std::string_view args_struct,
+                                 int threads) const {
+    std::string text = config() + "namespace cleave {\n";
+    std::vector<std::string> parameters, passed;
+    for (const Argument& a : args_) {
+        parameters.push_back(fmt::format("{} {}", a.type, a.name));
+        passed.push_back(a.name);
+    }
+    text += fmt::format("KERNEL({}) ENTRY({}) {{\n", threads, fmt::join(parameters, ", "));
+    if (args_struct.empty()) {
+        text += fmt::format("    {}<Config>({});\n", call, fmt::join(passed, ", "));
+    } else {
+        text += fmt::format("    {}<Config> a;\n", args_struct);
+        for (const std::string& name : passed) text += fmt::format("    a.{0} = {0};\n", name);
+        text += fmt::format("    {}<Config>(a);\n", call);
+    }
+    return text + "}\n}  // namespace cleave\n";
+}
+
+std::string describe_extent(const Extent& e) {
     std::string text;
     auto term = [&](int64_t n, const char* of) {
         if (n != 0) text += fmt::format("{}{}{}", text.empty() ? "" : " + ", n, of);
@@ -107,30 +130,55 @@ std::string describe_items(const Extent& e) {
     term(e.per_token, " per token");
     term(e.per_output, " per output");
     term(e.per_sequence, " per sequence");
-    if (e.divisor != 1) text = fmt::format("({}) / {}, rounded up,", text, e.divisor);
-    return text + " items";
+    if (text.empty()) text = "0";
+    if (e.divisor != 1) text = fmt::format("({}) / {}, rounded up", text, e.divisor);
+    return text;
+}
+
+std::string describe_items(const Extent& e) {
+    return describe_extent(e) + (e.divisor != 1 ? ", items" : " items");
 }
 
 Kernel StubWriter::finish(planner::KernelKind kind, const std::vector<std::string>& fused,
                           std::string_view file, std::string_view call,
                           std::string_view args_struct, const Launch& launch) const {
-    std::string text = flatten_template(file) + body(call, args_struct);
+    return complete(kind, fused, flatten_template(file) + body(call, args_struct), launch,
+                    fmt::format("{}, scratch {} bytes a thread", describe_items(launch.grid[0]),
+                                launch.shared_bytes),
+                    "host");
+}
+
+Kernel StubWriter::finish_gpu(planner::KernelKind kind, const std::vector<std::string>& fused,
+                              std::string_view file, std::string_view call,
+                              std::string_view args_struct, const Launch& launch,
+                              std::string_view device) const {
+    std::string launched =
+        fmt::format("grid [{}] x [{}] x [{}] blocks of {} threads, {} bytes of shared memory",
+                    describe_extent(launch.grid[0]), describe_extent(launch.grid[1]),
+                    describe_extent(launch.grid[2]), launch.block[0], launch.shared_bytes);
+    return complete(kind, fused,
+                    flatten_template(file) + gpu_body(call, args_struct, launch.block[0]), launch,
+                    launched, device);
+}
+
+// The launch belongs to the identity: two kernels may share their text and differ in it.
+Kernel StubWriter::complete(planner::KernelKind kind, const std::vector<std::string>& fused,
+                            std::string text, const Launch& launch, const std::string& launched,
+                            std::string_view device) const {
     Kernel kernel;
     kernel.kind = kind;
     kernel.fused = fused;
     kernel.launch = launch;
     kernel.claimed.shared_bytes = launch.shared_bytes;
     kernel.claimed.known = true;
-    // The launch belongs to the identity: two kernels may share their text and differ in it.
-    std::string launched = fmt::format("{}, scratch {} bytes a thread",
-                                       describe_items(launch.grid[0]), launch.shared_bytes);
     kernel.hash = Digest().add(std::string_view(text)).add(std::string_view(launched)).hex();
     kernel.name = fmt::format("{}_{}", planner::kernel_kind_name(kind), kernel.hash.substr(0, 12));
     const std::string entry = "ENTRY";
     text.replace(text.rfind(entry), entry.size(), kernel.name);
     std::string head = fmt::format("// {}\n// fused: {}\n", kernel.name, fmt::join(fused, " + "));
     for (const std::string& note : notes_) head += "// " + note + "\n";
-    head += fmt::format("// device: host\n// launch: {}\n// hash: {}\n\n", launched, kernel.hash);
+    head +=
+        fmt::format("// device: {}\n// launch: {}\n// hash: {}\n\n", device, launched, kernel.hash);
     kernel.source = head + text;
     return kernel;
 }

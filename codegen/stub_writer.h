@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the generated part of a host kernel: a Config of constants, and the entry that unpacks `args` and
-// calls the template. In: constants, arguments and the call; out: a Kernel with text, name and hash.
+// Writes the generated part of a kernel: a Config of constants, and the entry that calls the template; of a host
+// kernel it unpacks `args`, of a GPU kernel it takes parameters. In: constants, arguments and the call; out: a Kernel
+// with text, name and hash.
 #pragma once
 
 #include <string>
@@ -40,11 +41,21 @@ public:
                   std::string_view file, std::string_view call, std::string_view args_struct,
                   const Launch& launch) const;
 
+    // A GPU kernel for `device`, the same way: call<Config>(a), or call<Config>(arguments in order).
+    Kernel finish_gpu(planner::KernelKind kind, const std::vector<std::string>& fused,
+                      std::string_view file, std::string_view call, std::string_view args_struct,
+                      const Launch& launch, std::string_view device) const;
+
 private:
     struct Argument {
         std::string type, name;
     };
+    std::string config() const;
     std::string body(std::string_view call, std::string_view args_struct) const;
+    std::string gpu_body(std::string_view call, std::string_view args_struct, int threads) const;
+    Kernel complete(planner::KernelKind kind, const std::vector<std::string>& fused,
+                    std::string text, const Launch& launch, const std::string& launched,
+                    std::string_view device) const;
     std::vector<std::string> config_;
     std::vector<Argument> args_;
     std::vector<std::string> notes_;
@@ -52,5 +63,7 @@ private:
 
 // "36 items", "12 items a token".
 std::string describe_items(const Extent& items);
+// "12", "1 per token", "(1 per token) / 64, rounded up".
+std::string describe_extent(const Extent& extent);
 
 }  // namespace cleave::codegen

@@ -205,21 +205,22 @@ private:
         auto each_compute = [&](auto&& visit) {
             for (Phase* phase : {&plan_.prefill, &plan_.decode})
                 for (Step& step : phase->steps)
-                    if (auto* c = std::get_if<Compute>(&step.action)) visit(*c);
+                    if (auto* c = std::get_if<Compute>(&step.action)) visit(*phase, *c);
         };
-        auto scratch_of = [&](const Compute& c) {
+        auto scratch_of = [&](const Phase& phase, const Compute& c) {
             return align_up(c.tile.shared_bytes) *
-                   threads[c.device.index()];  // a GPU's shared memory is not in an arena
+                       threads[c.device.index()] +  // a GPU's shared memory is not in an arena
+                   align_up(scratch_bytes(plan_, phase, c));
         };
-        each_compute([&](Compute& c) {
-            scratch[c.device.index()] = std::max(scratch[c.device.index()], scratch_of(c));
+        each_compute([&](const Phase& phase, Compute& c) {
+            scratch[c.device.index()] = std::max(scratch[c.device.index()], scratch_of(phase, c));
         });
         std::vector<BufferId> area(scratch.size());
         for (size_t d = 0; d < scratch.size(); ++d)
             if (scratch[d] > 0)
                 area[d] = append(DeviceId(d), Arena::kScratch, scratch[d], "scratch");
-        each_compute([&](Compute& c) {
-            if (scratch_of(c) > 0) c.scratch = area[c.device.index()];
+        each_compute([&](const Phase& phase, Compute& c) {
+            if (scratch_of(phase, c) > 0) c.scratch = area[c.device.index()];
         });
         for (size_t d = 0; d < plan_.machine.devices.size(); ++d) {
             const Device& device = plan_.machine.devices[d];

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "planner/gpu_tiles.h"
+
 namespace cleave::planner {
 
 using namespace importer;
@@ -20,12 +22,23 @@ int64_t features_of(const Phase& phase, const std::vector<PlacedId>& ids) {
     return widest;
 }
 
+// Whether a launch has a row for each wanted output instead of each token.
+bool is_per_output(const Plan& plan, const Phase& phase, const Compute& c) {
+    if (c.outputs.empty()) return false;
+    const Value& value = plan.graph.value(phase.values[c.outputs[0].index()].value);
+    return !value.shape.empty() && value.shape.front().symbol == "num_outputs";
+}
+
 // Bounds over all CPUs of the host templates' vectors, register tiles and conversion strips (codegen/templates/host);
 // and the scratch that a thread's tokens may fill: about what stays in its second-level cache.
 constexpr int64_t kMaxLanes = 16;
 constexpr int64_t kMaxTileRows = 12;
 constexpr int64_t kConvertDepth = 256;
 constexpr int64_t kBlockBytes = 1 << 20;
+
+bool is_host(const Plan& plan, DeviceId device) {
+    return plan.machine.device(device).limits.warp_width <= 1;
+}
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -72,17 +85,75 @@ Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t t
     return tile;
 }
 
-// Kept simple until GPUs run: 64 x 64 tiles of depth 64, double buffered where shared memory allows.
-Tile gpu_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t max_tokens) {
+int64_t element_bytes(DType dtype) { return std::max<int64_t>(1, dtype_bytes(dtype, 1)); }
+
+// The matrix product of a launch: all its matrices share their input.
+ProductShape product_shape(const Plan& plan, const Compute& c, int64_t tokens) {
+    ProductShape shape;
+    shape.tokens = tokens;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
+        shape.depth = shard.columns.size();
+        shape.rows += shard.rows.size();
+        shape.element_bytes = element_bytes(shard.dtype);
+    }
+    if (c.kernel == KernelKind::kNormGateUp) {
+        shape.per_feature = 2;
+        shape.rows /= 2;
+    }
+    if (c.kernel == KernelKind::kNormQkvRopeAppend) {
+        const KvSlab& slab = plan.kv_slabs[c.kv.index()];
+        shape.head = std::max(slab.head_dim, slab.v_head_dim);
+        // Norms of heads come beside the one in front of the projections.
+        auto norms = std::count_if(c.ops.begin(), c.ops.end(), [&](OpId id) {
+            const Op& op = plan.graph.op(id);
+            return op.kind == OpKind::kRmsNorm && op.as<RmsNormAttrs>().group == slab.head_dim;
+        });
+        shape.whole_head = norms > 0;
+    }
+    return shape;
+}
+
+AttentionShape attention_shape(const Plan& plan, const Compute& c, int64_t tokens,
+                               bool is_prefill) {
+    const KvSlab& slab = plan.kv_slabs[c.kv.index()];
+    AttentionShape shape;
+    shape.heads = c.heads.size();
+    for (OpId id : c.ops)
+        if (plan.graph.op(id).kind == OpKind::kAttention) {
+            const auto& attrs = plan.graph.op(id).as<AttentionAttrs>();
+            shape.group = attrs.num_heads / attrs.num_kv_heads;
+        }
+    shape.kv_heads = slab.kv_heads.size();
+    shape.head_dim = slab.head_dim;
+    shape.v_head_dim = slab.v_head_dim;
+    shape.element_bytes = element_bytes(plan.workload.kv_dtype.value_or(DType::kF32));
+    shape.tokens = tokens;
+    shape.context = plan.workload.context;
+    shape.prefill = is_prefill;
+    return shape;
+}
+
+Tile gpu_tile(const Plan& plan, const Phase& phase, const Compute& c) {
     const DeviceLimits& limits = plan.machine.device(c.device).limits;
-    Tile tile;
-    tile.threads = std::min<int64_t>(256, limits.max_threads_per_block);
-    tile.rows = c.kernel == KernelKind::kAttention ? 1 : 64;
-    tile.tokens = std::min<int64_t>(64, max_tokens);
-    tile.depth = std::min<int64_t>(64, std::max<int64_t>(1, features_of(phase, c.inputs)));
-    int64_t stage = (tile.rows + tile.tokens) * tile.depth * 2;
-    tile.shared_bytes = std::min(2 * stage, limits.shared_memory_per_block);
-    return tile;
+    const bool is_prefill = &phase == &plan.prefill;
+    int64_t tokens = is_prefill ? plan.workload.max_tokens() : plan.workload.batch;
+    switch (c.kernel) {
+        case KernelKind::kLinear:
+        case KernelKind::kNormLinear:
+        case KernelKind::kNormGateUp:
+        case KernelKind::kNormQkvRopeAppend: {
+            ProductShape shape = product_shape(plan, c, tokens);
+            if (is_per_output(plan, phase, c))
+                shape.tokens = is_prefill ? plan.workload.max_outputs() : plan.workload.batch;
+            if (shape.depth == 0) return elementwise_tile(limits, features_of(phase, c.outputs));
+            return product_tile(limits, shape);
+        }
+        case KernelKind::kAttention:
+            return attention_tile(limits, attention_shape(plan, c, tokens, is_prefill));
+        default: return elementwise_tile(limits, features_of(phase, c.outputs));
+    }
 }
 
 }  // namespace
@@ -107,16 +178,19 @@ void choose_tiles(Plan& plan) {
     for (size_t d = 0; d < threads.size(); ++d)
         if (plan.machine.devices[d].kind == DeviceKind::kHost)
             threads[d] = host_threads(plan, DeviceId(d));
-    for (Phase* phase : {&plan.prefill, &plan.decode}) {
-        int64_t max_tokens =
-            phase == &plan.prefill ? plan.workload.max_tokens() : plan.workload.batch;
+    for (Phase* phase : {&plan.prefill, &plan.decode})
         for (Step& step : phase->steps)
-            if (auto* c = std::get_if<Compute>(&step.action)) {
-                bool host = plan.machine.device(c->device).limits.warp_width <= 1;
-                c->tile = host ? host_tile(plan, *phase, *c, threads[c->device.index()])
-                               : gpu_tile(plan, *phase, *c, max_tokens);
-            }
-    }
+            if (auto* c = std::get_if<Compute>(&step.action))
+                c->tile = is_host(plan, c->device)
+                              ? host_tile(plan, *phase, *c, threads[c->device.index()])
+                              : gpu_tile(plan, *phase, *c);
+}
+
+int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& c) {
+    if (is_host(plan, c.device) || c.kernel != KernelKind::kAttention) return 0;
+    const bool is_prefill = &phase == &plan.prefill;
+    int64_t tokens = is_prefill ? plan.workload.max_tokens() : plan.workload.batch;
+    return attention_scratch_bytes(attention_shape(plan, c, tokens, is_prefill), c.tile);
 }
 
 }  // namespace cleave::planner

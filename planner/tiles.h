@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In: a Plan with steps. Out: each launch's Tile, by arithmetic on the device's limits, without a compiler; what
 // a launch claims is within the limits. Host: `rows` output features (or query heads) and `tokens` are one
-// work item, `shared_bytes` the scratch of one thread.
+// work item, `shared_bytes` the scratch of one thread. GPU: planner/gpu_tiles.h.
 #pragma once
 
 #include "planner/placement.h"
@@ -9,6 +9,9 @@
 namespace cleave::planner {
 
 void choose_tiles(Plan& plan);
+
+// Device memory that a GPU launch with its tile works in, beside its operands; 0 for most, and for hosts.
+int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& compute);
 
 // Threads of a host device: its stage's host devices divide the cores, one thread each at least.
 int64_t host_threads(const Plan& plan, DeviceId device);

@@ -55,6 +55,10 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
             base_[d][a] = bytes == 0 ? 0
                                      : devices[d]->allocate(
                                            bytes, fmt::format("the {} arena", arena_name(arena)));
+            // Kernels of GPUs count arrivals in scratch and leave their counters zero.
+            if (arena == Arena::kScratch && bytes > 0 &&
+                devices[d]->info().kind != DeviceKind::kHost)
+                devices[d]->fill(base_[d][a], bytes, 0);
         }
     }
 }

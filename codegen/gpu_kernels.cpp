@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+// A spec -> the GPU kernel: launch, shared memory, and the stub's text. The templates define what each name means;
+// planner/gpu_tiles.h is the arithmetic.
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "codegen/kernel_spec.h"
+#include "codegen/stub_writer.h"
+#include "planner/gpu_tiles.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+using planner::KernelKind;
+using planner::Tile;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+Extent rows_extent(RowCount count, int64_t divisor = 1) {
+    Extent e;
+    (count == RowCount::kTokens ? e.per_token : e.per_output) = 1;
+    e.divisor = divisor;
+    return e;
+}
+
+std::string pointer(DType dtype, std::string_view what) {
+    return fmt::format("const {}*", element_type(dtype, what));
+}
+
+struct Stub {
+    KernelKind kind;
+    const std::vector<std::string>& fused;
+    const GpuTarget& target;
+    StubWriter writer;
+    Launch launch;
+    Tile tile;
+
+    std::string activations() const {
+        return std::string(element_type(target.activations, "activations"));
+    }
+    std::string x_pointer() const { return pointer(target.activations, "activations"); }
+    std::string out_pointer() const { return activations() + "*"; }
+
+    void x_type(const View& x) {
+        writer.type("X", activations());
+        writer.view("X", x);
+        writer.constant("kXAlign", planner::load_width(dtype_bytes(target.activations, 1),
+                                                       std::gcd(x.stride, x.offset)));
+    }
+
+    // Takes the plan's tile, or `chosen` where the plan gave none.
+    void take(const Tile& chosen) {
+        tile = target.tile.threads > 0 ? target.tile : chosen;
+        launch.block = {static_cast<int>(tile.threads), 1, 1};
+    }
+
+    Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {}) {
+        CHECK(launch.shared_bytes <= tile.shared_bytes &&
+              launch.shared_bytes <= target.limits.shared_memory_per_block)
+            << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
+            << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
+            << target.limits.shared_memory_per_block;
+        return writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);
+    }
+};
+
+void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_view prefix = "") {
+    w.operand(fmt::format("k{}Norm", prefix), fmt::format("{}NormWeight", prefix),
+              norm ? std::optional(norm->weight) : std::nullopt);
+    NormSpec n = norm.value_or(NormSpec{});
+    w.real("float", prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix), n.epsilon);
+    w.real("float", fmt::format("k{}NormOffset", prefix), n.offset);
+}
+
+void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name) {
+    if (dtype) w.arg(pointer(*dtype, name), name);
+}
+
+// ---- Matrix products --------------------------------------------------------------------------------
+
+// Config and launch of a product: blocks along x are the caller's.
+void write_product(Stub& stub, const planner::ProductShape& shape, RowCount count) {
+    const planner::DeviceLimits& limits = stub.target.limits;
+    stub.take(planner::product_tile(limits, shape));
+    const Tile& tile = stub.tile;
+    bool many = planner::has_many_tokens(tile);
+    stub.launch.shared_bytes = planner::product_shared_bytes(limits, shape, tile);
+    stub.launch.grid[1] = rows_extent(count, tile.tokens);
+    StubWriter& w = stub.writer;
+    w.constant("kMany", many);
+    w.constant("kIn", shape.depth);
+    w.constant("kThreads", tile.threads);
+    w.constant("kTokens", tile.tokens);
+    w.constant("kRows", tile.rows * shape.per_feature);
+    w.constant("kDepth", tile.depth);
+    w.constant("kLanes", planner::product_lanes(limits, shape));
+    w.constant("kAtOnce", many ? 1 : planner::product_rows_at_once(limits, shape, tile));
+    w.constant("kSharedBytes", stub.launch.shared_bytes);
+}
+
+std::string count_name(RowCount count) {
+    return count == RowCount::kTokens ? "num_tokens" : "num_outputs";
+}
+
+Kernel make(const LinearSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.weight, 1)};
+    write_product(stub, shape, s.count);
+    stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
+    std::string rows = count_name(s.count);
+    w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]", rows, s.in, s.out, s.in,
+                       rows, s.out));
+    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.weight,
+                       stub.target.activations));
+    w.constant("kOut", s.out);
+    w.type("Weight", element_type(s.weight, "weight"));
+    w.operand("kBias", "Bias", s.bias);
+    write_norm(w, s.norm);
+    w.constant("kScaled", s.scale.has_value());
+    w.real("float", "kScale", s.scale.value_or(1.0));
+    w.constant("kResidual", s.residual.has_value());
+    w.view("Residual", s.residual.value_or(View{}));
+    stub.x_type(s.x);
+    w.type("Out", s.logits ? "float" : stub.activations());
+    w.arg(stub.x_pointer(), "x");
+    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
+    w.arg(pointer(s.weight, "weight"), "weight");
+    optional_arg(w, s.bias, "bias");
+    if (s.residual) w.arg(stub.x_pointer(), "residual");
+    if (s.select) w.arg("const i32*", "rows");
+    w.arg(s.logits ? "float*" : stub.out_pointer(), "out");
+    w.arg("i64", "num_tokens");
+    return stub.finish("gpu/linear.cuh", "linear", "LinearArgs");
+}
+
+Kernel make(const GateUpSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    CHECK(s.gate == s.up) << "gate and up of different types (" << dtype_name(s.gate) << ", "
+                          << dtype_name(s.up) << ") in one GPU launch";
+    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.gate, 1), 2};
+    write_product(stub, shape, RowCount::kTokens);
+    stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
+    w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
+                       s.in, s.out, s.in, s.out));
+    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", s.gate,
+                       stub.target.activations));
+    w.constant("kOut", s.out);
+    w.type("Weight", element_type(s.gate, "gate"));
+    w.operand("kGateBias", "GateBias", s.gate_bias);
+    w.operand("kUpBias", "UpBias", s.up_bias);
+    write_norm(w, s.norm);
+    w.activation("kActivation", s.activation);
+    stub.x_type(s.x);
+    w.type("Out", stub.activations());
+    w.arg(stub.x_pointer(), "x");
+    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
+    w.arg(pointer(s.gate, "gate"), "gate");
+    optional_arg(w, s.gate_bias, "gate_bias");
+    w.arg(pointer(s.up, "up"), "up");
+    optional_arg(w, s.up_bias, "up_bias");
+    w.arg(stub.out_pointer(), "out");
+    w.arg("i64", "num_tokens");
+    return stub.finish("gpu/gate_up.cuh", "gate_up", "GateUpArgs");
+}
+
+void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
+    w.constant("kHeadDim", slab.head_dim);
+    w.constant("kVHeadDim", slab.v_head_dim);
+    w.constant("kSlabHeads", slab.heads);
+    w.constant("kSlabOffset", first_head);
+    w.type("Kv", element_type(slab.dtype, "the KV cache"));
+}
+
+void write_rope(StubWriter& w, std::string_view prefix, const std::optional<RopeSpec>& rope) {
+    w.constant(fmt::format("k{}Rotary", prefix), rope ? rope->rotary : 0);
+    w.constant(fmt::format("k{}Interleaved", prefix), rope && rope->interleaved);
+}
+
+void write_qkv_config(const QkvSpec& s, StubWriter& w) {
+    write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
+    w.constant("kQHeads", s.q_heads);
+    w.constant("kKvHeads", s.kv_heads.size());
+    w.type("QWeight", element_type(s.q, "q"));
+    w.type("KWeight", element_type(s.k, "k"));
+    w.type("VWeight", element_type(s.v, "v"));
+    w.operand("kQBias", "QBias", s.q_bias);
+    w.operand("kKBias", "KBias", s.k_bias);
+    w.operand("kVBias", "VBias", s.v_bias);
+    write_norm(w, s.norm);
+    write_norm(w, s.q_norm, "Q");
+    write_norm(w, s.k_norm, "K");
+    write_rope(w, "Q", s.q_rope);
+    write_rope(w, "K", s.k_rope);
+}
+
+Kernel make(const QkvSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    CHECK(s.q == s.k && s.q == s.v) << "q, k and v of different types in one GPU launch";
+    const int64_t kv_heads = s.kv_heads.size(), dim = s.slab.head_dim, v_dim = s.slab.v_head_dim;
+    planner::ProductShape shape{s.in,
+                                s.q_heads * dim + kv_heads * (dim + v_dim),
+                                stub.target.max_tokens,
+                                dtype_bytes(s.q, 1),
+                                1,
+                                std::max(dim, v_dim),
+                                s.q_norm || s.k_norm};
+    write_product(stub, shape, RowCount::kTokens);
+    const int64_t cuts = ceil_div(dim, stub.tile.rows), v_cuts = ceil_div(v_dim, stub.tile.rows);
+    stub.launch.grid[0] = Extent{(s.q_heads + kv_heads) * cuts + kv_heads * v_cuts};
+    w.note(
+        fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",
+                    s.in, s.q_heads, kv_heads, dim, v_dim));
+    w.note(fmt::format("dtype: q, k and v {}, KV cache {}, activations {}, sums f32", s.q,
+                       s.slab.dtype, stub.target.activations));
+    write_qkv_config(s, w);
+    stub.x_type(s.x);
+    w.arg(stub.x_pointer(), "x");
+    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
+    w.arg(pointer(s.q, "q"), "q_weight");
+    optional_arg(w, s.q_bias, "q_bias");
+    w.arg(pointer(s.k, "k"), "k_weight");
+    optional_arg(w, s.k_bias, "k_bias");
+    w.arg(pointer(s.v, "v"), "v_weight");
+    optional_arg(w, s.v_bias, "v_bias");
+    if (s.q_norm) w.arg(pointer(s.q_norm->weight, "q_norm"), "q_norm");
+    if (s.k_norm) w.arg(pointer(s.k_norm->weight, "k_norm"), "k_norm");
+    if (s.q_rope) w.arg("const float*", "q_rope");
+    if (s.k_rope) w.arg("const float*", "k_rope");
+    w.arg(stub.out_pointer(), "q_out");
+    w.arg("Config::Kv*", "kv");
+    w.arg("i64", "num_slots");
+    w.arg("i64", "context");
+    w.arg("i64", "rope_context");
+    w.arg("const i32*", "positions");
+    w.arg("const i32*", "slots");
+    w.arg("i64", "num_tokens");
+    return stub.finish("gpu/qkv.cuh", "qkv", "QkvArgs");
+}
+
+// ---- Attention ----------------------------------------------------------------------------------------
+
+Kernel make(const AttentionSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    const planner::DeviceLimits& limits = stub.target.limits;
+    // Counted from the slab's first group, so that equal shards of different devices share their kernel.
+    const int64_t first = s.heads.begin - s.slab.first_head * s.group, heads = s.heads.size();
+    const int64_t kv_heads = ceil_div(first + heads, s.group) - first / s.group;
+    planner::AttentionShape shape{heads,
+                                  kv_heads,
+                                  s.group,
+                                  s.slab.head_dim,
+                                  s.slab.v_head_dim,
+                                  dtype_bytes(s.slab.dtype, 1),
+                                  stub.target.max_tokens,
+                                  stub.target.context,
+                                  s.prefill};
+    stub.take(planner::attention_tile(limits, shape));
+    const Tile& tile = stub.tile;
+    const bool many = attends_many_tokens(tile);
+    stub.launch.shared_bytes = planner::attention_shared_bytes(limits, shape, tile);
+    w.note(fmt::format(
+        "shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head",
+        heads, s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
+    w.note(fmt::format("dtype: KV cache {}, activations {}, sums f32", s.slab.dtype,
+                       stub.target.activations));
+    write_slab(w, s.slab, 0);
+    w.constant("kQHeads", heads);
+    w.constant("kFirstHead", first);
+    w.constant("kGroup", s.group);
+    w.real("float", "kScale", s.scale);
+    w.constant("kWindow", s.window);
+    w.real("float", "kSoftcap", s.softcap);
+    w.type("X", stub.activations());
+    w.view("Q", s.q);
+    w.constant("kXAlign",
+               planner::load_width(dtype_bytes(stub.target.activations, 1),
+                                   std::gcd(std::gcd(s.q.stride, s.q.offset), s.slab.head_dim)));
+    w.constant("kThreads", tile.threads);
+    w.constant("kSharedBytes", stub.launch.shared_bytes);
+    if (many) {
+        w.constant("kQueries", tile.tokens);
+        w.constant("kKeys", tile.depth);
+        // A sequence may leave its last tile almost empty.
+        stub.launch.grid[0].constant = 0;
+        stub.launch.grid[0].per_token = 1;
+        stub.launch.grid[0].per_sequence = tile.tokens - 1;
+        stub.launch.grid[0].divisor = tile.tokens;
+        stub.launch.grid[1] = Extent{heads};
+    } else {
+        w.constant("kTogether", tile.rows);
+        w.constant("kLanes", planner::attention_lanes(limits, shape));
+        w.constant("kSplits", tile.splits);
+        stub.launch.grid[0] = Extent{kv_heads * ceil_div(s.group, tile.rows)};
+        stub.launch.grid[1] = rows_extent(RowCount::kTokens);
+        stub.launch.grid[2] = Extent{tile.splits};
+    }
+    w.arg(stub.x_pointer(), "q");
+    w.arg("const Config::Kv*", "kv");
+    w.arg("i64", "num_slots");
+    w.arg("i64", "context");
+    w.arg(stub.out_pointer(), "out");
+    w.arg("const i32*", "positions");
+    w.arg("const i32*", "slots");
+    if (many) {
+        w.arg("const i32*", "sequence_starts");
+        w.arg("i64", "num_sequences");
+    } else if (attention_is_split(tile)) {
+        w.arg("float*", "scratch");
+    }
+    w.arg("i64", "num_tokens");
+    return many ? stub.finish("gpu/attention_prefill.cuh", "attention_prefill", "AttentionArgs")
+                : stub.finish("gpu/attention_decode.cuh", "attention_decode", "AttentionArgs");
+}
+
+// ---- Operators that stand alone -----------------------------------------------------------------------
+
+// Neighbours that a thread takes: they divide all of `lengths`; a load of each type takes them at once.
+int64_t run_of(std::initializer_list<int64_t> lengths) {
+    int64_t all = 0;
+    for (int64_t length : lengths) all = std::gcd(all, length);
+    return planner::load_width(4, all);
+}
+
+// Blocks of one row each.
+void write_rows(Stub& stub, int64_t features, int64_t run, RowCount count) {
+    stub.take(planner::elementwise_tile(stub.target.limits, features));
+    stub.launch.grid[0] = Extent{ceil_div(features, stub.tile.threads * run)};
+    stub.launch.grid[1] = rows_extent(count);
+    stub.writer.type("X", stub.activations());
+    stub.writer.constant("kOut", features);
+    stub.writer.constant("kRun", run);
+    stub.writer.constant("kThreads", stub.tile.threads);
+}
+
+std::string activations_note(const Stub& stub) {
+    return fmt::format("dtype: activations {}", stub.target.activations);
+}
+
+Kernel make(const EmbeddingSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.hidden, run_of({s.hidden}), RowCount::kTokens);
+    w.note(fmt::format("shapes: table [{}, {}], out [num_tokens, {}]", s.rows, s.hidden, s.hidden));
+    w.note(fmt::format("dtype: table {}, activations {}", s.weight, stub.target.activations));
+    w.constant("kRows", s.rows);
+    w.type("Weight", element_type(s.weight, "the embedding table"));
+    w.real("float", "kScale", s.scale);
+    w.arg("const i32*", "ids");
+    w.arg("i64", "first");
+    w.arg(pointer(s.weight, "the embedding table"), "table");
+    w.arg(stub.out_pointer(), "out");
+    return stub.finish("gpu/elementwise.cuh", "embedding");
+}
+
+Kernel make(const RmsNormSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset}), s.count);
+    stub.launch.grid[0] = Extent{s.out / s.group};
+    w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
+    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.norm.weight,
+                       stub.target.activations));
+    w.constant("kGroup", s.group);
+    w.type("Weight", element_type(s.norm.weight, "the norm's weight"));
+    w.real("float", "kEpsilon", s.norm.epsilon);
+    w.real("float", "kOffset", s.norm.offset);
+    w.view("X", s.x);
+    w.arg(stub.x_pointer(), "x");
+    w.arg(pointer(s.norm.weight, "the norm's weight"), "weight");
+    w.arg(stub.out_pointer(), "out");
+    return stub.finish("gpu/elementwise.cuh", "rms_norm");
+}
+
+Kernel make(const RopeOnlySpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.out, 1, RowCount::kTokens);
+    w.note(fmt::format("shapes: x [num_tokens, {}], heads of {}, {} of them turn", s.out,
+                       s.head_dim, s.rope.rotary));
+    w.note(activations_note(stub) + ", table f32");
+    w.constant("kHeadDim", s.head_dim);
+    w.constant("kRotary", s.rope.rotary);
+    w.constant("kInterleaved", s.rope.interleaved);
+    w.view("X", s.x);
+    w.arg(stub.x_pointer(), "x");
+    w.arg("const float*", "table");
+    w.arg("i64", "context");
+    w.arg("const i32*", "positions");
+    w.arg(stub.out_pointer(), "out");
+    return stub.finish("gpu/elementwise.cuh", "rope");
+}
+
+Kernel make(const KvAppendSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.kv_heads.size() * (s.slab.head_dim + s.slab.v_head_dim),
+               run_of({s.slab.head_dim, s.slab.v_head_dim, s.k.stride, s.k.offset, s.v.stride,
+                       s.v.offset}),
+               RowCount::kTokens);
+    w.note(fmt::format("shapes: {} KV heads of {} ({} for v)", s.kv_heads.size(), s.slab.head_dim,
+                       s.slab.v_head_dim));
+    w.note(
+        fmt::format("dtype: KV cache {}, activations {}", s.slab.dtype, stub.target.activations));
+    write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
+    w.constant("kKvHeads", s.kv_heads.size());
+    w.view("K", s.k);
+    w.view("V", s.v);
+    w.arg(stub.x_pointer(), "k");
+    w.arg(stub.x_pointer(), "v");
+    w.arg("Config::Kv*", "kv");
+    w.arg("i64", "num_slots");
+    w.arg("i64", "context");
+    w.arg("const i32*", "positions");
+    w.arg("const i32*", "slots");
+    return stub.finish("gpu/elementwise.cuh", "kv_append");
+}
+
+Kernel make(const GatedActivationSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.out, run_of({s.out, s.gate.stride, s.gate.offset, s.up.stride, s.up.offset}),
+               RowCount::kTokens);
+    w.note(
+        fmt::format("shapes: gate, up, out [num_tokens, {}]; {}", s.out, activations_note(stub)));
+    w.activation("kActivation", s.activation);
+    w.view("X", s.gate);
+    w.view("Y", s.up);
+    w.arg(stub.x_pointer(), "gate");
+    w.arg(stub.x_pointer(), "up");
+    w.arg(stub.out_pointer(), "out");
+    return stub.finish("gpu/elementwise.cuh", "gated_activation");
+}
+
+Kernel make(const AddSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset}),
+               s.count);
+    w.note(fmt::format("shapes: x, y, out [rows, {}]; {}", s.out, activations_note(stub)));
+    w.view("X", s.x);
+    w.view("Y", s.y);
+    w.arg(stub.x_pointer(), "x");
+    w.arg(stub.x_pointer(), "y");
+    w.arg(stub.out_pointer(), "out");
+    return stub.finish("gpu/elementwise.cuh", "add");
+}
+
+Kernel make(const ScaleSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset}), s.count);
+    w.note(fmt::format("shapes: x, out [rows, {}]; {}", s.out, activations_note(stub)));
+    w.real("float", "kScale", s.factor);
+    w.view("X", s.x);
+    w.arg(stub.x_pointer(), "x");
+    w.arg(stub.out_pointer(), "out");
+    return stub.finish("gpu/elementwise.cuh", "scale");
+}
+
+Kernel make(const SelectTokensSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset}), RowCount::kOutputs);
+    w.note(fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; {}", s.out, s.out,
+                       activations_note(stub)));
+    w.view("X", s.x);
+    w.arg(stub.x_pointer(), "x");
+    w.arg("const i32*", "rows");
+    w.arg(stub.out_pointer(), "out");
+    return stub.finish("gpu/elementwise.cuh", "select_tokens");
+}
+
+}  // namespace
+
+bool attends_many_tokens(const Tile& tile) { return tile.tokens > 1; }
+bool attention_is_split(const Tile& tile) { return tile.splits > 1; }
+
+Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
+                       const std::vector<std::string>& fused, const GpuTarget& target) {
+    return std::visit([&](const auto& s) { return make(s, Stub{kind, fused, target, {}, {}, {}}); },
+                      spec);
+}
+
+}  // namespace cleave::codegen

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/gpu_program.h"
+
+#include "codegen/lower_step.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+constexpr std::string_view kSimt = "simt:";
+
+Arg batch_arg(BatchField field, std::string name) {
+    Arg arg;
+    arg.kind = ArgKind::kBatch;
+    arg.field = field;
+    arg.name = std::move(name);
+    return arg;
+}
+
+// What attention on GPUs takes beside the arguments of every device.
+void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args) {
+    Arg count = args.back();
+    args.pop_back();
+    if (attends_many_tokens(compute.tile)) {
+        args.push_back(batch_arg(BatchField::kSequenceStarts, "sequence_starts"));
+        args.push_back(batch_arg(BatchField::kNumSequences, "num_sequences"));
+    } else if (attention_is_split(compute.tile)) {
+        CHECK(compute.scratch.valid()) << "attention splits the keys without scratch";
+        Arg scratch;
+        scratch.kind = ArgKind::kScratch;
+        scratch.id = compute.scratch.value;
+        scratch.name = "scratch";
+        args.push_back(scratch);
+    }
+    args.push_back(std::move(count));
+}
+
+void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
+                    GpuTarget target, KernelTable& kernels, std::vector<Instruction>& out) {
+    const planner::Phase& phase = plan.phase(is_prefill);
+    for (size_t i = 0; i < phase.steps.size(); ++i) {
+        const planner::Compute* compute = phase.steps[i].compute();
+        if (!compute || compute->device != device) continue;
+        StepReader reader(plan, phase, *compute, is_prefill);
+        Lowered lowered = lower_step(reader);
+        if (std::holds_alternative<AttentionSpec>(lowered.spec))
+            add_attention_args(*compute, lowered.args);
+        target.tile = compute->tile;
+        Instruction instruction;
+        instruction.step = planner::StepId(i);
+        instruction.kernel =
+            kernels.add(make_gpu_kernel(lowered.spec, compute->kernel, reader.fused(), target));
+        instruction.args = std::move(lowered.args);
+        out.push_back(std::move(instruction));
+    }
+}
+
+}  // namespace
+
+std::string_view simt_arch_of(std::string_view program_arch) {
+    return program_arch.starts_with(kSimt) ? program_arch.substr(kSimt.size()) : std::string_view();
+}
+
+Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device) {
+    const planner::Device& info = plan.machine.device(device);
+    Program program;
+    program.device = device;
+    program.arch = info.arch;
+    if (info.kind == planner::DeviceKind::kSimt) program.arch.insert(0, kSimt);
+    GpuTarget target;
+    target.device = program.arch;
+    target.limits = info.limits;
+    target.activations = plan.workload.activation_dtype;
+    KernelTable kernels(program);
+    generate_phase(plan, device, true, target, kernels, program.prefill);
+    generate_phase(plan, device, false, target, kernels, program.decode);
+    return program;
+}
+
+}  // namespace cleave::codegen

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of many tokens (prefill): a block takes up to kQueries neighbouring tokens of one sequence and one query
+// head, and streams the keys and values that they see through shared memory, kKeys at a time, once for all of them;
+// a warp owns 16 queries and keeps their sums and softmax in registers (Dao, "FlashAttention-2", arXiv 2307.08691).
+// Products are 16 x 16 tiles in the cache's type. Values are staged transposed, so that both products read rows.
+//
+// Config: as attention_decode.cuh's, kQueries, kKeys (multiples of 16) in place of its last four.
+// Grid: [tiles of kQueries over all sequences, kQHeads]; sequences that end within a tile leave blocks without work.
+#pragma once
+
+#include "attention_decode.cuh"
+#include "tile.cuh"
+
+namespace cleave {
+
+template <class C>
+struct PrefillTile {
+    using T = typename C::Kv;
+    using M = MatrixTile<T>;
+    static constexpr int kQueries = int(C::kQueries), kKeys = int(C::kKeys);
+    static constexpr int kThreads = int(C::kThreads);
+    static constexpr int kHeadDim = int(C::kHeadDim), kVHeadDim = int(C::kVHeadDim);
+    static constexpr int kDim = round_up(kHeadDim, 16), kVDim = round_up(kVHeadDim, 16);
+    static constexpr int kStride = kDim + row_padding<T>();    // of queries and keys
+    static constexpr int kVStride = kKeys + row_padding<T>();  // of values and probabilities
+    static constexpr i64 kSharedBytes =
+        (i64(kQueries + kKeys) * kStride + i64(kVDim + kQueries) * kVStride) * i64(sizeof(T));
+    static_assert(kThreads == kQueries / 16 * WARP);
+    static constexpr int kWidth = load_width<T>(kHeadDim), kVWidth = load_width<T>(kVHeadDim);
+    static constexpr int kXWidth = load_width<float>(kHeadDim);
+
+    T* queries;  // [kQueries, kStride]
+    T* keys;     // [kKeys, kStride]
+    T* values;   // [kVDim, kVStride]: transposed
+    T* weights;  // [kQueries, kVStride]: of this tile's keys, before division by their total
+    typename M::C sum[kVDim / 16];
+    float top[M::kRowSlots], total[M::kRowSlots];
+    i64 first[M::kRowSlots], last[M::kRowSlots];  // keys that the row sees: [first, last)
+
+    DEVICE explicit PrefillTile(T* shared)
+        : queries(shared),
+          keys(queries + kQueries * kStride),
+          values(keys + kKeys * kStride),
+          weights(values + kVDim * kVStride) {}
+
+    static DEVICE int my_row() { return warp() * 16; }
+
+    DEVICE void start(const typename C::X* q, int tokens, const i32* positions) {
+        for (int i = thread_x(); i < kQueries * (kHeadDim / kXWidth); i += kThreads) {
+            int t = i / (kHeadDim / kXWidth), d = i % (kHeadDim / kXWidth) * kXWidth;
+            Floats<kXWidth> v = load_floats<kXWidth, int(C::kXAlign)>(
+                q + i64(min(t, tokens - 1)) * C::kQStride + d);
+            store_floats<kXWidth>(queries + t * kStride + d, v);
+        }
+        // What the tiles are longer than a head reads as zero.
+        if constexpr (kDim > kHeadDim) {
+            constexpr int kMore = kDim - kHeadDim;
+            for (int i = thread_x(); i < (kQueries + kKeys) * kMore; i += kThreads)
+                queries[i / kMore * kStride + kHeadDim + i % kMore] = T{};
+        }
+        if constexpr (kVDim > kVHeadDim) {
+            for (int i = thread_x(); i < (kVDim - kVHeadDim) * kKeys; i += kThreads)
+                values[(kVHeadDim + i / kKeys) * kVStride + i % kKeys] = T{};
+        }
+#pragma unroll
+        for (int n = 0; n < kVDim / 16; ++n) sum[n] = M::zero();
+#pragma unroll
+        for (int i = 0; i < M::kC; ++i) {
+            int r = M::row_slot(i), row = my_row() + M::c_row(lane(), i);
+            last[r] = row < tokens ? i64(positions[row]) + 1 : 0;
+            first[r] = C::kWindow > 0 ? last[r] - C::kWindow : 0;
+            top[r] = -kInfinity;
+            total[r] = 0.0f;
+        }
+    }
+
+    // Keys and values [key, key + kKeys), zero from `end` on.
+    DEVICE void stage(const T* from, const T* values_from, i64 key, i64 end) {
+        for (int i = thread_x(); i < kKeys * (kHeadDim / kWidth); i += kThreads) {
+            int j = i / (kHeadDim / kWidth), d = i % (kHeadDim / kWidth) * kWidth;
+            bool valid = key + j < end;
+            const T* p = from + (valid ? key + j : key) * kHeadDim + d;
+            constexpr int kBytes = kWidth * int(sizeof(T));
+            if constexpr (kBytes >= 4)
+                async_copy<kBytes>(keys + j * kStride + d, p, valid);
+            else
+                keys[j * kStride + d] = valid ? *p : T{};
+        }
+        async_commit();
+        for (int i = thread_x(); i < kKeys * (kVHeadDim / kVWidth); i += kThreads) {
+            int j = i % kKeys, d = i / kKeys * kVWidth;
+            bool valid = key + j < end;
+            Vector<T, kVWidth> v =
+                load_vector<kVWidth>(values_from + (valid ? key + j : key) * kVHeadDim + d);
+#pragma unroll
+            for (int n = 0; n < kVWidth; ++n) values[(d + n) * kVStride + j] = valid ? v[n] : T{};
+        }
+        async_wait<0>();
+    }
+
+    // Scores of this warp's queries for the staged keys, then the running softmax.
+    DEVICE void score(i64 key) {
+        typename M::C s[kKeys / 16];
+#pragma unroll
+        for (int n = 0; n < kKeys / 16; ++n) s[n] = M::zero();
+#pragma unroll 2
+        for (int k = 0; k < kDim; k += M::kDepth) {
+            typename M::A a = M::load_a(queries + my_row() * kStride + k, kStride);
+#pragma unroll
+            for (int n = 0; n < kKeys / 16; ++n)
+                M::multiply(s[n], a, M::load_b(keys + n * 16 * kStride + k, kStride));
+        }
+        float next[M::kRowSlots];
+#pragma unroll
+        for (int r = 0; r < M::kRowSlots; ++r) next[r] = -kInfinity;
+#pragma unroll
+        for (int n = 0; n < kKeys / 16; ++n)
+#pragma unroll
+            for (int i = 0; i < M::kC; ++i) {
+                i64 k = key + n * 16 + M::c_col(lane(), i);
+                int r = M::row_slot(i);
+                s[n].v[i] = k >= first[r] && k < last[r] ? capped<C>(s[n].v[i]) : -kInfinity;
+                next[r] = max(next[r], s[n].v[i]);
+            }
+        float keep[M::kRowSlots];
+#pragma unroll
+        for (int r = 0; r < M::kRowSlots; ++r) {
+            next[r] = max(top[r], group_max<M::kRowLanes>(next[r]));
+            keep[r] = rescale(top[r], next[r]);
+            top[r] = next[r];
+            total[r] *= keep[r];
+        }
+#pragma unroll
+        for (int n = 0; n < kKeys / 16; ++n)
+#pragma unroll
+            for (int i = 0; i < M::kC; ++i) {
+                float p = rescale(s[n].v[i], top[M::row_slot(i)]);
+                total[M::row_slot(i)] += p;
+                weights[(my_row() + M::c_row(lane(), i)) * kVStride + n * 16 +
+                        M::c_col(lane(), i)] = from_float<T>(p);
+            }
+#pragma unroll
+        for (int n = 0; n < kVDim / 16; ++n)
+#pragma unroll
+            for (int i = 0; i < M::kC; ++i) sum[n].v[i] *= keep[M::row_slot(i)];
+    }
+
+    DEVICE void accumulate() {
+#pragma unroll 2
+        for (int k = 0; k < kKeys; k += M::kDepth) {
+            typename M::A a = M::load_a(weights + my_row() * kVStride + k, kVStride);
+#pragma unroll
+            for (int n = 0; n < kVDim / 16; ++n)
+                M::multiply(sum[n], a, M::load_b(values + n * 16 * kVStride + k, kVStride));
+        }
+    }
+
+    DEVICE void write(typename C::X* out, int tokens) {
+#pragma unroll
+        for (int r = 0; r < M::kRowSlots; ++r)
+            total[r] = reciprocal(group_sum<M::kRowLanes>(total[r]));
+#pragma unroll
+        for (int n = 0; n < kVDim / 16; ++n)
+#pragma unroll
+            for (int i = 0; i < M::kC; ++i) {
+                int row = my_row() + M::c_row(lane(), i), d = n * 16 + M::c_col(lane(), i);
+                if (row < tokens && d < kVHeadDim)
+                    out[row * (C::kQHeads * kVHeadDim) + d] =
+                        from_float<typename C::X>(sum[n].v[i] * total[M::row_slot(i)]);
+            }
+    }
+};
+
+template <class C>
+DEVICE void attention_prefill(const AttentionArgs<C>& a) {
+    using P = PrefillTile<C>;
+    static_assert(P::kSharedBytes <= C::kSharedBytes, "the tile claims what the kernel uses");
+    DYNAMIC_SHARED(typename C::Kv, shared);
+    i64 tile = block_x(), t0 = 0;
+    int tokens = 0;
+    for (i64 s = 0; s < a.num_sequences && tokens == 0; ++s) {
+        i64 from = a.sequence_starts[s], count = a.sequence_starts[s + 1] - from;
+        i64 tiles = ceil_div<i64>(count, P::kQueries);
+        if (tile < tiles) {
+            t0 = from + tile * P::kQueries;
+            tokens = int(min<i64>(P::kQueries, count - tile * P::kQueries));
+        }
+        tile -= tiles;
+    }
+    if (tokens == 0) return;
+    i64 head = block_y(), kv_head = (C::kFirstHead + head) / C::kGroup;
+    i64 begin = 0, end = i64(a.positions[t0 + tokens - 1]) + 1;
+    if (C::kWindow > 0) begin = max<i64>(0, i64(a.positions[t0]) + 1 - C::kWindow);
+    KvCache<C, const typename C::Kv> cache{a.kv, a.num_slots, a.context};
+    const typename C::Kv* keys = cache.key(a.slots[t0], kv_head, 0);
+    const typename C::Kv* values = cache.value(a.slots[t0], kv_head, 0);
+
+    P p(shared);
+    p.start(a.q + t0 * C::kQStride + C::kQOffset + head * C::kHeadDim, tokens, a.positions + t0);
+    bool mine = P::my_row() < tokens;
+    for (i64 key = begin; key < end; key += P::kKeys) {
+        p.stage(keys, values, key, end);
+        barrier();
+        if (mine) {
+            p.score(key);
+            warp_sync();
+            p.accumulate();
+        }
+        if (key + P::kKeys < end) {
+            barrier();
+        }
+    }
+    if (mine) p.write(a.out + (t0 * C::kQHeads + head) * C::kVHeadDim, tokens);
+}
+
+}  // namespace cleave

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators that stand alone: embedding, RmsNorm, Rope, KV append, gated activation, Add, Scale, SelectTokens, and the
+// copies and sums of collectives. Inputs have a row stride and a first column, outputs are dense [rows, kOut]. A block
+// takes one row (block_y) and a run of kThreads * kRun features (block_x); a thread kRun neighbours, which divide
+// every length, offset and stride. X: activations.
+#pragma once
+
+#include "activation.cuh"
+#include "kv_cache.cuh"
+#include "vectors.cuh"
+
+namespace cleave {
+
+// First feature of this thread; kOut or more: none.
+template <class C>
+DEVICE i64 my_feature() {
+    return (i64(block_x()) * C::kThreads + thread_x()) * C::kRun;
+}
+
+template <class C, class F>
+DEVICE void each_feature(const F& f) {
+    i64 i = my_feature<C>();
+    if (i < C::kOut) f(i64(block_y()), i);
+}
+
+template <class C>
+using Run = Floats<int(C::kRun)>;
+
+// A row of a table for ids in [first, first + kRows), zero for every other id (vocabulary-parallel).
+template <class C>
+DEVICE void embedding(const i32* ids, i64 first, const typename C::Weight* table,
+                      typename C::X* out) {
+    each_feature<C>([&](i64 t, i64 i) {
+        i64 row = ids[t] - first;
+        bool mine = row >= 0 && row < C::kRows;
+        Run<C> v = load_floats<int(C::kRun)>(table + (mine ? row : 0) * C::kOut + i);
+#pragma unroll
+        for (int j = 0; j < int(C::kRun); ++j) v[j] = mine ? v[j] * C::kScale : 0.0f;
+        store_floats<int(C::kRun)>(out + t * C::kOut + i, v);
+    });
+}
+
+// Each run of kGroup features is normalised alone, by the whole block; its weight is [kGroup]. Grid: [kOut / kGroup, rows].
+template <class C>
+DEVICE void rms_norm(const typename C::X* x, const typename C::Weight* weight, typename C::X* out) {
+    SHARED(float, partial[C::kThreads / WARP]);
+    i64 t = block_y(), g = block_x();
+    const typename C::X* from = x + t * C::kXStride + C::kXOffset + g * C::kGroup;
+    float sum = 0.0f;
+    for (i64 i = thread_x() * C::kRun; i < C::kGroup; i += C::kThreads * C::kRun) {
+        Run<C> v = load_floats<int(C::kRun)>(from + i);
+#pragma unroll
+        for (int j = 0; j < int(C::kRun); ++j) sum = fma(v[j], v[j], sum);
+    }
+    sum = warp_sum(sum);
+    if (lane() == 0) partial[warp()] = sum;
+    barrier();
+    sum = 0.0f;
+    for (int w = 0; w < int(C::kThreads) / WARP; ++w) sum += partial[w];
+    float scale = rsqrt(sum * (1.0f / float(C::kGroup)) + C::kEpsilon);
+    for (i64 i = thread_x() * C::kRun; i < C::kGroup; i += C::kThreads * C::kRun) {
+        Run<C> v = load_floats<int(C::kRun)>(from + i), w = load_floats<int(C::kRun)>(weight + i);
+#pragma unroll
+        for (int j = 0; j < int(C::kRun); ++j) v[j] *= scale * (w[j] + C::kOffset);
+        store_floats<int(C::kRun)>(out + t * C::kOut + g * C::kGroup + i, v);
+    }
+}
+
+// kRun is 1: a thread reads the other feature of its pair too.
+template <class C>
+DEVICE void rope(const typename C::X* x, const float* table, i64 context, const i32* positions,
+                 typename C::X* out) {
+    each_feature<C>([&](i64 t, i64 i) {
+        const typename C::X* row = x + t * C::kXStride + C::kXOffset;
+        constexpr int kHalf = int(C::kRotary) / 2;
+        int f = int(i % C::kHeadDim);
+        float v = to_float(row[i]);
+        if (f < int(C::kRotary)) {
+            bool second = C::kInterleaved ? f % 2 != 0 : f >= kHalf;
+            int pair = C::kInterleaved ? f / 2 : f % kHalf;
+            int apart = C::kInterleaved ? 1 : kHalf;
+            float other = to_float(row[second ? i - apart : i + apart]);
+            i64 at = i64(positions[t]) * kHalf + pair;
+            float cos = table[at], sin = table[context * kHalf + at];
+            v = second ? v * cos + other * sin : v * cos - other * sin;
+        }
+        out[t * C::kOut + i] = from_float<typename C::X>(v);
+    });
+}
+
+// Features of all heads of k, then of all heads of v.
+template <class C>
+DEVICE void kv_append(const typename C::X* k, const typename C::X* v, typename C::Kv* kv,
+                      i64 num_slots, i64 context, const i32* positions, const i32* slots) {
+    each_feature<C>([&](i64 t, i64 i) {
+        KvCache<C, typename C::Kv> cache{kv, num_slots, context};
+        constexpr i64 kKeys = C::kKvHeads * C::kHeadDim;
+        bool is_key = i < kKeys;
+        i64 f = is_key ? i : i - kKeys, dim = is_key ? C::kHeadDim : C::kVHeadDim;
+        const typename C::X* from =
+            is_key ? k + t * C::kKStride + C::kKOffset + f : v + t * C::kVStride + C::kVOffset + f;
+        i64 head = C::kSlabOffset + f / dim;
+        typename C::Kv* row = is_key ? cache.key(slots[t], head, positions[t])
+                                     : cache.value(slots[t], head, positions[t]);
+        store_floats<int(C::kRun)>(row + f % dim, load_floats<int(C::kRun)>(from));
+    });
+}
+
+template <class C>
+DEVICE void gated_activation(const typename C::X* gate, const typename C::X* up,
+                             typename C::X* out) {
+    each_feature<C>([&](i64 t, i64 i) {
+        Run<C> g = load_floats<int(C::kRun)>(gate + t * C::kXStride + C::kXOffset + i);
+        Run<C> u = load_floats<int(C::kRun)>(up + t * C::kYStride + C::kYOffset + i);
+#pragma unroll
+        for (int j = 0; j < int(C::kRun); ++j) g[j] = activate<C::kActivation>(g[j]) * u[j];
+        store_floats<int(C::kRun)>(out + t * C::kOut + i, g);
+    });
+}
+
+template <class C>
+DEVICE void add(const typename C::X* x, const typename C::X* y, typename C::X* out) {
+    each_feature<C>([&](i64 t, i64 i) {
+        Run<C> v = load_floats<int(C::kRun)>(x + t * C::kXStride + C::kXOffset + i);
+        Run<C> w = load_floats<int(C::kRun)>(y + t * C::kYStride + C::kYOffset + i);
+#pragma unroll
+        for (int j = 0; j < int(C::kRun); ++j) v[j] += w[j];
+        store_floats<int(C::kRun)>(out + t * C::kOut + i, v);
+    });
+}
+
+template <class C>
+DEVICE void scale(const typename C::X* x, typename C::X* out) {
+    each_feature<C>([&](i64 t, i64 i) {
+        Run<C> v = load_floats<int(C::kRun)>(x + t * C::kXStride + C::kXOffset + i);
+#pragma unroll
+        for (int j = 0; j < int(C::kRun); ++j) v[j] *= C::kScale;
+        store_floats<int(C::kRun)>(out + t * C::kOut + i, v);
+    });
+}
+
+template <class C>
+DEVICE void select_tokens(const typename C::X* x, const i32* rows, typename C::X* out) {
+    each_feature<C>([&](i64 t, i64 i) {
+        store_floats<int(C::kRun)>(
+            out + t * C::kOut + i,
+            load_floats<int(C::kRun)>(x + i64(rows[t]) * C::kXStride + C::kXOffset + i));
+    });
+}
+
+}  // namespace cleave

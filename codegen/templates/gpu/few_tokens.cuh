@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of a few tokens (decode): weights stream through the registers once, 16 bytes a lane, each row
+// read by kLanes neighbouring lanes; activations stand in shared memory as f32, read for kAtOnce rows together.
+// A fused RMSNorm multiplies by its weight while staging and by its scale at the end, so x is read once.
+//
+// Config: kIn, kThreads, kTokens, kRows (rows of the block's table), kDepth (features staged at once), kLanes,
+// kAtOnce, X (activations), kXAlign (every run of as many elements of x may be loaded at once), kNorm,
+// NormWeight, kEpsilon, kNormOffset.
+#pragma once
+
+#include "vectors.cuh"
+
+namespace cleave {
+
+template <class C, class W>
+struct FewTokens {
+    static constexpr int kWidth = load_width<W>(C::kIn);
+    static constexpr int kUnit = min(kWidth, 4);  // elements that stay neighbours in shared memory
+    static constexpr int kPlanes = kWidth / kUnit;
+    static constexpr int kWarps = int(C::kThreads) / WARP;
+    static constexpr int kGroups = int(C::kThreads) / int(C::kLanes);
+    static constexpr int kChunks = int(ceil_div<i64>(C::kIn, C::kDepth));
+    static constexpr int kT = int(C::kTokens), kR = int(C::kAtOnce);
+    static constexpr int kDepth = int(C::kDepth), kLanes = int(C::kLanes);
+    static constexpr int kCStride = int(C::kRows);
+    static constexpr i64 kSharedFloats = i64(kT) * kDepth + i64(kT) * C::kRows + i64(kWarps) * kT;
+    static_assert(C::kDepth % kWidth == 0 && C::kRows % (kGroups * kR) == 0);
+
+    float* x;  // [kT, kDepth], runs of kWidth cut into planes: no two lanes of a load share a bank
+    float* c;  // [kT, kRows]: the products
+    float* squares;  // [kWarps, kT]
+
+    DEVICE explicit FewTokens(float* shared)
+        : x(shared), c(shared + kT * kDepth), squares(c + i64(kT) * C::kRows) {}
+
+    // Place of feature k (a multiple of kUnit) of a staged token.
+    static DEVICE int place(int k) {
+        return k / kUnit % kPlanes * (kDepth / kPlanes) + k / kWidth * kUnit;
+    }
+
+    // Features [k0, k0 + kDepth) of the tokens, weighted by the norm; `sums` collects their squares.
+    template <class Norm>
+    DEVICE void stage(const Rows<typename C::X>& in, i64 t0, int tokens, int k0, const Norm* norm,
+                      float* sums) {
+        int depth = min(kDepth, int(C::kIn) - k0);
+#pragma unroll
+        for (int t = 0; t < kT; ++t) {
+            const typename C::X* row = in.row(t0 + min(t, tokens - 1));
+            for (int k = thread_x() * kUnit; k < depth; k += int(C::kThreads) * kUnit) {
+                Floats<kUnit> v = load_floats<kUnit, int(C::kXAlign)>(row + k0 + k);
+                if constexpr (C::kNorm) {
+                    Floats<kUnit> g = load_floats<kUnit>(norm + k0 + k);
+#pragma unroll
+                    for (int j = 0; j < kUnit; ++j) {
+                        sums[t] = fma(v[j], v[j], sums[t]);
+                        v[j] *= g[j] + C::kNormOffset;
+                    }
+                }
+                store_floats<kUnit>(x + t * kDepth + place(k), v);
+            }
+        }
+    }
+
+    // Table rows [j, j + kR) of this lane's group, features [k0, ...): added to c.
+    template <class RowOf>
+    DEVICE void rows(const RowOf& row_of, int j, int k0) {
+        float sum[kR][kT];
+        const W* row[kR];
+#pragma unroll
+        for (int r = 0; r < kR; ++r) {
+            row[r] = row_of(j + r) + k0;
+#pragma unroll
+            for (int t = 0; t < kT; ++t) sum[r][t] = 0.0f;
+        }
+        int depth = min(kDepth, int(C::kIn) - k0);
+        int first = thread_x() % kLanes * kWidth;
+#pragma unroll 2
+        for (int k = first; k < depth; k += kLanes * kWidth) {
+            Floats<kWidth> w[kR];
+#pragma unroll
+            for (int r = 0; r < kR; ++r) w[r] = load_floats<kWidth>(row[r] + k);
+#pragma unroll
+            for (int t = 0; t < kT; ++t) {
+#pragma unroll
+                for (int p = 0; p < kPlanes; ++p) {
+                    Floats<kUnit> v =
+                        load_floats<kUnit>(x + t * kDepth + p * (kDepth / kPlanes) + k / kPlanes);
+#pragma unroll
+                    for (int r = 0; r < kR; ++r)
+#pragma unroll
+                        for (int i = 0; i < kUnit; ++i)
+                            sum[r][t] = fma(w[r][p * kUnit + i], v[i], sum[r][t]);
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < kR; ++r)
+#pragma unroll
+            for (int t = 0; t < kT; ++t) {
+                float total = group_sum<kLanes>(sum[r][t]);
+                if (thread_x() % kLanes == 0) {
+                    float* to = c + t * kCStride + j + r;
+                    *to = k0 == 0 ? total : *to + total;
+                }
+            }
+    }
+
+    // c[t, j] = x[t0 + t] . row_of(j), before the norm's scale. Ends with a barrier.
+    template <class RowOf, class Norm>
+    DEVICE void run(const Rows<typename C::X>& in, i64 t0, int tokens, const RowOf& row_of,
+                    const Norm* norm) {
+        float sums[kT];
+#pragma unroll
+        for (int t = 0; t < kT; ++t) sums[t] = 0.0f;
+        int group = thread_x() / kLanes;
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
+            stage(in, t0, tokens, chunk * kDepth, norm, sums);
+            barrier();
+            for (int j = group * kR; j < int(C::kRows); j += kGroups * kR)
+                rows(row_of, j, chunk * kDepth);
+            if constexpr (kChunks > 1) {
+                if (chunk + 1 < kChunks) {
+                    barrier();
+                }
+            }
+        }
+        if constexpr (C::kNorm) {
+#pragma unroll
+            for (int t = 0; t < kT; ++t) {
+                float total = warp_sum(sums[t]);
+                if (lane() == 0) squares[warp() * kT + t] = total;
+            }
+        }
+        barrier();
+    }
+
+    // What token t's products are to be multiplied by.
+    DEVICE float scale(int t) const {
+        if constexpr (!C::kNorm) return 1.0f;
+        float total = 0.0f;
+        for (int w = 0; w < kWarps; ++w) total += squares[w * kT + t];
+        return rsqrt(total * (1.0f / float(C::kIn)) + C::kEpsilon);
+    }
+    DEVICE float at(int t, int j) const { return c[t * kCStride + j]; }
+};
+
+}  // namespace cleave

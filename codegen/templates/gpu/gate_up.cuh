@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// [RmsNorm] Linear gate, Linear up [bias], act(gate) * up. Rows 2j and 2j + 1 of a block's table are gate and up of
+// one feature, so that both meet in one thread. Grid: kRows / 2 features x kTokens tokens.
+// Config: products.cuh's, kOut, Weight, kGateBias + GateBias, kUpBias + UpBias, kActivation, kXStride, kXOffset,
+// kSharedBytes.
+#pragma once
+
+#include "activation.cuh"
+#include "products.cuh"
+
+namespace cleave {
+
+template <class C>
+struct GateUpArgs {
+    const typename C::X* x = nullptr;
+    const typename C::NormWeight* norm = nullptr;
+    const typename C::Weight* gate = nullptr;  // [kOut, kIn]
+    const typename C::GateBias* gate_bias = nullptr;
+    const typename C::Weight* up = nullptr;  // [kOut, kIn]
+    const typename C::UpBias* up_bias = nullptr;
+    typename C::Out* out = nullptr;  // [num_tokens, kOut]
+    i64 num_tokens = 0;
+};
+
+template <class C>
+DEVICE void gate_up(const GateUpArgs<C>& a) {
+    using P = Products<C, typename C::Weight>;
+    static_assert(P::kSharedFloats * 4 <= C::kSharedBytes, "the tile claims what the kernel uses");
+    constexpr int kFeatures = int(C::kRows) / 2;
+    DYNAMIC_SHARED(float, shared);
+    i64 row0 = i64(block_x()) * kFeatures, t0 = i64(block_y()) * C::kTokens;
+    int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
+    Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, nullptr};
+    P products(shared);
+    products.run(
+        in, t0, tokens,
+        [&](int j) {
+            return (j % 2 ? a.up : a.gate) + min<i64>(row0 + j / 2, C::kOut - 1) * C::kIn;
+        },
+        a.norm);
+    for (int i = thread_x(); i < tokens * kFeatures; i += int(C::kThreads)) {
+        int t = i / kFeatures, j = i % kFeatures;
+        i64 row = row0 + j;
+        if (row >= C::kOut) continue;
+        float scale = products.scale(t);
+        float gate = products.at(t, 2 * j) * scale + bias_at<C::kGateBias>(a.gate_bias, row);
+        float up = products.at(t, 2 * j + 1) * scale + bias_at<C::kUpBias>(a.up_bias, row);
+        a.out[(t0 + t) * C::kOut + row] =
+            from_float<typename C::Out>(activate<C::kActivation>(gate) * up);
+    }
+}
+
+}  // namespace cleave

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// [RmsNorm] Linear [bias] [Scale] [residual Add]: output and down projections, lm_head, any Linear that stands
+// alone. Grid: kRows output features x kTokens tokens.
+// Config: products.cuh's, kOut, Weight, kBias + Bias, kScaled + kScale, kResidual + kResidualStride +
+// kResidualOffset, kXStride, kXOffset, Out, kSharedBytes.
+#pragma once
+
+#include "products.cuh"
+
+namespace cleave {
+
+template <class C>
+struct LinearArgs {
+    const typename C::X* x = nullptr;              // [.., kXStride]
+    const typename C::NormWeight* norm = nullptr;  // [kIn]
+    const typename C::Weight* weight = nullptr;    // [kOut, kIn]
+    const typename C::Bias* bias = nullptr;        // [kOut]
+    const typename C::X* residual = nullptr;       // [.., kResidualStride]
+    const i32* rows = nullptr;                     // of x; null: all
+    typename C::Out* out = nullptr;                // [num_tokens, kOut]
+    i64 num_tokens = 0;
+};
+
+template <class C>
+DEVICE void linear(const LinearArgs<C>& a) {
+    using P = Products<C, typename C::Weight>;
+    static_assert(P::kSharedFloats * 4 <= C::kSharedBytes, "the tile claims what the kernel uses");
+    DYNAMIC_SHARED(float, shared);
+    i64 row0 = i64(block_x()) * C::kRows, t0 = i64(block_y()) * C::kTokens;
+    int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
+    Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, a.rows};
+    P products(shared);
+    products.run(
+        in, t0, tokens, [&](int j) { return a.weight + min<i64>(row0 + j, C::kOut - 1) * C::kIn; },
+        a.norm);
+    for (int i = thread_x(); i < tokens * int(C::kRows); i += int(C::kThreads)) {
+        int t = i / int(C::kRows), j = i % int(C::kRows);
+        i64 row = row0 + j;
+        if (row >= C::kOut) continue;
+        float v = products.at(t, j) * products.scale(t) + bias_at<C::kBias>(a.bias, row);
+        if constexpr (C::kScaled) v *= C::kScale;
+        if constexpr (C::kResidual)
+            v += to_float(a.residual[(t0 + t) * C::kResidualStride + C::kResidualOffset + row]);
+        a.out[(t0 + t) * C::kOut + row] = from_float<typename C::Out>(v);
+    }
+}
+
+}  // namespace cleave

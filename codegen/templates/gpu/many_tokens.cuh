@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of many tokens (prefill): a block computes kTokens x kRows in 16 x 16 tiles of its warps, kDepth
+// features at a time. While one slice is multiplied, the next one's weights are copied asynchronously into the other
+// half of shared memory and its activations into registers, where they are normalised and narrowed to the weights'
+// type. One barrier a slice.
+//
+// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), X, kXAlign, kNorm, NormWeight, kEpsilon,
+// kNormOffset.
+#pragma once
+
+#include "tile.cuh"
+
+namespace cleave {
+
+template <class C, class W>
+struct ManyTokens {
+    using M = MatrixTile<W>;
+    static constexpr int kM = int(C::kTokens), kN = int(C::kRows), kK = int(C::kDepth);
+    static constexpr int kThreads = int(C::kThreads), kWarps = kThreads / WARP;
+    static constexpr int kStride = kK + row_padding<W>();
+    static constexpr int kTilesM = kM / 16, kTilesN = kN / 16;
+    // Warps as a grid over the tiles, as square as they allow.
+    static constexpr int kWarpsM = kTilesM >= 4 && kWarps >= 4   ? (kWarps >= 16 ? 4 : 2)
+                                   : kTilesM >= 2 && kWarps >= 2 ? 2
+                                                                 : 1;
+    static constexpr int kWarpsN = kWarps / kWarpsM;
+    static constexpr int kMineM = ceil_div(kTilesM, kWarpsM), kMineN = ceil_div(kTilesN, kWarpsN);
+    static constexpr int kSlices = int(ceil_div<i64>(C::kIn, kK));
+    static constexpr int kCStride = kN + 4;
+
+    static constexpr i64 kHalf = i64(kM + kN) * kStride * i64(sizeof(W));  // bytes of a slice
+    static constexpr i64 kTableBytes = i64(kM) * kCStride * 4;
+    static constexpr i64 kSharedFloats = max(2 * kHalf, kTableBytes) / 4 + kM;
+    static_assert(kM % 16 == 0 && kN % 16 == 0 && kK % 16 == 0 && kHalf % 16 == 0);
+
+    // Activations travel as runs of kRun features; thread i takes runs i, i + kThreads, ...
+    static constexpr int kRun = load_width<float>(C::kIn);
+    static constexpr int kRuns = kM * kK / kRun, kMyRuns = ceil_div(kRuns, kThreads);
+    // Weights as runs that a copy may take at once.
+    static constexpr int kCopy = load_width<W>(C::kIn);
+
+    W* slices;      // 2 x ([kM, kStride] activations, [kN, kStride] weights)
+    float* c;       // [kM, kCStride], in the same place afterwards
+    float* scales;  // [kM]
+
+    DEVICE explicit ManyTokens(float* shared)
+        : slices(reinterpret_cast<W*>(shared)), c(shared), scales(shared + kSharedFloats - kM) {}
+
+    DEVICE W* activations(int half) { return slices + half * (kHalf / i64(sizeof(W))); }
+    DEVICE W* weights(int half) { return activations(half) + kM * kStride; }
+
+    // A warp a token: 1 / sqrt(mean square + epsilon).
+    DEVICE void find_scales(const Rows<typename C::X>& in, i64 t0, int tokens) {
+        for (int t = warp(); t < kM; t += kWarps) {
+            float sum = 0.0f;
+            if (t < tokens) {
+                const typename C::X* row = in.row(t0 + t);
+                for (int k = lane() * kRun; k < int(C::kIn); k += WARP * kRun) {
+                    Floats<kRun> v = load_floats<kRun, int(C::kXAlign)>(row + k);
+#pragma unroll
+                    for (int j = 0; j < kRun; ++j) sum = fma(v[j], v[j], sum);
+                }
+            }
+            sum = warp_sum(sum);
+            if (lane() == 0) scales[t] = rsqrt(sum * (1.0f / float(C::kIn)) + C::kEpsilon);
+        }
+        barrier();
+    }
+
+    template <class RowOf>
+    DEVICE void copy_weights(const RowOf& row_of, int slice, int half) {
+        W* to = weights(half);
+        constexpr int kPieces = kN * kK / kCopy;
+        for (int i = thread_x(); i < kPieces; i += kThreads) {
+            int j = i / (kK / kCopy), k = i % (kK / kCopy) * kCopy;
+            bool valid = slice * kK + k < int(C::kIn);
+            const W* from = row_of(j) + (valid ? slice * kK + k : 0);
+            constexpr int kBytes = kCopy * int(sizeof(W));
+            if constexpr (kBytes >= 4)
+                async_copy<kBytes>(to + j * kStride + k, from, valid);
+            else
+                to[j * kStride + k] = valid ? *from : W{};
+        }
+        async_commit();
+    }
+
+    template <class Norm>
+    DEVICE void load_activations(const Rows<typename C::X>& in, i64 t0, int tokens, int slice,
+                                 const Norm* norm, Floats<kRun>* runs) {
+#pragma unroll
+        for (int n = 0; n < kMyRuns; ++n) {
+            int i = thread_x() + n * kThreads;
+            int t = i / (kK / kRun), k = slice * kK + i % (kK / kRun) * kRun;
+            if (i < kRuns && t < tokens && k < int(C::kIn)) {
+                runs[n] = load_floats<kRun, int(C::kXAlign)>(in.row(t0 + t) + k);
+                if constexpr (C::kNorm) {
+                    Floats<kRun> g = load_floats<kRun>(norm + k);
+#pragma unroll
+                    for (int j = 0; j < kRun; ++j)
+                        runs[n][j] *= scales[t] * (g[j] + C::kNormOffset);
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < kRun; ++j) runs[n][j] = 0.0f;
+            }
+        }
+    }
+
+    DEVICE void store_activations(const Floats<kRun>* runs, int half) {
+        W* to = activations(half);
+#pragma unroll
+        for (int n = 0; n < kMyRuns; ++n) {
+            int i = thread_x() + n * kThreads;
+            if (i < kRuns)
+                store_floats<kRun>(to + i / (kK / kRun) * kStride + i % (kK / kRun) * kRun,
+                                   runs[n]);
+        }
+    }
+
+    // This warp's tiles of one slice. Tiles of tokens that are not there cost nothing.
+    DEVICE void multiply(typename M::C (*sum)[kMineN], int half, int tokens) {
+        const W* left = activations(half);
+        const W* right = weights(half);
+        int m0 = warp() / kWarpsN, n0 = warp() % kWarpsN;
+#pragma unroll 2
+        for (int k = 0; k < kK; k += M::kDepth) {
+            typename M::B b[kMineN];
+#pragma unroll
+            for (int n = 0; n < kMineN; ++n) {
+                int tile = n0 + n * kWarpsN;
+                if (tile < kTilesN) b[n] = M::load_b(right + tile * 16 * kStride + k, kStride);
+            }
+#pragma unroll
+            for (int m = 0; m < kMineM; ++m) {
+                int tile = m0 + m * kWarpsM;
+                if (tile >= kTilesM || tile * 16 >= tokens) continue;
+                typename M::A a = M::load_a(left + tile * 16 * kStride + k, kStride);
+#pragma unroll
+                for (int n = 0; n < kMineN; ++n)
+                    if (n0 + n * kWarpsN < kTilesN) M::multiply(sum[m][n], a, b[n]);
+            }
+        }
+    }
+
+    DEVICE void write_table(const typename M::C (*sum)[kMineN]) {
+        int m0 = warp() / kWarpsN, n0 = warp() % kWarpsN;
+#pragma unroll
+        for (int m = 0; m < kMineM; ++m)
+#pragma unroll
+            for (int n = 0; n < kMineN; ++n) {
+                int tm = m0 + m * kWarpsM, tn = n0 + n * kWarpsN;
+                if (tm >= kTilesM || tn >= kTilesN) continue;
+#pragma unroll
+                for (int i = 0; i < M::kC; ++i)
+                    c[(tm * 16 + M::c_row(lane(), i)) * kCStride + tn * 16 + M::c_col(lane(), i)] =
+                        sum[m][n].v[i];
+            }
+    }
+
+    // c[t, j] = norm(x[t0 + t]) . row_of(j). Ends with a barrier.
+    template <class RowOf, class Norm>
+    DEVICE void run(const Rows<typename C::X>& in, i64 t0, int tokens, const RowOf& row_of,
+                    const Norm* norm) {
+        copy_weights(row_of, 0, 0);
+        if constexpr (C::kNorm) find_scales(in, t0, tokens);
+        typename M::C sum[kMineM][kMineN];
+#pragma unroll
+        for (int m = 0; m < kMineM; ++m)
+#pragma unroll
+            for (int n = 0; n < kMineN; ++n) sum[m][n] = M::zero();
+        Floats<kRun> runs[kMyRuns];
+        load_activations(in, t0, tokens, 0, norm, runs);
+        store_activations(runs, 0);
+        for (int slice = 0; slice < kSlices; ++slice) {
+            async_wait<0>();
+            barrier();
+            bool more = slice + 1 < kSlices;
+            if (more) {
+                copy_weights(row_of, slice + 1, (slice + 1) % 2);
+                load_activations(in, t0, tokens, slice + 1, norm, runs);
+            }
+            multiply(sum, slice % 2, tokens);
+            if (more) store_activations(runs, (slice + 1) % 2);
+        }
+        barrier();
+        write_table(sum);
+        barrier();
+    }
+
+    DEVICE float scale(int) const { return 1.0f; }
+    DEVICE float at(int t, int j) const { return c[t * kCStride + j]; }
+};
+
+}  // namespace cleave

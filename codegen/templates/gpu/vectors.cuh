@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of memory as runs of floats, whatever their type: widths that divide what is loaded, loads of at most 16
+// bytes, conversions in registers. A kernel takes the widest load that its row lengths and offsets allow.
+#pragma once
+
+#include "prelude.cuh"
+
+namespace cleave {
+
+template <class T, class U>
+struct Same {
+    static constexpr bool value = false;
+};
+template <class T>
+struct Same<T, T> {
+    static constexpr bool value = true;
+};
+
+DEVICE constexpr i64 gcd(i64 a, i64 b) {
+    while (b != 0) {
+        i64 r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+// Elements of T that one load may take: the largest power of two that divides `n`, 16 bytes at most.
+template <class T>
+DEVICE constexpr int load_width(i64 n) {
+    int w = 16 / int(sizeof(T));
+    while (w > 1 && n % w != 0) w /= 2;
+    return w;
+}
+DEVICE constexpr int power_of_two_from(i64 n) {
+    int p = 1;
+    while (p < n) p *= 2;
+    return p;
+}
+
+template <int N>
+struct Floats {
+    float v[N];
+    DEVICE float& operator[](int i) { return v[i]; }
+    DEVICE const float& operator[](int i) const { return v[i]; }
+};
+
+// N elements at p, of which every aligned run of W may be loaded at once.
+template <int N, int W = N, class T>
+DEVICE Floats<N> load_floats(const T* p) {
+    constexpr int kStep = min(min(N, W), 16 / int(sizeof(T)));
+    Floats<N> out;
+#pragma unroll
+    for (int i = 0; i < N; i += kStep) {
+        Vector<T, kStep> part = load_vector<kStep>(p + i);
+#pragma unroll
+        for (int j = 0; j < kStep; ++j) out.v[i + j] = to_float(part.v[j]);
+    }
+    return out;
+}
+
+template <int N, int W = N, class T>
+DEVICE void store_floats(T* p, const Floats<N>& in) {
+    constexpr int kStep = min(min(N, W), 16 / int(sizeof(T)));
+#pragma unroll
+    for (int i = 0; i < N; i += kStep) {
+        Vector<T, kStep> part;
+#pragma unroll
+        for (int j = 0; j < kStep; ++j) part.v[j] = from_float<T>(in.v[i + j]);
+        store_vector(p + i, part);
+    }
+}
+
+// Rows of activations: token t at base + row(t) * stride, `select` naming the rows where not all are wanted.
+template <class T>
+struct Rows {
+    const T* base;
+    i64 stride;
+    const i32* select;
+    DEVICE const T* row(i64 t) const { return base + (select ? i64(select[t]) : t) * stride; }
+};
+
+}  // namespace cleave

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/gpu_tiles.h"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/base/errors.h"
+
+namespace cleave::planner {
+
+namespace {
+
+// Blocks that a launch should have for each compute unit, so that the last ones do not run alone.
+constexpr int64_t kBlocksPerUnit = 4;
+// Activations that a block of few tokens stages: more would leave room for too few blocks beside it.
+constexpr int64_t kStagedBytes = 48 * 1024;
+// Passes over its staged activations that a block makes at most.
+constexpr int64_t kMostPasses = 16;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+int64_t power_of_two_from(int64_t n) {
+    int64_t p = 1;
+    while (p < n) p *= 2;
+    return p;
+}
+int64_t power_of_two_to(int64_t n) {
+    int64_t p = 1;
+    while (2 * p <= n) p *= 2;
+    return p;
+}
+
+int64_t warp_of(const DeviceLimits& limits) { return std::max<int64_t>(limits.warp_width, 1); }
+int64_t units_of(const DeviceLimits& limits) {
+    return std::max<int64_t>(limits.num_compute_units, 1);
+}
+int64_t padding(int64_t element_bytes) { return 16 / element_bytes; }
+
+// Rows of weights of all blocks together, and of a block.
+int64_t table_rows(const ProductShape& s) { return s.rows * s.per_feature; }
+
+int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, int64_t rows,
+                         int64_t tokens, int64_t depth, int64_t threads) {
+    int64_t warps = threads / warp_of(limits);
+    int64_t floats = tokens * depth + tokens * rows + warps * tokens;
+    if (s.head > 0) floats += tokens;  // scales of a normalised head
+    return 4 * floats;
+}
+
+Tile few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
+    const int64_t warp = warp_of(limits), lanes = product_lanes(limits, s);
+    const int64_t tokens = std::min(power_of_two_from(s.tokens), kFewTokens);
+    int64_t threads = std::min<int64_t>(std::max<int64_t>(256, warp), limits.max_threads_per_block);
+    int64_t together = std::min<int64_t>(4, 16 / tokens);
+    int64_t wanted = ceil_div(table_rows(s), kBlocksPerUnit * units_of(limits));
+    if (s.head > 0) wanted = std::min(wanted, round_up(s.head, 2));
+    if (s.whole_head) wanted = round_up(s.head, 2);
+    auto unit = [&] { return threads / lanes * together; };
+    while (unit() > wanted && together > 1) together /= 2;
+    while (unit() > wanted && threads > 2 * warp) threads /= 2;
+    if (unit() % 2 != 0) together *= 2;  // pairs meet in a block
+    int64_t passes = std::clamp<int64_t>(wanted / unit(), 1, kMostPasses);
+    if (s.whole_head) passes = ceil_div(wanted, unit());
+
+    Tile tile;
+    tile.tokens = tokens;
+    tile.threads = threads;
+    const int64_t rows = passes * unit(), width = load_width(s.element_bytes, s.depth);
+    const int64_t budget = std::min(limits.shared_memory_per_block, kStagedBytes);
+    tile.depth = s.depth;
+    int64_t rest = few_shared_bytes(limits, s, rows, tokens, 0, threads);
+    if (rest + 4 * tokens * tile.depth > budget) {
+        int64_t step = lanes * width;
+        tile.depth = std::max(step, (budget - rest) / (4 * tokens) / step * step);
+    }
+    tile.rows = rows / s.per_feature;
+    return tile;
+}
+
+struct Block {
+    int64_t tokens, rows, depth, threads;
+};
+
+// Best first: large tiles read weights and activations least often, small ones fill the device.
+constexpr std::array<Block, 8> kNarrowBlocks{{{128, 128, 32, 256},
+                                              {128, 64, 32, 256},
+                                              {64, 128, 32, 256},
+                                              {64, 64, 32, 256},
+                                              {64, 32, 32, 128},
+                                              {32, 32, 32, 128},
+                                              {16, 32, 32, 128},
+                                              {16, 16, 32, 64}}};
+constexpr std::array<Block, 6> kWideBlocks{{{64, 64, 16, 256},
+                                            {64, 32, 16, 256},
+                                            {32, 64, 16, 256},
+                                            {32, 32, 16, 128},
+                                            {16, 32, 16, 128},
+                                            {16, 16, 16, 64}}};
+
+int64_t many_shared_bytes(const ProductShape& s, int64_t rows, const Block& b) {
+    int64_t stride = b.depth + padding(s.element_bytes);
+    int64_t slices = 2 * (b.tokens + rows) * stride * s.element_bytes;
+    int64_t table = b.tokens * (rows + 4) * 4;
+    return std::max(slices, table) + 4 * b.tokens + (s.head > 0 ? 4 * b.tokens : 0);
+}
+
+bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
+    const int64_t warp = warp_of(limits);
+    auto consider = [&](Block b, bool last) {
+        int64_t rows = b.rows;
+        if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
+        if (s.whole_head) rows = round_up(s.head, 16);
+        b.threads = std::max(b.threads, warp);
+        if (b.threads > limits.max_threads_per_block) return false;
+        if (b.tokens > round_up(s.tokens, 16) && b.tokens > 16) return false;
+        if (many_shared_bytes(s, rows, b) > limits.shared_memory_per_block) return false;
+        // Sums of a thread stay in registers.
+        if (b.tokens * rows / b.threads > 128) return false;
+        int64_t blocks = ceil_div(s.tokens, b.tokens) * ceil_div(table_rows(s), rows);
+        if (blocks < units_of(limits) && !last) return false;
+        tile.tokens = b.tokens;
+        tile.rows = rows / s.per_feature;
+        tile.depth = b.depth;
+        tile.threads = b.threads;
+        return true;
+    };
+    auto search = [&](const auto& table) {
+        bool found = false;
+        for (const Block& b : table)
+            if (consider(b, false)) return true;
+        // Too little work for the device whatever the tile: the smallest ones spread it most.
+        for (const Block& b : table) found = consider(b, true) || found;
+        return found;
+    };
+    return s.element_bytes <= 2 ? search(kNarrowBlocks) : search(kWideBlocks);
+}
+
+// Prefill: queries, keys and values, and a warp's probabilities, each row padded.
+int64_t prefill_shared_bytes(const AttentionShape& s, int64_t queries, int64_t keys) {
+    int64_t pad = padding(s.element_bytes), dim = round_up(s.head_dim, 16),
+            v_dim = round_up(s.v_head_dim, 16);
+    int64_t elements =
+        (queries + keys) * (dim + pad) + v_dim * (keys + pad) + queries * (keys + pad);
+    return elements * s.element_bytes;
+}
+
+bool find_prefill_tile(const DeviceLimits& limits, const AttentionShape& s, Tile& tile) {
+    const int64_t warp = warp_of(limits);
+    for (int64_t queries : {64, 32, 16}) {
+        if (queries > std::max<int64_t>(16, round_up(s.tokens, 16))) continue;
+        int64_t threads = queries / 16 * warp;
+        if (threads > limits.max_threads_per_block) continue;
+        for (int64_t keys : {64, 32, 16}) {
+            if (prefill_shared_bytes(s, queries, keys) > limits.shared_memory_per_block) continue;
+            // Sums of a lane: a row of values over a warp's 16 queries.
+            if (16 * round_up(s.v_head_dim, 16) / warp > 160) continue;
+            tile.tokens = queries;
+            tile.depth = keys;
+            tile.rows = 1;
+            tile.threads = threads;
+            return true;
+        }
+    }
+    return false;
+}
+
+int64_t decode_shared_bytes(const DeviceLimits& limits, const AttentionShape& s, const Tile& tile) {
+    return 4 * (tile.threads / warp_of(limits) * tile.rows * (s.v_head_dim + 2) + 4);
+}
+
+Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
+    const int64_t warp = warp_of(limits), lanes = attention_lanes(limits, s);
+    Tile tile;
+    tile.tokens = 1;
+    tile.depth = s.head_dim;
+    tile.threads = std::max<int64_t>(128, warp);
+    tile.rows = std::min<int64_t>(s.group, 8);
+    // Queries and sums of a lane stay in registers.
+    auto held = [&] { return tile.rows * ceil_div(s.head_dim + s.v_head_dim, lanes); };
+    while (tile.rows > 1 &&
+           (held() > 128 || decode_shared_bytes(limits, s, tile) > limits.shared_memory_per_block))
+        tile.rows = ceil_div(tile.rows, 2);
+    while (tile.threads > warp &&
+           decode_shared_bytes(limits, s, tile) > limits.shared_memory_per_block)
+        tile.threads /= 2;
+    constexpr int64_t kKeysOfPart = 128, kMostSplits = 64;
+    int64_t blocks = s.tokens * s.kv_heads * ceil_div(s.group, tile.rows);
+    int64_t wanted = ceil_div(2 * units_of(limits), std::max<int64_t>(blocks, 1));
+    tile.splits = std::clamp<int64_t>(std::min(wanted, s.context / kKeysOfPart), 1, kMostSplits);
+    if (blocks * 4 > kCounterBytes || s.prefill) tile.splits = 1;
+    return tile;
+}
+
+void check(const DeviceLimits& limits, const Tile& tile) {
+    CHECK(tile.shared_bytes <= limits.shared_memory_per_block &&
+          tile.threads <= limits.max_threads_per_block && tile.threads % warp_of(limits) == 0)
+        << "a tile of " << tile.shared_bytes << " bytes and " << tile.threads
+        << " threads on a device of " << limits.shared_memory_per_block << " bytes and "
+        << limits.max_threads_per_block << " threads a block";
+}
+
+}  // namespace
+
+int64_t load_width(int64_t element_bytes, int64_t length) {
+    int64_t width = 16 / element_bytes;
+    while (width > 1 && length % width != 0) width /= 2;
+    return width;
+}
+
+int64_t product_lanes(const DeviceLimits& limits, const ProductShape& s) {
+    return std::min(warp_of(limits), power_of_two_to(std::max<int64_t>(
+                                         1, s.depth / load_width(s.element_bytes, s.depth))));
+}
+
+int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+    int64_t turns = tile.rows * s.per_feature / (tile.threads / product_lanes(limits, s));
+    int64_t most = std::max<int64_t>(1, 16 / tile.tokens);
+    for (int64_t n : {4, 2})
+        if (n <= most && turns % n == 0) return n;
+    return 1;
+}
+
+int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+    int64_t rows = tile.rows * s.per_feature;
+    int64_t bytes = has_many_tokens(tile)
+                        ? many_shared_bytes(s, rows, {tile.tokens, rows, tile.depth, tile.threads})
+                        : few_shared_bytes(limits, s, rows, tile.tokens, tile.depth, tile.threads);
+    return round_up(bytes, 16);
+}
+
+Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
+    Tile tile;
+    if (s.tokens <= kFewTokens || !find_many_tokens_tile(limits, s, tile))
+        tile = few_tokens_tile(limits, s);
+    tile.shared_bytes = product_shared_bytes(limits, s, tile);
+    check(limits, tile);
+    return tile;
+}
+
+int64_t attention_lanes(const DeviceLimits& limits, const AttentionShape& s) {
+    int64_t loads = ceil_div(s.head_dim, load_width(s.element_bytes, s.head_dim));
+    return std::min(warp_of(limits), power_of_two_from(loads));
+}
+
+int64_t attention_shared_bytes(const DeviceLimits& limits, const AttentionShape& s,
+                               const Tile& tile) {
+    return round_up(tile.tokens > 1 ? prefill_shared_bytes(s, tile.tokens, tile.depth)
+                                    : decode_shared_bytes(limits, s, tile),
+                    16);
+}
+
+Tile attention_tile(const DeviceLimits& limits, const AttentionShape& s) {
+    Tile tile;
+    if (!s.prefill || !find_prefill_tile(limits, s, tile)) tile = decode_tile(limits, s);
+    tile.shared_bytes = attention_shared_bytes(limits, s, tile);
+    check(limits, tile);
+    return tile;
+}
+
+int64_t attention_scratch_bytes(const AttentionShape& s, const Tile& tile) {
+    if (tile.splits <= 1) return 0;
+    return kCounterBytes + 4 * s.tokens * s.heads * tile.splits * (s.v_head_dim + 2);
+}
+
+Tile elementwise_tile(const DeviceLimits& limits, int64_t features) {
+    Tile tile;
+    tile.tokens = 1;
+    tile.rows = features;
+    tile.threads =
+        std::min<int64_t>(std::max<int64_t>(128, warp_of(limits)), limits.max_threads_per_block);
+    check(limits, tile);
+    return tile;
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles of GPU launches by arithmetic on DeviceLimits alone: what a block computes, its threads, and the shared
+// memory that codegen/templates/gpu then uses to the byte. The largest tile that fits and fills the device wins; what
+// does not fit shrinks. Every tile returned is within the limits.
+#pragma once
+
+#include "planner/plan.h"
+
+namespace cleave::planner {
+
+// A matrix product, or several that share their input.
+struct ProductShape {
+    int64_t depth = 0;          // input features
+    int64_t rows = 0;           // output features
+    int64_t tokens = 1;         // most of a launch
+    int64_t element_bytes = 4;  // of a weight
+    int64_t per_feature = 1;    // rows of weights for an output feature: 2 for gate and up
+    int64_t head = 0;           // features of a head, which no block crosses; 0: none
+    bool whole_head = false;    // a head may not be cut either
+};
+
+// Up to this many tokens, weights stream through registers once; more share tiles.
+inline constexpr int64_t kFewTokens = 8;
+inline bool has_many_tokens(const Tile& tile) { return tile.tokens > kFewTokens; }
+
+// Elements that one load of at most 16 bytes takes from rows of `length`.
+int64_t load_width(int64_t element_bytes, int64_t length);
+
+// Tile: `rows` output features, `tokens`, `depth` features staged at once.
+Tile product_tile(const DeviceLimits& limits, const ProductShape& shape);
+int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& shape,
+                             const Tile& tile);
+// Few tokens: neighbouring lanes that share a row; rows that such lanes take together.
+int64_t product_lanes(const DeviceLimits& limits, const ProductShape& shape);
+int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& shape,
+                             const Tile& tile);
+
+struct AttentionShape {
+    int64_t heads = 1;     // query heads of the launch
+    int64_t kv_heads = 1;  // that they read
+    int64_t group = 1;     // query heads of a KV head
+    int64_t head_dim = 0, v_head_dim = 0;
+    int64_t element_bytes = 4;  // of the cache
+    int64_t tokens = 1;         // most of a launch
+    int64_t context = 1;
+    bool prefill = false;
+};
+
+// Decode: `rows` query heads of a KV head together, `splits` of the keys, `tokens` 1. Prefill: `tokens` queries,
+// `depth` keys at once; where no such tile fits, that of decode.
+Tile attention_tile(const DeviceLimits& limits, const AttentionShape& shape);
+int64_t attention_shared_bytes(const DeviceLimits& limits, const AttentionShape& shape,
+                               const Tile& tile);
+// Decode: neighbouring lanes that share a key.
+int64_t attention_lanes(const DeviceLimits& limits, const AttentionShape& shape);
+// Of partial results and counters; 0 for one split.
+int64_t attention_scratch_bytes(const AttentionShape& shape, const Tile& tile);
+// Counters of arrivals lie in front, as many bytes whatever the launch: they stay zero between launches.
+inline constexpr int64_t kCounterBytes = 8192;
+
+// Operators that stand alone: `features` of a row by `threads` threads.
+Tile elementwise_tile(const DeviceLimits& limits, int64_t features);
+
+}  // namespace cleave::planner
