@@ -7,10 +7,8 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -41,22 +39,29 @@ public:
     void wake();
 
 private:
-    // Members of one side and the number of rounds that each has finished.
+    // Members of one side. Nobody is more than a round ahead of the others, so that one count of arrivals tells which
+    // rounds are complete: a receiver needs all payloads, and a sender waits for its last one's release.
     struct Side {
-        explicit Side(bool may_spin) : spin(may_spin) {}
+        Side(std::vector<std::string> members, bool may_spin)
+            : names(std::move(members)), rounds(names.size()), spin(may_spin) {}
+        bool has_finished(uint64_t round) const {
+            return arrivals.load(std::memory_order_seq_cst) >= (round + 1) * names.size();
+        }
         std::vector<std::string> names;
-        std::vector<uint64_t> rounds;
-        std::atomic<uint64_t> complete{0};  // rounds that all have finished; polled before blocking
+        std::vector<std::atomic<uint64_t>> rounds;  // that each has finished, for messages
+        std::atomic<uint64_t> arrivals{0};
         SpinBudget spin;
     };
 
     void advance(Side& side, size_t member, uint64_t round);
     void wait(Side& side, uint64_t round, const std::string& waiter);
+    [[noreturn]] void report_hang(const Side& side, uint64_t round,
+                                  const std::string& waiter) const;
 
     RunControl& control_;
     std::string step_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    std::atomic<uint32_t> changes_{0};  // completed rounds and wake-ups: what blocked waiters watch
+    std::atomic<uint32_t> blocked_{0};  // waiters that a change must wake
     Side posted_, released_;
     std::vector<const std::byte*> payloads_;  // by sender
 };
