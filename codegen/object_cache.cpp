@@ -3,15 +3,14 @@
 // three texts; 32 characters of the digest of all before.
 #include "codegen/object_cache.h"
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/hash.h"
 
 namespace cleave::codegen {
@@ -113,22 +112,12 @@ std::optional<CompiledKernel> ObjectCache::find(const std::string& key,
 
 void ObjectCache::store(const std::string& key, const CompiledKernel& kernel) const {
     if (folder_.empty()) return;
-    static std::atomic<int> serial{0};
-    std::error_code error;
-    fs::create_directories(folder_, error);
-    fs::path temporary = folder_ / fmt::format("{}.{}.{}.tmp", key, ::getpid(), serial++);
-    {
-        std::ofstream file(temporary, std::ios::binary);
-        std::string text = encode(kernel);
-        file.write(text.data(), static_cast<std::streamsize>(text.size()));
-        if (!file.flush()) {
-            file.close();
-            fs::remove(temporary, error);
-            return;
-        }
-    }
-    fs::rename(temporary, path(key), error);
-    if (error) fs::remove(temporary, error);
+    std::error_code ignored;
+    fs::create_directories(folder_, ignored);
+    AtomicFile file(path(key));
+    const std::string text = encode(kernel);
+    file.stream().write(text.data(), static_cast<std::streamsize>(text.size()));
+    ignored = file.commit();  // a cache that cannot be written is no error
 }
 
 }  // namespace cleave::codegen

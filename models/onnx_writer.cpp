@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/onnx_forms.h"
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 
@@ -61,48 +62,29 @@ void fill(const Tensor& tensor, uint64_t seed, DType dtype, int64_t begin, int64
     convert_elements(DType::kF32, values.data(), dtype, bytes.data(), end - begin);
 }
 
-// A file that appears under its name only when it is complete.
-class AtomicFile {
-public:
-    explicit AtomicFile(fs::path path)
-        : path_(std::move(path)),
-          temporary_(path_.string() + ".part"),
-          stream_(temporary_, std::ios::binary) {
-        if (!stream_)
-            throw UserError("cannot write {}: check that the folder exists and is writable",
-                            path_.string());
-    }
-    ~AtomicFile() {
-        std::error_code ignored;
-        if (!done_) fs::remove(temporary_, ignored);
-    }
-    AtomicFile(const AtomicFile&) = delete;
-    AtomicFile& operator=(const AtomicFile&) = delete;
-    std::ofstream& stream() { return stream_; }
-    void commit() {
-        stream_.close();
-        if (!stream_) throw UserError("writing {} failed: is the disk full?", path_.string());
-        fs::rename(temporary_, path_);
-        done_ = true;
-    }
+// Makes `path` by write(stream).
+template <class Write>
+void write_atomically(const fs::path& path, Write&& write) {
+    AtomicFile file(path);
+    if (file.error())
+        throw UserError("cannot write {}: {}; check that the folder exists and is writable",
+                        path.string(), file.error().message());
+    write(file.stream());
+    if (std::error_code error = file.commit())
+        throw UserError("writing {} failed: {}", path.string(), error.message());
+}
 
-private:
-    fs::path path_, temporary_;
-    std::ofstream stream_;
-    bool done_ = false;
-};
-
-void write_data(const std::vector<Tensor>& tensors, const WriteOptions& options, AtomicFile& file,
+void write_data(const std::vector<Tensor>& tensors, const WriteOptions& options, std::ostream& file,
                 const std::vector<int64_t>& offsets) {
     constexpr int64_t kBlock = int64_t{1} << 20;
     std::string bytes;
     for (size_t t = 0; t < tensors.size(); ++t) {
         const int64_t n = num_elements(tensors[t]);
-        file.stream().seekp(offsets[t]);
+        file.seekp(offsets[t]);
         for (int64_t i = 0; i < n; i += kBlock) {
             if (options.cancel) options.cancel->throw_if_cancelled();
             fill(tensors[t], options.seed, options.dtype, i, std::min(n, i + kBlock), bytes);
-            file.stream().write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+            file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
         }
     }
 }
@@ -165,9 +147,7 @@ void write_config(const Shape& shape, const fs::path& path) {
             {"low_freq_factor", shape.rope_low_freq_factor},
             {"high_freq_factor", shape.rope_high_freq_factor},
             {"original_max_position_embeddings", shape.rope_original_positions}};
-    AtomicFile file(path);
-    file.stream() << json.dump(2) << "\n";
-    file.commit();
+    write_atomically(path, [&](std::ostream& file) { file << json.dump(2) << "\n"; });
 }
 
 }  // namespace
@@ -190,17 +170,17 @@ std::string write_onnx_llama(const Shape& shape, const std::string& directory,
 
     const fs::path path = fs::path(directory) / "model.onnx";
     if (options.external_data && options.weights == WriteOptions::Weights::kRandom) {
-        AtomicFile data(path.string() + ".data");
-        write_data(builder.tensors(), options, data, offsets);
-        data.commit();
+        write_atomically(path.string() + ".data", [&](std::ostream& file) {
+            write_data(builder.tensors(), options, file, offsets);
+        });
     }
     write_config(shape, fs::path(directory) / "config.json");
-    AtomicFile file(path);
-    if (!model.SerializeToOstream(&file.stream()))
-        throw UserError(
-            "{} would be larger than Protobuf's limit of 2 GB: write it with external data",
-            path.string());
-    file.commit();
+    write_atomically(path, [&](std::ostream& file) {
+        if (!model.SerializeToOstream(&file))
+            throw UserError(
+                "{} would be larger than Protobuf's limit of 2 GB: write it with external data",
+                path.string());
+    });
     return path.string();
 }
 

@@ -5,10 +5,9 @@
 #include <fstream>
 #include <sstream>
 
-#include <unistd.h>
-
 #include "planner/plan_codec.h"
 #include "planner/verify_internal.h"
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
@@ -91,28 +90,14 @@ Plan parse_plan(const std::string& bytes, const std::string& origin) {
 }
 
 void save_plan(const Plan& plan, const std::string& path) {
-    namespace fs = std::filesystem;
     const std::string bytes = serialize_plan(plan);
-    const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-    std::error_code error;
-    {
-        std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-        out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-        out.close();
-        if (!out) {
-            fs::remove(temporary, error);
-            throw UserError(
-                "{}: the plan cannot be written there; give -o a file in a folder that exists, "
-                "with room for {} bytes",
-                path, bytes.size());
-        }
-    }
-    fs::rename(temporary, path, error);
-    if (!error) return;
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw UserError("{}: the plan cannot be written there ({}); give -o the name of a file", path,
-                    error.message());
+    AtomicFile file(path);
+    file.stream().write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    if (std::error_code error = file.commit())
+        throw UserError(
+            "{}: the plan cannot be written there ({}); give -o a file in a folder that exists, "
+            "with room for {} bytes",
+            path, error.message(), bytes.size());
 }
 
 Plan load_plan(const std::string& path) {

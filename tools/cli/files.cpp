@@ -2,11 +2,11 @@
 #include "tools/cli/files.h"
 
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::tools {
@@ -14,14 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string temporary_name(const std::string& path) { return path + ".part"; }
-
-[[noreturn]] void refuse(const std::string& flag, const std::string& path, int error) {
-    std::error_code ignored;
-    fs::remove(temporary_name(path), ignored);
+[[noreturn]] void refuse(const std::string& flag, const std::string& path, std::error_code error) {
     throw UserError(
         "{} {}: cannot write there: {}; name a file in a folder that exists and is writable", flag,
-        path, std::strerror(error));
+        path, error.message());
 }
 
 // Devices such as /dev/stdout are written in place: there is nothing to rename over.
@@ -37,19 +33,22 @@ void check_writable(const std::string& flag, const std::string& path) {
     if (fs::is_directory(path, ignored))
         throw UserError("{} {}: this is a folder; name a file", flag, path);
     if (in_place(path)) return;
-    std::ofstream file(temporary_name(path), std::ios::binary);
-    if (!file) refuse(flag, path, errno);
-    file.close();
-    fs::remove(temporary_name(path), ignored);
+    AtomicFile file(path);
+    if (file.error()) refuse(flag, path, file.error());
 }
 
 void write_file(const std::string& flag, const std::string& path, std::span<const char> bytes) {
-    const std::string target = in_place(path) ? path : temporary_name(path);
-    std::ofstream file(target, std::ios::binary);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.close();
-    if (!file) refuse(flag, path, errno);
-    if (target != path && std::rename(target.c_str(), path.c_str()) != 0) refuse(flag, path, errno);
+    const auto size = static_cast<std::streamsize>(bytes.size());
+    if (in_place(path)) {
+        std::ofstream file(path, std::ios::binary);
+        file.write(bytes.data(), size);
+        file.close();
+        if (!file) refuse(flag, path, {errno, std::generic_category()});
+        return;
+    }
+    AtomicFile file(path);
+    file.stream().write(bytes.data(), size);
+    if (std::error_code error = file.commit()) refuse(flag, path, error);
 }
 
 }  // namespace cleave::tools
