@@ -29,6 +29,7 @@ public:
     double at(int64_t i) const;
     void set(int64_t i, double value);
     int64_t count() const { return count_; }
+    int64_t bytes() const { return dtype_bytes(dtype_, count_); }
     const std::string& name() const { return name_; }
     bool guards_intact() const;
 

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row of the kernel table: one operator on one shape and dtype, with operands drawn from a seed and the results in
+// double precision, to be run by any target. A target is a GPU architecture that simt imitates, or the host.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/simt/simt.h"
+#include "tests/codegen/kernel_reference.h"
+
+namespace cleave::test {
+
+// A word of the launch: an operand, or an integer.
+struct Word {
+    int operand = -1;
+    int64_t value = 0;
+};
+
+struct KernelCase {
+    std::string name;
+    codegen::KernelSpec spec;
+    planner::KernelKind kind = planner::KernelKind::kLinear;
+    std::vector<std::string> fused;
+    std::vector<GuardedBuffer> operands;
+    std::vector<Word> args;  // in the order of the spec's comment
+    RaggedBatch batch;       // of attention: what its sequences are
+    std::vector<int32_t> starts;
+    Counts counts;
+    struct Result {
+        int operand = -1;
+        std::vector<double> want;
+    };
+    std::vector<Result> results;
+    DType activations = DType::kF32;  // the host knows no other
+    double tolerance = 2e-5;          // of |got - want| / (1 + |want|), products in f32
+    double matrix_tolerance =
+        2e-5;  // where activations are narrowed to the weights' or cache's type
+
+    int add(GuardedBuffer buffer) {
+        operands.push_back(std::move(buffer));
+        return static_cast<int>(operands.size()) - 1;
+    }
+    int add_arg(GuardedBuffer buffer) {
+        int operand = add(std::move(buffer));
+        args.push_back({operand, 0});
+        return operand;
+    }
+    void add_arg(int64_t value) { args.push_back({-1, value}); }
+    GuardedBuffer& operand(int i) { return operands[static_cast<size_t>(i)]; }
+};
+
+// "host", or the name of an architecture in codegen/gpu_arch.h with the limits of a device of `units` compute units.
+struct Target {
+    std::string name;
+    int64_t units = 8;
+    std::optional<planner::Tile> tile;  // instead of the one that the planner's arithmetic chooses
+};
+
+planner::DeviceLimits limits_of(const std::string& arch, int64_t units);
+codegen::Kernel make_kernel(const KernelCase& c, const Target& target);
+
+// Runs the case and checks its results; the report of a simt target, and a message on a wrong number. Operands that
+// are results are written.
+struct Outcome {
+    runtime::simt::SimtReport report;
+    std::string wrong;  // empty: every number within its bound, guard words intact
+};
+Outcome run_on_simt(KernelCase& c, const codegen::Kernel& kernel,
+                    const runtime::simt::SimtProgram& program,
+                    const runtime::simt::LaunchOptions& options = {});
+Outcome run_on_host(KernelCase& c, std::mt19937& rng);
+
+// The table: every operator, dtype and shape.
+std::vector<std::function<KernelCase()>> all_cases();
+
+}  // namespace cleave::test

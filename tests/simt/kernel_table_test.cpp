@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// One table for all kernels: operator x dtype x shape x target, each number against double precision within the bound
+// of its dtype. On simt targets operands have their exact size and every access is checked; on the host guard words
+// stand beside them.
+#include "tests/simt/kernel_case.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::test;
+namespace simt = cleave::runtime::simt;
+
+namespace {
+
+simt::SimtProgram compile(const codegen::Kernel& kernel, const std::string& arch) {
+    codegen::SimtCompileOptions options;
+    options.file_name = "stub";
+    return simt::compile_simt(kernel.source, kernel.name, arch, options);
+}
+
+void check_table_on(const std::string& arch) {
+    for (const auto& make : all_cases()) {
+        KernelCase c = make();
+        INFO(arch << ": " << c.name);
+        codegen::Kernel kernel = make_kernel(c, {arch, 8, {}});
+        Outcome outcome = run_on_simt(c, kernel, compile(kernel, arch), {3, true, 0});
+        CHECK((outcome.report.clean() ? "" : outcome.report.finding->text()) == "");
+        CHECK(outcome.wrong == "");
+    }
+}
+
+}  // namespace
+
+TEST_CASE("every kernel is right on simt:sm_80", "[simt]") { check_table_on("sm_80"); }
+TEST_CASE("every kernel is right on simt:sm_90a", "[simt]") { check_table_on("sm_90a"); }
+TEST_CASE("every kernel is right on simt:gfx90a", "[simt]") { check_table_on("gfx90a"); }
+TEST_CASE("every kernel is right on simt:gfx942", "[simt]") { check_table_on("gfx942"); }
+TEST_CASE("every kernel is right on simt:gfx1100", "[simt]") { check_table_on("gfx1100"); }
+TEST_CASE("every kernel is right where there is no matrix instruction", "[simt]") {
+    check_table_on("gfx1030");
+}
+
+TEST_CASE("every kernel of the table is right on the host", "[simt]") {
+    std::mt19937 rng(11);
+    for (const auto& make : all_cases()) {
+        KernelCase c = make();
+        if (c.activations != DType::kF32) continue;  // the host's activations are f32
+        INFO("host: " << c.name);
+        CHECK(run_on_host(c, rng).wrong == "");
+    }
+}
