@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA: CUDA C++ Programming Guide, "Technical specifications per compute capability" (shared memory per block
 // with opt-in). AMD: 64 KiB of LDS a workgroup and 1024 work items on all of these; registers from the ISA manuals
-// (512 VGPRs a lane on CDNA 2 and 3, unified with AGPRs; 256 otherwise).
+// (512 VGPRs a lane on CDNA 2 and 3, unified with AGPRs; 256 otherwise). Resident threads: the same tables of NVIDIA; AMD's
+// waves of a SIMD times its SIMDs and lanes (10 on gfx906 and gfx908, 8 on gfx90a and gfx942, 16 of wave32 on RDNA's two).
 #include "codegen/gpu_arch.h"
+
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -14,26 +17,26 @@ const std::vector<GpuArch>& gpu_archs() {
     using enum MatrixInstruction;
     constexpr int64_t kKiB = 1024, kLds = 64 * kKiB;
     static const std::vector<GpuArch> archs = {
-        {"sm_70", 70, true, 32, 96 * kKiB, 65536, 255, 1024, kNone},
-        {"sm_75", 75, true, 32, 64 * kKiB, 65536, 255, 1024, kNone},
-        {"sm_80", 80, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync},
-        {"sm_86", 86, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync},
-        {"sm_87", 87, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync},
-        {"sm_89", 89, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync},
-        {"sm_90", 90, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync},
-        {"sm_90a", 90, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync},
-        {"sm_100", 100, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync},
-        {"sm_120", 120, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync},
-        {"gfx906", 0x906, false, 64, kLds, 65536, 256, 1024, kNone},
-        {"gfx908", 0x908, false, 64, kLds, 65536, 512, 1024, kNone},
-        {"gfx90a", 0x90a, false, 64, kLds, 131072, 512, 1024, kMfma},
-        {"gfx942", 0x942, false, 64, kLds, 131072, 512, 1024, kMfma},
-        {"gfx1030", 0x1030, false, 32, kLds, 65536, 256, 1024, kNone},
-        {"gfx1100", 0x1100, false, 32, kLds, 98304, 256, 1024, kWmmaGfx11},
-        {"gfx1101", 0x1101, false, 32, kLds, 98304, 256, 1024, kWmmaGfx11},
-        {"gfx1102", 0x1102, false, 32, kLds, 65536, 256, 1024, kWmmaGfx11},
-        {"gfx1200", 0x1200, false, 32, kLds, 98304, 256, 1024, kWmmaGfx12},
-        {"gfx1201", 0x1201, false, 32, kLds, 98304, 256, 1024, kWmmaGfx12},
+        {"sm_70", 70, true, 32, 96 * kKiB, 65536, 255, 1024, kNone, 96 * kKiB, 2048},
+        {"sm_75", 75, true, 32, 64 * kKiB, 65536, 255, 1024, kNone, 64 * kKiB, 1024},
+        {"sm_80", 80, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync, 164 * kKiB, 2048},
+        {"sm_86", 86, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
+        {"sm_87", 87, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync, 164 * kKiB, 1536},
+        {"sm_89", 89, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
+        {"sm_90", 90, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 2048},
+        {"sm_90a", 90, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 2048},
+        {"sm_100", 100, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 2048},
+        {"sm_120", 120, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
+        {"gfx906", 0x906, false, 64, kLds, 65536, 256, 1024, kNone, 64 * kKiB, 2560},
+        {"gfx908", 0x908, false, 64, kLds, 65536, 512, 1024, kNone, 64 * kKiB, 2560},
+        {"gfx90a", 0x90a, false, 64, kLds, 131072, 512, 1024, kMfma, 64 * kKiB, 2048},
+        {"gfx942", 0x942, false, 64, kLds, 131072, 512, 1024, kMfma, 64 * kKiB, 2048},
+        {"gfx1030", 0x1030, false, 32, kLds, 65536, 256, 1024, kNone, 64 * kKiB, 1024},
+        {"gfx1100", 0x1100, false, 32, kLds, 98304, 256, 1024, kWmmaGfx11, 64 * kKiB, 1024},
+        {"gfx1101", 0x1101, false, 32, kLds, 98304, 256, 1024, kWmmaGfx11, 64 * kKiB, 1024},
+        {"gfx1102", 0x1102, false, 32, kLds, 65536, 256, 1024, kWmmaGfx11, 64 * kKiB, 1024},
+        {"gfx1200", 0x1200, false, 32, kLds, 98304, 256, 1024, kWmmaGfx12, 64 * kKiB, 1024},
+        {"gfx1201", 0x1201, false, 32, kLds, 98304, 256, 1024, kWmmaGfx12, 64 * kKiB, 1024},
     };
     return archs;
 }
@@ -55,6 +58,29 @@ std::string gpu_arch_names() {
     for (const GpuArch& arch : gpu_archs())
         names += (names.empty() ? "" : ", ") + std::string(arch.name);
     return names;
+}
+
+Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared_bytes,
+                            int64_t registers) {
+    Occupancy o;
+    o.most_warps = arch.threads_of_unit / arch.warp_width;
+    int64_t warps = (threads + arch.warp_width - 1) / arch.warp_width;
+    if (warps == 0) return o;
+    o.blocks = o.most_warps / warps;
+    // NVIDIA's runtime keeps 1 KiB of each block for itself from sm_80 on.
+    int64_t shared = shared_bytes + (arch.nvidia && arch.number >= 80 ? 1024 : 0);
+    if (shared > 0) o.blocks = std::min(o.blocks, arch.shared_of_unit / shared);
+    if (registers > 0) {
+        // Registers are given out in eights; AMD's hold one warp's lanes of one SIMD, of which a unit has 4, RDNA's 2.
+        int64_t given = (registers + 7) / 8 * 8;
+        int64_t simds = arch.warp_width == 64 ? 4 : 2;
+        int64_t by_registers =
+            arch.nvidia ? arch.registers / (given * arch.warp_width) / warps
+                        : simds * (arch.registers / arch.warp_width / simds / given) / warps;
+        o.blocks = std::min(o.blocks, by_registers);
+    }
+    o.warps = o.blocks * warps;
+    return o;
 }
 
 std::string arch_define(const GpuArch& arch) {

@@ -22,7 +22,17 @@ struct GpuArch {
     int registers_per_thread = 0;
     int max_threads = 1024;  // of one block
     MatrixInstruction matrix = MatrixInstruction::kNone;
+    int64_t shared_of_unit = 0;  // bytes of a compute unit (SM, CU), for all its blocks
+    int threads_of_unit = 0;     // resident there, at most
 };
+
+// How many blocks of a launch a compute unit holds at once, by threads, shared memory and, where known (> 0), registers a
+// thread; and the warps that makes of those that it could hold.
+struct Occupancy {
+    int64_t blocks = 0, warps = 0, most_warps = 0;
+};
+Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared_bytes,
+                            int64_t registers);
 
 // Null for a name that is not in the table.
 const GpuArch* find_gpu_arch(std::string_view name);

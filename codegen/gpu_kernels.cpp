@@ -80,6 +80,17 @@ void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_
     if (dtype) w.arg(pointer(*dtype, name), name);
 }
 
+// Matrices of one launch share their main loop.
+void one_type(std::string_view what, const std::vector<DType>& types) {
+    if (std::all_of(types.begin(), types.end(), [&](DType t) { return t == types[0]; })) return;
+    std::string names;
+    for (DType t : types) names += (names.empty() ? "" : ", ") + std::string(dtype_name(t));
+    throw UserError(
+        "weights of {} have different types ({}): GPU kernels read them in one; convert with "
+        "--dtype f32, f16 or bf16",
+        what, names);
+}
+
 // ---- Matrix products --------------------------------------------------------------------------------
 
 // Config and launch of a product: blocks along x are the caller's.
@@ -139,8 +150,7 @@ Kernel make(const LinearSpec& s, Stub stub) {
 
 Kernel make(const GateUpSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
-    CHECK(s.gate == s.up) << "gate and up of different types (" << dtype_name(s.gate) << ", "
-                          << dtype_name(s.up) << ") in one GPU launch";
+    one_type("gate and up", {s.gate, s.up});
     planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.gate, 1), 2};
     write_product(stub, shape, RowCount::kTokens);
     stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
@@ -175,31 +185,28 @@ void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
     w.type("Kv", element_type(slab.dtype, "the KV cache"));
 }
 
-void write_rope(StubWriter& w, std::string_view prefix, const std::optional<RopeSpec>& rope) {
-    w.constant(fmt::format("k{}Rotary", prefix), rope ? rope->rotary : 0);
-    w.constant(fmt::format("k{}Interleaved", prefix), rope && rope->interleaved);
-}
-
 void write_qkv_config(const QkvSpec& s, StubWriter& w) {
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
     w.constant("kQHeads", s.q_heads);
     w.constant("kKvHeads", s.kv_heads.size());
-    w.type("QWeight", element_type(s.q, "q"));
-    w.type("KWeight", element_type(s.k, "k"));
-    w.type("VWeight", element_type(s.v, "v"));
+    w.type("Weight", element_type(s.q, "q, k and v"));
     w.operand("kQBias", "QBias", s.q_bias);
     w.operand("kKBias", "KBias", s.k_bias);
     w.operand("kVBias", "VBias", s.v_bias);
     write_norm(w, s.norm);
     write_norm(w, s.q_norm, "Q");
     write_norm(w, s.k_norm, "K");
-    write_rope(w, "Q", s.q_rope);
-    write_rope(w, "K", s.k_rope);
+    CHECK(!s.q_rope || !s.k_rope || s.q_rope->interleaved == s.k_rope->interleaved)
+        << "rope turns other pairs of q than of k";
+    w.constant("kQRotary", s.q_rope ? s.q_rope->rotary : 0);
+    w.constant("kKRotary", s.k_rope ? s.k_rope->rotary : 0);
+    w.constant("kInterleaved",
+               (s.q_rope && s.q_rope->interleaved) || (s.k_rope && s.k_rope->interleaved));
 }
 
 Kernel make(const QkvSpec& s, Stub stub) {
     StubWriter& w = stub.writer;
-    CHECK(s.q == s.k && s.q == s.v) << "q, k and v of different types in one GPU launch";
+    one_type("q, k and v", {s.q, s.k, s.v});
     const int64_t kv_heads = s.kv_heads.size(), dim = s.slab.head_dim, v_dim = s.slab.v_head_dim;
     planner::ProductShape shape{s.in,
                                 s.q_heads * dim + kv_heads * (dim + v_dim),
@@ -336,6 +343,12 @@ void write_rows(Stub& stub, int64_t features, int64_t run, RowCount count) {
     stub.writer.constant("kThreads", stub.tile.threads);
 }
 
+// `words` of shared memory for each warp of a block.
+void claim_warp_words(Stub& stub, int64_t words) {
+    stub.launch.shared_bytes = 4 * words * stub.tile.threads / stub.target.limits.warp_width;
+    stub.writer.constant("kSharedBytes", stub.launch.shared_bytes);
+}
+
 std::string activations_note(const Stub& stub) {
     return fmt::format("dtype: activations {}", stub.target.activations);
 }
@@ -363,6 +376,7 @@ Kernel make(const RmsNormSpec& s, Stub stub) {
     w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.norm.weight,
                        stub.target.activations));
     w.constant("kGroup", s.group);
+    claim_warp_words(stub, 1);
     w.type("Weight", element_type(s.norm.weight, "the norm's weight"));
     w.real("float", "kEpsilon", s.norm.epsilon);
     w.real("float", "kOffset", s.norm.offset);
@@ -466,6 +480,62 @@ Kernel make(const SelectTokensSpec& s, Stub stub) {
     return stub.finish("gpu/elementwise.cuh", "select_tokens");
 }
 
+std::vector<std::string> helper_operators(const AllReduceSpec& s) {
+    std::vector<std::string> operators = {"all_reduce"};
+    if (s.residual) operators.emplace_back("add");
+    if (s.norm) operators.emplace_back("rms_norm");
+    return operators;
+}
+std::vector<std::string> helper_operators(const ArgmaxSpec&) { return {"argmax"}; }
+std::vector<std::string> helper_operators(const CopySpec&) { return {"copy"}; }
+
+// ---- Between the steps of a plan ------------------------------------------------------------------------
+
+Kernel make(const AllReduceSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.out, run_of({s.out}), RowCount::kTokens);
+    stub.launch.grid = {rows_extent(RowCount::kTokens), Extent{1}, Extent{1}};
+    claim_warp_words(stub, 1);
+    w.note(fmt::format("shapes: {} partial values [rows, {}]", s.sources, s.out));
+    w.note(fmt::format("dtype: values {}, sums f32", stub.target.activations));
+    w.constant("kSources", s.sources);
+    w.constant("kResidual", s.residual);
+    write_norm(w, s.norm);
+    for (int64_t i = 0; i < s.sources; ++i) w.arg(stub.x_pointer(), fmt::format("source[{}]", i));
+    if (s.residual) w.arg(stub.x_pointer(), "residual");
+    w.arg(stub.out_pointer(), "out");
+    if (s.norm) {
+        w.arg(pointer(s.norm->weight, "norm"), "norm");
+        w.arg(stub.out_pointer(), "normed");
+    }
+    return stub.finish("gpu/reduce.cuh", "all_reduce", "AllReduceArgs");
+}
+
+Kernel make(const ArgmaxSpec& s, Stub stub) {
+    write_rows(stub, s.out, 1, RowCount::kOutputs);
+    stub.launch.grid = {rows_extent(RowCount::kOutputs), Extent{1}, Extent{1}};
+    claim_warp_words(stub, 2);
+    stub.writer.note(fmt::format("shapes: logits [num_outputs, {}], tokens [num_outputs]", s.out));
+    stub.writer.note("dtype: logits f32");
+    stub.writer.arg("const float*", "logits");
+    stub.writer.arg("i32*", "tokens");
+    return stub.finish("gpu/reduce.cuh", "argmax");
+}
+
+Kernel make(const CopySpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    write_rows(stub, s.out, run_of({s.out}), RowCount::kTokens);
+    w.note(fmt::format("shapes: rows of {}", s.out));
+    w.note(fmt::format("dtype: {} to {}", s.from, s.to));
+    w.type("From", element_type(s.from, "the source"));
+    w.type("To", element_type(s.to, "the destination"));
+    w.arg(pointer(s.from, "the source"), "from");
+    w.arg("i64", "from_stride");
+    w.arg(fmt::format("{}*", element_type(s.to, "the destination")), "to");
+    w.arg("i64", "to_stride");
+    return stub.finish("gpu/reduce.cuh", "copy_rows");
+}
+
 }  // namespace
 
 bool attends_many_tokens(const Tile& tile) { return tile.tokens > 1; }
@@ -475,6 +545,16 @@ Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
                        const std::vector<std::string>& fused, const GpuTarget& target) {
     return std::visit([&](const auto& s) { return make(s, Stub{kind, fused, target, {}, {}, {}}); },
                       spec);
+}
+
+Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target) {
+    const std::vector<std::string> fused =
+        std::visit([](const auto& s) { return helper_operators(s); }, spec);
+    return std::visit(
+        [&](const auto& s) {
+            return make(s, Stub{KernelKind::kOpaque, fused, target, {}, {}, {}});
+        },
+        spec);
 }
 
 }  // namespace cleave::codegen

@@ -186,6 +186,28 @@ struct GpuTarget {
 Kernel make_gpu_kernel(const KernelSpec& spec, planner::KernelKind kind,
                        const std::vector<std::string>& fused, const GpuTarget& target);
 
+// ---- Kernels that drivers launch between the steps of a plan ----------------------------------------------
+
+// Sums partial values [num_tokens, out] in f32, in order: the epilogue of an all-reduce.
+// Args: source[0] .. source[sources - 1], [residual,] out, [norm, normed].
+struct AllReduceSpec {
+    int64_t out = 0;
+    int64_t sources = 2;
+    bool residual = false;
+    std::optional<NormSpec> norm;
+};
+// The largest logit of each of num_outputs rows. Args: logits, tokens.
+struct ArgmaxSpec {
+    int64_t out = 0;
+};
+// Rows of one type into rows of another. Args: from, from_stride, to, to_stride (elements).
+struct CopySpec {
+    int64_t out = 0;
+    DType from = DType::kF32, to = DType::kF32;
+};
+using GpuHelperSpec = std::variant<AllReduceSpec, ArgmaxSpec, CopySpec>;
+Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target);
+
 // Which further arguments an attention step takes there.
 bool attends_many_tokens(const planner::Tile& tile);
 bool attention_is_split(const planner::Tile& tile);

@@ -107,15 +107,21 @@ std::string StubWriter::gpu_body(std::string_view call, std::string_view args_st
     std::string text = config() + "namespace cleave {\n";
     std::vector<std::string> parameters, passed;
     for (const Argument& a : args_) {
-        parameters.push_back(fmt::format("{} {}", a.type, a.name));
-        passed.push_back(a.name);
+        // "source[1]" is the field's name; the parameter's is "source_1".
+        std::string parameter = a.name.substr(0, a.name.find('['));
+        if (parameter.size() < a.name.size())
+            parameter +=
+                "_" + a.name.substr(parameter.size() + 1, a.name.size() - parameter.size() - 2);
+        parameters.push_back(fmt::format("{} {}", a.type, parameter));
+        passed.push_back(parameter);
     }
     text += fmt::format("KERNEL({}) ENTRY({}) {{\n", threads, fmt::join(parameters, ", "));
     if (args_struct.empty()) {
         text += fmt::format("    {}<Config>({});\n", call, fmt::join(passed, ", "));
     } else {
         text += fmt::format("    {}<Config> a;\n", args_struct);
-        for (const std::string& name : passed) text += fmt::format("    a.{0} = {0};\n", name);
+        for (size_t i = 0; i < args_.size(); ++i)
+            text += fmt::format("    a.{} = {};\n", args_[i].name, passed[i]);
         text += fmt::format("    {}<Config>(a);\n", call);
     }
     return text + "}\n}  // namespace cleave\n";
@@ -172,7 +178,10 @@ Kernel StubWriter::complete(planner::KernelKind kind, const std::vector<std::str
     kernel.claimed.shared_bytes = launch.shared_bytes;
     kernel.claimed.known = true;
     kernel.hash = Digest().add(std::string_view(text)).add(std::string_view(launched)).hex();
-    kernel.name = fmt::format("{}_{}", planner::kernel_kind_name(kind), kernel.hash.substr(0, 12));
+    // Kernels between a plan's steps have no kind of their own.
+    std::string_view title = planner::kernel_kind_name(kind);
+    if (kind == planner::KernelKind::kOpaque && !fused.empty()) title = fused.front();
+    kernel.name = fmt::format("{}_{}", title, kernel.hash.substr(0, 12));
     const std::string entry = "ENTRY";
     text.replace(text.rfind(entry), entry.size(), kernel.name);
     std::string head = fmt::format("// {}\n// fused: {}\n", kernel.name, fmt::join(fused, " + "));

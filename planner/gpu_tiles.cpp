@@ -166,7 +166,7 @@ bool find_prefill_tile(const DeviceLimits& limits, const AttentionShape& s, Tile
 }
 
 int64_t decode_shared_bytes(const DeviceLimits& limits, const AttentionShape& s, const Tile& tile) {
-    return 4 * (tile.threads / warp_of(limits) * tile.rows * (s.v_head_dim + 2) + 4);
+    return 4 * tile.threads / warp_of(limits) * tile.rows * (s.v_head_dim + 2);
 }
 
 Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
@@ -269,6 +269,7 @@ Tile elementwise_tile(const DeviceLimits& limits, int64_t features) {
     tile.rows = features;
     tile.threads =
         std::min<int64_t>(std::max<int64_t>(128, warp_of(limits)), limits.max_threads_per_block);
+    tile.shared_bytes = 8 * tile.threads / warp_of(limits);
     check(limits, tile);
     return tile;
 }

@@ -58,7 +58,7 @@ int64_t attention_scratch_bytes(const AttentionShape& shape, const Tile& tile);
 // Counters of arrivals lie in front, as many bytes whatever the launch: they stay zero between launches.
 inline constexpr int64_t kCounterBytes = 8192;
 
-// Operators that stand alone: `features` of a row by `threads` threads.
+// Operators that stand alone: `features` of a row by `threads` threads, and two words of shared memory a warp.
 Tile elementwise_tile(const DeviceLimits& limits, int64_t features);
 
 }  // namespace cleave::planner

@@ -75,6 +75,11 @@ GuardedBuffer GuardedBuffer::integers(std::string name, const std::vector<int32_
 }
 
 double GuardedBuffer::at(int64_t i) const {
+    if (dtype_ == DType::kInt32) {
+        int32_t integer = 0;
+        std::memcpy(&integer, data() + i * 4, 4);
+        return integer;
+    }
     float value = 0.0f;
     convert_elements(dtype_, data() + i * dtype_bytes(dtype_, 1), DType::kF32, &value, 1);
     return value;

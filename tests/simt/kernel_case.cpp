@@ -33,6 +33,7 @@ Kernel make_kernel(const KernelCase& c, const Target& target) {
     if (const auto* linear = std::get_if<codegen::LinearSpec>(&c.spec))
         if (linear->count == codegen::RowCount::kOutputs) gpu.max_tokens = c.counts.outputs;
     gpu.context = 4096;
+    if (c.helper) return codegen::make_gpu_helper(*c.helper, gpu);
     return codegen::make_gpu_kernel(c.spec, c.kind, c.fused, gpu);
 }
 

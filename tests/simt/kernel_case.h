@@ -22,6 +22,7 @@ struct Word {
 struct KernelCase {
     std::string name;
     codegen::KernelSpec spec;
+    std::optional<codegen::GpuHelperSpec> helper;  // instead of `spec`; GPUs alone have these
     planner::KernelKind kind = planner::KernelKind::kLinear;
     std::vector<std::string> fused;
     std::vector<GuardedBuffer> operands;
@@ -73,7 +74,14 @@ Outcome run_on_simt(KernelCase& c, const codegen::Kernel& kernel,
                     const runtime::simt::LaunchOptions& options = {});
 Outcome run_on_host(KernelCase& c, std::mt19937& rng);
 
-// The table: every operator, dtype and shape.
-std::vector<std::function<KernelCase()>> all_cases();
+struct LinearOptions {
+    bool norm = false, bias = false, residual = false, scale = false, select = false,
+         logits = false;
+};
+KernelCase linear_case(DType dtype, int64_t in, int64_t out, int64_t tokens, LinearOptions options,
+                       DType activations = DType::kF32);
+
+// The table: every operator, dtype and shape, with the cache as hosts or as GPUs arrange it.
+std::vector<std::function<KernelCase()>> all_cases(bool host = false);
 
 }  // namespace cleave::test

@@ -18,6 +18,13 @@ namespace {
 
 constexpr int64_t kSlots = 3, kContext = 150;
 
+// Element of a key in the cache: GPUs keep rows, hosts blocks of positions.
+int64_t key_place(bool host, const SlabSpec& s, int64_t slot, int64_t head, int64_t position,
+                  int64_t feature) {
+    if (host) return key_index(s, kContext, slot, head, position, feature);
+    return ((slot * s.heads + head) * kContext + position) * s.head_dim + feature;
+}
+
 // Bounds by what is narrowed: a product of normalised operands loses about the type's last bit.
 double narrowed_bound(DType dtype) {
     return dtype == DType::kF16 ? 1e-3 : dtype == DType::kBF16 ? 8e-3 : 2e-5;
@@ -47,13 +54,10 @@ void bounds(KernelCase& c, DType narrow) {
 
 // ---- Products ---------------------------------------------------------------------------------------
 
-struct LinearOptions {
-    bool norm = false, bias = false, residual = false, scale = false, select = false,
-         logits = false;
-};
+}  // namespace
 
 KernelCase linear_case(DType dtype, int64_t in, int64_t out, int64_t tokens, LinearOptions o,
-                       DType activations = DType::kF32) {
+                       DType activations) {
     KernelCase c;
     c.activations = activations;
     c.name = fmt::format("linear {} {}x{} of {} tokens{}{}{}{}{}, activations {}", dtype, out, in,
@@ -106,6 +110,8 @@ KernelCase linear_case(DType dtype, int64_t in, int64_t out, int64_t tokens, Lin
     c.spec = s;
     return c;
 }
+
+namespace {
 
 KernelCase gate_up_case(DType dtype, int64_t in, int64_t out, int64_t tokens, Activation activation,
                         bool extras) {
@@ -164,7 +170,8 @@ Row head_row(const KernelCase& c, int weight, int bias, int64_t head, int64_t di
     return out;
 }
 
-KernelCase qkv_case(DType dtype, DType kv_dtype, const RaggedBatch& batch, QkvOptions o) {
+KernelCase qkv_case(bool host, DType dtype, DType kv_dtype, const RaggedBatch& batch,
+                    QkvOptions o) {
     KernelCase c;
     const int64_t tokens = batch.num_tokens();
     c.name = fmt::format("qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}",
@@ -232,9 +239,10 @@ KernelCase qkv_case(DType dtype, DType kv_dtype, const RaggedBatch& batch, QkvOp
         for (int64_t h = 0; h < o.kv_heads; ++h) {
             Row key = finish(head_row(c, k, kb, h, o.head_dim, row), kn, 0.0);
             Row value = head_row(c, v, vb, h, o.v_head_dim, row);
-            int64_t at = key_index(s.slab, kContext, slot, 1 + h, position);
             int64_t v_at = value_index(s.slab, kSlots, kContext, slot, 1 + h, position);
-            std::copy(key.begin(), key.end(), cache.want.begin() + at);
+            for (int64_t i = 0; i < o.head_dim; ++i)
+                cache.want[static_cast<size_t>(key_place(host, s.slab, slot, 1 + h, position, i))] =
+                    key[static_cast<size_t>(i)];
             std::copy(value.begin(), value.end(), cache.want.begin() + v_at);
         }
     }
@@ -254,15 +262,16 @@ struct AttentionOptions {
     bool prefill = false;
 };
 
-Row attend(const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_t slot,
+Row attend(bool host, const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_t slot,
            int64_t kv_head, int64_t position) {
     int64_t first = s.window > 0 ? std::max<int64_t>(0, position + 1 - s.window) : 0;
     std::vector<double> scores;
     double top = -std::numeric_limits<double>::infinity(), total = 0.0;
     for (int64_t key = first; key <= position; ++key) {
-        int64_t at = key_index(s.slab, kContext, slot, kv_head, key);
         double score = 0.0;
-        for (size_t i = 0; i < q.size(); ++i) score += q[i] * kv.at(at + static_cast<int64_t>(i));
+        for (size_t i = 0; i < q.size(); ++i)
+            score +=
+                q[i] * kv.at(key_place(host, s.slab, slot, kv_head, key, static_cast<int64_t>(i)));
         score *= s.scale;
         if (s.softcap > 0.0) score = s.softcap * std::tanh(score / s.softcap);
         scores.push_back(score);
@@ -279,7 +288,7 @@ Row attend(const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_
 }
 
 // `batch` holds sequences of tokens with the same slot in a row.
-KernelCase attention_case(DType dtype, const RaggedBatch& batch, AttentionOptions o) {
+KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, AttentionOptions o) {
     KernelCase c;
     const int64_t tokens = batch.num_tokens();
     c.name = fmt::format("attention {}, {} of {} tokens, heads {}-{} in groups of {}, {}/{}{}{}",
@@ -321,7 +330,7 @@ KernelCase attention_case(DType dtype, const RaggedBatch& batch, AttentionOption
         for (int64_t h = 0; h < o.heads; ++h) {
             Row row =
                 read_row(c.operand(q), t, {s.q.stride, s.q.offset + h * o.head_dim}, o.head_dim);
-            Row y = attend(s, row, c.operand(kv), batch.slots[static_cast<size_t>(t)],
+            Row y = attend(host, s, row, c.operand(kv), batch.slots[static_cast<size_t>(t)],
                            (o.first_head + h) / o.group - slab_first,
                            batch.positions[static_cast<size_t>(t)]);
             result.want.insert(result.want.end(), y.begin(), y.end());
@@ -411,7 +420,7 @@ KernelCase rope_case(int64_t rotary, bool interleaved) {
     return c;
 }
 
-KernelCase kv_append_case(DType dtype) {
+KernelCase kv_append_case(bool host, DType dtype) {
     KernelCase c;
     c.name = fmt::format("kv_append {}", dtype);
     c.kind = KernelKind::kKvAppend;
@@ -440,8 +449,10 @@ KernelCase kv_append_case(DType dtype) {
                     position = batch.positions[static_cast<size_t>(t)];
             Row key = read_row(c.operand(k), t, {32, 8 + h * 12}, 12);
             Row value = read_row(c.operand(v), t, {16, h * 8}, 8);
-            std::copy(key.begin(), key.end(),
-                      result.want.begin() + key_index(s.slab, kContext, slot, 1 + h, position));
+            for (int64_t i = 0; i < 12; ++i)
+                result
+                    .want[static_cast<size_t>(key_place(host, s.slab, slot, 1 + h, position, i))] =
+                    key[static_cast<size_t>(i)];
             std::copy(
                 value.begin(), value.end(),
                 result.want.begin() + value_index(s.slab, kSlots, kContext, slot, 1 + h, position));
@@ -510,9 +521,86 @@ KernelCase plain_case(Plain which, int64_t n, DType activations) {
     return c;
 }
 
+// ---- Between the steps of a plan ------------------------------------------------------------------------
+
+KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool norm,
+                           DType activations) {
+    KernelCase c;
+    c.activations = activations;
+    c.name = fmt::format("all_reduce of {} x {}{}{}, activations {}", sources, out,
+                         residual ? ", residual" : "", norm ? ", norm" : "", activations);
+    Draw draw{c, std::mt19937(10)};
+    const int64_t rows = 3;
+    c.counts = {rows, 1, 1};
+    AllReduceSpec s{out, sources, residual, {}};
+    if (norm) s.norm = NormSpec{DType::kF32, 1e-5, 0.5};
+    std::vector<int> partial;
+    for (int64_t i = 0; i < sources; ++i)
+        partial.push_back(c.add_arg(draw("partial", activations, rows * out)));
+    int x = residual ? c.add_arg(draw("residual", activations, rows * out)) : -1;
+    int sum = draw.result("out", rows * out);
+    int weight = norm ? c.add_arg(draw("norm", DType::kF32, out)) : -1;
+    int normed = norm ? draw.result("normed", rows * out) : -1;
+    KernelCase::Result sums{sum, {}}, norms{normed, {}};
+    for (int64_t t = 0; t < rows; ++t) {
+        Row row(static_cast<size_t>(out), 0.0);
+        for (int64_t i = 0; i < out; ++i) {
+            for (int p : partial) row[static_cast<size_t>(i)] += c.operand(p).at(t * out + i);
+            if (residual) row[static_cast<size_t>(i)] += c.operand(x).at(t * out + i);
+        }
+        sums.want.insert(sums.want.end(), row.begin(), row.end());
+        if (norm) rms_norm(row, c.operand(weight), 1e-5, 0.5);
+        norms.want.insert(norms.want.end(), row.begin(), row.end());
+    }
+    c.results = {sums};
+    if (norm) c.results.push_back(norms);
+    bounds(c, activations);
+    c.helper = s;
+    return c;
+}
+
+// Two rows whose largest value stands twice, and one of NaN and -infinity.
+KernelCase argmax_case(int64_t vocabulary) {
+    KernelCase c;
+    c.name = fmt::format("argmax of {}", vocabulary);
+    Draw draw{c, std::mt19937(11)};
+    c.counts = {3, 3, 1};
+    int logits = c.add_arg(draw("logits", DType::kF32, 3 * vocabulary));
+    for (int64_t i : {vocabulary - 1, vocabulary / 2}) c.operand(logits).set(i, 2.0);
+    c.operand(logits).set(vocabulary, 3.0);
+    c.operand(logits).set(2 * vocabulary - 1, 3.0);
+    for (int64_t i = 0; i < vocabulary; ++i)
+        c.operand(logits).set(2 * vocabulary + i, i % 2 ? std::nan("") : i == 6 ? 1.0 : -HUGE_VAL);
+    int tokens = c.add_arg(GuardedBuffer("tokens", DType::kInt32, 3));
+    c.results = {{tokens, {static_cast<double>(vocabulary / 2), 0.0, 6.0}}};
+    c.helper = ArgmaxSpec{vocabulary};
+    return c;
+}
+
+KernelCase copy_case(DType from, DType to) {
+    KernelCase c;
+    c.name = fmt::format("copy {} to {}", from, to);
+    Draw draw{c, std::mt19937(12)};
+    const int64_t rows = 3, n = 36;
+    c.counts = {rows, 1, 1};
+    int source = c.add_arg(draw("from", from, rows * (n + 3)));
+    c.add_arg(n + 3);
+    int target = c.add_arg(GuardedBuffer("to", to, rows * n));
+    c.add_arg(n);
+    KernelCase::Result result{target, {}};
+    for (int64_t t = 0; t < rows; ++t)
+        for (int64_t i = 0; i < n; ++i)
+            result.want.push_back(c.operand(source).at(t * (n + 3) + i));
+    c.results = {result};
+    bounds(c, to);
+    c.tolerance = narrowed_bound(to);
+    c.helper = CopySpec{n, from, to};
+    return c;
+}
+
 }  // namespace
 
-std::vector<std::function<KernelCase()>> all_cases() {
+std::vector<std::function<KernelCase()>> all_cases(bool host) {
     std::vector<std::function<KernelCase()>> cases;
     auto add = [&](auto make) { cases.emplace_back(make); };
     const RaggedBatch one = RaggedBatch().add(1, 70, 1);
@@ -531,13 +619,13 @@ std::vector<std::function<KernelCase()>> all_cases() {
         add([=] { return linear_case(dtype, 520, 33, 70, {.residual = true}); });
         add([=] { return gate_up_case(dtype, 64, 44, 1, Activation::kSilu, true); });
         add([=] { return gate_up_case(dtype, 132, 50, 18, Activation::kSilu, true); });
-        add([=] { return qkv_case(dtype, dtype, one, {}); });
-        add([=] { return qkv_case(dtype, dtype, many, {.biases = true}); });
+        add([=] { return qkv_case(host, dtype, dtype, one, {}); });
+        add([=] { return qkv_case(host, dtype, dtype, many, {.biases = true}); });
         for (bool prefill : {false, true}) {
             const RaggedBatch& batch = prefill ? many : few;
-            add([=] { return attention_case(dtype, batch, {.prefill = prefill}); });
+            add([=] { return attention_case(host, dtype, batch, {.prefill = prefill}); });
             add([=] {
-                return attention_case(dtype, batch,
+                return attention_case(host, dtype, batch,
                                       {.heads = 5,
                                        .first_head = 2,
                                        .group = 3,
@@ -550,12 +638,12 @@ std::vector<std::function<KernelCase()>> all_cases() {
         }
         add([=] { return embedding_case(dtype, DType::kF32); });
         add([=] { return rms_norm_case(dtype, 84, 28); });
-        add([=] { return kv_append_case(dtype); });
+        add([=] { return kv_append_case(host, dtype); });
     }
     for (bool interleaved : {false, true}) {
         add([=] { return rope_case(12, interleaved); });
         add([=] {
-            return qkv_case(DType::kF32, DType::kF16, few,
+            return qkv_case(host, DType::kF32, DType::kF16, few,
                             {.in = 72,
                              .head_dim = 20,
                              .v_head_dim = 12,
@@ -564,7 +652,7 @@ std::vector<std::function<KernelCase()>> all_cases() {
                              .head_norms = interleaved});
         });
         add([=] {
-            return qkv_case(DType::kBF16, DType::kF32, many,
+            return qkv_case(host, DType::kBF16, DType::kF32, many,
                             {.in = 72,
                              .head_dim = 20,
                              .v_head_dim = 12,
@@ -590,18 +678,26 @@ std::vector<std::function<KernelCase()>> all_cases() {
         add([=] { return embedding_case(activations, activations); });
     }
     add([=] {
-        return attention_case(DType::kF16, few,
+        return attention_case(host, DType::kF16, few,
                               {.heads = 8, .group = 8, .head_dim = 128, .v_head_dim = 128});
     });
     add([=] {
-        return attention_case(DType::kBF16, one,
+        return attention_case(host, DType::kBF16, one,
                               {.heads = 2, .group = 1, .head_dim = 256, .v_head_dim = 256});
     });
     add([=] {
         return attention_case(
-            DType::kF16, many,
+            host, DType::kF16, many,
             {.heads = 2, .group = 2, .head_dim = 128, .v_head_dim = 128, .prefill = true});
     });
+    for (DType activations : {DType::kF32, DType::kBF16})
+        for (bool norm : {false, true})
+            add([=] { return all_reduce_case(norm ? 8 : 3, 300, !norm, norm, activations); });
+    add([=] { return all_reduce_case(2, 1028, true, true, DType::kF16); });
+    for (int64_t vocabulary : {40, 1003}) add([=] { return argmax_case(vocabulary); });
+    add([=] { return copy_case(DType::kF32, DType::kF16); });
+    add([=] { return copy_case(DType::kBF16, DType::kF32); });
+    add([=] { return copy_case(DType::kF16, DType::kBF16); });
     return cases;
 }
 

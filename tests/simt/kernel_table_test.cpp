@@ -41,9 +41,9 @@ TEST_CASE("every kernel is right where there is no matrix instruction", "[simt]"
 
 TEST_CASE("every kernel of the table is right on the host", "[simt]") {
     std::mt19937 rng(11);
-    for (const auto& make : all_cases()) {
+    for (const auto& make : all_cases(true)) {
         KernelCase c = make();
-        if (c.activations != DType::kF32) continue;  // the host's activations are f32
+        if (c.activations != DType::kF32 || c.helper) continue;  // the host knows no other
         INFO("host: " << c.name);
         CHECK(run_on_host(c, rng).wrong == "");
     }

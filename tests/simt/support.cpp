@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simt/support.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 
@@ -37,6 +38,16 @@ int count_syncs(const std::string& source) { return static_cast<int>(syncs_of(so
 std::string without_sync(const std::string& source, int index) {
     auto [at, length] = syncs_of(source).at(static_cast<size_t>(index));
     return source.substr(0, at) + ";" + source.substr(at + length);
+}
+
+std::string sync_place(const std::string& source, int index) {
+    size_t at = syncs_of(source).at(static_cast<size_t>(index)).first;
+    constexpr std::string_view kMark = "#line 1 \"";
+    size_t mark = source.rfind(kMark, at), name = mark + kMark.size();
+    size_t text = source.find('\n', mark) + 1;
+    auto lines = std::count(source.begin() + static_cast<std::ptrdiff_t>(text),
+                            source.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    return source.substr(name, source.find('"', name) - name) + ":" + std::to_string(lines + 1);
 }
 
 simt::SimtReport run(const simt::SimtProgram& program, const std::vector<uint64_t>& args,

@@ -8,7 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "codegen/compiler.h"
+#include "codegen/gpu_arch.h"
+#include "codegen/gpu_program.h"
 #include "codegen/program.h"
+#include "codegen/stub_writer.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -64,6 +67,18 @@ Json extent_json(const codegen::Extent& e) {
             {"divisor", e.divisor}};
 }
 
+// Of GPUs: what stands on a compute unit at once.
+const codegen::GpuArch* gpu_arch_of(const codegen::Program& program) {
+    std::string_view simt = codegen::simt_arch_of(program.arch);
+    return codegen::find_gpu_arch(simt.empty() ? std::string_view(program.arch) : simt);
+}
+
+codegen::Occupancy occupancy_of(const codegen::GpuArch& arch, const codegen::Kernel& kernel,
+                                const codegen::Resources& resources) {
+    return codegen::predict_occupancy(arch, kernel.launch.block[0], kernel.launch.shared_bytes,
+                                      resources.registers);
+}
+
 Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k,
                  const char* phase) {
     const codegen::Kernel& kernel = device.program.kernels[k];
@@ -74,29 +89,54 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
         if (device.compiled[k].measured.known) r = device.compiled[k].measured;
         compiler = device.compiled[k].compiler;
     }
-    return {{"name", kernel.name},
-            {"device", info.name},
-            {"arch", device.program.arch},
-            {"phase", phase},
-            {"fused", kernel.fused},
-            {"shared_memory_bytes", kernel.launch.shared_bytes},
-            {"limit_shared_memory_bytes", info.limits.shared_memory_per_block},
-            {"registers", r.registers},
-            {"spill_bytes", r.spill_bytes},
-            {"matrix_instructions", Json::object()},
-            {"launch",
-             {{"grid",
-               {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]),
-                extent_json(kernel.launch.grid[2])}},
-              {"block", kernel.launch.block}}},
-            {"compiler", compiler},
-            {"source_hash", kernel.hash}};
+    Json json = {{"name", kernel.name},
+                 {"device", info.name},
+                 {"arch", device.program.arch},
+                 {"phase", phase},
+                 {"fused", kernel.fused},
+                 {"shared_memory_bytes", kernel.launch.shared_bytes},
+                 {"limit_shared_memory_bytes", info.limits.shared_memory_per_block},
+                 {"registers", r.registers},
+                 {"spill_bytes", r.spill_bytes},
+                 {"matrix_instructions", Json::object()},
+                 {"launch",
+                  {{"grid",
+                    {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]),
+                     extent_json(kernel.launch.grid[2])}},
+                   {"block", kernel.launch.block}}},
+                 {"compiler", compiler},
+                 {"source_hash", kernel.hash}};
+    if (const codegen::GpuArch* arch = gpu_arch_of(device.program)) {
+        codegen::Occupancy o = occupancy_of(*arch, kernel, r);
+        json["occupancy"] = {
+            {"blocks", o.blocks}, {"warps", o.warps}, {"most_warps", o.most_warps}};
+    }
+    return json;
 }
 
 std::string join(const std::vector<std::string>& parts) {
     std::string text;
     for (const std::string& p : parts) text += (text.empty() ? "" : " + ") + p;
     return text;
+}
+
+// The claim of a kernel, without the line's end.
+void print_claim(const planner::Device& info, const codegen::Program& program,
+                 const codegen::Kernel& kernel) {
+    const codegen::GpuArch* arch = gpu_arch_of(program);
+    if (!arch) {
+        fmt::print("    {} bytes of scratch claimed", kernel.launch.shared_bytes);
+        return;
+    }
+    const codegen::Launch& launch = kernel.launch;
+    fmt::print("    grid [{}] x [{}] x [{}], {} threads a block\n",
+               codegen::describe_extent(launch.grid[0]), codegen::describe_extent(launch.grid[1]),
+               codegen::describe_extent(launch.grid[2]), launch.block[0]);
+    codegen::Occupancy o = occupancy_of(*arch, kernel, {});
+    fmt::print(
+        "    {} of {} bytes of shared memory claimed; {} blocks, {} of {} warps on a compute "
+        "unit",
+        launch.shared_bytes, info.limits.shared_memory_per_block, o.blocks, o.warps, o.most_warps);
 }
 
 void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all,
@@ -110,8 +150,7 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             const codegen::Kernel& kernel = device.program.kernels[k];
             fmt::print("  {}: {}\n", kernel.name, join(kernel.fused));
-            fmt::print("    {} bytes of scratch or shared memory claimed",
-                       kernel.launch.shared_bytes);
+            print_claim(plan.machine.device(device.program.device), device.program, kernel);
             if (!device.compiled.empty())
                 fmt::print(", {} bytes of code, {}{}", device.compiled[k].measured.code_bytes,
                            device.compiled[k].compiler,

@@ -57,7 +57,7 @@ struct DecodeTile {
     static constexpr int kVSlices = int(ceil_div<i64>(C::kVHeadDim, kVWidth* kLanes));
     static constexpr int kAhead = kHeads * (kSlices * kWidth + kVSlices * kVWidth) <= 64 ? 4 : 2;
     static constexpr int kRecord = int(C::kVHeadDim) + 2;
-    static constexpr i64 kSharedFloats = i64(kWarps) * kHeads * kRecord + 4;
+    static constexpr i64 kSharedFloats = i64(kWarps) * kHeads * kRecord;
 
     Floats<kWidth> q[kHeads][kSlices];
     Floats<kVWidth> sum[kHeads][kVSlices];
@@ -238,7 +238,7 @@ DEVICE void attention_decode(const AttentionArgs<C>& a) {
     if constexpr (C::kSplits > 1) {
         // The last of a head's parts adds them all up, and leaves the counter as it found it.
         u32* counter = reinterpret_cast<u32*>(a.scratch) + t * blocks_x() + block_x();
-        auto* last = reinterpret_cast<u32*>(shared + D::kSharedFloats - 4);
+        auto* last = reinterpret_cast<u32*>(shared);  // nobody reads records any more
         fence_device();
         barrier();
         if (thread_x() == 0) *last = atomic_add(counter, 1u) == u32(C::kSplits) - 1;

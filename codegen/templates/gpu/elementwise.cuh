@@ -43,7 +43,8 @@ DEVICE void embedding(const i32* ids, i64 first, const typename C::Weight* table
 // Each run of kGroup features is normalised alone, by the whole block; its weight is [kGroup]. Grid: [kOut / kGroup, rows].
 template <class C>
 DEVICE void rms_norm(const typename C::X* x, const typename C::Weight* weight, typename C::X* out) {
-    SHARED(float, partial[C::kThreads / WARP]);
+    static_assert(C::kThreads / WARP * 4 <= C::kSharedBytes);
+    DYNAMIC_SHARED(float, partial);  // [kThreads / WARP]
     i64 t = block_y(), g = block_x();
     const typename C::X* from = x + t * C::kXStride + C::kXOffset + g * C::kGroup;
     float sum = 0.0f;

@@ -22,6 +22,8 @@ struct FewTokens {
     static constexpr int kChunks = int(ceil_div<i64>(C::kIn, C::kDepth));
     static constexpr int kT = int(C::kTokens), kR = int(C::kAtOnce);
     static constexpr int kDepth = int(C::kDepth), kLanes = int(C::kLanes);
+    static constexpr int kInFlight =
+        kR * kT <= 2 ? 4 : 2;  // turns whose loads are under way together
     static constexpr int kCStride = int(C::kRows);
     static constexpr i64 kSharedFloats = i64(kT) * kDepth + i64(kT) * C::kRows + i64(kWarps) * kT;
     static_assert(C::kDepth % kWidth == 0 && C::kRows % (kGroups * kR) == 0);
@@ -74,7 +76,7 @@ struct FewTokens {
         }
         int depth = min(kDepth, int(C::kIn) - k0);
         int first = thread_x() % kLanes * kWidth;
-#pragma unroll 2
+#pragma unroll kInFlight
         for (int k = first; k < depth; k += kLanes * kWidth) {
             Floats<kWidth> w[kR];
 #pragma unroll

@@ -160,7 +160,9 @@ DEVICE void async_copy(void* shared, const void* global, bool valid = true) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16,
                   "an asynchronous copy moves 4, 8 or 16 bytes");
     using Words = Vector<u32, BYTES / 4>;
-    *static_cast<Words*>(shared) = valid ? *static_cast<const Words*>(global) : Words{};
+    Words words{};
+    if (valid) words = *static_cast<const Words*>(global);
+    *static_cast<Words*>(shared) = words;
 }
 DEVICE void async_commit() {}
 template <int PENDING>

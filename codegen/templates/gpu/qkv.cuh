@@ -2,9 +2,9 @@
 // [RmsNorm] Linear q, k, v [bias] [RmsNorm q, k per head] [Rope q, k], KV append: q goes to q_out, k and v straight
 // to the cache. A block takes kRows features of one head. Rows 2p and 2p + 1 of its table are a pair that rope
 // turns together ((p, p + rotary / 2), or neighbours), so that a head may be cut between any two pairs.
-// Config: products.cuh's, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step), kSlabHeads, kSlabOffset, QWeight,
-// KWeight, VWeight, k{Q,K,V}Bias + {Q,K,V}Bias, kQNorm + QNormWeight + kQNormEpsilon + kQNormOffset, likewise for
-// K, kQRotary, kKRotary (0: none), kQInterleaved, kKInterleaved, Kv, kXStride, kXOffset, kSharedBytes.
+// Config: products.cuh's, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step), kSlabHeads, kSlabOffset,
+// Weight, k{Q,K,V}Bias + {Q,K,V}Bias, kQNorm + QNormWeight + kQNormEpsilon + kQNormOffset, likewise for
+// K, kQRotary, kKRotary (0: none), kInterleaved, Kv, kXStride, kXOffset, kSharedBytes.
 #pragma once
 
 #include "kv_cache.cuh"
@@ -16,11 +16,11 @@ template <class C>
 struct QkvArgs {
     const typename C::X* x = nullptr;
     const typename C::NormWeight* norm = nullptr;
-    const typename C::QWeight* q_weight = nullptr;  // [kQHeads * kHeadDim, kIn]
+    const typename C::Weight* q_weight = nullptr;  // [kQHeads * kHeadDim, kIn]
     const typename C::QBias* q_bias = nullptr;
-    const typename C::KWeight* k_weight = nullptr;  // [kKvHeads * kHeadDim, kIn]
+    const typename C::Weight* k_weight = nullptr;  // [kKvHeads * kHeadDim, kIn]
     const typename C::KBias* k_bias = nullptr;
-    const typename C::VWeight* v_weight = nullptr;  // [kKvHeads * kVHeadDim, kIn]
+    const typename C::Weight* v_weight = nullptr;  // [kKvHeads * kVHeadDim, kIn]
     const typename C::VBias* v_bias = nullptr;
     const typename C::QNormWeight* q_norm = nullptr;  // [kHeadDim]
     const typename C::KNormWeight* k_norm = nullptr;
@@ -34,124 +34,124 @@ struct QkvArgs {
     i64 num_tokens = 0;
 };
 
-// Feature of a head at place j of the paired order.
-template <i64 kRotary, bool kInterleaved>
-DEVICE constexpr int paired_feature(int j) {
-    constexpr int kHalf = int(kRotary) / 2;
-    int pair = j / 2;
-    if (kInterleaved || pair >= kHalf) return j;
-    return pair + j % 2 * kHalf;
-}
+// A block's part of one head.
+template <class C>
+struct HeadPart {
+    enum Kind { kQuery, kKey, kValue };
+    Kind kind;
+    int head, place;  // the first of its rows in the head's paired order
 
-// What q, k and v differ in: W, bias, head norm, rope.
-template <class W, class Bias, class NormWeight>
-struct Projection {
-    const W* weight;  // of the head, [dim, kIn]
-    const Bias* bias;
-    const NormWeight* norm;
-    const float* cos;  // [rope_context, rotary / 2], sines behind
-    int place;         // of the block's first row in the head's paired order
+    static constexpr int kCuts = int(ceil_div<i64>(C::kHeadDim, C::kRows));
+    static constexpr int kVCuts = int(ceil_div<i64>(C::kVHeadDim, C::kRows));
+    static constexpr int kQBlocks = int(C::kQHeads) * kCuts, kKBlocks = int(C::kKvHeads) * kCuts;
+
+    DEVICE explicit HeadPart(int block) {
+        kind = block < kQBlocks ? kQuery : block < kQBlocks + kKBlocks ? kKey : kValue;
+        block -= kind == kQuery ? 0 : kind == kKey ? kQBlocks : kQBlocks + kKBlocks;
+        int cuts = kind == kValue ? kVCuts : kCuts;
+        head = block / cuts;
+        place = block % cuts * int(C::kRows);
+    }
+    DEVICE int dim() const { return int(kind == kValue ? C::kVHeadDim : C::kHeadDim); }
+    DEVICE int rotary() const {
+        return int(kind == kQuery ? C::kQRotary : kind == kKey ? C::kKRotary : 0);
+    }
+    DEVICE bool is_normed() const {
+        return (C::kQNorm && kind == kQuery) || (C::kKNorm && kind == kKey);
+    }
+    // Feature at place j of the paired order.
+    DEVICE int feature(int j) const {
+        int half = rotary() / 2, pair = j / 2;
+        return C::kInterleaved || pair >= half ? j : pair + j % 2 * half;
+    }
+    DEVICE const typename C::Weight* weight(const QkvArgs<C>& a) const {
+        const typename C::Weight* all = kind == kQuery ? a.q_weight
+                                        : kind == kKey ? a.k_weight
+                                                       : a.v_weight;
+        return all + i64(head) * dim() * C::kIn;
+    }
+    DEVICE float bias(const QkvArgs<C>& a, int feature) const {
+        i64 i = i64(head) * dim() + feature;
+        if (kind == kQuery) return bias_at<C::kQBias>(a.q_bias, i);
+        if (kind == kKey) return bias_at<C::kKBias>(a.k_bias, i);
+        return bias_at<C::kVBias>(a.v_bias, i);
+    }
+    DEVICE float norm_weight(const QkvArgs<C>& a, int feature) const {
+        if (kind == kQuery) return bias_at<C::kQNorm>(a.q_norm, feature) + C::kQNormOffset;
+        return bias_at<C::kKNorm>(a.k_norm, feature) + C::kKNormOffset;
+    }
+    DEVICE void store(const QkvArgs<C>& a, i64 t, int feature, float v) const {
+        if (kind == kQuery) {
+            a.q_out[(t * C::kQHeads + head) * C::kHeadDim + feature] = from_float<typename C::X>(v);
+            return;
+        }
+        KvCache<C, typename C::Kv> cache{a.kv, a.num_slots, a.context};
+        i64 slot = a.slots[t], kv_head = C::kSlabOffset + head, position = a.positions[t];
+        typename C::Kv* row = kind == kKey ? cache.key(slot, kv_head, position)
+                                           : cache.value(slot, kv_head, position);
+        row[feature] = from_float<typename C::Kv>(v);
+    }
 };
 
-template <class C, i64 kDim, bool kBias, bool kNorm, i64 kRotary, bool kInterleaved, class W,
-          class Bias, class NormWeight, class Store>
-DEVICE void project(const QkvArgs<C>& a, float* shared, const Projection<W, Bias, NormWeight>& p,
-                    float epsilon, float offset, const Store& store) {
-    using P = Products<C, W>;
-    static_assert(P::kSharedFloats * 4 + (C::kQNorm || C::kKNorm ? 4 * C::kTokens : 0) <=
-                  C::kSharedBytes);
-    static_assert(!kNorm || C::kRows >= kDim, "a head that is normalised stays whole");
+// Grid: heads of q, of k, of v, each cut in runs of kRows features; x kTokens tokens.
+template <class C>
+DEVICE void qkv(const QkvArgs<C>& a) {
+    using P = Products<C, typename C::Weight>;
+    constexpr bool kHeadNorms = C::kQNorm || C::kKNorm;
+    static_assert(P::kSharedFloats * 4 + (kHeadNorms ? 4 * C::kTokens : 0) <= C::kSharedBytes);
+    static_assert(!kHeadNorms || C::kRows >= C::kHeadDim, "a normalised head stays whole");
     constexpr int kPairs = int(C::kRows) / 2;
+    DYNAMIC_SHARED(float, shared);
+    const HeadPart<C> part(block_x());
+    const typename C::Weight* weight = part.weight(a);
+    const int dim = part.dim();
     i64 t0 = i64(block_y()) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
     products.run(
         in, t0, tokens,
-        [&](int j) {
-            int feature = paired_feature<kRotary, kInterleaved>(min(p.place + j, int(kDim) - 1));
-            return p.weight + feature * C::kIn;
-        },
+        [&](int j) { return weight + part.feature(min(part.place + j, dim - 1)) * C::kIn; },
         a.norm);
     auto value = [&](int t, int j, int feature) {
-        return products.at(t, j) * products.scale(t) + bias_at<kBias>(p.bias, feature);
+        return products.at(t, j) * products.scale(t) + part.bias(a, feature);
     };
     float* head_scale = shared + P::kSharedFloats;  // [kTokens]
-    if constexpr (kNorm) {
+    if constexpr (kHeadNorms) {
+        float epsilon = part.kind == HeadPart<C>::kQuery ? C::kQNormEpsilon : C::kKNormEpsilon;
         for (int t = warp(); t < int(C::kTokens); t += int(C::kThreads) / WARP) {
             float sum = 0.0f;
-            for (int j = lane(); t < tokens && j < int(kDim); j += WARP) {
-                float v = value(t, j, paired_feature<kRotary, kInterleaved>(j));
+            for (int j = lane(); t < tokens && j < dim; j += WARP) {
+                float v = value(t, j, part.feature(j));
                 sum = fma(v, v, sum);
             }
             sum = warp_sum(sum);
-            if (lane() == 0) head_scale[t] = rsqrt(sum * (1.0f / float(kDim)) + epsilon);
+            if (lane() == 0) head_scale[t] = rsqrt(sum * (1.0f / float(C::kHeadDim)) + epsilon);
         }
         barrier();
     }
     for (int i = thread_x(); i < tokens * kPairs; i += int(C::kThreads)) {
-        int t = i / kPairs, j = 2 * (i % kPairs), place = p.place + j;
-        if (place >= int(kDim)) continue;
-        int f0 = paired_feature<kRotary, kInterleaved>(place);
-        int f1 = paired_feature<kRotary, kInterleaved>(place + 1);
+        int t = i / kPairs, j = 2 * (i % kPairs), place = part.place + j;
+        if (place >= dim) continue;
+        int f0 = part.feature(place), f1 = part.feature(place + 1);
         float v0 = value(t, j, f0), v1 = value(t, j + 1, f1);
-        if constexpr (kNorm) {
-            v0 *= head_scale[t] * (to_float(p.norm[f0]) + offset);
-            v1 *= head_scale[t] * (to_float(p.norm[f1]) + offset);
-        }
-        if constexpr (kRotary > 0) {
-            if (place < int(kRotary)) {
-                i64 at = i64(a.positions[t0 + t]) * (kRotary / 2) + place / 2;
-                float cos = p.cos[at], sin = p.cos[a.rope_context * (kRotary / 2) + at];
-                float turned = v0 * cos - v1 * sin;
-                v1 = v1 * cos + v0 * sin;
-                v0 = turned;
+        if constexpr (kHeadNorms) {
+            if (part.is_normed()) {
+                v0 *= head_scale[t] * part.norm_weight(a, f0);
+                v1 *= head_scale[t] * part.norm_weight(a, f1);
             }
         }
-        store(t0 + t, f0, v0);
-        store(t0 + t, f1, v1);
-    }
-}
-
-// Grid: heads of q, of k, of v, each cut in runs of kRows features; x kTokens tokens.
-template <class C>
-DEVICE void qkv(const QkvArgs<C>& a) {
-    constexpr int kCuts = int(ceil_div<i64>(C::kHeadDim, C::kRows));
-    constexpr int kVCuts = int(ceil_div<i64>(C::kVHeadDim, C::kRows));
-    constexpr int kQBlocks = int(C::kQHeads) * kCuts, kKBlocks = int(C::kKvHeads) * kCuts;
-    DYNAMIC_SHARED(float, shared);
-    KvCache<C, typename C::Kv> cache{a.kv, a.num_slots, a.context};
-    int block = block_x();
-    if (block < kQBlocks) {
-        int head = block / kCuts;
-        Projection<typename C::QWeight, typename C::QBias, typename C::QNormWeight> p{
-            a.q_weight + head * C::kHeadDim * C::kIn, a.q_bias + head * C::kHeadDim, a.q_norm,
-            a.q_rope, block % kCuts * int(C::kRows)};
-        project<C, C::kHeadDim, C::kQBias, C::kQNorm, C::kQRotary, C::kQInterleaved>(
-            a, shared, p, C::kQNormEpsilon, C::kQNormOffset, [&](i64 t, int feature, float v) {
-                a.q_out[(t * C::kQHeads + head) * C::kHeadDim + feature] =
-                    from_float<typename C::X>(v);
-            });
-    } else if (block < kQBlocks + kKBlocks) {
-        int head = (block - kQBlocks) / kCuts;
-        Projection<typename C::KWeight, typename C::KBias, typename C::KNormWeight> p{
-            a.k_weight + head * C::kHeadDim * C::kIn, a.k_bias + head * C::kHeadDim, a.k_norm,
-            a.k_rope, (block - kQBlocks) % kCuts * int(C::kRows)};
-        project<C, C::kHeadDim, C::kKBias, C::kKNorm, C::kKRotary, C::kKInterleaved>(
-            a, shared, p, C::kKNormEpsilon, C::kKNormOffset, [&](i64 t, int feature, float v) {
-                cache.key(a.slots[t], C::kSlabOffset + head, a.positions[t])[feature] =
-                    from_float<typename C::Kv>(v);
-            });
-    } else {
-        int head = (block - kQBlocks - kKBlocks) / kVCuts;
-        Projection<typename C::VWeight, typename C::VBias, typename C::KNormWeight> p{
-            a.v_weight + head * C::kVHeadDim * C::kIn, a.v_bias + head * C::kVHeadDim, nullptr,
-            nullptr, (block - kQBlocks - kKBlocks) % kVCuts * int(C::kRows)};
-        project<C, C::kVHeadDim, C::kVBias, false, 0, false>(
-            a, shared, p, 0.0f, 0.0f, [&](i64 t, int feature, float v) {
-                cache.value(a.slots[t], C::kSlabOffset + head, a.positions[t])[feature] =
-                    from_float<typename C::Kv>(v);
-            });
+        if (place < part.rotary()) {
+            const float* table = part.kind == HeadPart<C>::kQuery ? a.q_rope : a.k_rope;
+            int half = part.rotary() / 2;
+            i64 at = i64(a.positions[t0 + t]) * half + place / 2;
+            float cos = table[at], sin = table[a.rope_context * half + at];
+            float turned = v0 * cos - v1 * sin;
+            v1 = v1 * cos + v0 * sin;
+            v0 = turned;
+        }
+        part.store(a, t0 + t, f0, v0);
+        part.store(a, t0 + t, f1, v1);
     }
 }
 

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// By the tile arithmetic alone: on every limit of shared memory, for every Llama shape, dtype and context, fused or not,
+// each kernel has a tile within its limits that covers its work.
+#include <array>
+
+#include "planner/gpu_tiles.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::planner;
+
+namespace {
+
+constexpr int64_t kKiB = 1024;
+constexpr std::array<int64_t, 7> kSharedKiB = {32, 48, 64, 99, 160, 163, 227};
+
+// Published sizes of Llama models, 7B to 405B, and heads of other sizes on them.
+struct ModelShape {
+    const char* name;
+    int64_t hidden, intermediate, heads, kv_heads, head_dim, vocabulary;
+};
+constexpr ModelShape kModels[] = {{"7B", 4096, 11008, 32, 32, 128, 32000},
+                                  {"8B", 4096, 14336, 32, 8, 128, 128256},
+                                  {"13B", 5120, 13824, 40, 40, 128, 32000},
+                                  {"70B", 8192, 28672, 64, 8, 128, 128256},
+                                  {"405B", 16384, 53248, 128, 8, 128, 128256},
+                                  {"heads of 64", 2048, 8192, 32, 8, 64, 128256},
+                                  {"heads of 80", 2560, 6912, 32, 32, 80, 32000},
+                                  {"heads of 96", 3072, 8192, 32, 32, 96, 32064},
+                                  {"heads of 256", 3072, 24576, 16, 16, 256, 256000}};
+
+struct Sweep {
+    int64_t kernels = 0, launches_of_many = 0;
+
+    void check(const DeviceLimits& limits, const Tile& tile, int64_t need) {
+        ++kernels;
+        bool fits = need <= limits.shared_memory_per_block && need <= tile.shared_bytes &&
+                    tile.shared_bytes <= limits.shared_memory_per_block;
+        bool runs = tile.threads > 0 && tile.threads <= limits.max_threads_per_block &&
+                    tile.threads % limits.warp_width == 0 && tile.rows > 0 && tile.tokens > 0 &&
+                    tile.depth > 0;
+        CAPTURE(tile.rows, tile.tokens, tile.depth, tile.threads, tile.shared_bytes, need);
+        CHECK((fits && runs));
+    }
+
+    void product(const DeviceLimits& limits, const ProductShape& shape) {
+        CAPTURE(shape.depth, shape.rows, shape.tokens, shape.element_bytes, shape.head);
+        Tile tile = product_tile(limits, shape);
+        check(limits, tile, product_shared_bytes(limits, shape, tile));
+        launches_of_many += has_many_tokens(tile);
+        if (!has_many_tokens(tile)) {
+            // A block's lanes come out even: whole groups, rows together, loads within a stage.
+            int64_t lanes = product_lanes(limits, shape), groups = tile.threads / lanes;
+            int64_t at_once = product_rows_at_once(limits, shape, tile);
+            CHECK(tile.rows * shape.per_feature % (groups * at_once) == 0);
+            CHECK(tile.depth % load_width(shape.element_bytes, shape.depth) == 0);
+        }
+        if (shape.whole_head) CHECK(tile.rows >= shape.head);
+    }
+
+    void attention(const DeviceLimits& limits, const AttentionShape& shape) {
+        CAPTURE(shape.heads, shape.group, shape.head_dim, shape.tokens, shape.context,
+                shape.element_bytes, shape.prefill);
+        Tile tile = attention_tile(limits, shape);
+        check(limits, tile, attention_shared_bytes(limits, shape, tile));
+        CHECK(attention_scratch_bytes(shape, tile) < int64_t{64} << 20);
+        if (!shape.prefill) CHECK(shape.tokens * shape.kv_heads * 4 <= kCounterBytes);
+    }
+
+    // Every launch of a device that has one part in `parts` of the model.
+    void model(const DeviceLimits& limits, const ModelShape& m, int64_t bytes, int64_t tokens,
+               int64_t context, int64_t parts, bool fused) {
+        CAPTURE(m.name, limits.shared_memory_per_block, limits.warp_width, bytes, tokens, parts,
+                fused);
+        int64_t heads = m.heads / parts, kv_heads = std::max<int64_t>(1, m.kv_heads / parts);
+        int64_t q = heads * m.head_dim, kv = kv_heads * m.head_dim, wide = m.intermediate / parts;
+        if (fused) {
+            for (bool whole : {false, true})
+                product(limits, {m.hidden, q + 2 * kv, tokens, bytes, 1, m.head_dim, whole});
+            product(limits, {m.hidden, wide, tokens, bytes, 2});
+        } else {
+            for (int64_t rows : {q, kv, wide}) product(limits, {m.hidden, rows, tokens, bytes});
+        }
+        product(limits, {q, m.hidden, tokens, bytes});
+        product(limits, {wide, m.hidden, tokens, bytes});
+        product(limits, {m.hidden, m.vocabulary / parts, 1, bytes});
+        attention(limits, {heads, kv_heads, std::max<int64_t>(1, heads / kv_heads), m.head_dim,
+                           m.head_dim, bytes, tokens, context, tokens > 8});
+        for (int64_t features : {m.hidden, q, kv, wide})
+            check(limits, elementwise_tile(limits, features), 0);
+    }
+};
+
+DeviceLimits limits_of(int64_t shared_kib, int64_t warp, int64_t units) {
+    return {shared_kib * kKiB, 65536, 1024, warp, units};
+}
+
+}  // namespace
+
+TEST_CASE("every kernel has a tile within its limits, whatever the device and the shape",
+          "[planner]") {
+    Sweep sweep;
+    for (int64_t shared : kSharedKiB)
+        for (int64_t warp : {32, 64})
+            for (const ModelShape& m : kModels)
+                for (int64_t bytes : {1, 2, 4})
+                    for (bool fused : {true, false})
+                        for (int64_t parts : {1, 8})
+                            for (auto [tokens, context] : {std::pair{1, 4096},
+                                                           {1, 131072},
+                                                           {8, 4096},
+                                                           {64, 4096},
+                                                           {512, 131072}})
+                                sweep.model(limits_of(shared, warp, 132), m, bytes, tokens, context,
+                                            parts, fused);
+    CHECK(sweep.kernels > 100'000);
+    CHECK(sweep.launches_of_many > 10'000);
+}
+
+TEST_CASE("f16 attention with rope fused stays far below the 286,720 bytes it once asked for",
+          "[planner]") {
+    // Heads of 128, 512 tokens, 64 KiB: the tile shrinks, however long the context.
+    for (int64_t context : {4096, 131072})
+        for (bool prefill : {false, true}) {
+            AttentionShape shape{32, 8, 4, 128, 128, 2, prefill ? 512 : 1, context, prefill};
+            Tile tile = attention_tile(limits_of(64, 64, 104), shape);
+            CHECK(tile.shared_bytes <= 65536);
+            CHECK(tile.shared_bytes >= attention_shared_bytes(limits_of(64, 64, 104), shape, tile));
+        }
+}
+
+TEST_CASE("one token's attention is split until the device is full", "[planner]") {
+    AttentionShape shape{32, 8, 4, 128, 128, 2, 1, 131072, false};
+    Tile tile = attention_tile(limits_of(227, 32, 132), shape);
+    CHECK(tile.splits * 8 >= 132);
+    CHECK(attention_scratch_bytes(shape, tile) > 0);
+    shape.tokens = 64;  // 512 blocks without splitting
+    CHECK(attention_tile(limits_of(227, 32, 132), shape).splits == 1);
+}
+
+TEST_CASE("tiles fall back to plain loads where nothing is aligned", "[planner]") {
+    // 7 features of 16 bits: one element a load, one lane a row.
+    ProductShape shape{7, 5, 3, 2};
+    Tile tile = product_tile(limits_of(48, 32, 4), shape);
+    CHECK(load_width(2, 7) == 1);
+    CHECK(tile.depth == 7);
+    CHECK(product_shared_bytes(limits_of(48, 32, 4), shape, tile) <= tile.shared_bytes);
+}
