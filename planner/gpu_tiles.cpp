@@ -50,31 +50,32 @@ int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, int6
 
 Tile few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
     const int64_t warp = warp_of(limits), lanes = product_lanes(limits, s);
-    const int64_t tokens = std::min(power_of_two_from(s.tokens), kFewTokens);
+    const int64_t step = lanes * load_width(s.element_bytes, s.depth);
+    const int64_t budget = std::min(limits.shared_memory_per_block, kStagedBytes);
+    int64_t tokens = std::min(power_of_two_from(s.tokens), kFewTokens);
     int64_t threads = std::min<int64_t>(std::max<int64_t>(256, warp), limits.max_threads_per_block);
-    int64_t together = std::min<int64_t>(4, 16 / tokens);
     int64_t wanted = ceil_div(table_rows(s), kBlocksPerUnit * units_of(limits));
     if (s.head > 0) wanted = std::min(wanted, round_up(s.head, 2));
     if (s.whole_head) wanted = round_up(s.head, 2);
+    int64_t together = std::min<int64_t>(4, 16 / tokens);
     auto unit = [&] { return threads / lanes * together; };
     while (unit() > wanted && together > 1) together /= 2;
     while (unit() > wanted && threads > 2 * warp) threads /= 2;
     if (unit() % 2 != 0) together *= 2;  // pairs meet in a block
     int64_t passes = std::clamp<int64_t>(wanted / unit(), 1, kMostPasses);
     if (s.whole_head) passes = ceil_div(wanted, unit());
+    const int64_t rows = passes * unit();
 
+    // All features of the tokens at once, as many as fit, or fewer tokens.
+    auto rest = [&] { return few_shared_bytes(limits, s, rows, tokens, 0, threads); };
+    while (tokens > 1 && rest() + 4 * tokens * step > budget) tokens /= 2;
     Tile tile;
     tile.tokens = tokens;
     tile.threads = threads;
-    const int64_t rows = passes * unit(), width = load_width(s.element_bytes, s.depth);
-    const int64_t budget = std::min(limits.shared_memory_per_block, kStagedBytes);
-    tile.depth = s.depth;
-    int64_t rest = few_shared_bytes(limits, s, rows, tokens, 0, threads);
-    if (rest + 4 * tokens * tile.depth > budget) {
-        int64_t step = lanes * width;
-        tile.depth = std::max(step, (budget - rest) / (4 * tokens) / step * step);
-    }
     tile.rows = rows / s.per_feature;
+    tile.depth = s.depth;
+    if (rest() + 4 * tokens * tile.depth > budget)
+        tile.depth = std::max(step, (budget - rest()) / (4 * tokens) / step * step);
     return tile;
 }
 
@@ -267,6 +268,7 @@ Tile elementwise_tile(const DeviceLimits& limits, int64_t features) {
     Tile tile;
     tile.tokens = 1;
     tile.rows = features;
+    tile.depth = 1;
     tile.threads =
         std::min<int64_t>(std::max<int64_t>(128, warp_of(limits)), limits.max_threads_per_block);
     tile.shared_bytes = 8 * tile.threads / warp_of(limits);

@@ -238,7 +238,7 @@ DEVICE void attention_decode(const AttentionArgs<C>& a) {
     if constexpr (C::kSplits > 1) {
         // The last of a head's parts adds them all up, and leaves the counter as it found it.
         u32* counter = reinterpret_cast<u32*>(a.scratch) + t * blocks_x() + block_x();
-        auto* last = reinterpret_cast<u32*>(shared);  // nobody reads records any more
+        auto* last = reinterpret_cast<u32*>(shared + kVDim);  // a maximum that all have read
         fence_device();
         barrier();
         if (thread_x() == 0) *last = atomic_add(counter, 1u) == u32(C::kSplits) - 1;

@@ -8,25 +8,30 @@
 // NormWeight, kEpsilon, kNormOffset.
 #pragma once
 
-#include "vectors.cuh"
+#include "weights.cuh"
 
 namespace cleave {
 
 template <class C, class W>
 struct FewTokens {
-    static constexpr int kWidth = load_width<W>(C::kIn);
-    static constexpr int kUnit = min(kWidth, 4);  // elements that stay neighbours in shared memory
+    using Matrix = Weights<W>;
+    static constexpr int kWidth = Matrix::width(C::kIn);
+    // Rows of quantised matrices are padded, with codes that meet zeros.
+    static constexpr int kPadded = int(round_up<i64>(C::kIn, kWidth));
+    // Elements that stay neighbours in shared memory.
+    static constexpr int kUnit = min(kWidth, load_width<float>(C::kIn));
     static constexpr int kPlanes = kWidth / kUnit;
     static constexpr int kWarps = int(C::kThreads) / WARP;
     static constexpr int kGroups = int(C::kThreads) / int(C::kLanes);
     static constexpr int kChunks = int(ceil_div<i64>(C::kIn, C::kDepth));
     static constexpr int kT = int(C::kTokens), kR = int(C::kAtOnce);
-    static constexpr int kDepth = int(C::kDepth), kLanes = int(C::kLanes);
+    static constexpr int kDepth = int(round_up<i64>(C::kDepth, kWidth)), kLanes = int(C::kLanes);
     static constexpr int kInFlight =
         kR * kT <= 2 ? 4 : 2;  // turns whose loads are under way together
     static constexpr int kCStride = int(C::kRows);
     static constexpr i64 kSharedFloats = i64(kT) * kDepth + i64(kT) * C::kRows + i64(kWarps) * kT;
-    static_assert(C::kDepth % kWidth == 0 && C::kRows % (kGroups * kR) == 0);
+    static_assert((C::kDepth % kWidth == 0 || kChunks == 1) && kDepth % kWidth == 0 &&
+                  C::kRows % (kGroups * kR) == 0);
 
     float* x;  // [kT, kDepth], runs of kWidth cut into planes: no two lanes of a load share a bank
     float* c;  // [kT, kRows]: the products
@@ -44,11 +49,15 @@ struct FewTokens {
     template <class Norm>
     DEVICE void stage(const Rows<typename C::X>& in, i64 t0, int tokens, int k0, const Norm* norm,
                       float* sums) {
-        int depth = min(kDepth, int(C::kIn) - k0);
+        int depth = min(kDepth, kPadded - k0);
 #pragma unroll
         for (int t = 0; t < kT; ++t) {
             const typename C::X* row = in.row(t0 + min(t, tokens - 1));
             for (int k = thread_x() * kUnit; k < depth; k += int(C::kThreads) * kUnit) {
+                if (kPadded > int(C::kIn) && k0 + k >= int(C::kIn)) {
+                    store_floats<kUnit>(x + t * kDepth + place(k), Floats<kUnit>{});
+                    continue;
+                }
                 Floats<kUnit> v = load_floats<kUnit, int(C::kXAlign)>(row + k0 + k);
                 if constexpr (C::kNorm) {
                     Floats<kUnit> g = load_floats<kUnit>(norm + k0 + k);
@@ -67,10 +76,10 @@ struct FewTokens {
     template <class RowOf>
     DEVICE void rows(const RowOf& row_of, int j, int k0) {
         float sum[kR][kT];
-        const W* row[kR];
+        typename Matrix::Row row[kR];
 #pragma unroll
         for (int r = 0; r < kR; ++r) {
-            row[r] = row_of(j + r) + k0;
+            row[r] = row_of(j + r);
 #pragma unroll
             for (int t = 0; t < kT; ++t) sum[r][t] = 0.0f;
         }
@@ -80,7 +89,7 @@ struct FewTokens {
         for (int k = first; k < depth; k += kLanes * kWidth) {
             Floats<kWidth> w[kR];
 #pragma unroll
-            for (int r = 0; r < kR; ++r) w[r] = load_floats<kWidth>(row[r] + k);
+            for (int r = 0; r < kR; ++r) w[r] = Matrix::template load<kWidth>(row[r], k0 + k);
 #pragma unroll
             for (int t = 0; t < kT; ++t) {
 #pragma unroll

@@ -31,7 +31,11 @@ DEVICE void linear(const LinearArgs<C>& a) {
     Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, a.rows};
     P products(shared);
     products.run(
-        in, t0, tokens, [&](int j) { return a.weight + min<i64>(row0 + j, C::kOut - 1) * C::kIn; },
+        in, t0, tokens,
+        [&](int j) {
+            return Weights<typename C::Weight>::row(a.weight, min<i64>(row0 + j, C::kOut - 1),
+                                                    C::kOut, C::kIn);
+        },
         a.norm);
     for (int i = thread_x(); i < tokens * int(C::kRows); i += int(C::kThreads)) {
         int t = i / int(C::kRows), j = i % int(C::kRows);

@@ -9,15 +9,18 @@
 #pragma once
 
 #include "tile.cuh"
+#include "weights.cuh"
 
 namespace cleave {
 
 template <class C, class W>
 struct ManyTokens {
-    using M = MatrixTile<W>;
+    using Matrix = Weights<W>;
+    using S = typename Matrix::Staged;
+    using M = MatrixTile<S>;
     static constexpr int kM = int(C::kTokens), kN = int(C::kRows), kK = int(C::kDepth);
     static constexpr int kThreads = int(C::kThreads), kWarps = kThreads / WARP;
-    static constexpr int kStride = kK + row_padding<W>();
+    static constexpr int kStride = kK + row_padding<S>();
     static constexpr int kTilesM = kM / 16, kTilesN = kN / 16;
     // Warps as a grid over the tiles, as square as they allow.
     static constexpr int kWarpsM = kTilesM >= 4 && kWarps >= 4   ? (kWarps >= 16 ? 4 : 2)
@@ -28,7 +31,7 @@ struct ManyTokens {
     static constexpr int kSlices = int(ceil_div<i64>(C::kIn, kK));
     static constexpr int kCStride = kN + 4;
 
-    static constexpr i64 kHalf = i64(kM + kN) * kStride * i64(sizeof(W));  // bytes of a slice
+    static constexpr i64 kHalf = i64(kM + kN) * kStride * i64(sizeof(S));  // bytes of a slice
     static constexpr i64 kTableBytes = i64(kM) * kCStride * 4;
     static constexpr i64 kSharedFloats = max(2 * kHalf, kTableBytes) / 4 + kM;
     static_assert(kM % 16 == 0 && kN % 16 == 0 && kK % 16 == 0 && kHalf % 16 == 0);
@@ -37,17 +40,17 @@ struct ManyTokens {
     static constexpr int kRun = load_width<float>(C::kIn);
     static constexpr int kRuns = kM * kK / kRun, kMyRuns = ceil_div(kRuns, kThreads);
     // Weights as runs that a copy may take at once.
-    static constexpr int kCopy = load_width<W>(C::kIn);
+    static constexpr int kCopy = Matrix::width(C::kIn);
 
-    W* slices;      // 2 x ([kM, kStride] activations, [kN, kStride] weights)
+    S* slices;      // 2 x ([kM, kStride] activations, [kN, kStride] weights)
     float* c;       // [kM, kCStride], in the same place afterwards
     float* scales;  // [kM]
 
     DEVICE explicit ManyTokens(float* shared)
-        : slices(reinterpret_cast<W*>(shared)), c(shared), scales(shared + kSharedFloats - kM) {}
+        : slices(reinterpret_cast<S*>(shared)), c(shared), scales(shared + kSharedFloats - kM) {}
 
-    DEVICE W* activations(int half) { return slices + half * (kHalf / i64(sizeof(W))); }
-    DEVICE W* weights(int half) { return activations(half) + kM * kStride; }
+    DEVICE S* activations(int half) { return slices + half * (kHalf / i64(sizeof(S))); }
+    DEVICE S* weights(int half) { return activations(half) + kM * kStride; }
 
     // A warp a token: 1 / sqrt(mean square + epsilon).
     DEVICE void find_scales(const Rows<typename C::X>& in, i64 t0, int tokens) {
@@ -69,17 +72,26 @@ struct ManyTokens {
 
     template <class RowOf>
     DEVICE void copy_weights(const RowOf& row_of, int slice, int half) {
-        W* to = weights(half);
+        S* to = weights(half);
         constexpr int kPieces = kN * kK / kCopy;
+        static_assert(kK % kCopy == 0);
         for (int i = thread_x(); i < kPieces; i += kThreads) {
             int j = i / (kK / kCopy), k = i % (kK / kCopy) * kCopy;
             bool valid = slice * kK + k < int(C::kIn);
-            const W* from = row_of(j) + (valid ? slice * kK + k : 0);
-            constexpr int kBytes = kCopy * int(sizeof(W));
-            if constexpr (kBytes >= 4)
-                async_copy<kBytes>(to + j * kStride + k, from, valid);
-            else
-                to[j * kStride + k] = valid ? *from : W{};
+            i64 at = valid ? slice * kK + k : 0;
+            S* target = to + j * kStride + k;
+            if constexpr (Matrix::kPlain) {
+                constexpr int kBytes = kCopy * int(sizeof(S));
+                if constexpr (kBytes >= 4)
+                    async_copy<kBytes>(target, row_of(j) + at, valid);
+                else
+                    *target = valid ? row_of(j)[at] : S{};
+            } else {
+                // Past the last column stand codes that meet zeros, in groups that exist.
+                Floats<kCopy> v{};
+                if (valid) v = Matrix::template load<kCopy>(row_of(j), at);
+                store_floats<kCopy, 8>(target, v);
+            }
         }
         async_commit();
     }
@@ -107,7 +119,7 @@ struct ManyTokens {
     }
 
     DEVICE void store_activations(const Floats<kRun>* runs, int half) {
-        W* to = activations(half);
+        S* to = activations(half);
 #pragma unroll
         for (int n = 0; n < kMyRuns; ++n) {
             int i = thread_x() + n * kThreads;
@@ -119,8 +131,8 @@ struct ManyTokens {
 
     // This warp's tiles of one slice. Tiles of tokens that are not there cost nothing.
     DEVICE void multiply(typename M::C (*sum)[kMineN], int half, int tokens) {
-        const W* left = activations(half);
-        const W* right = weights(half);
+        const S* left = activations(half);
+        const S* right = weights(half);
         int m0 = warp() / kWarpsN, n0 = warp() % kWarpsN;
 #pragma unroll 2
         for (int k = 0; k < kK; k += M::kDepth) {

@@ -64,11 +64,13 @@ struct HeadPart {
         int half = rotary() / 2, pair = j / 2;
         return C::kInterleaved || pair >= half ? j : pair + j % 2 * half;
     }
-    DEVICE const typename C::Weight* weight(const QkvArgs<C>& a) const {
+    // Row of the head's feature f.
+    DEVICE typename Weights<typename C::Weight>::Row row(const QkvArgs<C>& a, int f) const {
         const typename C::Weight* all = kind == kQuery ? a.q_weight
                                         : kind == kKey ? a.k_weight
                                                        : a.v_weight;
-        return all + i64(head) * dim() * C::kIn;
+        i64 heads = kind == kQuery ? C::kQHeads : C::kKvHeads;
+        return Weights<typename C::Weight>::row(all, i64(head) * dim() + f, heads * dim(), C::kIn);
     }
     DEVICE float bias(const QkvArgs<C>& a, int feature) const {
         i64 i = i64(head) * dim() + feature;
@@ -103,7 +105,6 @@ DEVICE void qkv(const QkvArgs<C>& a) {
     constexpr int kPairs = int(C::kRows) / 2;
     DYNAMIC_SHARED(float, shared);
     const HeadPart<C> part(block_x());
-    const typename C::Weight* weight = part.weight(a);
     const int dim = part.dim();
     i64 t0 = i64(block_y()) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
@@ -111,8 +112,7 @@ DEVICE void qkv(const QkvArgs<C>& a) {
     P products(shared);
     products.run(
         in, t0, tokens,
-        [&](int j) { return weight + part.feature(min(part.place + j, dim - 1)) * C::kIn; },
-        a.norm);
+        [&](int j) { return part.row(a, part.feature(min(part.place + j, dim - 1))); }, a.norm);
     auto value = [&](int t, int j, int feature) {
         return products.at(t, j) * products.scale(t) + part.bias(a, feature);
     };
