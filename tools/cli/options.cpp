@@ -78,6 +78,8 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
     app.add_option("--pin", flags.pins,
                    "WHAT=DEVICE, e.g. 'layers.0-15=cuda[0]' or embedding=host[0]; may be repeated")
         ->allow_extra_args(false);
+    app.add_flag("--ignore-affinities", flags.ignore_affinities,
+                 "do not take the devices that the ONNX file's nodes name as pins");
     app.add_flag("--no-metis", flags.no_metis, "search over the plain topological order only");
     app.add_option("--batch", flags.batch, "sequences at once")->check(whole_number(1, kMostBatch));
     app.add_option("--context", flags.context,

@@ -43,6 +43,7 @@ struct PlanFlags {
     std::string objective = "latency";
     std::vector<std::string> pins;
     bool no_metis = false;
+    bool ignore_affinities = false;
     int64_t batch = 0;  // 0: the command's default
     int64_t context = 0;
     int64_t prompt_tokens = 0;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "importer/affinities.h"
+#include "planner/affinity_pins.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
 #include "runtime/base/errors.h"
@@ -38,6 +40,18 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
         if (link.from.valid() && link.to.valid()) chosen.links.push_back(link);
     }
     return chosen;
+}
+
+// What the file says of its nodes' devices, as pins beside the user's; a note where the devices are not there.
+void add_affinities(const importer::Graph& graph, const planner::Machine& machine,
+                    planner::PlanOptions& options) {
+    if (graph.path.empty()) return;
+    importer::Affinities affinities = importer::read_affinities(graph.path);
+    if (affinities.nodes.empty()) return;
+    planner::AffinityPins found = planner::pins_from_affinities(graph, affinities, machine);
+    if (!found.left_out.empty())
+        fmt::print(stderr, "the file's affinities are left out: {}\n", found.left_out);
+    options.pins.insert(options.pins.end(), found.pins.begin(), found.pins.end());
 }
 
 bool changes_a_plan(const PlanFlags& flags) {
@@ -103,8 +117,10 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
         planner::verify_plan(*model.plan);
         return std::move(*model.plan);
     }
-    return planner::make_plan(model.graph, machine_from_flags(flags, run), workload,
-                              plan_options(flags));
+    planner::Machine machine = machine_from_flags(flags, run);
+    planner::PlanOptions options = plan_options(flags);
+    if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
+    return planner::make_plan(model.graph, machine, workload, options);
 }
 
 }  // namespace cleave::tools
