@@ -171,7 +171,7 @@ enum class CollectiveImplementation : uint8_t { kOneShot, kTwoPhase, kRing, kVen
 struct Collective {
     CollectiveOp op = CollectiveOp::kAllReduce;
     CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
-    std::vector<DeviceId> group;  // every receiver, in device order
+    std::vector<DeviceId> group;  // every receiver, in device order; a ring's in ring order
     std::vector<PlacedId>
         contributions;  // partial values (all_reduce) or boxes (all_gather), in group order
     std::vector<OpId> epilogue;  // e.g. {Add}

@@ -36,6 +36,9 @@ public:
         json["objective_ms"] = ms(plan_.prediction.objective_ns);
         json["lower_bound_ms"] = ms(plan_.prediction.lower_bound_ns);
         json["gap"] = gap(plan_);
+        json["pins"] = Json::array();
+        for (const Pin& pin : plan_.options.pins)
+            json["pins"].push_back({{"what", pin.what}, {"device", pin.device}});
         json["why"] = why();
         return json;
     }
@@ -183,8 +186,11 @@ private:
         if (w.metis_cost_ns > 0) metis["objective_ms"] = ms(w.metis_cost_ns);
         if (w.topological_cost_ns > 0)
             metis["topological_objective_ms"] = ms(w.topological_cost_ns);
-        return {
-            {"binding", w.binding}, {"runners_up", runners}, {"cuts", w.cuts}, {"metis", metis}};
+        return {{"binding", w.binding},
+                {"heads", head_split(plan_)},
+                {"runners_up", runners},
+                {"cuts", w.cuts},
+                {"metis", metis}};
     }
 
     const Plan& plan_;

@@ -104,6 +104,7 @@ void Summary::title() {
     for (const Pin& pin : plan_.options.pins)
         pins += fmt::format("{}{}={}", pins.empty() ? "" : ", ", pin.what, pin.device);
     if (!pins.empty()) entry("pinned", pins);
+    if (std::string heads = head_split(plan_); !heads.empty()) entry("heads", heads);
     entry("predicted",
           fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
                       time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));

@@ -129,6 +129,43 @@ DType weights_dtype(const Plan& plan) {
     return most == bytes.end() ? plan.workload.dtype.value_or(DType::kF32) : most->first;
 }
 
+std::string head_split(const Plan& plan) {
+    const Stage* widest = nullptr;
+    for (const Stage& s : plan.stages)
+        if (!widest || s.devices.size() > widest->devices.size()) widest = &s;
+    if (!widest || widest->devices.size() < 2) return "";
+    // Of the stage's first attention: the launches that share its KV state.
+    int64_t group = 0, fewest = 0, most = 0, held = 0, kv_heads = 0, idle = 0;
+    size_t launches = 0;
+    bool whole = true;
+    for (const Step& step : plan.decode.steps) {
+        const Compute* c = step.compute();
+        if (!c || c->kernel != KernelKind::kAttention || c->ops[0] < widest->first_op ||
+            c->ops[0] > widest->last_op || launches == widest->devices.size())
+            continue;
+        if (launches > 0 && c->heads.begin == 0) break;  // the next layer's
+        const auto& attrs = plan.graph.op(c->ops[0]).as<importer::AttentionAttrs>();
+        group = attrs.num_heads / attrs.num_kv_heads;
+        kv_heads = attrs.num_kv_heads;
+        whole = whole && c->heads.begin % group == 0 && c->heads.end % group == 0;
+        fewest = launches == 0 ? c->heads.size() : std::min(fewest, c->heads.size());
+        most = std::max(most, c->heads.size());
+        held += plan.kv_slabs[c->kv.index()].kv_heads.size();
+        ++launches;
+    }
+    if (launches == 0) return "";
+    idle = static_cast<int64_t>(widest->devices.size() - launches);
+    std::string text =
+        fmt::format("{} query heads a device",
+                    fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most));
+    if (idle > 0) text += fmt::format(", {} without any", idle);
+    if (group == 1) return text;
+    return text + (whole
+                       ? ": whole KV groups"
+                       : fmt::format(", cut inside KV groups: {} KV heads are held {} times in all",
+                                     kv_heads, held));
+}
+
 double tokens_per_second(const Plan& plan) {
     double ns = static_cast<double>(plan.prediction.decode_ns_per_token);
     return ns > 0 ? 1e9 * static_cast<double>(plan.workload.batch) / ns : 0.0;

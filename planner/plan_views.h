@@ -39,4 +39,7 @@ double tokens_per_second(const Plan& plan);
 // objective / lower bound - 1; 0 without a bound.
 double gap(const Plan& plan);
 
+// How query heads lie on the devices of the widest tensor-parallel stage, in words; empty without such a stage.
+std::string head_split(const Plan& plan);
+
 }  // namespace cleave::planner

@@ -99,6 +99,34 @@ bool exhaust(const Request& r, Placement& placement, Plan& plan) {
     return gained;
 }
 
+// What the other way to cut heads would cost, where there is one: whole KV groups or between query heads.
+void compare_heads(const Request& r, Placement placement, Plan& plan) {
+    const auto& config = r.analysis.graph.config;
+    if (config.num_kv_heads == 0 || config.num_heads % config.num_kv_heads != 0 ||
+        plan.prefill.steps.size() + plan.decode.steps.size() > kStepBudget)
+        return;
+    Split heads{Axis::kQueryHeads, config.num_heads, 1, config.num_heads / config.num_kv_heads};
+    bool differs = false, whole = true;
+    for (StageChoice& s : placement.stages) {
+        std::vector<Range> now = ranges_of(s.shares, heads);
+        s.shares.whole_groups = !s.shares.whole_groups;
+        differs = differs || (s.devices.size() > 1 && ranges_of(s.shares, heads) != now);
+        if (s.devices.size() > 1) whole = s.shares.whole_groups;
+    }
+    if (!differs) return;
+    Plan other = empty_plan(r, std::move(plan.graph));
+    build_placement(r.analysis, placement, other);
+    plan.graph = std::move(other.graph);
+    double ratio = static_cast<double>(other.prediction.objective_ns) /
+                   static_cast<double>(std::max<int64_t>(1, plan.prediction.objective_ns));
+    plan.why.runners_up.push_back({whole ? "the same with whole KV groups on each device"
+                                         : "the same with heads cut inside KV groups",
+                                   other.prediction.objective_ns,
+                                   fits_memory(other)
+                                       ? fmt::format("{:.2f} % slower", 100 * (ratio - 1))
+                                       : "does not fit in memory"});
+}
+
 // Builds and simulates the most promising proposals and takes one that fits; all scores go into the explanation.
 std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& graph) {
     std::vector<Scored> built, estimated;
@@ -149,6 +177,7 @@ std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& 
         return a.objective_ns < b.objective_ns;
     });
     explain(r.analysis, proposals, built, chosen, plan);
+    compare_heads(r, refined.placement, plan);
     return plan;
 }
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "planner/amounts.h"
+#include "planner/collective_form.h"
 #include "planner/cost.h"
 #include "runtime/base/errors.h"
 
@@ -62,7 +63,7 @@ private:
 class PhaseBuilder {
 public:
     PhaseBuilder(const Analysis& analysis, const Placement& placement, Plan& plan,
-                 Constants& constants, bool is_prefill)
+                 Constants& constants, const LinkTable& links, bool is_prefill)
         : a_(analysis),
           graph_(analysis.graph),
           placement_(placement),
@@ -70,6 +71,8 @@ public:
           constants_(constants),
           phase_(is_prefill ? plan.prefill : plan.decode),
           is_prefill_(is_prefill),
+          links_(links),
+          point_(is_prefill ? prefill_point(plan.workload) : decode_point(plan.workload)),
           home_(graph_.values.size()) {}
 
     void run() {
@@ -276,6 +279,15 @@ private:
         return {};
     }
 
+    // Layers repeat: one choice for each stage and payload.
+    const CollectiveForm& all_reduce_form_of(int64_t bytes) {
+        auto [at, fresh] = forms_.try_emplace({stage_, bytes});
+        if (fresh)
+            at->second =
+                choose_all_reduce(links_, choice_->devices, bytes, is_prefill_, staged_by_host());
+        return at->second;
+    }
+
     bool staged_by_host() const {
         for (DeviceId d : choice_->devices)
             if (DeviceKind kind = plan_.machine.device(d).kind; kind != DeviceKind::kSim)
@@ -287,17 +299,21 @@ private:
                                      const std::vector<PlacedId>& residual) {
         Collective c;
         c.op = CollectiveOp::kAllReduce;
-        c.implementation = all_reduce_form(staged_by_host(), is_prefill_, width());
-        c.group = choice_->devices;
-        c.contributions = partials;
-        if (group.epilogue.valid()) {
-            c.epilogue = {group.epilogue};
-            c.epilogue_inputs = residual;
-        }
-        for (size_t i = 0; i < width(); ++i)
-            c.outputs.push_back(
-                place(group.outputs[0], choice_->devices[i], box_of(group.outputs[0], i), false));
         c.bytes = value_bytes(graph_.value(group.partial), 0, plan_.workload);
+        CollectiveForm form = all_reduce_form_of(at(c.bytes, point_));
+        c.implementation = form.implementation;
+        c.group = form.group;
+        c.contributions = partials;
+        if (group.epilogue.valid()) c.epilogue = {group.epilogue};
+        std::vector<PlacedId> made(width());  // in the stage's order, which a ring's need not be
+        for (DeviceId member : c.group) {
+            auto i = static_cast<size_t>(
+                std::find(choice_->devices.begin(), choice_->devices.end(), member) -
+                choice_->devices.begin());
+            if (group.epilogue.valid()) c.epilogue_inputs.push_back(residual[i]);
+            made[i] = place(group.outputs[0], member, box_of(group.outputs[0], i), false);
+            c.outputs.push_back(made[i]);
+        }
         int64_t members = static_cast<int64_t>(width()),
                 given = static_cast<int64_t>(partials.size());
         Amount link = c.implementation == CollectiveImplementation::kRing
@@ -305,9 +321,8 @@ private:
                       : c.implementation == CollectiveImplementation::kTwoPhase
                           ? c.bytes * (given + members - 2)
                           : c.bytes * (given * (members - 1));
-        std::vector<PlacedId> outputs = c.outputs;
         push(std::move(c), group.layer).link_bytes = link;
-        return outputs;
+        return made;
     }
 
     // Brings an output whole to the plan's output device.
@@ -358,6 +373,9 @@ private:
     bool is_prefill_;
     int stage_ = 0;
     const StageChoice* choice_ = nullptr;
+    const LinkTable& links_;
+    BatchPoint point_;
+    std::map<std::pair<int, int64_t>, CollectiveForm> forms_;
     std::map<Split, std::vector<Range>> ranges_;
     std::vector<Home> home_;
 };
@@ -398,8 +416,9 @@ void build_steps(const Analysis& analysis, const Placement& placement, Plan& pla
                 plan.output_device = choice.devices[0];
     }
     Constants constants(analysis, plan);
-    PhaseBuilder(analysis, placement, plan, constants, true).run();
-    PhaseBuilder(analysis, placement, plan, constants, false).run();
+    LinkTable links(plan.machine);
+    PhaseBuilder(analysis, placement, plan, constants, links, true).run();
+    PhaseBuilder(analysis, placement, plan, constants, links, false).run();
 }
 
 }  // namespace cleave::planner

@@ -54,11 +54,13 @@ void PhaseWalk::transfer(const Transfer& t) {
     content_[t.destination.index()] = Known{.columns = columns_of(to)};
 }
 
-// A group names each receiver once, in device order, with one output each.
+// A group names each receiver once, in device order or (a ring's) in its own, with one output each.
 bool PhaseWalk::check_group(const Collective& c) {
     if (c.group.empty()) fail("collective-group", "no receiver");
-    for (size_t i = 0; i + 1 < c.group.size(); ++i)
-        if (c.group[i] >= c.group[i + 1])
+    std::vector<DeviceId> order = c.group;
+    if (c.implementation == CollectiveImplementation::kRing) std::sort(order.begin(), order.end());
+    for (size_t i = 0; i + 1 < order.size(); ++i)
+        if (order[i] >= order[i + 1])
             fail("collective-group", "receivers are not in device order, each once");
     bool sound = c.outputs.size() == c.group.size();
     if (!sound)

@@ -35,11 +35,15 @@ void check_stages(const Plan& plan, Report& report) {
 void check_pins(const Plan& plan, Report& report) {
     for (const Pin& pin : plan.options.pins) {
         int first = -1, last = -1;
-        if (std::sscanf(pin.what.c_str(), "layers.%d-%d", &first, &last) == 1) last = first;
-        bool found = false;
+        int read = 0;
+        bool by_name = std::any_of(plan.graph.ops.begin(), plan.graph.ops.end(),
+                                   [&](const importer::Op& op) { return op.name == pin.what; });
+        if (!by_name && (read = std::sscanf(pin.what.c_str(), "layers.%d-%d", &first, &last)) == 1)
+            last = first;
+        bool found = false, by_layer = read > 0;
         for (size_t i = 0; i < plan.graph.ops.size(); ++i) {
             const importer::Op& op = plan.graph.ops[i];
-            if (first >= 0 ? op.layer < first || op.layer > last : op.name != pin.what) continue;
+            if (by_layer ? op.layer < first || op.layer > last : op.name != pin.what) continue;
             found = true;
             bool met = false;
             for (const Stage& s : plan.stages)

@@ -141,6 +141,13 @@ void PhaseWalk::compute(const Compute& c) {
     for (OpId op : c.ops)
         if (op < stage.first_op || op > stage.last_op)
             fail("stage", "{} is no operator of stage {}", graph().op(op).name, step.stage);
+    // What a GPU launch asks for must be there; on a host device a thread's scratch is memory, and counted.
+    const DeviceLimits& limits = plan_.machine.device(c.device).limits;
+    if (limits.warp_width > 1 && (c.tile.shared_bytes > limits.shared_memory_per_block ||
+                                  c.tile.threads > limits.max_threads_per_block))
+        fail("tile-limits", "{} bytes of shared memory and {} threads a block; {} has {} and {}",
+             c.tile.shared_bytes, c.tile.threads, device_name(c.device),
+             limits.shared_memory_per_block, limits.max_threads_per_block);
     if (c.scratch.valid()) {
         const Buffer& b = plan_.buffer(c.scratch);
         if (b.device != c.device)

@@ -101,6 +101,36 @@ std::vector<int> to_nodes(const Pieces& pieces, const Assignment& a) {
     return device;
 }
 
+[[noreturn]] void refuse(const CostGraph& graph, const char* what) {
+    throw UserError(
+        "{}: no {} keeps every accelerator below maxSizePerFPGA = {:.0f} bytes with {} "
+        "accelerators and {} CPUs; give more accelerators, CPUs or memory",
+        graph.path, what, graph.accelerator_memory, graph.num_accelerators, graph.num_cpus);
+}
+
+// Any assignment within memory, the largest pieces first, each on the emptiest device: where annealing starts when no
+// contiguous plan fits.
+std::vector<int> pack(const CostGraph& graph, const Pieces& p) {
+    std::vector<int> order(p.count), device(p.count, -1);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return p.size[a] > p.size[b]; });
+    std::vector<double> held(graph.num_accelerators, 0);
+    for (int piece : order) {
+        auto emptiest = std::min_element(held.begin(), held.end());
+        if (emptiest != held.end() && std::isfinite(p.accelerator[piece]) &&
+            *emptiest + p.size[piece] <= graph.accelerator_memory) {
+            *emptiest += p.size[piece];
+            device[piece] = static_cast<int>(emptiest - held.begin());
+        } else if (graph.num_cpus > 0) {
+            device[piece] = graph.num_accelerators;
+        } else {
+            refuse(graph, "assignment that was found");
+        }
+    }
+    return device;
+}
+
 }  // namespace
 
 double max_load(const CostGraph& graph, const std::vector<int>& device) {
@@ -129,19 +159,18 @@ CostGraphPlan plan_cost_graph(const CostGraph& graph, const CostGraphOptions& op
     Pieces classes = cost_graph::contract(graph, false);
     plan.lower_bound = work_bound(graph, classes);
     plan.contiguous = options.contiguous;
-    if (!found)
-        throw UserError(
-            "{}: no contiguous plan keeps every accelerator below maxSizePerFPGA = {:.0f} bytes "
-            "with {} accelerators and {} CPUs; give more "
-            "accelerators, CPUs or memory",
-            graph.path, graph.accelerator_memory, graph.num_accelerators, graph.num_cpus);
-    plan.device = to_nodes(ordered, *found);
+    if (!found && options.contiguous) refuse(graph, "contiguous plan");
+    if (found) plan.device = to_nodes(ordered, *found);
     if (!options.contiguous) {
         Assignment from;
-        from.device.assign(classes.count, 0);
-        for (size_t n = 0; n < graph.nodes.size(); ++n)
-            from.device[classes.of_node[n]] = plan.device[n];
-        from.max_load = max_load(graph, plan.device);
+        if (found) {
+            from.device.assign(classes.count, 0);
+            for (size_t n = 0; n < graph.nodes.size(); ++n)
+                from.device[classes.of_node[n]] = plan.device[n];
+        } else {
+            from.device = pack(graph, classes);
+        }
+        from.max_load = max_load(graph, to_nodes(classes, from));
         auto used = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         Assignment better =
             cost_graph::anneal(graph, classes, from, plan.lower_bound,

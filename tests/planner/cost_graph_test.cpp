@@ -4,7 +4,9 @@
 
 #include <fstream>
 #include <functional>
+#include <map>
 #include <random>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -153,6 +155,139 @@ TEST_CASE("the published instances are cut at their known contiguous optima", "[
         REQUIRE(plan.max_load == Approx(known["maxLoad"].get<double>()).epsilon(1e-4));
         REQUIRE(is_contiguous(g, plan.device));
     }
+}
+
+// The best plan whose devices take runs of one topological order, by a programme of the test's own: what an exact plan
+// may never be worse than. Infinity where nothing fits.
+double best_over_one_order(const CostGraph& g) {
+    size_t n = g.nodes.size();
+    std::vector<int> indegree(n, 0), order;
+    for (auto [a, b] : g.edges) ++indegree[b];
+    for (size_t i = 0; i < n; ++i)
+        if (indegree[i] == 0) order.push_back(static_cast<int>(i));
+    for (size_t i = 0; i < order.size(); ++i)
+        for (auto [a, b] : g.edges)
+            if (a == order[i] && --indegree[b] == 0) order.push_back(b);
+    std::vector<int> place(n);
+    for (size_t i = 0; i < n; ++i) place[order[i]] = static_cast<int>(i);
+    std::map<int64_t, std::pair<int, int>> spans;  // of each class: no cut inside
+    for (size_t i = 0; i < n; ++i) {
+        auto [at, fresh] = spans.try_emplace(g.nodes[i].color_class, place[i], place[i]);
+        at->second.first = std::min(at->second.first, place[i]);
+        at->second.second = std::max(at->second.second, place[i]);
+    }
+    std::vector<bool> may_cut(n + 1, true);
+    for (auto [cls, span] : spans)
+        for (int i = span.first + 1; i <= span.second; ++i) may_cut[i] = false;
+    int k = g.num_accelerators;
+    std::vector<std::vector<double>> best(k + 1, std::vector<double>(n + 1, INFINITY));
+    for (int d = 0; d <= k; ++d) best[d][0] = 0;
+    for (size_t from = 0; from < n; ++from) {
+        if (!may_cut[from]) continue;
+        // Loads of a device with order[from, to), for each `to`.
+        std::vector<int> device(n, 1);
+        double size = 0;
+        for (size_t to = from + 1; to <= n; ++to) {
+            const CostNode& node = g.nodes[order[to - 1]];
+            if (!node.on_accelerator) break;
+            size += node.size;
+            if (size > g.accelerator_memory) break;
+            device[order[to - 1]] = 0;
+            if (!may_cut[to]) continue;
+            double load = 0;
+            std::set<int> heard;
+            std::vector<bool> sends(n, false);
+            for (auto [a, b] : g.edges) {
+                if (device[a] == 0 && device[b] == 1) sends[a] = true;
+                if (device[a] == 1 && device[b] == 0) heard.insert(a);
+            }
+            for (size_t i = from; i < to; ++i)
+                load += g.nodes[order[i]].accelerator_latency +
+                        (sends[order[i]] ? g.nodes[order[i]].output_cost : 0.0);
+            for (int a : heard) load += g.nodes[a].output_cost;
+            for (int d = 1; d <= k; ++d)
+                best[d][to] = std::min(best[d][to], std::max(best[d - 1][from], load));
+        }
+    }
+    return best[k][n];
+}
+
+TEST_CASE(
+    "unseen instances of the published family are planned soundly and never worse than a plain "
+    "order",
+    "[planner]") {
+    CLEAVE_NEEDS_SHARED_DATA();
+    std::filesystem::path folder =
+        test::shared_data() / "dnn-partitioning/inputs/throughput-inputs";
+    std::mt19937 random(9);
+    auto factor = [&](double low, double high) {
+        return std::uniform_real_distribution<double>(low, high)(random);
+    };
+    for (const char* name : {"LayerGraphs/bert24", "LayerGraphs/resnet50",
+                             "OperatorGraphs/bert_l-3", "OperatorGraphs/resnet50"}) {
+        const CostGraph published =
+            load_cost_graph((folder / (std::string(name) + "_inference.json")).string());
+        for (int variant = 0; variant < 5; ++variant) {
+            CostGraph g = published;
+            // Other costs, other counts of devices, other memory.
+            for (CostNode& node : g.nodes) {
+                node.accelerator_latency *= factor(0.5, 2);
+                node.cpu_latency *= factor(0.5, 2);
+                node.size *= factor(0.8, 1.2);
+                node.output_cost *= factor(0.2, 3);
+            }
+            g.num_accelerators = 2 + 2 * variant;
+            g.accelerator_memory *= factor(1, 2);
+            INFO(name << ", variant " << variant);
+            double simple = best_over_one_order(g);
+            CostGraphPlan plan;
+            try {
+                plan = plan_cost_graph(g, {});
+            } catch (const UserError&) {
+                CHECK(simple == INFINITY);
+                continue;
+            }
+            CHECK(is_contiguous(g, plan.device));
+            CHECK(is_allowed(g, plan.device));
+            CHECK(plan.max_load == Approx(max_load(g, plan.device)));
+            CHECK(plan.max_load <= simple * (1 + 1e-9));
+            CHECK(plan.lower_bound <= plan.max_load * (1 + 1e-9));
+            CostGraphOptions options;
+            options.contiguous = false;
+            options.time_limit_seconds = 0.2;
+            CostGraphPlan any = plan_cost_graph(g, options);
+            CHECK(is_allowed(g, any.device));
+            CHECK(any.max_load == Approx(max_load(g, any.device)));
+            CHECK(any.max_load <= plan.max_load * (1 + 1e-9));
+            CHECK(any.lower_bound <= any.max_load * (1 + 1e-9));
+        }
+    }
+}
+
+TEST_CASE("where only devices that return fit, the non-contiguous mode still finds a plan",
+          "[planner]") {
+    // a -> b -> c: a and c share the one accelerator that has room for them, b needs the other.
+    CostGraph g;
+    g.path = "sandwich";
+    g.num_accelerators = 2;
+    g.accelerator_memory = 10;
+    for (int i = 0; i < 3; ++i) {
+        CostNode node;
+        node.id = i;
+        node.accelerator_latency = 1;
+        node.cpu_latency = 1;
+        node.size = i == 1 ? 10 : 5;
+        node.color_class = 100 + i;
+        g.nodes.push_back(node);
+    }
+    g.edges = {{0, 1}, {1, 2}};
+    CHECK_THAT(test::user_error([&] { plan_cost_graph(g, {}); }), Contains("no contiguous plan"));
+    CostGraphOptions options;
+    options.contiguous = false;
+    options.time_limit_seconds = 0.1;
+    CostGraphPlan plan = plan_cost_graph(g, options);
+    CHECK(is_allowed(g, plan.device));
+    CHECK(plan.device[0] == plan.device[2]);
 }
 
 TEST_CASE("the published instances reach the best known non-contiguous loads", "[planner][slow]") {

@@ -48,7 +48,7 @@ TEST_CASE("a plan's JSON has the keys that other programs read, in their order",
     for (auto& [key, unused] : ordered.items()) keys.push_back(key);
     CHECK(keys == std::vector<std::string>{"model", "objective", "workload", "devices", "stages",
                                            "links", "steps", "predicted", "objective_ms",
-                                           "lower_bound_ms", "gap", "why"});
+                                           "lower_bound_ms", "gap", "pins", "why"});
     CHECK(ordered["model"] == "tiny");
     CHECK(ordered["devices"][3]["stages"] == nlohmann::ordered_json::array({1}));
     CHECK(ordered["stages"][1]["first_op"] == "layers.1.input_norm");

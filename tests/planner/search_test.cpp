@@ -8,6 +8,8 @@
 #include "models/llama_graph.h"
 #include "planner/baselines.h"
 #include "planner/evaluate.h"
+#include "planner/plan_file.h"
+#include "planner/plan_views.h"
 #include "planner/planner.h"
 #include "tests/planner/support/random_cases.h"
 
@@ -114,6 +116,7 @@ TEST_CASE("the same input gives the same steps, and every forced shape uses its 
         size_t used = 0;
         for (const Stage& s : a.stages) used += s.devices.size();
         REQUIRE(used == a.machine.devices.size());
+        REQUIRE(serialize_plan(a) == serialize_plan(b));  // byte for byte
         REQUIRE(a.decode.steps.size() == b.decode.steps.size());
         for (size_t i = 0; i < a.decode.steps.size(); ++i)
             REQUIRE(a.decode.steps[i].start_ns == b.decode.steps[i].start_ns);
@@ -177,6 +180,71 @@ TEST_CASE("the largest batch that a refusal names fits, and one more does not", 
     REQUIRE_NOTHROW(plan_for(graph, "sim:a40[0-3]", workload));
     ++workload.batch;
     REQUIRE_THROWS_AS(plan_for(graph, "sim:a40[0-3]", workload), DoesNotFit);
+}
+
+TEST_CASE("each objective is best at what it is named for", "[planner]") {
+    test::Drawer drawer(21);
+    for (int i = 0; i < 60; ++i) {
+        Graph graph = models::build_llama_graph(
+            drawer.model({.layers = 5, .intermediate = 20'000, .vocab = 50'000}), DType::kF16);
+        Machine machine = drawer.catalogue_machine(4);
+        Workload workload{.batch = drawer.pick(1, 8), .prompt_tokens = drawer.pick(1, 900)};
+        workload.context = workload.prompt_tokens + drawer.pick(1, 600);
+        std::vector<Plan> plans;
+        for (Objective o : {Objective::kLatency, Objective::kThroughput, Objective::kMemory})
+            plans.push_back(make_plan(graph, machine, workload, {.objective = o}));
+        // The same plan scored for each: what each objective means, written out.
+        int64_t generated = workload.context - workload.prompt_tokens;
+        auto latency = [&](const Plan& p) {
+            return p.prediction.decode_ns_per_token + p.prediction.prefill_ns / generated;
+        };
+        auto devices = [](const Plan& p) {
+            std::set<DeviceId> used;
+            for (const Stage& s : p.stages) used.insert(s.devices.begin(), s.devices.end());
+            return used.size();
+        };
+        INFO("case " << i << " on " << machine.name);
+        CHECK(plans[0].prediction.objective_ns == latency(plans[0]));
+        for (const Plan& other : plans) {
+            CHECK(latency(plans[0]) <= latency(other));
+            CHECK(devices(plans[2]) <= devices(other));
+        }
+        // Every plan can be rebuilt for throughput; none is busier than the one made for it.
+        for (size_t p : {size_t{0}, size_t{2}}) {
+            int64_t busiest = 0;
+            for (int64_t busy : plans[p].prediction.decode_busy_ns)
+                busiest = std::max(busiest, busy);
+            CHECK(plans[1].prediction.objective_ns <= busiest + plans[p].prediction.prefill_ns);
+        }
+    }
+}
+
+TEST_CASE("what is generated weighs prefill against decode", "[planner]") {
+    // Long prompts and two tokens of answer: prefill decides. One token of prompt and a long answer: decode.
+    Graph graph = graph_of("llama-3-8b", DType::kBF16);
+    Plan reading = plan_for(graph, "sim:a40[0-3]", {.prompt_tokens = 4094, .context = 4096});
+    Plan writing = plan_for(graph, "sim:a40[0-3]", {.prompt_tokens = 1, .context = 4096});
+    CHECK(reading.prediction.objective_ns ==
+          reading.prediction.decode_ns_per_token + reading.prediction.prefill_ns / 2);
+    CHECK(writing.prediction.objective_ns ==
+          writing.prediction.decode_ns_per_token + writing.prediction.prefill_ns / 4095);
+    CHECK(reading.prediction.objective_ns > 2 * writing.prediction.objective_ns);
+}
+
+TEST_CASE("the way heads are cut is named, with what the other way would cost", "[planner]") {
+    // 8 KV heads over 3 devices: whole groups are unequal, cut ones are held twice.
+    Plan plan = plan_for(graph_of("llama-3-8b", DType::kBF16), "sim:h100[0-2]",
+                         {.prompt_tokens = 64, .context = 1024}, {.tensor_parallel = 3});
+    CHECK_THAT(head_split(plan), Contains("query heads a device"));
+    bool whole = head_split(plan).find("whole KV groups") != std::string::npos;
+    bool compared = false;
+    for (const RunnerUp& r : plan.why.runners_up)
+        if (r.shape == (whole ? "the same with heads cut inside KV groups"
+                              : "the same with whole KV groups on each device")) {
+            compared = true;
+            CHECK(r.objective_ns >= plan.prediction.objective_ns);
+        }
+    CHECK(compared);
 }
 
 TEST_CASE("odd counts and mixed machines plan", "[planner]") {

@@ -2,11 +2,15 @@
 // The explicit part of plans: steps, values, shards and buffers, on every shape of stages and shards.
 #include "tests/support/test.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "models/llama_graph.h"
+#include "planner/collective_form.h"
+#include "planner/device_order.h"
 #include "planner/planner.h"
+#include "planner/verify.h"
 
 using namespace cleave;
 using namespace cleave::planner;
@@ -162,4 +166,56 @@ TEST_CASE("buffers that live at once do not overlap, and arenas are as large as 
     }
     for (const PlacedValue& v : plan.prefill.values)
         if (!v.box.empty() && !v.box.back().empty()) REQUIRE(v.buffer.valid());
+}
+
+TEST_CASE("a ring visits the devices of a node one after the other, whatever their order",
+          "[planner]") {
+    // Two nodes, their devices in turn: fast links inside, slow ones between.
+    Machine machine = build_machine(parse_devices("sim:h100[0-7]"), {});
+    for (Link& l : machine.links)
+        if (l.from.index() % 2 != l.to.index() % 2) l.bandwidth /= 10, l.latency_ns *= 2;
+    LinkTable links(machine);
+    std::vector<DeviceId> group = user_order(machine);
+    std::vector<DeviceId> ring = ring_order(links, group);
+    int crossings = 0;
+    for (size_t i = 0; i < ring.size(); ++i)
+        crossings += ring[i].index() % 2 != ring[(i + 1) % ring.size()].index() % 2;
+    CHECK(crossings == 2);
+    std::sort(ring.begin(), ring.end());
+    CHECK(ring == group);
+    // Where links are alike the user's order stands.
+    Machine alike = build_machine(parse_devices("sim:h100[0-7]"), {});
+    CHECK(ring_order(LinkTable(alike), group) == group);
+}
+
+TEST_CASE(
+    "an all-reduce takes the form that is cheapest on its links, and the plan keeps the ring's "
+    "order",
+    "[planner]") {
+    // Cards on a ring of fast links, numbered every third; all other pairs are far apart.
+    Machine machine = build_machine(parse_devices("sim:h100[0-7]"), {});
+    for (Link& l : machine.links)
+        if (int apart = (l.to.value - l.from.value + 8) % 8; apart != 3 && apart != 5)
+            l.bandwidth /= 100, l.latency_ns *= 20;
+    LinkTable links(machine);
+    std::vector<DeviceId> group = user_order(machine);
+    for (int64_t bytes : {int64_t{1} << 10, int64_t{1} << 16, int64_t{1} << 26})
+        for (bool is_prefill : {false, true}) {
+            CollectiveForm chosen = choose_all_reduce(links, group, bytes, is_prefill, false);
+            for (auto form :
+                 {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase})
+                CHECK(chosen.ns <= links.all_reduce_ns(group, bytes, form));
+        }
+    Plan plan =
+        make_plan(models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+                  machine, {}, {.tensor_parallel = 8});
+    bool ring = false;
+    for (const Step& s : plan.prefill.steps)
+        if (const Collective* c = s.collective();
+            c && c->implementation == CollectiveImplementation::kRing) {
+            ring = true;
+            CHECK(c->group == ring_order(links, group));
+        }
+    CHECK(ring);
+    CHECK(find_violations(plan).empty());
 }

@@ -12,14 +12,15 @@
 namespace cleave::test {
 namespace {
 
-Plan made_plan(int devices, int tp, int pp) {
+Plan made_plan(int devices, int tp, int pp, const char* kind = "host", std::vector<Pin> pins = {}) {
     HostFacts host{2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
     Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
     auto shape = models::find_shape("stories-260k");
     REQUIRE(shape);
     return make_plan(models::build_llama_graph(*shape, DType::kF32),
-                     build_machine(parse_devices(fmt::format("host[0-{}]", devices - 1)), host),
-                     workload, {.tensor_parallel = tp, .pipeline_stages = pp});
+                     build_machine(parse_devices(fmt::format("{}[0-{}]", kind, devices - 1)), host),
+                     workload,
+                     {.tensor_parallel = tp, .pipeline_stages = pp, .pins = std::move(pins)});
 }
 
 std::vector<Plan> sound_plans() {
@@ -33,6 +34,10 @@ std::vector<Plan> sound_plans() {
     plans.push_back(made_plan(4, 2, 2));
     plans.push_back(made_plan(3, 3, 1));
     plans.push_back(made_plan(8, 8, 1));
+    plans.push_back(made_plan(4, 2, 2, "sim:mi210"));
+    plans.push_back(
+        made_plan(2, 1, 0, "host",
+                  {{"layers.0", "host[0]"}, {"layers.1-3", "host[1]"}, {"layers.4", "host[0]"}}));
     return plans;
 }
 

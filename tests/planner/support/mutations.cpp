@@ -171,6 +171,28 @@ std::vector<Mutation> exchange_mutations() {
 
 std::vector<Mutation> memory_mutations() {
     return {
+        {"a launch asks for more shared memory than its device has", "tile-limits",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kAttention);
+             const DeviceLimits& limits = p.machine.device(c->device).limits;
+             c->tile.shared_bytes = limits.shared_memory_per_block + 1;
+             return limits.warp_width > 1;
+         }},
+        {"a block has more threads than its device allows", "tile-limits",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kLinear);
+             const DeviceLimits& limits = p.machine.device(c->device).limits;
+             c->tile.threads = limits.max_threads_per_block * 2;
+             return limits.warp_width > 1;
+         }},
+        {"a ring names a member twice", "collective-group",
+         [](Plan& p) {
+             Collective* c = find_collective(p.prefill, CollectiveOp::kAllReduce);
+             if (!c || c->group.size() < 2) return false;
+             c->implementation = CollectiveImplementation::kRing;
+             c->group[1] = c->group[0];
+             return true;
+         }},
         {"a result overwrites what the step reads", "live-overlap",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);

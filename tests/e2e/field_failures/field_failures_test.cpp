@@ -6,6 +6,7 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/gpu_tiles.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
 #include "tests/support/test.h"
@@ -124,6 +125,53 @@ TEST_CASE("a rotary table that two stages read lies on both", "[e2e]") {
         if (auto* c = std::get_if<Compute>(&step.action))
             for (RopeShardId& table : c->rope_tables) table = RopeShardId(0);
     CHECK(rules_broken(plan).count("rope-missing") == 1);
+}
+
+// Attention in f16 with the rotation fused into it asked for 286,720 bytes of shared memory a block on a card that has
+// 65,536; the launch failed on the device.
+// Cleave: tiles follow from the device's limits by arithmetic, so they shrink where there is less; a plan that asks for
+// more than there is, is refused before anything is compiled.
+TEST_CASE("a launch never asks for more shared memory than its device has", "[e2e]") {
+    Graph graph = llama_2_70b();
+    Plan large = shaped_plan(graph, "sim:h100[0-3]", 4, 1);
+    Plan small = shaped_plan(graph, "sim:mi210[0-3]", 4, 1);
+    auto most_of_attention = [](const Plan& plan) {
+        int64_t most = 0;
+        for (const Phase* phase : {&plan.prefill, &plan.decode})
+            for (const Step& step : phase->steps)
+                if (const Compute* c = step.compute()) {
+                    const DeviceLimits& limits = plan.machine.device(c->device).limits;
+                    CHECK(c->tile.shared_bytes <= limits.shared_memory_per_block);
+                    CHECK(c->tile.threads <= limits.max_threads_per_block);
+                    if (c->kernel == KernelKind::kAttention)
+                        most = std::max(most, c->tile.shared_bytes);
+                }
+        return most;
+    };
+    REQUIRE(small.machine.devices[0].limits.shared_memory_per_block == 65'536);
+    int64_t roomy = most_of_attention(large), tight = most_of_attention(small);
+    CHECK(tight > 0);
+    CHECK(tight <= 65'536);
+    CHECK(roomy >= tight);
+    // A tile of the same kernel that asks for what the tool asked for: 286,720 bytes and more.
+    AttentionShape shape{.heads = 16,
+                         .kv_heads = 2,
+                         .group = 8,
+                         .head_dim = 128,
+                         .v_head_dim = 128,
+                         .element_bytes = 2,
+                         .tokens = 512,
+                         .context = 4096,
+                         .prefill = true};
+    const DeviceLimits& limits = small.machine.devices[0].limits;
+    Tile wide = attention_tile(limits, shape);
+    CHECK(attention_shared_bytes(limits, shape, wide) == wide.shared_bytes);
+    while (attention_shared_bytes(limits, shape, wide) < 286'720) wide.depth *= 2, wide.tokens *= 2;
+    for (Step& step : small.prefill.steps)
+        if (auto* c = std::get_if<Compute>(&step.action); c && c->kernel == KernelKind::kAttention)
+            c->tile.shared_bytes = attention_shared_bytes(limits, shape, wide);
+    CHECK(rules_broken(small).count("tile-limits") == 1);
+    CHECK_THAT(test::user_error([&] { verify_plan(small); }), Contains("sim:mi210[0] has 65536"));
 }
 
 // Llama-2-70B was meant for eight shards and started on four cards of 48 GB: it loaded for minutes and ended in an

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/collective_form.h"
+
+#include <algorithm>
+
+namespace cleave::planner {
+
+std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceId> group) {
+    std::vector<DeviceId> order(group.begin(), group.end());
+    auto rate = [&](DeviceId from, DeviceId to) {
+        const Link* link = links.at(from, to);
+        return link ? link->bandwidth : 0;
+    };
+    for (size_t i = 1; i + 1 < order.size(); ++i) {
+        auto next = order.begin() + static_cast<std::ptrdiff_t>(i);
+        auto best = std::max_element(next, order.end(), [&](DeviceId a, DeviceId b) {
+            return rate(order[i - 1], a) < rate(order[i - 1], b);
+        });
+        std::rotate(next, best, best + 1);  // the others keep their order
+    }
+    return order;
+}
+
+CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
+                                 int64_t bytes, bool is_prefill, bool through_host) {
+    using Form = CollectiveImplementation;
+    CollectiveForm best;
+    best.group.assign(group.begin(), group.end());
+    best.implementation = all_reduce_form(through_host, is_prefill, group.size());
+    if (best.implementation == Form::kRing) best.group = ring_order(links, group);
+    best.ns = links.all_reduce_ns(best.group, bytes, best.implementation);
+    if (through_host || group.size() < 2) return best;
+    for (Form form : {Form::kOneShot, Form::kTwoPhase, Form::kRing}) {
+        if (form == best.implementation) continue;
+        std::vector<DeviceId> order(group.begin(), group.end());
+        if (form == Form::kRing) order = ring_order(links, group);
+        int64_t ns = links.all_reduce_ns(order, bytes, form);
+        if (ns < best.ns) best = {form, std::move(order), ns};
+    }
+    return best;
+}
+
+}  // namespace cleave::planner

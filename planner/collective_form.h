@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an all-reduce is carried out on given links: the form of least time, and for a ring the order in which it visits
+// its members, so that neighbours are joined by the best links and slow ones are crossed as seldom as possible.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "planner/cost.h"
+#include "planner/plan.h"
+
+namespace cleave::planner {
+
+struct CollectiveForm {
+    CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
+    std::vector<DeviceId> group;  // in device order; a ring's in its own
+    int64_t ns = 0;               // of `bytes`
+};
+
+// `group` in device order. Members that exchange through host memory (`through_host`) have the form of
+// planner/cost.h's all_reduce_form; others the cheapest, that one among equals.
+CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
+                                 int64_t bytes, bool is_prefill, bool through_host);
+
+// From the first member on to the nearest one not visited yet; the first among equals.
+std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceId> group);
+
+}  // namespace cleave::planner
