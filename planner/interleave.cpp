@@ -7,6 +7,8 @@
 namespace cleave::planner {
 namespace {
 
+constexpr double kStagePrice =
+    2e-4;                      // a further stage must gain that part of the busiest group's time
 constexpr int kMoves = 6'000;  // of one annealing; a unit or a run of them changes its group
 
 // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, and the same everywhere.
@@ -73,6 +75,12 @@ public:
         }
     }
 
+    int num_stages() const {
+        int stages = 1;
+        for (int u = 1; u < num_units(); ++u) stages += group_[u] != group_[u - 1];
+        return stages;
+    }
+
     bool fits() const {
         for (size_t k = 0; k < groups_.size(); ++k) {
             const RangeTable& range = *groups_[k].range;
@@ -130,6 +138,8 @@ double largest(const std::vector<double>& load) {
     return *std::max_element(load.begin(), load.end());
 }
 
+double price(const Assignment& a, double scale) { return kStagePrice * scale * a.num_stages(); }
+
 // What annealing walks on: a high norm, so that relieving any busy group counts.
 double energy(const std::vector<double>& load, double scale) {
     double sum = 0;
@@ -161,13 +171,14 @@ std::optional<StageSolution> interleave(CostTables& tables, const StageSolution&
     if (now.num_groups() < 2) return std::nullopt;
     std::vector<double> load;
     now.loads(load);
-    double scale = largest(load), best = scale;
+    double scale = largest(load), start_cost = scale + price(now, scale), best = start_cost;
     std::vector<int> best_groups = now.groups(), before;
     Random random(static_cast<uint64_t>(seed) + 1);
     for (int round = 0; round < 3; ++round) {
         now.restore(best_groups);
         now.loads(load);
-        double at = energy(load, scale), hot = round == 1 ? 0.02 : 0.004;
+        double at = energy(load, scale) + price(now, scale) / scale,
+               hot = round == 1 ? 0.02 : 0.004;
         for (int i = 0; i < kMoves; ++i) {
             double temperature = hot * std::pow(1e-3, static_cast<double>(i) / kMoves);
             int unit = random.below(now.num_units()), to = random.below(now.num_groups());
@@ -184,7 +195,7 @@ std::optional<StageSolution> interleave(CostTables& tables, const StageSolution&
             int from = now.group(unit);
             for (int u = unit; u < end; ++u) now.set(u, to);
             now.loads(load);
-            double next = energy(load, scale);
+            double next = energy(load, scale) + price(now, scale) / scale;
             bool taken =
                 (next <= at || random.unit() < std::exp((at - next) / temperature)) && now.fits();
             if (!taken) {
@@ -192,13 +203,13 @@ std::optional<StageSolution> interleave(CostTables& tables, const StageSolution&
                 continue;
             }
             at = next;
-            if (double top = largest(load); top < best * (1 - 1e-9)) {
-                best = top;
+            if (double cost = largest(load) + price(now, scale); cost < best * (1 - 1e-9)) {
+                best = cost;
                 best_groups = now.groups();
             }
         }
     }
-    if (best >= scale * (1 - 1e-9)) return std::nullopt;
+    if (best >= start_cost * (1 - 1e-9)) return std::nullopt;
     now.restore(best_groups);
     return now.solution();
 }

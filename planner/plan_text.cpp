@@ -2,6 +2,7 @@
 #include "planner/plan_text.h"
 
 #include <algorithm>
+#include <set>
 
 #include "planner/plan_views.h"
 #include "planner/text_steps.h"
@@ -64,14 +65,26 @@ private:
 
 // "2 stages x 2 shards (tp 2 x pp 2)", or the shards of each stage where they differ.
 std::string Summary::shape() const {
-    std::vector<size_t> shards;
-    for (const Stage& s : plan_.stages) shards.push_back(s.devices.size());
+    std::vector<size_t> shards;  // of stages whose devices were in none before
+    std::set<DeviceId> seen;
+    for (const Stage& s : plan_.stages) {
+        bool returns = std::any_of(s.devices.begin(), s.devices.end(),
+                                   [&](DeviceId d) { return seen.count(d) > 0; });
+        if (!returns) shards.push_back(s.devices.size());
+        seen.insert(s.devices.begin(), s.devices.end());
+    }
+    std::string virtual_stages = shards.size() < plan_.stages.size()
+                                     ? fmt::format(" in {} virtual stages", plan_.stages.size())
+                                     : "";
     const bool equal =
         std::all_of(shards.begin(), shards.end(), [&](size_t n) { return n == shards[0]; });
-    if (equal) return fmt::format("tp {} x pp {}", shards.empty() ? 0 : shards[0], shards.size());
+    if (equal)
+        return fmt::format("tp {} x pp {}{}", shards.empty() ? 0 : shards[0], shards.size(),
+                           virtual_stages);
     std::string text;
     for (size_t n : shards) text += fmt::format("{}{}", text.empty() ? "tp " : " + ", n);
-    return text + fmt::format(" in {} stages", shards.size());
+    return text +
+           (virtual_stages.empty() ? fmt::format(" in {} stages", shards.size()) : virtual_stages);
 }
 
 std::string Summary::model() const {
