@@ -3,18 +3,13 @@
 
 #include <algorithm>
 
+#include "planner/kernel_times.h"
+
 namespace cleave::planner {
 namespace {
 
-// The share of a data sheet's peak that good kernels reach on large operands.
-struct Efficiency {
-    double bandwidth, flops;
-};
-
-Efficiency efficiency(const Device& device) {
-    bool host = device.limits.warp_width <= 1;
-    return host ? Efficiency{0.85, 0.5} : Efficiency{0.8, 0.6};
-}
+// NVLink among H200s, which the fitted all-reduces ran over (planner/catalogue.cpp).
+constexpr double kFittedLink = 450e9, kFittedLatency = 2500;
 
 constexpr int64_t kStagedBandwidth = 6'000'000'000;  // through pageable memory of the hosts
 constexpr int64_t kStagedLatency = 30'000;
@@ -45,6 +40,31 @@ int64_t LinkTable::transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const 
            nanoseconds(static_cast<double>(bytes), std::max(1.0, bandwidth));
 }
 
+// GPUs with a fast link between any two.
+bool LinkTable::is_fabric(std::span<const DeviceId> group) const {
+    for (DeviceId a : group) {
+        if (machine_->device(a).limits.warp_width <= 1) return false;
+        for (DeviceId b : group) {
+            const Link* link = a == b ? nullptr : at(a, b);
+            if (a != b &&
+                (!link || (link->kind != LinkKind::kNvlink && link->kind != LinkKind::kXgmi)))
+                return false;
+        }
+    }
+    return true;
+}
+
+LinkTable::Demand LinkTable::demand(std::span<const DeviceId> devices) const {
+    Demand demand;
+    for (DeviceId a : devices)
+        for (DeviceId b : devices) {
+            const Link* link = a == b ? nullptr : at(a, b);
+            if (link && link->domain >= 0 && link->bandwidth > demand.bandwidth)
+                demand = {link->domain, link->bandwidth};
+        }
+    return demand;
+}
+
 int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
                                  CollectiveImplementation implementation) const {
     auto n = static_cast<int64_t>(group.size());
@@ -56,12 +76,26 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
         size_t partners = ring ? 1 : group.size() - 1;
         for (size_t k = 1; k <= partners; ++k) {
             const Link* link = at(group[i], group[(i + k) % group.size()]);
-            latency = std::max(latency, link ? link->latency_ns : kStagedLatency);
-            bandwidth = std::min(bandwidth, link ? link->bandwidth : kStagedBandwidth);
+            auto or_link = [](int64_t exchange, int64_t of_link) {
+                return exchange > 0 ? exchange : of_link;
+            };
+            latency = std::max(latency, link ? or_link(link->exchange_latency_ns, link->latency_ns)
+                                             : kStagedLatency);
+            bandwidth =
+                std::min(bandwidth, link ? or_link(link->exchange_bandwidth, link->bandwidth)
+                                         : kStagedBandwidth);
         }
     }
     auto b = static_cast<double>(std::max<int64_t>(1, bandwidth));
     auto p = static_cast<double>(bytes), m = static_cast<double>(n);
+    if (is_fabric(group)) {
+        // A mesh (Infinity Fabric) sends to all others at once; a switch (NVLink) has one rate for all.
+        bool mesh = at(group[0], group[1])->kind == LinkKind::kXgmi;
+        double ns =
+            KernelTimes::h200().all_reduce_ns(n, p, static_cast<double>(latency) / kFittedLatency,
+                                              b * (mesh ? m - 1 : 1) / kFittedLink);
+        return static_cast<int64_t>(ns + 0.5);
+    }
     switch (implementation) {
         case CollectiveImplementation::kOneShot: return latency + nanoseconds(p * (m - 1), b);
         case CollectiveImplementation::kTwoPhase:
@@ -86,43 +120,6 @@ int64_t LinkTable::gather_ns(std::span<const DeviceId> from, DeviceId to, int64_
                    nanoseconds(static_cast<double>(piece), bandwidth);
         }
     return time;
-}
-
-int64_t launch_ns(const Device& device, DType dtype, int64_t flops, int64_t bytes) {
-    Efficiency e = efficiency(device);
-    int64_t compute =
-        nanoseconds(static_cast<double>(flops),
-                    std::max(1.0, e.flops * static_cast<double>(device.flops(dtype))));
-    int64_t memory =
-        nanoseconds(static_cast<double>(bytes),
-                    std::max(1.0, e.bandwidth * static_cast<double>(device.memory_bandwidth)));
-    return device.launch_overhead_ns + std::max(compute, memory);
-}
-
-DType compute_dtype(const Analysis& analysis, const FusedGroup& group, const Workload& workload) {
-    DType dtype = DType::kF32;
-    int64_t largest = 0;
-    for (OpId id : group.ops)
-        for (WeightId w : analysis.graph.op(id).weights) {
-            const importer::Weight& weight = analysis.graph.weight(w);
-            if (weight.shape.size() < 2 || weight.num_elements() <= largest) continue;
-            largest = weight.num_elements();
-            dtype = device_dtype(weight, workload);
-        }
-    return dtype;
-}
-
-int64_t bytes_moved(const LaunchAmounts& amounts, const BatchPoint& point, bool is_prefill) {
-    Amount moved = amounts.weight_bytes + amounts.activation_bytes;
-    int64_t of_keys = moved.per_key * point.num_keys;
-    moved.per_key = 0;
-    return at(moved, point) + (is_prefill ? of_keys / kPrefillKeyReuse : of_keys);
-}
-
-int64_t launch_ns(const Device& device, DType dtype, const LaunchAmounts& amounts,
-                  const BatchPoint& point, bool is_prefill) {
-    return launch_ns(device, dtype, at(amounts.flops, point),
-                     bytes_moved(amounts, point, is_prefill));
 }
 
 }  // namespace cleave::planner

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times from amounts: a roofline per launch (Williams, Waterman and Patterson, CACM 2009) with efficiencies, and
-// alpha-beta times for transfers and collectives over the links they use (Thakur, Rabenseifner and Gropp, IJHPCA
-// 2005). In: amounts at a point of the workload. Out: integer nanoseconds of one step alone on its devices.
+// Times of transfers and collectives: alpha-beta over the links they use (Thakur, Rabenseifner and Gropp, IJHPCA 2005),
+// all-reduces over NVLink and Infinity Fabric as fitted (kernel_times.h). In: a payload at a point of the workload. Out:
+// integer nanoseconds of one step alone on its devices. What launches cost: launch_costs.h.
 #pragma once
 
 #include <span>
@@ -27,33 +27,27 @@ public:
     // Time of `bytes` from one device to another; staged through the hosts where there is no link.
     int64_t transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const;
 
-    // All-reduce of `bytes` a member, by implementation; neighbours in the group's order are the ring's.
+    // All-reduce of `bytes` a member, by implementation; neighbours in the group's order are the ring's. Between GPUs that
+    // all have fast links to each other the libraries choose better algorithms than any of these: the fitted times.
     int64_t all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
                           CollectiveImplementation implementation) const;
+
+    // The domain that the links among these devices share, or -1, and what the busiest of them wants of it.
+    struct Demand {
+        int domain = -1;
+        int64_t bandwidth = 0;
+    };
+    Demand demand(std::span<const DeviceId> devices) const;
 
     // Pieces of `bytes` in all, gathered on `to`.
     int64_t gather_ns(std::span<const DeviceId> from, DeviceId to, int64_t bytes) const;
 
 private:
+    bool is_fabric(std::span<const DeviceId> group) const;
+
     const Machine* machine_;
     size_t count_;
     std::vector<const Link*> links_;
 };
-
-// One launch alone on `device`. `dtype` is that of the matrices it multiplies.
-int64_t launch_ns(const Device& device, DType dtype, int64_t flops, int64_t bytes);
-
-// dtype of the largest matrix of a group, f32 where it has none.
-DType compute_dtype(const Analysis& analysis, const FusedGroup& group, const Workload& workload);
-
-// Prefill reads a key once for a tile of queries, decode once for each query.
-inline constexpr int64_t kPrefillKeyReuse = 32;
-
-// Bytes that `amounts` move in a pass at a point of the workload.
-int64_t bytes_moved(const LaunchAmounts& amounts, const BatchPoint& point, bool is_prefill);
-
-// Time of `amounts` at a point of the workload.
-int64_t launch_ns(const Device& device, DType dtype, const LaunchAmounts& amounts,
-                  const BatchPoint& point, bool is_prefill);
 
 }  // namespace cleave::planner

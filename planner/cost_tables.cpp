@@ -61,7 +61,10 @@ std::vector<int64_t> signature(const Device& d) {
             d.flops_int8,
             d.launch_overhead_ns,
             d.limits.warp_width,
-            d.limits.num_compute_units};
+            d.limits.num_compute_units,
+            d.measured.bandwidth,
+            d.measured.flops_f32,
+            d.measured.launch_ns};
 }
 
 // Members with the same memory and room fit alike: one of each is enough to ask.
@@ -94,6 +97,7 @@ CostTables::CostTables(const Analysis& analysis, const Machine& machine, const W
       machine_(machine),
       workload_(workload),
       links_(machine),
+      launches_(analysis, machine, workload),
       order_(std::move(order)),
       slack_(slack),
       generated_(generated_tokens(workload)),
@@ -124,7 +128,6 @@ void CostTables::classify_groups() {
                                                static_cast<int>(class_example_.size()));
         if (fresh) {
             class_example_.push_back(static_cast<int>(g));
-            class_dtype_.push_back(compute_dtype(analysis_, analysis_.groups[g], workload_));
         }
         group_class_.push_back(at->second);
     }
@@ -236,11 +239,13 @@ StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
                 const FusedGroup& group = analysis_.groups[class_example_[group_class_[g]]];
                 LaunchAmounts amounts =
                     launch_amounts(analysis_, group, {0, group.split.work.units}, workload_, true);
-                DType dtype = class_dtype_[group_class_[g]];
-                time += static_cast<double>(launch_ns(d, dtype, amounts, decode_point_, false)) *
-                            static_cast<double>(generated_) +
-                        static_cast<double>(launch_ns(d, dtype, amounts, prefill_point_, true)) *
-                            static_cast<double>(passes_);
+                auto example = static_cast<size_t>(class_example_[group_class_[g]]);
+                auto ns = [&](bool is_prefill) {
+                    return static_cast<double>(
+                        launches_.time(devices[i], example, amounts, is_prefill, 1).ns);
+                };
+                time += ns(false) * static_cast<double>(generated_) +
+                        ns(true) * static_cast<double>(passes_);
             }
             shares.weights[i] = std::max<int64_t>(1, std::llround(1e18 / std::max(1.0, time)));
         }
@@ -294,30 +299,31 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
     std::vector<Range> work(devices.size());
     if (!group.split.work.whole()) work = ranges_of(shares, group.split.work);
     bool sum = is_partial(group) && devices.size() > 1;
-    DType dtype = compute_dtype(analysis_, group, workload_);
+    auto number = static_cast<size_t>(&group - analysis_.groups.data());
+    double slowdown = domain_slowdown(devices);
+    auto hosts = static_cast<size_t>(std::count_if(devices.begin(), devices.end(), [&](DeviceId d) {
+        return machine_.device(d).kind == DeviceKind::kHost;
+    }));
+    auto slowed = [&](LaunchCosts::Time t) {
+        return t.fixed_ns + std::llround(static_cast<double>(t.ns - t.fixed_ns) * slowdown);
+    };
     for (size_t i = 0; i < devices.size(); ++i) {
         cost.memory.push_back(shard_memory(group, work, i, shares));
         if (!group.split.work.whole() && work[i].empty()) continue;
         LaunchAmounts amounts = launch_amounts(analysis_, group, work[i], workload_, !sum);
-        const Device& device = machine_.device(devices[i]);
-        cost.decode =
-            std::max(cost.decode, launch_ns(device, dtype, amounts, decode_point_, false));
-        cost.prefill =
-            std::max(cost.prefill, launch_ns(device, dtype, amounts, prefill_point_, true));
+        cost.decode = std::max<int64_t>(
+            cost.decode, slowed(launches_.time(devices[i], number, amounts, false, hosts)));
+        cost.prefill = std::max<int64_t>(
+            cost.prefill, slowed(launches_.time(devices[i], number, amounts, true, hosts)));
     }
-    double slowdown = domain_slowdown(devices);
-    cost.decode = std::llround(static_cast<double>(cost.decode) * slowdown);
-    cost.prefill = std::llround(static_cast<double>(cost.prefill) * slowdown);
     if (devices.size() == 1) return cost;
     if (sum) {
         Amount payload = value_bytes(analysis_.graph.value(group.partial), 0, workload_);
         bool host = machine_.device(devices[0]).kind != DeviceKind::kSim;
-        cost.decode += std::llround(slowdown * static_cast<double>(links_.all_reduce_ns(
-                                                   devices, at(payload, decode_point_),
-                                                   CollectiveImplementation::kOneShot)));
-        cost.prefill += std::llround(slowdown * static_cast<double>(links_.all_reduce_ns(
-                                                    devices, at(payload, prefill_point_),
-                                                    all_reduce_form(host, true, devices.size()))));
+        cost.decode += links_.all_reduce_ns(devices, at(payload, decode_point_),
+                                            CollectiveImplementation::kOneShot);
+        cost.prefill += links_.all_reduce_ns(devices, at(payload, prefill_point_),
+                                             all_reduce_form(host, true, devices.size()));
     } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
         Amount payload = value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_);
         cost.decode += links_.gather_ns(devices, devices[0], at(payload, decode_point_));

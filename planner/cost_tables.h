@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "planner/cost.h"
+#include "planner/launch_costs.h"
 #include "planner/placement.h"
 
 namespace cleave::planner {
@@ -79,6 +80,7 @@ private:
     const Machine& machine_;
     Workload workload_;
     LinkTable links_;
+    LaunchCosts launches_;
     std::vector<DeviceId> order_;
     bool repeats_ = false;  // a device stands in the order more than once
     int64_t slack_;
@@ -86,7 +88,6 @@ private:
     BatchPoint decode_point_, prefill_point_;
     std::vector<int> group_class_, device_class_;  // by group; by DeviceId
     std::vector<int> class_example_;               // a group of each class
-    std::vector<DType> class_dtype_;
     std::vector<std::pair<int64_t, int64_t>>
         crossing_;  // bytes into each unit, of a decode and a prefill pass
     std::map<std::tuple<int, int, int>, std::vector<int64_t>> entry_;

@@ -6,8 +6,8 @@
 #include <map>
 #include <numeric>
 
-#include "planner/cost.h"
 #include "planner/device_order.h"
+#include "planner/launch_costs.h"
 #include "planner/simulate.h"
 
 namespace cleave::planner {
@@ -19,7 +19,7 @@ constexpr double kRounding = 3;
 class Bound {
 public:
     Bound(const Analysis& a, const Machine& machine, const Workload& workload)
-        : a_(a), machine_(machine), workload_(workload) {
+        : a_(a), machine_(machine), workload_(workload), launches_(a, machine, workload) {
         // A group of n devices has a link no faster than the fastest level whose components reach n.
         best_link_.assign(machine.devices.size() + 1, {INT64_MAX, 1});
         for (const LinkLevel& level : link_levels(machine))
@@ -30,6 +30,17 @@ public:
         size_t count = machine.devices.size();
         if (machine.links.size() < count * (count - 1))
             best_link_.assign(count + 1, {INT64_MAX, 1});
+        for (const Link& link : machine.links) {
+            // Exchanges that were measured apart, and meshes, where a device sends to all others at once.
+            int64_t rate = std::max(link.bandwidth, link.exchange_bandwidth);
+            if (link.kind == LinkKind::kXgmi) rate *= static_cast<int64_t>(count);
+            for (auto& [latency, bandwidth] : best_link_) {
+                if (bandwidth == 1) continue;
+                bandwidth = std::max(bandwidth, rate > link.bandwidth ? rate : 0);
+                if (link.exchange_latency_ns > 0)
+                    latency = std::min(latency, link.exchange_latency_ns);
+            }
+        }
     }
 
     // From below: the ns of one pass of a phase, in which groups follow each other, and those for which its busiest
@@ -41,12 +52,13 @@ public:
         BatchPoint point = is_prefill ? prefill_point(workload_) : decode_point(workload_);
         Times total;
         std::vector<std::vector<double>> alone;  // of each group, by device
-        std::map<std::tuple<int64_t, int64_t, int64_t, DType>, size_t> known;
+        std::map<std::tuple<int64_t, int64_t, int64_t, DType, KernelKind>, size_t> known;
         std::vector<int64_t> repeats;
         for (const FusedGroup& group : a_.groups) {
             LaunchAmounts whole =
                 launch_amounts(a_, group, {0, group.split.work.units}, workload_, false);
-            int64_t flops = at(whole.flops, point), moved = bytes_moved(whole, point, is_prefill);
+            int64_t flops = at(whole.flops, point);
+            int64_t moved = at(whole.weight_bytes + whole.activation_bytes, point);
             // A group that cannot be split runs whole on one device at least.
             bool may_split = !group.split.work.whole();
             int64_t payload =
@@ -54,17 +66,18 @@ public:
                     ? at(value_bytes(a_.graph.value(group.partial), 0, workload_), point)
                     : 0;
             DType dtype = compute_dtype(a_, group, workload_);
-            auto [seen, fresh] =
-                known.try_emplace({flops, moved, may_split ? payload : -1, dtype}, alone.size());
+            auto [seen, fresh] = known.try_emplace(
+                {flops, moved, may_split ? payload : -1, dtype, group.kernel}, alone.size());
             if (!fresh) {
                 ++repeats[seen->second];
                 continue;
             }
             repeats.push_back(1);
+            std::vector<LaunchCosts::Floor> floors =
+                floors_of(static_cast<size_t>(&group - a_.groups.data()), is_prefill);
             alone.emplace_back();
-            for (const Device& d : machine_.devices)
-                alone.back().push_back(static_cast<double>(launch_ns(d, dtype, flops, moved)));
-            group_ns_.push_back(group_time(alone.back(), payload, may_split));
+            for (const LaunchCosts::Floor& floor : floors) alone.back().push_back(floor.alone);
+            group_ns_.push_back(group_time(floors, payload, may_split));
         }
         for (size_t g = 0; g < alone.size(); ++g)
             total.pass += group_ns_[g] * static_cast<double>(repeats[g]);
@@ -74,15 +87,38 @@ public:
     }
 
 private:
+    // By device; equal devices have equal floors.
+    std::vector<LaunchCosts::Floor> floors_of(size_t group, bool is_prefill) const {
+        std::vector<LaunchCosts::Floor> floors;
+        for (size_t d = 0; d < machine_.devices.size(); ++d) {
+            size_t same = d;
+            for (size_t e = 0; e < d && same == d; ++e)
+                if (alike(machine_.devices[d], machine_.devices[e])) same = e;
+            floors.push_back(same < d ? floors[same]
+                                      : launches_.floor(DeviceId(d), group, is_prefill));
+        }
+        return floors;
+    }
+
+    static bool alike(const Device& a, const Device& b) {
+        auto rates = [](const Device& d) {
+            return std::tuple(d.kind, d.memory_bandwidth, d.flops_f32, d.flops_f16, d.flops_f8,
+                              d.flops_int8, d.launch_overhead_ns, d.limits.warp_width,
+                              d.limits.num_compute_units, d.measured.bandwidth,
+                              d.measured.flops_f32, d.measured.launch_ns);
+        };
+        return rates(a) == rates(b);
+    }
+
     // The best of t devices, for every t: overhead once, the work in proportion to the rates of the fastest, an
     // exchange of the sum.
-    double group_time(const std::vector<double>& alone, int64_t payload, bool may_split) const {
+    double group_time(const std::vector<LaunchCosts::Floor>& floors, int64_t payload,
+                      bool may_split) const {
         std::vector<double> rates;
         double overhead = INFINITY;
-        for (size_t i = 0; i < alone.size(); ++i) {
-            auto launch = static_cast<double>(machine_.devices[i].launch_overhead_ns);
-            rates.push_back(1.0 / std::max(0.5, alone[i] - launch));
-            overhead = std::min(overhead, launch);
+        for (const LaunchCosts::Floor& floor : floors) {
+            rates.push_back(1.0 / std::max(0.5, floor.work));
+            overhead = std::min(overhead, floor.overhead);
         }
         double most = shared_rate(rates);
         std::sort(rates.begin(), rates.end(), std::greater<>());
@@ -156,6 +192,7 @@ private:
     const Analysis& a_;
     const Machine& machine_;
     const Workload& workload_;
+    LaunchCosts launches_;
     std::vector<std::pair<int64_t, int64_t>> best_link_;  // by group size: latency, bandwidth
     std::vector<double> group_ns_;
 };

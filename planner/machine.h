@@ -27,6 +27,21 @@ struct DeviceLimits {
     int64_t num_compute_units = 0;  // SMs, CUs, or threads of a host device
 };
 
+// What the project's own kernels reached on a host (`cleave devices --measure`), all threads together unless said;
+// `bandwidth` 0: not measured.
+struct MeasuredRates {
+    int64_t bandwidth = 0;        // bytes/s of f32 weights in products of one token, from memory
+    int64_t widening = 0;         // elements/s of narrower weights in the same
+    int64_t cache_bytes = 0;      // weights up to here stay in the cache from token to token
+    int64_t cache_bandwidth = 0;  // and are read at this rate, bytes/s
+    int64_t flops_f32 = 0;        // per second, in products of many tokens with f32 weights
+    int64_t flops_narrow = 0;     // and with narrower ones
+    int64_t attention_bandwidth = 0;  // bytes/s of keys and values, in decode
+    int64_t attention_flops = 0;      // per second, in prefill
+    int64_t launch_ns = 0;            // from step to step, with all threads in one device
+    int64_t launch_alone_ns = 0;      // with one thread in it
+};
+
 struct Device {
     std::string name;  // as the user writes it: "host[0]", "sim:h100[3]", "cuda[0]"
     DeviceKind kind = DeviceKind::kHost;
@@ -46,6 +61,7 @@ struct Device {
     int64_t flops_int8 = 0;
     int64_t launch_overhead_ns = 0;
     DeviceLimits limits;
+    MeasuredRates measured;
 
     int64_t flops(DType dtype) const;
 };
@@ -58,6 +74,8 @@ struct Link {
     int64_t bandwidth = 0;  // bytes/s
     int64_t latency_ns = 0;
     int domain = -1;  // bandwidth domain shared with other links, or -1
+    // Of an all-reduce over such links, where that was measured apart; 0: as above.
+    int64_t exchange_bandwidth = 0, exchange_latency_ns = 0;
 };
 
 // Members of a domain share `bandwidth`.

@@ -29,6 +29,17 @@ void put(const Device& d, pb::Device* out) {
     limits->set_max_threads_per_block(d.limits.max_threads_per_block);
     limits->set_warp_width(d.limits.warp_width);
     limits->set_num_compute_units(d.limits.num_compute_units);
+    auto* measured = out->mutable_measured();
+    measured->set_bandwidth(d.measured.bandwidth);
+    measured->set_widening(d.measured.widening);
+    measured->set_cache_bytes(d.measured.cache_bytes);
+    measured->set_cache_bandwidth(d.measured.cache_bandwidth);
+    measured->set_flops_f32(d.measured.flops_f32);
+    measured->set_flops_narrow(d.measured.flops_narrow);
+    measured->set_attention_bandwidth(d.measured.attention_bandwidth);
+    measured->set_attention_flops(d.measured.attention_flops);
+    measured->set_launch_ns(d.measured.launch_ns);
+    measured->set_launch_alone_ns(d.measured.launch_alone_ns);
 }
 void take(const pb::Device& in, Device& d) {
     d.name = in.name();
@@ -50,6 +61,10 @@ void take(const pb::Device& in, Device& d) {
     const auto& l = in.limits();
     d.limits = {l.shared_memory_per_block(), l.registers_per_block(), l.max_threads_per_block(),
                 l.warp_width(), l.num_compute_units()};
+    const auto& m = in.measured();
+    d.measured = {m.bandwidth(), m.widening(),       m.cache_bytes(),         m.cache_bandwidth(),
+                  m.flops_f32(), m.flops_narrow(),   m.attention_bandwidth(), m.attention_flops(),
+                  m.launch_ns(), m.launch_alone_ns()};
 }
 
 void put(const Link& l, pb::Link* out) {
@@ -59,6 +74,8 @@ void put(const Link& l, pb::Link* out) {
     out->set_bandwidth(l.bandwidth);
     out->set_latency_ns(l.latency_ns);
     out->set_domain(l.domain);
+    out->set_exchange_bandwidth(l.exchange_bandwidth);
+    out->set_exchange_latency_ns(l.exchange_latency_ns);
 }
 void take(const pb::Link& in, Link& l) {
     l.from = DeviceId(in.from());
@@ -67,6 +84,8 @@ void take(const pb::Link& in, Link& l) {
     l.bandwidth = in.bandwidth();
     l.latency_ns = in.latency_ns();
     l.domain = in.domain();
+    l.exchange_bandwidth = in.exchange_bandwidth();
+    l.exchange_latency_ns = in.exchange_latency_ns();
 }
 
 void put(const BandwidthDomain& d, pb::BandwidthDomain* out) {

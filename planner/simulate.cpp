@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "planner/cost.h"
+#include "planner/launch_costs.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -12,8 +13,14 @@ namespace {
 
 class Simulation {
 public:
-    Simulation(const Plan& plan, Phase& phase)
-        : plan_(plan), phase_(phase), queues_(plan.machine.devices.size()) {
+    // `fixed_ns`: the part of each step's time that no domain slows.
+    Simulation(const Plan& plan, Phase& phase, const LinkTable& links,
+               std::vector<int64_t> fixed_ns)
+        : plan_(plan),
+          phase_(phase),
+          links_(links),
+          fixed_ns_(std::move(fixed_ns)),
+          queues_(plan.machine.devices.size()) {
         members_.reserve(phase.steps.size());
         for (size_t i = 0; i < phase.steps.size(); ++i) {
             members_.push_back(members_of(phase.steps[i]));
@@ -29,14 +36,21 @@ public:
         while (!running_.empty()) {
             share_domains();
             double next = INFINITY;
-            for (const Running& r : running_) next = std::min(next, r.remaining * r.slowdown);
+            for (const Running& r : running_)
+                next = std::min(next, r.fixed > 0 ? r.fixed : r.remaining * r.slowdown);
             now_ += next;
             std::vector<int> finished;
+            auto is_done = [](const Running& r) { return r.fixed <= 0 && r.remaining <= 1e-6; };
             for (Running& r : running_) {
-                r.remaining -= next / r.slowdown;
-                if (r.remaining <= 1e-6) finished.push_back(r.step);
+                if (r.fixed > 0) {
+                    r.fixed -= next;
+                    if (r.fixed <= 1e-6) r.fixed = 0;
+                } else {
+                    r.remaining -= next / r.slowdown;
+                }
+                if (is_done(r)) finished.push_back(r.step);
             }
-            std::erase_if(running_, [](const Running& r) { return r.remaining <= 1e-6; });
+            std::erase_if(running_, is_done);
             std::sort(finished.begin(), finished.end());
             for (int step : finished) finish(step);
             done += finished.size();
@@ -49,9 +63,10 @@ public:
     const std::vector<int64_t>& busy() const { return busy_; }
 
 private:
+    // What is left of a step: its fixed part first, then what shares a domain with others.
     struct Running {
         int step;
-        double remaining, slowdown;
+        double fixed, remaining, slowdown;
     };
 
     std::vector<DeviceId> members_of(const Step& step) const {
@@ -80,9 +95,10 @@ private:
                 queues_[d.index()][head_[d.index()]] != step)
                 return;
         phase_.steps[step].start_ns = std::llround(now_);
-        running_.push_back(
-            {step, static_cast<double>(std::max<int64_t>(1, phase_.steps[step].predicted_ns)),
-             1.0});
+        int64_t fixed = fixed_ns_[static_cast<size_t>(step)];
+        int64_t shared =
+            std::max<int64_t>(fixed > 0 ? 0 : 1, phase_.steps[step].predicted_ns - fixed);
+        running_.push_back({step, static_cast<double>(fixed), static_cast<double>(shared), 1.0});
     }
 
     void finish(int step) {
@@ -105,29 +121,37 @@ private:
     void share_domains() {
         if (plan_.machine.domains.empty()) return;
         std::vector<double> wanted(plan_.machine.domains.size(), 0.0);
-        auto each_member = [&](const Running& r, auto&& visit) {
-            for (DeviceId d : members_[r.step]) {
-                const Device& device = plan_.machine.device(d);
-                if (device.memory_domain >= 0)
-                    visit(static_cast<size_t>(device.memory_domain), device);
-            }
-        };
-        for (const Running& r : running_)
-            each_member(r, [&](size_t domain, const Device& d) {
-                wanted[domain] += static_cast<double>(d.memory_bandwidth);
-            });
         for (Running& r : running_) {
             r.slowdown = 1.0;
-            each_member(r, [&](size_t domain, const Device&) {
-                auto has = static_cast<double>(
-                    std::max<int64_t>(1, plan_.machine.domains[domain].bandwidth));
-                r.slowdown = std::max(r.slowdown, wanted[domain] / has);
-            });
+            LinkTable::Demand want = demand(r);
+            if (want.domain >= 0)
+                wanted[static_cast<size_t>(want.domain)] += static_cast<double>(want.bandwidth);
         }
+        for (Running& r : running_) {
+            LinkTable::Demand want = demand(r);
+            if (want.domain < 0) continue;
+            auto domain = static_cast<size_t>(want.domain);
+            auto has =
+                static_cast<double>(std::max<int64_t>(1, plan_.machine.domains[domain].bandwidth));
+            r.slowdown = std::max(1.0, wanted[domain] / has);
+        }
+    }
+
+    // What a running step wants of the memory or the links that it shares with others.
+    LinkTable::Demand demand(const Running& r) const {
+        if (r.fixed > 0) return {};
+        const Step& step = phase_.steps[static_cast<size_t>(r.step)];
+        if (const Compute* c = step.compute()) {
+            const Device& device = plan_.machine.device(c->device);
+            return {device.memory_domain, device.memory_bandwidth};
+        }
+        return links_.demand(members_[static_cast<size_t>(r.step)]);
     }
 
     const Plan& plan_;
     Phase& phase_;
+    const LinkTable& links_;
+    std::vector<int64_t> fixed_ns_;
     std::vector<std::vector<int>> queues_;
     std::vector<size_t> head_;
     std::vector<std::vector<DeviceId>> members_;
@@ -136,40 +160,81 @@ private:
     double now_ = 0;
 };
 
-// Time of each step alone.
-void predict_steps(const Analysis& analysis, const Plan& plan, const LinkTable& links, Phase& phase,
-                   bool is_prefill) {
-    BatchPoint point = is_prefill ? prefill_point(plan.workload) : decode_point(plan.workload);
-    std::vector<DType> dtypes;
-    dtypes.reserve(analysis.groups.size());
-    for (const FusedGroup& group : analysis.groups)
-        dtypes.push_back(compute_dtype(analysis, group, plan.workload));
-    std::vector<int> group_of(analysis.graph.ops.size(), -1);
-    for (size_t g = 0; g < analysis.groups.size(); ++g)
-        for (OpId id : analysis.groups[g].ops) group_of[id.index()] = static_cast<int>(g);
-    for (Step& step : phase.steps) {
-        if (const Compute* c = step.compute()) {
-            LaunchAmounts amounts{c->flops, c->weight_bytes, c->activation_bytes};
-            step.predicted_ns =
-                launch_ns(plan.machine.device(c->device), dtypes[group_of[c->ops[0].index()]],
-                          amounts, point, is_prefill);
-        } else if (const Transfer* t = step.transfer()) {
-            step.predicted_ns =
-                links.transfer_ns(phase.values[t->source.index()].device,
-                                  phase.values[t->destination.index()].device, at(t->bytes, point));
-        } else if (const Collective* c = step.collective()) {
-            if (c->op == CollectiveOp::kAllReduce) {
-                step.predicted_ns =
-                    links.all_reduce_ns(c->group, at(c->bytes, point), c->implementation);
-            } else {
-                std::vector<DeviceId> from;
-                for (PlacedId id : c->contributions)
-                    from.push_back(phase.values[id.index()].device);
-                step.predicted_ns = links.gather_ns(from, c->group[0], at(c->bytes, point));
-            }
-        }
-    }
+// Host devices of each stage: they share the threads.
+std::vector<size_t> host_widths(const Plan& plan) {
+    std::vector<size_t> widths;
+    for (const Stage& stage : plan.stages)
+        widths.push_back(static_cast<size_t>(std::count_if(
+            stage.devices.begin(), stage.devices.end(),
+            [&](DeviceId d) { return plan.machine.device(d).kind == DeviceKind::kHost; })));
+    return widths;
 }
+
+// Fills each step's time alone; the result is the part of each that no domain slows.
+class StepTimes {
+public:
+    StepTimes(const Analysis& analysis, const Plan& plan, const LinkTable& links)
+        : plan_(plan),
+          links_(links),
+          launches_(analysis, plan.machine, plan.workload),
+          widths_(host_widths(plan)),
+          group_of_(analysis.graph.ops.size(), 0) {
+        for (size_t g = 0; g < analysis.groups.size(); ++g)
+            for (OpId id : analysis.groups[g].ops) group_of_[id.index()] = g;
+    }
+
+    std::vector<int64_t> predict(Phase& phase, bool is_prefill) {
+        std::vector<int64_t> fixed;
+        fixed.reserve(phase.steps.size());
+        for (Step& step : phase.steps) {
+            LaunchCosts::Time t;
+            if (const Compute* c = step.compute())
+                t = launches_.time(c->device, group_of_[c->ops[0].index()],
+                                   {c->flops, c->weight_bytes, c->activation_bytes}, is_prefill,
+                                   widths_[static_cast<size_t>(step.stage)]);
+            else
+                t = communication(phase, step, launches_.point(is_prefill));
+            step.predicted_ns = t.ns;
+            fixed.push_back(t.fixed_ns);
+        }
+        return fixed;
+    }
+
+private:
+    // Latency is fixed: it uses no bandwidth.
+    LaunchCosts::Time communication(const Phase& phase, const Step& step, const BatchPoint& point) {
+        if (const Transfer* t = step.transfer()) {
+            DeviceId from = phase.values[t->source.index()].device;
+            DeviceId to = phase.values[t->destination.index()].device;
+            return {links_.transfer_ns(from, to, at(t->bytes, point)),
+                    links_.transfer_ns(from, to, 0)};
+        }
+        const Collective& c = *step.collective();
+        int64_t bytes = at(c.bytes, point);
+        if (c.op == CollectiveOp::kAllReduce) {
+            // Layers repeat: the last one's time is most often this one's.
+            if (c.group != last_group_ || c.implementation != last_form_ || bytes != last_bytes_)
+                last_ = {links_.all_reduce_ns(c.group, bytes, c.implementation),
+                         links_.all_reduce_ns(c.group, 0, c.implementation)};
+            last_group_ = c.group;
+            last_form_ = c.implementation;
+            last_bytes_ = bytes;
+            return last_;
+        }
+        std::vector<DeviceId> from;
+        for (PlacedId id : c.contributions) from.push_back(phase.values[id.index()].device);
+        return {links_.gather_ns(from, c.group[0], bytes), links_.gather_ns(from, c.group[0], 0)};
+    }
+
+    const Plan& plan_;
+    const LinkTable& links_;
+    LaunchCosts launches_;
+    std::vector<size_t> widths_, group_of_;
+    std::vector<DeviceId> last_group_;
+    CollectiveImplementation last_form_ = CollectiveImplementation::kOneShot;
+    int64_t last_bytes_ = -1;
+    LaunchCosts::Time last_;
+};
 
 }  // namespace
 
@@ -189,15 +254,14 @@ int64_t objective_ns(const Prediction& p, int64_t prefill_busy_ns, const Workloa
 
 void simulate(const Analysis& analysis, Plan& plan) {
     LinkTable links(plan.machine);
-    predict_steps(analysis, plan, links, plan.prefill, true);
-    predict_steps(analysis, plan, links, plan.decode, false);
-    Simulation prefill(plan, plan.prefill);
+    StepTimes times(analysis, plan, links);
+    Simulation prefill(plan, plan.prefill, links, times.predict(plan.prefill, true));
     int64_t first_pass = prefill.run();
     int64_t busiest = 0;
     for (int64_t busy : prefill.busy()) busiest = std::max(busiest, busy);
     // Chunks follow each other through the stages: after the first, one leaves in the busiest stage's time.
     plan.prediction.prefill_ns = first_pass + (num_prefill_passes(plan.workload) - 1) * busiest;
-    Simulation decode(plan, plan.decode);
+    Simulation decode(plan, plan.decode, links, times.predict(plan.decode, false));
     plan.prediction.decode_ns_per_token = decode.run();
     plan.prediction.decode_busy_ns = decode.busy();
     plan.prediction.objective_ns =

@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "importer/import.h"
-#include "models/onnx_writer.h"
+#include "models/llama_graph.h"
+#include "models/stand_in_weights.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"
@@ -61,83 +64,137 @@ int64_t decode_weight_bytes(const importer::Graph& graph) {
     return bytes;
 }
 
+// What one case gave: predictions beside it.
 struct Result {
-    double decode_ms = 0, prefill_ms = 0, predicted_decode_ms = 0;
+    double decode_ms = 0, prefill_ms = 0, predicted_decode_ms = 0, predicted_prefill_ms = 0;
 };
 
-Result measure(const importer::Graph& graph, const std::string& devices, int tensor_parallel,
-               int pipeline_stages) {
+constexpr int64_t kPrompt = 256, kContext = 512;
+constexpr int kNewTokens = 48;
+
+// Median microseconds a step and a pass, by kernel or collective, as the trace has them, beside the plan's.
+void print_steps(const planner::Plan& plan, const runtime::Trace& trace, bool is_prefill) {
+    struct Line {
+        std::vector<double> us;
+        double predicted_us = 0;
+        std::set<size_t> steps;
+    };
+    const planner::Phase& phase = plan.phase(is_prefill);
+    std::map<std::string, Line> lines;
+    for (const runtime::TraceEvent& e : trace.events) {
+        if (e.is_prefill != is_prefill) continue;
+        const planner::Step& step = phase.steps[e.step.index()];
+        std::string name =
+            step.compute()    ? std::string(planner::kernel_kind_name(step.compute()->kernel))
+            : step.transfer() ? "transfer"
+                              : std::string(planner::collective_op_name(step.collective()->op));
+        Line& line = lines[name + " " + plan.machine.device(e.device).name];
+        line.us.push_back(static_cast<double>(e.end_ns - e.start_ns) * 1e-3);
+        if (line.steps.insert(e.step.index()).second)
+            line.predicted_us += static_cast<double>(step.predicted_ns) * 1e-3;
+    }
+    for (auto& [name, line] : lines) {
+        std::sort(line.us.begin(), line.us.end());
+        double median = line.us[line.us.size() / 2];
+        auto count = static_cast<double>(line.steps.size());
+        fmt::print(
+            "    {:<34} {:>4} x {:>9.1f} us  (p10 {:.1f}, p90 {:.1f})  = {:>8.2f} ms; predicted "
+            "{:>9.1f} us\n",
+            name, line.steps.size(), median, line.us[line.us.size() / 10],
+            line.us[line.us.size() * 9 / 10], median * count * 1e-3, line.predicted_us / count);
+    }
+}
+
+Result measure(const importer::Graph& graph, const planner::Machine& machine, int tensor_parallel,
+               int pipeline_stages, bool steps) {
     planner::Workload workload;
-    workload.context = 512;
-    workload.prompt_tokens = 256;
+    // Decode is predicted at prompt + (context - prompt) / 2: the middle of the tokens generated here.
+    workload.context = kPrompt + kNewTokens;
+    workload.prompt_tokens = kPrompt;
     planner::PlanOptions options;
     options.tensor_parallel = tensor_parallel;
     options.pipeline_stages = pipeline_stages;
-    planner::Machine machine =
-        planner::build_machine(planner::parse_devices(devices), planner::read_host_facts());
     planner::Plan plan = planner::make_plan(graph, machine, workload, options);
-    runtime::Session session(plan, {});
-    std::vector<int32_t> prompt(256);
+    runtime::SessionOptions session_options;
+    session_options.record_trace = steps;
+    runtime::Session session(plan, session_options);
+    std::vector<int32_t> prompt(kPrompt);
     for (size_t i = 0; i < prompt.size(); ++i)
         prompt[i] =
             static_cast<int32_t>((i * 7919 + 1) % static_cast<size_t>(graph.config.vocab_size));
     runtime::GenerateOptions generate;
-    generate.max_new_tokens = 48;
+    generate.max_new_tokens = kNewTokens;
     Result best;
     best.predicted_decode_ms = static_cast<double>(plan.prediction.decode_ns_per_token) / 1e6;
+    best.predicted_prefill_ms = static_cast<double>(plan.prediction.prefill_ns) / 1e6;
     for (int repeat = 0; repeat < 3; ++repeat) {
         runtime::GenerateResult r = runtime::generate(session, plan, {prompt}, generate);
         best.decode_ms =
             repeat ? std::min(best.decode_ms, r.decode_ms_per_token) : r.decode_ms_per_token;
         best.prefill_ms = repeat ? std::min(best.prefill_ms, r.prefill_ms) : r.prefill_ms;
     }
+    if (steps)
+        for (bool is_prefill : {true, false}) {
+            fmt::print("  {}\n", is_prefill ? "prefill" : "decode");
+            print_steps(plan, session.trace(), is_prefill);
+        }
     return best;
 }
 
-importer::Graph random_model(const std::string& shape_name) {
-    std::filesystem::path folder =
-        std::filesystem::temp_directory_path() / ("cleave-bench-" + shape_name);
-    if (!std::filesystem::exists(folder / "model.onnx")) {
-        models::WriteOptions write;
-        write.dtype = DType::kF32;
-        models::write_onnx_llama(*models::find_shape(shape_name), folder.string(), write);
-    }
-    return importer::import_onnx(folder.string());
-}
+struct Flags {
+    std::string shape = "llama-110m", dtype, machine_file;
+    bool steps = false, few = false;
+};
 
-void table(const std::string& shape_name) {
+void table(const Flags& flags) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     const double bandwidth = read_bandwidth(cores, size_t{1} << 30);
-    importer::Graph graph = random_model(shape_name);
+    std::optional<models::Shape> shape = models::find_shape(flags.shape);
+    if (!shape)
+        throw UserError("no shape '{}'; known are {}", flags.shape,
+                        fmt::join(models::shape_names(), ", "));
+    const DType dtype = flags.dtype.empty()
+                            ? flags.shape == "llama-110m" ? DType::kF32 : DType::kBF16
+                        : flags.dtype == "f32"  ? DType::kF32
+                        : flags.dtype == "bf16" ? DType::kBF16
+                                                : DType::kF16;
+    importer::Graph graph = models::build_llama_graph(*shape, dtype);
+    models::StandInWeights weights(graph);
     const int64_t bytes = decode_weight_bytes(graph);
     fmt::print(
-        "{} f32, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
+        "{} {}, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
         "weights\n\n",
-        shape_name, cores, bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
-    fmt::print("{:<22} {:>10} {:>10} {:>10} {:>12} {:>10} {:>12} {:>12}\n", "devices", "ms/token",
-               "GB/s", "of limit", "of 1 device", "predicted", "prefill 256", "GFLOP/s");
+        flags.shape, dtype_name(dtype), cores, bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
+    fmt::print("{:<22} {:>10} {:>10} {:>10} {:>12} {:>10} {:>7} {:>12} {:>10} {:>12}\n", "devices",
+               "ms/token", "GB/s", "of limit", "of 1 device", "predicted", "error", "prefill 256",
+               "predicted", "GFLOP/s");
     struct Case {
         const char* devices;
         int tp, pp;
     };
+    std::vector<Case> cases{{"host", 1, 1}, {"host[0-1]", 2, 1}, {"host[0-1]", 1, 2}};
+    if (!flags.few)
+        cases.insert(cases.end(), {{"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 0, 0}});
     double one = 0;
-    for (const Case& c :
-         {Case{"host", 1, 1}, Case{"host[0-1]", 2, 1}, Case{"host[0-1]", 1, 2},
-          Case{"host[0-3]", 2, 2}, Case{"host[0-7]", 8, 1}, Case{"host[0-7]", 0, 0}}) {
-        Result r = measure(graph, c.devices, c.tp, c.pp);
+    for (const Case& c : cases) {
+        planner::Machine machine =
+            planner::build_machine(planner::parse_devices(c.devices), planner::read_host_facts());
+        Result r = measure(graph, machine, c.tp, c.pp, flags.steps);
         if (one == 0) one = r.decode_ms;
         const double rate = static_cast<double>(bytes) / (r.decode_ms * 1e-3);
         // Every weight meets every token once, but lm_head's: its rows are computed for the last token alone.
-        const int64_t head = graph.config.vocab_size * graph.config.hidden_size * 4;
-        const double flops = 2.0 * static_cast<double>(bytes - head) / 4 * 256;
-        2.0 * static_cast<double>(bytes) / 4 * 256;  // every weight meets every token once
+        const int64_t head = dtype_bytes(dtype, graph.config.vocab_size * graph.config.hidden_size);
+        const double flops = 2.0 * static_cast<double>(bytes - head) /
+                             static_cast<double>(dtype_bytes(dtype, 1)) * kPrompt;
         std::string name =
             fmt::format("{}{}", c.devices,
                         c.tp ? fmt::format(" tp {} pp {}", c.tp, c.pp) : std::string(" (chosen)"));
         fmt::print(
-            "{:<22} {:>10.2f} {:>10.1f} {:>9.0f}% {:>11.2f}x {:>7.2f} ms {:>9.1f} ms {:>12.0f}\n",
+            "{:<22} {:>10.2f} {:>10.1f} {:>9.0f}% {:>11.2f}x {:>7.2f} ms {:>+6.1f}% {:>9.1f} ms "
+            "{:>7.1f} ms {:>12.0f}\n",
             name, r.decode_ms, rate / 1e9, 100 * rate / bandwidth, r.decode_ms / one,
-            r.predicted_decode_ms, r.prefill_ms, flops / (r.prefill_ms * 1e-3) / 1e9);
+            r.predicted_decode_ms, 100 * (r.predicted_decode_ms / r.decode_ms - 1), r.prefill_ms,
+            r.predicted_prefill_ms, flops / (r.prefill_ms * 1e-3) / 1e9);
         std::fflush(stdout);
     }
 }
@@ -146,7 +203,18 @@ void table(const std::string& shape_name) {
 
 int main(int argc, char** argv) {
     try {
-        table(argc > 1 ? argv[1] : "llama-110m");
+        Flags flags;
+        int words = 0;
+        for (int i = 1; i < argc; ++i) {
+            std::string word = argv[i];
+            if (word == "--steps")
+                flags.steps = true;
+            else if (word == "--few")
+                flags.few = true;
+            else
+                (words++ == 0 ? flags.shape : flags.dtype) = word;
+        }
+        table(flags);
     } catch (const std::exception& error) {
         fmt::print(stderr, "bench: {}\n", error.what());
         return 1;

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/stand_in_weights.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <vector>
+
+#include "runtime/base/convert.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::models {
+
+namespace {
+
+constexpr int64_t kBlock = 1 << 18;  // distinct elements; the file repeats them
+
+std::vector<std::byte> random_block(DType dtype) {
+    std::vector<float> numbers(kBlock);
+    uint32_t state = 1;
+    for (float& x : numbers) {
+        state = state * 1664525u + 1013904223u;  // Numerical Recipes, "quick and dirty" generator
+        x = (static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f) * 0.05f;
+    }
+    std::vector<std::byte> block(static_cast<size_t>(dtype_bytes(dtype, kBlock)));
+    convert_elements(DType::kF32, numbers.data(), dtype, block.data(), kBlock);
+    return block;
+}
+
+}  // namespace
+
+StandInWeights::StandInWeights(importer::Graph& graph) {
+    int64_t most = 0;
+    for (const importer::Weight& weight : graph.weights) {
+        CHECK(weight.packing == importer::Packing::kDense && !weight.data.has_data())
+            << weight.name << " has data of its own";
+        CHECK(weight.dtype == graph.weights[0].dtype) << weight.name << " has another type";
+        most = std::max(most, weight.packed_bytes());
+    }
+    std::string name = (std::filesystem::temp_directory_path() / "cleave-weights-XXXXXX").string();
+    int file = ::mkstemp(name.data());
+    if (file < 0) throw UserError("{}: no temporary file can be made there; set TMPDIR", name);
+    ::close(file);
+    path_ = name;
+    std::vector<std::byte> block = random_block(graph.weights[0].dtype);
+    std::ofstream out(path_, std::ios::binary);
+    for (int64_t at = 0; at < most; at += static_cast<int64_t>(block.size()))
+        out.write(
+            reinterpret_cast<const char*>(block.data()),
+            static_cast<std::streamsize>(std::min(most - at, static_cast<int64_t>(block.size()))));
+    out.close();
+    if (!out) {
+        std::error_code ignored;
+        std::filesystem::remove(path_, ignored);
+        throw UserError("{}: no room for {} bytes of weights; set TMPDIR", name, most);
+    }
+    importer::SourceFile source;
+    source.path = path_.string();
+    graph.files.push_back(std::move(source));
+    for (importer::Weight& weight : graph.weights)
+        weight.data = {importer::FileId(graph.files.size() - 1),
+                       {},
+                       0,
+                       static_cast<uint64_t>(weight.packed_bytes())};
+}
+
+StandInWeights::~StandInWeights() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+}
+
+}  // namespace cleave::models

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch costs on a device: on GPUs the fitted times of kernel_times.h at the device's catalogue rates, on
+// hosts a roofline (Williams, Waterman and Patterson, CACM 2009) over the rates that `cleave devices --measure` found,
+// or over shares of estimated peaks. In: a group of the analysis and the amounts of a piece of it. Out: ns alone on the
+// device, and a floor below any division of the group. One object serves one thread: it remembers what it computed.
+#pragma once
+
+#include <array>
+
+#include "planner/amounts.h"
+#include "planner/kernel_times.h"
+
+namespace cleave::planner {
+
+class LaunchCosts {
+public:
+    LaunchCosts(const Analysis& analysis, const Machine& machine, const Workload& workload);
+
+    // `fixed_ns` of `ns` is launching, which neighbours on the same memory do not slow.
+    struct Time {
+        int64_t ns = 0, fixed_ns = 0;
+    };
+    // A piece of `group` of the analysis with these amounts. `host_width`: host devices in the stage, which share the
+    // threads.
+    Time time(DeviceId device, size_t group, const LaunchAmounts& amounts, bool is_prefill,
+              size_t host_width) const;
+
+    // Any piece that is a share x of the group takes overhead + x * work or more, and x * alone or more.
+    struct Floor {
+        double overhead = 0, work = 0, alone = 0;
+    };
+    Floor floor(DeviceId device, size_t group, bool is_prefill) const;
+
+    const BatchPoint& point(bool is_prefill) const { return is_prefill ? prefill_ : decode_; }
+
+private:
+    // What of a group does not depend on the piece.
+    struct Facts {
+        enum class Kind : uint8_t { kOther, kProduct, kAttention } kind = Kind::kOther;
+        DType dtype = DType::kF32;     // of the largest matrix
+        bool cut_in_depth = false;     // a product whose input features are split
+        bool of_outputs = false;       // a product of the tokens whose logits are wanted
+        int64_t depth = 0, width = 0;  // of the whole product: in and out features
+        int64_t heads = 0, kv_heads = 0, key_flops = 0, kv_head_bytes = 0;  // attention
+    };
+    struct Remembered {
+        uint64_t device = UINT64_MAX, group = 0;
+        int64_t flops = 0, bytes = 0;
+        Time time;
+    };
+
+    Facts facts_of(const FusedGroup& group, const Workload& workload) const;
+    bool is_gpu(const Device& device) const;
+    double gpu_ns(const Device& device, const Facts& facts, int64_t flops, int64_t bytes,
+                  bool is_prefill, KernelPoint point) const;
+    KernelPoint product_point(const Facts& facts, int64_t flops, bool is_prefill) const;
+    KernelPoint attention_point(double heads, double kv_heads, bool is_prefill) const;
+    Time host_time(const Device& device, const Facts& facts, const LaunchAmounts& amounts,
+                   bool is_prefill, size_t host_width) const;
+    double resident(const Device& device) const;
+    int64_t gpu_bytes(const Facts& facts, const LaunchAmounts& amounts, bool is_prefill) const;
+    Floor product_floor(const Device& device, const Facts& facts, const LaunchAmounts& whole,
+                        bool is_prefill) const;
+    Floor attention_floor(const Device& device, const Facts& facts, const LaunchAmounts& whole,
+                          bool is_prefill) const;
+
+    const Analysis& analysis_;
+    const Machine& machine_;
+    Workload workload_;
+    BatchPoint decode_, prefill_;
+    double decode_sequences_ = 1, prefill_sequences_ = 1;
+    std::vector<Facts> facts_;  // by group
+    double read_per_token_ =
+        0;  // bytes of weights and keys that a decode pass reads, of the whole model
+    mutable std::array<Remembered, 256> remembered_;
+};
+
+// dtype of the largest matrix of a group, f32 where it has none.
+DType compute_dtype(const Analysis& analysis, const FusedGroup& group, const Workload& workload);
+
+}  // namespace cleave::planner
