@@ -24,6 +24,8 @@ struct CatalogueModel {
     LinkKind peer;   // between two of them in one node
     double peer_gb;  // 1e9 bytes/s, one direction, one pair
     int64_t peer_latency_ns;
+    int dies_per_card = 1;  // devices of one card, joined at `die_gb`
+    double die_gb = 0;
 };
 
 // nullptr when there is none.

@@ -59,8 +59,11 @@ LaunchCosts::LaunchCosts(const Analysis& analysis, const Machine& machine, const
           std::max(1.0, static_cast<double>(prefill_.num_tokens) /
                             static_cast<double>(std::max<int64_t>(1, workload.prompt_tokens)))) {
     facts_.reserve(analysis.groups.size());
+    for (const FusedGroup& group : analysis.groups) facts_.push_back(facts_of(group, workload));
+    bool has_cache = std::any_of(machine.devices.begin(), machine.devices.end(),
+                                 [](const Device& d) { return d.measured.cache_bytes > 0; });
     for (const FusedGroup& group : analysis.groups) {
-        facts_.push_back(facts_of(group, workload));
+        if (!has_cache) break;
         LaunchAmounts whole =
             launch_amounts(analysis, group, {0, group.split.work.units}, workload, false);
         read_per_token_ += static_cast<double>(at(whole.weight_bytes, decode_) +
@@ -88,6 +91,17 @@ LaunchCosts::Facts LaunchCosts::facts_of(const FusedGroup& group, const Workload
         facts.kind = Facts::Kind::kAttention;
         facts.heads = t.num_heads;
         facts.kv_heads = t.num_kv_heads;
+        // Layers repeat: the last attention's figures are most often this one's.
+        for (size_t g = facts_.size(); g-- > 0;) {
+            if (facts_[g].kind != Facts::Kind::kAttention) continue;
+            const auto& last = analysis_.graph.op(analysis_.groups[g].ops[0]).as<AttentionAttrs>();
+            if (last.num_heads != t.num_heads || last.num_kv_heads != t.num_kv_heads ||
+                last.head_dim != t.head_dim || last.v_head_dim != t.v_head_dim)
+                break;
+            facts.key_flops = facts_[g].key_flops;
+            facts.kv_head_bytes = facts_[g].kv_head_bytes;
+            return facts;
+        }
         LaunchAmounts whole =
             launch_amounts(analysis_, group, {0, group.split.work.units}, workload, false);
         facts.key_flops = whole.flops.per_key / std::max<int64_t>(1, t.num_heads);

@@ -17,7 +17,8 @@ constexpr int64_t kPcieBandwidth = 25 * kGiga;  // PCIe 4.0 x16, effective
 constexpr int64_t kPcieLatency = 8'000;
 constexpr int64_t kNetworkBandwidth = 45 * kGiga;  // one 400 Gb/s adapter a device, effective
 constexpr int64_t kNetworkLatency = 12'000;
-constexpr int64_t kHostLatency = 3'000;  // waking the other device's worker
+constexpr int64_t kHostLatency =
+    3'000;  // waking the other device's worker, where nothing was measured
 constexpr int64_t kHostReserved = 0;
 constexpr int64_t kGpuReserved = int64_t{512}
                                  << 20;  // context, modules and library work space of one process
@@ -65,11 +66,19 @@ Device host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
     d.limits.max_threads_per_block = 1;
     d.limits.warp_width = 1;
     d.limits.num_compute_units = std::max(1, host.num_cores);
+    if (const MeasuredRates& m = host.calibration.rates; m.bandwidth > 0) {
+        d.measured = m;
+        d.memory_bandwidth = m.bandwidth;
+        d.flops_f32 = m.flops_f32;
+        d.flops_f16 = d.flops_f8 = d.flops_int8 = m.flops_narrow;
+        d.launch_overhead_ns = m.launch_ns;
+    }
     if (spec.kind == DeviceKind::kSimt) {
         // The interpreter runs every GPU thread in turn; two orders slower than compiled host code.
         d.arch = spec.arch;
         d.model = spec.arch;
         d.limits = *find_simt_arch(spec.arch);
+        d.measured = {};
         d.flops_f32 = d.flops_f16 = d.flops_f8 = d.flops_int8 =
             std::max<int64_t>(1, d.flops_f32 / 100);
         d.memory_bandwidth = std::max<int64_t>(1, d.memory_bandwidth / 100);
@@ -82,7 +91,8 @@ bool on_host_memory(const Device& d) {
            d.kind == DeviceKind::kNull;
 }
 
-Link make_link(const Machine& machine, DeviceId from, DeviceId to) {
+Link make_link(const Machine& machine, const HostCalibration& calibration, DeviceId from,
+               DeviceId to) {
     const Device& a = machine.device(from);
     const Device& b = machine.device(to);
     Link link{from, to};
@@ -96,17 +106,49 @@ Link make_link(const Machine& machine, DeviceId from, DeviceId to) {
             1, std::min(a.memory_bandwidth, b.memory_bandwidth) / 2);  // read and written
         link.latency_ns = kHostLatency;
         link.domain = a.memory_domain;
+        if (a.measured.bandwidth > 0 && b.measured.bandwidth > 0) {
+            link.bandwidth = calibration.transfer_bandwidth;
+            link.latency_ns = calibration.transfer_latency_ns;
+            link.exchange_bandwidth = calibration.exchange_bandwidth;
+            link.exchange_latency_ns = calibration.exchange_latency_ns;
+        }
     } else if (a.kind == DeviceKind::kSim && b.kind == DeviceKind::kSim && a.model == b.model) {
         const CatalogueModel& model = *find_model(a.model);
         link.kind = model.peer;
         link.bandwidth = static_cast<int64_t>(model.peer_gb * 1e9);
         link.latency_ns = model.peer_latency_ns;
+        // The two dies of a card are joined inside the package.
+        if (model.dies_per_card > 1 &&
+            a.index / model.dies_per_card == b.index / model.dies_per_card)
+            link.bandwidth = static_cast<int64_t>(model.die_gb * 1e9);
     } else {
         link.kind = LinkKind::kPcie;
         link.bandwidth = kPcieBandwidth;
         link.latency_ns = kPcieLatency;
     }
     return link;
+}
+
+// Dies of one card leave their server through one network adapter: its domain by device, -1 for a device with an
+// adapter of its own.
+std::vector<int> share_adapters(Machine& machine) {
+    std::vector<int> domains(machine.devices.size(), -1);
+    std::map<std::pair<std::string, int>, int> cards;
+    for (size_t d = 0; d < machine.devices.size(); ++d) {
+        const Device& device = machine.devices[d];
+        const CatalogueModel* model =
+            device.kind == DeviceKind::kSim ? find_model(device.model) : nullptr;
+        if (!model || model->dies_per_card < 2) continue;
+        int card = device.index / model->dies_per_card;
+        auto [at, fresh] =
+            cards.try_emplace({device.model, card}, static_cast<int>(machine.domains.size()));
+        if (fresh)
+            machine.domains.push_back(
+                {fmt::format("network adapter of {} card {}", device.model, card),
+                 kNetworkBandwidth});
+        domains[d] = at->second;
+    }
+    return domains;
 }
 
 }  // namespace
@@ -141,7 +183,10 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
     for (const DeviceSpec& spec : specs)
         num_host += spec.kind == DeviceKind::kHost || spec.kind == DeviceKind::kSimt ||
                     spec.kind == DeviceKind::kNull;
-    if (num_host > 0) machine.domains.push_back({"memory of this host", host.memory_bandwidth});
+    int64_t measured = host.calibration.rates.bandwidth;
+    if (num_host > 0)
+        machine.domains.push_back(
+            {"memory of this host", measured > 0 ? measured : host.memory_bandwidth});
     std::map<std::pair<std::string, std::string>, int> sim_hosts;
     for (const DeviceSpec& spec : specs) {
         machine.name += (machine.name.empty() ? "" : ",") + spec.text;
@@ -169,9 +214,14 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
             machine.devices.back().memory_domain = 0;
         }
     }
+    std::vector<int> adapters = share_adapters(machine);
     for (size_t a = 0; a < machine.devices.size(); ++a)
         for (size_t b = 0; b < machine.devices.size(); ++b)
-            if (a != b) machine.links.push_back(make_link(machine, DeviceId(a), DeviceId(b)));
+            if (a != b)
+                machine.links.push_back(
+                    make_link(machine, host.calibration, DeviceId(a), DeviceId(b)));
+    for (Link& link : machine.links)
+        if (link.kind == LinkKind::kNetwork) link.domain = adapters[link.from.index()];
     return machine;
 }
 

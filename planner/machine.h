@@ -31,6 +31,7 @@ struct DeviceLimits {
 // `bandwidth` 0: not measured.
 struct MeasuredRates {
     int64_t bandwidth = 0;        // bytes/s of f32 weights in products of one token, from memory
+    int64_t bandwidth_alone = 0;      // the same with one thread
     int64_t widening = 0;         // elements/s of narrower weights in the same
     int64_t cache_bytes = 0;      // weights up to here stay in the cache from token to token
     int64_t cache_bandwidth = 0;  // and are read at this rate, bytes/s
@@ -115,12 +116,20 @@ struct DeviceSpec {
 std::vector<DeviceSpec> parse_devices(const std::string& text);
 
 // What stands behind host devices of this process; the caller (tools/) measures or reads it.
+// Rates that `cleave devices --measure` found; of nothing when `rates.bandwidth` is 0.
+struct HostCalibration {
+    MeasuredRates rates;
+    int64_t transfer_bandwidth = 0, transfer_latency_ns = 0;  // from one host device to another
+    int64_t exchange_bandwidth = 0, exchange_latency_ns = 0;  // an all-reduce of two
+};
+
 struct HostFacts {
     int num_cores = 1;
     int64_t memory_bytes = 0;
     int64_t memory_bandwidth = 0;  // bytes/s of all cores together
     int64_t flops_f32 = 0;         // of all cores together
     std::string arch;              // JIT target name
+    HostCalibration calibration;
 };
 
 // Facts of the machine the process runs on, from the operating system; rates are estimates unless a
@@ -135,5 +144,9 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
 // Machine files: JSON, schema tools/schema/machine.schema.json. UserError names the file and field.
 Machine load_machine(const std::string& path);
 std::string machine_to_json(const Machine& machine);
+
+// What a file of two host devices at least, saved by `cleave devices --measure`, says of the host. UserError when it holds
+// no measured one.
+HostCalibration calibration_of(const Machine& machine, const std::string& path);
 
 }  // namespace cleave::planner

@@ -98,7 +98,33 @@ constexpr const char* kOptionalDeviceFields[] = {"arch",
                                                  "registers_per_block",
                                                  "max_threads_per_block",
                                                  "warp_width",
-                                                 "num_compute_units"};
+                                                 "num_compute_units",
+                                                 "measured"};
+
+struct MeasuredField {
+    const char* name;
+    int64_t MeasuredRates::* field;
+};
+constexpr MeasuredField kMeasuredFields[] = {
+    {"bandwidth", &MeasuredRates::bandwidth},
+    {"bandwidth_alone", &MeasuredRates::bandwidth_alone},
+    {"widening", &MeasuredRates::widening},
+    {"cache_bytes", &MeasuredRates::cache_bytes},
+    {"cache_bandwidth", &MeasuredRates::cache_bandwidth},
+    {"flops_f32", &MeasuredRates::flops_f32},
+    {"flops_narrow", &MeasuredRates::flops_narrow},
+    {"attention_bandwidth", &MeasuredRates::attention_bandwidth},
+    {"attention_flops", &MeasuredRates::attention_flops},
+    {"launch_ns", &MeasuredRates::launch_ns},
+    {"launch_alone_ns", &MeasuredRates::launch_alone_ns}};
+
+MeasuredRates read_measured(const Json& json, const std::string& path, const std::string& where) {
+    Reader r(json, path, where + ".measured");
+    MeasuredRates measured;
+    for (const MeasuredField& f : kMeasuredFields) measured.*f.field = r.number(f.name, 1);
+    r.finish();
+    return measured;
+}
 
 Device read_device(const Json& json, const std::string& path, size_t index, size_t num_domains) {
     Reader r(json, path, fmt::format("devices[{}]", index));
@@ -128,6 +154,8 @@ Device read_device(const Json& json, const std::string& path, size_t index, size
     d.limits.max_threads_per_block = r.number_or("max_threads_per_block", 1024);
     d.limits.warp_width = r.number_or("warp_width", d.kind == DeviceKind::kHost ? 1 : 32);
     d.limits.num_compute_units = r.number_or("num_compute_units", 1);
+    if (json.contains("measured"))
+        d.measured = read_measured(json["measured"], path, fmt::format("devices[{}]", index));
     r.finish();
     return d;
 }
@@ -143,7 +171,8 @@ DeviceId find_device(const Machine& machine, const std::string& name, const std:
 Link read_link(const Json& json, const std::string& path, size_t index, const Machine& machine) {
     std::string where = fmt::format("links[{}]", index);
     Reader r(json, path, where);
-    r.know("latency_ns"), r.know("domain");
+    for (const char* key : {"latency_ns", "domain", "exchange_bandwidth", "exchange_latency_ns"})
+        r.know(key);
     Link l;
     l.from = find_device(machine, r.text("from"), path, where + ".from");
     l.to = find_device(machine, r.text("to"), path, where + ".to");
@@ -153,6 +182,8 @@ Link read_link(const Json& json, const std::string& path, size_t index, const Ma
     l.bandwidth = r.number("bandwidth", 1);
     l.latency_ns = r.number_or("latency_ns", 5000);
     l.domain = static_cast<int>(r.number_or("domain", -1, -1));
+    l.exchange_bandwidth = r.number_or("exchange_bandwidth", 0);
+    l.exchange_latency_ns = r.number_or("exchange_latency_ns", 0);
     if (l.domain >= static_cast<int>(machine.domains.size()))
         throw UserError("{}: {}.domain is {} and there are {} domains", path, where, l.domain,
                         machine.domains.size());
@@ -223,7 +254,7 @@ std::string machine_to_json(const Machine& machine) {
     for (const BandwidthDomain& d : machine.domains)
         json["domains"].push_back({{"name", d.name}, {"bandwidth", d.bandwidth}});
     json["devices"] = Json::array();
-    for (const Device& d : machine.devices)
+    for (const Device& d : machine.devices) {
         json["devices"].push_back({{"name", d.name},
                                    {"kind", device_kind_name(d.kind)},
                                    {"arch", d.arch},
@@ -245,15 +276,39 @@ std::string machine_to_json(const Machine& machine) {
                                    {"max_threads_per_block", d.limits.max_threads_per_block},
                                    {"warp_width", d.limits.warp_width},
                                    {"num_compute_units", d.limits.num_compute_units}});
+        if (d.measured.bandwidth <= 0) continue;
+        Json& measured = json["devices"].back()["measured"];
+        for (const MeasuredField& f : kMeasuredFields) measured[f.name] = d.measured.*f.field;
+    }
     json["links"] = Json::array();
-    for (const Link& l : machine.links)
+    for (const Link& l : machine.links) {
         json["links"].push_back({{"from", machine.device(l.from).name},
                                  {"to", machine.device(l.to).name},
                                  {"kind", link_kind_name(l.kind)},
                                  {"bandwidth", l.bandwidth},
                                  {"latency_ns", l.latency_ns},
                                  {"domain", l.domain}});
+        if (l.exchange_latency_ns <= 0) continue;
+        json["links"].back()["exchange_bandwidth"] = l.exchange_bandwidth;
+        json["links"].back()["exchange_latency_ns"] = l.exchange_latency_ns;
+    }
     return json.dump(2) + "\n";
+}
+
+HostCalibration calibration_of(const Machine& machine, const std::string& path) {
+    for (const Link& link : machine.links) {
+        const Device& from = machine.device(link.from);
+        if (from.kind != DeviceKind::kHost || from.measured.bandwidth <= 0 ||
+            link.kind != LinkKind::kSameMemory || link.exchange_latency_ns <= 0)
+            continue;
+        return {from.measured, link.bandwidth, link.latency_ns, link.exchange_bandwidth,
+                link.exchange_latency_ns};
+    }
+    throw UserError(
+        "{}: no two host devices with measured rates and a measured link between them; write it "
+        "with "
+        "cleave devices --measure",
+        path);
 }
 
 }  // namespace cleave::planner

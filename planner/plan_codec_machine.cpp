@@ -31,6 +31,7 @@ void put(const Device& d, pb::Device* out) {
     limits->set_num_compute_units(d.limits.num_compute_units);
     auto* measured = out->mutable_measured();
     measured->set_bandwidth(d.measured.bandwidth);
+    measured->set_bandwidth_alone(d.measured.bandwidth_alone);
     measured->set_widening(d.measured.widening);
     measured->set_cache_bytes(d.measured.cache_bytes);
     measured->set_cache_bandwidth(d.measured.cache_bandwidth);
@@ -62,9 +63,10 @@ void take(const pb::Device& in, Device& d) {
     d.limits = {l.shared_memory_per_block(), l.registers_per_block(), l.max_threads_per_block(),
                 l.warp_width(), l.num_compute_units()};
     const auto& m = in.measured();
-    d.measured = {m.bandwidth(), m.widening(),       m.cache_bytes(),         m.cache_bandwidth(),
-                  m.flops_f32(), m.flops_narrow(),   m.attention_bandwidth(), m.attention_flops(),
-                  m.launch_ns(), m.launch_alone_ns()};
+    d.measured = {m.bandwidth(),    m.bandwidth_alone(),     m.widening(),
+                  m.cache_bytes(),  m.cache_bandwidth(),     m.flops_f32(),
+                  m.flops_narrow(), m.attention_bandwidth(), m.attention_flops(),
+                  m.launch_ns(),    m.launch_alone_ns()};
 }
 
 void put(const Link& l, pb::Link* out) {

@@ -98,10 +98,58 @@ TEST_CASE("catalogue devices beyond a node of eight are joined by a network", "[
     }
 }
 
+TEST_CASE("the two dies of an MI250X have a faster link, and share their card's network adapter",
+          "[planner]") {
+    Machine machine = build_machine(parse_devices("sim:mi250x[0-9]"), {});
+    auto link = [&](int from, int to) { return *machine.link(DeviceId(from), DeviceId(to)); };
+    CHECK(link(0, 1).bandwidth == 4 * link(0, 2).bandwidth);
+    CHECK(link(0, 1).domain == -1);
+    REQUIRE(link(0, 8).kind == LinkKind::kNetwork);
+    REQUIRE(link(0, 8).domain >= 0);
+    CHECK(link(0, 8).domain == link(1, 9).domain);
+    CHECK(link(2, 8).domain != link(0, 8).domain);
+    CHECK(machine.domains.at(link(0, 8).domain).bandwidth == link(0, 8).bandwidth);
+}
+
+TEST_CASE("measured rates replace the estimates of host devices and of the links between them",
+          "[planner]") {
+    HostFacts facts{4, int64_t{16} << 30, 40'000'000'000, 400'000'000'000, "x86-64-v3"};
+    MeasuredRates rates;
+    int64_t next = 1000;
+    for (int64_t* rate :
+         {&rates.bandwidth, &rates.bandwidth_alone, &rates.widening, &rates.cache_bytes,
+          &rates.cache_bandwidth, &rates.flops_f32, &rates.flops_narrow, &rates.attention_bandwidth,
+          &rates.attention_flops, &rates.launch_ns, &rates.launch_alone_ns})
+        *rate = ++next;
+    facts.calibration = {rates, 11, 12, 13, 14};
+    Machine machine = build_machine(parse_devices("host[0-1],simt:sm_80[0]"), facts);
+    CHECK(machine.devices[1].memory_bandwidth == rates.bandwidth);
+    CHECK(machine.devices[1].flops(DType::kF32) == rates.flops_f32);
+    CHECK(machine.devices[1].flops(DType::kBF16) == rates.flops_narrow);
+    CHECK(machine.domains.at(0).bandwidth == rates.bandwidth);
+    CHECK(machine.link(DeviceId(0), DeviceId(1))->latency_ns == 12);
+    CHECK(machine.link(DeviceId(0), DeviceId(1))->exchange_latency_ns == 14);
+    CHECK(machine.devices[2].measured.bandwidth == 0);
+
+    test::TemporaryFolder folder;
+    std::string path = (folder.path() / "host.json").string();
+    std::ofstream(path) << machine_to_json(machine);
+    HostCalibration read = calibration_of(load_machine(path), path);
+    CHECK(read.rates.launch_alone_ns == rates.launch_alone_ns);
+    CHECK(read.rates.bandwidth_alone == rates.bandwidth_alone);
+    CHECK(read.transfer_bandwidth == 11);
+    CHECK(read.exchange_bandwidth == 13);
+    facts.calibration = {};
+    Machine estimated = build_machine(parse_devices("host[0-1]"), facts);
+    CHECK_THAT(test::user_error([&] { calibration_of(estimated, path); }),
+               Contains("cleave devices --measure"));
+}
+
 TEST_CASE("a machine file written from a machine reads back the same", "[planner]") {
     test::TemporaryFolder folder;
-    Machine machine = build_machine(parse_devices("sim:h100[0-1],sim:mi300x[0],host[0-1]"),
-                                    {2, 1 << 30, 1 << 30, 1 << 30, "x86-64"});
+    HostFacts facts{2, 1 << 30, 1 << 30, 1 << 30, "x86-64"};
+    facts.calibration = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 12, 13, 14, 15};
+    Machine machine = build_machine(parse_devices("sim:h100[0-1],sim:mi300x[0],host[0-1]"), facts);
     std::string path = (folder.path() / "machine.json").string();
     auto write = [&](const std::string& text) {
         FILE* file = fopen(path.c_str(), "w");

@@ -30,7 +30,9 @@ std::string read_file(const std::filesystem::path& path) {
 
 CommandResult run_cleave(const std::vector<std::string>& arguments) {
     TemporaryFolder folder;
-    std::string line = quoted(CLEAVE_BINARY);
+    // What the user has measured on this machine must not change what tests see.
+    std::string line = "XDG_CONFIG_HOME=" + quoted((folder.path() / "config").string()) + " " +
+                       quoted(CLEAVE_BINARY);
     for (const std::string& a : arguments) line += " " + quoted(a);
     line += " >" + quoted((folder.path() / "out").string()) + " 2>" +
             quoted((folder.path() / "err").string()) + " </dev/null";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench cpu`: decode and prefill of a 110M-shape f32 model with random weights on host devices, as shares of what
-// the same machine reaches in a plain read loop over memory. Prints one table; nothing here is a test.
+// `tools/bench cpu`: decode and prefill of a Llama shape with random weights on host devices, as shares of what the same
+// machine reaches in a plain read loop over memory, and beside what the planner predicts after measuring the machine as
+// `cleave devices --measure` does. --steps adds each kernel. Prints one table; nothing here is a test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,6 +20,7 @@
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"
+#include "tools/cli/calibrate.h"
 
 namespace {
 
@@ -175,10 +177,11 @@ void table(const Flags& flags) {
     std::vector<Case> cases{{"host", 1, 1}, {"host[0-1]", 2, 1}, {"host[0-1]", 1, 2}};
     if (!flags.few)
         cases.insert(cases.end(), {{"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 0, 0}});
+    planner::HostFacts facts = planner::read_host_facts();
+    facts.calibration = tools::calibrate_host(facts, [](int64_t, int64_t) {}, nullptr);
     double one = 0;
     for (const Case& c : cases) {
-        planner::Machine machine =
-            planner::build_machine(planner::parse_devices(c.devices), planner::read_host_facts());
+        planner::Machine machine = planner::build_machine(planner::parse_devices(c.devices), facts);
         Result r = measure(graph, machine, c.tp, c.pp, flags.steps);
         if (one == 0) one = r.decode_ms;
         const double rate = static_cast<double>(bytes) / (r.decode_ms * 1e-3);

@@ -8,6 +8,7 @@
 #include "planner/planner.h"
 #include "planner/verify.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/calibrate.h"
 
 namespace cleave::tools {
 namespace {
@@ -77,8 +78,13 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run)
                 "or plan for the catalogue with "
                 "sim:MODEL[N] (cleave devices shows what was found)",
                 spec.text, planner::device_kind_name(spec.kind));
-    planner::HostFacts facts = planner::read_host_facts();
-    if (run.threads > 0) facts.num_cores = run.threads;
+    bool on_host = std::any_of(specs.begin(), specs.end(), [](const planner::DeviceSpec& spec) {
+        return spec.kind == planner::DeviceKind::kHost;
+    });
+    std::string note;
+    planner::HostFacts facts =
+        on_host ? facts_of_this_host(run.threads, &note) : planner::read_host_facts();
+    if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
     return planner::build_machine(specs, facts);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
 #include "runtime/host_topology.h"
+#include "tools/cli/calibrate.h"
 #include "tools/cli/files.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
@@ -24,6 +26,7 @@ using Json = nlohmann::ordered_json;
 struct Flags {
     PlanFlags plan;
     bool json = false;
+    bool measure = false;
     std::string output;
 };
 
@@ -54,6 +57,35 @@ std::vector<Absent> absent_kinds() {
     return absent;
 }
 
+void print_measured(const planner::Machine& machine, const planner::Device& device) {
+    const planner::MeasuredRates& m = device.measured;
+    auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
+    fmt::print(
+        "host, measured: {}/s of weights from memory ({}/s with one thread), {}/s from {} of "
+        "cache\n",
+        format_bytes(m.bandwidth), format_bytes(m.bandwidth_alone), format_bytes(m.cache_bandwidth),
+        format_bytes(m.cache_bytes));
+    fmt::print(
+        "host, measured: products {:.0f} GF/s in f32, {:.0f} GF/s in bf16 ({} elements/s with one "
+        "token)\n",
+        static_cast<double>(m.flops_f32) * 1e-9, static_cast<double>(m.flops_narrow) * 1e-9,
+        format_count(m.widening));
+    fmt::print(
+        "host, measured: attention {}/s of keys and values, {:.0f} GF/s in prefill; a launch "
+        "{:.1f} us, {:.1f} us with one thread\n",
+        format_bytes(m.attention_bandwidth), static_cast<double>(m.attention_flops) * 1e-9,
+        us(m.launch_ns), us(m.launch_alone_ns));
+    for (const planner::Link& l : machine.links)
+        if (l.exchange_latency_ns > 0) {
+            fmt::print(
+                "host, measured: a transfer {:.1f} us and {}/s, an all-reduce of two {:.1f} us and "
+                "{}/s\n",
+                us(l.latency_ns), format_bytes(l.bandwidth), us(l.exchange_latency_ns),
+                format_bytes(l.exchange_bandwidth));
+            break;
+        }
+}
+
 void print_text(const planner::Machine& machine, const planner::HostFacts& facts,
                 const std::vector<Absent>& absent) {
     fmt::print("{}\n", bold(fmt::format("{:<14} {:<14} {:>10} {:>12} {:>14}  {}", "device", "arch",
@@ -75,6 +107,11 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
     fmt::print("host: {} of memory, compiler {}\n", format_bytes(facts.memory_bytes),
                compiler.available ? compiler.version + " for " + compiler.cpu
                                   : "absent: " + compiler.reason);
+    for (const planner::Device& d : machine.devices)
+        if (d.measured.bandwidth > 0) {
+            print_measured(machine, d);
+            break;
+        }
     for (const Absent& a : absent) fmt::print("no {}: {}\n", a.kind, a.reason);
 }
 
@@ -86,10 +123,50 @@ Json to_json(const planner::Machine& machine, const std::vector<Absent>& absent)
     return json;
 }
 
+// The machine of --devices (two host devices, unless said) with what was measured; saved where -o says, or where later
+// commands look for it.
+planner::Machine measure(const Flags& flags) {
+    if (!flags.plan.machine_file.empty())
+        throw UserError(
+            "--measure with --machine: a file is described, a host is measured; drop one");
+    std::string list = flags.plan.devices.empty() ? "host[0-1]" : flags.plan.devices;
+    std::vector<planner::DeviceSpec> specs = planner::parse_devices(list);
+    for (const planner::DeviceSpec& spec : specs)
+        if (spec.kind != planner::DeviceKind::kHost)
+            throw UserError(
+                "--measure --devices {}: only host devices are measured; for example host[0-1]",
+                spec.text);
+    std::string path = flags.output.empty() ? calibration_path() : flags.output;
+    if (path.empty())
+        throw UserError("--measure: no home to keep the result in; say where with -o FILE");
+    if (specs.size() < 2 && flags.output.empty())
+        throw UserError(
+            "--measure --devices {}: what is kept for later commands needs two host devices; name "
+            "two, "
+            "or say where with -o FILE",
+            list);
+    if (flags.output.empty())
+        std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    check_writable(flags.output.empty() ? "--measure" : "-o", path);
+    planner::HostFacts facts = planner::read_host_facts();
+    Interruptible interruptible;
+    {
+        ProgressBar bar("measuring the host");
+        facts.calibration = calibrate_host(
+            facts, [&](int64_t done, int64_t total) { bar.update(done, total); }, &cancel_token());
+    }
+    planner::Machine machine = planner::build_machine(specs, facts);
+    for (planner::Device& d : machine.devices) d.identity = host_identity(facts);
+    write_file(flags.output.empty() ? "--measure" : "-o", path,
+               planner::machine_to_json(machine) + "\n");
+    fmt::print(stderr, "saved {}\n", path);
+    return machine;
+}
+
 void run_devices(const Flags& flags) {
-    planner::Machine machine = machine_from_flags(flags.plan, {});
+    planner::Machine machine = flags.measure ? measure(flags) : machine_from_flags(flags.plan, {});
     std::vector<Absent> absent = absent_kinds();
-    if (!flags.output.empty()) {
+    if (!flags.output.empty() && !flags.measure) {
         std::string json = planner::machine_to_json(machine) + "\n";
         write_file("-o", flags.output, json);
     }
@@ -110,8 +187,15 @@ void add_devices(CLI::App& app) {
     command->add_option("--machine", flags->plan.machine_file, "describe a machine file");
     command->add_option("-o,--output", flags->output,
                         "write the machine as JSON, to edit and to plan with --machine");
+    command->add_flag(
+        "--measure", flags->measure,
+        "measure this host with Cleave's own kernels (some seconds, all cores); kept in -o FILE "
+        "for "
+        "--machine, or without -o in ~/.config/cleave/host.json, where later commands find it");
     command->add_flag("--json", flags->json, "JSON on standard output");
-    command->footer("Example: cleave devices --devices sim:h100[0-7] -o eight-h100.json");
+    command->footer(
+        "Example: cleave devices --devices sim:h100[0-7] -o eight-h100.json\n"
+        "         cleave devices --measure");
     command->callback([flags] { run_devices(*flags); });
 }
 

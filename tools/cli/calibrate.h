@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures the host that the process stands on, through the project's own kernels and runtime: small Llamas of stand-in
+// weights run as sessions with a trace, on one host device and on two. Out: the rates of planner::HostCalibration, and where
+// they are kept from one command to the next. Takes some seconds, all cores and under 2 GB of memory.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "planner/machine.h"
+#include "runtime/base/cancel.h"
+
+namespace cleave::tools {
+
+// `progress` hears (done, total). Throws Cancelled when `cancel` is set.
+planner::HostCalibration calibrate_host(const planner::HostFacts& facts,
+                                        const std::function<void(int64_t, int64_t)>& progress,
+                                        const CancelToken* cancel);
+
+// $XDG_CONFIG_HOME/cleave/host.json or ~/.config/cleave/host.json; empty when there is no home.
+std::string calibration_path();
+
+// The processor and its usable cores: what a calibration belongs to.
+std::string host_identity(const planner::HostFacts& facts);
+
+// read_host_facts with the kept calibration, where there is one of this machine. `threads` 0: all. A file of another machine
+// or for other threads is not used; `note` then says so and why.
+planner::HostFacts facts_of_this_host(int threads, std::string* note = nullptr);
+
+}  // namespace cleave::tools
