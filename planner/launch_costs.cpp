@@ -158,7 +158,10 @@ LaunchCosts::Time LaunchCosts::host_time(const Device& device, const Facts& fact
                                                 static_cast<double>(m.widening)));
         work = std::max(
             work, seconds_to_ns(flops, static_cast<double>(narrow ? m.flops_narrow : m.flops_f32)));
-        work += seconds_to_ns(of_keys, static_cast<double>(m.attention_bandwidth));
+        // Grouped queries share the keys they read, and then computing decides.
+        if (facts.kind == Facts::Kind::kAttention)
+            work = std::max(seconds_to_ns(of_keys, static_cast<double>(m.attention_bandwidth)),
+                            seconds_to_ns(flops, static_cast<double>(m.attention_flops)));
     }
     return {fixed + std::llround(work), fixed};
 }

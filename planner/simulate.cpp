@@ -67,6 +67,7 @@ private:
     struct Running {
         int step;
         double fixed, remaining, slowdown;
+        LinkTable::Demand want;
     };
 
     std::vector<DeviceId> members_of(const Step& step) const {
@@ -98,7 +99,8 @@ private:
         int64_t fixed = fixed_ns_[static_cast<size_t>(step)];
         int64_t shared =
             std::max<int64_t>(fixed > 0 ? 0 : 1, phase_.steps[step].predicted_ns - fixed);
-        running_.push_back({step, static_cast<double>(fixed), static_cast<double>(shared), 1.0});
+        running_.push_back(
+            {step, static_cast<double>(fixed), static_cast<double>(shared), 1.0, demand(step)});
     }
 
     void finish(int step) {
@@ -121,31 +123,28 @@ private:
     void share_domains() {
         if (plan_.machine.domains.empty()) return;
         std::vector<double> wanted(plan_.machine.domains.size(), 0.0);
+        auto shares = [](const Running& r) { return r.fixed <= 0 && r.want.domain >= 0; };
+        for (const Running& r : running_)
+            if (shares(r))
+                wanted[static_cast<size_t>(r.want.domain)] += static_cast<double>(r.want.bandwidth);
         for (Running& r : running_) {
             r.slowdown = 1.0;
-            LinkTable::Demand want = demand(r);
-            if (want.domain >= 0)
-                wanted[static_cast<size_t>(want.domain)] += static_cast<double>(want.bandwidth);
-        }
-        for (Running& r : running_) {
-            LinkTable::Demand want = demand(r);
-            if (want.domain < 0) continue;
-            auto domain = static_cast<size_t>(want.domain);
+            if (!shares(r)) continue;
+            auto domain = static_cast<size_t>(r.want.domain);
             auto has =
                 static_cast<double>(std::max<int64_t>(1, plan_.machine.domains[domain].bandwidth));
             r.slowdown = std::max(1.0, wanted[domain] / has);
         }
     }
 
-    // What a running step wants of the memory or the links that it shares with others.
-    LinkTable::Demand demand(const Running& r) const {
-        if (r.fixed > 0) return {};
-        const Step& step = phase_.steps[static_cast<size_t>(r.step)];
-        if (const Compute* c = step.compute()) {
+    // What a step wants of the memory or the links that it shares with others.
+    LinkTable::Demand demand(int step) const {
+        if (plan_.machine.domains.empty()) return {};
+        if (const Compute* c = phase_.steps[static_cast<size_t>(step)].compute()) {
             const Device& device = plan_.machine.device(c->device);
             return {device.memory_domain, device.memory_bandwidth};
         }
-        return links_.demand(members_[static_cast<size_t>(r.step)]);
+        return links_.demand(members_[static_cast<size_t>(step)]);
     }
 
     const Plan& plan_;

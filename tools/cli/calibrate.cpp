@@ -208,12 +208,13 @@ Line fit_line(const std::vector<Sample>& samples) {
     return line;
 }
 
-// What a unit of `amount` takes above `fixed`, the median over products.
+// What a unit of `amount` takes above `fixed`, over the products of all tokens; lm_head takes the last one's alone.
 template <class Amount>
-double ns_each(const std::vector<Sample>& samples, double fixed, Amount amount) {
+double ns_each(const std::vector<Sample>& samples, double fixed, Amount amount,
+               bool with_head = true) {
     double ns = 0, sum = 0;
     for (const Sample& s : samples)
-        if (is_product(s)) {
+        if (is_product(s) && (with_head || s.kernel != KernelKind::kNormLinear)) {
             ns += std::max(s.ns - fixed, 0.1 * s.ns);
             sum += amount(s);
         }
@@ -298,8 +299,8 @@ HostCalibration calibrate_host(const HostFacts& given,
         Run one = run(narrow, 1, 1);
         rates.widening = positive(
             1e9 / ns_each(one.decode, fixed, [](const Sample& s) { return s.weights / 2; }));
-        rates.flops_narrow =
-            positive(1e9 / ns_each(one.prefill, fixed, [](const Sample& s) { return s.flops; }));
+        rates.flops_narrow = positive(
+            1e9 / ns_each(one.prefill, fixed, [](const Sample& s) { return s.flops; }, false));
     }
     Bench streaming(streaming_shape(cache), DType::kF32);
     Run one = run(streaming, 1, 1);
@@ -309,7 +310,7 @@ HostCalibration calibrate_host(const HostFacts& given,
     rates.bandwidth_alone = positive(1e9 / ns_each(run(streaming, 1, 1, 1).decode, alone,
                                                    [](const Sample& s) { return s.bytes; }));
     rates.flops_f32 =
-        positive(1e9 / ns_each(one.prefill, fixed, [](const Sample& s) { return s.flops; }));
+        positive(1e9 / ns_each(one.prefill, fixed, [](const Sample& s) { return s.flops; }, false));
     rates.attention_bandwidth = positive(1e9 / attention_ns(one.decode, fixed, false));
     rates.attention_flops = positive(1e9 / attention_ns(one.prefill, fixed, true));
 
