@@ -9,6 +9,7 @@
 
 #include "models/llama_graph.h"
 #include "models/stand_in_weights.h"
+#include "planner/amounts.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"
