@@ -80,6 +80,14 @@ void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_
     if (dtype) w.arg(pointer(*dtype, name), name);
 }
 
+void check_dense(const WeightFormat& format, std::string_view what) {
+    if (format.quantized || format.dtype == DType::kF8E4M3)
+        throw UserError(
+            "GPU kernels cannot read {} as {}: they read f32, f16 and bf16; convert with --dtype f32, "
+            "f16 or bf16, or run on host devices",
+            what, describe(format));
+}
+
 // Matrices of one launch share their main loop.
 void one_type(std::string_view what, const std::vector<DType>& types) {
     if (std::all_of(types.begin(), types.end(), [&](DType t) { return t == types[0]; })) return;
@@ -118,17 +126,18 @@ std::string count_name(RowCount count) {
 }
 
 Kernel make(const LinearSpec& s, Stub stub) {
+    check_dense(s.weight, "weight");
     StubWriter& w = stub.writer;
-    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.weight, 1)};
+    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.weight.dtype, 1)};
     write_product(stub, shape, s.count);
     stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     std::string rows = count_name(s.count);
     w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]", rows, s.in, s.out, s.in,
                        rows, s.out));
-    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.weight,
+    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.weight.dtype,
                        stub.target.activations));
     w.constant("kOut", s.out);
-    w.type("Weight", element_type(s.weight, "weight"));
+    w.type("Weight", element_type(s.weight.dtype, "weight"));
     w.operand("kBias", "Bias", s.bias);
     write_norm(w, s.norm);
     w.constant("kScaled", s.scale.has_value());
@@ -139,7 +148,7 @@ Kernel make(const LinearSpec& s, Stub stub) {
     w.type("Out", s.logits ? "float" : stub.activations());
     w.arg(stub.x_pointer(), "x");
     if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.weight, "weight"), "weight");
+    w.arg(pointer(s.weight.dtype, "weight"), "weight");
     optional_arg(w, s.bias, "bias");
     if (s.residual) w.arg(stub.x_pointer(), "residual");
     if (s.select) w.arg("const i32*", "rows");
@@ -149,17 +158,19 @@ Kernel make(const LinearSpec& s, Stub stub) {
 }
 
 Kernel make(const GateUpSpec& s, Stub stub) {
+    check_dense(s.gate, "gate");
+    check_dense(s.up, "up");
     StubWriter& w = stub.writer;
-    one_type("gate and up", {s.gate, s.up});
-    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.gate, 1), 2};
+    one_type("gate and up", {s.gate.dtype, s.up.dtype});
+    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.gate.dtype, 1), 2};
     write_product(stub, shape, RowCount::kTokens);
     stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
                        s.in, s.out, s.in, s.out));
-    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", s.gate,
+    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", s.gate.dtype,
                        stub.target.activations));
     w.constant("kOut", s.out);
-    w.type("Weight", element_type(s.gate, "gate"));
+    w.type("Weight", element_type(s.gate.dtype, "gate"));
     w.operand("kGateBias", "GateBias", s.gate_bias);
     w.operand("kUpBias", "UpBias", s.up_bias);
     write_norm(w, s.norm);
@@ -168,9 +179,9 @@ Kernel make(const GateUpSpec& s, Stub stub) {
     w.type("Out", stub.activations());
     w.arg(stub.x_pointer(), "x");
     if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.gate, "gate"), "gate");
+    w.arg(pointer(s.gate.dtype, "gate"), "gate");
     optional_arg(w, s.gate_bias, "gate_bias");
-    w.arg(pointer(s.up, "up"), "up");
+    w.arg(pointer(s.up.dtype, "up"), "up");
     optional_arg(w, s.up_bias, "up_bias");
     w.arg(stub.out_pointer(), "out");
     w.arg("i64", "num_tokens");
@@ -189,7 +200,7 @@ void write_qkv_config(const QkvSpec& s, StubWriter& w) {
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
     w.constant("kQHeads", s.q_heads);
     w.constant("kKvHeads", s.kv_heads.size());
-    w.type("Weight", element_type(s.q, "q, k and v"));
+    w.type("Weight", element_type(s.q.dtype, "q, k and v"));
     w.operand("kQBias", "QBias", s.q_bias);
     w.operand("kKBias", "KBias", s.k_bias);
     w.operand("kVBias", "VBias", s.v_bias);
@@ -205,13 +216,16 @@ void write_qkv_config(const QkvSpec& s, StubWriter& w) {
 }
 
 Kernel make(const QkvSpec& s, Stub stub) {
+    check_dense(s.q, "q");
+    check_dense(s.k, "k");
+    check_dense(s.v, "v");
     StubWriter& w = stub.writer;
-    one_type("q, k and v", {s.q, s.k, s.v});
+    one_type("q, k and v", {s.q.dtype, s.k.dtype, s.v.dtype});
     const int64_t kv_heads = s.kv_heads.size(), dim = s.slab.head_dim, v_dim = s.slab.v_head_dim;
     planner::ProductShape shape{s.in,
                                 s.q_heads * dim + kv_heads * (dim + v_dim),
                                 stub.target.max_tokens,
-                                dtype_bytes(s.q, 1),
+                                dtype_bytes(s.q.dtype, 1),
                                 1,
                                 std::max(dim, v_dim),
                                 s.q_norm || s.k_norm};
@@ -221,17 +235,17 @@ Kernel make(const QkvSpec& s, Stub stub) {
     w.note(
         fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",
                     s.in, s.q_heads, kv_heads, dim, v_dim));
-    w.note(fmt::format("dtype: q, k and v {}, KV cache {}, activations {}, sums f32", s.q,
+    w.note(fmt::format("dtype: q, k and v {}, KV cache {}, activations {}, sums f32", s.q.dtype,
                        s.slab.dtype, stub.target.activations));
     write_qkv_config(s, w);
     stub.x_type(s.x);
     w.arg(stub.x_pointer(), "x");
     if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.q, "q"), "q_weight");
+    w.arg(pointer(s.q.dtype, "q"), "q_weight");
     optional_arg(w, s.q_bias, "q_bias");
-    w.arg(pointer(s.k, "k"), "k_weight");
+    w.arg(pointer(s.k.dtype, "k"), "k_weight");
     optional_arg(w, s.k_bias, "k_bias");
-    w.arg(pointer(s.v, "v"), "v_weight");
+    w.arg(pointer(s.v.dtype, "v"), "v_weight");
     optional_arg(w, s.v_bias, "v_bias");
     if (s.q_norm) w.arg(pointer(s.q_norm->weight, "q_norm"), "q_norm");
     if (s.k_norm) w.arg(pointer(s.k_norm->weight, "k_norm"), "k_norm");
@@ -354,16 +368,17 @@ std::string activations_note(const Stub& stub) {
 }
 
 Kernel make(const EmbeddingSpec& s, Stub stub) {
+    check_dense(s.weight, "the embedding table");
     StubWriter& w = stub.writer;
     write_rows(stub, s.hidden, run_of({s.hidden}), RowCount::kTokens);
     w.note(fmt::format("shapes: table [{}, {}], out [num_tokens, {}]", s.rows, s.hidden, s.hidden));
-    w.note(fmt::format("dtype: table {}, activations {}", s.weight, stub.target.activations));
+    w.note(fmt::format("dtype: table {}, activations {}", s.weight.dtype, stub.target.activations));
     w.constant("kRows", s.rows);
-    w.type("Weight", element_type(s.weight, "the embedding table"));
+    w.type("Weight", element_type(s.weight.dtype, "the embedding table"));
     w.real("float", "kScale", s.scale);
     w.arg("const i32*", "ids");
     w.arg("i64", "first");
-    w.arg(pointer(s.weight, "the embedding table"), "table");
+    w.arg(pointer(s.weight.dtype, "the embedding table"), "table");
     w.arg(stub.out_pointer(), "out");
     return stub.finish("gpu/elementwise.cuh", "embedding");
 }

@@ -1,152 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spec -> the Kernel: item sizes, scratch, and the stub's text. The templates define what each name means.
+// A spec -> the Kernel: item sizes, scratch, and the stub's text. Attention, and operators that stand alone; products
+// are in host_products.cpp.
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "codegen/kernel_spec.h"
-#include "codegen/stub_writer.h"
+#include "codegen/host_stub.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
 
-namespace {
-
 using planner::KernelKind;
 
-// Upper bounds over all CPUs of what prelude.h and matmul.h define; the stub asserts that they hold.
-constexpr int64_t kMaxLanes = 16;
-constexpr int64_t kMaxTileRows = 12;
-constexpr int64_t kConvertDepth = 256;
-
-// Scratch that a thread's block of tokens should not exceed: about what stays in its second-level cache.
-constexpr int64_t kBlockBytes = 1 << 20;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-
-struct Stub {
-    KernelKind kind;
-    const std::vector<std::string>& fused;
-    const HostTarget& target;
-    StubWriter writer;
-    Launch launch;
-
-    Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {}) {
-        CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
-            << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
-            << " bytes of scratch, its tile claims " << target.tile.shared_bytes;
-        return writer.finish(kind, fused, file, call, args_struct, launch);
-    }
-};
-
-// Tokens that a thread makes ready together: the plan's, or as many as its cache holds, in whole vectors.
-int64_t block_tokens(int64_t depth, const HostTarget& target) {
-    if (target.tile.tokens > 0) return target.tile.tokens;
-    int64_t fit = kBlockBytes / (round_up(depth, kMaxLanes) * 4);
-    return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
+Kernel HostStub::finish(std::string_view file, std::string_view call,
+                        std::string_view args_struct) {
+    CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
+        << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
+        << " bytes of scratch, its tile claims " << target.tile.shared_bytes;
+    return writer.finish(kind, fused, file, call, args_struct, launch);
 }
 
-// Rows of an item: the plan's, or whole register tiles, few enough that every thread gets several items.
-int64_t item_rows(int64_t out, const HostTarget& target) {
-    if (target.tile.rows > 0) return target.tile.rows;
-    int64_t wanted = out / std::max<int64_t>(8 * target.threads, 1);
-    return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
-}
-
-int64_t scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
-    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) +
-                     copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
-    return round_up(floats * 4, 64);
-}
-
-Extent rows_extent(RowCount count) {
-    Extent e;
-    (count == RowCount::kTokens ? e.per_token : e.per_output) = 1;
-    return e;
-}
-
-std::string pointer(DType dtype, std::string_view what) {
+std::string element_pointer(DType dtype, std::string_view what) {
     return fmt::format("const {}*", element_type(dtype, what));
-}
-
-void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_view prefix = "") {
-    w.operand(fmt::format("k{}Norm", prefix), fmt::format("{}NormWeight", prefix),
-              norm ? std::optional(norm->weight) : std::nullopt);
-    NormSpec n = norm.value_or(NormSpec{});
-    w.real("double", prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix),
-           n.epsilon);
-    w.real("float", fmt::format("k{}NormOffset", prefix), n.offset);
-}
-
-void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name) {
-    if (dtype) w.arg(pointer(*dtype, name), name);
-}
-
-// ---- Matrix products --------------------------------------------------------------------------------
-
-Kernel make(const LinearSpec& s, Stub stub) {
-    StubWriter& w = stub.writer;
-    int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
-    stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
-    stub.launch.shared_bytes = scratch_bytes(s.in, tokens, rows, 1);
-    w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]",
-                       s.count == RowCount::kTokens ? "num_tokens" : "num_outputs", s.in, s.out,
-                       s.in, s.count == RowCount::kTokens ? "num_tokens" : "num_outputs", s.out));
-    w.note(fmt::format("dtype: weight {}, activations f32, sums f32", s.weight));
-    w.constant("kIn", s.in);
-    w.constant("kOut", s.out);
-    w.constant("kItemRows", rows);
-    w.constant("kTokens", tokens);
-    w.type("Weight", element_type(s.weight, "weight"));
-    w.operand("kBias", "Bias", s.bias);
-    write_norm(w, s.norm);
-    w.constant("kScaled", s.scale.has_value());
-    w.real("float", "kScale", s.scale.value_or(1.0));
-    w.constant("kResidual", s.residual.has_value());
-    w.view("Residual", s.residual.value_or(View{}));
-    w.view("X", s.x);
-    w.constant("kScratchBytes", stub.launch.shared_bytes);
-    w.arg("const float*", "x");
-    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.weight, "weight"), "weight");
-    optional_arg(w, s.bias, "bias");
-    if (s.residual) w.arg("const float*", "residual");
-    if (s.select) w.arg("const i32*", "rows");
-    w.arg("float*", "out");
-    w.arg("i64", "num_tokens");
-    return stub.finish("host/linear.h", "linear", "LinearArgs");
-}
-
-Kernel make(const GateUpSpec& s, Stub stub) {
-    StubWriter& w = stub.writer;
-    int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
-    stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
-    stub.launch.shared_bytes = scratch_bytes(s.in, tokens, rows, 2);
-    w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
-                       s.in, s.out, s.in, s.out));
-    w.note(fmt::format("dtype: gate {}, up {}, activations f32, sums f32", s.gate, s.up));
-    w.constant("kIn", s.in);
-    w.constant("kOut", s.out);
-    w.constant("kItemRows", rows);
-    w.constant("kTokens", tokens);
-    w.type("GateWeight", element_type(s.gate, "gate"));
-    w.type("UpWeight", element_type(s.up, "up"));
-    w.operand("kGateBias", "GateBias", s.gate_bias);
-    w.operand("kUpBias", "UpBias", s.up_bias);
-    write_norm(w, s.norm);
-    w.activation("kActivation", s.activation);
-    w.view("X", s.x);
-    w.constant("kScratchBytes", stub.launch.shared_bytes);
-    w.arg("const float*", "x");
-    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.gate, "gate"), "gate");
-    optional_arg(w, s.gate_bias, "gate_bias");
-    w.arg(pointer(s.up, "up"), "up");
-    optional_arg(w, s.up_bias, "up_bias");
-    w.arg("float*", "out");
-    w.arg("i64", "num_tokens");
-    return stub.finish("host/gate_up.h", "gate_up", "GateUpArgs");
 }
 
 void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
@@ -157,61 +32,12 @@ void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
     w.type("Kv", element_type(slab.dtype, "the KV cache"));
 }
 
-void write_rope(StubWriter& w, std::string_view prefix, const std::optional<RopeSpec>& rope) {
-    w.constant(fmt::format("k{}Rotary", prefix), rope ? rope->rotary : 0);
-    w.constant(fmt::format("k{}Interleaved", prefix), rope && rope->interleaved);
-}
+namespace {
 
-Kernel make(const QkvSpec& s, Stub stub) {
-    StubWriter& w = stub.writer;
-    int64_t tokens = block_tokens(s.in, stub.target), kv_heads = s.kv_heads.size();
-    stub.launch.grid[0] = Extent{s.q_heads + 2 * kv_heads};
-    stub.launch.shared_bytes =
-        scratch_bytes(s.in, tokens, std::max(s.slab.head_dim, s.slab.v_head_dim), 1);
-    w.note(
-        fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",
-                    s.in, s.q_heads, kv_heads, s.slab.head_dim, s.slab.v_head_dim));
-    w.note(fmt::format("dtype: q {}, k {}, v {}, KV cache {}, activations f32, sums f32", s.q, s.k,
-                       s.v, s.slab.dtype));
-    w.constant("kIn", s.in);
-    w.constant("kTokens", tokens);
-    write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
-    w.constant("kQHeads", s.q_heads);
-    w.constant("kKvHeads", kv_heads);
-    w.type("QWeight", element_type(s.q, "q"));
-    w.type("KWeight", element_type(s.k, "k"));
-    w.type("VWeight", element_type(s.v, "v"));
-    w.operand("kQBias", "QBias", s.q_bias);
-    w.operand("kKBias", "KBias", s.k_bias);
-    w.operand("kVBias", "VBias", s.v_bias);
-    write_norm(w, s.norm);
-    write_norm(w, s.q_norm, "Q");
-    write_norm(w, s.k_norm, "K");
-    write_rope(w, "Q", s.q_rope);
-    write_rope(w, "K", s.k_rope);
-    w.view("X", s.x);
-    w.constant("kScratchBytes", stub.launch.shared_bytes);
-    w.arg("const float*", "x");
-    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.q, "q"), "q_weight");
-    optional_arg(w, s.q_bias, "q_bias");
-    w.arg(pointer(s.k, "k"), "k_weight");
-    optional_arg(w, s.k_bias, "k_bias");
-    w.arg(pointer(s.v, "v"), "v_weight");
-    optional_arg(w, s.v_bias, "v_bias");
-    if (s.q_norm) w.arg(pointer(s.q_norm->weight, "q_norm"), "q_norm");
-    if (s.k_norm) w.arg(pointer(s.k_norm->weight, "k_norm"), "k_norm");
-    if (s.q_rope) w.arg("const float*", "q_rope");
-    if (s.k_rope) w.arg("const float*", "k_rope");
-    w.arg("float*", "q_out");
-    w.arg("Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg("i64", "rope_context");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
-    w.arg("i64", "num_tokens");
-    return stub.finish("host/qkv.h", "qkv", "QkvArgs");
+Extent rows_extent(RowCount count) {
+    Extent e;
+    (count == RowCount::kTokens ? e.per_token : e.per_output) = 1;
+    return e;
 }
 
 // ---- Attention ----------------------------------------------------------------------------------------
@@ -230,7 +56,7 @@ std::vector<int64_t> attention_parts(const AttentionSpec& s, const HostTarget& t
     return begins;
 }
 
-Kernel make(const AttentionSpec& s, Stub stub) {
+Kernel make(const AttentionSpec& s, HostStub stub) {
     constexpr int64_t kItemQueries = 16;
     StubWriter& w = stub.writer;
     int64_t heads = s.heads.size();
@@ -272,23 +98,23 @@ Kernel make(const AttentionSpec& s, Stub stub) {
 
 // ---- Single operators ------------------------------------------------------------------------------------
 
-Kernel make(const EmbeddingSpec& s, Stub stub) {
+Kernel make(const EmbeddingSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
     w.note(fmt::format("shapes: table [{}, {}], out [num_tokens, {}]", s.rows, s.hidden, s.hidden));
-    w.note(fmt::format("dtype: table {}, activations f32", s.weight));
+    w.note(fmt::format("dtype: table {}, activations f32", describe(s.weight)));
     w.constant("kOut", s.hidden);
     w.constant("kRows", s.rows);
-    w.type("Weight", element_type(s.weight, "the embedding table"));
+    w.weight("Weight", s.weight, s.hidden, "the embedding table");
     w.real("float", "kScale", s.scale);
     w.arg("const i32*", "ids");
     w.arg("i64", "first");
-    w.arg(pointer(s.weight, "the embedding table"), "table");
+    w.arg("const Config::Weight*", "table");
     w.arg("float*", "out");
     return stub.finish("host/elementwise.h", "embedding");
 }
 
-Kernel make(const RmsNormSpec& s, Stub stub) {
+Kernel make(const RmsNormSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(s.count);
     w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
@@ -300,12 +126,12 @@ Kernel make(const RmsNormSpec& s, Stub stub) {
     w.real("float", "kOffset", s.norm.offset);
     w.view("X", s.x);
     w.arg("const float*", "x");
-    w.arg(pointer(s.norm.weight, "the norm's weight"), "weight");
+    w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
     w.arg("float*", "out");
     return stub.finish("host/elementwise.h", "rms_norm");
 }
 
-Kernel make(const RopeOnlySpec& s, Stub stub) {
+Kernel make(const RopeOnlySpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
     w.note(fmt::format("shapes: x [num_tokens, {}], heads of {}, {} of them turn", s.out,
@@ -324,7 +150,7 @@ Kernel make(const RopeOnlySpec& s, Stub stub) {
     return stub.finish("host/elementwise.h", "rope");
 }
 
-Kernel make(const KvAppendSpec& s, Stub stub) {
+Kernel make(const KvAppendSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
     w.note(fmt::format("shapes: {} KV heads of {} ({} for v)", s.kv_heads.size(), s.slab.head_dim,
@@ -344,7 +170,7 @@ Kernel make(const KvAppendSpec& s, Stub stub) {
     return stub.finish("host/elementwise.h", "kv_append");
 }
 
-Kernel make(const GatedActivationSpec& s, Stub stub) {
+Kernel make(const GatedActivationSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
     w.note(fmt::format("shapes: gate, up, out [num_tokens, {}]; dtype: f32", s.out));
@@ -358,7 +184,7 @@ Kernel make(const GatedActivationSpec& s, Stub stub) {
     return stub.finish("host/elementwise.h", "gated_activation");
 }
 
-Kernel make(const AddSpec& s, Stub stub) {
+Kernel make(const AddSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(s.count);
     w.note(fmt::format("shapes: x, y, out [rows, {}]; dtype: f32", s.out));
@@ -371,7 +197,7 @@ Kernel make(const AddSpec& s, Stub stub) {
     return stub.finish("host/elementwise.h", "add");
 }
 
-Kernel make(const ScaleSpec& s, Stub stub) {
+Kernel make(const ScaleSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(s.count);
     w.note(fmt::format("shapes: x, out [rows, {}]; dtype: f32", s.out));
@@ -383,7 +209,7 @@ Kernel make(const ScaleSpec& s, Stub stub) {
     return stub.finish("host/elementwise.h", "scale");
 }
 
-Kernel make(const SelectTokensSpec& s, Stub stub) {
+Kernel make(const SelectTokensSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kOutputs);
     w.note(
@@ -411,8 +237,15 @@ void check_head(const KernelSpec& spec) {
 Kernel make_host_kernel(const KernelSpec& spec, KernelKind kind,
                         const std::vector<std::string>& fused, const HostTarget& target) {
     check_head(spec);
-    return std::visit([&](const auto& s) { return make(s, Stub{kind, fused, target, {}, {}}); },
-                      spec);
+    return std::visit(
+        [&](const auto& s) {
+            HostStub stub{kind, fused, target, {}, {}};
+            if constexpr (requires { make_product(s, stub); })
+                return make_product(s, stub);
+            else
+                return make(s, stub);
+        },
+        spec);
 }
 
 }  // namespace cleave::codegen

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codegen/program.h"
-#include "importer/graph.h"
+#include "importer/quantized_shard.h"
 
 namespace cleave::codegen {
 
@@ -19,6 +19,16 @@ namespace cleave::codegen {
 struct View {
     int64_t stride = 0;
     int64_t offset = 0;
+};
+
+// How a matrix lies on the device: elements of one type, or quantised. A type converts to it.
+struct WeightFormat {
+    DType dtype = DType::kF32;
+    std::optional<importer::QuantizedFormat> quantized;  // dtype is then that of its codes
+
+    WeightFormat(DType d = DType::kF32) : dtype(d) {}  // NOLINT: a type is a format
+    WeightFormat(const importer::QuantizedFormat& q) : dtype(q.code), quantized(q) {}  // NOLINT
+    bool dynamic() const { return quantized && quantized->dynamic_activations; }
 };
 
 struct NormSpec {
@@ -34,14 +44,15 @@ enum class RowCount : uint8_t { kTokens, kOutputs };
 struct EmbeddingSpec {
     int64_t hidden = 0;
     int64_t rows = 0;  // that the table holds
-    DType weight = DType::kF32;
+    WeightFormat weight;
     float scale = 1.0f;
 };
 
-// Args: x, [norm,] weight, [bias,] [residual,] [output_rows,] out, count.
+// Args: x, [norm,] weight, [bias,] [residual,] [output_rows,] out, count, [num_tokens: rows of x, for a weight with
+// dynamic activations].
 struct LinearSpec {
     int64_t in = 0, out = 0;
-    DType weight = DType::kF32;
+    WeightFormat weight;
     std::optional<DType> bias;
     std::optional<NormSpec> norm;
     std::optional<double> scale;
@@ -55,7 +66,7 @@ struct LinearSpec {
 // Args: x, [norm,] gate, [gate_bias,] up, [up_bias,] out, count.
 struct GateUpSpec {
     int64_t in = 0, out = 0;
-    DType gate = DType::kF32, up = DType::kF32;
+    WeightFormat gate, up;
     std::optional<DType> gate_bias, up_bias;
     std::optional<NormSpec> norm;
     importer::Activation activation = importer::Activation::kSilu;
@@ -81,7 +92,7 @@ struct QkvSpec {
     int64_t in = 0;
     int64_t q_heads = 0;
     importer::Range kv_heads;
-    DType q = DType::kF32, k = DType::kF32, v = DType::kF32;
+    WeightFormat q, k, v;
     std::optional<DType> q_bias, k_bias, v_bias;
     std::optional<NormSpec> norm, q_norm, k_norm;
     std::optional<RopeSpec> q_rope, k_rope;
@@ -166,7 +177,8 @@ struct HostTarget {
 };
 
 // The kernel with source, entry name, hash, launch and claims. `kind` and `fused` (operator kinds in order)
-// name it. UserError when a dtype is not one of f32, f16, bf16, or a head size is odd; InternalError when the
+// name it. UserError when a dtype is none that host kernels read, a head size is odd,
+// or weights that share x disagree on dynamic activations; InternalError when the
 // kernel needs more scratch than the plan's tile claims.
 Kernel make_host_kernel(const KernelSpec& spec, planner::KernelKind kind,
                         const std::vector<std::string>& fused, const HostTarget& target);

@@ -43,7 +43,7 @@ Lowered lower_embedding(const StepReader& s) {
     EmbeddingSpec spec;
     spec.hidden = table.columns.size();
     spec.rows = table.rows.size();
-    spec.weight = table.dtype;
+    spec.weight = s.format(table);
     spec.scale = op.as<importer::EmbeddingAttrs>().scale;
     return {spec,
             {batch(BatchField::kTokenIds, "ids"), immediate(table.rows.begin, "first"),
@@ -65,7 +65,7 @@ Lowered lower_linear(const StepReader& s) {
     std::vector<Arg> args = {s.input_arg(first.inputs[0], "x")};
     spec.in = weight.columns.size();
     spec.out = weight.rows.size();
-    spec.weight = weight.dtype;
+    spec.weight = s.format(weight);
     spec.count = s.rows_of(last);
     spec.logits = s.makes_logits(last);
     spec.x = s.view(first.inputs[0], weight.columns.begin);
@@ -91,6 +91,9 @@ Lowered lower_linear(const StepReader& s) {
     }
     args.push_back(s.output_arg(last, "out"));
     args.push_back(count_arg(spec.count));
+    // All rows of x decide how its elements become integers, also where few are selected.
+    if (spec.weight.dynamic())
+        args.push_back(count_arg(select ? RowCount::kTokens : s.rows_of(first)));
     return {spec, args};
 }
 
@@ -105,8 +108,8 @@ Lowered lower_gate_up(const StepReader& s) {
     GateUpSpec spec;
     spec.in = gate_weight.columns.size();
     spec.out = gate_weight.rows.size();
-    spec.gate = gate_weight.dtype;
-    spec.up = s.weight(up, 0).dtype;
+    spec.gate = s.format(gate_weight);
+    spec.up = s.format(s.weight(up, 0));
     spec.gate_bias = dtype_of(s.bias(gate));
     spec.up_bias = dtype_of(s.bias(up));
     spec.activation = gated.as<importer::GatedActivationAttrs>().activation;
@@ -182,9 +185,9 @@ Lowered lower_qkv(const StepReader& s) {
     CHECK(wv.rows.begin == spec.kv_heads.begin * spec.slab.v_head_dim &&
           wv.rows.end == spec.kv_heads.end * spec.slab.v_head_dim)
         << append.name << ": k and v shards hold different heads";
-    spec.q = wq.dtype;
-    spec.k = wk.dtype;
-    spec.v = wv.dtype;
+    spec.q = s.format(wq);
+    spec.k = s.format(wk);
+    spec.v = s.format(wv);
     spec.q_bias = dtype_of(s.bias(*q.linear));
     spec.k_bias = dtype_of(s.bias(*k.linear));
     spec.v_bias = dtype_of(s.bias(*v.linear));

@@ -106,6 +106,12 @@ const planner::WeightShard& StepReader::weight(const Op& op, size_t i) const {
     return plan_.weights[id.index()];
 }
 
+WeightFormat StepReader::format(const planner::WeightShard& shard) const {
+    const importer::Weight& weight = plan_.graph.weight(shard.weight);
+    if (importer::stays_quantized(weight, shard.dtype)) return importer::quantized_format(weight);
+    return shard.dtype;
+}
+
 const planner::WeightShard* StepReader::bias(const Op& linear) const {
     if (!linear.as<importer::LinearAttrs>().has_bias) return nullptr;
     planner::WeightShardId id = find_weight(linear, 1);

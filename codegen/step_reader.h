@@ -47,6 +47,7 @@ public:
     }
 
     const planner::WeightShard& weight(const importer::Op& op, size_t i) const;
+    WeightFormat format(const planner::WeightShard& shard) const;
     const planner::WeightShard* bias(const importer::Op& linear) const;
     NormSpec norm(const importer::Op& op) const;
     const planner::KvSlab& kv_slab() const;

@@ -15,11 +15,18 @@ std::string_view element_type(DType dtype, std::string_view what) {
         case DType::kF32: return "float";
         case DType::kF16: return "f16";
         case DType::kBF16: return "bf16";
+        case DType::kF8E4M3: return "f8e4m3";
         default:
             throw UserError(
+<<<<<<< HEAD
                 "kernels cannot read {} as {}: they read f32, f16 and bf16; convert with "
                 "--dtype "
                 "f32, f16 or bf16 (the KV cache: --kv-dtype)",
+=======
+                "host kernels cannot read {} as {}: they read f32, f16, bf16, f8e4m3 and the "
+                "quantised forms of MatMulNBits, DequantizeLinear and MatMulInteger; convert with "
+                "--dtype f32, f16 or bf16 (the KV cache: --kv-dtype)",
+>>>>>>> 176cb06 (Host kernels read quantised weights: 4 and 8 bits, float8, products of integers)
                 what, dtype);
     }
 }
@@ -54,6 +61,43 @@ void StubWriter::type(std::string_view name, std::string_view value) {
 }
 
 void StubWriter::line(std::string text) { config_.push_back(std::move(text)); }
+
+namespace {
+
+std::string zero_type(const importer::QuantizedFormat& q) {
+    switch (q.zero_points) {
+        case importer::ZeroPoints::kConstant:
+            return fmt::format("ConstantZero<{}>", q.constant_zero);
+        case importer::ZeroPoints::kInteger: return "IntegerZero";
+        case importer::ZeroPoints::kFloating:
+            return fmt::format("FloatZero<{}>", element_type(q.zero_point, "zero points"));
+    }
+    return "";
+}
+
+}  // namespace
+
+std::string describe(const WeightFormat& format) {
+    if (!format.quantized) return std::string(dtype_name(format.dtype));
+    const importer::QuantizedFormat& q = *format.quantized;
+    return fmt::format(
+        "{} {}, scales {}{}{}", q.code,
+        q.block > 0 ? fmt::format("in blocks of {}", q.block) : std::string("by row"), q.scale,
+        q.zero_points == importer::ZeroPoints::kConstant ? "" : ", zero points",
+        q.dynamic_activations ? ", times integers" : "");
+}
+
+void StubWriter::weight(std::string_view name, const WeightFormat& format, int64_t columns,
+                        std::string_view what) {
+    if (!format.quantized) return type(name, element_type(format.dtype, what));
+    const importer::QuantizedFormat& q = *format.quantized;
+    const char* code = q.code == DType::kUInt4   ? "Code4"
+                       : q.code == DType::kUInt8 ? "Code8"
+                                                 : "CodeF8";
+    type(name, fmt::format("Quantized<{}, {}, {}, {}, {}{}>", code, columns, q.block,
+                           element_type(q.scale, "scales"), zero_type(q),
+                           q.dynamic_activations ? ", true" : ""));
+}
 
 void StubWriter::operand(std::string_view flag, std::string_view type_name,
                          const std::optional<DType>& dtype) {

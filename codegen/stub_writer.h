@@ -12,8 +12,11 @@
 
 namespace cleave::codegen {
 
-// "float", "f16" or "bf16"; UserError naming `what` for another dtype.
+// "float", "f16", "bf16" or "f8e4m3"; UserError naming `what` for another dtype.
 std::string_view element_type(DType dtype, std::string_view what);
+
+// "bf16", "uint4 in blocks of 32, scales f16, zero points".
+std::string describe(const WeightFormat& format);
 
 class StubWriter {
 public:
@@ -24,6 +27,9 @@ public:
     void activation(std::string_view name, importer::Activation value);
     void type(std::string_view name, std::string_view value);
     void line(std::string text);
+    // The type of a matrix with rows of `columns`: an element type, or Quantized<..> of the templates.
+    void weight(std::string_view name, const WeightFormat& format, int64_t columns,
+                std::string_view what);
     // An optional operand: `flag`, and the element type (float when absent).
     void operand(std::string_view flag, std::string_view type_name,
                  const std::optional<DType>& dtype);

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "importer/graph.h"
+#include "importer/quantized_shard.h"
 
 namespace cleave::importer {
 
@@ -24,12 +24,18 @@ public:
     // The bytes a DataRef names. UserError when the file is absent or shorter than the reference.
     std::span<const std::byte> bytes(const DataRef& ref) const;
 
-    // Copies logical rows x columns of a dense floating matrix (or rows of a vector; columns ignored) to
-    // `destination` as [rows, columns] row major of type `to`. UserError when the weight has no data.
+    // Copies logical rows x columns of a matrix (or rows of a vector; columns ignored) to `destination` as
+    // [rows, columns] row major of the floating type `to`; a quantised weight is expanded, (q - zero) * scale in f32.
+    // UserError when the weight has no data.
     void read(WeightId weight, Range rows, Range columns, DType to,
               std::span<std::byte> destination) const;
 
+    // Copies logical rows x columns of a quantised weight, still quantised. `columns` begins where a block does.
+    void read_quantized(WeightId weight, Range rows, Range columns,
+                        const QuantizedParts& destination) const;
+
 private:
+    const Weight& with_data(WeightId weight) const;
     struct Files;
     std::unique_ptr<Files> files_;
     const Graph& graph_;

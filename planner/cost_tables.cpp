@@ -209,10 +209,9 @@ void align_to_blocks(const Analysis& a, const Workload& workload, StageShares& s
     for (size_t i = 0; i < a.graph.ops.size(); ++i) {
         const Op& op = a.graph.ops[i];
         const OpSplit& split = a.splits.ops[i];
-        if (split.weight != WeightCut::kColumns || op.weights.empty() ||
-            !is_quantized_when_cut(a.graph.weight(op.weights[0]), workload))
-            continue;
-        int64_t granule = kQuantizedBlock / std::gcd(kQuantizedBlock, split.work.unit_size);
+        if (split.weight != WeightCut::kColumns || op.weights.empty()) continue;
+        int64_t block = column_block(a.graph.weight(op.weights[0]), workload);
+        int64_t granule = block / std::gcd(block, split.work.unit_size);
         bool heads = split.work.axis == Axis::kQueryHeads;
         int64_t& aligned = heads ? shares.head_granule : shares.granule;
         aligned = std::lcm(aligned, granule);

@@ -62,8 +62,27 @@ std::string count_of(const Machine& machine) {
     return n == 1 ? "1 device" : std::to_string(n) + " devices";
 }
 
+bool has_dynamic_activations(const Graph& graph) {
+    return std::any_of(graph.weights.begin(), graph.weights.end(), [](const Weight& w) {
+        return w.packing != Packing::kDense && w.quantization.dynamic_activations;
+    });
+}
+
+// DynamicQuantizeLinear is of a whole tensor: a prompt in several passes would give other logits than in one.
+void settle_prefill_chunk(const Graph& graph, Workload& w) {
+    if (has_dynamic_activations(graph)) w.prefill_chunk = w.batch * w.context;
+}
+
 // Devices of this machine compute with floating weights of 16 or 32 bits; others are planned only.
-void check_dtype(const Machine& machine, const Workload& w) {
+void check_dtype(const Graph& graph, const Machine& machine, const Workload& w) {
+    if (w.dtype && has_dynamic_activations(graph))
+        throw UserError(
+            "--dtype {}: {} multiplies integers (DynamicQuantizeLinear, MatMulInteger), which "
+            "other "
+            "weights would not reproduce; leave --dtype out, or use the model that it was "
+            "quantised "
+            "from",
+            *w.dtype, graph.name);
     if (!w.dtype || *w.dtype == DType::kF32 || *w.dtype == DType::kF16 || *w.dtype == DType::kBF16)
         return;
     bool known = *w.dtype == DType::kF8E4M3 || *w.dtype == DType::kInt8 || *w.dtype == DType::kInt4;
@@ -123,9 +142,10 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
             "no devices to plan for; give some with --devices, for example --devices host[0-3]");
     if (graph.ops.empty()) throw UserError("{}: the graph has no operators", graph.name);
     check_workload(graph, workload);
-    check_dtype(machine, workload);
+    check_dtype(graph, machine, workload);
     check_limits(analysis, machine, workload);
     settle_kv_dtype(graph, machine, workload);
+    settle_prefill_chunk(graph, workload);
     Shape shape = check_shape(machine, options);
     if (shape.pipeline_stages > static_cast<int>(analysis.units.size()))
         throw UserError("--pp {}: {} can be cut into at most {} stages; give --pp {} or less",

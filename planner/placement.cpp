@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "importer/quantized_shard.h"
+
 namespace cleave::planner {
 
 using namespace importer;
@@ -43,23 +45,17 @@ DType device_dtype(const Weight& weight, const Workload& workload) {
     return workload.dtype && weight.shape.size() == 2 ? *workload.dtype : weight.dtype;
 }
 
-bool is_quantized_when_cut(const Weight& weight, const Workload& workload) {
-    if (weight.shape.size() != 2) return false;
+int64_t column_block(const Weight& weight, const Workload& workload) {
+    if (weight.shape.size() != 2) return 1;
     DType dtype = device_dtype(weight, workload);
-    bool kept = weight.packing != Packing::kDense && dtype == weight.dtype;
-    return !kept && (dtype == DType::kInt8 || dtype == DType::kInt4);
+    if (stays_quantized(weight, dtype)) return std::max<int64_t>(1, weight.quantization.block);
+    return dtype == DType::kInt8 || dtype == DType::kInt4 ? kQuantizedBlock : 1;
 }
 
 int64_t shard_bytes(const Weight& weight, int64_t rows, int64_t columns, DType dtype) {
     if (weight.shape.size() < 2) return dtype_bytes(dtype, rows);
-    bool packed = weight.packing != Packing::kDense;
-    if (packed && dtype == weight.dtype) {  // kept as stored: its own blocks and scales
-        const Quantization& q = weight.quantization;
-        int64_t block = q.block > 0 ? q.block : std::max<int64_t>(1, weight.shape[1]);
-        int64_t blocks = rows * ((columns + block - 1) / block);
-        int64_t zero_points = q.zero_points.has_data() ? blocks * q.bits / 8 : 0;
-        return rows * columns * q.bits / 8 + blocks * dtype_bits(q.scale_dtype) / 8 + zero_points;
-    }
+    if (stays_quantized(weight, dtype))
+        return quantized_layout(quantized_format(weight), rows, columns).bytes;
     int64_t bytes = dtype_bytes(dtype, rows * columns);
     bool integer = dtype == DType::kInt8 || dtype == DType::kInt4 || dtype == DType::kUInt8 ||
                    dtype == DType::kUInt4;

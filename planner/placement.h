@@ -40,14 +40,16 @@ Rows rows_of(const importer::Value& value);
 // Type of a value in memory: f32 logits, activations as the workload says, anything else its own.
 DType placed_dtype(const importer::Value& value, const Workload& workload);
 
-// dtype of a weight on devices: --dtype for floating matrices, as stored otherwise.
+// dtype of a weight on devices: --dtype for matrices (quantised ones are expanded or quantised again), as stored
+// otherwise.
 DType device_dtype(const importer::Weight& weight, const Workload& workload);
 
 // int8 and int4 are quantised in blocks of this many elements of a row, each with an f16 scale.
 inline constexpr int64_t kQuantizedBlock = 32;
 
-// Whether a matrix is quantised as its shards are cut: into integers that it is not stored in.
-bool is_quantized_when_cut(const importer::Weight& weight, const Workload& workload);
+// Columns of a matrix that one scale serves on devices, so that no cut may lie between them: its own blocks where it
+// stays quantised, kQuantizedBlock where it is quantised as it is cut; else 1.
+int64_t column_block(const importer::Weight& weight, const Workload& workload);
 
 // Bytes of rows x columns of a weight on a device, packed, with scales where there are some.
 int64_t shard_bytes(const importer::Weight& weight, int64_t rows, int64_t columns, DType dtype);

@@ -196,6 +196,8 @@ private:
     bool grant_linear(const Op& op, const Split& in, OpSplit& split) {
         Wish wish = output_wish(op);
         if (!in.whole()) {
+            // Its activations become integers by the smallest and largest element of the whole row: they stay whole.
+            if (graph_.weight(op.weights[0]).quantization.dynamic_activations) return false;
             if (!allowed(op.kind, in.axis, WeightCut::kColumns, SplitEffect::kPartial))
                 return false;
             split = {in, WeightCut::kColumns, SplitEffect::kPartial};

@@ -83,6 +83,31 @@ bool is_quantized(const importer::Weight& w, DType dtype) {
            (w.packing == importer::Packing::kDense || dtype != w.dtype);
 }
 
+// Codes of 4 or 8 bits in rows of whole groups of 32, then scales and zero points of each row and block, the parts at
+// multiples of 64: the verifier's own count of what importer/quantized_shard.h lays out.
+int64_t quantized_bytes(const importer::Weight& w, int64_t rows, int64_t columns) {
+    const importer::Quantization& q = w.quantization;
+    const auto align = [](int64_t n) { return (n + 63) / 64 * 64; };
+    const int64_t blocks = q.block > 0 ? (columns + q.block - 1) / q.block : 1;
+    int64_t bytes = align(rows * ((columns + 31) / 32) * 4 * q.bits);
+    bytes += rows * blocks * dtype_bits(q.scale_dtype) / 8;
+    if (!q.zero_points.has_data() || w.dtype == DType::kF8E4M3) return bytes;
+    const bool floating = is_floating(q.zero_point_dtype);
+    return align(bytes) +
+           rows * ((blocks * (floating ? dtype_bits(q.zero_point_dtype) : q.bits) + 7) / 8);
+}
+
+void check_kept_quantized(const Plan& plan, const WeightShard& s, const std::string& what,
+                          Report& report) {
+    const importer::Weight& w = plan.graph.weight(s.weight);
+    const int64_t block = w.quantization.block;
+    if (block > 0 && (s.columns.begin % block != 0 ||
+                      (s.columns.end % block != 0 && s.columns.end != w.shape[1])))
+        report.add("weight-box", "{}: cuts a block of {} {} elements", what, block, s.dtype);
+    check_buffer(plan, s.buffer, s.device, Arena::kWeights,
+                 quantized_bytes(w, s.rows.size(), s.columns.size()), what, report);
+}
+
 void check_quantized(const Plan& plan, const WeightShard& s, const std::string& what,
                      Report& report) {
     if (plan.machine.device(s.device).kind != DeviceKind::kSim)
@@ -110,8 +135,10 @@ void check_weight_shard(const Plan& plan, const WeightShard& s, Report& report) 
         report.add("weight-box", "{}: outside its {} x {}", what, rows.end, columns.end);
         return;
     }
+    if (w.packing != importer::Packing::kDense && s.dtype == w.dtype)
+        return check_kept_quantized(plan, s, what, report);
     if (is_quantized(w, s.dtype)) return check_quantized(plan, s, what, report);
-    if (w.packing == importer::Packing::kDense && !is_storable(s.dtype))
+    if (!is_storable(s.dtype))
         report.add("weight-dtype", "{}: {} is no type of a dense weight", what, s.dtype);
     int64_t elements = s.rows.size() * (matrix ? s.columns.size() : 1);
     check_buffer(plan, s.buffer, s.device, Arena::kWeights, dtype_bytes(s.dtype, elements), what,

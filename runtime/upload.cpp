@@ -34,6 +34,12 @@ public:
         return plan.graph.weight(shard.weight).shape.size() < 2 ? 1 : shard.columns.size();
     }
     static int64_t shard_bytes(const Plan& plan, const WeightShard& shard) {
+        const Weight& weight = plan.graph.weight(shard.weight);
+        if (stays_quantized(weight, shard.dtype)) {
+            const auto format = importer::quantized_format(weight);
+            const auto l = quantized_layout(format, shard.rows.size(), shard.columns.size());
+            return shard.rows.size() * (l.row_bytes + l.scale_row_bytes + l.zero_row_bytes);
+        }
         return dtype_bytes(shard.dtype, shard.rows.size() * columns(plan, shard));
     }
 
@@ -66,10 +72,46 @@ private:
     std::exception_ptr error_;
 };
 
+// Codes, scales and zero points of some rows at a time, each to its own part of the buffer.
+void upload_quantized(const Plan& plan, const WeightShard& shard, DeviceAddress destination,
+                      Device& device, Uploads& uploads, std::vector<std::byte>& chunk) {
+    const auto format = importer::quantized_format(plan.graph.weight(shard.weight));
+    const auto l = quantized_layout(format, shard.rows.size(), shard.columns.size());
+    CHECK(l.bytes <= plan.buffer(shard.buffer).size)
+        << plan.graph.weight(shard.weight).name << " takes " << l.bytes << " bytes";
+    const int64_t row_bytes = l.row_bytes + l.scale_row_bytes + l.zero_row_bytes;
+    const int64_t rows_per_chunk = std::max<int64_t>(1, kChunkBytes / row_bytes);
+    for (int64_t row = 0; row < shard.rows.size(); row += rows_per_chunk) {
+        const int64_t count = std::min(shard.rows.size() - row, rows_per_chunk);
+        chunk.resize(static_cast<size_t>(count * row_bytes));
+        const std::span<std::byte> all(chunk);
+        const auto part = [&](int64_t before, int64_t size) {
+            return all.subspan(static_cast<size_t>(count * before),
+                               static_cast<size_t>(count * size));
+        };
+        const importer::QuantizedParts parts{
+            part(0, l.row_bytes), part(l.row_bytes, l.scale_row_bytes),
+            part(l.row_bytes + l.scale_row_bytes, l.zero_row_bytes)};
+        uploads.reader().read_quantized(shard.weight,
+                                        {shard.rows.begin + row, shard.rows.begin + row + count},
+                                        shard.columns, parts);
+        const auto send = [&](std::span<const std::byte> bytes, int64_t offset) {
+            if (!bytes.empty())
+                device.upload(destination + static_cast<DeviceAddress>(offset), bytes);
+        };
+        send(parts.codes, row * l.row_bytes);
+        send(parts.scales, l.scales_offset + row * l.scale_row_bytes);
+        send(parts.zero_points, l.zeros_offset + row * l.zero_row_bytes);
+        uploads.advance(static_cast<int64_t>(chunk.size()));
+    }
+}
+
 void upload_shard(const Plan& plan, const WeightShard& shard, DeviceAddress destination,
                   Device& device, Uploads& uploads, std::vector<std::byte>& chunk) {
     int64_t row_bytes = dtype_bytes(shard.dtype, Uploads::columns(plan, shard));
     if (row_bytes == 0 || shard.rows.empty()) return;
+    if (stays_quantized(plan.graph.weight(shard.weight), shard.dtype))
+        return upload_quantized(plan, shard, destination, device, uploads, chunk);
     int64_t rows_per_chunk = std::max<int64_t>(1, kChunkBytes / row_bytes);
     for (int64_t row = shard.rows.begin; row < shard.rows.end; row += rows_per_chunk) {
         Range rows{row, std::min(shard.rows.end, row + rows_per_chunk)};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "importer/graph/dequantize.h"
 
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "importer/weight_reader.h"
@@ -18,87 +20,221 @@ float floating_at(std::span<const std::byte> data, DType dtype, int64_t i) {
     return value;
 }
 
-// Element i of packed integers of 4 or 8 bits; the lower half of a byte comes first.
-int integer_at(std::span<const std::byte> data, int64_t i, int bits, bool is_signed) {
+// Element i of packed integers of 4 or 8 bits, as its bits; the lower half of a byte comes first.
+int bits_at(std::span<const std::byte> data, int64_t i, int bits) {
     const size_t byte = bits == 4 ? i / 2 : i;
     CHECK(byte < data.size()) << "a quantised element outside its tensor";
     int raw = std::to_integer<int>(data[byte]);
-    if (bits == 4) raw = (i % 2 == 0 ? raw : raw >> 4) & 15;
-    if (!is_signed) return raw;
-    return bits == 4 ? (raw ^ 8) - 8 : static_cast<int8_t>(raw);
+    return bits == 4 ? (i % 2 == 0 ? raw : raw >> 4) & 15 : raw;
 }
 
-// Positions of one weight's elements, scales and zero points in their tensors.
-struct Indexing {
-    const Weight& weight;
-    int64_t rows, columns;  // of the logical source
-    int64_t blocks;         // along the block axis, for one position of the other
+// Positions of one weight's elements, scales and zero points in their tensors, and their values. Rows and columns
+// are those of the weight, which may itself be a part of its source.
+class Source {
+public:
+    Source(const WeightReader& reader, const Weight& weight)
+        : weight_(weight),
+          q_(weight.quantization),
+          format_(quantized_format(weight)),
+          data_(reader.bytes(weight.data)),
+          scales_(reader.bytes(q_.scales)) {
+        const std::vector<int64_t>& s = weight.source_shape;
+        CHECK(s.size() == 2) << weight.name << ": quantised weights are matrices";
+        source_rows_ = weight.transposed ? s[1] : s[0];
+        source_columns_ = weight.transposed ? s[0] : s[1];
+        blocks_ = q_.block > 0 ? (source_columns_ + q_.block - 1) / q_.block : 1;
+        row0_ = weight.rows.empty() ? 0 : weight.rows.begin;
+        column0_ = weight.columns.empty() ? 0 : weight.columns.begin;
+        if (format_.zero_points == ZeroPoints::kConstant) return;
+        zeros_ = reader.bytes(q_.zero_points);
+        zero_bits_ = dtype_bits(q_.zero_point_dtype);
+        one_zero_ = zeros_.size() * 8 <= static_cast<size_t>(std::max(zero_bits_, 8)) &&
+                    source_rows_ * blocks_ > 1 && zero_bits_ >= 8;
+    }
 
-    explicit Indexing(const Weight& w) : weight(w) {
-        const std::vector<int64_t>& s = w.source_shape;
-        CHECK(s.size() == 2) << w.name << ": quantised weights are matrices";
-        rows = w.transposed ? s[1] : s[0];
-        columns = w.transposed ? s[0] : s[1];
-        const Quantization& q = w.quantization;
-        blocks = q.block > 0 ? (columns + q.block - 1) / q.block : 1;
+    const QuantizedFormat& format() const { return format_; }
+
+    // As the format has it: unsigned integers, or the bits of a float8.
+    int code(int64_t row, int64_t column) const {
+        return bits_at(data_, element(row0_ + row, column0_ + column), q_.bits) ^ flip();
     }
-    int64_t block_of(int64_t column) const {
-        return weight.quantization.block > 0 ? column / weight.quantization.block : 0;
+    // Where the codes of a row stand one after the other from `column` on, in whole bytes: these bytes.
+    std::span<const std::byte> run(int64_t row, int64_t column, int64_t count) const {
+        if (weight_.packing != Packing::kMatMulNBits && weight_.transposed) return {};
+        const int64_t first = element(row0_ + row, column0_ + column);
+        if (first * q_.bits % 8 != 0) return {};
+        const size_t begin = first * q_.bits / 8, size = count * q_.bits / 8;
+        CHECK(begin + size <= data_.size()) << weight_.name << ": a row outside its tensor";
+        return data_.subspan(begin, size);
     }
+    int flip() const { return q_.is_signed ? 1 << (q_.bits - 1) : 0; }
+    float scale(int64_t row, int64_t column) const {
+        return floating_at(scales_, q_.scale_dtype, scale_index(row0_ + row, column0_ + column));
+    }
+    const std::byte* scale_bytes(int64_t row, int64_t column) const {
+        const size_t size = dtype_bits(q_.scale_dtype) / 8;
+        const size_t at = scale_index(row0_ + row, column0_ + column) * size;
+        CHECK(at + size <= scales_.size()) << "a scale outside its tensor";
+        return scales_.data() + at;
+    }
+    // Only where the format has integer zero points.
+    int zero_code(int64_t row, int64_t column) const {
+        return bits_at(zeros_, zero_index(row0_ + row, column0_ + column), zero_bits_) ^ flip();
+    }
+    const std::byte* zero_bytes(int64_t row, int64_t column) const {
+        const size_t size = zero_bits_ / 8;
+        const size_t at = zero_index(row0_ + row, column0_ + column) * size;
+        CHECK(at + size <= zeros_.size()) << "a zero point outside its tensor";
+        return zeros_.data() + at;
+    }
+    float zero(int64_t row, int64_t column) const {
+        switch (format_.zero_points) {
+            case ZeroPoints::kConstant: return static_cast<float>(format_.constant_zero);
+            case ZeroPoints::kInteger: return static_cast<float>(zero_code(row, column));
+            case ZeroPoints::kFloating:
+                return floating_at(zeros_, q_.zero_point_dtype,
+                                   zero_index(row0_ + row, column0_ + column));
+        }
+        return 0;
+    }
+    float value(int64_t row, int64_t column) const {
+        const float q = weight_.dtype == DType::kF8E4M3
+                            ? f8e4m3_to_f32(static_cast<uint8_t>(code(row, column)))
+                            : static_cast<float>(code(row, column));
+        return (q - zero(row, column)) * scale(row, column);
+    }
+    // A rectangle that a device holds may not begin within a block.
+    void check_whole_blocks(Range columns) const {
+        CHECK(q_.block == 0 || columns.begin % q_.block == 0)
+            << weight_.name << ": column " << columns.begin << " lies within a block";
+        if (q_.block > 0 && column0_ % q_.block != 0)
+            throw UserError(
+                "{}: this part of its initializer begins at column {}, within a quantisation block "
+                "of {}; export it unfused, or convert with --dtype f32, f16 or bf16",
+                weight_.name, column0_, q_.block);
+    }
+
+private:
+    int64_t block_of(int64_t column) const { return q_.block > 0 ? column / q_.block : 0; }
     int64_t element(int64_t row, int64_t column) const {
-        if (weight.packing == Packing::kMatMulNBits)
-            return row * blocks * weight.quantization.block + column;
-        return weight.transposed ? column * rows + row : row * columns + column;
+        if (weight_.packing == Packing::kMatMulNBits) return row * blocks_ * q_.block + column;
+        return weight_.transposed ? column * source_rows_ + row : row * source_columns_ + column;
     }
-    int64_t scale(int64_t row, int64_t column) const {
-        if (weight.quantization.scale_count == 1) return 0;
-        int64_t b = block_of(column);
-        return weight.quantization.scales_transposed ? b * rows + row : row * blocks + b;
+    int64_t scale_index(int64_t row, int64_t column) const {
+        if (q_.scale_count == 1) return 0;
+        const int64_t b = block_of(column);
+        return q_.scales_transposed ? b * source_rows_ + row : row * blocks_ + b;
     }
-    // MatMulNBits packs the zero points of a row into whole bytes.
-    int64_t zero_point(int64_t row, int64_t column) const {
-        const Quantization& q = weight.quantization;
-        if (weight.packing != Packing::kMatMulNBits || dtype_bits(q.zero_point_dtype) != 4)
-            return scale(row, column);
-        return row * ((blocks + 1) / 2 * 2) + block_of(column);
+    // MatMulNBits packs the zero points of a row into whole bytes; a product of integers may have one for all.
+    int64_t zero_index(int64_t row, int64_t column) const {
+        if (one_zero_) return 0;
+        if (weight_.packing == Packing::kMatMulNBits && zero_bits_ == 4)
+            return row * ((blocks_ + 1) / 2 * 2) + block_of(column);
+        if (q_.scale_count == 1 &&
+            static_cast<int64_t>(zeros_.size()) * 8 >= source_rows_ * blocks_ * zero_bits_)
+            return row * blocks_ + block_of(column);
+        return scale_index(row, column);
     }
+
+    const Weight& weight_;
+    const Quantization& q_;
+    QuantizedFormat format_;
+    std::span<const std::byte> data_, scales_, zeros_;
+    int zero_bits_ = 0;
+    bool one_zero_ = false;
+    int64_t source_rows_ = 0, source_columns_ = 0, blocks_ = 1, row0_ = 0, column0_ = 0;
 };
+
+// Whole groups of 32 elements, two a byte in their order, become groups of the device's order.
+void interleave_groups(const std::byte* from, int64_t groups, std::byte flip, std::byte* to) {
+    constexpr std::byte kLow{0x0f}, kHigh{0xf0};
+    for (int64_t g = 0; g < groups; ++g, from += 16, to += 16)
+        for (int k = 0; k < 8; ++k) {
+            const std::byte a = from[k] ^ flip, b = from[8 + k] ^ flip;
+            to[2 * k] = (a & kLow) | (b << 4);
+            to[2 * k + 1] = (a >> 4) | (b & kHigh);
+        }
+}
+
+// Codes of a row in the device's order.
+void write_codes(const Source& source, int64_t row, Range columns, std::byte* to) {
+    const bool four = source.format().code == DType::kUInt4;
+    int64_t begin = 0;
+    const int64_t groups = columns.size() / kCodeGroup;
+    const auto run = source.run(row, columns.begin, groups * kCodeGroup);
+    if (!run.empty()) {
+        begin = groups * kCodeGroup;
+        const auto flip = static_cast<std::byte>(source.flip());
+        if (four)
+            interleave_groups(run.data(), groups, flip | (flip << 4), to);
+        else
+            std::transform(run.begin(), run.end(), to, [&](std::byte b) { return b ^ flip; });
+    }
+    for (int64_t i = begin; i < columns.size(); ++i) {
+        const auto code = static_cast<std::byte>(source.code(row, columns.begin + i));
+        if (!four)
+            to[i] = code;
+        else
+            to[i / kCodeGroup * 16 + i % 16] |= i % kCodeGroup < 16 ? code : code << 4;
+    }
+}
+
+void write_zeros(const Source& source, int64_t row, Range columns, int64_t blocks, std::byte* to) {
+    const QuantizedFormat& f = source.format();
+    const size_t size = dtype_bits(f.zero_point) / 8;
+    for (int64_t b = 0; b < blocks; ++b) {
+        const int64_t column = columns.begin + b * f.block;
+        if (f.zero_points == ZeroPoints::kFloating) {
+            std::memcpy(to + b * size, source.zero_bytes(row, column), size);
+            continue;
+        }
+        const auto code = static_cast<std::byte>(source.zero_code(row, column));
+        if (f.code == DType::kUInt4)
+            to[b / 2] |= b % 2 == 0 ? code : code << 4;
+        else
+            to[b] = code;
+    }
+}
 
 }  // namespace
 
 void dequantize(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
                 DType to, std::span<std::byte> destination) {
-    const Quantization& q = weight.quantization;
-    const Indexing at(weight);
-    const auto data = reader.bytes(weight.data);
-    const auto scales = reader.bytes(q.scales);
-    const bool has_zero = q.zero_points.has_data();
-    const auto zeros = has_zero ? reader.bytes(q.zero_points) : std::span<const std::byte>();
-    const int64_t row0 = weight.rows.empty() ? 0 : weight.rows.begin;
-    const int64_t column0 = weight.columns.empty() ? 0 : weight.columns.begin;
-    const bool centred = weight.packing == Packing::kMatMulNBits && !q.is_signed;
-    const float middle = centred ? static_cast<float>(1 << (q.bits - 1)) : 0.0f;
-    const bool f8 = weight.dtype == DType::kF8E4M3;
-
+    const Source source(reader, weight);
     std::vector<float> line(columns.size());
     const size_t line_bytes = dtype_bytes(to, columns.size());
     for (int64_t r = rows.begin; r < rows.end; ++r) {
-        for (int64_t c = columns.begin; c < columns.end; ++c) {
-            const int64_t row = row0 + r, column = column0 + c;
-            float zero = middle;
-            if (has_zero && is_floating(q.zero_point_dtype))
-                zero = floating_at(zeros, q.zero_point_dtype, at.zero_point(row, column));
-            else if (has_zero)
-                zero = static_cast<float>(integer_at(zeros, at.zero_point(row, column),
-                                                     dtype_bits(q.zero_point_dtype), q.is_signed));
-            const int64_t e = at.element(row, column);
-            float value = f8 ? floating_at(data, DType::kF8E4M3, e)
-                             : static_cast<float>(integer_at(data, e, q.bits, q.is_signed)) - zero;
-            line[c - columns.begin] =
-                value * floating_at(scales, q.scale_dtype, at.scale(row, column));
-        }
+        for (int64_t c = columns.begin; c < columns.end; ++c)
+            line[c - columns.begin] = source.value(r, c);
         convert_elements(DType::kF32, line.data(), to,
                          destination.data() + (r - rows.begin) * line_bytes, columns.size());
+    }
+}
+
+void pack_quantized(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
+                    const QuantizedParts& parts) {
+    const Source source(reader, weight);
+    const QuantizedFormat& f = source.format();
+    const QuantizedLayout l = quantized_layout(f, rows.size(), columns.size());
+    const auto holds = [&](std::span<std::byte> part, int64_t row_bytes) {
+        return static_cast<int64_t>(part.size()) == rows.size() * row_bytes;
+    };
+    CHECK(holds(parts.codes, l.row_bytes) && holds(parts.scales, l.scale_row_bytes) &&
+          holds(parts.zero_points, l.zero_row_bytes))
+        << weight.name << ": the destination has another size than the rectangle";
+    source.check_whole_blocks(columns);
+    std::fill(parts.codes.begin(), parts.codes.end(), std::byte{0});
+    std::fill(parts.zero_points.begin(), parts.zero_points.end(), std::byte{0});
+    const size_t scale_size = dtype_bits(f.scale) / 8;
+    for (int64_t r = 0; r < rows.size(); ++r) {
+        const int64_t row = rows.begin + r;
+        write_codes(source, row, columns, parts.codes.data() + r * l.row_bytes);
+        for (int64_t b = 0; b < l.blocks; ++b)
+            std::memcpy(parts.scales.data() + r * l.scale_row_bytes + b * scale_size,
+                        source.scale_bytes(row, columns.begin + b * f.block), scale_size);
+        if (l.zero_row_bytes > 0)
+            write_zeros(source, row, columns, l.blocks,
+                        parts.zero_points.data() + r * l.zero_row_bytes);
     }
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expands a rectangle of a quantised weight to a floating type: (q - zero_point) * scale in f32, then
-// rounded once to the destination's type. For the reference and for `--dtype`; kernels read packed bytes.
+// A rectangle of a quantised weight, expanded or repacked. Expanded: (q - zero_point) * scale in f32, then rounded
+// once to the destination's type, for the reference and for `--dtype`. Repacked: as importer/quantized_shard.h says,
+// for the kernels.
 #pragma once
 
 #include <span>
 
-#include "importer/graph.h"
+#include "importer/quantized_shard.h"
 
 namespace cleave::importer {
 
@@ -14,5 +15,10 @@ class WeightReader;
 // Logical rows x columns of `weight` as [rows, columns] of type `to`. `destination` has exactly that size.
 void dequantize(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
                 DType to, std::span<std::byte> destination);
+
+// Logical rows x columns as codes, scales and zero points. `columns` begins where a block does. Each part has exactly
+// the rows' bytes by quantized_layout.
+void pack_quantized(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
+                    const QuantizedParts& parts);
 
 }  // namespace cleave::importer

@@ -104,14 +104,25 @@ void read_transposed(const std::byte* source, int64_t source_columns, Range rows
 
 }  // namespace
 
-void WeightReader::read(WeightId id, Range rows, Range columns, DType to,
-                        std::span<std::byte> destination) const {
+const Weight& WeightReader::with_data(WeightId id) const {
     const Weight& weight = graph_.weight(id);
     if (!weight.data.has_data())
         throw UserError(
             "{}: this weight has no data (a shape name, or --weights none); the model can be "
             "planned but not run",
             weight.name);
+    return weight;
+}
+
+void WeightReader::read_quantized(WeightId id, Range rows, Range columns,
+                                  const QuantizedParts& destination) const {
+    if (rows.empty() || columns.empty()) return;
+    pack_quantized(*this, with_data(id), rows, columns, destination);
+}
+
+void WeightReader::read(WeightId id, Range rows, Range columns, DType to,
+                        std::span<std::byte> destination) const {
+    const Weight& weight = with_data(id);
     const bool vector = weight.shape.size() == 1;
     if (vector) columns = Range{0, 1};
     if (rows.empty() || columns.empty()) return;

@@ -26,12 +26,12 @@ QkvData make_data(const QkvSpec& s, int64_t tokens, std::mt19937& rng) {
     };
     return {draw("x", DType::kF32, tokens * s.x.stride),
             draw("norm", DType::kF32, s.in),
-            draw("q", s.q, q_rows * s.in),
-            draw("q_bias", s.q, q_rows),
-            draw("k", s.k, k_rows * s.in),
-            draw("k_bias", s.k, k_rows),
-            draw("v", s.v, v_rows * s.in),
-            draw("v_bias", s.v, v_rows),
+            draw("q", s.q.dtype, q_rows * s.in),
+            draw("q_bias", s.q.dtype, q_rows),
+            draw("k", s.k.dtype, k_rows * s.in),
+            draw("k_bias", s.k.dtype, k_rows),
+            draw("v", s.v.dtype, v_rows * s.in),
+            draw("v_bias", s.v.dtype, v_rows),
             draw("q_norm", DType::kF32, s.slab.head_dim),
             draw("k_norm", DType::kF32, s.slab.head_dim),
             draw("table", DType::kF32, kContext * s.slab.head_dim)};
@@ -46,7 +46,7 @@ Row head_of(const GuardedBuffer& weight, const std::optional<DType>& has_bias,
 }
 
 void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
-    CAPTURE(s.in, s.q_heads, s.kv_heads.begin, s.kv_heads.end, dtype_name(s.q),
+    CAPTURE(s.in, s.q_heads, s.kv_heads.begin, s.kv_heads.end, dtype_name(s.q.dtype),
             dtype_name(s.slab.dtype), s.slab.head_dim, s.slab.v_head_dim, batch.num_tokens());
     std::mt19937 rng(static_cast<uint32_t>(s.in + s.q_heads));
     int64_t tokens = batch.num_tokens();

@@ -6,6 +6,7 @@
 #include "kv_cache.h"
 #include "math.h"
 #include "norm.h"
+#include "quantized.h"
 #include "rope.h"
 
 namespace cleave {
@@ -14,13 +15,25 @@ namespace cleave {
 template <class Config>
 CLEAVE_INLINE void embedding(const i32* ids, i64 first, const typename Config::Weight* table,
                              float* out, i64 begin, i64 end) {
+    constexpr i64 n = Config::kOut;
+    auto rows = rows_of<Config::kRows>(table);
     for (i64 t = begin; t < end; ++t) {
         i64 row = ids[t] - first;
-        float* to = out + t * Config::kOut;
+        float* to = out + t * n;
         bool mine = row >= 0 && row < Config::kRows;
-        const auto* from = table + (mine ? row : 0) * Config::kOut;
-        for (i64 i = 0; i < Config::kOut; ++i)
-            to[i] = mine ? load_one(from + i) * Config::kScale : 0.0f;
+        if (!mine) {
+            for (i64 i = 0; i < n; ++i) to[i] = 0.0f;
+            continue;
+        }
+        // A quantised row comes in whole groups.
+        constexpr i64 kWhole = n / kGroup * kGroup;
+        widen<n>(rows, row, 0, kWhole, to);
+        if constexpr (kWhole < n) {
+            float rest[kGroup];
+            widen<n>(rows, row, kWhole, n - kWhole, rest);
+            for (i64 i = kWhole; i < n; ++i) to[i] = rest[i - kWhole];
+        }
+        for (i64 i = 0; i < n; ++i) to[i] *= Config::kScale;
     }
 }
 

@@ -39,14 +39,20 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
     float* up = gate + Config::kTokens * kStride;
     float* converted = up + Config::kTokens * kStride;
     Rows input{a.x + Config::kXOffset, Config::kXStride, nullptr};
+    auto gate_weight = rows_of<Config::kOut>(a.gate);
+    auto up_weight = rows_of<Config::kOut>(a.up);
+    auto norm = norm_of<Config>(a.norm);
+    // Both are products of integers, or neither: they share x.
+    static_assert(kIsDynamic<typename Config::GateWeight> == kIsDynamic<typename Config::UpWeight>);
+    auto steps = steps_for<K, typename Config::GateWeight>(input, a.num_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        Block block = prepare<K>(input, t0, tokens, norm_of<Config>(a.norm), x);
+        Block block = prepare<K>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
-            multiply<K>(a.gate + r0 * K, K, rows, block, gate, kStride, converted);
-            multiply<K>(a.up + r0 * K, K, rows, block, up, kStride, converted);
+            multiply<K>(skip_rows<K>(gate_weight, r0), rows, block, gate, kStride, converted);
+            multiply<K>(skip_rows<K>(up_weight, r0), rows, block, up, kStride, converted);
             for (i64 t = 0; t < tokens; ++t) {
                 float* g = gate + t * kStride;
                 float* u = up + t * kStride;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add]. Item: `kItemRows` output features of every token.
+// A product of integers quantises x by all of its rows (`all_tokens`), also where few are selected.
 // Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias + Bias, kScale + scale, kResidual, kNorm +
 // NormWeight + kEpsilon + kNormOffset, kSelect, strides and column offsets of input and residual.
 #pragma once
@@ -18,6 +19,7 @@ struct LinearArgs {
     float* out;                               // [tokens, kOut]
     const i32* rows;                          // token of each output row, or null
     i64 num_tokens;                           // of the output
+    i64 all_tokens;                           // of x; for products of integers only
 };
 
 // Floats of scratch, in order: the block of tokens, c, the f32 copy of a tile.
@@ -50,6 +52,15 @@ CLEAVE_INLINE auto norm_of(const typename Config::NormWeight* weight) {
         return NoNorm{};
 }
 
+// How the activations of a product with W become integers: by all `count` rows of x; not at all for other weights.
+template <i64 K, class W, class Norm>
+CLEAVE_INLINE auto steps_for(const Rows& x, i64 count, const Norm& norm, float* row) {
+    if constexpr (kIsDynamic<W>)
+        return steps_of<K>(Rows{x.x, x.stride, nullptr}, count, norm, row);
+    else
+        return NoSteps{};
+}
+
 template <class Config>
 CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void* scratch) {
     static_assert(linear_scratch_floats<Config>() * 4 <= Config::kScratchBytes);
@@ -58,13 +69,16 @@ CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void*
     float* c = x + block_floats(K, Config::kTokens);
     float* converted = c + Config::kTokens * kStride;
     Rows input{a.x + Config::kXOffset, Config::kXStride, a.rows};
+    auto weight = rows_of<Config::kOut>(a.weight);
+    auto norm = norm_of<Config>(a.norm);
+    auto steps = steps_for<K, typename Config::Weight>(input, a.all_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        Block block = prepare<K>(input, t0, tokens, norm_of<Config>(a.norm), x);
+        Block block = prepare<K>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
-            multiply<K>(a.weight + r0 * K, K, rows, block, c, kStride, converted);
+            multiply<K>(skip_rows<K>(weight, r0), rows, block, c, kStride, converted);
             for (i64 t = 0; t < tokens; ++t)
                 linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);
         }

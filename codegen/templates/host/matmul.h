@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// c[t][r] = dot(w[r], x[t]) for a block of weight rows and a block of tokens, K features deep. Weights are
-// f32, f16 or bf16, row major; everything else is f32.
+// c[t][r] = dot(w[r], x[t]) for a block of weight rows and a block of tokens, K features deep. Weights are f32,
+// f16, bf16 or f8e4m3, row major, or quantised (quantized.h); everything else is f32.
 // Two ways. Few tokens (decode): vectors run along K, weights stream through once, straight from memory. Many
 // tokens (prefill): the block of x is transposed once into panels of 1 or 2 vectors of tokens, and a tile of
 // kTileRows rows x one panel accumulates in registers over the whole depth, with no reduction at the end.
+// A product of integers (Quantized::kDynamic) is exact: no f32 sum is longer than its integers stay below 2^24, then
+// it goes on in int32.
 #pragma once
 
 #include "norm.h"
 #include "prelude.h"
+#include "quantized.h"
 
 namespace cleave {
 
@@ -24,12 +27,14 @@ struct Rows {
 };
 
 // A block of tokens made ready. `packed`: panels [K][kPanel] one after the other, the last one [K][kLanes]
-// when that suffices, missing tokens are zero. Otherwise rows [count][stride].
+// when that suffices, missing tokens are zero. Otherwise rows [count][stride]. For products of integers the data
+// are integers in [-255, 255], worth `step` each.
 struct Block {
     const float* data;
     i64 count;
     i64 stride;
     bool packed;
+    float step;
 };
 
 // Scratch floats that `prepare` needs for blocks of `tokens`.
@@ -41,7 +46,7 @@ constexpr i64 c_stride(i64 rows) { return rows + kLanes; }
 // Scratch floats for the f32 copy of narrow weights.
 template <class W>
 constexpr i64 convert_floats() {
-    return sizeof(W) == 4 ? 0 : kTileRows * kConvertDepth;
+    return sizeof(W) == 4 && !kIsQuantized<W> ? 0 : kTileRows * kConvertDepth;
 }
 
 // ---- Making a block of tokens ready ---------------------------------------------------------------
@@ -88,22 +93,80 @@ void pack(const Rows& input, i64 first, i64 count, const Norm& norm, float* out)
     }
 }
 
+// DynamicQuantizeLinear: a step of the 256 between the smallest and the largest element, and where 0 lies.
+// https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
+struct NoSteps {
+    static constexpr bool kPresent = false;
+};
+struct Steps {
+    static constexpr bool kPresent = true;
+    float step;
+    float zero;
+};
+
+// Over the whole tensor: all `count` rows, as the norm leaves them. `row`: K floats.
 template <i64 K, class Norm>
+CLEAVE_INLINE Steps steps_of(const Rows& input, i64 count, const Norm& norm, float* row) {
+    float low = 0.0f, high = 0.0f;
+    for (i64 t = 0; t < count; ++t) {
+        const float* x = input.row(t);
+        if constexpr (Norm::kPresent) {
+            rms_norm_row<K>(x, norm, row);
+            x = row;
+        }
+        for (i64 i = 0; i < K; ++i) {
+            low = x[i] < low ? x[i] : low;
+            high = x[i] > high ? x[i] : high;
+        }
+    }
+    float step = (high - low) / 255.0f;
+    if (step == 0.0f) return {0.0f, 0.0f};
+    float zero = -low / step;
+    zero = zero > 255.0f ? 255.0f : zero;
+    return {step, __builtin_elementwise_roundeven(zero)};
+}
+
+// x as the difference of its integer and the zero point.
+CLEAVE_INLINE void quantize(float* x, i64 count, const Steps& steps) {
+    for (i64 i = 0; i < count; ++i) {
+        float q = steps.step == 0.0f
+                      ? 0.0f
+                      : __builtin_elementwise_roundeven(x[i] / steps.step) + steps.zero;
+        q = q < 0.0f ? 0.0f : q;
+        q = q > 255.0f ? 255.0f : q;
+        x[i] = q - steps.zero;
+    }
+}
+
+template <i64 K, class Norm, class DynamicSteps>
 CLEAVE_INLINE Block prepare(const Rows& input, i64 first, i64 count, const Norm& norm,
-                            float* scratch) {
+                            const DynamicSteps& steps, float* scratch) {
     if (count > kDotTokens) {
         pack<K>(input, first, count, norm, scratch);
-        return {scratch, count, 0, true};
+        if constexpr (!DynamicSteps::kPresent) return {scratch, count, 0, true, 1.0f};
+        // The last panel may be half a one.
+        i64 rest = count % kPanel;
+        i64 lanes = count - rest + (rest == 0 ? 0 : rest > kLanes ? kPanel : kLanes);
+        if constexpr (DynamicSteps::kPresent) {
+            quantize(scratch, lanes * K, steps);
+            return {scratch, count, 0, true, steps.step};
+        }
     }
     if constexpr (!Norm::kPresent) {
-        if (!input.rows) return {input.row(first), count, input.stride, false};
+        if constexpr (!DynamicSteps::kPresent)
+            if (!input.rows) return {input.row(first), count, input.stride, false, 1.0f};
         for (i64 t = 0; t < count; ++t)
             __builtin_memcpy(scratch + t * K, input.row(first + t), K * sizeof(float));
     } else {
         for (i64 t = 0; t < count; ++t)
             rms_norm_row<K>(input.row(first + t), norm, scratch + t * K);
     }
-    return {scratch, count, K, false};
+    if constexpr (DynamicSteps::kPresent) {
+        quantize(scratch, count * K, steps);
+        return {scratch, count, K, false, steps.step};
+    } else {
+        return {scratch, count, K, false, 1.0f};
+    }
 }
 
 // ---- Few tokens -----------------------------------------------------------------------------------
@@ -122,7 +185,7 @@ CLEAVE_INLINE float dot_rest(const W* w, const float* x) {
 }
 
 template <i64 K, i64 R, i64 T, class W>
-CLEAVE_INLINE void dot_tile(const W* w, i64 w_stride, const float* x, i64 x_stride, float* c,
+CLEAVE_INLINE void dot_tile(const W* w, const float* x, i64 x_stride, float, float* c,
                             i64 c_stride) {
     constexpr i64 U = R * T >= 8   ? 1
                       : R * T >= 4 ? 2
@@ -141,8 +204,8 @@ CLEAVE_INLINE void dot_tile(const W* w, i64 w_stride, const float* x, i64 x_stri
 #pragma clang loop unroll(full)
         for (i64 r = 0; r < R; ++r) {
             // Past the end of the weights this asks for nothing that exists, which is harmless.
-            __builtin_prefetch(w + r * w_stride + at + kAhead, 0, 2);
-            Vec ws = load(w + r * w_stride + at);
+            __builtin_prefetch(w + r * K + at + kAhead, 0, 2);
+            Vec ws = load(w + r * K + at);
 #pragma clang loop unroll(full)
             for (i64 t = 0; t < T; ++t) acc[r][t][u] += ws * xs[t];
         }
@@ -162,46 +225,127 @@ CLEAVE_INLINE void dot_tile(const W* w, i64 w_stride, const float* x, i64 x_stri
             Vec total = acc[r][t][0];
 #pragma clang loop unroll(full)
             for (i64 u = 1; u < U; ++u) total += acc[r][t][u];
-            float rest = dot_rest<K - kWhole>(w + r * w_stride + kWhole, x + t * x_stride + kWhole);
+            float rest = dot_rest<K - kWhole>(w + r * K + kWhole, x + t * x_stride + kWhole);
             c[t * c_stride + r] = sum(total) + rest;
         }
     }
 }
 
-template <i64 K, i64 T, class W>
-void dot_rows(const W* w, i64 w_stride, i64 rows, const float* x, i64 x_stride, float* c,
+// Sums of one tile of quantised rows; of integers in f32 where that is exact, then in int32.
+template <i64 R, i64 T, class Q>
+struct QuantizedSums {
+    // Two sums a dot product hide the FMA's latency, as far as registers go.
+    static constexpr i64 U = R * T >= 8 ? 1 : 2;
+    Vec acc[R][T][U];
+    IntN<kLanes> whole[R][T];
+
+    CLEAVE_INLINE void clear() {
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < R * T * U; ++i) acc[i / (T * U)][i / U % T][i % U] = 0.0f;
+    }
+    CLEAVE_INLINE Vec floats(i64 r, i64 t) const {
+        if constexpr (U == 2) return acc[r][t][0] + acc[r][t][1];
+        return acc[r][t][0];
+    }
+    CLEAVE_INLINE void flush() {
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < R * T; ++i)
+            whole[i / T][i % T] += __builtin_convertvector(floats(i / T, i % T), IntN<kLanes>);
+        clear();
+    }
+    // The group of `w` at column `at` times kGroup features of each token.
+    CLEAVE_INLINE void add(QuantizedRows<Q> w, i64 at, const float* x, i64 x_stride) {
+#pragma clang loop unroll(full)
+        for (i64 i = 0; i < 2 * kGroupSteps; ++i) {
+            i64 half = i / kGroupSteps, step = i % kGroupSteps;
+            Vec xs[T];
+#pragma clang loop unroll(full)
+            for (i64 t = 0; t < T; ++t)
+                xs[t] = load(x + t * x_stride + half * kHalf + step * kLanes);
+#pragma clang loop unroll(full)
+            for (i64 r = 0; r < R; ++r) {
+                Vec ws = w.values(r, at, half, step);
+#pragma clang loop unroll(full)
+                for (i64 t = 0; t < T; ++t) acc[r][t][i % U] += ws * xs[t];
+            }
+        }
+    }
+};
+
+template <i64 K, i64 R, i64 T, class Q>
+CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const float* x, i64 x_stride, float step, float* c,
+                            i64 c_stride) {
+    constexpr i64 kWhole = K / kGroup * kGroup;
+    constexpr i64 kAhead = R * Q::kRowBytes <= (256 << 10) ? R * Q::kRowBytes : 4096;
+    // A lane takes kGroupSteps products of half a group, each at most 255 * 255: 2^24 holds 258 of them.
+    constexpr i64 kExact = 256 / (2 * kGroupSteps) * kGroup;
+    QuantizedSums<R, T, Q> sums;
+    sums.clear();
+    if constexpr (Q::kDynamic)
+        for (i64 i = 0; i < R * T; ++i) sums.whole[i / T][i % T] = 0;
+    constexpr i64 kStrip = Q::kDynamic ? kExact : max(kWhole, 1);
+    for (i64 k0 = 0; k0 < kWhole; k0 += kStrip) {
+#pragma clang loop unroll(disable)
+        for (i64 k = k0; k < min(k0 + kStrip, kWhole); k += kGroup) {
+#pragma clang loop unroll(full)
+            for (i64 r = 0; r < R; ++r)
+                __builtin_prefetch(
+                    w.codes + r * Q::kRowBytes + k / kGroup * Q::kGroupBytes + kAhead, 0, 2);
+            sums.add(w, k, x + k, x_stride);
+        }
+        if constexpr (Q::kDynamic) sums.flush();
+    }
+    if constexpr (kWhole < K) {
+        float rest[T][kGroup] = {};
+        for (i64 t = 0; t < T; ++t)
+            __builtin_memcpy(rest[t], x + t * x_stride + kWhole, (K - kWhole) * sizeof(float));
+        sums.add(w, kWhole, rest[0], kGroup);
+        if constexpr (Q::kDynamic) sums.flush();
+    }
+#pragma clang loop unroll(full)
+    for (i64 i = 0; i < R * T; ++i) {
+        i64 r = i / T, t = i % T;
+        float& out = c[t * c_stride + r];
+        if constexpr (Q::kDynamic)
+            out = static_cast<float>(sum(sums.whole[r][t])) * (step * w.scale(r, 0));
+        else
+            out = sum(sums.floats(r, t));
+    }
+}
+
+template <i64 K, i64 T, class Weights>
+void dot_rows(Weights w, i64 rows, const float* x, i64 x_stride, float step, float* c,
               i64 c_stride) {
     constexpr i64 R = 4;
     i64 r = 0;
     for (; r + R <= rows; r += R)
-        dot_tile<K, R, T>(w + r * w_stride, w_stride, x, x_stride, c + r, c_stride);
-    for (; r < rows; ++r)
-        dot_tile<K, 1, T>(w + r * w_stride, w_stride, x, x_stride, c + r, c_stride);
+        dot_tile<K, R, T>(skip_rows<K>(w, r), x, x_stride, step, c + r, c_stride);
+    for (; r < rows; ++r) dot_tile<K, 1, T>(skip_rows<K>(w, r), x, x_stride, step, c + r, c_stride);
 }
 
-template <i64 K, class W>
-void dot_block(const W* w, i64 w_stride, i64 rows, const Block& block, float* c, i64 c_stride) {
+template <i64 K, class Weights>
+void dot_block(Weights w, i64 rows, const Block& block, float* c, i64 c_stride) {
     constexpr i64 R = 32;  // a strip of rows that later tokens find in the cache
     for (i64 r = 0; r < rows; r += R) {
         i64 n = min(R, rows - r);
         i64 t = 0;
-        const W* strip = w + r * w_stride;
+        const auto strip = skip_rows<K>(w, r);
         auto x = [&](i64 at) { return block.data + at * block.stride; };
         auto out = [&](i64 at) { return c + at * c_stride + r; };
         for (; t + 4 <= block.count; t += 4)
-            dot_rows<K, 4>(strip, w_stride, n, x(t), block.stride, out(t), c_stride);
+            dot_rows<K, 4>(strip, n, x(t), block.stride, block.step, out(t), c_stride);
         if (t + 2 <= block.count) {
-            dot_rows<K, 2>(strip, w_stride, n, x(t), block.stride, out(t), c_stride);
+            dot_rows<K, 2>(strip, n, x(t), block.stride, block.step, out(t), c_stride);
             t += 2;
         }
         if (t < block.count)
-            dot_rows<K, 1>(strip, w_stride, n, x(t), block.stride, out(t), c_stride);
+            dot_rows<K, 1>(strip, n, x(t), block.stride, block.step, out(t), c_stride);
     }
 }
 
 // ---- Many tokens ----------------------------------------------------------------------------------
 
-template <i64 R, i64 V, class W>
+template <i64 R, i64 V>
 CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64 depth,
                                Vec (&acc)[R][V]) {
 #pragma clang loop unroll(disable)
@@ -225,28 +369,53 @@ __attribute__((noinline)) inline void store_transposed(Vec (&tile)[kLanes], i64 
     for (i64 t = 0; t < tokens; ++t) store(c + t * c_stride, tile[t]);
 }
 
-// R rows x V vectors of tokens; `tokens` of them are stored.
+// Sums of R rows x V vectors of tokens over the whole depth.
 template <i64 K, i64 R, i64 V, class W>
-void panel_tile(const W* w, i64 w_stride, const float* x, i64 tokens, float* c, i64 c_stride,
+CLEAVE_INLINE void panel_sums(const W* w, const float* x, float, Vec (&acc)[R][V],
+                              float* converted) {
+    if constexpr (sizeof(W) == 4) {
+        panel_depth<R, V>(reinterpret_cast<const float*>(w), K, x, K, acc);
+    } else {
+        for (i64 k = 0; k < K; k += kConvertDepth) {
+            i64 depth = min(kConvertDepth, K - k);
+            for (i64 r = 0; r < R; ++r) widen<K>(w, r, k, depth, converted + r * kConvertDepth);
+            panel_depth<R, V>(converted, kConvertDepth, x + k * V * kLanes, depth, acc);
+        }
+    }
+}
+
+template <i64 K, i64 R, i64 V, class Q>
+CLEAVE_INLINE void panel_sums(QuantizedRows<Q> w, const float* x, float step, Vec (&acc)[R][V],
+                              float* converted) {
+    static_assert(kConvertDepth % kGroup == 0 && kConvertDepth * 255 * 255 <= (1 << 24));
+    IntN<kLanes> whole[R][V];
+    if constexpr (Q::kDynamic)
+        for (i64 i = 0; i < R * V; ++i) whole[i / V][i % V] = 0;
+    for (i64 k = 0; k < K; k += kConvertDepth) {
+        i64 depth = min(kConvertDepth, K - k);
+        for (i64 r = 0; r < R; ++r) widen<K>(w, r, k, depth, converted + r * kConvertDepth);
+        panel_depth<R, V>(converted, kConvertDepth, x + k * V * kLanes, depth, acc);
+        if constexpr (Q::kDynamic) {
+            for (i64 i = 0; i < R * V; ++i) {
+                whole[i / V][i % V] += __builtin_convertvector(acc[i / V][i % V], IntN<kLanes>);
+                acc[i / V][i % V] = 0.0f;
+            }
+        }
+    }
+    if constexpr (Q::kDynamic)
+        for (i64 i = 0; i < R * V; ++i)
+            acc[i / V][i % V] =
+                __builtin_convertvector(whole[i / V][i % V], Vec) * (step * w.scale(i / V, 0));
+}
+
+// R rows x V vectors of tokens; `tokens` of them are stored.
+template <i64 K, i64 R, i64 V, class Weights>
+void panel_tile(Weights w, const float* x, i64 tokens, float step, float* c, i64 c_stride,
                 float* converted) {
     Vec acc[R][V];
 #pragma clang loop unroll(full)
     for (i64 i = 0; i < R * V; ++i) acc[i / V][i % V] = 0.0f;
-    if constexpr (sizeof(W) == 4) {
-        panel_depth<R, V, W>(reinterpret_cast<const float*>(w), w_stride, x, K, acc);
-    } else {
-        for (i64 k = 0; k < K; k += kConvertDepth) {
-            i64 depth = min(kConvertDepth, K - k);
-            for (i64 r = 0; r < R; ++r) {
-                const W* source = w + r * w_stride + k;
-                float* to = converted + r * kConvertDepth;
-                i64 i = 0;
-                for (; i + kLanes <= depth; i += kLanes) store(to + i, load(source + i));
-                for (; i < depth; ++i) to[i] = load_one(source + i);
-            }
-            panel_depth<R, V, W>(converted, kConvertDepth, x + k * V * kLanes, depth, acc);
-        }
-    }
+    panel_sums<K>(w, x, step, acc, converted);
 #pragma clang loop unroll(full)
     for (i64 v = 0; v < V; ++v) {
         for (i64 r0 = 0; r0 < R; r0 += kLanes) {
@@ -260,37 +429,38 @@ void panel_tile(const W* w, i64 w_stride, const float* x, i64 tokens, float* c, 
     }
 }
 
-template <i64 K, i64 V, class W>
-void panel_rows(const W* w, i64 w_stride, i64 rows, const float* x, i64 tokens, float* c,
-                i64 c_stride, float* converted) {
+template <i64 K, i64 V, class Weights>
+void panel_rows(Weights w, i64 rows, const float* x, i64 tokens, float step, float* c, i64 c_stride,
+                float* converted) {
     i64 r = 0;
     for (; r + kTileRows <= rows; r += kTileRows)
-        panel_tile<K, kTileRows, V>(w + r * w_stride, w_stride, x, tokens, c + r, c_stride,
+        panel_tile<K, kTileRows, V>(skip_rows<K>(w, r), x, tokens, step, c + r, c_stride,
                                     converted);
     for (; r + 4 <= rows; r += 4)
-        panel_tile<K, 4, V>(w + r * w_stride, w_stride, x, tokens, c + r, c_stride, converted);
+        panel_tile<K, 4, V>(skip_rows<K>(w, r), x, tokens, step, c + r, c_stride, converted);
     for (; r < rows; ++r)
-        panel_tile<K, 1, V>(w + r * w_stride, w_stride, x, tokens, c + r, c_stride, converted);
+        panel_tile<K, 1, V>(skip_rows<K>(w, r), x, tokens, step, c + r, c_stride, converted);
 }
 
 // ---- The product ----------------------------------------------------------------------------------
 
-// c [block.count][c_stride] from `rows` rows of w. Vectors past the last row of c are overwritten.
-template <i64 K, class W>
-__attribute__((noinline)) void multiply(const W* w, i64 w_stride, i64 rows, const Block& block,
-                                        float* c, i64 c_stride, float* converted) {
+// c [block.count][c_stride] from `rows` rows of w: a pointer, or QuantizedRows. Vectors past the last row of c are
+// overwritten.
+template <i64 K, class Weights>
+__attribute__((noinline)) void multiply(Weights w, i64 rows, const Block& block, float* c,
+                                        i64 c_stride, float* converted) {
     if (!block.packed) {
-        dot_block<K>(w, w_stride, rows, block, c, c_stride);
+        dot_block<K>(w, rows, block, c, c_stride);
         return;
     }
     for (i64 t = 0; t < block.count; t += kPanel) {
         const float* x = block.data + t * K;
         i64 tokens = block.count - t;
         if (tokens > kLanes)
-            panel_rows<K, 2>(w, w_stride, rows, x, min(tokens, kPanel), c + t * c_stride, c_stride,
-                             converted);
+            panel_rows<K, 2>(w, rows, x, min(tokens, kPanel), block.step, c + t * c_stride,
+                             c_stride, converted);
         else
-            panel_rows<K, 1>(w, w_stride, rows, x, tokens, c + t * c_stride, c_stride, converted);
+            panel_rows<K, 1>(w, rows, x, tokens, block.step, c + t * c_stride, c_stride, converted);
     }
 }
 

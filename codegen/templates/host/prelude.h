@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vocabulary of the host kernels: integer names, vectors of the target's width, loads of f32, f16 and bf16 as
-// f32, and the mathematics that a freestanding kernel must bring itself. One source serves every CPU: the
+// Vocabulary of the host kernels: integer names, vectors of the target's width, loads of f32, f16, bf16 and
+// f8e4m3 as f32, and the mathematics that a freestanding kernel must bring itself. One source serves every CPU: the
 // width follows the target's features. Needs Clang (ext_vector_type, __builtin_elementwise_*).
 #pragma once
 
@@ -8,6 +8,7 @@ namespace cleave {
 
 using i32 = __INT32_TYPE__;
 using i64 = __INT64_TYPE__;
+using u8 = __UINT8_TYPE__;
 using u16 = __UINT16_TYPE__;
 using u32 = __UINT32_TYPE__;
 using u64 = __UINT64_TYPE__;
@@ -31,6 +32,8 @@ using IntN = i32 __attribute__((ext_vector_type(N)));
 template <i64 N>
 using UintN = u32 __attribute__((ext_vector_type(N)));
 template <i64 N>
+using BytesN = u8 __attribute__((ext_vector_type(N)));
+template <i64 N>
 using HalfBitsN = u16 __attribute__((ext_vector_type(N)));
 template <i64 N>
 using HalfN = _Float16 __attribute__((ext_vector_type(N)));
@@ -44,6 +47,9 @@ struct f16 {
 };
 struct bf16 {
     u16 bits;
+};
+struct f8e4m3 {  // OCP e4m3fn: no infinities
+    u8 bits;
 };
 
 #define CLEAVE_INLINE inline __attribute__((always_inline))
@@ -93,6 +99,22 @@ CLEAVE_INLINE FloatN<N> load(const bf16* p) {
     return __builtin_bit_cast(FloatN<N>, __builtin_convertvector(v, UintN<N>) << 16);
 }
 
+// The exponent is rebased by an exact product, which also makes subnormals normal.
+template <i64 N>
+CLEAVE_INLINE FloatN<N> from_f8e4m3(IntN<N> code) {
+    IntN<N> magnitude = code & 0x7f;
+    FloatN<N> value = __builtin_bit_cast(FloatN<N>, magnitude << 20) * 0x1p120f;
+    value = magnitude == IntN<N>(0x7f) ? FloatN<N>(__builtin_nanf("")) : value;
+    return __builtin_bit_cast(FloatN<N>,
+                              __builtin_bit_cast(IntN<N>, value) | ((code & 0x80) << 24));
+}
+template <i64 N = kLanes>
+CLEAVE_INLINE FloatN<N> load(const f8e4m3* p) {
+    BytesN<N> v;
+    __builtin_memcpy(&v, p, N);
+    return from_f8e4m3<N>(__builtin_convertvector(v, IntN<N>));
+}
+
 CLEAVE_INLINE float load_one(const float* p) { return *p; }
 CLEAVE_INLINE float load_one(const f16* p) {
 #if defined(__F16C__)
@@ -104,6 +126,11 @@ CLEAVE_INLINE float load_one(const f16* p) {
 }
 CLEAVE_INLINE float load_one(const bf16* p) {
     return __builtin_bit_cast(float, static_cast<u32>(p->bits) << 16);
+}
+
+CLEAVE_INLINE float load_one(const f8e4m3* p) {
+    f8e4m3 pair[2] = {*p, *p};
+    return load<2>(pair)[0];
 }
 
 template <i64 N = kLanes>

@@ -67,8 +67,8 @@ struct QkvKernel {
     float* converted;
 
     void query(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(a.q_weight + head * C::kHeadDim * K, K, C::kHeadDim, block, c, kStride,
-                    converted);
+        multiply<K>(skip_rows<K>(rows_of<C::kQHeads * C::kHeadDim>(a.q_weight), head * C::kHeadDim),
+                    C::kHeadDim, block, c, kStride, converted);
         auto norm = norm_head<C::kQNorm>(a.q_norm, C::kQNormEpsilon, C::kQNormOffset);
         for (i64 t = 0; t < block.count; ++t) {
             float* row = c + t * kStride;
@@ -81,8 +81,9 @@ struct QkvKernel {
     }
 
     void key(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(a.k_weight + head * C::kHeadDim * K, K, C::kHeadDim, block, c, kStride,
-                    converted);
+        multiply<K>(
+            skip_rows<K>(rows_of<C::kKvHeads * C::kHeadDim>(a.k_weight), head * C::kHeadDim),
+            C::kHeadDim, block, c, kStride, converted);
         auto norm = norm_head<C::kKNorm>(a.k_norm, C::kKNormEpsilon, C::kKNormOffset);
         for (i64 t = 0; t < block.count; ++t) {
             float* row = c + t * kStride;
@@ -95,8 +96,9 @@ struct QkvKernel {
     }
 
     void value(const Block& block, i64 t0, i64 head) const {
-        multiply<K>(a.v_weight + head * C::kVHeadDim * K, K, C::kVHeadDim, block, c, kStride,
-                    converted);
+        multiply<K>(
+            skip_rows<K>(rows_of<C::kKvHeads * C::kVHeadDim>(a.v_weight), head * C::kVHeadDim),
+            C::kVHeadDim, block, c, kStride, converted);
         for (i64 t = 0; t < block.count; ++t) {
             float* row = c + t * kStride;
             if constexpr (C::kVBias)
@@ -126,9 +128,15 @@ CLEAVE_INLINE void qkv(const QkvArgs<Config>& a, i64 begin, i64 end, void* scrat
         a.kv, a.num_slots, a.context, Config::kSlabHeads, Config::kHeadDim, Config::kVHeadDim};
     QkvKernel<Config> kernel{a, cache, c, converted};
     Rows input{a.x + Config::kXOffset, Config::kXStride, nullptr};
+    auto norm = norm_of<Config>(a.norm);
+    // All are products of integers, or none: they share x.
+    constexpr bool kDynamic = kIsDynamic<typename Config::QWeight>;
+    static_assert(kIsDynamic<typename Config::KWeight> == kDynamic &&
+                  kIsDynamic<typename Config::VWeight> == kDynamic);
+    auto steps = steps_for<K, typename Config::QWeight>(input, a.num_tokens, norm, x);
     for (i64 t0 = 0; t0 < a.num_tokens; t0 += Config::kTokens) {
         i64 tokens = min(Config::kTokens, a.num_tokens - t0);
-        Block block = prepare<K>(input, t0, tokens, norm_of<Config>(a.norm), x);
+        Block block = prepare<K>(input, t0, tokens, norm, steps, x);
         for (i64 item = begin; item < end; ++item) {
             if (item < Config::kQHeads)
                 kernel.query(block, t0, item);

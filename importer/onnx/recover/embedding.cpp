@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embedding: Gather of a weight's rows by token ids.
+// Embedding: Gather or GatherBlockQuantized of a weight's rows by token ids.
 #include "importer/onnx/recover/recovery.h"
 
 namespace cleave::importer::from_onnx {
@@ -20,19 +20,39 @@ std::optional<WeightView> table_of(const Recovery& r, Ref value) {
     return w;
 }
 
+Meaning rows_of(Recovery& r, const Node& node, const View& ids, const WeightView& table) {
+    Term t{Term::kEmbedding, {ids.term}, table.columns.size()};
+    t.weight = table;
+    View out = ids;
+    const int64_t n = table.columns.size();
+    out.axes.push_back({{Factor::kFeature, {n, n}, 1}});
+    out.term = r.add_term(std::move(t), node);
+    return out;
+}
+
+bool are_token_ids(const Recovery& r, const View& view) {
+    return view.term.valid() && r.term(view.term).kind == Term::kTokenIds;
+}
+
 Meaning gather(Recovery& r, const Node& node) {
     const auto table = table_of(r, node.input(0));
     const View* ids = r.get<View>(node.input(1));
     if (!table || !ids) return gather_from_view(r, node);
-    if (table->vector || r.term(ids->term).kind != Term::kTokenIds || node.integer("axis", 0) != 0)
+    if (table->vector || !are_token_ids(r, *ids) || node.integer("axis", 0) != 0)
         return unknown(r, node, "reads a table by something other than token ids");
-    Term t{Term::kEmbedding, {ids->term}, table->columns.size()};
-    t.weight = *table;
-    View out = *ids;
-    const int64_t n = table->columns.size();
-    out.axes.push_back({{Factor::kFeature, {n, n}, 1}});
-    out.term = r.add_term(std::move(t), node);
-    return out;
+    const View copy = *ids;
+    return rows_of(r, node, copy, *table);
+}
+
+// com.microsoft.GatherBlockQuantized: (table, ids, scales, zero points).
+Meaning gather_block_quantized(Recovery& r, const Node& node) {
+    const View* ids = r.get<View>(node.input(1));
+    if (!ids || !are_token_ids(r, *ids))
+        return unknown(r, node, "reads a table by something other than token ids");
+    const View copy = *ids;
+    std::string why;
+    const auto table = block_quantized_table(r, node, why);
+    return table ? rows_of(r, node, copy, *table) : unknown(r, node, why);
 }
 
 // DequantizeLinear of gathered rows: an embedding of a quantised table.
@@ -69,7 +89,9 @@ Meaning dequantize_rows(Recovery& r, const Node& node) {
 }  // namespace
 
 std::vector<NamedMatcher> embedding_matchers() {
-    return {{"Gather", gather}, {"DequantizeLinear", dequantize_rows}};
+    return {{"Gather", gather},
+            {"GatherBlockQuantized", gather_block_quantized},
+            {"DequantizeLinear", dequantize_rows}};
 }
 
 }  // namespace cleave::importer::from_onnx

@@ -105,7 +105,9 @@ WeightId GraphWriter::weight(const WeightView& view, bool linear) {
         else
             w.name += fmt::format("[:,{}:{}]", w.columns.begin, w.columns.end);
     }
-    const std::string key = fmt::format("{} {} {}", view.constant, w.transposed, w.name);
+    std::string key = fmt::format("{} {} {}", view.constant, w.transposed, w.name);
+    // The scales are part of what a quantised weight is.
+    for (int other : view.other_constants) key += fmt::format(" {}", other);
     if (auto found = weights_.find(key); found != weights_.end()) return found->second;
     w.data = data(c.data);
     w.quantization.scales = data(w.quantization.scales);

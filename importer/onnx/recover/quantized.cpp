@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linears of quantised weights: MatMulNBits, and DequantizeLinear before a MatMul. Nothing is expanded; the
-// weight keeps its packing, scales and zero points.
+// Quantised weights: MatMulNBits, GatherBlockQuantized's table, DequantizeLinear of constants, MatMulInteger. Nothing
+// is expanded; the weight keeps its packing, scales and zero points.
 #include <algorithm>
 
 #include "importer/onnx/recover/recovery.h"
@@ -8,8 +8,24 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
+// An input that is a constant, perhaps through nodes that only change its shape.
+Ref stored(const Recovery& r, Ref value) {
+    const Node* node = r.model.producer_of(value);
+    while (node && r.model.constant_of(value) == nullptr &&
+           (node->is("Reshape") || node->is("Identity") || node->is("Flatten") ||
+            node->is("Squeeze") || node->is("Unsqueeze"))) {
+        value = node->input(0);
+        node = r.model.producer_of(value);
+    }
+    return value;
+}
+
 const Constant* constant(const Recovery& r, const Node& node, size_t i) {
-    return r.model.constant_of(node.input(i));
+    return r.model.constant_of(stored(r, node.input(i)));
+}
+
+int constant_index(const Recovery& r, const Node& node, size_t i) {
+    return r.model.values[stored(r, node.input(i))].constant;
 }
 
 void add_scales(const Recovery& r, const Node& node, size_t input, WeightView& w) {
@@ -17,14 +33,14 @@ void add_scales(const Recovery& r, const Node& node, size_t input, WeightView& w
     w.quantization.scales = c.data;
     w.quantization.scale_dtype = *dtype_of(c.elem_type);
     w.quantization.scale_count = c.count();
-    w.other_constants.push_back(r.model.values[node.input(input)].constant);
+    w.other_constants.push_back(constant_index(r, node, input));
 }
 
 void add_zero_points(const Recovery& r, const Node& node, size_t input, WeightView& w) {
     const Constant& c = *constant(r, node, input);
     w.quantization.zero_points = c.data;
     w.quantization.zero_point_dtype = *dtype_of(c.elem_type);
-    w.other_constants.push_back(r.model.values[node.input(input)].constant);
+    w.other_constants.push_back(constant_index(r, node, input));
 }
 
 std::optional<std::string> unsupported(const Node& node) {
@@ -64,7 +80,7 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
         return unknown(r, node,
                        "the sizes of its weight and scales disagree with N, K and block_size");
     WeightView w;
-    w.constant = r.model.values[node.input(1)].constant;
+    w.constant = constant_index(r, node, 1);
     w.transposed = true;
     w.rows = {0, k};
     w.columns = {0, n};
@@ -88,6 +104,57 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
 }
 
 }  // namespace
+
+// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GatherBlockQuantized
+// uint8 tables follow MatMulNBits: two codes of 4 bits in a byte of the last dimension, the middle code is the zero
+// point where none is given. Tables of int4 and uint4 follow DequantizeLinear.
+std::optional<WeightView> block_quantized_table(Recovery& r, const Node& node, std::string& why) {
+    const Constant *table = constant(r, node, 0), *scales = constant(r, node, 2),
+                   *zeros = constant(r, node, 3);
+    const auto sizes = r.sizes(node.input(0));
+    const auto dtype = table ? dtype_of(table->elem_type) : std::nullopt;
+    const bool bytes = dtype == DType::kUInt8;
+    const int64_t bits = bytes ? node.integer("bits", 4) : 4,
+                  block = node.integer("block_size", 128), axis = node.integer("quantize_axis", 1);
+    why.clear();
+    if (!table || !scales || !scales->is_floating() || (node.input(3) != kNone && !zeros) || !sizes)
+        why = "its table, scales or zero points are no constants";
+    else if (!bytes && dtype != DType::kInt4 && dtype != DType::kUInt4)
+        why = fmt::format("tables of {} are not supported; uint8, int4 and uint4 are",
+                          elem_type_name(table->elem_type));
+    else if (sizes->size() != 2 || node.integer("gather_axis", 0) != 0 || (axis != 1 && axis != -1))
+        why = "only rows of a matrix, in blocks along a row, are supported";
+    else if (block < 2 || (bits != 4 && bits != 8))
+        why = fmt::format("{} bits in blocks of {} are not supported; 4 and 8 are", bits, block);
+    if (!why.empty()) return std::nullopt;
+    const int64_t vocab = (*sizes)[0][0], stored_columns = (*sizes)[1][0],
+                  hidden = bytes ? stored_columns * 8 / bits : stored_columns,
+                  blocks = (hidden + block - 1) / block;
+    if (bytes && hidden % block != 0)
+        why = fmt::format("rows of {} are no whole blocks of {}", hidden, block);
+    else if (scales->count() != vocab * blocks)
+        why = fmt::format("it has {} scales where {} are needed", scales->count(), vocab * blocks);
+    if (!why.empty()) return std::nullopt;
+    WeightView w;
+    w.constant = constant_index(r, node, 0);
+    w.rows = {0, vocab};
+    w.columns = {0, hidden};
+    w.packing = bytes ? Packing::kMatMulNBits : Packing::kDequantizeLinear;
+    w.source_rows = hidden;
+    w.source_columns = vocab;
+    w.quantization.bits = static_cast<int>(bits);
+    w.quantization.is_signed = dtype == DType::kInt4;
+    w.quantization.block = block;
+    w.quantization.axis = 1;
+    add_scales(r, node, 2, w);
+    if (!zeros) return w;
+    add_zero_points(r, node, 3, w);
+    if (bytes && bits == 4) w.quantization.zero_point_dtype = DType::kUInt4;
+    const int64_t expected = bytes ? vocab * ((blocks * bits + 7) / 8) : vocab * blocks;
+    if (zeros->count() == expected) return w;
+    why = "its zero points have another size than its scales";
+    return std::nullopt;
+}
 
 Meaning read_dequantize(Recovery& r, const Node& node) {
     const Constant *x = constant(r, node, 0), *scales = constant(r, node, 1),

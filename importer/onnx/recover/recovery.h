@@ -141,6 +141,9 @@ Meaning linear(Recovery& r, const Node& node, const View& x, const WeightView& w
 // DequantizeLinear of constants: a quantised weight.
 Meaning read_dequantize(Recovery& r, const Node& node);
 
+// The table of a GatherBlockQuantized; nothing, and `why`, when it is none that is supported.
+std::optional<WeightView> block_quantized_table(Recovery& r, const Node& node, std::string& why);
+
 // Parts of Add, Mul and the like, asked in turn by arithmetic.cpp; nothing: not mine.
 std::optional<Meaning> match_norm_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node);

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "importer/quantized_shard.h"
+
+#include "runtime/base/errors.h"
+
+namespace cleave::importer {
+namespace {
+
+constexpr int64_t kPartAlignment = 64;
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+bool stays_quantized(const Weight& weight, DType dtype) {
+    return weight.packing != Packing::kDense && dtype == weight.dtype;
+}
+
+QuantizedFormat quantized_format(const Weight& weight) {
+    const Quantization& q = weight.quantization;
+    CHECK(weight.packing != Packing::kDense && (q.bits == 4 || q.bits == 8))
+        << weight.name << ": not a quantised weight of 4 or 8 bits";
+    QuantizedFormat f;
+    const bool f8 = weight.dtype == DType::kF8E4M3;
+    f.code = f8 ? DType::kF8E4M3 : q.bits == 4 ? DType::kUInt4 : DType::kUInt8;
+    f.block = q.block;
+    f.scale = q.scale_dtype;
+    f.dynamic_activations = q.dynamic_activations;
+    const int middle = 1 << (q.bits - 1);
+    const bool centred = weight.packing == Packing::kMatMulNBits || q.is_signed;
+    f.constant_zero = f8 ? 0 : centred ? middle : 0;
+    if (f8 || !q.zero_points.has_data()) return f;
+    f.zero_points = is_floating(q.zero_point_dtype) ? ZeroPoints::kFloating : ZeroPoints::kInteger;
+    f.constant_zero = 0;
+    if (f.zero_points == ZeroPoints::kFloating) f.zero_point = q.zero_point_dtype;
+    return f;
+}
+
+QuantizedLayout quantized_layout(const QuantizedFormat& format, int64_t rows, int64_t columns) {
+    QuantizedLayout l;
+    const int64_t bits = dtype_bits(format.code);
+    l.row_bytes = round_up(columns, kCodeGroup) * bits / 8;
+    l.blocks = format.block > 0 ? (columns + format.block - 1) / format.block : 1;
+    l.scale_row_bytes = dtype_bytes(format.scale, l.blocks);
+    if (format.zero_points == ZeroPoints::kInteger) l.zero_row_bytes = (l.blocks * bits + 7) / 8;
+    if (format.zero_points == ZeroPoints::kFloating)
+        l.zero_row_bytes = dtype_bytes(format.zero_point, l.blocks);
+    l.scales_offset = round_up(rows * l.row_bytes, kPartAlignment);
+    l.zeros_offset = round_up(l.scales_offset + rows * l.scale_row_bytes, kPartAlignment);
+    l.bytes = format.zero_points == ZeroPoints::kConstant
+                  ? l.scales_offset + rows * l.scale_row_bytes
+                  : l.zeros_offset + rows * l.zero_row_bytes;
+    return l;
+}
+
+}  // namespace cleave::importer

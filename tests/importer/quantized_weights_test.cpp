@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quantised weights as they are read: expanded by the formula of ONNX, or repacked for devices without a change of
+// value, whole or in rectangles.
+#include <cmath>
+
+#include "tests/support/quantized_matrix.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using importer::Range;
+using importer::WeightId;
+
+std::vector<float> expanded(const QuantizedMatrix& m, Range rows, Range columns) {
+    std::vector<float> values(static_cast<size_t>(rows.size() * columns.size()));
+    importer::WeightReader(m.graph).read(WeightId(0), rows, columns, DType::kF32,
+                                         std::as_writable_bytes(std::span(values)));
+    return values;
+}
+
+float float_at(const std::byte* p, DType dtype) {
+    float value = 0;
+    convert_elements(dtype, p, DType::kF32, &value, 1);
+    return value;
+}
+
+// Element (row, column) of a rectangle in the device's layout, by the words of its header.
+double element(const std::vector<std::byte>& buffer, const importer::QuantizedFormat& f,
+               int64_t rows, int64_t columns, int64_t row, int64_t column) {
+    const auto l = importer::quantized_layout(f, rows, columns);
+    const std::byte* codes = buffer.data() + row * l.row_bytes;
+    const int64_t group = column / 32, within = column % 32;
+    int code = std::to_integer<int>(f.code == DType::kUInt4 ? codes[group * 16 + within % 16]
+                                                            : codes[column]);
+    if (f.code == DType::kUInt4) code = within < 16 ? code & 15 : code >> 4;
+    const int64_t block = f.block > 0 ? column / f.block : 0;
+    const std::byte* scales = buffer.data() + l.scales_offset + row * l.scale_row_bytes;
+    const std::byte* zeros = buffer.data() + l.zeros_offset + row * l.zero_row_bytes;
+    double zero = f.constant_zero;
+    if (f.zero_points == importer::ZeroPoints::kFloating)
+        zero = float_at(zeros + block * dtype_bits(f.zero_point) / 8, f.zero_point);
+    if (f.zero_points == importer::ZeroPoints::kInteger) {
+        const bool four = f.code == DType::kUInt4;
+        const int byte = std::to_integer<int>(zeros[four ? block / 2 : block]);
+        zero = four ? (block % 2 == 0 ? byte & 15 : byte >> 4) : byte;
+    }
+    const double number =
+        f.code == DType::kF8E4M3 ? f8e4m3_to_f32(static_cast<uint8_t>(code)) : code;
+    return (number - zero) * float_at(scales + block * dtype_bits(f.scale) / 8, f.scale);
+}
+
+}  // namespace
+
+TEST_CASE("a quantised weight is expanded by the formula, whatever its packing", "[importer]") {
+    std::mt19937 rng(1);
+    for (const QuantizedCase& c : quantized_cases()) {
+        INFO(describe(c));
+        const QuantizedMatrix m = random_quantized(c, rng);
+        const std::vector<float> got = expanded(m, {0, c.rows}, {0, c.columns});
+        for (size_t i = 0; i < got.size(); ++i)
+            REQUIRE(std::fabs(got[i] - m.values[i]) <= 1e-6 * std::fabs(m.values[i]));
+    }
+}
+
+TEST_CASE("a quantised weight keeps its values when it is repacked, and so do its rectangles",
+          "[importer]") {
+    std::mt19937 rng(2);
+    for (const QuantizedCase& c : quantized_cases()) {
+        INFO(describe(c));
+        const QuantizedMatrix m = random_quantized(c, rng);
+        const auto format = importer::quantized_format(m.weight());
+        const int64_t block = c.block > 0 ? c.block : 8;
+        for (auto [rows, columns] : {std::pair<Range, Range>{{0, c.rows}, {0, c.columns}},
+                                     {{1, c.rows - 2}, {block, c.columns}},
+                                     {{2, 3}, {0, std::min(block, c.columns)}}}) {
+            if (columns.empty()) continue;
+            const std::vector<std::byte> buffer = device_bytes(m, rows, columns);
+            for (int64_t r = 0; r < rows.size(); ++r)
+                for (int64_t k = 0; k < columns.size(); ++k) {
+                    const double want = m.values[static_cast<size_t>((rows.begin + r) * c.columns +
+                                                                     columns.begin + k)];
+                    CAPTURE(r, k);
+                    REQUIRE(element(buffer, format, rows.size(), columns.size(), r, k) ==
+                            Approx(want).epsilon(1e-6));
+                }
+        }
+    }
+}
+
+TEST_CASE("quantised weights take their packed bytes, groups and parts rounded up", "[importer]") {
+    std::mt19937 rng(3);
+    const QuantizedMatrix m = random_quantized({importer::Packing::kMatMulNBits, DType::kUInt4, 64,
+                                                4096, 32, DType::kF16, Zeros::kInteger},
+                                               rng);
+    const auto l = importer::quantized_layout(importer::quantized_format(m.weight()), 64, 4096);
+    CHECK(l.bytes == 64 * (4096 / 2 + 128 * 2 + 128 / 2));
+    CHECK(l.bytes == m.weight().packed_bytes());
+}
+
+TEST_CASE("a rectangle that begins within a quantisation block is refused", "[importer]") {
+    std::mt19937 rng(4);
+    QuantizedMatrix m = random_quantized({}, rng);
+    CHECK_THROWS_AS(device_bytes(m, {0, 8}, {16, 64}), InternalError);
+    m.graph.weights[0].columns = {16, 64};
+    m.graph.weights[0].shape = {8, 48};
+    CHECK_THAT(user_error([&] { device_bytes(m, {0, 8}, {0, 48}); }),
+               Catch::Matchers::Contains("within a quantisation block of 32"));
+}
+
+}  // namespace cleave::test
