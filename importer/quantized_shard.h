@@ -49,6 +49,9 @@ struct QuantizedParts {
 // Whether the weight is quantised and stays so on a device that holds it as `dtype`.
 bool stays_quantized(const Weight& weight, DType dtype);
 
+// Whether some product is of integers: its activations are quantised by all of a pass's tokens (DynamicQuantizeLinear).
+bool has_dynamic_activations(const Graph& graph);
+
 QuantizedFormat quantized_format(const Weight& weight);
 QuantizedLayout quantized_layout(const QuantizedFormat& format, int64_t rows, int64_t columns);
 

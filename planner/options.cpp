@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "importer/quantized_shard.h"
 #include "planner/limits.h"
 #include "runtime/base/errors.h"
 
@@ -60,12 +61,6 @@ void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
 std::string count_of(const Machine& machine) {
     auto n = machine.devices.size();
     return n == 1 ? "1 device" : std::to_string(n) + " devices";
-}
-
-bool has_dynamic_activations(const Graph& graph) {
-    return std::any_of(graph.weights.begin(), graph.weights.end(), [](const Weight& w) {
-        return w.packing != Packing::kDense && w.quantization.dynamic_activations;
-    });
 }
 
 // DynamicQuantizeLinear is of a whole tensor: a prompt in several passes would give other logits than in one.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "importer/quantized_shard.h"
 #include "runtime/batching.h"
 
 namespace cleave::runtime {
@@ -50,6 +51,16 @@ void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& pr
                 what, prompts[s].size(), options.max_new_tokens, needed, workload.context);
         }
     }
+    // Padding would be quantised with the tokens, and is not computed here.
+    const bool even = std::all_of(prompts.begin(), prompts.end(), [&](const auto& prompt) {
+        return prompt.size() == prompts[0].size();
+    });
+    if (!even && importer::has_dynamic_activations(plan.graph))
+        throw UserError(
+            "{} quantises its activations by all tokens of a batch (DynamicQuantizeLinear), the "
+            "padding of shorter prompts included, so prompts of unequal length have no logits of "
+            "their own; run them one by one",
+            plan.graph.name);
     if (options.keep_logits && !workload.all_logits) {
         throw UserError(
             "the plan has no room for the logits of every prompt token; plan with all logits "

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "importer/quantized_shard.h"
 
+#include <algorithm>
+
 #include "runtime/base/errors.h"
 
 namespace cleave::importer {
@@ -14,6 +16,12 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 bool stays_quantized(const Weight& weight, DType dtype) {
     return weight.packing != Packing::kDense && dtype == weight.dtype;
+}
+
+bool has_dynamic_activations(const Graph& graph) {
+    return std::any_of(graph.weights.begin(), graph.weights.end(), [](const Weight& w) {
+        return w.packing != Packing::kDense && w.quantization.dynamic_activations;
+    });
 }
 
 QuantizedFormat quantized_format(const Weight& weight) {

@@ -14,8 +14,6 @@
 
 namespace cleave::test {
 
-namespace {
-
 std::vector<float> read_floats(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
     std::vector<char> bytes((std::istreambuf_iterator<char>(file)),
@@ -24,8 +22,6 @@ std::vector<float> read_floats(const std::filesystem::path& path) {
     std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
     return values;
 }
-
-}  // namespace
 
 models::Shape small_shape() {
     models::Shape shape;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ struct Reference {
     std::vector<std::vector<float>> padded_logits;   // of each sequence's own rows
 };
 Reference load_reference(const std::string& name);
+
+// Little-endian float32.
+std::vector<float> read_floats(const std::filesystem::path& path);
 
 // Largest |a - b|; infinity when the sizes differ or either is no number.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/onnxruntime.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<float> read_floats(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::vector<float> values(fs::file_size(path) / sizeof(float));
+    file.read(reinterpret_cast<char*>(values.data()),
+              static_cast<std::streamsize>(values.size() * sizeof(float)));
+    return values;
+}
+
+}  // namespace
+
+Peer run_onnxruntime(const char* python, const fs::path& model, const std::string& ids,
+                     const std::string& new_tokens, const fs::path& folder) {
+    const fs::path script = source_root() / "tests" / "support" / "onnxruntime_logits.py";
+    const fs::path logits = folder / "peer.f32", output = folder / "peer.txt";
+    std::string line =
+        fmt::format("'{}' '{}' '{}' {} {} '{}' >'{}'", python, script.string(), model.string(), ids,
+                    new_tokens, logits.string(), output.string());
+    REQUIRE(std::system(line.c_str()) == 0);
+    Peer peer;
+    std::ifstream(output) >> peer.tokens;
+    peer.logits = read_floats(logits);
+    return peer;
+}
+
+Peer run_ours(const fs::path& model, const std::vector<std::string>& devices,
+              const std::string& ids, const std::string& new_tokens, const fs::path& folder) {
+    const fs::path logits = folder / "ours.f32";
+    std::vector<std::string> arguments{"run",
+                                       model.string(),
+                                       "--input-ids",
+                                       ids,
+                                       "--max-new-tokens",
+                                       new_tokens,
+                                       "--ignore-eos",
+                                       "--json",
+                                       "--dump-logits",
+                                       logits.string(),
+                                       "--devices"};
+    arguments.insert(arguments.end(), devices.begin(), devices.end());
+    CommandResult r = run_cleave(arguments);
+    INFO(devices.front() << " " << (devices.size() > 1 ? devices[1] + devices[2] : "") << r.error);
+    REQUIRE(r.exit_code == 0);
+    const std::vector<int32_t> tokens = nlohmann::json::parse(r.output)["token_ids"];
+    return {fmt::format("{}", fmt::join(tokens, ",")), read_floats(logits)};
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (size_t i = 0; i < a.size(); ++i)
+        largest = std::max(largest, std::fabs(static_cast<double>(a[i]) - b[i]));
+    return largest;
+}
+
+}  // namespace cleave::test
