@@ -63,11 +63,16 @@ std::filesystem::path write_model(const std::filesystem::path& folder,
     return folder / "quantized.onnx";
 }
 
-void check_everywhere(const importer::Graph& graph, const std::vector<int32_t>& prompt,
-                      double tolerance) {
+// One device, tp 2 x pp 2 and tp 3: each form of weights in whole, cut along its features, and unequally.
+std::vector<DeviceShape> some_shapes() {
+    return {device_shapes()[0], device_shapes()[3], device_shapes()[4]};
+}
+
+void check_on(const std::vector<DeviceShape>& shapes, const importer::Graph& graph,
+              const std::vector<int32_t>& prompt, double tolerance) {
     std::vector<int32_t> tokens;
     std::vector<float> expected;
-    for (const DeviceShape& shape : device_shapes()) {
+    for (const DeviceShape& shape : shapes) {
         INFO(shape.name);
         const Run r = run(graph, shape, prompt, 4);
         if (tokens.empty()) {
@@ -125,7 +130,8 @@ TEST_CASE("MatMulNBits of every block and zero point runs on any devices", "[e2e
         options.zero_points = c.zeros;
         const auto path =
             write_model(folder.path(), options, models::OnnxForm::kGroupQueryAttention, false);
-        check_everywhere(importer::import_onnx(path.string()), kPrompt, 1e-4);
+        check_on(c.block == 32 && c.code == DType::kUInt4 ? device_shapes() : some_shapes(),
+                 importer::import_onnx(path.string()), kPrompt, 1e-4);
     }
 }
 
@@ -150,7 +156,7 @@ TEST_CASE("DequantizeLinear by tensor, channel and block runs on any devices", "
         options.one_scale = c.one_scale;
         options.zero_points = c.zeros;
         const auto path = write_model(folder.path(), options, models::OnnxForm::kAttention, false);
-        check_everywhere(importer::import_onnx(path.string()), kPrompt, 1e-4);
+        check_on(some_shapes(), importer::import_onnx(path.string()), kPrompt, 1e-4);
     }
 }
 
@@ -169,7 +175,7 @@ TEST_CASE("a quantised embedding is read by rows, and shared with a tied lm_head
             CHECK(graph.config.tied_embeddings == tied);
             CHECK((graph.ops.front().weights == graph.ops.back().weights) == tied);
             CHECK(graph.weight(graph.ops.front().weights[0]).dtype == code);
-            check_everywhere(graph, kPrompt, 1e-4);
+            check_on(some_shapes(), graph, kPrompt, 1e-4);
         }
 }
 
@@ -203,8 +209,8 @@ TEST_CASE("products of integers give the same logits on any devices and in any c
         const std::vector<float> prefill(one.logits.begin(), one.logits.begin() + rows);
         // A rounding that differs in the last place of f32 may move an activation by one of 256 steps.
         CHECK(largest_difference(prefill, reference_of(graph, kPrompt, {})) < 0.05);
-        for (const DeviceShape& shape : device_shapes())
-            for (int64_t chunk : {int64_t{1}, int64_t{5}, int64_t{32}}) {
+        for (const DeviceShape& shape : some_shapes())
+            for (int64_t chunk : {int64_t{1}, int64_t{5}}) {
                 INFO(shape.name << " chunk " << chunk);
                 const Run r = run(graph, shape, kPrompt, 4, chunk);
                 CHECK(r.tokens == one.tokens);
@@ -263,7 +269,7 @@ TEST_CASE("quantised trained exports give the logits of their dequantised weight
     const auto models = shared_data() / "models" / "stories260K";
     const importer::Graph int4 =
         importer::import_onnx((models / "genai_v0.11.4_int4_cpu" / "model.onnx").string());
-    check_everywhere(int4, reference.prompt, 1e-3);
+    check_on(device_shapes(), int4, reference.prompt, 1e-3);
     const importer::Graph int8 =
         importer::import_onnx((models / "derived" / "legacy17_dynamic_int8.onnx").string());
     const Run one = run(int8, device_shapes().front(), reference.prompt, 4);
