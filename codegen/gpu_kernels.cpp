@@ -83,7 +83,8 @@ void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_
 void check_dense(const WeightFormat& format, std::string_view what) {
     if (format.quantized || format.dtype == DType::kF8E4M3)
         throw UserError(
-            "GPU kernels cannot read {} as {}: they read f32, f16 and bf16; convert with --dtype f32, "
+            "GPU kernels cannot read {} as {}: they read f32, f16 and bf16; convert with --dtype "
+            "f32, "
             "f16 or bf16, or run on host devices",
             what, describe(format));
 }
@@ -128,7 +129,8 @@ std::string count_name(RowCount count) {
 Kernel make(const LinearSpec& s, Stub stub) {
     check_dense(s.weight, "weight");
     StubWriter& w = stub.writer;
-    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.weight.dtype, 1)};
+    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens,
+                                dtype_bytes(s.weight.dtype, 1)};
     write_product(stub, shape, s.count);
     stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     std::string rows = count_name(s.count);
@@ -162,7 +164,8 @@ Kernel make(const GateUpSpec& s, Stub stub) {
     check_dense(s.up, "up");
     StubWriter& w = stub.writer;
     one_type("gate and up", {s.gate.dtype, s.up.dtype});
-    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.gate.dtype, 1), 2};
+    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.gate.dtype, 1),
+                                2};
     write_product(stub, shape, RowCount::kTokens);
     stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",

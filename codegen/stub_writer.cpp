@@ -18,15 +18,9 @@ std::string_view element_type(DType dtype, std::string_view what) {
         case DType::kF8E4M3: return "f8e4m3";
         default:
             throw UserError(
-<<<<<<< HEAD
-                "kernels cannot read {} as {}: they read f32, f16 and bf16; convert with "
-                "--dtype "
-                "f32, f16 or bf16 (the KV cache: --kv-dtype)",
-=======
-                "host kernels cannot read {} as {}: they read f32, f16, bf16, f8e4m3 and the "
+                "kernels cannot read {} as {}: they read f32, f16, bf16, f8e4m3 and the "
                 "quantised forms of MatMulNBits, DequantizeLinear and MatMulInteger; convert with "
                 "--dtype f32, f16 or bf16 (the KV cache: --kv-dtype)",
->>>>>>> 176cb06 (Host kernels read quantised weights: 4 and 8 bits, float8, products of integers)
                 what, dtype);
     }
 }
