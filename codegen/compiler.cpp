@@ -207,7 +207,9 @@ std::string enabled_features(const std::string& features) {
 
 std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options) {
     if (std::string_view arch = simt_arch_of(program.arch); !arch.empty())
-        return compile_simt_program(program, gpu_arch(arch), options, {});
+        return compile_simt_program(
+            program, gpu_arch(arch), options,
+            {.checks = options.simt_checks, .defines = {}, .file_name = {}});
     if (find_gpu_arch(program.arch))
         throw UserError(
             "kernels for {} cannot be compiled: this build compiles for hosts and for the CPU's "

@@ -18,6 +18,8 @@ struct CompileOptions {
     std::string cache_dir;  // empty: $XDG_CACHE_HOME/cleave/kernels or ~/.cache/cleave/kernels
     bool use_cache = true;
     int threads = 0;  // 0: one per core
+    bool simt_checks =
+        true;  // simt devices find faults of kernels as they run; without, they run faster
     std::function<void(int done, int total)> progress;
     const CancelToken* cancel = nullptr;
 };

@@ -27,14 +27,17 @@ using planner::DeviceKind;
         device.name, planner::device_kind_name(device.kind));
 }
 
+// Whether the host's cores do the device's work.
+bool on_cores(const planner::Device& device) {
+    return device.kind == DeviceKind::kHost || device.kind == DeviceKind::kSimt;
+}
+
 }  // namespace
 
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
     int all = threads > 0 ? threads : available_cores();
     std::vector<int> count(plan.machine.devices.size(), 0);
-    auto is_host = [&](planner::DeviceId id) {
-        return plan.machine.device(id).kind == DeviceKind::kHost;
-    };
+    auto is_host = [&](planner::DeviceId id) { return on_cores(plan.machine.device(id)); };
     for (const planner::Stage& stage : plan.stages) {
         int hosts =
             static_cast<int>(std::count_if(stage.devices.begin(), stage.devices.end(), is_host));
@@ -47,8 +50,7 @@ std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
         }
     }
     for (size_t d = 0; d < count.size(); ++d) {
-        if (count[d] == 0 && plan.machine.devices[d].kind == DeviceKind::kHost)
-            count[d] = 1;  // in no stage
+        if (count[d] == 0 && on_cores(plan.machine.devices[d])) count[d] = 1;  // in no stage
     }
     return count;
 }
@@ -73,7 +75,8 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         const planner::Device& info = plan.machine.devices[d];
         if (info.kind == DeviceKind::kSimt) {
-            devices.push_back(make_simt_device(info, {.threads = 1, .poison = options.poison}));
+            devices.push_back(
+                make_simt_device(info, {.threads = threads[d], .poison = options.poison}));
         } else {
             devices.push_back(make_host_device(info, {threads[d], options.poison, may_spin}));
         }

@@ -11,16 +11,16 @@
 namespace cleave::runtime {
 
 struct OpenOptions {
-    int threads = 0;  // that may run at once on host devices; 0: one per core
+    int threads = 0;  // that may run at once on the host's cores; 0: one per core
     bool poison = false;
 };
 
-// UserError naming the device whose kind this build cannot drive. The host devices of one pipeline stage share the
-// threads (each has at least one); stages work one after the other on a token, so each stage has all of them.
+// UserError naming the device whose kind this build cannot drive. The host and simt devices of one pipeline stage share
+// the threads (each has at least one); stages work one after the other on a token, so each stage has all of them.
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                                   const OpenOptions& options);
 
-// Threads of each device of the plan, by that rule; 0 for devices that are not the host's.
+// Threads of each device of the plan, by that rule; 0 for devices that do not compute on the host's cores.
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads);
 
 // Whether the threads of every stage have a core each, so that a brief poll before blocking takes nobody's time.
