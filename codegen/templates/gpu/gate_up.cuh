@@ -35,8 +35,9 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
     products.run(
         in, t0, tokens,
         [&](int j) {
-            return Weights<typename C::Weight>::row(
-                j % 2 ? a.up : a.gate, min<i64>(row0 + j / 2, C::kOut - 1), C::kOut, C::kIn);
+            return Weights<typename C::Weight>::row(choose(j % 2 != 0, a.up, a.gate),
+                                                    min<i64>(row0 + j / 2, C::kOut - 1), C::kOut,
+                                                    C::kIn);
         },
         a.norm);
     for (int i = thread_x(); i < tokens * kFeatures; i += int(C::kThreads)) {

@@ -160,8 +160,18 @@ DEVICE void async_copy(void* shared, const void* global, bool valid = true) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16,
                   "an asynchronous copy moves 4, 8 or 16 bytes");
     using Words = Vector<u32, BYTES / 4>;
-    Words words{};
-    if (valid) words = *static_cast<const Words*>(global);
+    // Word by word: a conditional copy of the whole would go through private memory.
+    u32 word[BYTES / 4];
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) word[i] = 0u;
+    if (valid) {
+        Words loaded = *static_cast<const Words*>(global);
+#pragma unroll
+        for (int i = 0; i < BYTES / 4; ++i) word[i] = loaded.v[i];
+    }
+    Words words;
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) words.v[i] = word[i];
     *static_cast<Words*>(shared) = words;
 }
 DEVICE void async_commit() {}

@@ -66,9 +66,8 @@ struct HeadPart {
     }
     // Row of the head's feature f.
     DEVICE typename Weights<typename C::Weight>::Row row(const QkvArgs<C>& a, int f) const {
-        const typename C::Weight* all = kind == kQuery ? a.q_weight
-                                        : kind == kKey ? a.k_weight
-                                                       : a.v_weight;
+        const typename C::Weight* all =
+            choose(kind == kQuery, a.q_weight, choose(kind == kKey, a.k_weight, a.v_weight));
         i64 heads = kind == kQuery ? C::kQHeads : C::kKvHeads;
         return Weights<typename C::Weight>::row(all, i64(head) * dim() + f, heads * dim(), C::kIn);
     }
@@ -142,7 +141,7 @@ DEVICE void qkv(const QkvArgs<C>& a) {
             }
         }
         if (place < part.rotary()) {
-            const float* table = part.kind == HeadPart<C>::kQuery ? a.q_rope : a.k_rope;
+            const float* table = choose(part.kind == HeadPart<C>::kQuery, a.q_rope, a.k_rope);
             int half = part.rotary() / 2;
             i64 at = i64(a.positions[t0 + t]) * half + place / 2;
             float cos = table[at], sin = table[a.rope_context * half + at];

@@ -16,6 +16,12 @@ struct Same<T, T> {
     static constexpr bool value = true;
 };
 
+// A value, where ?: would choose between places and keep both in memory.
+template <class T>
+DEVICE T choose(bool first, T a, T b) {
+    return first ? a : b;
+}
+
 DEVICE constexpr i64 gcd(i64 a, i64 b) {
     while (b != 0) {
         i64 r = a % b;
