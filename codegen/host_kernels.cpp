@@ -203,6 +203,7 @@ Kernel make(const ScaleSpec& s, HostStub stub) {
     w.note(fmt::format("shapes: x, out [rows, {}]; dtype: f32", s.out));
     w.constant("kOut", s.out);
     w.real("float", "kScale", s.factor);
+    w.real("float", "kSoftcap", s.softcap);
     w.view("X", s.x);
     w.arg("const float*", "x");
     w.arg("float*", "out");

@@ -89,6 +89,7 @@ Kernel make_product(const LinearSpec& s, HostStub stub) {
     write_norm(w, s.norm);
     w.constant("kScaled", s.scale.has_value());
     w.real("float", "kScale", s.scale.value_or(1.0));
+    w.real("float", "kSoftcap", s.softcap);
     w.constant("kResidual", s.residual.has_value());
     w.view("Residual", s.residual.value_or(View{}));
     w.view("X", s.x);

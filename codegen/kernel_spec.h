@@ -56,6 +56,7 @@ struct LinearSpec {
     std::optional<DType> bias;
     std::optional<NormSpec> norm;
     std::optional<double> scale;
+    double softcap = 0.0;  // after the scale; 0: none
     std::optional<View> residual;
     bool select = false;  // rows of x are the batch's output rows
     bool logits = false;  // the result is f32 whatever the activations are
@@ -157,6 +158,7 @@ struct ScaleSpec {
     double factor = 1.0;
     View x;
     RowCount count = RowCount::kTokens;
+    double softcap = 0.0;  // 0: none
 };
 
 // Args: x, output_rows, out.

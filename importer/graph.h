@@ -144,7 +144,7 @@ enum class OpKind : uint8_t {
     kAttention,        // q [T, heads * head_dim], KV state -> [T, heads * v_head_dim]
     kGatedActivation,  // gate, up [T, n] -> act(gate) * up
     kAdd,              // a, b -> a + b
-    kScale,            // x -> x * factor
+    kScale,            // x -> x * factor, then a soft cap
     kSelectTokens,     // x [T, n] -> [num_outputs, n]: the batch's output rows
     kOpaque,           // anything else: has a cost and a place, is refused by the runtime by name
 };
@@ -190,6 +190,7 @@ struct GatedActivationAttrs {
 struct AddAttrs {};
 struct ScaleAttrs {
     double factor = 1.0;
+    double softcap = 0.0;  // y = cap * tanh(factor * x / cap); 0: none. Gemma-2's logits
 };
 struct SelectTokensAttrs {};
 struct OpaqueAttrs {

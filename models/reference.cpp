@@ -81,7 +81,11 @@ private:
             case OpKind::kAdd: out = add(op); break;
             case OpKind::kScale:
                 out = in(op, 0);
-                for (double& x : out.data) x *= op.as<ScaleAttrs>().factor;
+                for (double& x : out.data) {
+                    x *= op.as<ScaleAttrs>().factor;
+                    if (const double cap = op.as<ScaleAttrs>().softcap; cap > 0)
+                        x = cap * std::tanh(x / cap);
+                }
                 break;
             case OpKind::kSelectTokens: out = in(op, 0); break;  // all rows are asked for
             case OpKind::kOpaque:

@@ -128,7 +128,9 @@ private:
         if (!free(linear) || op(linear).kind != OpKind::kLinear) return;
         std::vector<OpId> ops{linear};
         ValueId out = op(linear).outputs[0];
-        if (OpId scale = only_consumer(out, OpKind::kScale); scale.valid()) {
+        if (OpId scale = only_consumer(out, OpKind::kScale);
+            scale.valid() && (op(scale).as<ScaleAttrs>().softcap == 0 ||
+                              split(linear).effect != SplitEffect::kPartial)) {
             ops.push_back(scale);
             out = op(scale).outputs[0];
         }
@@ -144,7 +146,9 @@ private:
         if (!free(linear) || op(linear).kind != OpKind::kLinear) return;
         std::vector<OpId> ops{linear};
         ValueId out = op(linear).outputs[0];
-        if (OpId scale = only_consumer(out, OpKind::kScale); scale.valid()) {
+        // A soft cap is not linear: it must not meet a part of a sum.
+        if (OpId scale = only_consumer(out, OpKind::kScale);
+            scale.valid() && op(scale).as<ScaleAttrs>().softcap == 0) {
             ops.push_back(scale);
             out = op(scale).outputs[0];
         }

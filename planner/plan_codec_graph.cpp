@@ -159,7 +159,10 @@ struct PutAttrs {
         out->mutable_gated_activation()->set_activation(static_cast<uint32_t>(a.activation));
     }
     void operator()(const AddAttrs&) const { out->mutable_add(); }
-    void operator()(const ScaleAttrs& a) const { out->mutable_scale()->set_factor(a.factor); }
+    void operator()(const ScaleAttrs& a) const {
+        out->mutable_scale()->set_factor(a.factor);
+        out->mutable_scale()->set_softcap(a.softcap);
+    }
     void operator()(const SelectTokensAttrs&) const { out->mutable_select_tokens(); }
     void operator()(const OpaqueAttrs& a) const {
         auto* to = out->mutable_opaque();
@@ -198,7 +201,7 @@ OpAttrs take_attrs(const pb::Op& in) {
             return a;
         }
         case pb::Op::kAdd: return AddAttrs{};
-        case pb::Op::kScale: return ScaleAttrs{in.scale().factor()};
+        case pb::Op::kScale: return ScaleAttrs{in.scale().factor(), in.scale().softcap()};
         case pb::Op::kSelectTokens: return SelectTokensAttrs{};
         case pb::Op::kOpaque: {
             const auto& a = in.opaque();

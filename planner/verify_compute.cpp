@@ -228,8 +228,9 @@ ComputeWalk::Result ComputeWalk::attention(OpId id, const Op& op) {
 
 // GatedActivation, Add, Scale, SelectTokens: column by column.
 ComputeWalk::Result ComputeWalk::same_columns(OpId id, const Op& op) {
-    if (op.kind == OpKind::kScale) {  // of a summand: a summand
-        Result x = operand(op, 0);
+    if (op.kind == OpKind::kScale) {  // of a summand: a summand, unless it is capped
+        const bool linear = op.as<importer::ScaleAttrs>().softcap == 0;
+        Result x = linear ? operand(op, 0) : complete_operand(op, 0);
         if (x) walk_.execute(id, step_.device, x->columns, x->contraction);
         return x;
     }

@@ -111,7 +111,10 @@ struct AttrsText {
         return std::string(activation_name(a.activation));
     }
     std::string operator()(const AddAttrs&) const { return ""; }
-    std::string operator()(const ScaleAttrs& a) const { return fmt::format("factor={}", a.factor); }
+    std::string operator()(const ScaleAttrs& a) const {
+        return fmt::format("factor={}", a.factor) +
+               (a.softcap > 0 ? fmt::format(" softcap={}", a.softcap) : "");
+    }
     std::string operator()(const SelectTokensAttrs&) const { return ""; }
     std::string operator()(const OpaqueAttrs& a) const {
         return a.domain.empty() ? a.op_type : a.domain + "." + a.op_type;

@@ -100,9 +100,11 @@ CLEAVE_INLINE void add(const float* x, const float* y, float* out, i64 begin, i6
 template <class Config>
 CLEAVE_INLINE void scale(const float* x, float* out, i64 begin, i64 end) {
     for (i64 t = begin; t < end; ++t)
-        for (i64 i = 0; i < Config::kOut; ++i)
-            out[t * Config::kOut + i] =
-                x[t * Config::kXStride + Config::kXOffset + i] * Config::kScale;
+        for (i64 i = 0; i < Config::kOut; ++i) {
+            float y = x[t * Config::kXStride + Config::kXOffset + i] * Config::kScale;
+            if constexpr (Config::kSoftcap > 0.0f) y = softcapped<Config>(y);
+            out[t * Config::kOut + i] = y;
+        }
 }
 
 template <class Config>

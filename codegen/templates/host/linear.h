@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add]. Item: `kItemRows` output features of every token.
 // A product of integers quantises x by all of its rows (`all_tokens`), also where few are selected.
-// Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias + Bias, kScale + scale, kResidual, kNorm +
-// NormWeight + kEpsilon + kNormOffset, kSelect, strides and column offsets of input and residual.
+// Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias + Bias, kScale + scale, kSoftcap, kResidual,
+// kNorm + NormWeight + kEpsilon + kNormOffset, kSelect, strides and column offsets of input and residual.
 #pragma once
 
+#include "math.h"
 #include "matmul.h"
 
 namespace cleave {
@@ -39,6 +40,7 @@ CLEAVE_INLINE void linear_finish(const LinearArgs<Config>& a, i64 t, i64 r0, i64
         float y = c[r];
         if constexpr (Config::kBias) y += load_one(a.bias + r0 + r);
         if constexpr (Config::kScaled) y *= Config::kScale;
+        if constexpr (Config::kSoftcap > 0.0f) y = softcapped<Config>(y);
         if constexpr (Config::kResidual) y += residual[r];
         out[r] = y;
     }

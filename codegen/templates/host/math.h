@@ -57,6 +57,11 @@ CLEAVE_INLINE FloatN<N> erf(FloatN<N> x) {
     return x < FloatN<N>(0.0f) ? -y : y;
 }
 
+template <class Config>
+CLEAVE_INLINE float softcapped(float x) {
+    return tanh<1>(FloatN<1>(x / Config::kSoftcap))[0] * Config::kSoftcap;
+}
+
 enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu };
 
 template <Activation kKind, i64 N>

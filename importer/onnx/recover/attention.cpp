@@ -247,19 +247,23 @@ std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node) {
         if (!std::isnan(number) && plain &&
             (node.is("Mul") || (node.is("Div") && i == 0 && number != 0))) {
             const double factor = node.is("Mul") ? number : 1.0 / number;
+            if (!s.in_tanh && s.softcap > 0)
+                return unknown(r, node, "scales scores after their soft cap");
             if (!s.in_tanh) {
                 s.scale *= factor;
                 return s;
             }
-            if (std::abs(factor * s.softcap - s.softcap * s.softcap) <
-                1e-4 * s.softcap * s.softcap) {
+            // cap * tanh(s / cap): the division went into the scale, this factor is the cap.
+            if (factor > 0) {
+                s.softcap = factor;
+                s.scale *= factor;
                 s.in_tanh = false;
                 return s;
             }
         }
         if (node.is("Tanh") && plain && !s.in_tanh && s.softcap == 0.0) {
-            // scale / cap was folded into the scale; the factor after tanh is the cap.
-            return unknown(r, node, "soft-capped scores are not supported in this form");
+            s.in_tanh = true;
+            return s;
         }
         if (node.is("Add") && r.is_known(other) && !s.normalized && !s.in_tanh) {
             s.masks.push_back({other, true, false});

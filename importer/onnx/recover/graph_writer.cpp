@@ -204,12 +204,19 @@ ValueId GraphWriter::select(TermId id, ValueId x) {
                   ValueKind::kActivation, {Dim("num_outputs"), features});
 }
 
-void GraphWriter::logits(TermId id, ValueId x) {
+void GraphWriter::logits(TermId id, TermId scale, ValueId x) {
     const Term& t = r_.term(id);
     Op& o = op(OpKind::kLinear, "lm_head", id, LinearAttrs{t.bias.has_value()}, {x});
     o.weights = {weight(t.weight, true)};
     if (t.bias) o.weights.push_back(weight(*t.bias, false));
-    g_.outputs.push_back(output(o, ValueKind::kLogits, {Dim("num_outputs"), Dim(t.features)}));
+    const std::vector<Dim> shape{Dim("num_outputs"), Dim(t.features)};
+    ValueId y = output(o, ValueKind::kLogits, shape);
+    if (scale.valid()) {
+        const Term& s = r_.term(scale);
+        y = output(op(OpKind::kScale, "logits_scale", scale, ScaleAttrs{s.scale, s.softcap}, {y}),
+                   ValueKind::kLogits, shape);
+    }
+    g_.outputs.push_back(y);
     g_.values.back().name = "logits";
 }
 
@@ -231,8 +238,10 @@ void GraphWriter::fill_config() {
         }
     }
     c.num_layers = layer_;
+    const Op& head =
+        g_.ops.back().kind == OpKind::kScale ? g_.ops[g_.ops.size() - 2] : g_.ops.back();
     c.tied_embeddings = g_.weight(g_.ops.front().weights[0]).initializers[0] ==
-                        g_.weight(g_.ops.back().weights[0]).initializers[0];
+                        g_.weight(head.weights[0]).initializers[0];
     for (const RopeTable& t : g_.rope_tables) {
         c.max_positions = t.max_positions;
         // frequencies[i] = theta^(-2i / rotary_dim), unless they were rescaled.

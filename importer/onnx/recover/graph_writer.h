@@ -26,7 +26,7 @@ public:
     ValueId add(const std::string& name, TermId term, ValueId a, ValueId b);
     ValueId scale(const std::string& name, TermId term, ValueId x);
     ValueId select(TermId term, ValueId x);  // an invalid term: the file has no such node
-    void logits(TermId term, ValueId x);
+    void logits(TermId linear, TermId scale, ValueId x);  // an invalid scale: none
 
     Graph finish(std::vector<std::string> notes);
 

@@ -2,7 +2,7 @@
 #include "importer/onnx/recover/layers.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <cmath>
 #include <set>
 
 #include "importer/onnx/recover/graph_writer.h"
@@ -11,11 +11,22 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
+// What stands between a block's last product and the residual stream. Norm and scale may be missing.
+struct Branch {
+    TermId linear, norm, scale, sum;
+};
+
+// A projection of the layer's first norm, then the norms and rotations on top of it, in order.
+struct Projection {
+    TermId linear;
+    std::vector<TermId> after;
+};
+
+// Norms before attention and MLP may be missing where a norm follows them.
 struct Layer {
-    TermId input, input_norm, q_linear, k_linear, v_linear, q_norm, k_norm, q_rope, k_rope, k_cache,
-        v_cache;
-    TermId attention, o_linear, o_scale, attention_residual;
-    TermId post_norm, gate, up, gated, down, down_scale, mlp_residual;
+    TermId input, input_norm, k_cache, v_cache, attention, post_norm, gate, up, gated;
+    Projection q, k, v;
+    Branch attention_out, mlp_out;
 };
 
 class LayerReader {
@@ -24,22 +35,18 @@ public:
 
     Layer read(TermId out) {
         Layer l;
-        l.mlp_residual = out;
-        std::tie(l.attention_residual, l.down, l.down_scale) = residual(out, Term::kGated);
-        l.gated = input(l.down);
+        TermId middle;
+        std::tie(middle, l.mlp_out) = residual(out, Term::kGated);
+        l.gated = input(l.mlp_out.linear);
         l.gate = input(l.gated, 0);
         l.up = input(l.gated, 1);
         want(l.gate, Term::kLinear, "the gate must be a Linear of the layer's second norm");
         want(l.up, Term::kLinear, "the up projection must be a Linear of the layer's second norm");
-        l.post_norm = input(l.gate);
-        want(l.post_norm, Term::kNorm, "the MLP must read an RMSNorm");
-        if (input(l.up) != l.post_norm)
+        if (input(l.up) != input(l.gate))
             refuse(l.up, "gate and up projections read different values");
-        if (input(l.post_norm) != l.attention_residual)
-            refuse(l.post_norm,
-                   "the MLP's norm must read the value that the MLP's result is added to");
-        std::tie(l.input, l.o_linear, l.o_scale) = residual(l.attention_residual, Term::kAttention);
-        l.attention = input(l.o_linear);
+        l.post_norm = norm_before(input(l.gate), middle, l.mlp_out, "the MLP");
+        std::tie(l.input, l.attention_out) = residual(middle, Term::kAttention);
+        l.attention = input(l.attention_out.linear);
         read_attention(l);
         return l;
     }
@@ -61,66 +68,85 @@ private:
         if (kind(id) != wanted) refuse(id, why);
     }
 
-    // sum = stream + [scale] Linear(core): gives the stream, the Linear and the Scale.
-    std::tuple<TermId, TermId, TermId> residual(TermId sum, Term::Kind core) const {
+    // What a block reads: an RMSNorm of the stream, or the stream itself where the block's result is normed.
+    TermId norm_before(TermId read, TermId stream, const Branch& branch, const char* block) const {
+        if (read == stream && branch.norm.valid()) return {};
+        if (kind(read) != Term::kNorm) refuse(read, fmt::format("{} must read an RMSNorm", block));
+        if (input(read) != stream)
+            refuse(read,
+                   fmt::format("the norm of {} must read the value that its result is added to",
+                               block));
+        return read;
+    }
+
+    // sum = stream + [scale] [norm] Linear(core): gives the stream and the rest.
+    std::pair<TermId, Branch> residual(TermId sum, Term::Kind core) const {
         if (kind(sum) == Term::kAdd)
             for (size_t i : {1, 0}) {
-                TermId branch = input(sum, i), scale;
-                if (kind(branch) == Term::kScale) {
-                    scale = branch;
-                    branch = input(branch);
+                Branch b;
+                b.sum = sum;
+                b.linear = input(sum, i);
+                if (kind(b.linear) == Term::kScale && r_.term(b.linear).softcap == 0) {
+                    b.scale = b.linear;
+                    b.linear = input(b.linear);
                 }
-                if (kind(branch) == Term::kLinear && kind(input(branch)) == core)
-                    return {input(sum, 1 - i), branch, scale};
+                if (kind(b.linear) == Term::kNorm) {
+                    b.norm = b.linear;
+                    b.linear = input(b.linear);
+                }
+                if (kind(b.linear) == Term::kLinear && kind(input(b.linear)) == core)
+                    return {input(sum, 1 - i), b};
             }
         refuse(sum, core == Term::kGated
                         ? "expected the sum of the residual stream and a gated MLP"
                         : "expected the sum of the residual stream and an attention block");
     }
 
-    // The projection behind rope and per-head norm.
-    void read_projection(TermId from, TermId& rope, TermId& norm, TermId& linear) const {
-        if (kind(from) == Term::kRope) {
-            rope = from;
-            from = input(from);
-        }
-        if (kind(from) == Term::kNorm) {
-            norm = from;
+    Projection read_projection(TermId from) const {
+        Projection p;
+        while (kind(from) == Term::kRope || kind(from) == Term::kNorm) {
+            p.after.insert(p.after.begin(), from);
             from = input(from);
         }
         want(from, Term::kLinear,
              "queries, keys and values must be Linears of the layer's first norm");
-        linear = from;
+        p.linear = from;
+        return p;
+    }
+
+    TermId rope_of(const Projection& p) const {
+        TermId rope;
+        for (TermId id : p.after)
+            if (kind(id) == Term::kRope) {
+                if (rope.valid()) refuse(id, "queries or keys are rotated (RoPE) twice");
+                rope = id;
+            }
+        return rope;
     }
 
     void read_attention(Layer& l) const {
         l.k_cache = input(l.attention, 1);
         l.v_cache = input(l.attention, 2);
-        TermId none_rope, none_norm;
-        read_projection(input(l.attention, 0), l.q_rope, l.q_norm, l.q_linear);
-        read_projection(input(l.k_cache), l.k_rope, l.k_norm, l.k_linear);
-        read_projection(input(l.v_cache), none_rope, none_norm, l.v_linear);
-        if (none_rope.valid() || none_norm.valid())
-            refuse(input(l.v_cache), "the values are rotated or normalised");
-        if (l.q_rope.valid() != l.k_rope.valid())
-            refuse(l.attention, fmt::format("only the {} are rotated (RoPE)",
-                                            l.q_rope.valid() ? "queries" : "keys"));
-        if (l.q_rope.valid() &&
-            !(r_.term(l.q_rope).rope.table == r_.term(l.k_rope).rope.table &&
-              r_.term(l.q_rope).rope.rotary_dim == r_.term(l.k_rope).rope.rotary_dim &&
-              r_.term(l.q_rope).rope.interleaved == r_.term(l.k_rope).rope.interleaved))
+        l.q = read_projection(input(l.attention, 0));
+        l.k = read_projection(input(l.k_cache));
+        l.v = read_projection(input(l.v_cache));
+        if (!l.v.after.empty()) refuse(input(l.v_cache), "the values are rotated or normalised");
+        const TermId q = rope_of(l.q), k = rope_of(l.k);
+        if (q.valid() != k.valid())
+            refuse(l.attention,
+                   fmt::format("only the {} are rotated (RoPE)", q.valid() ? "queries" : "keys"));
+        if (q.valid() && !(r_.term(q).rope.table == r_.term(k).rope.table &&
+                           r_.term(q).rope.rotary_dim == r_.term(k).rope.rotary_dim &&
+                           r_.term(q).rope.interleaved == r_.term(k).rope.interleaved))
             refuse(l.attention, "queries and keys are rotated differently");
-        l.input_norm = input(l.q_linear);
-        want(l.input_norm, Term::kNorm, "attention must read an RMSNorm");
-        if (input(l.k_linear) != l.input_norm)
-            refuse(l.k_linear,
+        const TermId read = input(l.q.linear);
+        if (input(l.k.linear) != read)
+            refuse(l.k.linear,
                    "the keys are made from another value than the queries (another layer's?)");
-        if (input(l.v_linear) != l.input_norm)
-            refuse(l.v_linear,
+        if (input(l.v.linear) != read)
+            refuse(l.v.linear,
                    "the values are made from another value than the queries (another layer's?)");
-        if (input(l.input_norm) != l.input)
-            refuse(l.input_norm,
-                   "attention's norm must read the value that its result is added to");
+        l.input_norm = norm_before(read, l.input, l.attention_out, "attention");
     }
 
     Recovery& r_;
@@ -147,7 +173,8 @@ public:
         }
     }
 
-    // present.i must be what past.i grows into: in the same order among the outputs as among the inputs.
+    // present.i must be what past.i grows into: in the same order among the outputs as among the inputs, or
+    // both in one of the orders that exporters use.
     void outputs() const {
         if (!r_.has_past) return;
         std::vector<int> pasts, presents;
@@ -161,19 +188,31 @@ public:
         for (Ref out : r_.model.outputs)
             if (const View* v = r_.get<View>(out); v && r_.term(v->term).kind == Term::kCache)
                 presents.push_back(r_.term(v->term).input);
-        if (presents.empty()) return;
+        if (presents.empty() || (is_usual_order(pasts) && is_usual_order(presents))) return;
         for (size_t i = 0; i < presents.size() || i < pasts.size(); ++i)
             if (i >= presents.size() || i >= pasts.size() || presents[i] != pasts[i])
                 throw UserError(
                     "{}: the caches that the graph gives do not stand in the order of those it "
-                    "takes ('{}' is "
-                    "not what becomes of '{}'); a layer would read another one's past",
+                    "takes ('{}' is not what becomes of '{}'); a layer would read another one's "
+                    "past",
                     r_.model.path, i < presents.size() ? cache_output_name(i) : "nothing",
                     i < pasts.size() ? r_.model.values[r_.model.inputs[pasts[i]].value].name
                                      : "nothing");
     }
 
 private:
+    // Layer by layer a key and a value, or all keys before all values. `caches_` goes from the last layer back.
+    bool is_usual_order(const std::vector<int>& pasts) const {
+        std::vector<int> keys, values, pairs;
+        for (size_t i = caches_.size(); i >= 2; i -= 2) {
+            keys.push_back(r_.term(caches_[i - 2]).input);
+            values.push_back(r_.term(caches_[i - 1]).input);
+            pairs.insert(pairs.end(), {keys.back(), values.back()});
+        }
+        keys.insert(keys.end(), values.begin(), values.end());
+        return pasts == pairs || pasts == keys;
+    }
+
     std::string cache_output_name(size_t index) const {
         for (Ref out : r_.model.outputs)
             if (const View* v = r_.get<View>(out);
@@ -188,9 +227,61 @@ private:
     std::vector<TermId> caches_;
 };
 
-// The logits: the one output that is a Linear of features that no cache holds.
-TermId find_logits(Recovery& r, std::vector<std::string>& notes) {
-    TermId logits;
+// The scale and the cap of cap * tanh(scale * x / cap), when the samples are that of x.
+std::optional<ScaleAttrs> softcap_of(const Elementwise& e) {
+    const std::vector<double>& x = sample_points();
+    const auto near = static_cast<size_t>(
+        std::min_element(x.begin(), x.end(),
+                         [](double a, double b) { return std::fabs(a) < std::fabs(b); }) -
+        x.begin());
+    const size_t far = x.size() - 1;
+    // k = scale / cap: what tanh(far k) / tanh(near k) falls with.
+    const double ratio = e.samples[far] / e.samples[near];
+    double low = 1e-9, high = 1e3;
+    for (int i = 0; i < 200; ++i) {
+        const double k = std::sqrt(low * high);
+        (std::tanh(x[far] * k) / std::tanh(x[near] * k) > ratio ? low : high) = k;
+    }
+    const double k = std::sqrt(low * high), exact_cap = e.samples[far] / std::tanh(x[far] * k);
+    const auto rounded = [](double v) {
+        const double f = static_cast<double>(static_cast<float>(v));
+        return std::fabs(f - v) < 1e-8 * std::fabs(v) ? f : v;
+    };
+    ScaleAttrs out{rounded(k * exact_cap), rounded(exact_cap)};
+    for (size_t i = 0; i < x.size(); ++i)
+        if (!(std::fabs(e.samples[i] - out.softcap * std::tanh(out.factor * x[i] / out.softcap)) <
+              1e-6 * std::fabs(out.softcap)))
+            return std::nullopt;
+    return out;
+}
+
+struct Logits {
+    TermId linear, scale;
+};
+
+// A Linear as an output, perhaps with a factor (Granite) or a soft cap (Gemma-2) on it.
+std::optional<Logits> as_logits(Recovery& r, Ref out) {
+    const auto* e = r.get<Elementwise>(out);
+    const View* v = e ? &e->x : r.get<View>(out);
+    if (!v || r.term(v->term).kind != Term::kLinear || !is_token_rows(*v)) return std::nullopt;
+    const auto range = feature_range(*v);
+    if (!range || range->begin != 0 || range->end != r.term(v->term).features) return std::nullopt;
+    Logits logits{v->term, {}};
+    const auto cap = e ? softcap_of(*e) : std::optional(ScaleAttrs{v->scale, 0.0});
+    if (!cap) return std::nullopt;
+    if (cap->factor == 1.0 && cap->softcap == 0.0) return logits;
+    Term t{Term::kScale, {v->term}, range->end};
+    t.nodes = r.meaning(out).trail;
+    t.scale = cap->factor;
+    t.softcap = cap->softcap;
+    r.terms.push_back(std::move(t));
+    logits.scale = TermId(r.terms.size() - 1);
+    return logits;
+}
+
+// The one output that is a Linear of features that no cache holds.
+Logits find_logits(Recovery& r, std::vector<std::string>& notes) {
+    std::optional<Logits> logits;
     std::string reason;
     for (Ref out : r.model.outputs) {
         if (const Unknown* u = r.get<Unknown>(out)) {
@@ -198,14 +289,13 @@ TermId find_logits(Recovery& r, std::vector<std::string>& notes) {
             continue;
         }
         const View* v = r.get<View>(out);
-        if (!v || r.term(v->term).kind == Term::kCache) continue;
-        if (r.term(v->term).kind == Term::kLinear && v->scale == 1.0 && is_token_rows(*v) &&
-            !logits.valid())
-            logits = v->term;
+        if (v && r.term(v->term).kind == Term::kCache) continue;
+        if (!logits)
+            logits = as_logits(r, out);
         else
             notes.push_back("the extra output '" + r.model.values[out].name + "' is not computed");
     }
-    if (logits.valid() && reason.empty()) return logits;
+    if (logits && reason.empty()) return *logits;
     if (reason.empty())
         reason =
             "no output gives logits (a Linear of the last norm); export the model with its "
@@ -213,20 +303,59 @@ TermId find_logits(Recovery& r, std::vector<std::string>& notes) {
     throw UserError("{}: {}", r.model.path, reason);
 }
 
+// Norms and rotations of queries and keys, each in the graph's order.
+void write_turns(const Recovery& r, GraphWriter& w, const Layer& l, ValueId& q, ValueId& k) {
+    const auto write = [&](const char* name, const std::vector<TermId>& ops, size_t i, ValueId& x) {
+        if (i >= ops.size()) return;
+        const bool norm = r.term(ops[i]).kind == Term::kNorm;
+        x = norm ? w.norm(fmt::format("{}_norm", name), ops[i], x)
+                 : w.rope(fmt::format("{}_rope", name), ops[i], x);
+    };
+    for (size_t i = 0; i < std::max(l.q.after.size(), l.k.after.size()); ++i) {
+        write("q", l.q.after, i, q);
+        write("k", l.k.after, i, k);
+    }
+}
+
+// The block's last product, its norm and scale, added to the residual stream.
+ValueId write_branch(GraphWriter& w, const std::string& linear, const std::string& block,
+                     const Branch& b, ValueId y, ValueId stream) {
+    y = w.linear(linear, b.linear, y);
+    if (b.norm.valid()) y = w.norm(block + "_post_norm", b.norm, y);
+    if (b.scale.valid()) y = w.scale(block + "_scale", b.scale, y);
+    return w.add(block + "_residual", b.sum, stream, y);
+}
+
+ValueId write_layer(const Recovery& r, GraphWriter& w, const Layer& l, ValueId x) {
+    const ValueId normed = l.input_norm.valid() ? w.norm("input_norm", l.input_norm, x) : x;
+    // Products first, as all three read the same value.
+    ValueId q = w.linear("q_proj", l.q.linear, normed);
+    ValueId k = w.linear("k_proj", l.k.linear, normed);
+    const ValueId v = w.linear("v_proj", l.v.linear, normed);
+    write_turns(r, w, l, q, k);
+    const ValueId state = w.kv_append(l.attention, l.k_cache, l.v_cache, k, v);
+    x = write_branch(w, "o_proj", "attention", l.attention_out, w.attention(l.attention, q, state),
+                     x);
+    const ValueId normed2 = l.post_norm.valid() ? w.norm("post_norm", l.post_norm, x) : x;
+    const ValueId gate = w.linear("gate_proj", l.gate, normed2);
+    const ValueId up = w.linear("up_proj", l.up, normed2);
+    return write_branch(w, "down_proj", "mlp", l.mlp_out, w.gated(l.gated, gate, up), x);
+}
+
 }  // namespace
 
 Graph build_graph(Recovery& r, Model& model) {
     std::vector<std::string> notes = model.notes;
-    const TermId logits = find_logits(r, notes);
+    const Logits logits = find_logits(r, notes);
     LayerReader reader(r);
     CacheCheck caches(r, reader);
-    TermId norm = r.term(logits).in.at(0), select;
+    TermId norm = r.term(logits.linear).in.at(0), select;
     if (r.term(norm).kind == Term::kSelect) {
         select = norm;
         norm = r.term(norm).in.at(0);
     }
     if (r.term(norm).kind != Term::kNorm)
-        reader.refuse(logits, "logits must be a Linear of the last RMSNorm");
+        reader.refuse(logits.linear, "logits must be a Linear of the last RMSNorm");
     TermId stream = r.term(norm).in.at(0);
     if (r.term(stream).kind == Term::kSelect) {
         select = stream;
@@ -247,31 +376,12 @@ Graph build_graph(Recovery& r, Model& model) {
     GraphWriter w(r, model);
     ValueId x = w.embedding(stream);
     for (size_t n = 0; n < layers.size(); ++n) {
-        const Layer& l = layers[n];
         w.begin_layer(static_cast<int>(n));
-        const ValueId normed = w.norm("input_norm", l.input_norm, x);
-        ValueId q = w.linear("q_proj", l.q_linear, normed);
-        ValueId k = w.linear("k_proj", l.k_linear, normed);
-        const ValueId v = w.linear("v_proj", l.v_linear, normed);
-        if (l.q_norm.valid()) q = w.norm("q_norm", l.q_norm, q);
-        if (l.k_norm.valid()) k = w.norm("k_norm", l.k_norm, k);
-        if (l.q_rope.valid()) q = w.rope("q_rope", l.q_rope, q);
-        if (l.k_rope.valid()) k = w.rope("k_rope", l.k_rope, k);
-        const ValueId state = w.kv_append(l.attention, l.k_cache, l.v_cache, k, v);
-        ValueId y = w.attention(l.attention, q, state);
-        y = w.linear("o_proj", l.o_linear, y);
-        if (l.o_scale.valid()) y = w.scale("attention_scale", l.o_scale, y);
-        x = w.add("attention_residual", l.attention_residual, x, y);
-        const ValueId normed2 = w.norm("post_norm", l.post_norm, x);
-        const ValueId gate = w.linear("gate_proj", l.gate, normed2);
-        const ValueId up = w.linear("up_proj", l.up, normed2);
-        y = w.linear("down_proj", l.down, w.gated(l.gated, gate, up));
-        if (l.down_scale.valid()) y = w.scale("mlp_scale", l.down_scale, y);
-        x = w.add("mlp_residual", l.mlp_residual, x, y);
+        x = write_layer(r, w, layers[n], x);
     }
     w.begin_layer(static_cast<int>(layers.size()), "");
     x = w.norm("final_norm", norm, w.select(select, x));
-    w.logits(logits, x);
+    w.logits(logits.linear, logits.scale, x);
     return w.finish(std::move(notes));
 }
 

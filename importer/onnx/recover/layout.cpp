@@ -8,24 +8,30 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-// The view inside a meaning that a change of layout may touch.
-View* view_of(Meaning& m) {
-    if (auto* v = std::get_if<View>(&m)) return v;
-    if (auto* s = std::get_if<Scores>(&m)) return &s->layout;
-    if (auto* e = std::get_if<Elementwise>(&m)) return &e->x;
-    if (auto* n = std::get_if<Normalized>(&m)) return &n->x;
-    return nullptr;
+// The views inside a meaning that a change of layout touches; none: it must not.
+std::vector<View*> views_of(Meaning& m) {
+    if (auto* v = std::get_if<View>(&m)) return {v};
+    if (auto* s = std::get_if<Scores>(&m)) return {&s->layout};
+    if (auto* e = std::get_if<Elementwise>(&m)) return {&e->x};
+    if (auto* n = std::get_if<Normalized>(&m)) return {&n->x};
+    if (auto* turned = std::get_if<Rotated>(&m)) return {&turned->x};
+    if (auto* half = std::get_if<RopeHalf>(&m)) return {&half->low, &half->high};
+    return {};
 }
 
 template <class F>
 Meaning with_view(Recovery& r, const Node& node, F change) {
     Meaning m = r.meaning(node.input(0)).meaning;
-    View* v = view_of(m);
-    if (!v) return unknown(r, node, "changes the layout of a value in the middle of a pattern");
-    std::optional<View> changed = change(*v);
-    if (!changed)
-        return unknown(r, node, "mixes batch, tokens, heads and features in a way no Llama does");
-    *v = *changed;
+    const std::vector<View*> views = views_of(m);
+    if (views.empty())
+        return unknown(r, node, "changes the layout of a value in the middle of a pattern");
+    for (View* v : views) {
+        std::optional<View> changed = change(*v);
+        if (!changed)
+            return unknown(r, node,
+                           "mixes batch, tokens, heads and features in a way no Llama does");
+        *v = *changed;
+    }
     return m;
 }
 
@@ -142,9 +148,23 @@ Meaning split(Recovery& r, const Node& node) {
     return first;
 }
 
+// Evenly spaced indices along an axis of features: a slice with a step.
+std::optional<View> gathered_run(Recovery& r, const Node& node, const View& v) {
+    const auto indices = r.integers(node.input(1));
+    const auto shape = r.sizes(node.input(1));
+    if (!indices || indices->size() < 2 || !shape || shape->size() != 1) return std::nullopt;
+    const int64_t axis = r.axis_of(node, node.integer("axis", 0), v.axes.size());
+    const int64_t step = (*indices)[1] - (*indices)[0];
+    for (size_t i = 1; i < indices->size(); ++i)
+        if ((*indices)[i] - (*indices)[i - 1] != step) return std::nullopt;
+    return sliced(v, axis, (*indices)[0], static_cast<int64_t>(indices->size()), step);
+}
+
 // One index along an axis of features, or the last token.
 Meaning gather(Recovery& r, const Node& node) {
     const View* v = r.get<View>(node.input(0));
+    if (v)
+        if (auto run = gathered_run(r, node, *v)) return *run;
     const auto from = r.sizes(node.input(0)), to = r.sizes(node.output(0));
     const Tensor *a = r.data(node.input(1)), *b = r.probe(1).data(node.input(1));
     if (!v || !from || !to || !a || !b || a->real || a->count() != 1 || b->count() != 1)

@@ -28,6 +28,14 @@ Meaning linear(Recovery& r, const Node& node, const View& x, const WeightView& w
     return view;
 }
 
+TermId biased(Recovery& r, const Node& node, TermId product, const WeightView& bias) {
+    Term t = r.term(product);
+    if (t.kind != Term::kLinear || t.bias || !bias.vector || bias.rows.size() != t.features)
+        return {};
+    t.bias = bias;
+    return r.add_term(std::move(t), node);
+}
+
 namespace {
 
 WeightView flipped(WeightView w) {
@@ -80,14 +88,12 @@ Meaning add_bias(Recovery& r, const Node& node, const View& x, const WeightView&
     const TermId source = is_token_rows(x) ? r.materialize(x, node) : TermId();
     if (!source.valid() || r.term(source).kind != Term::kLinear || r.term(source).bias)
         return unknown(r, node, "adds a constant to something other than a matrix product");
-    Term t = r.term(source);
-    if (!bias.vector || bias.rows.size() != t.features)
-        return unknown(r, node,
-                       fmt::format("adds a constant that is not a vector of {}", t.features));
-    t.bias = bias;
+    const int64_t n = r.term(source).features;
     View out = x;
-    out.term = r.add_term(std::move(t), node);
+    out.term = biased(r, node, source, bias);
     out.offset = 0;
+    if (!out.term.valid())
+        return unknown(r, node, fmt::format("adds a constant that is not a vector of {}", n));
     return out;
 }
 

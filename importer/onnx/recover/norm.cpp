@@ -6,11 +6,9 @@
 #include "importer/onnx/recover/recovery.h"
 
 namespace cleave::importer::from_onnx {
-namespace {
 
-// Normalises groups of the last axis of `x`; gives the view of the result, laid out as x is.
-Meaning finish(Recovery& r, const Node& node, const View& x, int64_t group, double epsilon,
-               const WeightView& weight) {
+Meaning finish_norm(Recovery& r, const Node& node, const View& x, int64_t group, double epsilon,
+                    const WeightView& weight) {
     const TermId source = r.materialize(x, node);
     if (!source.valid())
         return unknown(r, node, "normalises something that is not rows of features");
@@ -28,6 +26,8 @@ Meaning finish(Recovery& r, const Node& node, const View& x, int64_t group, doub
     out.scale = 1.0;
     return out;
 }
+
+namespace {
 
 std::optional<WeightView> vector_weight(const Recovery& r, Ref value) {
     const WeightView* w = r.get<WeightView>(value);
@@ -50,19 +50,26 @@ Meaning normalization(Recovery& r, const Node& node) {
     if (axis != -1 && axis != rank - 1)
         return unknown(r, node, fmt::format("axis {} is not the last one", axis));
     const View copy = *x;
-    return finish(r, node, copy, contiguous_features(copy.axes.back()), node.real("epsilon", 1e-5),
-                  *weight);
+    return finish_norm(r, node, copy, contiguous_features(copy.axes.back()),
+                       node.real("epsilon", 1e-5), *weight);
 }
 
 // SkipSimplifiedLayerNormalization: (input, skip, weight, bias) -> norm(input + skip + bias), , , the sum.
 Meaning skip_normalization(Recovery& r, const Node& node) {
     const View *a = r.get<View>(node.input(0)), *b = r.get<View>(node.input(1));
     const auto weight = vector_weight(r, node.input(2));
-    if (!a || !b || !weight || node.input(3) != kNone)
-        return unknown(r, node,
-                       "its inputs are not two activations and a weight (a bias is not supported)");
+    const auto bias = vector_weight(r, node.input(3));
+    if (!a || !b || !weight || (node.input(3) != kNone && !bias))
+        return unknown(r, node, "its inputs are not two activations, a weight and a bias");
     const View va = *a, vb = *b;
-    const TermId x = r.materialize(va, node), y = r.materialize(vb, node);
+    TermId x = r.materialize(va, node), y = r.materialize(vb, node);
+    if (bias && x.valid() && y.valid()) {  // of the product that was just computed
+        const bool second = r.term(y).kind == Term::kLinear && !r.term(y).bias;
+        TermId& product = second ? y : x;
+        product = biased(r, node, product, *bias);
+        if (!product.valid())
+            return unknown(r, node, "adds a bias to something other than a matrix product");
+    }
     if (!x.valid() || !y.valid() || r.term(x).features != r.term(y).features || !is_token_rows(va))
         return unknown(r, node, "adds values of different shape");
     const int64_t n = r.term(x).features;
@@ -71,7 +78,7 @@ Meaning skip_normalization(Recovery& r, const Node& node) {
     sum.offset = 0;
     sum.scale = 1.0;
     r.set(node, 3, sum, false);
-    return finish(r, node, sum, n, node.real("epsilon", 1e-5), *weight);
+    return finish_norm(r, node, sum, n, node.real("epsilon", 1e-5), *weight);
 }
 
 // ReduceMean of x^2 over the last axis.
@@ -163,7 +170,7 @@ std::optional<Meaning> match_norm_arithmetic(Recovery& r, const Node& node) {
             if (!node.is("Mul") || !weight)
                 return unknown(r, node, "a norm must be followed by its weight");
             const Normalized copy = *n;
-            return finish(r, node, copy.x, copy.group, copy.epsilon, *weight);
+            return finish_norm(r, node, copy.x, copy.group, copy.epsilon, *weight);
         }
     return std::nullopt;
 }

@@ -139,7 +139,7 @@ std::optional<std::vector<int64_t>> Recovery::integers(Ref value) {
     return a->integers;
 }
 
-std::optional<std::vector<double>> Recovery::row_at(Ref value, int64_t position) {
+std::optional<std::vector<double>> Recovery::row_at(Ref value, int64_t position, int64_t width) {
     if (fixed_tokens > 0 && position >= fixed_tokens) return std::nullopt;
     std::unique_ptr<Probe>& p = position_probes_[position];
     if (!p)
@@ -148,7 +148,8 @@ std::optional<std::vector<double>> Recovery::row_at(Ref value, int64_t position)
             possible(has_past ? Scenario{1, 1, position, {}} : Scenario{1, position + 1, 0, {}}));
     const Tensor* t = p->data(value);
     if (!t || !t->real || t->dims.empty()) return std::nullopt;
-    const int64_t width = t->dims.back(), rows = p->scenario().tokens;
+    if (width == 0) width = t->dims.back();
+    const int64_t rows = p->scenario().tokens;
     if (t->count() < width * rows) return std::nullopt;
     // The row of that token, counted from the end: leading dimensions are 1 or the batch.
     const int64_t from_end = has_past ? rows : rows - position;

@@ -38,6 +38,7 @@ public:
     std::vector<std::pair<WeightView, WeightView>> rope_weights;  // cos, sin; beside rope_tables
     bool assumes_right_padding = false;
     bool has_past = false;
+    std::map<TermId, View> rotated_from;  // what a kRope term turns
     const Term& term(TermId id) const { return terms[id.index()]; }
     const ValueMeaning& meaning(Ref value) const {
         return value == kNone ? nothing_ : meanings_[value];
@@ -70,11 +71,17 @@ public:
     // causal, sliding window and padding.
     MaskMeaning mask_meaning(const MaskUse& use);
 
-    // The rope table whose cos and sin those values are, at positions of the batch. `pairs`: how the
-    // rotary_dim entries map to frequencies. Reason in `why` when there is none.
-    RopeTableId rope_table(Ref cos, Ref sin, int64_t rotary_dim, bool interleaved,
+    // The rope table whose cos and sin those values are, at positions of the batch. Their rows have `width`
+    // entries: one for each pair of features, or (`for_each_feature`) two alike for each, side by side where
+    // the pairs are `interleaved`. Reason in `why` when there is none.
+    RopeTableId rope_table(Ref cos, Ref sin, int64_t width, bool for_each_feature, bool interleaved,
                            std::string& why);
     RopeTableId stored_rope_table(const WeightView& cos, const WeightView& sin);
+
+    std::optional<RopeTable> computed_rope_table(Ref cos, Ref sin, int64_t width,
+                                                 bool for_each_feature, bool interleaved,
+                                                 std::string& why);
+    RopeTableId gathered_rope_table(Ref cos, Ref sin, int64_t half);
 
     Probe& probe(int i) { return *probes_[i]; }
     Probe make_probe(Scenario scenario) const { return Probe(model, roles, std::move(scenario)); }
@@ -82,8 +89,8 @@ public:
     int64_t fixed_batch = 0, fixed_tokens = 0;
     // The scenario with the sizes that the file fixes.
     Scenario possible(Scenario scenario) const;
-    // Values of the last dimension for the token at `position` of an unpadded sequence.
-    std::optional<std::vector<double>> row_at(Ref value, int64_t position);
+    // The `width` values for the token at `position` of an unpadded sequence (0: the last dimension).
+    std::optional<std::vector<double>> row_at(Ref value, int64_t position, int64_t width = 0);
     // ", because node 'x' (If) ...": the node that keeps a value from being evaluated; empty when none is seen.
     std::string blocked_by(Ref value) const;
     // Whether the integers end with the position of the last token.
@@ -105,7 +112,7 @@ private:
     std::vector<std::unique_ptr<Probe>> probes_;
     std::map<int64_t, std::unique_ptr<Probe>> position_probes_;
     std::map<MaskUse, MaskMeaning> masks_;
-    std::map<std::tuple<Ref, Ref, int64_t, bool>, RopeTableId> tables_;
+    std::map<std::tuple<Ref, Ref, int64_t, bool, bool>, RopeTableId> tables_;
     std::map<std::tuple<TermId, int64_t, int64_t, double>, TermId> parts_;
     std::vector<int> current_trail_;
     int current_node_ = -1;
@@ -137,6 +144,13 @@ std::vector<NamedMatcher> arithmetic_matchers();  // Add, Mul, ...: ask the file
 // x [.., in] times weight [in, out], plus a bias.
 Meaning linear(Recovery& r, const Node& node, const View& x, const WeightView& weight,
                const std::optional<WeightView>& bias);
+
+// The Linear with a bias; invalid when it is none, has one, or the bias is no vector of its features.
+TermId biased(Recovery& r, const Node& node, TermId product, const WeightView& bias);
+
+// Normalises groups of features of `x`; gives the view of the result, laid out as x is.
+Meaning finish_norm(Recovery& r, const Node& node, const View& x, int64_t group, double epsilon,
+                    const WeightView& weight);
 
 // DequantizeLinear of constants: a quantised weight.
 Meaning read_dequantize(Recovery& r, const Node& node);

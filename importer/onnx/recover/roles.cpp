@@ -105,7 +105,8 @@ private:
             for (int n : consumers_[v]) {
                 const Node& node = model_.nodes[n];
                 if (node.op.find("Normalization") != std::string::npos) return true;
-                if (is_one_of(node, {"Pow", "ReduceMean", "ReduceL2"})) return true;
+                if (is_one_of(node, {"Pow", "ReduceMean", "ReduceL2", "MatMul", "Gemm"}))
+                    return true;
                 if (node.is("Mul") && node.input(0) == node.input(1)) return true;
             }
         return false;

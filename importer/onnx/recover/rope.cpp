@@ -6,47 +6,46 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-// Concat(-x2, x1) along the last axis.
-std::optional<View> rotated_halves(Recovery& r, const Node& node) {
+// Concat(-x2, x1): halves side by side, or the two of each pair along an axis of their own.
+std::optional<Rotated> rotated_pairs(Recovery& r, const Node& node) {
     const View *a = r.get<View>(node.input(0)), *b = r.get<View>(node.input(1));
-    if (node.in.size() != 2 || !a || !b || a->term != b->term || a->axes != b->axes ||
-        a->scale != -b->scale)
-        return std::nullopt;
-    int64_t axis = node.integer("axis", 0);
-    const auto rank = static_cast<int64_t>(a->axes.size());
-    if (axis != -1 && axis != rank - 1) return std::nullopt;
-    const int64_t half = contiguous_features(a->axes.back());
-    if (half == 0 || a->offset != b->offset + half) return std::nullopt;
-    View whole = *b;
-    whole.axes.back() = {{Factor::kFeature, {2 * half, 2 * half}, 1}};
-    return whole;
+    if (node.in.size() != 2 || !a || !b || a->scale != -b->scale) return std::nullopt;
+    View high = *a;
+    high.scale = b->scale;
+    const int64_t axis = r.axis_of(node, node.integer("axis", 0), b->axes.size());
+    auto whole = concatenated(*b, high, static_cast<size_t>(axis));
+    if (!whole) return std::nullopt;
+    return Rotated{*whole, high.offset - b->offset};
 }
 
 bool same_rows(const View& a, const View& b) {
     return a.term == b.term && a.offset == b.offset && a.axes == b.axes && a.scale == b.scale;
 }
 
-// How the last axis, of one head, lies in the whole of the features.
+// The heads of which x is the part that turns.
 struct HeadLayout {
     int64_t heads = 1, head_dim = 0;
 };
 
-std::optional<HeadLayout> head_layout(const View& x) {
-    const int64_t last = contiguous_features(x.axes.back());
-    if (last == 0) return std::nullopt;
-    View leading = x;
-    leading.axes.pop_back();
-    const std::vector<Factor> factors = feature_factors(leading);
-    if (factors.empty()) return HeadLayout{1, last};
-    if (factors.size() != 1 || factors[0].kind != Factor::kFeature) return std::nullopt;
-    return HeadLayout{factors[0].size[0], factors[0].stride};
+std::optional<HeadLayout> head_layout(const View& x, int64_t rotary) {
+    const std::vector<Factor> f = feature_factors(x);
+    for (const Factor& factor : f)
+        if (factor.kind != Factor::kFeature) return std::nullopt;
+    if (f.empty() || f.size() > 2 || f.back().stride != 1 || rotary <= 0) return std::nullopt;
+    if (f.size() == 1 && f[0].size[0] % rotary == 0)
+        return HeadLayout{f[0].size[0] / rotary, rotary};
+    if (f.size() == 2 && f[1].size[0] == rotary && f[0].stride > rotary)
+        return HeadLayout{f[0].size[0], f[0].stride};
+    return std::nullopt;
 }
 
 }  // namespace
 
 Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads, int64_t head_dim,
                     int64_t rotary_dim, bool interleaved, RopeTableId table) {
-    const TermId source = r.materialize(x, node);
+    View plain = x;  // a rotation is linear: a factor may as well stand behind it
+    plain.scale = 1.0;
+    const TermId source = r.materialize(plain, node);
     if (!source.valid() || r.term(source).features != heads * head_dim)
         return unknown(r, node, "rotates something that is not whole heads");
     Term t{Term::kRope, {source}, heads * head_dim};
@@ -54,75 +53,123 @@ Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads,
     View out = x;
     out.term = r.add_term(std::move(t), node);
     out.offset = 0;
-    out.scale = 1.0;
+    r.rotated_from[out.term] = plain;
     return out;
 }
 
 namespace {
 
-// x, whose last axis is the part of each head that turns, by the table that cos and sin come from.
-Meaning rotation(Recovery& r, const Node& node, const View& x, Ref cos, Ref sin, int64_t width) {
-    const auto layout = head_layout(x);
-    if (!layout) return unknown(r, node, "rotates something that is not heads");
-    const int64_t rotary = contiguous_features(x.axes.back());
-    std::string why;
-    const RopeTableId table = r.rope_table(cos, sin, width, false, why);
-    if (!table.valid()) return unknown(r, node, why);
-    if (r.rope_tables[table.index()].rotary_dim != rotary)
+// x, the part of each head that turns, by the table that cos and sin come from. `width`: entries of a row
+// of cos, one for each feature or one for each pair. `distance`: between the features of a pair.
+Meaning rotation(Recovery& r, const Node& node, const View& x, Ref cos, Ref sin, int64_t width,
+                 bool for_each_feature, int64_t distance) {
+    const int64_t rotary = for_each_feature ? width : 2 * width;
+    const auto layout = head_layout(x, rotary);
+    if (!layout)
         return unknown(r, node,
-                       "its cos and sin do not have one frequency for each pair of features");
-    if (rotary < layout->head_dim) return PartlyRotated{x, table};
-    return finish_rope(r, node, x, layout->heads, layout->head_dim, rotary, false, table);
-}
-
-// `low` and `high` as one view, when they are neighbours.
-std::optional<View> joined(const View& low, const View& high) {
-    const int64_t a = contiguous_features(low.axes.back()),
-                  b = contiguous_features(high.axes.back());
-    View whole = low, other = high;
-    whole.axes.back() = other.axes.back() = {{Factor::kFeature, {a + b, a + b}, 1}};
-    other.offset -= a;
-    if (a == 0 || b == 0 || !(whole == other)) return std::nullopt;
-    return whole;
+                       "rotates something that is not heads, or not one frequency for each pair");
+    const bool interleaved = distance == 1 && rotary > 2;
+    if (!interleaved && distance != rotary / 2)
+        return unknown(r, node,
+                       fmt::format("rotates pairs of features {} apart; halves of a head and "
+                                   "neighbouring features are supported",
+                                   distance));
+    std::string why;
+    const RopeTableId table = r.rope_table(cos, sin, width, for_each_feature, interleaved, why);
+    if (!table.valid()) return unknown(r, node, why);
+    if (rotary < layout->head_dim) return PartlyRotated{x, table, interleaved};
+    return finish_rope(r, node, x, layout->heads, layout->head_dim, rotary, interleaved, table);
 }
 
 std::optional<Meaning> match_halves(Recovery& r, const Node& node) {
     const auto *a = r.get<RopeProduct>(node.input(0)), *b = r.get<RopeProduct>(node.input(1));
-    if (!a || !b || a->rotated || b->rotated) return std::nullopt;
-    if (node.is("Sub")) return RopeHalf{a->x, b->x, a->table, b->table, true};
+    if (!a || !b || a->rotated || b->rotated || a->width != b->width) return std::nullopt;
+    if (node.is("Sub")) return RopeHalf{a->x, b->x, a->table, b->table, true, a->width};
     if (!node.is("Add")) return std::nullopt;
     const RopeProduct &high = a->x.offset > b->x.offset ? *a : *b,
                       &low = a->x.offset > b->x.offset ? *b : *a;
-    return RopeHalf{low.x, high.x, high.table, low.table, false};
+    return RopeHalf{low.x, high.x, high.table, low.table, false, a->width};
+}
+
+// Both halves of a rotation, side by side or the two of each pair along an axis of their own.
+Meaning join_halves(Recovery& r, const Node& node, const RopeHalf& first, const RopeHalf& second) {
+    const int64_t axis = r.axis_of(node, node.integer("axis", 0), first.low.axes.size());
+    const auto x = concatenated(first.low, first.high, static_cast<size_t>(axis));
+    const bool fits = x && first.first && !second.first && first.cos == second.cos &&
+                      first.sin == second.sin && first.low == second.low &&
+                      first.high == second.high && first.width == second.width;
+    if (!fits) return unknown(r, node, "joins halves that are not one rotation");
+    return rotation(r, node, *x, first.cos, first.sin, first.width, false,
+                    first.high.offset - first.low.offset);
+}
+
+// The first features of heads, rotated, and the rest of each, which follows them in the source.
+std::optional<View> whole_heads(const View& turned, const View& rest) {
+    return concatenated(turned, rest, turned.axes.size() - 1);
+}
+
+// A single head's first features were a whole head, until the rest was joined to them.
+std::optional<Meaning> join_rest_of_single_head(Recovery& r, const Node& node) {
+    const View *turned = r.get<View>(node.input(0)), *rest = r.get<View>(node.input(1));
+    if (!turned || !rest || r.term(turned->term).kind != Term::kRope) return std::nullopt;
+    const RopeAttrs rope = r.term(turned->term).rope;
+    const auto from = r.rotated_from.find(turned->term);
+    if (from == r.rotated_from.end() || rope.num_heads != 1 || rope.rotary_dim != rope.head_dim)
+        return std::nullopt;
+    View source = from->second;
+    source.axes = turned->axes;
+    source.scale = turned->scale;
+    const auto whole = whole_heads(source, *rest);
+    if (!whole || contiguous_features(whole->axes.back()) <= rope.rotary_dim) return std::nullopt;
+    return finish_rope(r, node, *whole, 1, contiguous_features(whole->axes.back()), rope.rotary_dim,
+                       rope.interleaved, rope.table);
 }
 
 }  // namespace
 
 std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
-    if (auto x = rotated_halves(r, node)) return Rotated{*x};
+    if (auto x = rotated_pairs(r, node)) return *x;
     if (node.in.size() != 2) return std::nullopt;
     const auto *first = r.get<RopeHalf>(node.input(0)), *second = r.get<RopeHalf>(node.input(1));
-    if (first && second) {
-        const auto x = joined(first->low, first->high);
-        const bool fits = x && first->first && !second->first && first->cos == second->cos &&
-                          first->sin == second->sin && first->low == second->low &&
-                          first->high == second->high;
-        if (!fits) return unknown(r, node, "joins halves that are not one rotation");
-        return rotation(r, node, *x, first->cos, first->sin,
-                        contiguous_features(x->axes.back()) / 2);
-    }
+    if (first && second) return join_halves(r, node, *first, *second);
+    const int64_t axis = node.integer("axis", 0);
+    if (const View* rest = r.get<View>(node.input(1));
+        rest && axis != -1 && axis + 1 != static_cast<int64_t>(rest->axes.size()))
+        return std::nullopt;
+    if (auto whole = join_rest_of_single_head(r, node)) return whole;
     const auto* part = r.get<PartlyRotated>(node.input(0));
     const View* rest = r.get<View>(node.input(1));
     if (!part || !rest) return std::nullopt;
-    const auto x = joined(part->x, *rest);
-    const auto layout = x ? head_layout(*x) : std::nullopt;
-    const int64_t head_dim = x ? contiguous_features(x->axes.back()) : 0;
-    if (!layout || (layout->heads > 1 && layout->head_dim != head_dim))
-        return unknown(r, node,
-                       "joins a rotated part of heads with something other than their rest");
-    const int64_t rotary = r.rope_tables[part->table.index()].rotary_dim;
-    return finish_rope(r, node, *x, layout->heads, head_dim, rotary, false, part->table);
+    const PartlyRotated turned = *part;
+    const int64_t rotary = r.rope_tables[turned.table.index()].rotary_dim;
+    const auto x = whole_heads(turned.x, *rest);
+    const auto layout = x ? head_layout(*x, contiguous_features(x->axes.back())) : std::nullopt;
+    if (!layout || contiguous_features(turned.x.axes.back()) != rotary)
+        return unknown(r, node, "joins rotated features with others that do not follow them");
+    return finish_rope(r, node, *x, layout->heads, layout->head_dim, rotary, turned.interleaved,
+                       turned.table);
 }
+
+namespace {
+
+// Entries of a row of `table` when it is broadcast over the tokens (and heads) of x: the sizes that match
+// x's last axes, up to the tokens. 0: it is no such table.
+int64_t table_width(Recovery& r, const View& x, Ref table) {
+    const auto sizes = r.sizes(table);
+    if (!sizes) return 0;
+    int64_t width = 1;
+    for (size_t back = 1; back <= sizes->size() && back <= x.axes.size(); ++back) {
+        const Axis& axis = x.axes[x.axes.size() - back];
+        const Size n = (*sizes)[sizes->size() - back];
+        if (is_only(axis, Factor::kTokens) || is_only(axis, Factor::kBatch)) break;
+        if (n == Size{1, 1}) continue;
+        if (n != axis_size(axis)) return 0;
+        width *= n[0];
+    }
+    return width > 1 ? width : 0;
+}
+
+}  // namespace
 
 std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
     if (node.in.size() != 2) return std::nullopt;
@@ -131,21 +178,20 @@ std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
         const RopeProduct plain = a->rotated ? *b : *a, turned = a->rotated ? *a : *b;
         if (!same_rows(plain.x, turned.x))
             return unknown(r, node, "adds rotations of two different values");
-        return rotation(r, node, plain.x, plain.table, turned.table,
-                        contiguous_features(plain.x.axes.back()));
+        return rotation(r, node, plain.x, plain.table, turned.table, plain.width, true,
+                        turned.distance);
     }
     if (auto halves = match_halves(r, node)) return halves;
     if (!node.is("Mul")) return std::nullopt;
     for (int i : {0, 1}) {
         const Ref table = node.input(1 - i);
         if (!r.get<Known>(table) && !r.get<WeightView>(table)) continue;
-        if (const auto* turned = r.get<Rotated>(node.input(i)))
-            return RopeProduct{turned->x, true, table};
-        const View* x = r.get<View>(node.input(i));
-        const auto sizes = x ? r.sizes(table) : std::nullopt;
-        if (!x || !sizes || sizes->empty() || sizes->back() != axis_size(x->axes.back())) continue;
-        if (sizes->back() == Size{1, 1} || r.number(table) || r.get<WeightView>(table)) continue;
-        return RopeProduct{*x, false, table};
+        const auto* turned = r.get<Rotated>(node.input(i));
+        const View* x = turned ? &turned->x : r.get<View>(node.input(i));
+        if (!x || r.number(table) || r.get<WeightView>(table)) continue;
+        const int64_t width = table_width(r, *x, table);
+        if (width > 0)
+            return RopeProduct{*x, turned != nullptr, table, width, turned ? turned->distance : 0};
     }
     return std::nullopt;
 }
@@ -162,12 +208,11 @@ Meaning rotary_embedding(Recovery& r, const Node& node) {
     const bool split_heads = view.axes.size() == 4;  // [batch, heads, tokens, head_dim]
     int64_t heads = node.integer("num_heads", 0), head_dim = 0;
     if (split_heads) {
-        const auto layout = head_layout(view);
-        if (!layout) return unknown(r, node, "its input is not [batch, heads, tokens, head_dim]");
-        heads = layout->heads;
         head_dim = contiguous_features(view.axes.back());
-        if (heads > 1 && layout->head_dim != head_dim)
-            return unknown(r, node, "its heads do not stand together");
+        const auto layout = head_layout(view, head_dim);
+        if (!layout || layout->head_dim != head_dim)
+            return unknown(r, node, "its input is not [batch, heads, tokens, head_dim]");
+        heads = layout->heads;
     } else {
         const int64_t features = contiguous_features(view.axes.back());
         const auto table = r.sizes(cos);
@@ -189,7 +234,7 @@ Meaning rotary_embedding(Recovery& r, const Node& node) {
         if (c && s && c->columns.size() == rotary / 2 && r.row_at_is_position(positions))
             table = r.stored_rope_table(*c, *s);
     } else {
-        table = r.rope_table(cos, sin, rotary / 2, interleaved, why);
+        table = r.rope_table(cos, sin, rotary / 2, false, interleaved, why);
     }
     if (!table.valid()) return unknown(r, node, why);
     if (r.rope_tables[table.index()].rotary_dim != rotary)

@@ -24,6 +24,11 @@ const Node* find_upstream(const Model& model, Ref value, std::string_view op) {
 }
 
 const std::vector<int64_t> kPositions{0, 1, 2, 3, 17, 100, 1000};
+constexpr int64_t kLargestPosition = int64_t{1} << 24;
+// Without a past, positions are those of a whole sequence, which has to be evaluated.
+constexpr int64_t kLongestSequence = 10000;
+// Frequencies that change before this many positions are no model's.
+constexpr int64_t kShortestContext = 4;
 
 struct Rows {
     std::vector<double> cos, sin;
@@ -57,80 +62,203 @@ RopeTableId Recovery::stored_rope_table(const WeightView& cos, const WeightView&
     return RopeTableId(rope_tables.size() - 1);
 }
 
-// `width`: entries of a row of cos; the frequencies are repeated when it is the whole rotary dimension.
-RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool interleaved,
-                                 std::string& why) {
-    const auto key = std::tuple(cos, sin, width, interleaved);
-    if (auto found = tables_.find(key); found != tables_.end()) return found->second;
-    const auto row = [&](int64_t p) -> std::optional<Rows> {
-        auto c = row_at(cos, p), s = row_at(sin, p);
-        if (!c || !s || c->size() != s->size() || static_cast<int64_t>(c->size()) != width)
+namespace {
+
+// Whether the two entries of each pair of features are alike.
+bool pairs_alike(const Rows& r, int64_t half, bool interleaved) {
+    for (int64_t i = 0; i < half; ++i) {
+        const int64_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + half;
+        if (r.cos[a] != r.cos[b] || r.sin[a] != r.sin[b]) return false;
+    }
+    return true;
+}
+
+// One entry for each pair.
+Rows one_for_each_pair(const Rows& r, int64_t half, bool interleaved) {
+    Rows out;
+    for (int64_t i = 0; i < half; ++i) {
+        out.cos.push_back(r.cos[interleaved ? 2 * i : i]);
+        out.sin.push_back(r.sin[interleaved ? 2 * i : i]);
+    }
+    return out;
+}
+
+// Positions at which frequencies that depend on data may change: numbers that the table is computed from.
+std::set<int64_t> numbers_upstream(const Model& model, Ref value) {
+    std::set<int64_t> numbers;
+    std::set<Ref> seen;
+    std::vector<Ref> stack{value};
+    while (!stack.empty()) {
+        const Ref v = stack.back();
+        stack.pop_back();
+        if (v == kNone || !seen.insert(v).second) continue;
+        if (const Constant* c = model.constant_of(v); c && c->count() <= 4)
+            if (const auto t = read_constant(model, *c))
+                for (int64_t i = 0; i < t->count(); ++i)
+                    if (t->at(i) >= 16 && t->at(i) <= kLargestPosition)
+                        numbers.insert(static_cast<int64_t>(t->at(i)));
+        if (const Node* node = model.producer_of(v))
+            stack.insert(stack.end(), node->in.begin(), node->in.end());
+    }
+    return numbers;
+}
+
+// cos and sin of one table at any position.
+class Angles {
+public:
+    Angles(Recovery& r, Ref cos, Ref sin, int64_t width, bool doubled, bool interleaved)
+        : r_(r),
+          cos_(cos),
+          sin_(sin),
+          width_(width),
+          half_(doubled ? width / 2 : width),
+          doubled_(doubled),
+          interleaved_(interleaved) {}
+
+    // One entry for each pair; nothing when it cannot be evaluated.
+    std::optional<Rows> row(int64_t position) const {
+        auto c = r_.row_at(cos_, position, width_), s = r_.row_at(sin_, position, width_);
+        if (!c || !s || static_cast<int64_t>(c->size()) != width_ || s->size() != c->size())
             return std::nullopt;
-        return Rows{*c, *s};
-    };
-    if (!row(1)) {
+        Rows rows{*c, *s};
+        if (!doubled_) return rows;
+        if (!pairs_alike(rows, half_, interleaved_)) return std::nullopt;
+        return one_for_each_pair(rows, half_, interleaved_);
+    }
+
+    bool is(const RopeTable& t, int64_t position) const {
+        const auto r = row(position);
+        const double p = static_cast<double>(position), tolerance = 1e-5 + 1e-6 * p;
+        for (int64_t i = 0; r && i < half_; ++i) {
+            const double a = p * t.frequencies[i];
+            if (std::fabs(r->cos[i] - t.magnitude * std::cos(a)) > tolerance ||
+                std::fabs(r->sin[i] - t.magnitude * std::sin(a)) > tolerance)
+                return false;
+        }
+        return r.has_value();
+    }
+
+    int64_t half() const { return half_; }
+
+private:
+    Recovery& r_;
+    Ref cos_, sin_;
+    int64_t width_, half_;
+    bool doubled_, interleaved_;
+};
+
+// The first position at which the table is no longer `t`, which it is at `good` and not at `bad`.
+int64_t first_change(const Angles& angles, const RopeTable& t, int64_t good, int64_t bad) {
+    while (bad - good > 1) {
+        const int64_t middle = good + (bad - good) / 2;
+        (angles.is(t, middle) ? good : bad) = middle;
+    }
+    return bad;
+}
+
+}  // namespace
+
+// Frequencies computed by the graph, from the angle whose cosine it takes.
+std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t width,
+                                                       bool for_each_feature, bool interleaved,
+                                                       std::string& why) {
+    const Angles angles(*this, cos, sin, width, for_each_feature, interleaved);
+    const Node* cosine = find_upstream(model, cos, "Cos");
+    const int64_t half = angles.half();
+    const auto angle = row_at(cosine->input(0), 1);
+    const auto start = angles.row(0), one = angles.row(1);
+    if (!angle || !start || !one) {
+        why = "its frequencies cannot be evaluated";
+        return std::nullopt;
+    }
+    RopeTable table;
+    table.rotary_dim = 2 * half;
+    table.magnitude = start->cos[0];
+    // The angles may stand once or twice; those whose cosines are the table's are the frequencies.
+    const auto n = static_cast<int64_t>(angle->size());
+    const bool twice_interleaved = n == 2 * half && interleaved && for_each_feature;
+    for (int64_t i = 0; i < half && n >= half; ++i)
+        table.frequencies.push_back(
+            static_cast<float>((*angle)[static_cast<size_t>(twice_interleaved ? 2 * i : i)]));
+    if (n < half) {
+        why = "its frequencies cannot be evaluated";
+        return std::nullopt;
+    }
+    int64_t good = -1;
+    std::set<int64_t> positions(kPositions.begin(), kPositions.end());
+    for (int64_t number : numbers_upstream(model, cos))
+        positions.insert({number - 1, number, number + 1});
+    // Without a past every position needs a sequence of its length.
+    for (int64_t p : positions) {
+        if ((fixed_tokens > 0 && p >= fixed_tokens) || (!has_past && p > kLongestSequence)) break;
+        if (angles.is(table, p)) {
+            good = p;
+            continue;
+        }
+        if (good < 1) {
+            why =
+                fmt::format("its cos and sin at position {} are not those of fixed frequencies", p);
+            return std::nullopt;
+        }
+        table.max_positions = first_change(angles, table, good, p);
+        break;
+    }
+    if (table.max_positions > 0 && table.max_positions < kShortestContext) {
+        why = fmt::format("its cos and sin at position {} are not those of fixed frequencies",
+                          table.max_positions);
+        return std::nullopt;
+    }
+    return table;
+}
+
+// Rows of two constants, picked by position.
+RopeTableId Recovery::gathered_rope_table(Ref cos, Ref sin, int64_t half) {
+    const Node *gc = find_upstream(model, cos, "Gather"), *gs = find_upstream(model, sin, "Gather");
+    const WeightView *wc = gc ? get<WeightView>(gc->input(0)) : nullptr,
+                     *ws = gs ? get<WeightView>(gs->input(0)) : nullptr;
+    if (!wc || !ws || wc->vector || ws->vector || !row_at_is_position(gc->input(1)) ||
+        !row_at_is_position(gs->input(1)) || wc->columns.size() < half || ws->columns.size() < half)
+        return {};
+    WeightView c = *wc, s = *ws;
+    c.columns.end = c.columns.begin + half;
+    s.columns.end = s.columns.begin + half;
+    return stored_rope_table(c, s);
+}
+
+RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool for_each_feature,
+                                 bool interleaved, std::string& why) {
+    const auto key = std::tuple(cos, sin, width, for_each_feature, interleaved);
+    if (auto found = tables_.find(key); found != tables_.end()) return found->second;
+    const Angles angles(*this, cos, sin, width, for_each_feature, interleaved);
+    if (for_each_feature && width % 2 != 0) {
+        why = "an odd number of features cannot turn in pairs";
+        return {};
+    }
+    if (!row_at(cos, 1, width)) {
         why = "its cos and sin cannot be evaluated at a position" + blocked_by(cos);
         return {};
     }
-    // Half-split rotations store every frequency twice.
-    const auto repeated = [&](const Rows& r, int64_t half) {
-        for (int64_t i = 0; i < half; ++i)
-            if (r.cos[i] != r.cos[i + half] || r.sin[i] != r.sin[i + half]) return false;
-        return true;
-    };
-    const bool doubled = width % 2 == 0 && find_upstream(model, cos, "Concat") != nullptr &&
-                         repeated(*row(1), width / 2) && repeated(*row(17), width / 2);
-    const int64_t half = doubled ? width / 2 : width;
-    RopeTable table;
-    table.rotary_dim = 2 * half;
-    const Node* cosine = find_upstream(model, cos, "Cos");
-    if (!cosine) {
-        // Rows of a stored table.
-        const Node *gc = find_upstream(model, cos, "Gather"),
-                   *gs = find_upstream(model, sin, "Gather");
-        const WeightView *wc = gc ? get<WeightView>(gc->input(0)) : nullptr,
-                         *ws = gs ? get<WeightView>(gs->input(0)) : nullptr;
-        if (!wc || !ws || wc->vector || ws->vector || !row_at_is_position(gc->input(1)) ||
-            !row_at_is_position(gs->input(1))) {
-            why = "its cos and sin are neither computed from frequencies nor rows of a table";
-            return {};
-        }
-        WeightView c = *wc, s = *ws;
-        c.columns.end = c.columns.begin + half;
-        s.columns.end = s.columns.begin + half;
-        return tables_[key] = stored_rope_table(c, s);
-    }
-    const auto angle = row_at(cosine->input(0), 1);
-    const auto start = row(0);
-    if (!angle || !start || static_cast<int64_t>(angle->size()) < half) {
-        why = "its frequencies cannot be evaluated";
+    if (!angles.row(1)) {
+        why = "the two features of a pair turn by different angles";
         return {};
     }
-    table.magnitude = start->cos[0];
-    for (int64_t i = 0; i < half; ++i) table.frequencies.push_back(static_cast<float>((*angle)[i]));
-    for (int64_t p : kPositions) {
-        if (fixed_tokens > 0 && p >= fixed_tokens) break;
-        const auto r = row(p);
-        const double tolerance = 1e-5 + 1e-6 * static_cast<double>(p);
-        for (int64_t i = 0; r && i < width; ++i) {
-            const double a = static_cast<double>(p) * table.frequencies[i % half];
-            if (std::fabs(r->cos[i] - table.magnitude * std::cos(a)) > tolerance ||
-                std::fabs(r->sin[i] - table.magnitude * std::sin(a)) > tolerance) {
-                why = fmt::format(
-                    "its cos and sin at position {} are not those of fixed frequencies", p);
-                return {};
-            }
-        }
-        if (!r) {
-            why = fmt::format("its cos and sin cannot be evaluated at position {}", p);
-            return {};
-        }
+    if (!find_upstream(model, cos, "Cos")) {
+        RopeTableId stored;
+        if (!(interleaved && for_each_feature))
+            stored = gathered_rope_table(cos, sin, angles.half());
+        if (!stored.valid())
+            why = "its cos and sin are neither computed from frequencies nor rows of a table";
+        else
+            tables_[key] = stored;
+        return stored;
     }
+    const auto table = computed_rope_table(cos, sin, width, for_each_feature, interleaved, why);
+    if (!table) return {};
     for (size_t i = 0; i < rope_tables.size(); ++i)
-        if (rope_tables[i].frequencies == table.frequencies &&
-            rope_tables[i].magnitude == table.magnitude)
+        if (rope_tables[i].frequencies == table->frequencies &&
+            rope_tables[i].magnitude == table->magnitude)
             return tables_[key] = RopeTableId(i);
-    rope_tables.push_back(table);
+    rope_tables.push_back(*table);
     rope_weights.emplace_back();
     return tables_[key] = RopeTableId(rope_tables.size() - 1);
 }

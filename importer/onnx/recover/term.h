@@ -50,6 +50,7 @@ struct Term {
     WeightView weight;       // kEmbedding [vocab, hidden], kNorm [group], kLinear [in, out]
     std::optional<WeightView> bias;
     double scale = 1.0;        // kEmbedding, kScale
+    double softcap = 0.0;      // kScale
     double epsilon = 0.0;      // kNorm
     int64_t group = 0;         // kNorm
     RopeAttrs rope;            // kRope; the table is an index into Recovery::rope_tables
@@ -102,15 +103,19 @@ struct Normalized {
     double epsilon = 0.0;
 };
 
-// x with its halves swapped and the new first one negated: concat(-x2, x1).
+// x with the two features of each pair swapped and the new first one negated: concat(-x2, x1). The pairs are
+// `distance` features apart: half of those that turn, or 1 when they are interleaved.
 struct Rotated {
     View x;
+    int64_t distance = 0;
 };
-// x * table or rotated(x) * table, waiting for its other half.
+// x * table or rotated(x) * table, waiting for its other half. `width`: entries of a row of the table.
 struct RopeProduct {
     View x;
     bool rotated = false;
     Ref table = kNone;
+    int64_t width = 0;
+    int64_t distance = 0;  // of the rotated one
 };
 
 // One half of a rotation written without a concat(-x2, x1): x1 * cos - x2 * sin, or x2 * cos + x1 * sin.
@@ -118,11 +123,13 @@ struct RopeHalf {
     View low, high;
     Ref cos = kNone, sin = kNone;
     bool first = true;
+    int64_t width = 0;
 };
 // The first features of every head, rotated; the rest of each head is to be joined to it.
 struct PartlyRotated {
     View x;
     RopeTableId table;
+    bool interleaved = false;
 };
 
 // Whether probabilities are not a number: where all keys are hidden. Where takes 0 there.

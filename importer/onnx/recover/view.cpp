@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "importer/onnx/recover/view.h"
 
+#include <algorithm>
+
 namespace cleave::importer::from_onnx {
 namespace {
 
@@ -116,6 +118,31 @@ std::optional<View> sliced(const View& view, size_t axis, int64_t start, int64_t
     out.offset += start * f.stride;
     f.size = {size, size};
     f.stride *= step;
+    out.axes[axis] = merged(out.axes[axis]);
+    return out;
+}
+
+std::optional<View> concatenated(const View& low, const View& high, size_t axis) {
+    const int64_t distance = high.offset - low.offset;
+    if (low.term != high.term || low.scale != high.scale || distance <= 0 ||
+        axis >= low.axes.size() || low.axes.size() != high.axes.size())
+        return std::nullopt;
+    const Axis &a = low.axes[axis], &b = high.axes[axis];
+    for (size_t i = 0; i < low.axes.size(); ++i)
+        if (i != axis && !(low.axes[i] == high.axes[i])) return std::nullopt;
+    const auto features = [](const Factor& f) { return f.kind == Factor::kFeature; };
+    if (!std::all_of(a.begin(), a.end(), features)) return std::nullopt;
+    View out = low;
+    if (a == b) {
+        out.axes[axis].insert(out.axes[axis].begin(), {Factor::kFeature, {2, 2}, distance});
+    } else {
+        // Unequal lengths of one run.
+        const bool run = a.size() == 1 && b.size() <= 1 && distance == a[0].size[0] * a[0].stride &&
+                         (b.empty() || (features(b[0]) && b[0].stride == a[0].stride));
+        if (!run) return std::nullopt;
+        const int64_t n = a[0].size[0] + (b.empty() ? 1 : b[0].size[0]);
+        out.axes[axis][0].size = {n, n};
+    }
     out.axes[axis] = merged(out.axes[axis]);
     return out;
 }

@@ -49,6 +49,8 @@ std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes);
 std::optional<View> transposed(const View& view, const std::vector<int64_t>& perm);
 std::optional<View> sliced(const View& view, size_t axis, int64_t start, int64_t size,
                            int64_t step);
+// `low` then `high` along an axis: the same piece of a term at two offsets.
+std::optional<View> concatenated(const View& low, const View& high, size_t axis);
 std::optional<View> expanded(const View& view, const std::vector<Size>& sizes);
 
 // All factors but batch, tokens and past, merged where neighbours are contiguous.
