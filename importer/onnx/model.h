@@ -65,6 +65,7 @@ struct ModelInput {
     Ref value = kNone;
     int32_t elem_type = 0;
     std::vector<Dim> dims;
+    bool static_cache = false;  // a cache of fixed capacity, written in place (TensorScatter)
 };
 
 struct Model {

@@ -127,8 +127,13 @@ void cast_like(Evaluation& e) {
     if (const Dims* s = e.shape(0)) e.set_shape(0, *s);
     const Tensor* x = e.with_data ? e.data(0) : nullptr;
     if (!x) return;
-    Tensor out = Tensor::of(x->dims, true);
-    for (int64_t i = 0; i < x->count(); ++i) out.reals[i] = x->at(i);
+    const Tensor* like = e.data(1);  // unknown: an activation, which is real
+    Tensor out = Tensor::of(x->dims, !like || like->real);
+    for (int64_t i = 0; i < x->count(); ++i)
+        if (out.real)
+            out.reals[i] = x->at(i);
+        else
+            out.integers[i] = x->real ? static_cast<int64_t>(x->reals[i]) : x->integers[i];
     e.set_data(0, std::move(out));
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "importer/onnx/probe/probe.h"
 
+#include <algorithm>
+
 #include <cstring>
 
 #include "importer/onnx/probe/evaluate.h"
@@ -102,7 +104,7 @@ bool Probe::fill_source(Ref v, bool with_data) {
     for (size_t i = 0; i < input.dims.size(); ++i) {
         int64_t d = input.dims[i].value;
         if (!input.dims[i].is_static()) {
-            d = scenario_.past;
+            d = scenario_.past + (input.static_cache ? scenario_.tokens : 0);
             if (i == 0) d = scenario_.batch;
             if (i == 1 && role != InputRole::kPast)
                 d = role == InputRole::kAttentionMask ? scenario_.past + scenario_.tokens
@@ -116,6 +118,12 @@ bool Probe::fill_source(Ref v, bool with_data) {
 }
 
 std::unique_ptr<Tensor> Probe::input_data(const ModelInput&, InputRole role, const Dims& dims) {
+    if (role == InputRole::kPastLengths || role == InputRole::kTotalLengths) {
+        auto t = std::make_unique<Tensor>(Tensor::of(dims, false));
+        const int64_t fresh = role == InputRole::kTotalLengths ? scenario_.tokens : 0;
+        std::fill(t->integers.begin(), t->integers.end(), scenario_.past + fresh);
+        return t;
+    }
     if (role != InputRole::kAttentionMask && role != InputRole::kPositionIds) return nullptr;
     if (dims.empty() || dims.size() > 2) return nullptr;
     auto t = std::make_unique<Tensor>(Tensor::of(dims, false));

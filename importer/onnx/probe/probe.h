@@ -18,7 +18,16 @@
 namespace cleave::importer::from_onnx {
 
 // What each graph input is for. Found by use, never by name (see roles.h).
-enum class InputRole { kTokenIds, kAttentionMask, kPositionIds, kPast, kOther };
+// kPastLengths and kTotalLengths: of each sequence, before and with the new tokens (static caches).
+enum class InputRole {
+    kTokenIds,
+    kAttentionMask,
+    kPositionIds,
+    kPast,
+    kPastLengths,
+    kTotalLengths,
+    kOther
+};
 
 struct Scenario {
     int64_t batch = 1;

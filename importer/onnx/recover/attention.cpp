@@ -97,6 +97,38 @@ std::optional<Meaning> match_cache_concat(Recovery& r, const Node& node) {
     return joined;
 }
 
+namespace {
+
+// TensorScatter: (cache, new keys or values, where each sequence's go) -> the cache with them in place.
+Meaning tensor_scatter(Recovery& r, const Node& node) {
+    const View *past = r.get<View>(node.input(0)), *fresh = r.get<View>(node.input(1));
+    if (!past || !fresh || !past->term.valid() || r.term(past->term).kind != Term::kPast)
+        return unknown(r, node, "writes into something other than a cache that is an input");
+    if (node.text("mode", "linear") != "linear")
+        return unknown(r, node, "a ring cache (mode circular) is not supported");
+    if (node.input(2) == kNone || !r.counts_tokens(node.input(2), false))
+        return unknown(r, node, "does not write behind the tokens so far");
+    const int64_t axis = r.axis_of(node, node.integer("axis", -2), past->axes.size());
+    const View fresh_view = *fresh;
+    View joined = *past;
+    bool fits = past->axes.size() == fresh->axes.size() &&
+                is_only(past->axes[axis], Factor::kPast) &&
+                is_only(fresh->axes[axis], Factor::kTokens);
+    for (size_t i = 0; i < past->axes.size() && fits; ++i)
+        if (static_cast<int64_t>(i) != axis) fits = past->axes[i] == fresh->axes[i];
+    const TermId rows = fits ? r.materialize(fresh_view, node) : TermId();
+    if (!rows.valid())
+        return unknown(r, node, "the cache and the new keys or values have different layouts");
+    Term t{Term::kCache, {rows}, r.term(rows).features};
+    t.input = r.term(joined.term).input;
+    joined.axes[axis][0].kind = Factor::kTotal;
+    joined.term = r.add_term(std::move(t), node);
+    r.assumes_right_padding = true;
+    return joined;
+}
+
+}  // namespace
+
 Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& parts, TermId& out) {
     const TermId q = r.materialize(parts.q, node);
     const TermId k = cache_of(r, node, parts.k), v = cache_of(r, node, parts.v);
@@ -275,6 +307,8 @@ std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node) {
     return std::nullopt;
 }
 
-std::vector<NamedMatcher> attention_matchers() { return {{"Softmax", softmax}, {"IsNaN", is_nan}}; }
+std::vector<NamedMatcher> attention_matchers() {
+    return {{"Softmax", softmax}, {"IsNaN", is_nan}, {"TensorScatter", tensor_scatter}};
+}
 
 }  // namespace cleave::importer::from_onnx

@@ -82,8 +82,13 @@ Meaning attention(Recovery& r, const Node& node) {
     const View *qp = r.get<View>(node.input(0)), *kp = r.get<View>(node.input(1)),
                *vp = r.get<View>(node.input(2));
     if (!qp || !kp || !vp) return unknown(r, node, "its query, keys or values are not understood");
-    if (node.output(3) != kNone || node.input(6) != kNone)
-        return unknown(r, node, "its scores as an output, and nonpad_kv_seqlen, are not supported");
+    if (node.output(3) != kNone)
+        return unknown(r, node, "its scores as an output are not supported");
+    const bool counted = node.input(6) != kNone;
+    if (counted && !r.counts_tokens(node.input(6), true))
+        return unknown(r, node, "nonpad_kv_seqlen does not count the tokens so far");
+    if (node.integer("right_window_size", -1) > 0)
+        return unknown(r, node, "a window that sees later tokens is not supported");
     const View q = *qp, k = *kp, v = *vp;
     const auto oq = read_operand(q, node.integer("q_num_heads", 0));
     const auto ok = read_operand(k, node.integer("kv_num_heads", 0));
@@ -95,7 +100,9 @@ Meaning attention(Recovery& r, const Node& node) {
     a = {oq->heads, ok->heads, oq->head_dim, ov->head_dim};
     a.scale = node.real("scale", 1.0 / std::sqrt(static_cast<double>(a.head_dim))) * q.scale;
     a.softcap = node.real("softcap", 0.0);
-    a.causal = node.integer("is_causal", 0) != 0;
+    a.causal = node.integer("is_causal", 0) != 0 || node.integer("right_window_size", -1) == 0;
+    a.window = node.integer("left_window_size", -1) + 1;
+    r.assumes_right_padding = r.assumes_right_padding || counted;
     parts.q.scale = 1.0;
     if (node.input(4) != kNone) {
         const auto pk = append(r, node, k, node.input(4), 1, *ok),
@@ -103,7 +110,7 @@ Meaning attention(Recovery& r, const Node& node) {
         if (!pk || !pv) return unknown(r, node, "its past is not that of its keys and values");
         parts.k = *pk;
         parts.v = *pv;
-    } else if (a.causal && r.has_past) {
+    } else if (a.causal && r.has_past && !counted) {
         return unknown(r, node,
                        "is_causal counts from the first key, but its keys include a cache");
     } else if (parts.k.scale != 1.0 && r.term(parts.k.term).kind == Term::kCache) {
@@ -132,10 +139,21 @@ bool counts_all_keys(Recovery& r, const Node& node) {
 }
 
 std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
-    static constexpr std::string_view kKnown[] = {
-        "num_heads",          "kv_num_heads",      "scale",          "softcap",   "do_rotary",
-        "rotary_interleaved", "local_window_size", "smooth_softmax", "qk_output", "k_quant_type",
-        "v_quant_type",       "kv_cache_bit_width"};
+    static constexpr std::string_view kKnown[] = {"num_heads",
+                                                  "kv_num_heads",
+                                                  "scale",
+                                                  "softcap",
+                                                  "do_rotary",
+                                                  "rotary_interleaved",
+                                                  "local_window_size",
+                                                  "smooth_softmax",
+                                                  "qk_output",
+                                                  "k_quant_type",
+                                                  "v_quant_type",
+                                                  "kv_cache_bit_width",
+                                                  "qk_norm_epsilon",
+                                                  "sliding_window_cache",
+                                                  "causal"};
     for (const onnx::AttributeProto& a : node.proto->attribute())
         if (std::find(std::begin(kKnown), std::end(kKnown), a.name()) == std::end(kKnown))
             return fmt::format("its attribute '{}' is not supported", a.name());
@@ -143,8 +161,17 @@ std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
     if (node.integer("qk_output", 0) != 0) return "its scores as an output are not supported";
     if (node.text("k_quant_type", "NONE") != "NONE" || node.text("v_quant_type", "NONE") != "NONE")
         return "a quantised cache is not supported";
+    if (node.integer("sliding_window_cache", 0) != 0)
+        return "a ring cache (sliding_window_cache), which forgets what leaves the window, is not "
+               "supported; export with a cache of the whole context";
+    if (node.integer("causal", 1) == 0) return "attention that is not causal is not supported";
+    static constexpr std::string_view kUnsupported[] = {"head_sink", "k_scale", "v_scale"};
     for (size_t i = 11; i < node.in.size(); ++i)
-        if (node.input(i) != kNone) return fmt::format("its input {} is not supported", i);
+        if (node.input(i) != kNone && i != 14 && i != 15)
+            return i < 14 ? fmt::format("its input {} is not supported", kUnsupported[i - 11])
+                          : fmt::format("its input {} is not supported", i);
+    if ((node.input(14) == kNone) != (node.input(15) == kNone))
+        return "only one of q_norm_weight and k_norm_weight is given";
     if (!counts_all_keys(r, node))
         return "seqlens_k and total_sequence_length do not count the tokens so far";
     return std::nullopt;
@@ -162,7 +189,8 @@ std::optional<Projections> projections(Recovery& r, const Node& node, int64_t he
                *v = r.get<View>(node.input(2));
     if (!q || q->axes.size() != 3 || heads <= 0 || kv_heads <= 0) return std::nullopt;
     const int64_t features = contiguous_features(q->axes.back());
-    if (k && v) return Projections{*q, *k, *v, features / heads};
+    if (k && v && features > 0 && features % heads == 0)
+        return Projections{*q, *k, *v, features / heads};
     if (k || v || node.input(1) != kNone || features % (heads + 2 * kv_heads) != 0)
         return std::nullopt;
     const int64_t d = features / (heads + 2 * kv_heads);
@@ -191,7 +219,23 @@ bool rotate(Recovery& r, const Node& node, Projections& p, int64_t heads, int64_
     return true;
 }
 
-// (q, k, v, past k, past v, seqlens_k, total, cos, sin, positions, bias, ...) -> y, present k, present v.
+// RMSNorm of each head of q and k, before they are rotated. False: its weights are not understood.
+bool normalize(Recovery& r, const Node& node, Projections& p) {
+    const WeightView *wq = r.get<WeightView>(node.input(14)),
+                     *wk = r.get<WeightView>(node.input(15));
+    if (!wq || !wk) return false;
+    const double epsilon = node.real("qk_norm_epsilon", 1e-6);
+    const Meaning q = finish_norm(r, node, p.q, p.head_dim, epsilon, *wq);
+    const Meaning k = finish_norm(r, node, p.k, p.head_dim, epsilon, *wk);
+    const View *vq = std::get_if<View>(&q), *vk = std::get_if<View>(&k);
+    if (!vq || !vk) return false;
+    p.q = *vq;
+    p.k = *vk;
+    return true;
+}
+
+// (q, k, v, past k, past v, seqlens_k, total, cos, sin, positions, bias, sink, k scale, v scale, q norm,
+// k norm) -> y, present k, present v.
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
 Meaning group_query_attention(Recovery& r, const Node& node) {
     const int64_t heads = node.integer("num_heads", 0), kv_heads = node.integer("kv_num_heads", 0);
@@ -200,6 +244,10 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
     if (!p)
         return unknown(r, node,
                        "its query, key and value are not three values or one packed value");
+    if (node.input(14) != kNone && !normalize(r, node, *p))
+        return unknown(
+            r, node,
+            "q_norm_weight and k_norm_weight are not constants for the features of a head");
     if (node.integer("do_rotary", 0) != 0 && !rotate(r, node, *p, heads, kv_heads))
         return unknown(
             r, node,
@@ -229,26 +277,66 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
     return out;
 }
 
+// One bias for query, key and value, behind each other.
+bool add_biases(Recovery& r, const Node& node, Projections& p) {
+    const WeightView* all = r.get<WeightView>(node.input(3));
+    if (!all || !all->vector) return false;
+    WeightView part = *all;
+    int64_t begin = all->rows.begin;
+    for (View* v : {&p.q, &p.k, &p.v}) {
+        const TermId product = v->scale == 1.0 ? r.materialize(*v, node) : TermId();
+        if (!product.valid()) return false;
+        part.rows = {begin, begin + r.term(product).features};
+        begin = part.rows.end;
+        if (begin > all->rows.end) return false;
+        const TermId sum = biased(r, node, product, part);
+        if (!sum.valid()) return false;
+        v->term = sum;
+        v->offset = 0;
+    }
+    return begin == all->rows.end;
+}
+
+// Heads of [.., heads * d] of which each may stand several times in a row; 0: it is no such thing.
+int64_t distinct_heads(const View& v, int64_t head_dim) {
+    int64_t heads = 1;
+    const std::vector<Factor> factors = feature_factors(v);
+    for (const Factor& f : factors)
+        if (f.kind == Factor::kFeature) heads *= f.size[0];
+    const bool repeated = factors.size() == 3 && factors[1].kind == Factor::kRepeat;
+    const bool one_repeated = factors.size() == 2 && factors[0].kind == Factor::kRepeat;
+    if ((factors.size() != 1 && !repeated && !one_repeated) || factors.back().stride != 1) return 0;
+    if ((repeated || one_repeated) && factors.back().size[0] != head_dim) return 0;
+    if (repeated && factors[0].stride != head_dim) return 0;
+    return heads % head_dim == 0 ? heads / head_dim : 0;
+}
+
 // (q, k, v, bias, key padding, attention bias, past k, past v, ...) -> y, present k, present v.
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MultiHeadAttention
 Meaning multi_head_attention(Recovery& r, const Node& node) {
     const int64_t heads = node.integer("num_heads", 0);
-    const auto p = projections(r, node, heads, heads);
+    auto p = projections(r, node, heads, heads);
     if (!p || node.input(1) == kNone)
         return unknown(r, node, "its query, key and value are not three values");
-    for (size_t i : {3u, 4u, 8u, 9u})
+    for (size_t i : {4u, 8u, 9u})
         if (node.input(i) != kNone)
             return unknown(r, node, fmt::format("its input {} is not supported", i));
+    if (node.input(3) != kNone && !add_biases(r, node, *p))
+        return unknown(r, node,
+                       "its bias is not one for the products that are query, key and value");
     AttentionParts parts{p->q, p->k, p->v, {}};
     AttentionAttrs& a = parts.attrs;
-    a = {heads, heads, p->head_dim, p->head_dim};
+    const int64_t kv_heads = distinct_heads(p->k, p->head_dim);
+    if (kv_heads != distinct_heads(p->v, p->head_dim) || kv_heads == 0)
+        return unknown(r, node, "its keys and values are not heads, or repeated differently");
+    a = {heads, kv_heads, p->head_dim, p->head_dim};
     a.scale = node.real("scale", 0.0);
     if (a.scale == 0.0) a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
     a.scale *= parts.q.scale;
     parts.q.scale = 1.0;
     a.causal = node.integer("unidirectional", 0) != 0;
     if (node.input(6) != kNone) {
-        const Operand kv{heads, p->head_dim};
+        const Operand kv{kv_heads, p->head_dim};
         const auto k = append(r, node, p->k, node.input(6), 1, kv),
                    v = append(r, node, p->v, node.input(7), 2, kv);
         if (!k || !v) return unknown(r, node, "its past is not that of its keys and values");

@@ -344,6 +344,14 @@ ValueId write_layer(const Recovery& r, GraphWriter& w, const Layer& l, ValueId x
 
 }  // namespace
 
+bool has_head(Recovery& r) {
+    return std::any_of(r.model.outputs.begin(), r.model.outputs.end(), [&](Ref out) {
+        const auto* e = r.get<Elementwise>(out);
+        const View* v = e ? &e->x : r.get<View>(out);
+        return !v || r.term(v->term).kind == Term::kLinear;
+    });
+}
+
 Graph build_graph(Recovery& r, Model& model) {
     std::vector<std::string> notes = model.notes;
     const Logits logits = find_logits(r, notes);

@@ -7,6 +7,10 @@
 
 namespace cleave::importer::from_onnx {
 
+// False when all outputs are understood and none is made by a language-model head: a decoder's hidden
+// states, which can be planned but give no tokens.
+bool has_head(Recovery& recovery);
+
 // UserError naming the node that does not fit.
 Graph build_graph(Recovery& recovery, Model& model);
 

@@ -13,7 +13,7 @@ class OpaqueWriter {
 public:
     OpaqueWriter(Recovery& r, Model& model) : r_(r), model_(model), ids_(model.values.size()) {}
 
-    Graph run() {
+    Graph run(const std::string& why) {
         g_.path = model_.path;
         g_.name = std::filesystem::path(model_.path).filename().string();
         g_.opset = model_.opset;
@@ -32,7 +32,7 @@ public:
             if (ids_[out].valid()) g_.outputs.push_back(ids_[out]);
         g_.notes = model_.notes;
         g_.notes.push_back(
-            fmt::format("no Llama: {} nodes are kept as they are", model_.nodes.size()));
+            fmt::format("{}: {} nodes are kept as they are", why, model_.nodes.size()));
         return std::move(g_);
     }
 
@@ -127,11 +127,14 @@ bool looks_like_llama(const Recovery& r) {
         return std::any_of(r.terms.begin(), r.terms.end(),
                            [&](const Term& t) { return t.kind == kind; });
     };
-    return has(Term::kEmbedding) && has(Term::kNorm);
+    const bool rotates = std::any_of(r.model.nodes.begin(), r.model.nodes.end(), [](const Node& n) {
+        return n.op == "Cos" || n.op == "RotaryEmbedding" || n.op == "GroupQueryAttention";
+    });
+    return has(Term::kEmbedding) && has(Term::kNorm) && (rotates || has(Term::kRope) || r.has_past);
 }
 
-Graph build_opaque_graph(Recovery& recovery, Model& model) {
-    return OpaqueWriter(recovery, model).run();
+Graph build_opaque_graph(Recovery& recovery, Model& model, const std::string& why) {
+    return OpaqueWriter(recovery, model).run(why);
 }
 
 }  // namespace cleave::importer::from_onnx

@@ -7,9 +7,11 @@
 
 namespace cleave::importer::from_onnx {
 
-// True when the graph embeds token ids and normalises by RMS: then what stops the recovery is an error.
+// True when the graph embeds token ids, normalises by RMS, and rotates something or keeps a cache: then what
+// stops the recovery is an error.
 bool looks_like_llama(const Recovery& recovery);
 
-Graph build_opaque_graph(Recovery& recovery, Model& model);
+// `why` it is no Llama: becomes a note.
+Graph build_opaque_graph(Recovery& recovery, Model& model, const std::string& why);
 
 }  // namespace cleave::importer::from_onnx

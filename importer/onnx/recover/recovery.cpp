@@ -250,6 +250,8 @@ void Recovery::read_inputs() {
                 if (d.is_static() && d.value <= 0) {
                     throw UserError("{}: the graph input '{}' has a dimension of 0", model.path,
                                     model.values[input.value].name);
+                } else if (a == 0 && d.is_static() && d.value == fixed_batch) {
+                    v.axes[a] = {{Factor::kBatch, {fixed_batch, fixed_batch}, 0}};
                 } else if (d.is_static()) {
                     if (d.value != 1)
                         v.axes[a] = {{Factor::kFeature, {d.value, d.value}, t.features}};
@@ -259,7 +261,10 @@ void Recovery::read_inputs() {
                                   {probes_[0]->scenario().batch, probes_[1]->scenario().batch},
                                   0}};
                 } else {
-                    v.axes[a] = {{Factor::kPast, {kFirst.past, kSecond.past}, 0}};
+                    Size n{kFirst.past, kSecond.past};
+                    for (int s : {0, 1})
+                        if (input.static_cache) n[s] += probes_[s]->scenario().tokens;
+                    v.axes[a] = {{Factor::kPast, n, 0}};
                 }
             }
             terms.push_back(t);

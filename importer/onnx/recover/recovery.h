@@ -93,6 +93,8 @@ public:
     std::optional<std::vector<double>> row_at(Ref value, int64_t position, int64_t width = 0);
     // ", because node 'x' (If) ...": the node that keeps a value from being evaluated; empty when none is seen.
     std::string blocked_by(Ref value) const;
+    // Whether every integer is the number of tokens before this step, or with it.
+    bool counts_tokens(Ref value, bool with_new);
     // Whether the integers end with the position of the last token.
     bool row_at_is_position(Ref value);
     void set(const Node& node, size_t output, Meaning meaning, bool keep_trail = true);

@@ -139,6 +139,12 @@ std::vector<InputRole> find_roles(const Model& model) {
         if (const Constant* c = model.constant_of(static_cast<Ref>(v));
             c && c->is_floating() && c->dims.size() == 2)
             tables.insert(static_cast<Ref>(v));
+    const auto written_at = [](const Node& n, Ref from, bool) {
+        return n.is("TensorScatter") && n.input(2) == from;
+    };
+    const auto counts = [](const Node& n, Ref from, bool) {
+        return n.is("Attention") && n.input(6) == from;
+    };
     const auto rotates = [&](const Node& n, Ref from, bool) {
         return makes_rotation(tables, n, from);
     };
@@ -157,10 +163,19 @@ std::vector<InputRole> find_roles(const Model& model) {
             roles[i] = InputRole::kTokenIds;
             has_ids = true;
             activations = uses.activations(input.value);
-        } else if (integer && !input.dims.empty() && input.dims.size() <= 2) {
+        } else if (integer && input.dims.size() <= 2) {
             left.push_back(i);
         }
     }
+    std::erase_if(left, [&](size_t i) {
+        const ModelInput& input = model.inputs[i];
+        if (input.dims.size() == 2) return false;
+        if (uses.reaches(input.value, activations, written_at))
+            roles[i] = InputRole::kPastLengths;
+        else if (uses.reaches(input.value, activations, counts))
+            roles[i] = InputRole::kTotalLengths;
+        return input.dims.empty() || roles[i] != InputRole::kOther;
+    });
     // Positions turn; masks hide. One that does both makes positions out of a mask, unless the other does
     // not turn at all.
     std::vector<bool> turns, hides;
@@ -176,6 +191,21 @@ std::vector<InputRole> find_roles(const Model& model) {
             roles[left[k]] = position ? InputRole::kPositionIds : InputRole::kAttentionMask;
     }
     return roles;
+}
+
+void free_static_caches(Model& model, const std::vector<InputRole>& roles) {
+    for (const Node& node : model.nodes) {
+        if (!node.is("TensorScatter") || node.input(0) == kNone) continue;
+        const int index = model.values[node.input(0)].input;
+        if (index < 0 || roles[static_cast<size_t>(index)] != InputRole::kPast) continue;
+        ModelInput& input = model.inputs[static_cast<size_t>(index)];
+        const auto rank = static_cast<int64_t>(input.dims.size());
+        int64_t axis = node.integer("axis", -2);
+        if (axis < 0) axis += rank;
+        if (axis < 1 || axis >= rank || node.text("mode", "linear") != "linear") continue;
+        input.static_cache = true;
+        input.dims[static_cast<size_t>(axis)] = Dim("capacity");
+    }
 }
 
 }  // namespace cleave::importer::from_onnx

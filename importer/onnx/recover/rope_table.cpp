@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recovers position * frequency * magnitude from the values of cos and sin that a graph computes.
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -35,6 +36,19 @@ struct Rows {
 };
 
 }  // namespace
+
+bool Recovery::counts_tokens(Ref value, bool with_new) {
+    for (int i : {0, 1}) {
+        const Scenario& s = probe(i).scenario();
+        const Tensor* t = probe(i).data(value);
+        const int64_t expected = s.past + (with_new ? s.tokens : 0);
+        if (!t || t->real || t->count() == 0 ||
+            std::any_of(t->integers.begin(), t->integers.end(),
+                        [&](int64_t n) { return n != expected; }))
+            return false;
+    }
+    return true;
+}
 
 bool Recovery::row_at_is_position(Ref value) {
     for (int64_t p : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1000}}) {
@@ -174,13 +188,16 @@ std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t
     RopeTable table;
     table.rotary_dim = 2 * half;
     table.magnitude = start->cos[0];
-    // The angles may stand once or twice; those whose cosines are the table's are the frequencies.
+    // The angles may stand once for each pair, or twice: side by side, or one sequence after the other.
     const auto n = static_cast<int64_t>(angle->size());
-    const bool twice_interleaved = n == 2 * half && interleaved && for_each_feature;
-    for (int64_t i = 0; i < half && n >= half; ++i)
-        table.frequencies.push_back(
-            static_cast<float>((*angle)[static_cast<size_t>(twice_interleaved ? 2 * i : i)]));
-    if (n < half) {
+    for (int64_t step = 1; step <= 2 && n >= step * half; ++step) {
+        table.frequencies.clear();
+        for (int64_t i = 0; i < half; ++i)
+            table.frequencies.push_back(
+                static_cast<float>((*angle)[static_cast<size_t>(step * i)]));
+        if (angles.is(table, 1)) break;
+    }
+    if (table.frequencies.empty()) {
         why = "its frequencies cannot be evaluated";
         return std::nullopt;
     }
