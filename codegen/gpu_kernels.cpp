@@ -561,6 +561,13 @@ Kernel make(const CopySpec& s, Stub stub) {
     return stub.finish("gpu/reduce.cuh", "copy_rows");
 }
 
+Kernel make(const TensorSpec& s, const Stub&) {
+    throw UserError(
+        "{} has kernels for devices of kind host only; operators over tensors (graphs that are no "
+        "language model) run with --devices host",
+        s.call);
+}
+
 }  // namespace
 
 bool attends_many_tokens(const Tile& tile) { return tile.tokens > 1; }

@@ -223,6 +223,15 @@ Kernel make(const SelectTokensSpec& s, HostStub stub) {
     return stub.finish("host/elementwise.h", "select_tokens");
 }
 
+Kernel make(const TensorSpec& s, Stub stub) {
+    StubWriter& w = stub.writer;
+    stub.launch.grid[0] = Extent{s.items};
+    for (const std::string& note : s.notes) w.note(note);
+    for (const std::string& line : s.config) w.line(line);
+    for (const auto& [type, name] : s.args) w.arg(type, name);
+    return stub.finish(s.file, s.call, s.args_struct);
+}
+
 void check_head(const KernelSpec& spec) {
     auto check = [](const SlabSpec& slab) {
         if (slab.head_dim % 2 || slab.v_head_dim % 2)

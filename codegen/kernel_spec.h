@@ -167,9 +167,18 @@ struct SelectTokensSpec {
     View x;
 };
 
+// A tensor operator (codegen/tensor/): the template that computes it, its constants, and its arguments in order.
+struct TensorSpec {
+    std::string file, call, args_struct;
+    std::vector<std::string> config;                        // lines of Config
+    std::vector<std::pair<std::string, std::string>> args;  // type and name
+    std::vector<std::string> notes;
+    int64_t items = 1;
+};
+
 using KernelSpec = std::variant<EmbeddingSpec, LinearSpec, GateUpSpec, QkvSpec, AttentionSpec,
                                 RmsNormSpec, RopeOnlySpec, KvAppendSpec, GatedActivationSpec,
-                                AddSpec, ScaleSpec, SelectTokensSpec>;
+                                AddSpec, ScaleSpec, SelectTokensSpec, TensorSpec>;
 
 // What the device offers, as far as item sizes depend on it, and the plan's tile: rows of an item and tokens of
 // a block of a matrix product. A tile of zero leaves the choice to codegen, by the planner's arithmetic.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/tensor/tensor_kernels.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -345,15 +346,20 @@ Lowered lower_step(const StepReader& s) {
         case KernelKind::kAdd: return lower_add(s);
         case KernelKind::kScale: return lower_scale(s);
         case KernelKind::kSelectTokens: return lower_select(s);
+        case KernelKind::kTensor: {
+            TensorKernel kernel = lower_tensor(s);
+            return {std::move(kernel.spec), std::move(kernel.args)};
+        }
         case KernelKind::kOpaque: break;
     }
-    const Op& op = s.op(0);
+    const Op& op = s.opaque();
     const auto& attrs = op.as<importer::OpaqueAttrs>();
     throw UserError(
-        "operator {} ({}{}{}, layer {}) has no kernel: Cleave can plan and export it, but not "
+        "operator {} ({}{}{}, layer {}) has no kernel{}{}: Cleave can plan and export it, but not "
         "run it; "
         "export the model with standard Llama operators, or use `cleave plan` or `cleave export`",
-        op.name, attrs.domain, attrs.domain.empty() ? "" : "::", attrs.op_type, op.layer);
+        op.name, attrs.domain, attrs.domain.empty() ? "" : "::", attrs.op_type, op.layer,
+        attrs.reason.empty() ? "" : ", because ", attrs.reason);
 }
 
 }  // namespace cleave::codegen

@@ -47,6 +47,12 @@ const Op& StepReader::only(OpKind kind) const {
     return *op;
 }
 
+const Op& StepReader::opaque() const {
+    for (const Op& op : plan_.graph.ops)
+        if (op.kind == OpKind::kOpaque && !op.as<importer::OpaqueAttrs>().reason.empty()) return op;
+    return op(0);
+}
+
 const Op* StepReader::find_producer(ValueId value) const {
     for (importer::OpId id : compute_.ops)
         for (ValueId output : plan_.graph.op(id).outputs)

@@ -28,6 +28,8 @@ public:
     const importer::Op& op(size_t i) const { return plan_.graph.op(compute_.ops.at(i)); }
     const importer::Op* find(importer::OpKind kind) const;  // the only one of that kind, or nullptr
     const importer::Op& only(importer::OpKind kind) const;
+    // Of a step that cannot be computed: its operator, or the one that keeps the whole graph from it.
+    const importer::Op& opaque() const;
     const importer::Op* find_producer(importer::ValueId value) const;  // within the step
     const importer::Op& producer(importer::ValueId value) const;
 

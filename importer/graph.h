@@ -147,6 +147,7 @@ enum class OpKind : uint8_t {
     kScale,            // x -> x * factor, then a soft cap
     kSelectTokens,     // x [T, n] -> [num_outputs, n]: the batch's output rows
     kOpaque,           // anything else: has a cost and a place, is refused by the runtime by name
+    kTensor,           // an ONNX operator over whole tensors, in a graph that is no Llama
 };
 
 struct EmbeddingAttrs {
@@ -196,13 +197,38 @@ struct SelectTokensAttrs {};
 struct OpaqueAttrs {
     std::string domain;
     std::string op_type;
-    int64_t flops = 0;  // an estimate at the default workload, for planning
-    int64_t bytes = 0;  // read and written, likewise
+    int64_t flops = 0;   // an estimate at the default workload, for planning
+    int64_t bytes = 0;   // read and written, likewise
+    std::string reason;  // why it is none of kTensor: what of it is not supported; may be empty
+};
+
+// An operand or result of a tensor operator: dense, row major, `shape` as ONNX has it.
+struct TensorOperand {
+    std::string name;   // as the ONNX standard calls it: "past_key"
+    int32_t index = 0;  // of Op::inputs or Op::outputs; an initializer: -1 - index of Op::weights
+    DType dtype = DType::kF32;
+    std::vector<int64_t> shape;
+};
+// A number, or numbers, that the operator depends on: ONNX's attributes with defaults filled in, and what
+// follows from them and the shapes. Reals for some names, integers for the others.
+struct TensorAttribute {
+    std::string name;
+    std::vector<int64_t> integers;
+    std::vector<double> reals;
+};
+// An operator of the ONNX standard whose sizes are all known. Its values are of kind kTensor; initializers
+// that it reads are vectors of their elements (int4: of their bytes). importer/onnx/tensor/ says which
+// operators there are, codegen/tensor/ how each is computed.
+struct TensorAttrs {
+    std::string op_type;  // "RotaryEmbedding"
+    std::vector<TensorOperand> operands, results;
+    std::vector<TensorAttribute> attributes;
+    int64_t flops = 0;
 };
 
 using OpAttrs = std::variant<EmbeddingAttrs, RmsNormAttrs, LinearAttrs, RopeAttrs, KvAppendAttrs,
                              AttentionAttrs, GatedActivationAttrs, AddAttrs, ScaleAttrs,
-                             SelectTokensAttrs, OpaqueAttrs>;
+                             SelectTokensAttrs, OpaqueAttrs, TensorAttrs>;
 
 struct Op {
     OpKind kind =
@@ -272,6 +298,11 @@ struct Graph {
 };
 
 std::string_view op_kind_name(OpKind kind);  // "rms_norm"
+// Operators that keep their ONNX form: nothing is known of how they may be split, and they never are.
+inline bool keeps_onnx_form(const Op& op) {
+    return op.kind == OpKind::kOpaque || op.kind == OpKind::kTensor;
+}
+std::string onnx_op_type(const Op& op);  // of such an operator, "com.microsoft.Gelu"
 std::string_view activation_name(Activation activation);
 
 // Throws InternalError, naming the operator, when an invariant of the header does not hold.

@@ -89,8 +89,9 @@ private:
                 break;
             case OpKind::kSelectTokens: out = in(op, 0); break;  // all rows are asked for
             case OpKind::kOpaque:
+            case OpKind::kTensor:
                 throw UserError("{}: operator {} ({}) is not a Llama operator; it cannot be run",
-                                graph_.name, op.name, op.as<OpaqueAttrs>().op_type);
+                                graph_.name, op.name, onnx_op_type(op));
         }
         values_[op.outputs.at(0)] = std::move(out);
     }

@@ -71,6 +71,7 @@ Amount op_flops(const Analysis& a, const Op& op, const OpSplit& split, Range wor
             return {0, 0, 0, heads * (2 * (t.head_dim + t.v_head_dim) + 8)};
         }
         case OpKind::kOpaque: return {op.as<OpaqueAttrs>().flops, 0, 0, 0};
+        case OpKind::kTensor: return {op.as<TensorAttrs>().flops, 0, 0, 0};
         case OpKind::kRmsNorm: return per_row(out, 4 * width, workload);
         case OpKind::kRope: return per_row(out, 6 * width, workload);
         case OpKind::kGatedActivation: return per_row(out, 20 * width, workload);

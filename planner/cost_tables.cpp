@@ -41,6 +41,13 @@ std::vector<int64_t> signature(const Analysis& a, const FusedGroup& group) {
         }
         if (op.kind == OpKind::kOpaque)
             key.insert(key.end(), {op.as<OpaqueAttrs>().flops, op.as<OpaqueAttrs>().bytes});
+        if (op.kind == OpKind::kTensor) {
+            key.push_back(op.as<TensorAttrs>().flops);
+            for (const TensorOperand& o : op.as<TensorAttrs>().operands)
+                key.insert(key.end(), o.shape.begin(), o.shape.end());
+            for (const TensorOperand& o : op.as<TensorAttrs>().results)
+                key.insert(key.end(), o.shape.begin(), o.shape.end());
+        }
     }
     for (const auto* values : {&group.inputs, &group.outputs})
         for (ValueId v : *values)

@@ -183,6 +183,7 @@ private:
             case OpKind::kScale: return KernelKind::kScale;
             case OpKind::kSelectTokens: return KernelKind::kSelectTokens;
             case OpKind::kOpaque: return KernelKind::kOpaque;
+            case OpKind::kTensor: return KernelKind::kTensor;
         }
         return KernelKind::kOpaque;
     }

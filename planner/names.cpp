@@ -7,14 +7,15 @@
 namespace cleave::planner {
 
 std::string_view kernel_kind_name(KernelKind kind) {
-    static constexpr std::array<std::string_view, 14> kNames{
+    static constexpr std::array<std::string_view, 15> kNames{
         "embedding",     "norm_qkv_rope_append",
         "attention",     "linear",
         "norm_gate_up",  "norm_linear",
         "rms_norm",      "rope",
         "kv_append",     "gated_activation",
         "add",           "scale",
-        "select_tokens", "opaque"};
+        "select_tokens", "opaque",
+        "tensor"};
     return kNames.at(static_cast<size_t>(kind));
 }
 

@@ -148,11 +148,11 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
                         analysis.units.size());
     if (shape.tensor_parallel > 1)
         for (const Op& op : graph.ops)
-            if (op.kind == OpKind::kOpaque)
+            if (keeps_onnx_form(op))
                 throw UserError(
                     "--tp {}: operator '{}' ({}) is not one that tensor parallelism can split; use "
                     "--pp {} --tp 1 instead",
-                    shape.tensor_parallel, op.name, op.as<OpaqueAttrs>().op_type,
+                    shape.tensor_parallel, op.name, onnx_op_type(op),
                     machine.devices.size());
     // --tp alone says how wide stages are; pins that return to a device make them more than the devices allow.
     int stages = options.pipeline_stages > 0 ? shape.pipeline_stages : 0;

@@ -116,6 +116,7 @@ enum class KernelKind : uint8_t {
     kScale,
     kSelectTokens,
     kOpaque,
+    kTensor,  // Tensor: one ONNX operator over whole tensors
 };
 
 // c + t * num_tokens + o * num_outputs + p * (sum over tokens of keys seen): bytes or operations of a step.

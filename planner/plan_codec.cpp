@@ -138,7 +138,7 @@ void put(const Compute& c, pb::Compute* out) {
 }
 void take(const pb::Compute& in, Compute& c) {
     c.device = DeviceId(in.device());
-    codec::take(in.kernel(), KernelKind::kOpaque, c.kernel);
+    codec::take(in.kernel(), KernelKind::kTensor, c.kernel);
     take_ids(in.ops(), c.ops);
     take_ids(in.inputs(), c.inputs);
     take_ids(in.outputs(), c.outputs);

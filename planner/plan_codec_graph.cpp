@@ -120,6 +120,32 @@ void take(const pb::Value& in, Value& v) {
     codec::take(in.dtype(), v.dtype);
 }
 
+void put(const TensorOperand& o, pb::TensorOperand* out) {
+    out->set_name(o.name);
+    out->set_index(o.index);
+    out->set_dtype(static_cast<uint32_t>(o.dtype));
+    out->mutable_shape()->Assign(o.shape.begin(), o.shape.end());
+}
+void take(const pb::TensorOperand& in, TensorOperand& o) {
+    o.name = in.name();
+    o.index = in.index();
+    codec::take(in.dtype(), o.dtype);
+    o.shape.assign(in.shape().begin(), in.shape().end());
+}
+
+TensorAttrs take_tensor(const pb::TensorAttrs& in) {
+    TensorAttrs a;
+    a.op_type = in.op_type();
+    a.flops = in.flops();
+    for (const auto& item : in.operands()) take(item, a.operands.emplace_back());
+    for (const auto& item : in.results()) take(item, a.results.emplace_back());
+    for (const auto& item : in.attributes())
+        a.attributes.push_back({item.name(),
+                                {item.integers().begin(), item.integers().end()},
+                                {item.reals().begin(), item.reals().end()}});
+    return a;
+}
+
 struct PutAttrs {
     pb::Op* out;
     void operator()(const EmbeddingAttrs& a) const { out->mutable_embedding()->set_scale(a.scale); }
@@ -170,6 +196,20 @@ struct PutAttrs {
         to->set_op_type(a.op_type);
         to->set_flops(a.flops);
         to->set_bytes(a.bytes);
+        to->set_reason(a.reason);
+    }
+    void operator()(const TensorAttrs& a) const {
+        auto* to = out->mutable_tensor();
+        to->set_op_type(a.op_type);
+        to->set_flops(a.flops);
+        for (const TensorOperand& o : a.operands) put(o, to->add_operands());
+        for (const TensorOperand& o : a.results) put(o, to->add_results());
+        for (const TensorAttribute& n : a.attributes) {
+            auto* attribute = to->add_attributes();
+            attribute->set_name(n.name);
+            attribute->mutable_integers()->Assign(n.integers.begin(), n.integers.end());
+            attribute->mutable_reals()->Assign(n.reals.begin(), n.reals.end());
+        }
     }
 };
 
@@ -205,8 +245,9 @@ OpAttrs take_attrs(const pb::Op& in) {
         case pb::Op::kSelectTokens: return SelectTokensAttrs{};
         case pb::Op::kOpaque: {
             const auto& a = in.opaque();
-            return OpaqueAttrs{a.domain(), a.op_type(), a.flops(), a.bytes()};
+            return OpaqueAttrs{a.domain(), a.op_type(), a.flops(), a.bytes(), a.reason()};
         }
+        case pb::Op::kTensor: return take_tensor(in.tensor());
         case pb::Op::ATTRS_NOT_SET: break;
     }
     throw UserError("operator {} has no attributes", in.name());
@@ -223,7 +264,7 @@ void put(const Op& op, pb::Op* out) {
     std::visit(PutAttrs{out}, op.attrs);
 }
 void take(const pb::Op& in, Op& op) {
-    codec::take(in.kind(), OpKind::kOpaque, op.kind);
+    codec::take(in.kind(), OpKind::kTensor, op.kind);
     op.name = in.name();
     op.layer = in.layer();
     take_ids(in.inputs(), op.inputs);

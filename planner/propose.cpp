@@ -32,7 +32,7 @@ public:
           shape_(shape),
           slack_(slack) {
         for (const importer::Op& op : a.graph.ops)
-            may_split_ = may_split_ && op.kind != importer::OpKind::kOpaque;
+            may_split_ = may_split_ && !keeps_onnx_form(op);
     }
 
     Proposals run() {

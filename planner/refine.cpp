@@ -104,7 +104,7 @@ std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Sha
                                   Objective objective, const Placement& p) {
     std::vector<Placement> moves;
     bool open = shape.tensor_parallel == 0 && shape.pipeline_stages == 0;
-    for (const importer::Op& op : a.graph.ops) open = open && op.kind != importer::OpKind::kOpaque;
+    for (const importer::Op& op : a.graph.ops) open = open && !keeps_onnx_form(op);
     for (size_t s = 0; s + 1 < p.stages.size(); ++s) {
         add_cut_moves(a, p, s, moves);
         if (open) add_device_moves(machine, p, s, moves);

@@ -256,7 +256,17 @@ ComputeWalk::Result ComputeWalk::opaque(OpId id, const Op& op) {
             walk_.fail("operand-sharding", "{} needs all of {}", op.name,
                        walk_.value_name(op.inputs[i]));
     }
-    for (size_t i = 0; i < op.weights.size(); ++i) weight(op, i);
+    for (size_t i = 0; i < op.weights.size(); ++i) {
+        const WeightShard* w = weight(op, i);
+        if (!w) continue;
+        const auto& shape = walk_.graph().weight(w->weight).shape;
+        const bool rows = shape.empty() || w->rows == Range{0, shape[0]};
+        const bool columns = shape.size() < 2 || w->columns == Range{0, shape[1]};
+        if (!rows || !columns)
+            walk_.fail("weight-box", "{} needs all of {}, and has rows {}, columns {}", op.name,
+                       walk_.graph().weight(w->weight).name, range_text(w->rows),
+                       range_text(w->columns));
+    }
     walk_.execute(id, step_.device, {0, 1});
     return Known{};
 }
@@ -269,7 +279,8 @@ ComputeWalk::Result ComputeWalk::apply(OpId id, const Op& op) {
         case OpKind::kRope: return rope(id, op);
         case OpKind::kKvAppend: return kv_append(id, op);
         case OpKind::kAttention: return attention(id, op);
-        case OpKind::kOpaque: return opaque(id, op);
+        case OpKind::kOpaque:
+        case OpKind::kTensor: return opaque(id, op);
         default: return same_columns(id, op);
     }
 }
@@ -320,7 +331,7 @@ void ComputeWalk::run() {
         if (id <= previous) walk_.fail("op-order", "{} stands out of order", op.name);
         previous = id;
         Result result = apply(id, op);
-        if (op.kind == OpKind::kOpaque)
+        if (keeps_onnx_form(op))
             for (ValueId v : op.outputs) inner_[v] = Known{.columns = whole_columns(graph, v)};
         else
             inner_[op.outputs[0]] = result;

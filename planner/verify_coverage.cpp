@@ -41,7 +41,8 @@ bool may_have_replicas(const Op& op, bool is_key_value) {
         case OpKind::kLinear: return is_key_value;
         case OpKind::kAttention:
         case OpKind::kGatedActivation:
-        case OpKind::kOpaque: return false;
+        case OpKind::kOpaque:
+        case OpKind::kTensor: return false;
         default: return true;
     }
 }
@@ -59,7 +60,8 @@ Rectangle whole_of(const Graph& graph, const Op& op) {
         }
         case OpKind::kAttention: return {{0, 1}, {0, op.as<importer::AttentionAttrs>().num_heads}};
         case OpKind::kKvAppend: return {{0, 1}, {0, op.as<importer::KvAppendAttrs>().num_kv_heads}};
-        case OpKind::kOpaque: return {{0, 1}, {0, 1}};
+        case OpKind::kOpaque:
+        case OpKind::kTensor: return {{0, 1}, {0, 1}};
         default: return {{0, 1}, whole_columns(graph, op.outputs[0])};
     }
 }

@@ -116,7 +116,7 @@ void Indices::op(const importer::Op& op) {
     ids(op.weights, plan_.graph.weights, where, "weight");
     if (op.kind == importer::OpKind::kRope)
         id(op.as<importer::RopeAttrs>().table, plan_.graph.rope_tables, where, "rope table");
-    if (op.kind != importer::OpKind::kOpaque) {
+    if (!keeps_onnx_form(op)) {
         Arity a = arity(op);
         if (op.inputs.size() != a.inputs || op.outputs.size() != 1 ||
             op.weights.size() < a.least_weights || op.weights.size() > a.most_weights)
@@ -204,7 +204,7 @@ void Indices::placement() {
 
 void Indices::action(const Phase& phase, const Compute& c, const std::string& where) {
     device(c.device, where);
-    enumeration(c.kernel, KernelKind::kOpaque, where);
+    enumeration(c.kernel, KernelKind::kTensor, where);
     ids(c.ops, plan_.graph.ops, where, "operator");
     ids(c.inputs, phase.values, where, "placed value");
     ids(c.outputs, phase.values, where, "placed value");

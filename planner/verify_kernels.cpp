@@ -12,18 +12,19 @@ using importer::OpKind;
 
 // One letter an operator.
 char letter(OpKind kind) {
-    static constexpr std::string_view kLetters = "ENLRKTGASMO";
+    static constexpr std::string_view kLetters = "ENLRKTGASMOX";
     return kLetters[static_cast<size_t>(kind)];
 }
 
 // Letters in order; those in brackets may be absent, all or none.
-constexpr std::array<std::string_view, 14> kPatterns{"E",      "[N]LLL[NN][RR]K",
+constexpr std::array<std::string_view, 15> kPatterns{"E",      "[N]LLL[NN][RR]K",
                                                      "T",      "L[S][A]",
                                                      "[N]LLG", "[M][N]L[S]",
                                                      "N",      "R",
                                                      "K",      "G",
                                                      "A",      "S",
-                                                     "M",      "O"};
+                                                     "M",      "O",
+                                                     "X"};
 
 // No pattern needs a second try: what a bracket opens with never stands right after it.
 bool matches(std::string_view pattern, std::string_view text) {

@@ -124,7 +124,8 @@ void check_quantized(const Plan& plan, const WeightShard& s, const std::string& 
 
 bool is_storable(DType dtype) { return is_floating(dtype) && dtype != DType::kF64; }
 
-void check_weight_shard(const Plan& plan, const WeightShard& s, Report& report) {
+void check_weight_shard(const Plan& plan, const WeightShard& s, bool readers_keep_form,
+                        Report& report) {
     const importer::Weight& w = plan.graph.weight(s.weight);
     std::string what = fmt::format("{} rows {} columns {} on {}", w.name, range_text(s.rows),
                                    range_text(s.columns), device_name(plan, s.device));
@@ -138,7 +139,9 @@ void check_weight_shard(const Plan& plan, const WeightShard& s, Report& report) 
     if (w.packing != importer::Packing::kDense && s.dtype == w.dtype)
         return check_kept_quantized(plan, s, what, report);
     if (is_quantized(w, s.dtype)) return check_quantized(plan, s, what, report);
-    if (!is_storable(s.dtype))
+    // ONNX operators read what their standard says, also integers: as the file has them.
+    const bool as_stored = readers_keep_form && s.dtype == w.dtype;
+    if (!is_storable(s.dtype) && !as_stored)
         report.add("weight-dtype", "{}: {} is no type of a dense weight", what, s.dtype);
     int64_t elements = s.rows.size() * (matrix ? s.columns.size() : 1);
     check_buffer(plan, s.buffer, s.device, Arena::kWeights, dtype_bytes(s.dtype, elements), what,
@@ -146,11 +149,15 @@ void check_weight_shard(const Plan& plan, const WeightShard& s, Report& report) 
 }
 
 void check_weights(const Plan& plan, Report& report) {
+    std::vector<bool> keep_form(plan.graph.weights.size(), true);
+    for (const importer::Op& op : plan.graph.ops)
+        for (WeightId w : op.weights)
+            keep_form[w.index()] = keep_form[w.index()] && keeps_onnx_form(op);
     std::map<WeightId, DType> dtypes;  // one on all devices: results do not depend on their number
     using Key = std::tuple<DeviceId, WeightId, int64_t, int64_t, int64_t, int64_t>;
     std::set<Key> seen;
     for (const WeightShard& s : plan.weights) {
-        check_weight_shard(plan, s, report);
+        check_weight_shard(plan, s, keep_form[s.weight.index()], report);
         const std::string& name = plan.graph.weight(s.weight).name;
         if (!seen.insert(
                      {s.device, s.weight, s.rows.begin, s.rows.end, s.columns.begin, s.columns.end})

@@ -107,6 +107,18 @@ PlacedView Arenas::view(const Phase& phase, PlacedId id) const {
     const PlacedValue& placed = phase.values[id.index()];
     const importer::Value& value = plan_.graph.value(placed.value);
     PlacedView view;
+    if (value.kind == importer::ValueKind::kTensor) {
+        int64_t elements = 1;
+        for (const importer::Dim& d : value.shape) {
+            CHECK(d.is_static()) << value.name << " has a dimension '" << d.symbol << "'";
+            elements *= d.value;
+        }
+        return {placed.buffer.valid() ? address(placed.buffer) : 0,
+                {0, elements},
+                value.dtype,
+                false,
+                true};
+    }
     view.dtype =
         value.kind == importer::ValueKind::kLogits ? DType::kF32 : plan_.workload.activation_dtype;
     view.per_output = !value.shape.empty() && value.shape.front().symbol == "num_outputs";

@@ -18,9 +18,10 @@ struct PlacedView {
     planner::Range columns;  // of the value's last dimension
     DType dtype = DType::kF32;
     bool per_output = false;  // rows are num_outputs, not num_tokens
+    bool whole = false;       // a tensor: one row of all its elements
 
     int64_t rows(int64_t num_tokens, int64_t num_outputs) const {
-        return per_output ? num_outputs : num_tokens;
+        return whole ? 1 : per_output ? num_outputs : num_tokens;
     }
     int64_t row_bytes() const { return dtype_bytes(dtype, columns.size()); }
 };

@@ -37,6 +37,9 @@ struct Job {
     std::span<const Batch> passes;
     std::vector<std::vector<float>>* logits = nullptr;
     int32_t first_pass = 0;  // for the trace
+    // Of a graph over tensors, in the order of its inputs and outputs.
+    std::span<const std::span<const std::byte>> inputs;
+    std::span<Tensor> outputs;
 };
 
 // The words and grid of one launch in this pass.
@@ -75,6 +78,7 @@ public:
     int64_t received_bytes() const { return received_bytes_; }
 
     void run(const Job& job) {
+        if (!job.outputs.empty()) return run_tensors(job);
         for (size_t i = 0; i < job.passes.size(); ++i) {
             run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i));
             if (id_ == plan_.output_device) download_logits(job.passes[i], (*job.logits)[i]);
@@ -82,6 +86,22 @@ public:
     }
 
 private:
+    void run_tensors(const Job& job) {
+        const Batch& batch = job.passes.front();
+        const Phase& phase = plan_.phase(batch.is_prefill);
+        const std::vector<ValueId>& inputs = plan_.graph.inputs;
+        for (PlacedId id : phase.inputs) {
+            const PlacedValue& placed = phase.values[id.index()];
+            if (placed.device != id_) continue;
+            auto at = std::find(inputs.begin(), inputs.end(), placed.value) - inputs.begin();
+            device_.upload(arenas_.view(phase, id).address, job.inputs[static_cast<size_t>(at)]);
+        }
+        run_pass(batch, job.first_pass);
+        if (id_ != plan_.output_device) return;
+        for (size_t i = 0; i < phase.outputs.size(); ++i)
+            device_.download(arenas_.view(phase, phase.outputs[i]).address, job.outputs[i].data);
+    }
+
     void run_pass(const Batch& batch, int32_t pass) {
         DevicePhase& phase = this->phase(batch.is_prefill);
         PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
@@ -322,6 +342,18 @@ std::vector<std::vector<float>> Executor::run(std::span<const Batch> passes) {
     impl_->passes_run += static_cast<int32_t>(passes.size());
     impl_->run(job);
     return logits;
+}
+
+void Executor::run_tensors(std::span<const std::span<const std::byte>> inputs,
+                           std::span<Tensor> outputs) {
+    CHECK(!impl_->broken) << "this session has failed before; open a new one";
+    CHECK(inputs.size() == impl_->plan.graph.inputs.size() &&
+          outputs.size() == impl_->plan.graph.outputs.size() && !outputs.empty())
+        << "tensors for each input and output";
+    // One token, so that the batch's arrays are in order; no operator over tensors reads them.
+    const Batch pass{{0}, {0}, {0}, {0, 1}, {}, true};
+    Job job{{&pass, 1}, nullptr, impl_->passes_run++, inputs, outputs};
+    impl_->run(job);
 }
 
 const Trace& Executor::trace() const {

@@ -14,6 +14,7 @@
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"
 #include "runtime/device.h"
+#include "runtime/tensor.h"
 #include "runtime/trace.h"
 
 namespace cleave::runtime {
@@ -39,6 +40,9 @@ public:
     // Each pass's logits, [num_outputs, vocab_size]. InternalError for a batch that breaks batch.h's invariants
     // or exceeds the workload. After an exception every further call throws.
     std::vector<std::vector<float>> run(std::span<const Batch> passes);
+
+    // One pass of a graph over tensors: inputs by the graph's order of inputs, outputs (sized by the caller) likewise.
+    void run_tensors(std::span<const std::span<const std::byte>> inputs, std::span<Tensor> outputs);
 
     const Trace& trace() const;
     int64_t transferred_bytes() const;

@@ -6,6 +6,7 @@
 #include "runtime/executor.h"
 #include "runtime/open_devices.h"
 #include "runtime/presence.h"
+#include "runtime/tensor_io.h"
 #include "runtime/upload.h"
 
 namespace cleave::runtime {
@@ -13,6 +14,9 @@ namespace cleave::runtime {
 using namespace planner;
 
 struct Session::Impl {
+    const Plan& plan;
+    explicit Impl(const Plan& p) : plan(p) {}
+
     // Members in order of construction: the executor stops its workers before the devices go.
     std::vector<codegen::Program> programs;
     std::vector<std::vector<codegen::CompiledKernel>> compiled;
@@ -22,7 +26,7 @@ struct Session::Impl {
 };
 
 Session::Session(const Plan& plan, const SessionOptions& options)
-    : impl_(std::make_unique<Impl>()) {
+    : impl_(std::make_unique<Impl>(plan)) {
     check_presence(plan);
     impl_->devices = open_devices(plan, {options.threads, options.poison});
     check_weights_present(plan);
@@ -44,7 +48,14 @@ Session::Session(const Plan& plan, const SessionOptions& options)
 Session::~Session() = default;
 
 std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) {
+    check_takes_batches(impl_->plan);
     return impl_->executor->run(passes);
+}
+
+std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
+    std::vector<Tensor> outputs = tensor_outputs(impl_->plan);
+    impl_->executor->run_tensors(match_tensor_inputs(impl_->plan, inputs), outputs);
+    return outputs;
 }
 
 const Trace& Session::trace() const { return impl_->executor->trace(); }

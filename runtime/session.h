@@ -16,6 +16,7 @@
 #include "planner/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"
+#include "runtime/tensor.h"
 #include "runtime/trace.h"
 
 namespace cleave::runtime {
@@ -43,6 +44,11 @@ public:
     // Runs the passes in order, pipelined over the stages, and gives for each its logits,
     // [num_outputs, vocab_size] f32. Throws what a worker threw; the Session is then unusable.
     std::vector<std::vector<float>> run(std::span<const Batch> passes);
+
+    // Runs a graph whose inputs and outputs are tensors once: its inputs by name, in any order; all its outputs,
+    // in the graph's order. UserError naming the input that is missing, unknown, or of another type or shape,
+    // and for a Llama, which takes Batches.
+    std::vector<Tensor> run_tensors(std::span<const Tensor> inputs);
 
     const Trace& trace() const;
     int64_t transferred_bytes() const;  // sum over all transfers and collectives so far

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "importer/graph.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
+
+#include <fmt/ranges.h>
 
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
@@ -32,10 +35,16 @@ int64_t Weight::packed_bytes() const {
 }
 
 std::string_view op_kind_name(OpKind kind) {
-    static constexpr std::array<std::string_view, 11> kNames{
+    static constexpr std::array<std::string_view, 12> kNames{
         "embedding",        "rms_norm", "linear", "rope",          "kv_append", "attention",
-        "gated_activation", "add",      "scale",  "select_tokens", "opaque"};
+        "gated_activation", "add",      "scale",  "select_tokens", "opaque",    "tensor"};
     return kNames.at(static_cast<size_t>(kind));
+}
+
+std::string onnx_op_type(const Op& op) {
+    if (op.kind == OpKind::kTensor) return op.as<TensorAttrs>().op_type;
+    const auto& attrs = op.as<OpaqueAttrs>();
+    return attrs.domain.empty() ? attrs.op_type : attrs.domain + "." + attrs.op_type;
 }
 
 std::string_view activation_name(Activation activation) {
@@ -45,6 +54,26 @@ std::string_view activation_name(Activation activation) {
 }
 
 namespace {
+
+// Each operand and result is there, and its value has that shape and type.
+void check_tensors(const Graph& graph, const Op& op) {
+    const auto check = [&](const TensorOperand& o, const std::vector<ValueId>& values) {
+        CHECK(o.index >= -static_cast<int32_t>(op.weights.size()) &&
+              o.index < static_cast<int32_t>(values.size()))
+            << op.name << ": " << o.name << " is out of range";
+        if (o.index < 0) return;
+        const Value& v = graph.value(values[static_cast<size_t>(o.index)]);
+        CHECK(v.kind == ValueKind::kTensor && v.dtype == o.dtype &&
+              std::equal(v.shape.begin(), v.shape.end(), o.shape.begin(), o.shape.end(),
+                         [](const Dim& a, int64_t b) { return a.value == b; }))
+            << op.name << ": " << o.name << " and its value " << v.name << " disagree";
+    };
+    for (const TensorOperand& o : op.as<TensorAttrs>().operands) check(o, op.inputs);
+    for (const TensorOperand& o : op.as<TensorAttrs>().results) {
+        CHECK(o.index >= 0) << op.name << ": " << o.name << " is no output";
+        check(o, op.outputs);
+    }
+}
 
 void check_op(const Graph& graph, const Op& op, std::vector<bool>& produced) {
     CHECK(op.attrs.index() == static_cast<size_t>(op.kind))
@@ -62,6 +91,7 @@ void check_op(const Graph& graph, const Op& op, std::vector<bool>& produced) {
             << op.name << ": " << graph.value(v).name << " has two producers";
         produced[v.index()] = true;
     }
+    if (op.kind == OpKind::kTensor) check_tensors(graph, op);
 }
 
 std::string dims_text(const std::vector<Dim>& dims) {
@@ -118,6 +148,16 @@ struct AttrsText {
     std::string operator()(const SelectTokensAttrs&) const { return ""; }
     std::string operator()(const OpaqueAttrs& a) const {
         return a.domain.empty() ? a.op_type : a.domain + "." + a.op_type;
+    }
+    std::string operator()(const TensorAttrs& a) const {
+        std::string text = a.op_type;
+        for (const TensorOperand& o : a.operands)
+            text += fmt::format(" {}:{}[{}]", o.name, o.dtype, fmt::join(o.shape, ", "));
+        for (const TensorOperand& o : a.results) text += fmt::format(" -> {}:{}", o.name, o.dtype);
+        for (const TensorAttribute& n : a.attributes)
+            text += n.reals.empty() ? fmt::format(" {}={}", n.name, fmt::join(n.integers, ","))
+                                    : fmt::format(" {}={}", n.name, fmt::join(n.reals, ","));
+        return text;
     }
 };
 

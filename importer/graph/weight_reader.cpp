@@ -133,6 +133,14 @@ void WeightReader::read(WeightId id, Range rows, Range columns, DType to,
         dequantize(*this, weight, rows, columns, to, destination);
         return;
     }
+    if (vector && to == weight.dtype && !is_floating(to)) {  // integers of tensor operators
+        const int64_t size = dtype_bits(to) / 8;
+        const std::span<const std::byte> data = bytes(weight.data);
+        CHECK(size > 0 && static_cast<int64_t>(data.size()) >= rows.end * size)
+            << weight.name << ": fewer bytes than its shape needs";
+        std::memcpy(destination.data(), data.data() + rows.begin * size, destination.size());
+        return;
+    }
     CHECK(is_floating(weight.dtype) && is_floating(to)) << weight.name << ": not a floating type";
     const SourceMatrix source = source_matrix(weight);
     const std::span<const std::byte> data = bytes(weight.data);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "importer/import.h"
 
+#include <algorithm>
+
 #include "importer/onnx/exporter.h"
 #include "importer/onnx/read/passes.h"
 #include "importer/onnx/recover/layers.h"
 #include "importer/onnx/recover/opaque.h"
 #include "importer/onnx/recover/recovery.h"
 #include "importer/onnx/recover/roles.h"
+#include "importer/onnx/recover/tensor_graph.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::importer {
@@ -21,6 +24,22 @@ void run_unless_no_llama(from_onnx::Recovery& recovery) {
     }
 }
 
+// A Llama's layers, checked, in order; or, of what is none, the nodes as they are.
+Graph recover_graph(from_onnx::Model& model, const std::vector<from_onnx::InputRole>& roles,
+                    const from_onnx::TensorGraph& tensors) {
+    free_static_caches(model, roles);
+    resolve_past_sizes(model, roles);
+    from_onnx::Recovery recovery(model, roles);
+    // What each value means: shapes and masks by evaluation, operators by their matchers.
+    run_unless_no_llama(recovery);
+    if (!looks_like_llama(recovery)) return build_opaque_graph(recovery, model, "no Llama", tensors);
+    if (!has_head(recovery))
+        return build_opaque_graph(
+            recovery, model, "a decoder without its language-model head, which gives no logits",
+            tensors);
+    return build_graph(recovery, model);
+}
+
 }  // namespace
 
 Graph import_onnx(const std::string& path, const ImportOptions& options) {
@@ -29,20 +48,15 @@ Graph import_onnx(const std::string& path, const ImportOptions& options) {
     Model model = read_model(path, options);
     // Which input is token ids, mask, positions, past.
     const std::vector<InputRole> roles = find_roles(model);
-    free_static_caches(model, roles);
-    resolve_past_sizes(model, roles);
-    Recovery recovery(model, roles);
-    // What each value means: shapes and masks by evaluation, operators by their matchers.
-    run_unless_no_llama(recovery);
-    // The layers, checked, in order; or, of what is no Llama, the nodes as they are.
     Graph graph;
-    if (!looks_like_llama(recovery))
-        graph = build_opaque_graph(recovery, model, "no Llama");
-    else if (!has_head(recovery))
-        graph = build_opaque_graph(
-            recovery, model, "a decoder without its language-model head, which gives no logits");
+    TensorGraph tensors;
+    // Without token ids it is no Llama; perhaps operators over tensors that are computed one by one.
+    if (std::find(roles.begin(), roles.end(), InputRole::kTokenIds) == roles.end())
+        tensors = build_tensor_graph(model);
+    if (tensors.graph)
+        graph = std::move(*tensors.graph);
     else
-        graph = build_graph(recovery, model);
+        graph = recover_graph(model, roles, tensors);
     graph.exporter = guess_exporter(model);
     check_graph(graph);
     return graph;

@@ -23,6 +23,43 @@ Plan made_plan(int devices, int tp, int pp, const char* kind = "host", std::vect
                      {.tensor_parallel = tp, .pipeline_stages = pp, .pins = std::move(pins)});
 }
 
+// Two operators over tensors, each with an initializer, on a device each.
+Plan tensor_plan() {
+    using namespace importer;
+    Graph graph;
+    graph.name = "tensors";
+    const auto value = [&](const char* name) {
+        graph.values.push_back({name, ValueKind::kTensor, {Dim(2), Dim(8)}, DType::kF16});
+        return ValueId(graph.values.size() - 1);
+    };
+    ValueId x = value("x");
+    graph.inputs = {x};
+    for (const char* name : {"y", "z"}) {
+        Weight scale;
+        scale.name = std::string(name) + ".scale";
+        scale.dtype = DType::kInt64;  // as stored, whatever that is
+        scale.shape = scale.source_shape = {8};
+        graph.weights.push_back(scale);
+        Op op;
+        op.kind = OpKind::kTensor;
+        op.name = name;
+        op.attrs = TensorAttrs{"Add",
+                               {{"x0", 0, DType::kF16, {2, 8}}, {"x1", -1, DType::kInt64, {8}}},
+                               {{"y", 0, DType::kF16, {2, 8}}},
+                               {},
+                               16};
+        op.inputs = {x};
+        op.weights = {WeightId(graph.weights.size() - 1)};
+        x = value(name);
+        op.outputs = {x};
+        graph.ops.push_back(op);
+    }
+    graph.outputs = {x};
+    HostFacts host{2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
+    return make_plan(graph, build_machine(parse_devices("host[0-1]"), host), {},
+                     {.pipeline_stages = 2});
+}
+
 std::vector<Plan> sound_plans() {
     std::vector<Plan> plans;
     plans.push_back(hand_plan({{0}}));
@@ -41,13 +78,8 @@ std::vector<Plan> sound_plans() {
     return plans;
 }
 
-}  // namespace
-
-TEST_CASE("each way of breaking a plan is caught for its own reason", "[planner]") {
-    const std::vector<Plan> plans = sound_plans();
+void check_mutations(const std::vector<Plan>& plans, const std::vector<Mutation>& mutations) {
     for (const Plan& plan : plans) REQUIRE(find_violations(plan).empty());
-    const std::vector<Mutation> mutations = all_mutations();
-    CHECK(mutations.size() >= 30);
     for (const Mutation& m : mutations) {
         int applied = 0;
         for (const Plan& plan : plans) {
@@ -65,6 +97,18 @@ TEST_CASE("each way of breaking a plan is caught for its own reason", "[planner]
         INFO(m.name << " applies to no plan");
         CHECK(applied > 0);
     }
+}
+
+}  // namespace
+
+TEST_CASE("each way of breaking a plan is caught for its own reason", "[planner]") {
+    const std::vector<Mutation> mutations = all_mutations();
+    CHECK(mutations.size() >= 30);
+    check_mutations(sound_plans(), mutations);
+}
+
+TEST_CASE("each way of breaking a plan over tensors is caught for its own reason", "[planner]") {
+    check_mutations({tensor_plan()}, tensor_mutations());
 }
 
 TEST_CASE("a plan that is not sound is refused with the rules it breaks", "[planner]") {

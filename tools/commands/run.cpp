@@ -19,6 +19,7 @@
 #include "tools/cli/prompts.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
+#include "tools/commands/run_tensors.h"
 
 namespace cleave::tools {
 namespace {
@@ -32,6 +33,7 @@ struct Flags {
     PlanFlags plan;
     RunFlags run;
     PromptFlags prompt;
+    TensorFlags tensors;
     int64_t max_new_tokens = 0;  // 0: kDefaultNewTokens, or what the context leaves
     double temperature = 0.0, top_p = 1.0;
     uint64_t seed = 0;
@@ -370,6 +372,21 @@ void run(const Flags& flags) {
             "{}: this plan was made from a shape name, which has no weights to run; plan an .onnx "
             "file",
             flags.model.model);
+    if (takes_tensors(ready.model.graph)) {
+        if (!flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty() ||
+            !flags.score_file.empty() || !flags.dump_logits.empty() || flags.check ||
+            !flags.trace.empty() || flags.max_new_tokens > 0 || flags.temperature > 0)
+            throw UserError(
+                "{} is no language model: it takes tensors, --tensor NAME=FILE.npy for each input, "
+                "and no flag about prompts, tokens or logits",
+                flags.model.model);
+        return run_tensors(std::move(ready.model), flags.tensors, flags.plan, flags.run,
+                           flags.json);
+    }
+    if (flags.tensors.given())
+        throw UserError(
+            "{} is a language model: give --prompt or --input-ids, not --tensor or --output-dir",
+            flags.model.model);
     if (flags.model.weights == "none")
         throw UserError("--weights none: a model without weights can be planned, but not run");
     ready.tokenizer = find_tokenizer(flags.prompt, ready.model, &ready.no_tokenizer);
@@ -416,6 +433,12 @@ void add_run(CLI::App& app) {
     command->add_option(
         "--dump-logits", flags->dump_logits,
         "write f32 logits of each prompt token, then of each new token but the last");
+    command
+        ->add_option("--tensor", flags->tensors.tensors,
+                     "NAME=FILE.npy: an input of a graph that is no language model; repeated")
+        ->allow_extra_args(false);
+    command->add_option("--output-dir", flags->tensors.output_dir,
+                        "folder for such a graph's outputs, NAME.npy each");
     command->add_option("--trace", flags->trace, "write what ran when, for Perfetto");
     command->add_flag("--check", flags->check, "compare logits with one host device");
     command->add_flag("--json", flags->json, "JSON on standard output");

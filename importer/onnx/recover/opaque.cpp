@@ -11,7 +11,8 @@ namespace {
 
 class OpaqueWriter {
 public:
-    OpaqueWriter(Recovery& r, Model& model) : r_(r), model_(model), ids_(model.values.size()) {}
+    OpaqueWriter(Recovery& r, Model& model, const TensorGraph& tensors)
+        : r_(r), model_(model), tensors_(tensors), ids_(model.values.size()) {}
 
     Graph run(const std::string& why) {
         g_.path = model_.path;
@@ -27,12 +28,18 @@ public:
                 if (!d.is_static() && d.symbol.empty()) d.symbol = "unnamed";
             g_.inputs.push_back(add(input.value, std::move(v)));
         }
-        for (const Node& node : model_.nodes) write(node);
+        for (const Node& node : model_.nodes) {
+            // What is wrong with the model itself is said of its first operator.
+            const bool in_the_way = &node - model_.nodes.data() == std::max(tensors_.node, 0);
+            write(node, in_the_way ? tensors_.reason : std::string());
+        }
         for (Ref out : model_.outputs)
             if (ids_[out].valid()) g_.outputs.push_back(ids_[out]);
         g_.notes = model_.notes;
         g_.notes.push_back(
             fmt::format("{}: {} nodes are kept as they are", why, model_.nodes.size()));
+        if (!tensors_.reason.empty())
+            g_.notes.push_back(fmt::format("not computed: {}", tensors_.reason));
         return std::move(g_);
     }
 
@@ -84,8 +91,8 @@ private:
         return weights_[index] = WeightId(g_.weights.size() - 1);
     }
 
-    void write(const Node& node) {
-        OpaqueAttrs attrs{node.domain, node.op, operations(node), 0};
+    void write(const Node& node, std::string reason) {
+        OpaqueAttrs attrs{node.domain, node.op, operations(node), 0, std::move(reason)};
         Op op{OpKind::kOpaque, node.name, -1, {}, {}, {}, {}, {node.name}};
         std::vector<Ref> results;
         for (Ref out : node.out)
@@ -114,6 +121,7 @@ private:
 
     Recovery& r_;
     Model& model_;
+    const TensorGraph& tensors_;
     Graph g_;
     std::vector<ValueId> ids_;
     std::map<int, WeightId> weights_;
@@ -133,8 +141,9 @@ bool looks_like_llama(const Recovery& r) {
     return has(Term::kEmbedding) && has(Term::kNorm) && (rotates || has(Term::kRope) || r.has_past);
 }
 
-Graph build_opaque_graph(Recovery& recovery, Model& model, const std::string& why) {
-    return OpaqueWriter(recovery, model).run(why);
+Graph build_opaque_graph(Recovery& recovery, Model& model, const std::string& why,
+                         const TensorGraph& tensors) {
+    return OpaqueWriter(recovery, model, tensors).run(why);
 }
 
 }  // namespace cleave::importer::from_onnx

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/tensor_graph.h"
 
 namespace cleave::importer::from_onnx {
 
@@ -11,7 +12,8 @@ namespace cleave::importer::from_onnx {
 // stops the recovery is an error.
 bool looks_like_llama(const Recovery& recovery);
 
-// `why` it is no Llama: becomes a note.
-Graph build_opaque_graph(Recovery& recovery, Model& model, const std::string& why);
+// `why` it is no Llama becomes a note. `tensors` says what keeps it from being computed; that operator carries the reason.
+Graph build_opaque_graph(Recovery& recovery, Model& model, const std::string& why,
+                         const TensorGraph& tensors);
 
 }  // namespace cleave::importer::from_onnx

@@ -269,4 +269,30 @@ std::vector<Mutation> weight_mutations() {
     };
 }
 
+std::vector<Mutation> tensor_mutations() {
+    return {
+        {"an operator over tensors has a part of its initializer", "weight-box",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kTensor);
+             if (c) --matrix_of(p, *c, 0).rows.end;
+             return c != nullptr;
+         }},
+        {"an initializer over tensors changes its type", "weight-dtype",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kTensor);
+             if (c) matrix_of(p, *c, 0).dtype = DType::kInt16;
+             return c != nullptr;
+         }},
+        {"an operand over tensors has another shape than its value", "graph",
+         [](Plan& p) {
+             for (importer::Op& op : p.graph.ops) {
+                 if (op.kind != importer::OpKind::kTensor) continue;
+                 std::get<importer::TensorAttrs>(op.attrs).operands[0].shape = {8, 2};
+                 return true;
+             }
+             return false;
+         }},
+    };
+}
+
 }  // namespace cleave::test

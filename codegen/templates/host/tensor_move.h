@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators that move runs of bytes, a run of the outer dimensions an item: Concat, Split, Gather, GatherElements
+// (Config: kEach) and TensorScatter. Indices are within bounds: the runtime has checked them.
+#pragma once
+
+#include "tensor_types.h"
+
+namespace cleave {
+
+CLEAVE_INLINE void copy_bytes(u8* to, const u8* from, i64 n) {
+    for (i64 i = 0; i < n; ++i) to[i] = from[i];
+}
+
+template <class Config>
+struct TensorConcatArgs {
+    const u8* x[Config::kParts];  // [outer, bytes[i]]
+    u8* y;                        // [outer, sum of bytes]
+    i64 bytes[Config::kParts];    // 0: no such part
+};
+
+template <class Config>
+CLEAVE_INLINE void tensor_concat(const TensorConcatArgs<Config>& a, i64 begin, i64 end, void*) {
+    i64 whole = 0;
+    for (i64 part = 0; part < Config::kParts; ++part) whole += a.bytes[part];
+    for (i64 row = begin; row < end; ++row) {
+        u8* to = a.y + row * whole;
+        for (i64 part = 0; part < Config::kParts; to += a.bytes[part], ++part)
+            copy_bytes(to, a.x[part] + row * a.bytes[part], a.bytes[part]);
+    }
+}
+
+template <class Config>
+struct TensorSplitArgs {
+    u8* y[Config::kParts];      // [outer, bytes[i]]; null: nobody wants it
+    const u8* x;                // [outer, sum of bytes]
+    i64 bytes[Config::kParts];  // 0: no such part
+};
+
+template <class Config>
+CLEAVE_INLINE void tensor_split(const TensorSplitArgs<Config>& a, i64 begin, i64 end, void*) {
+    i64 whole = 0;
+    for (i64 part = 0; part < Config::kParts; ++part) whole += a.bytes[part];
+    for (i64 row = begin; row < end; ++row) {
+        const u8* from = a.x + row * whole;
+        for (i64 part = 0; part < Config::kParts; from += a.bytes[part], ++part)
+            if (a.y[part]) copy_bytes(a.y[part] + row * a.bytes[part], from, a.bytes[part]);
+    }
+}
+
+template <class Config>
+struct TensorGatherArgs {
+    const u8* data;      // [outer, axis, inner] elements
+    const i64* indices;  // [rows]; each: [outer, rows, inner]
+    u8* y;               // [outer, rows, inner]
+    i64 rows, axis, inner, element_bytes;
+};
+
+template <class Config>
+CLEAVE_INLINE void tensor_gather(const TensorGatherArgs<Config>& a, i64 begin, i64 end, void*) {
+    const i64 size = a.element_bytes;
+    for (i64 item = begin; item < end; ++item) {
+        i64 outer = item / a.rows, row = item % a.rows;
+        const u8* data = a.data + outer * a.axis * a.inner * size;
+        u8* y = a.y + item * a.inner * size;
+        if constexpr (Config::kEach) {
+            for (i64 i = 0; i < a.inner; ++i) {
+                i64 at = a.indices[item * a.inner + i];
+                at = at < 0 ? at + a.axis : at;
+                copy_bytes(y + i * size, data + (at * a.inner + i) * size, size);
+            }
+        } else {
+            i64 at = a.indices[row];
+            at = at < 0 ? at + a.axis : at;
+            copy_bytes(y, data + at * a.inner * size, a.inner * size);
+        }
+    }
+}
+
+template <class Config>
+struct TensorScatterArgs {
+    const u8* past;            // [outer, axis, run]
+    const u8* update;          // [outer, added, run]
+    const i64* write_indices;  // [batch]; null: 0 for all
+    u8* present;               // [outer, axis, run]
+    i64 per_batch, axis, added, run_bytes;
+};
+
+// A row past the end goes on at the beginning: in a linear cache there is none.
+template <class Config>
+CLEAVE_INLINE void tensor_scatter(const TensorScatterArgs<Config>& a, i64 begin, i64 end, void*) {
+    for (i64 outer = begin; outer < end; ++outer) {
+        u8* to = a.present + outer * a.axis * a.run_bytes;
+        copy_bytes(to, a.past + outer * a.axis * a.run_bytes, a.axis * a.run_bytes);
+        i64 first = a.write_indices ? a.write_indices[outer / a.per_batch] : 0;
+        for (i64 row = 0; row < a.added; ++row)
+            copy_bytes(to + (first + row) % a.axis * a.run_bytes,
+                       a.update + (outer * a.added + row) * a.run_bytes, a.run_bytes);
+    }
+}
+
+}  // namespace cleave
