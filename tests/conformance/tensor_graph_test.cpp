@@ -2,104 +2,18 @@
 // Graphs over tensors that the standard has no case for: several operators, several devices, and what is refused.
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
-#include <onnx/onnx_pb.h>
-
-#include "importer/import.h"
 #include "runtime/base/errors.h"
+#include "tests/conformance/model_writer.h"
 #include "tests/conformance/node_case.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
 using Catch::Matchers::Contains;
 using runtime::Tensor;
+using test::floats, test::integers, test::ModelWriter;
 
 namespace {
-
-using Shape = std::vector<int64_t>;
-
-class ModelWriter {
-public:
-    ModelWriter() {
-        model_.set_ir_version(10);
-        model_.add_opset_import()->set_version(24);
-    }
-    void input(const std::string& name, const Shape& shape, int type = onnx::TensorProto::FLOAT) {
-        describe(model_.mutable_graph()->add_input(), name, shape, type);
-    }
-    void output(const std::string& name) {
-        describe(model_.mutable_graph()->add_output(), name, {}, onnx::TensorProto::FLOAT);
-    }
-    onnx::NodeProto& node(const std::string& op, const std::vector<std::string>& inputs,
-                          const std::vector<std::string>& outputs) {
-        onnx::NodeProto& node = *model_.mutable_graph()->add_node();
-        node.set_op_type(op);
-        node.set_name(op + "_" + outputs[0]);
-        for (const std::string& in : inputs) node.add_input(in);
-        for (const std::string& out : outputs) node.add_output(out);
-        return node;
-    }
-    void constant(const std::string& name, const Shape& shape, const std::vector<float>& values) {
-        onnx::TensorProto& tensor = *model_.mutable_graph()->add_initializer();
-        tensor.set_name(name);
-        tensor.set_data_type(onnx::TensorProto::FLOAT);
-        for (int64_t d : shape) tensor.add_dims(d);
-        for (float v : values) tensor.add_float_data(v);
-    }
-    importer::Graph graph() const {
-        test::TemporaryFolder folder;
-        const std::filesystem::path path = folder.path() / "model.onnx";
-        std::ofstream(path, std::ios::binary) << model_.SerializeAsString();
-        importer::Graph graph = importer::import_onnx(path.string());
-        // The folder goes; what the graph keeps of it must be in memory.
-        keep_in_memory(graph);
-        return graph;
-    }
-
-private:
-    static void describe(onnx::ValueInfoProto* value, const std::string& name, const Shape& shape,
-                         int type) {
-        value->set_name(name);
-        auto* tensor = value->mutable_type()->mutable_tensor_type();
-        tensor->set_elem_type(type);
-        for (int64_t d : shape) {
-            auto* dim = tensor->mutable_shape()->add_dim();
-            d < 0 ? dim->set_dim_param("N") : dim->set_dim_value(d);
-        }
-    }
-    static void keep_in_memory(importer::Graph& graph) {
-        for (importer::Weight& w : graph.weights) {
-            if (!w.data.file.valid()) continue;
-            const importer::SourceFile& source = graph.files[w.data.file.index()];
-            std::ifstream file(source.path, std::ios::binary);
-            std::vector<std::byte> blob(w.data.length);
-            file.seekg(static_cast<std::streamoff>(w.data.offset));
-            file.read(reinterpret_cast<char*>(blob.data()),
-                      static_cast<std::streamsize>(blob.size()));
-            graph.blobs.push_back(std::move(blob));
-            w.data = {{}, importer::BlobId(graph.blobs.size() - 1), 0, w.data.length};
-        }
-    }
-    onnx::ModelProto model_;
-};
-
-Tensor floats(const std::string& name, const Shape& shape) {
-    Tensor tensor{name, DType::kF32, shape, {}};
-    int64_t n = 1;
-    for (int64_t d : shape) n *= d;
-    for (int64_t i = 0; i < n; ++i) {
-        const auto value = static_cast<float>(std::sin(0.7 * static_cast<double>(i + 1)));
-        const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-        tensor.data.insert(tensor.data.end(), bytes, bytes + sizeof(value));
-    }
-    return tensor;
-}
-
-Tensor integers(const std::string& name, const Shape& shape, const std::vector<int64_t>& values) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
-    return {name, DType::kInt64, shape, {bytes, bytes + values.size() * sizeof(int64_t)}};
-}
 
 // Norm, rotation and attention of one layer, 2 sequences of 3 tokens, 4 heads of 8 over 2 KV heads.
 ModelWriter small_layer() {
@@ -117,18 +31,12 @@ ModelWriter small_layer() {
     w.constant("cos", {10, 4}, cos);
     w.constant("sin", {10, 4}, sin);
     w.node("RMSNormalization", {"x", "scale"}, {"normed"});
-    auto number = [](onnx::NodeProto& node, const char* name, int64_t value) {
-        onnx::AttributeProto& a = *node.add_attribute();
-        a.set_name(name);
-        a.set_type(onnx::AttributeProto::INT);
-        a.set_i(value);
-    };
-    number(w.node("RotaryEmbedding", {"normed", "cos", "sin", "positions"}, {"turned"}),
-           "num_heads", 4);
+    w.number(w.node("RotaryEmbedding", {"normed", "cos", "sin", "positions"}, {"turned"}),
+             "num_heads", 4);
     onnx::NodeProto& attention = w.node("Attention", {"turned", "k", "k"}, {"y"});
-    number(attention, "q_num_heads", 4);
-    number(attention, "kv_num_heads", 2);
-    number(attention, "is_causal", 1);
+    w.number(attention, "q_num_heads", 4);
+    w.number(attention, "kv_num_heads", 2);
+    w.number(attention, "is_causal", 1);
     w.output("y");
     return w;
 }

@@ -55,6 +55,17 @@ TEST_CASE("opaque operators are cut into stages and never split", "[planner]") {
                  Contains("--tp 3") && Contains("'op0' (Conv)"));
 }
 
+TEST_CASE("an opaque operator's initializers may be numbers, of any type", "[planner]") {
+    Graph graph = opaque_chain(2);
+    importer::Weight number;
+    number.name = "axis";
+    number.dtype = DType::kInt64;
+    graph.weights = {number};
+    graph.ops[0].weights = {WeightId(0)};
+    Plan plan = make_plan(graph, build_machine(parse_devices("sim:h100"), {}), {}, {});
+    REQUIRE(plan.buffer(plan.weights.at(0).buffer).size == 8);
+}
+
 TEST_CASE("ranges follow their weights by the largest remainder and cover everything once",
           "[planner]") {
     for (int64_t units : {0, 1, 7, 32, 172, 11008})

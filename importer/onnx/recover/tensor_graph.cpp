@@ -214,6 +214,9 @@ private:
             TensorReader::require(model_.values[out].input < 0 && ids_[out].valid(),
                                   "the graph's output '{}' is one of its inputs, or a constant",
                                   name);
+            TensorReader::require(
+                std::find(g_.outputs.begin(), g_.outputs.end(), ids_[out]) == g_.outputs.end(),
+                "the graph's output '{}' is given twice", name);
             g_.outputs.push_back(ids_[out]);
         }
         TensorReader::require(!g_.outputs.empty(), "the graph has no output");

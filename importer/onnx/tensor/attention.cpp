@@ -105,7 +105,8 @@ void read_attention(TensorReader& r) {
     const int64_t mode = node.integer("qk_matmul_output_mode", 0);
     r.require(mode >= 0 && mode <= 3, "its qk_matmul_output_mode is {}", mode);
     for (const char* window : {"left_window_size", "right_window_size"}) {
-        r.require(node.integer(window, -1) >= -1, "its {} is {}", window, node.integer(window, -1));
+        r.require(node.integer(window, -1) >= -1 && node.integer(window, -1) <= kMostTensorElements,
+                  "its {} is {}", window, node.integer(window, -1));
         r.number(window, node.integer(window, -1));
     }
     r.number("packed", q.rank() == 3);
@@ -122,8 +123,9 @@ void read_attention(TensorReader& r) {
     r.real("softcap", node.real("softcap", 0.0));
     r.real("scale", node.attribute("scale") ? node.real("scale", 0.0)
                                             : 1.0 / std::sqrt(double(query.features)));
-    r.flops(query.batch * query.heads * query.rows * total *
-            (2 * (query.features + value.features) + 8));
+    r.flops(static_cast<double>(q.count()) / static_cast<double>(query.features) *
+            static_cast<double>(total) *
+            static_cast<double>(2 * (query.features + value.features) + 8));
 
     TensorType y{q.dtype, {query.batch, query.heads, query.rows, value.features}};
     if (q.rank() == 3) y.shape = {query.batch, query.rows, query.heads * value.features};

@@ -10,6 +10,8 @@ namespace {
 // Which scale each element has.
 void write_blocks(TensorReader& r, const TensorType& x, const TensorType& scale) {
     const int64_t block = r.node().integer("block_size", 0);
+    TensorReader::require(block >= 0 && block <= kMostTensorElements, "its block_size is {}",
+                          block);
     int64_t outer = 1, axis_size = 1, inner = x.count();
     if (scale.count() > 1 || block > 0) {
         const int64_t axis = TensorReader::axis_of(r.node().integer("axis", 1), x.rank(), "axis");
@@ -57,7 +59,7 @@ void read_dequantize_linear(TensorReader& r) {
         to = *dtype;
     }
     r.require_float({to, {}}, "y");
-    r.flops(2 * x.count());
+    r.flops(2.0 * static_cast<double>(x.count()));
     r.result(0, "y", {to, x.shape});
 }
 
@@ -72,7 +74,7 @@ void read_quantize_linear(TensorReader& r) {
               "it gives {}; int8, uint8 and int16 are computed", to);
     r.require(!zero || zero->count() == scale.count(), "its zero points do not go with its scales");
     write_blocks(r, x, scale);
-    r.flops(4 * x.count());
+    r.flops(4.0 * static_cast<double>(x.count()));
     r.result(0, "y", {to, x.shape});
 }
 
@@ -80,7 +82,7 @@ void read_dynamic_quantize_linear(TensorReader& r) {
     const TensorType& x = r.operand(0, "x");
     r.require(x.dtype == DType::kF32, "its input is {}", x.dtype);
     r.number("elements", x.count());
-    r.flops(6 * x.count());
+    r.flops(6.0 * static_cast<double>(x.count()));
     r.result(0, "y", {DType::kUInt8, x.shape});
     r.result(1, "y_scale", {DType::kF32, {}});
     r.result(2, "y_zero_point", {DType::kUInt8, {}});

@@ -2,6 +2,7 @@
 // Operators that move elements: reshapes, transpositions, slices, expansion; Concat and Split; Gather and
 // TensorScatter.
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "importer/onnx/probe/tensor.h"
@@ -63,10 +64,10 @@ void read_transpose(TensorReader& r) {
     if (const auto perm = r.node().integers("perm")) order = *perm;
     std::vector<int64_t> sorted = order;
     std::sort(sorted.begin(), sorted.end());
+    sorted.resize(x.shape.size(), -1);
     for (size_t i = 0; i < sorted.size(); ++i)
-        TensorReader::require(
-            sorted.size() == x.shape.size() && sorted[i] == static_cast<int64_t>(i),
-            "its perm is no order of {} dimensions", x.rank());
+        TensorReader::require(order.size() == sorted.size() && sorted[i] == static_cast<int64_t>(i),
+                              "its perm is no order of {} dimensions", x.rank());
     const std::vector<int64_t> dense = dense_strides(x.shape);
     std::vector<int64_t> shape, strides;
     for (int64_t axis : order) {
@@ -107,7 +108,8 @@ void read_slice(TensorReader& r) {
     int64_t offset = 0;
     for (size_t i = 0; i < axes.size(); ++i) {
         const int64_t axis = TensorReader::axis_of(axes[i], x.rank(), "axis"), step = steps[i];
-        TensorReader::require(step != 0, "one of its steps is 0");
+        TensorReader::require(step != 0 && std::abs(step + 1) <= kMostTensorElements,
+                              "one of its steps is {}", step);
         const int64_t size = x.shape[axis], low = step > 0 ? 0 : -1,
                       high = step > 0 ? size : size - 1;
         const auto clamp = [&](int64_t at) {
@@ -146,7 +148,7 @@ void read_concat(TensorReader& r) {
     whole.shape[axis] = std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) / run;
     r.number("outer", a.outer);
     r.numbers("run_bytes", sizes);
-    r.flops(whole.count());
+    r.flops(static_cast<double>(whole.count()));
     r.result(0, "y", whole);
 }
 
@@ -165,11 +167,12 @@ void read_split(TensorReader& r) {
         TensorReader::require(given.has_value(), "its split is not known");
         sizes = *given;
     }
-    TensorReader::require(
-        sizes.size() == count &&
-            std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == x.shape[axis] &&
-            *std::min_element(sizes.begin(), sizes.end()) > 0,
-        "its parts {} do not make up {}", shape_text(sizes), x.shape[axis]);
+    for (int64_t size : sizes)
+        TensorReader::require(size > 0 && size <= x.shape[axis], "one of its parts has the size {}",
+                              size);
+    TensorReader::require(sizes.size() == count && std::accumulate(sizes.begin(), sizes.end(),
+                                                                   int64_t{0}) == x.shape[axis],
+                          "its parts {} do not make up {}", shape_text(sizes), x.shape[axis]);
     const Around a = around(x.shape, axis);
     r.number("outer", a.outer);
     std::vector<int64_t> runs;
@@ -180,7 +183,7 @@ void read_split(TensorReader& r) {
         r.result(i, fmt::format("y{}", i), part);
     }
     r.numbers("run_bytes", runs);
-    r.flops(x.count());
+    r.flops(static_cast<double>(x.count()));
 }
 
 void read_gather(TensorReader& r) {
@@ -209,7 +212,7 @@ void read_gather(TensorReader& r) {
     r.number("rows", each ? indices.shape[axis] : indices.count());
     r.number("each", each);
     r.number("element_bytes", element_bytes(x));
-    r.flops(y.count());
+    r.flops(static_cast<double>(y.count()));
     r.result(0, "y", y);
 }
 
@@ -238,7 +241,7 @@ void read_tensor_scatter(TensorReader& r) {
     r.number("axis", a.size);
     r.number("added", update.shape[axis]);
     r.number("run_bytes", a.inner * element_bytes(past));
-    r.flops(past.count());
+    r.flops(static_cast<double>(past.count()));
     r.result(0, "present_cache", past);
 }
 

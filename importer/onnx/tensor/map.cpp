@@ -57,8 +57,7 @@ void write_map(TensorReader& r, DType to, std::vector<int64_t> shape,
                std::vector<MapOperand> from) {
     TensorReader::require(is_computed(to), "it gives {}, which is not computed", to);
     std::vector<std::vector<int64_t>> strides;
-    int64_t elements = 1;
-    for (int64_t d : shape) elements *= d;
+    const int64_t elements = product(shape);
     for (size_t i = 0; i < from.size(); ++i) {
         const TensorType& type = r.operand(from[i].input, fmt::format("x{}", i));
         TensorReader::require(is_computed(type.dtype), "its input {} is {}, which is not computed",
@@ -74,7 +73,7 @@ void write_map(TensorReader& r, DType to, std::vector<int64_t> shape,
     r.numbers("dims", dims);
     for (size_t i = 0; i < strides.size(); ++i) r.numbers(fmt::format("strides{}", i), strides[i]);
     r.number("operands", static_cast<int64_t>(from.size()));
-    r.flops(elements);
+    r.flops(static_cast<double>(elements));
     r.result(0, "y", {to, std::move(shape)});
 }
 

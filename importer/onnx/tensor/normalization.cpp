@@ -27,7 +27,7 @@ void read_rms_normalization(TensorReader& r) {
     r.number("features", features);
     r.number("scales", scale.count());
     r.real("epsilon", r.node().real("epsilon", 1e-5));
-    r.flops(4 * x.count());
+    r.flops(4.0 * static_cast<double>(x.count()));
     r.result(0, "Y", {scale.dtype, x.shape});
 }
 

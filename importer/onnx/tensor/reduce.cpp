@@ -34,7 +34,7 @@ void read_reduce(TensorReader& r) {
     r.numbers("strides", strides);
     r.numbers("inner_dims", inner_dims);
     r.numbers("inner_strides", inner_strides);
-    r.flops(x.count());
+    r.flops(static_cast<double>(x.count()));
     r.result(0, "y", {x.dtype, shape});
 }
 
@@ -50,7 +50,7 @@ void read_softmax(TensorReader& r) {
     r.number("outer", outer);
     r.number("axis", size);
     r.number("inner", inner);
-    r.flops(20 * x.count());
+    r.flops(20.0 * static_cast<double>(x.count()));
     r.result(0, "y", x);
 }
 
@@ -94,7 +94,8 @@ void read_matmul(TensorReader& r) {
     std::vector<int64_t> shape = batch;
     if (!row) shape.push_back(m);
     if (!column) shape.push_back(n);
-    r.flops(2 * product(batch) * m * k * n);
+    r.flops(2.0 * static_cast<double>(product(batch) * m) * static_cast<double>(k) *
+            static_cast<double>(n));
     r.result(0, "Y", {integers ? DType::kInt32 : a.dtype, shape});
 }
 

@@ -44,7 +44,7 @@ void read_rotary_embedding(TensorReader& r) {
     r.number("rotary", rotary);
     r.number("interleaved", node.integer("interleaved", 0) != 0);
     r.number("positions", ids ? rows[0] : batch * tokens);
-    r.flops(6 * x.count());
+    r.flops(6.0 * static_cast<double>(x.count()));
     r.result(0, "Y", x);
 }
 

@@ -87,6 +87,18 @@ void read_tensor_operator(TensorReader& reader) {
     found->read(reader);
 }
 
+namespace {
+
+void require_sane(const TensorType& type, std::string_view name) {
+    const auto positive = [](int64_t d) { return d > 0; };
+    TensorReader::require(std::all_of(type.shape.begin(), type.shape.end(), positive) &&
+                              type.count() <= kMostTensorElements,
+                          "{} is {}; 1 to {} elements are computed", name, shape_text(type.shape),
+                          kMostTensorElements);
+}
+
+}  // namespace
+
 const TensorType& TensorReader::type(size_t i, std::string_view name) const {
     const Ref ref = node_.input(i);
     require(ref != kNone, "its input {} is not given", name);
@@ -95,7 +107,7 @@ const TensorType& TensorReader::type(size_t i, std::string_view name) const {
             "Cleave computes with",
             name, model_.values[ref].name);
     const TensorType& type = *types_[i];
-    require(type.count() > 0, "its input {} has no elements: {}", name, shape_text(type.shape));
+    require_sane(type, name);
     return type;
 }
 
@@ -121,6 +133,7 @@ std::optional<std::vector<int64_t>> TensorReader::shape_of_result(size_t i) cons
 
 void TensorReader::result(size_t i, std::string_view name, TensorType type) {
     if (!wants(i)) return;
+    require_sane(type, name);
     attrs_.results.push_back({std::string(name), 0, type.dtype, std::move(type.shape)});
     result_refs_.push_back(node_.output(i));
 }

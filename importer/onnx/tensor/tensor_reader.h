@@ -4,6 +4,7 @@
 // Out: TensorAttrs, or the reason why the node stays Opaque. Invariant: all shapes are numbers.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "importer/onnx/model.h"
 #include "importer/onnx/probe/probe.h"
+#include "importer/onnx/probe/tensor.h"
 
 namespace cleave::importer::from_onnx {
 
@@ -21,13 +23,12 @@ struct TensorType {
     DType dtype = DType::kF32;
     std::vector<int64_t> shape;
 
-    int64_t count() const {
-        int64_t n = 1;
-        for (int64_t d : shape) n *= d;
-        return n;
-    }
+    int64_t count() const { return product(shape); }
     int64_t rank() const { return static_cast<int64_t>(shape.size()); }
 };
+
+// Sizes, and numbers of elements, beyond which nothing is computed: products of two fit into 64 bits.
+constexpr int64_t kMostTensorElements = int64_t{1} << 31;
 
 // Why a node is none that Cleave computes.
 struct NotComputed {
@@ -73,7 +74,7 @@ public:
     void real(std::string_view name, double value) {
         attrs_.attributes.push_back({std::string(name), {}, {value}});
     }
-    void flops(int64_t n) { attrs_.flops = n; }
+    void flops(double n) { attrs_.flops = static_cast<int64_t>(std::min(n, 1e15)); }
 
     template <class... Args>
     [[noreturn]] static void refuse(fmt::format_string<Args...> format, Args&&... args) {
