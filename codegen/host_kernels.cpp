@@ -223,7 +223,7 @@ Kernel make(const SelectTokensSpec& s, HostStub stub) {
     return stub.finish("host/elementwise.h", "select_tokens");
 }
 
-Kernel make(const TensorSpec& s, Stub stub) {
+Kernel make(const TensorSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = Extent{s.items};
     for (const std::string& note : s.notes) w.note(note);
