@@ -99,8 +99,9 @@ Amount kv_bytes(const Op& op, const OpSplit& split, Range work, const Workload& 
 }  // namespace
 
 WeightBox weight_box(const Weight& weight, const OpSplit& split, Range work) {
-    WeightBox box{{0, weight.shape.empty() ? 1 : weight.shape[0]},
-                  {0, weight.shape.size() > 1 ? weight.shape[1] : 1}};
+    // Constants of a graph that is no Llama may be numbers.
+    const std::vector<int64_t>& shape = weight.shape;
+    WeightBox box{{0, shape.empty() ? 1 : shape[0]}, {0, shape.size() > 1 ? shape[1] : 1}};
     Range features{work.begin * split.work.unit_size, work.end * split.work.unit_size};
     if (split.weight == WeightCut::kRows) box.rows = features;
     if (split.weight == WeightCut::kColumns && weight.shape.size() > 1) box.columns = features;

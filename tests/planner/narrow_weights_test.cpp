@@ -84,4 +84,51 @@ TEST_CASE("narrow weights on host devices are refused in a line that says which 
                      Contains(fmt::format("--dtype {}", dtype)) && Contains("f32, f16 and bf16"));
 }
 
+TEST_CASE("weights stored quantised stay so on host devices, cut between their own blocks",
+          "[planner]") {
+    for (int64_t block : {16, 64, 128}) {
+        Graph graph = models::build_llama_graph(awkward_shape(), DType::kBF16);
+        for (importer::Weight& w : graph.weights) {
+            if (w.shape.size() != 2) continue;
+            w.dtype = DType::kUInt4;
+            w.packing = importer::Packing::kMatMulNBits;
+            w.quantization.bits = 4;
+            w.quantization.block = block;
+            w.quantization.scale_dtype = DType::kF16;
+        }
+        for (int tp : {1, 2, 3, 8}) {
+            CAPTURE(block, tp);
+            Machine machine =
+                build_machine(parse_devices(fmt::format("host[0-{}]", tp - 1)),
+                              {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
+            Workload workload{.context = 256};
+            workload.prompt_tokens = 64;
+            PlanOptions options;
+            options.tensor_parallel = tp;
+            Plan plan = make_plan(graph, machine, workload, options);  // verifies
+            bool cut = false;
+            for (WeightShard& s : plan.weights) {
+                const importer::Weight& w = plan.graph.weight(s.weight);
+                if (w.shape.size() != 2) continue;
+                REQUIRE(s.dtype == DType::kUInt4);
+                REQUIRE(s.columns.begin % block == 0);
+                REQUIRE((s.columns.end % block == 0 || s.columns.end == w.shape[1]));
+                int64_t blocks = (s.columns.size() + block - 1) / block;
+                int64_t codes = s.rows.size() * ((s.columns.size() + 31) / 32) * 16;
+                REQUIRE(plan.buffer(s.buffer).size ==
+                        (codes + 63) / 64 * 64 + s.rows.size() * blocks * 2);
+                if (s.columns.begin > 0) {
+                    s.columns.begin -= 8;
+                    cut = true;
+                }
+            }
+            if (!cut) continue;
+            bool found = false;
+            for (const Violation& v : find_violations(plan))
+                found = found || v.rule == "weight-box";
+            REQUIRE(found);
+        }
+    }
+}
+
 }  // namespace cleave::test

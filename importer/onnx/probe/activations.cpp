@@ -25,6 +25,19 @@ void last_dimension(Evaluation& e, int64_t n) {
     }
 }
 
+// Rows of a matrix that may pack two codes in a byte: ids' dimensions, and the features of a row.
+void gather_block_quantized(Evaluation& e) {
+    const Dims *table = e.shape(0), *ids = e.shape(1), *scales = e.shape(2);
+    if (!table || !ids || !scales || table->size() != 2) return;
+    const Constant* stored = e.constant(0);
+    const bool bytes = !stored || elem_type_bits(stored->elem_type) == 8;
+    const int64_t bits = bytes ? e.node.integer("bits", 4) : 8;
+    if (bits <= 0) return;
+    Dims dims = *ids;
+    dims.push_back((*table)[1] * 8 / bits);
+    e.set_shape(0, dims);
+}
+
 void gemm(Evaluation& e) {
     const Dims *a = e.shape(0), *b = e.shape(1);
     if (!a || !b || a->size() != 2 || b->size() != 2) return;
@@ -99,6 +112,7 @@ std::vector<NamedRule> activation_rules() {
             {"Dropout", same_shape},
             {"Gemm", gemm},
             {"MatMulNBits", [](Evaluation& e) { last_dimension(e, e.node.integer("N", 0)); }},
+            {"GatherBlockQuantized", gather_block_quantized},
             {"GroupQueryAttention", group_query_attention},
             {"MultiHeadAttention", multi_head_attention},
             {"Attention", attention},
