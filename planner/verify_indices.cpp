@@ -129,7 +129,8 @@ void Indices::op(const importer::Op& op) {
                                     (op.kind == importer::OpKind::kLinear && i == 0)
                                 ? 2
                                 : 1;
-        if (op.weights[i].valid() && op.weights[i].index() < plan_.graph.weights.size() &&
+        if (!keeps_onnx_form(op) && op.weights[i].valid() &&
+            op.weights[i].index() < plan_.graph.weights.size() &&
             plan_.graph.weight(op.weights[i]).shape.size() < dimensions)
             report_.add("graph", "{}: its weight has too few dimensions", where);
     }

@@ -161,6 +161,8 @@ private:
             op.outputs.push_back(add(ref, {result.dtype, result.shape}));
             if (op.name.empty()) op.name = model_.values[ref].name;
         }
+        for (const auto& [ref, type] : reader.empty_results()) types_[ref] = type;
+        if (op.outputs.empty()) return;  // nothing but empty results
         while (!names_.insert(op.name).second) op.name += "'";
         op.attrs = std::move(attrs);
         g_.ops.push_back(std::move(op));

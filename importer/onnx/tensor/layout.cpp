@@ -128,15 +128,17 @@ void read_slice(TensorReader& r) {
 }
 
 void read_concat(TensorReader& r) {
-    const size_t count = r.node().in.size();
+    std::vector<size_t> parts;  // that have elements
+    for (size_t i = 0; i < r.node().in.size(); ++i)
+        if (!r.is_empty(i)) parts.push_back(i);
     constexpr size_t kMost = 8;
-    TensorReader::require(count >= 1 && count <= kMost,
-                          "it joins {} tensors; up to {} are computed", count, kMost);
-    TensorType whole = r.operand(0, "x0");
+    TensorReader::require(!parts.empty() && parts.size() <= kMost,
+                          "it joins {} tensors; 1 to {} are computed", parts.size(), kMost);
+    TensorType whole = r.operand(parts[0], "x0");
     const int64_t axis = TensorReader::axis_of(r.node().integer("axis", 0), whole.rank(), "axis");
     std::vector<int64_t> sizes{whole.shape[axis]};
-    for (size_t i = 1; i < count; ++i) {
-        TensorType part = r.operand(i, fmt::format("x{}", i));
+    for (size_t i = 1; i < parts.size(); ++i) {
+        TensorType part = r.operand(parts[i], fmt::format("x{}", i));
         sizes.push_back(part.shape.size() == whole.shape.size() ? part.shape[axis] : 0);
         if (sizes.back() > 0) part.shape[axis] = whole.shape[axis];
         TensorReader::require(part.dtype == whole.dtype && part.shape == whole.shape,
@@ -168,8 +170,8 @@ void read_split(TensorReader& r) {
         sizes = *given;
     }
     for (int64_t size : sizes)
-        TensorReader::require(size > 0 && size <= x.shape[axis], "one of its parts has the size {}",
-                              size);
+        TensorReader::require(size >= 0 && size <= x.shape[axis],
+                              "one of its parts has the size {}", size);
     TensorReader::require(sizes.size() == count && std::accumulate(sizes.begin(), sizes.end(),
                                                                    int64_t{0}) == x.shape[axis],
                           "its parts {} do not make up {}", shape_text(sizes), x.shape[axis]);

@@ -133,6 +133,10 @@ std::optional<std::vector<int64_t>> TensorReader::shape_of_result(size_t i) cons
 
 void TensorReader::result(size_t i, std::string_view name, TensorType type) {
     if (!wants(i)) return;
+    if (type.count() == 0) {
+        empty_results_.emplace_back(node_.output(i), std::move(type));
+        return;
+    }
     require_sane(type, name);
     attrs_.results.push_back({std::string(name), 0, type.dtype, std::move(type.shape)});
     result_refs_.push_back(node_.output(i));

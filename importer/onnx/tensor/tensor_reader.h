@@ -64,7 +64,9 @@ public:
     const TensorType* optional_operand(size_t i, std::string_view name) {
         return has(i) ? &operand(i, name) : nullptr;
     }
-    // Output i, where the graph wants it.
+    // Input i has no elements.
+    bool is_empty(size_t i) const { return has(i) && types_[i] && types_[i]->count() == 0; }
+    // Output i, where the graph wants it. One without elements is none that a kernel writes.
     void result(size_t i, std::string_view name, TensorType type);
 
     void number(std::string_view name, int64_t value) { numbers(name, {value}); }
@@ -92,6 +94,7 @@ public:
     const TensorAttrs& attrs() const { return attrs_; }
     std::span<const Ref> operand_refs() const { return operand_refs_; }  // beside attrs().operands
     std::span<const Ref> result_refs() const { return result_refs_; }
+    std::span<const std::pair<Ref, TensorType>> empty_results() const { return empty_results_; }
 
 private:
     const Model& model_;
@@ -100,6 +103,7 @@ private:
     Probe& probe_;
     TensorAttrs attrs_;
     std::vector<Ref> operand_refs_, result_refs_;
+    std::vector<std::pair<Ref, TensorType>> empty_results_;
 };
 
 // Reads the node with its operator's reader; NotComputed when there is none, or it refuses.
