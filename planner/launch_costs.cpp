@@ -321,7 +321,8 @@ LaunchCosts::Floor LaunchCosts::floor(DeviceId id, size_t group, bool is_prefill
     if (!is_gpu(device)) {
         // The least overhead of any width; what lies above it is in proportion to the share.
         Time one = host_time(device, facts, whole, is_prefill, 1);
-        Time many = host_time(device, facts, whole, is_prefill, SIZE_MAX);
+        Time many = host_time(device, facts, whole, is_prefill,
+                              static_cast<size_t>(device.limits.num_compute_units));
         Time least = one.fixed_ns < many.fixed_ns ? one : many;
         auto fixed = static_cast<double>(least.fixed_ns), ns = static_cast<double>(least.ns);
         return {fixed, ns - fixed, ns};

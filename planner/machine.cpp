@@ -183,10 +183,7 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
     for (const DeviceSpec& spec : specs)
         num_host += spec.kind == DeviceKind::kHost || spec.kind == DeviceKind::kSimt ||
                     spec.kind == DeviceKind::kNull;
-    int64_t measured = host.calibration.rates.bandwidth;
-    if (num_host > 0)
-        machine.domains.push_back(
-            {"memory of this host", measured > 0 ? measured : host.memory_bandwidth});
+    if (num_host > 0) machine.domains.push_back({"memory of this host", host.memory_bandwidth});
     std::map<std::pair<std::string, std::string>, int> sim_hosts;
     for (const DeviceSpec& spec : specs) {
         machine.name += (machine.name.empty() ? "" : ",") + spec.text;

@@ -126,7 +126,7 @@ TEST_CASE("measured rates replace the estimates of host devices and of the links
     CHECK(machine.devices[1].memory_bandwidth == rates.bandwidth);
     CHECK(machine.devices[1].flops(DType::kF32) == rates.flops_f32);
     CHECK(machine.devices[1].flops(DType::kBF16) == rates.flops_narrow);
-    CHECK(machine.domains.at(0).bandwidth == rates.bandwidth);
+    CHECK(machine.domains.at(0).bandwidth == facts.memory_bandwidth);
     CHECK(machine.link(DeviceId(0), DeviceId(1))->latency_ns == 12);
     CHECK(machine.link(DeviceId(0), DeviceId(1))->exchange_latency_ns == 14);
     CHECK(machine.devices[2].measured.bandwidth == 0);

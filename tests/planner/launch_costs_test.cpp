@@ -25,7 +25,7 @@ size_t find_group(const Analysis& analysis, KernelKind kernel) {
 }
 
 HostFacts measured_host() {
-    HostFacts facts{2, int64_t{16} << 30, 1, 1, "x86-64-v3"};
+    HostFacts facts{2, int64_t{16} << 30, 40'000'000'000, 1, "x86-64-v3"};
     facts.calibration.rates = {.bandwidth = 40'000'000'000,
                                .bandwidth_alone = 25'000'000'000,
                                .widening = 15'000'000'000,

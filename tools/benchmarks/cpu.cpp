@@ -167,9 +167,6 @@ void table(const Flags& flags) {
         "{} {}, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
         "weights\n\n",
         flags.shape, dtype_name(dtype), cores, bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
-    fmt::print("{:<22} {:>10} {:>10} {:>10} {:>12} {:>10} {:>7} {:>12} {:>10} {:>12}\n", "devices",
-               "ms/token", "GB/s", "of limit", "of 1 device", "predicted", "error", "prefill 256",
-               "predicted", "GFLOP/s");
     struct Case {
         const char* devices;
         int tp, pp;
@@ -178,7 +175,32 @@ void table(const Flags& flags) {
     if (!flags.few)
         cases.insert(cases.end(), {{"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 0, 0}});
     planner::HostFacts facts = planner::read_host_facts();
-    facts.calibration = tools::calibrate_host(facts, [](int64_t, int64_t) {}, nullptr);
+    tools::calibrate_host(facts, [](int64_t, int64_t) {}, nullptr);
+    const planner::HostCalibration& c = facts.calibration;
+    fmt::print(
+        "measured: {:.1f} GB/s of weights, {:.1f} by two devices, {:.1f} with one thread, {:.1f} "
+        "from {} MB of cache; "
+        "{:.1f} G narrow elements/s; "
+        "products {:.0f} and {:.0f} GFLOP/s;\n          attention {:.1f} GB/s, {:.0f} GFLOP/s; "
+        "launch {:.1f} us, {:.1f} "
+        "with one thread; transfer {:.1f} us, {:.1f} GB/s; all-reduce {:.1f} us, {:.1f} GB/s\n\n",
+        1e-9 * static_cast<double>(c.rates.bandwidth),
+        1e-9 * static_cast<double>(facts.memory_bandwidth),
+        1e-9 * static_cast<double>(c.rates.bandwidth_alone),
+        1e-9 * static_cast<double>(c.rates.cache_bandwidth), c.rates.cache_bytes >> 20,
+        1e-9 * static_cast<double>(c.rates.widening), 1e-9 * static_cast<double>(c.rates.flops_f32),
+        1e-9 * static_cast<double>(c.rates.flops_narrow),
+        1e-9 * static_cast<double>(c.rates.attention_bandwidth),
+        1e-9 * static_cast<double>(c.rates.attention_flops),
+        1e-3 * static_cast<double>(c.rates.launch_ns),
+        1e-3 * static_cast<double>(c.rates.launch_alone_ns),
+        1e-3 * static_cast<double>(c.transfer_latency_ns),
+        1e-9 * static_cast<double>(c.transfer_bandwidth),
+        1e-3 * static_cast<double>(c.exchange_latency_ns),
+        1e-9 * static_cast<double>(c.exchange_bandwidth));
+    fmt::print("{:<22} {:>10} {:>10} {:>10} {:>12} {:>10} {:>7} {:>12} {:>10} {:>12}\n", "devices",
+               "ms/token", "GB/s", "of limit", "of 1 device", "predicted", "error", "prefill 256",
+               "predicted", "GFLOP/s");
     double one = 0;
     for (const Case& c : cases) {
         planner::Machine machine = planner::build_machine(planner::parse_devices(c.devices), facts);

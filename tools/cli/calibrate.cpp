@@ -2,6 +2,7 @@
 #include "tools/cli/calibrate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -43,8 +44,9 @@ models::Shape streaming_shape(int64_t cache_bytes) {
     c.num_heads = c.num_kv_heads = 16;
     c.head_dim = 64;
     c.vocab_size = 16384;
-    // 67 MB of f32 a layer and as much in lm_head: five times the cache, halved by bf16.
-    c.num_layers = std::clamp<int64_t>(5 * cache_bytes / 67'000'000, 2, 12);
+    // 67 MB of f32 a layer and as much in lm_head: five times the cache, halved by bf16; enough layers for exchanges
+    // to tell from what a pass takes once.
+    c.num_layers = std::clamp<int64_t>(5 * cache_bytes / 67'000'000, 4, 12);
     c.max_positions = 4096;
     c.rope_theta = 1e4;
     return shape;
@@ -73,8 +75,8 @@ struct Sample {
 
 struct Run {
     std::vector<Sample> prefill, decode;
-    double decode_ns = 0, predicted_ns = 0;  // of a token
-    int communications = 0;                  // of a decode pass
+    double decode_ns = 0, launches_ns = 0;  // of a token, the best repeat's
+    int communications = 0;                 // of a decode pass
 };
 
 double bytes_at(const planner::Amount& a, const BatchPoint& p) {
@@ -98,16 +100,46 @@ Sample amounts_of(const planner::Step& step, const BatchPoint& p) {
     return s;
 }
 
-// Medians by kind and size. A launch counts from its start to its end on each device, an exchange from the moment when the
-// last member has come to the moment when the last one leaves.
+// Which of the repeats each pass of the trace belongs to: one begins with each prefill, which is a single pass here.
+std::map<int32_t, int> repeats_of(const runtime::Trace& trace) {
+    std::map<int32_t, int> repeats;
+    for (const runtime::TraceEvent& e : trace.events) repeats[e.pass] |= e.is_prefill ? 1 : 0;
+    int repeat = -1;
+    for (auto& [pass, begins] : repeats) begins = repeat += begins;
+    return repeats;
+}
+
+// Times of one kind and size of step, apart for each repeat: the machine may be busy with something else for a while, so
+// that the best repeat's median is what counts.
+struct Times {
+    Sample sample;
+    std::array<std::vector<double>, kRepeats> ns;
+
+    Sample best() const {
+        Sample result = sample;
+        result.ns = INFINITY;
+        for (const std::vector<double>& of_repeat : ns)
+            if (!of_repeat.empty()) result.ns = std::min(result.ns, median(of_repeat));
+        return result;
+    }
+};
+
+// A launch counts from its start to its end on each device, an exchange from the moment when the last member has come to the
+// moment when the last one leaves.
 std::vector<Sample> samples(const planner::Plan& plan, const runtime::Trace& trace, bool is_prefill,
                             const BatchPoint& p) {
     struct Meeting {
         int64_t last_start = 0, last_end = 0;
     };
     const planner::Phase& phase = plan.phase(is_prefill);
+    std::map<int32_t, int> repeats = repeats_of(trace);
     std::map<std::pair<int32_t, size_t>, Meeting> meetings;
-    std::map<std::tuple<bool, KernelKind, double>, std::pair<Sample, std::vector<double>>> classes;
+    std::map<std::tuple<bool, KernelKind, double>, Times> classes;
+    auto add = [&](const Sample& s, int32_t pass, int64_t ns) {
+        Times& times = classes[{s.communicates, s.kernel, s.bytes}];
+        times.sample = s;
+        times.ns.at(static_cast<size_t>(repeats[pass])).push_back(static_cast<double>(ns));
+    };
     for (const runtime::TraceEvent& e : trace.events) {
         if (e.is_prefill != is_prefill) continue;
         Sample s = amounts_of(phase.steps[e.step.index()], p);
@@ -115,26 +147,32 @@ std::vector<Sample> samples(const planner::Plan& plan, const runtime::Trace& tra
             Meeting& m = meetings[{e.pass, e.step.index()}];
             m.last_start = std::max(m.last_start, e.start_ns);
             m.last_end = std::max(m.last_end, e.end_ns);
-            continue;
+        } else {
+            add(s, e.pass, e.end_ns - e.start_ns);
         }
-        auto& [sample, times] = classes[{false, s.kernel, s.bytes}];
-        sample = s;
-        times.push_back(static_cast<double>(e.end_ns - e.start_ns));
     }
     for (const auto& [place, m] : meetings) {
-        Sample s = amounts_of(phase.steps[place.second], p);
         const planner::Collective* c = phase.steps[place.second].collective();
-        if (c && c->op != planner::CollectiveOp::kAllReduce) continue;
-        auto& [sample, times] = classes[{true, s.kernel, s.bytes}];
-        sample = s;
-        times.push_back(static_cast<double>(m.last_end - m.last_start));
+        if (!c || c->op == planner::CollectiveOp::kAllReduce)
+            add(amounts_of(phase.steps[place.second], p), place.first, m.last_end - m.last_start);
     }
     std::vector<Sample> result;
-    for (auto& [key, entry] : classes) {
-        entry.first.ns = median(entry.second);
-        result.push_back(entry.first);
-    }
+    for (auto& [key, times] : classes) result.push_back(times.best());
     return result;
+}
+
+// What the launches of a decode pass take, those of one device (they are alike on the others), by the samples.
+double launches_ns(const planner::Plan& plan, const std::vector<Sample>& samples,
+                   const BatchPoint& p) {
+    double sum = 0;
+    for (const planner::Step& step : plan.decode.steps) {
+        const planner::Compute* c = step.compute();
+        if (!c || (plan.stages.size() == 1 && c->device != plan.stages[0].devices[0])) continue;
+        Sample mine = amounts_of(step, p);
+        for (const Sample& s : samples)
+            if (!s.communicates && s.kernel == mine.kernel && s.bytes == mine.bytes) sum += s.ns;
+    }
+    return sum;
 }
 
 // Runs a shape on `devices` host devices and takes the trace apart.
@@ -170,10 +208,10 @@ public:
         for (int i = 0; i < kRepeats; ++i)
             tokens.push_back(
                 runtime::generate(session, plan, {prompt}, generate).decode_ms_per_token * 1e6);
-        result.decode_ns = median(tokens);
-        result.predicted_ns = static_cast<double>(plan.prediction.decode_ns_per_token);
+        result.decode_ns = *std::min_element(tokens.begin(), tokens.end());
         result.prefill = samples(plan, session.trace(), true, planner::prefill_point(workload));
         result.decode = samples(plan, session.trace(), false, planner::decode_point(workload));
+        result.launches_ns = launches_ns(plan, result.decode, planner::decode_point(workload));
         for (const planner::Step& step : plan.decode.steps) {
             const planner::Collective* c = step.collective();
             result.communications +=
@@ -238,14 +276,16 @@ Line through(const Run& run) {
     };
     Sample small = find(run.decode), large = find(run.prefill);
     double slope = std::max(0.0, (large.ns - small.ns) / (large.bytes - small.bytes));
-    return {std::max(100.0, small.ns - slope * small.bytes), slope};
+    // A token's payload is a few kilobytes: its own time is the latency.
+    return {std::max(100.0, small.ns), slope};
 }
 
-// What the events of a pass do not show (waiting for the other's slower launches, hand-over of the pass) belongs to the
-// exchanges that cause it.
-double latency_with_rest(double latency, const Run& run) {
-    double rest = (run.decode_ns - run.predicted_ns) / std::max(1, run.communications);
-    return std::max(100.0, latency + rest);
+// What two devices that share a token's work reach together, relative to one that does it alone: they share the memory, and
+// the later one of each step counts. What a token takes once (sampling, hand-over of the pass) counts in neither.
+double shared_rate(const Line& exchange, const Run& two, const Run& one) {
+    double once = std::max(0.0, one.decode_ns - one.launches_ns);
+    double together = two.decode_ns - once - exchange.fixed * two.communications;
+    return std::clamp(one.launches_ns / std::max(1.0, together), 0.5, 2.0);
 }
 
 // Fewer threads compute in proportion; they read what one reads each, up to what all read.
@@ -262,29 +302,29 @@ void use_threads(HostFacts& facts, int threads) {
     r.attention_bandwidth =
         positive(static_cast<double>(r.attention_bandwidth) * static_cast<double>(bandwidth) /
                  static_cast<double>(r.bandwidth));
+    facts.memory_bandwidth =
+        positive(static_cast<double>(facts.memory_bandwidth) * static_cast<double>(bandwidth) /
+                 static_cast<double>(r.bandwidth));
     r.bandwidth = bandwidth;
     facts.num_cores = threads;
 }
 
 }  // namespace
 
-HostCalibration calibrate_host(const HostFacts& given,
-                               const std::function<void(int64_t, int64_t)>& progress,
-                               const CancelToken* cancel) {
-    HostFacts facts = given;
+void calibrate_host(HostFacts& facts, const std::function<void(int64_t, int64_t)>& progress,
+                    const CancelToken* cancel) {
     facts.calibration = {};
     runtime::HostTopology topology = runtime::read_host_topology();
     int64_t cache =
         topology.l3_bytes > 0 ? topology.l3_bytes : std::max<int64_t>(topology.l2_bytes, 1 << 20);
     int64_t done = 0;
-    constexpr int64_t kRuns = 9;
+    constexpr int64_t kRuns = 7;
     auto run = [&](Bench& bench, int devices, int tensor_parallel, int threads = 0) {
         progress(done, kRuns);
         Run result = bench.run(facts, devices, tensor_parallel, threads, cancel);
         progress(++done, kRuns);
         return result;
     };
-    HostCalibration& c = facts.calibration;
     planner::MeasuredRates rates;
     rates.cache_bytes = cache;
     {
@@ -315,14 +355,14 @@ HostCalibration calibrate_host(const HostFacts& given,
     rates.attention_bandwidth = positive(1e9 / attention_ns(one.decode, fixed, false));
     rates.attention_flops = positive(1e9 / attention_ns(one.prefill, fixed, true));
 
-    // The exchanges as they are, then with what a whole token takes beyond the prediction.
-    Line exchange = through(run(streaming, 2, 2)), transfer = through(run(streaming, 2, 1));
-    c = {rates, positive(1e9 / std::max(transfer.slope, 1e-3)), positive(transfer.fixed),
-         positive(1e9 / std::max(exchange.slope, 1e-3)), positive(exchange.fixed)};
-    Run two = run(streaming, 2, 2), stages = run(streaming, 2, 1);
-    c.exchange_latency_ns = positive(latency_with_rest(exchange.fixed, two));
-    c.transfer_latency_ns = positive(latency_with_rest(transfer.fixed, stages));
-    return c;
+    Run two = run(streaming, 2, 2);
+    Line exchange = through(two), transfer = through(run(streaming, 2, 1));
+    facts.calibration = {rates, positive(1e9 / std::max(transfer.slope, 1e-3)),
+                         positive(transfer.fixed), positive(1e9 / std::max(exchange.slope, 1e-3)),
+                         positive(exchange.fixed)};
+    facts.memory_bandwidth =
+        positive(static_cast<double>(rates.bandwidth) * shared_rate(exchange, two, one));
+    progress(kRuns, kRuns);
 }
 
 std::string calibration_path() {
@@ -359,6 +399,7 @@ HostFacts facts_of_this_host(int threads, std::string* note) {
         return skip(fmt::format("measured on '{}', and this is '{}'; run cleave devices --measure",
                                 there, here));
     facts.calibration = planner::calibration_of(machine, path);
+    if (!machine.domains.empty()) facts.memory_bandwidth = machine.domains[0].bandwidth;
     if (threads > 0 && threads != cores) use_threads(facts, threads);
     return facts;
 }

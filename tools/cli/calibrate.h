@@ -13,10 +13,11 @@
 
 namespace cleave::tools {
 
-// `progress` hears (done, total). Throws Cancelled when `cancel` is set.
-planner::HostCalibration calibrate_host(const planner::HostFacts& facts,
-                                        const std::function<void(int64_t, int64_t)>& progress,
-                                        const CancelToken* cancel);
+// Fills the calibration, and memory_bandwidth with what host devices reach that work at the same time. `progress` hears
+// (done, total). Throws Cancelled when `cancel` is set.
+void calibrate_host(planner::HostFacts& facts,
+                    const std::function<void(int64_t, int64_t)>& progress,
+                    const CancelToken* cancel);
 
 // $XDG_CONFIG_HOME/cleave/host.json or ~/.config/cleave/host.json; empty when there is no home.
 std::string calibration_path();

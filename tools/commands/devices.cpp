@@ -152,7 +152,7 @@ planner::Machine measure(const Flags& flags) {
     Interruptible interruptible;
     {
         ProgressBar bar("measuring the host");
-        facts.calibration = calibrate_host(
+        calibrate_host(
             facts, [&](int64_t done, int64_t total) { bar.update(done, total); }, &cancel_token());
     }
     planner::Machine machine = planner::build_machine(specs, facts);
