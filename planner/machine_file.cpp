@@ -198,13 +198,38 @@ const Json& array_of(const Json& json, const char* key, const std::string& path)
     return json[key];
 }
 
+// "line 3, column 5: no JSON: unexpected '}'; expected string literal" of the library's "[json.exception.parse_error.101]
+// parse error at line 3, column 5: syntax error while parsing object key - unexpected '}'; expected string literal".
+std::string plain_words(std::string text) {
+    const auto drop_before = [&](std::string_view mark) {
+        const size_t at = text.find(mark);
+        if (at != std::string::npos) text.erase(0, at + mark.size());
+        return at != std::string::npos;
+    };
+    if (!drop_before("parse error at ")) {
+        drop_before("] ");
+        return "no JSON: " + text;
+    }
+    const size_t end = text.find(": ");
+    const std::string where = text.substr(0, end);
+    drop_before(" - ");
+    if (const size_t last = text.find("; last read: "); last != std::string::npos) {
+        const size_t close = text.find("'", last + 14);
+        if (close != std::string::npos) text.erase(last, close + 1 - last);
+    }
+    return where + ": no JSON: " + text;
+}
+
 Json read_json(const std::string& path) {
     std::ifstream file(path);
     if (!file) throw UserError("{}: the machine file cannot be read", path);
     try {
         return Json::parse(file);
     } catch (const Json::exception& error) {
-        throw UserError("{}: not JSON: {}", path, error.what());
+        throw UserError(
+            "{}: {}; a machine file is JSON as `cleave devices -o FILE.json` writes it: start from "
+            "one of those",
+            path, plain_words(error.what()));
     }
 }
 

@@ -56,7 +56,8 @@ std::span<const std::byte> Model::bytes(const DataRef& ref) const {
     if (maps_.size() < files.size()) maps_.resize(files.size());
     std::unique_ptr<MappedFile>& map = maps_[ref.file.index()];
     if (!map) map = std::make_unique<MappedFile>(file.path);
-    CHECK(ref.offset + ref.length <= map->bytes().size()) << file.path << " shrank during import";
+    if (ref.offset > map->bytes().size() || ref.length > map->bytes().size() - ref.offset)
+        throw UserError("{}: {} became shorter while it was read; copy it again", path, file.path);
     return map->bytes().subspan(ref.offset, ref.length);
 }
 

@@ -68,6 +68,12 @@ struct ModelInput {
     bool static_cache = false;  // a cache of fixed capacity, written in place (TensorScatter)
 };
 
+// Numbers that probes evaluated and hold now, in all of one import: what a hostile graph may cost.
+struct ProbeWork {
+    int64_t evaluated = 0;
+    int64_t held = 0;
+};
+
 struct Model {
     std::string path;
     std::string producer, producer_version;
@@ -81,6 +87,7 @@ struct Model {
     std::vector<SourceFile> files;  // files[0] is the .onnx file
     std::vector<std::vector<std::byte>> blobs;
     std::vector<std::string> notes;
+    mutable ProbeWork probe_work;
 
     const Node* producer_of(Ref v) const {
         return v == kNone || values[v].producer < 0 ? nullptr : &nodes[values[v].producer];

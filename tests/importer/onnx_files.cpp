@@ -72,6 +72,13 @@ public:
         nodes(*g.mutable_node());
     }
 
+    void function(onnx::FunctionProto& f) {
+        for (auto* list : {f.mutable_input(), f.mutable_output()})
+            for (std::string& s : *list) s = name(s);
+        f.clear_value_info();
+        nodes(*f.mutable_node());
+    }
+
     void nodes(google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
         for (onnx::NodeProto& n : nodes) {
             n.set_name(name("node " + std::to_string(names_.size())));
@@ -98,6 +105,7 @@ private:
 
 void randomize_names(onnx::ModelProto& model, uint64_t seed) {
     Renamer(seed).graph(*model.mutable_graph());
+    for (onnx::FunctionProto& f : *model.mutable_functions()) Renamer(++seed).function(f);
 }
 
 }  // namespace cleave::test

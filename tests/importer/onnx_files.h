@@ -31,7 +31,7 @@ onnx::NodeProto& node_of(onnx::ModelProto& model, const std::string& op_type, in
 std::string import_error(const std::function<void(onnx::ModelProto&)>& change,
                          models::WriteOptions options = {});
 
-// New names for all nodes, values and initializers, of subgraphs too; meaningless and in another order.
+// New names for all nodes, values and initializers, of subgraphs and functions too; meaningless and in another order.
 void randomize_names(onnx::ModelProto& model, uint64_t seed);
 
 }  // namespace cleave::test

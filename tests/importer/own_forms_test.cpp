@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forms that the project's own writer makes: each is recovered as the shape's graph, with the same logits.
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "importer/import.h"
@@ -120,17 +122,12 @@ TEST_CASE("Random names of nodes, values and initializers change nothing", "[imp
             test::write_tiny(folder.path() / std::to_string(static_cast<int>(form)), options));
     }
     if (!test::shared_data().empty())
-        for (const char* file :
-             {"stories260K/legacy_op17_past_sdpa.onnx", "stories260K/dynamo_op18_past_eager.onnx",
-              "stories260K/dynamo_op23_past_sdpa.onnx",
-              "stories260K/genai_v0.11.4_fp32_cpu/model.onnx",
-              "stories260K/mobius_default/model.onnx",
-              "stories260K/derived/decoder_model_merged.onnx",
-              "rand_gqa16/dynamo_op18_idsonly_sdpa.onnx",
-              "rand_llama3rope/genaiHEAD_fp32_cpu/model.onnx", "gemma/legacy_op17_past_sdpa.onnx",
-              "phi3/dynamo_op23_past_sdpa.onnx", "mistral_sw8/dynamo_op23_past_sdpa.onnx",
-              "llama_yarn/legacy_op17_past_sdpa.onnx", "rand_gqa16/genai0114_int4_cpu/model.onnx"})
-            files.push_back(test::shared_data() / "models" / file);
+        for (const char* below : {"models", "public-onnx"})
+            for (const auto& entry :
+                 std::filesystem::recursive_directory_iterator(test::shared_data() / below))
+                if (entry.path().extension() == ".onnx") files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    size_t compared = 0;
     for (const std::filesystem::path& file : files) {
         INFO(file);
         onnx::ModelProto model = test::load_onnx(file);
@@ -140,12 +137,29 @@ TEST_CASE("Random names of nodes, values and initializers change nothing", "[imp
             if (entry.path().extension() == ".data")
                 std::filesystem::copy(entry.path(), renamed.path() / entry.path().filename());
         test::save_onnx(model, renamed.path() / "model.onnx");
-        const importer::Graph a = importer::import_onnx(file.string());
-        const importer::Graph b = importer::import_onnx((renamed.path() / "model.onnx").string());
+        const auto imported =
+            [](const std::filesystem::path& path) -> std::optional<importer::Graph> {
+            try {
+                return importer::import_onnx(path.string());
+            } catch (const UserError&) {
+                return std::nullopt;  // files that are to be refused stay refused
+            }
+        };
+        const auto before = imported(file), after = imported(renamed.path() / "model.onnx");
+        CHECK(before.has_value() == after.has_value());
+        if (!before || !after) continue;
+        ++compared;
+        const importer::Graph &a = *before, &b = *after;
+        if (a.config.num_layers == 0) {
+            // Opaque graphs keep their ONNX names; their operators must be the same ones.
+            CHECK(a.ops.size() == b.ops.size());
+            continue;
+        }
         CHECK(importer::to_text(a) == importer::to_text(b));
         CHECK(a.interface.has_position_ids == b.interface.has_position_ids);
         CHECK(a.interface.has_attention_mask == b.interface.has_attention_mask);
     }
+    CHECK(compared * 10 >= files.size() * 8);
 }
 
 // Rewrites x * cos + concat(-x2, x1) * sin as concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin).

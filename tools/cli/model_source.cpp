@@ -12,6 +12,7 @@
 #include "models/shapes.h"
 #include "planner/plan_file.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/suggest.h"
 
 namespace cleave::tools {
 namespace {
@@ -85,8 +86,9 @@ LoadedModel load_model(const ModelFlags& flags, const std::string& dtype) {
     const fs::path path = flags.model;
     std::error_code error;
     if (!fs::exists(path, error))
-        throw UserError("{}: no such file or folder, and no shape name; shape names are {}",
-                        flags.model, fmt::join(models::shape_names(), ", "));
+        throw UserError("{}: no such file or folder, and no shape name{}; shape names are {}",
+                        flags.model, did_you_mean(flags.model, models::shape_names()),
+                        fmt::join(models::shape_names(), ", "));
     if (path.extension() == ".plan") return from_plan(path);
     if (path.extension() == ".json")
         return from_shape(models::shape_from_config(path.string()), dtype);

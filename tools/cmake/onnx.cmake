@@ -41,6 +41,7 @@ if(NOT TARGET ONNX::onnx)
 endif()
 # Every folder that links the importer has to see these, not only the one that included this file.
 set_target_properties(ONNX::onnx PROPERTIES IMPORTED_GLOBAL TRUE)
+set(CLEAVE_ONNX_VERSION "${ONNX_VERSION}" CACHE INTERNAL "for `cleave doctor`")
 message(STATUS "Found ONNX: ${ONNX_DIR} (version ${ONNX_VERSION})")
 
 add_library(cleave_onnx INTERFACE)

@@ -199,22 +199,4 @@ void add_devices(CLI::App& app) {
     command->callback([flags] { run_devices(*flags); });
 }
 
-void add_doctor(CLI::App& app) {
-    CLI::App* command = app.add_subcommand(
-        "doctor", "check libraries, compilers and devices: what is found, what to install");
-    command->footer("Example: cleave doctor");
-    command->callback([] {
-        codegen::HostCompilerInfo compiler = codegen::host_compiler_info();
-        if (compiler.available)
-            fmt::print("ok    host compiler: {}, target {}\n", compiler.version, compiler.cpu);
-        else
-            fmt::print(
-                "FAIL  host compiler: {}\n      install LLVM and Clang 19 (Debian: "
-                "libclang-cpp19), or run tools/setup\n",
-                compiler.reason);
-        for (const Absent& a : absent_kinds())
-            fmt::print("none  {} devices: {}\n", a.kind, a.reason);
-    });
-}
-
 }  // namespace cleave::tools

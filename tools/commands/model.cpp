@@ -7,6 +7,7 @@
 #include "models/onnx_writer.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/options.h"
+#include "tools/cli/suggest.h"
 #include "tools/commands/commands.h"
 
 namespace cleave::tools {
@@ -21,7 +22,8 @@ void run_model(const Flags& flags) {
     std::optional<models::Shape> shape = models::find_shape(flags.shape);
     if (!shape && flags.shape.ends_with(".json")) shape = models::shape_from_config(flags.shape);
     if (!shape)
-        throw UserError("{}: no such shape; shapes are {}, or a config.json", flags.shape,
+        throw UserError("{}: no such shape{}; shapes are {}, or a config.json", flags.shape,
+                        did_you_mean(flags.shape, models::shape_names()),
                         fmt::join(models::shape_names(), ", "));
     models::WriteOptions options;
     options.weights = flags.weights == "none" ? models::WriteOptions::Weights::kNone

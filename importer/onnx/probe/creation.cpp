@@ -50,12 +50,16 @@ void constant_of_shape(Evaluation& e) {
             std::optional<Tensor> one = read_constant(scratch, c);
             if (!one) return;
             value = one->at(0);
-        } else if (t.float_data_size() > 0) {
+        } else if (t.float_data_size() == 1) {
             value = t.float_data(0);
-        } else if (t.int64_data_size() > 0) {
+        } else if (t.double_data_size() == 1) {
+            value = t.double_data(0);
+        } else if (t.int64_data_size() == 1) {
             value = static_cast<double>(t.int64_data(0));
-        } else if (t.int32_data_size() > 0) {
+        } else if (t.int32_data_size() == 1 && !real) {
             value = t.int32_data(0);
+        } else {
+            return;  // bits of a narrow float, or not the one element that it must be
         }
     }
     Tensor out = Tensor::of(*dims, real);
@@ -122,6 +126,7 @@ void matmul(Evaluation& e) {
                                    out.integers[to] = static_cast<int64_t>(sum);
                            }
                    });
+    e.model().probe_work.evaluated += product(dims) * k;
     e.set_data(0, std::move(out));
 }
 

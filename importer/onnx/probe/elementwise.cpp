@@ -21,10 +21,15 @@ void unary(Evaluation& e, Result result, F f) {
         if (real)
             out.reals[i] = y;
         else
-            out.integers[i] = std::fabs(y) < 9e18 ? static_cast<int64_t>(y) : x->integers[i];
+            out.integers[i] =
+                std::fabs(y) < 9e18 ? static_cast<int64_t>(y) : (x->real ? 0 : x->integers[i]);
     }
     e.set_data(0, std::move(out));
 }
+
+// A number as an integer; what no integer can hold is 0, as it is undefined.
+int64_t whole(double v) { return std::fabs(v) < 9e18 ? static_cast<int64_t>(v) : 0; }
+int64_t whole(int64_t v) { return v; }
 
 template <class RealF, class IntegerF>
 bool combine(const Tensor& a, const Tensor& b, Result result, RealF fr, IntegerF fi, Tensor& out) {
@@ -37,7 +42,8 @@ bool combine(const Tensor& a, const Tensor& b, Result result, RealF fr, IntegerF
                        if (out.real)
                            out.reals[i] = fr(a.at(at[0]), b.at(at[1]));
                        else if (real_operands)
-                           out.integers[i] = static_cast<int64_t>(fr(a.at(at[0]), b.at(at[1])));
+                           out.integers[i] =
+                               whole(static_cast<double>(fr(a.at(at[0]), b.at(at[1]))));
                        else
                            out.integers[i] = fi(a.integers[at[0]], b.integers[at[1]]);
                    });
@@ -92,6 +98,20 @@ int64_t modulo(int64_t a, int64_t b) {
 // Wraps like the machine does; a hostile graph must not overflow a signed number here.
 int64_t wrap(uint64_t v) { return static_cast<int64_t>(v); }
 
+// An integer as another integer type keeps it.
+int64_t narrowed(int64_t v, int64_t type) {
+    using T = onnx::TensorProto;
+    switch (type) {
+        case T::INT8: return static_cast<int8_t>(v);
+        case T::UINT8: return static_cast<uint8_t>(v);
+        case T::INT16: return static_cast<int16_t>(v);
+        case T::UINT16: return static_cast<uint16_t>(v);
+        case T::INT32: return static_cast<int32_t>(v);
+        case T::UINT32: return static_cast<uint32_t>(v);
+        default: return v;
+    }
+}
+
 void cast(Evaluation& e) {
     if (const Dims* s = e.shape(0)) e.set_shape(0, *s);
     const Tensor* x = e.with_data ? e.data(0) : nullptr;
@@ -107,11 +127,9 @@ void cast(Evaluation& e) {
         } else if (to == T::BOOL) {
             out.integers[i] = x->at(i) != 0;
         } else if (!x->real) {
-            out.integers[i] =
-                to == T::INT32 ? static_cast<int32_t>(x->integers[i]) : x->integers[i];
+            out.integers[i] = narrowed(x->integers[i], to);
         } else {
-            const double v = x->reals[i];
-            out.integers[i] = std::fabs(v) < 9e18 ? static_cast<int64_t>(v) : 0;
+            out.integers[i] = narrowed(whole(x->reals[i]), to);
         }
     }
     e.set_data(0, std::move(out));
@@ -217,17 +235,8 @@ std::vector<NamedRule> elementwise_rules() {
         {"Or", [](E& e) { compare(e, [](auto a, auto b) { return a != 0 || b != 0; }); }},
         {"Xor", [](E& e) { compare(e, [](auto a, auto b) { return (a != 0) != (b != 0); }); }},
         {"BitwiseAnd",
-         [](E& e) {
-             compare(e, [](auto a, auto b) {
-                 return static_cast<int64_t>(a) & static_cast<int64_t>(b);
-             });
-         }},
-        {"BitwiseOr",
-         [](E& e) {
-             compare(e, [](auto a, auto b) {
-                 return static_cast<int64_t>(a) | static_cast<int64_t>(b);
-             });
-         }},
+         [](E& e) { compare(e, [](auto a, auto b) { return whole(a) & whole(b); }); }},
+        {"BitwiseOr", [](E& e) { compare(e, [](auto a, auto b) { return whole(a) | whole(b); }); }},
         {"Not", [](E& e) { unary(e, Result::kInteger, [](double v) { return v == 0; }); }},
         {"IsNaN", [](E& e) { unary(e, Result::kInteger, [](double v) { return std::isnan(v); }); }},
         {"IsInf", [](E& e) { unary(e, Result::kInteger, [](double v) { return std::isinf(v); }); }},

@@ -122,8 +122,10 @@ void transpose(Evaluation& e) {
     if (perm.size() != s->size()) return;
     const Dims from = row_major(*s);
     Dims dims, strides;
+    std::vector<bool> used(s->size());
     for (int64_t p : perm) {
-        if (p < 0 || p >= static_cast<int64_t>(s->size())) return;
+        if (p < 0 || p >= static_cast<int64_t>(s->size()) || used[p]) return;
+        used[p] = true;
         dims.push_back((*s)[p]);
         strides.push_back(from[p]);
     }
@@ -135,9 +137,7 @@ void transpose(Evaluation& e) {
 void expand_to(Evaluation& e, const Dims& to) {
     const Dims* s = e.shape(0);
     Dims dims;
-    for (int64_t d : to)
-        if (d < 0) return;
-    if (!s || !broadcast(*s, to, dims)) return;
+    if (!s || !is_reasonable(to) || !broadcast(*s, to, dims) || !is_reasonable(dims)) return;
     e.set_shape(0, dims);
     const Tensor* x = e.with_data && product(dims) <= kMostElements ? e.data(0) : nullptr;
     if (x) e.set_data(0, gather_strided(*x, dims, broadcast_strides(*s, dims), 0));
@@ -152,7 +152,12 @@ void tile(Evaluation& e) {
     std::optional<std::vector<int64_t>> repeats = e.integers(1, "");
     if (!s || !repeats || repeats->size() != s->size()) return;
     Dims dims = *s;
-    for (size_t i = 0; i < dims.size(); ++i) dims[i] *= std::max<int64_t>(0, (*repeats)[i]);
+    for (size_t i = 0; i < dims.size(); ++i) {
+        const int64_t n = std::max<int64_t>(0, (*repeats)[i]);
+        if (!is_reasonable({dims[i], n})) return;
+        dims[i] *= n;
+    }
+    if (!is_reasonable(dims)) return;
     e.set_shape(0, dims);
     const Tensor* x = e.with_data && product(dims) <= kMostElements ? e.data(0) : nullptr;
     if (!x) return;

@@ -12,7 +12,9 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-constexpr int64_t kMostElementsHeld = int64_t{1} << 26;
+// Of all probes of one import together. Real graphs stay below a tenth of either.
+constexpr int64_t kMostHeld = int64_t{1} << 26;
+constexpr int64_t kMostEvaluated = int64_t{1} << 28;
 constexpr int kMaxDepth =
     3000;  // of nodes that only feed each other's data; real graphs need under 200
 
@@ -28,6 +30,7 @@ void load(std::span<const std::byte> bytes, Tensor& tensor) {
 }  // namespace
 
 void to_doubles(DType dtype, const std::byte* bytes, double* out, int64_t count) {
+    if (count == 0) return;  // there may be no bytes to point at
     if (dtype == DType::kF64) {
         std::memcpy(out, bytes, count * sizeof(double));
         return;
@@ -63,7 +66,7 @@ std::optional<Tensor> read_constant(const Model& model, const Constant& c) {
 Probe::Probe(const Model& model, const std::vector<InputRole>& roles, Scenario scenario)
     : model_(model), roles_(roles), scenario_(std::move(scenario)), known_(model.values.size()) {}
 
-Probe::~Probe() = default;
+Probe::~Probe() { model_.probe_work.held -= held_; }
 
 const Dims* Probe::shape(Ref value) {
     if (value == kNone) return nullptr;
@@ -92,9 +95,12 @@ bool Probe::fill_source(Ref v, bool with_data) {
     if (value.constant >= 0) {
         const Constant& c = model_.constants[value.constant];
         known.shape = c.dims;
-        if (with_data)
-            if (std::optional<Tensor> t = read_constant(model_, c))
+        if (with_data && model_.probe_work.held + c.count() <= kMostHeld)
+            if (std::optional<Tensor> t = read_constant(model_, c)) {
+                model_.probe_work.held += t->count();
+                held_ += t->count();
                 known.data = std::make_unique<Tensor>(std::move(*t));
+            }
         return true;
     }
     CHECK(value.input >= 0) << value.name << " has no source";
@@ -149,11 +155,36 @@ void Probe::evaluate(int index, bool with_data) {
             model_.path, kMaxDepth, describe(model_, node));
     Evaluation evaluation(*this, node, with_data);
     rule(evaluation);
+    if (with_data) count_work(node);
     --depth_;
 }
 
+// What a rule reads and makes bounds what it does.
+void Probe::count_work(const Node& node) {
+    int64_t& evaluated = model_.probe_work.evaluated;
+    for (const std::vector<Ref>* values : {&node.in, &node.out})
+        for (Ref v : *values)
+            if (v != kNone && known_[v].data) evaluated += known_[v].data->count();
+    if (evaluated > kMostEvaluated)
+        throw UserError(
+            "{}: what the graph computes about shapes, positions and masks takes more than {} "
+            "numbers, up to {}; the graph is not one that an exporter writes",
+            model_.path, kMostEvaluated, describe(model_, node));
+}
+
+// Products of a shape's dimensions and of its strides stay far from overflow.
+bool is_reasonable(const Dims& dims) {
+    constexpr int64_t kMost = int64_t{1} << 50;
+    int64_t count = 1;
+    for (int64_t d : dims) {
+        if (d < 0 || d > kMost / count) return false;
+        count *= std::max<int64_t>(1, d);
+    }
+    return true;
+}
+
 void Evaluation::set_shape(size_t i, Dims dims) {
-    if (node.output(i) == kNone) return;
+    if (node.output(i) == kNone || !is_reasonable(dims)) return;
     Probe::Known& known = probe_.known_[node.output(i)];
     known.shape_tried = true;
     if (!known.shape) known.shape = std::move(dims);
@@ -164,10 +195,12 @@ void Evaluation::set_data(size_t i, Tensor tensor) {
     if (node.output(i) == kNone) return;
     Probe::Known& known = probe_.known_[node.output(i)];
     known.data_tried = true;
-    probe_.elements_held_ += tensor.count();
-    if (probe_.elements_held_ > kMostElementsHeld)
-        return;  // a hostile graph; the value stays unknown
-    if (!known.data) known.data = std::make_unique<Tensor>(std::move(tensor));
+    ProbeWork& work = probe_.model_.probe_work;
+    if (known.data || work.held + tensor.count() > kMostHeld)
+        return;  // or a hostile graph; the value stays unknown
+    work.held += tensor.count();
+    probe_.held_ += tensor.count();
+    known.data = std::make_unique<Tensor>(std::move(tensor));
 }
 
 std::optional<std::vector<int64_t>> Evaluation::integers(size_t input, std::string_view attribute) {

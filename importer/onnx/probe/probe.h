@@ -56,6 +56,7 @@ private:
         std::unique_ptr<Tensor> data;
     };
     void evaluate(int node, bool with_data);
+    void count_work(const Node& node);
     bool fill_source(Ref value, bool with_data);
     std::unique_ptr<Tensor> input_data(const ModelInput& input, InputRole role, const Dims& dims);
 
@@ -64,8 +65,11 @@ private:
     Scenario scenario_;
     std::vector<Known> known_;
     int depth_ = 0;
-    int64_t elements_held_ = 0;
+    int64_t held_ = 0;  // numbers, of those that the model's probe_work counts
 };
+
+// Whether dimensions are none of negative and so large that their products overflow.
+bool is_reasonable(const Dims& dims);
 
 // Floating elements of any type as double.
 void to_doubles(DType dtype, const std::byte* bytes, double* out, int64_t count);

@@ -22,6 +22,8 @@ public:
             throw UserError("{}: sparse initializers are not supported", model_.path);
         for (const onnx::ValueInfoProto& v : graph.input()) add_input(v);
         add_nodes(graph);
+        if (model_.nodes.empty())
+            throw UserError("{}: the graph has no operator; export the model anew", model_.path);
         sort_nodes();
         for (const onnx::ValueInfoProto& v : graph.output()) {
             auto found = names_.find(v.name());
@@ -73,8 +75,20 @@ private:
                                 info.name(), d.dim_value());
             input.dims.push_back(d.has_dim_value() ? Dim(d.dim_value()) : Dim(d.dim_param()));
         }
+        check_size(info.name(), input.dims);
         model_.values[v].input = static_cast<int>(model_.inputs.size());
         model_.inputs.push_back(std::move(input));
+    }
+
+    // Products of dimensions are formed later; none may overflow.
+    void check_size(const std::string& name, const std::vector<Dim>& dims) const {
+        constexpr int64_t kMost = int64_t{1} << 50;
+        int64_t count = 1;
+        for (const Dim& d : dims) {
+            if (d.value > kMost / count)
+                throw UserError("{}: the shape of graph input '{}' overflows", model_.path, name);
+            count *= std::max<int64_t>(1, d.value);
+        }
     }
 
     void add_nodes(const onnx::GraphProto& graph) {
@@ -200,6 +214,7 @@ Model read_model(const std::string& path, const ImportOptions& options) {
     inline_functions(*model.proto, model.path, model.notes);
     specialize_decoder_branches(*model.proto, model.path, model.notes);
     build_model(model, options);
+    check_types(model);
     return model;
 }
 

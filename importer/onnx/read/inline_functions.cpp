@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <map>
 #include <set>
 
@@ -10,14 +11,23 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-using Name = std::pair<std::string, std::string>;  // domain, name
+using Name = std::array<std::string, 3>;  // domain, name, overload
+
+constexpr int kMostDepth = 100;  // calls in calls, graphs in graphs; exporters stay below 5
 
 // The number of nodes that a function's body comes to when everything in it is inlined.
 class Expansion {
 public:
     Expansion(const onnx::ModelProto& proto, const std::string& path) : path_(path) {
         for (const onnx::FunctionProto& f : proto.functions())
-            functions_[{f.domain(), f.name()}] = &f;
+            if (!functions_.emplace(Name{f.domain(), f.name(), f.overload()}, &f).second)
+                throw UserError("{}: the function {}.{} is defined twice; names must be unique",
+                                path_, f.domain(), f.name());
+    }
+
+    // Functions that nobody calls are inlined by nobody, but ONNX's inliner looks at them.
+    void check_all() {
+        for (const auto& [name, function] : functions_) of_function(name, *function);
     }
 
     // Saturates far below overflow.
@@ -25,9 +35,11 @@ public:
         double total = 0;
         for (const onnx::NodeProto& node : body) {
             total += 1;
-            for (const onnx::AttributeProto& a : node.attribute())
+            for (const onnx::AttributeProto& a : node.attribute()) {
                 if (a.has_g()) total += nodes(a.g().node());
-            auto function = functions_.find({node.domain(), node.op_type()});
+                for (const onnx::GraphProto& g : a.graphs()) total += nodes(g.node());
+            }
+            auto function = functions_.find({node.domain(), node.op_type(), node.overload()});
             if (function != functions_.end())
                 total += of_function(function->first, *function->second);
         }
@@ -39,7 +51,10 @@ private:
         if (auto known = sizes_.find(name); known != sizes_.end()) return known->second;
         if (!open_.insert(name).second)
             throw UserError("{}: the function {}.{} calls itself; recursion is not allowed in ONNX",
-                            path_, name.first, name.second);
+                            path_, name[0], name[1]);
+        if (open_.size() > kMostDepth)
+            throw UserError("{}: the function {}.{} stands {} calls deep; up to {} are supported",
+                            path_, name[0], name[1], open_.size(), kMostDepth);
         double total = nodes(function.node());
         open_.erase(name);
         return sizes_[name] = total;
@@ -58,6 +73,7 @@ void inline_functions(onnx::ModelProto& proto, const std::string& path,
     if (proto.functions_size() == 0) return;
     constexpr double kMostNodes = 2e6;
     Expansion expansion(proto, path);
+    expansion.check_all();
     if (expansion.nodes(proto.graph().node()) > kMostNodes)
         throw UserError("{}: its functions expand to more than {} nodes", path,
                         static_cast<int64_t>(kMostNodes));

@@ -30,7 +30,7 @@ uint64_t expected_bytes(const Model& model, const Constant& c) {
 }
 
 void check_length(const Model& model, const Constant& c, uint64_t expected, uint64_t length) {
-    if (length < expected || (length > expected && !c.dims.empty() && c.data.file.value == 0))
+    if (length != expected)
         throw UserError("{}: initializer '{}' has {} bytes, but its shape and type ({}) need {}",
                         model.path, c.name, length, elem_type_name(c.elem_type), expected);
 }
@@ -43,9 +43,10 @@ FileId external_file(Model& model, const std::string& name, const std::string& l
         throw UserError(
             "{}: initializer '{}' names the external file '{}', which {}; external data must lie "
             "in the model's folder or below it",
-            model.path, name, location, why);
+            model.path, name, location.c_str(), why);  // c_str: no zero byte in a message
     };
     if (location.empty()) refuse("is empty");
+    if (location.find('\0') != std::string::npos) refuse("has a zero byte");
     if (relative.is_absolute()) refuse("is an absolute path");
     for (const fs::path& part : relative)
         if (part == "..") refuse("leaves the model's folder");
@@ -144,6 +145,8 @@ Constant locate_tensor(Model& model, const onnx::TensorProto& tensor, const std:
     }
     for (const onnx::StringStringEntryProto& entry : tensor.external_data()) {
         if (entry.key() != kInlineKey) continue;
+        if (tensor.external_data_size() > 1 || tensor.has_raw_data())
+            throw UserError("{}: the data of initializer '{}' is given twice", model.path, name);
         const size_t comma = entry.value().find(',');
         c.data = {FileId(0),
                   {},
@@ -154,8 +157,8 @@ Constant locate_tensor(Model& model, const onnx::TensorProto& tensor, const std:
     }
     std::vector<std::byte> bytes;
     if (tensor.has_raw_data()) {
-        bytes.resize(tensor.raw_data().size());
-        std::memcpy(bytes.data(), tensor.raw_data().data(), bytes.size());
+        const auto* raw = reinterpret_cast<const std::byte*>(tensor.raw_data().data());
+        bytes.assign(raw, raw + tensor.raw_data().size());
     } else {
         bytes = typed_bytes(tensor);
     }

@@ -35,6 +35,38 @@ std::string find_onnx_file(const std::string& path) {
     return found[0];
 }
 
+namespace {
+
+// Every operator set in use must be listed; a file cut short at the end lacks some. Nodes of branches count as well.
+void check_domains(const onnx::ModelProto& proto,
+                   const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
+                   const std::string& path) {
+    const auto plain = [](const std::string& domain) {
+        return domain == "ai.onnx" ? std::string() : domain;
+    };
+    for (const onnx::NodeProto& node : nodes) {
+        const auto& sets = proto.opset_import();
+        const auto& functions = proto.functions();
+        const bool listed = std::any_of(sets.begin(), sets.end(),
+                                        [&](const auto& set) {
+                                            return plain(set.domain()) == plain(node.domain());
+                                        }) ||
+                            std::any_of(functions.begin(), functions.end(),
+                                        [&](const auto& f) { return f.domain() == node.domain(); });
+        if (!listed)
+            throw UserError(
+                "{}: node '{}' ({}) is of the operator set '{}', which the file does not list; it "
+                "is cut "
+                "short or damaged: copy it again or export it anew",
+                path, node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name(),
+                node.op_type(), node.domain().empty() ? "ai.onnx" : node.domain());
+        for (const onnx::AttributeProto& a : node.attribute())
+            if (a.has_g()) check_domains(proto, a.g().node(), path);
+    }
+}
+
+}  // namespace
+
 std::unique_ptr<onnx::ModelProto> parse_model(const std::string& path) {
     MappedFile file(path);
     std::optional<std::string> small = without_tensor_bytes(file.bytes());
@@ -51,6 +83,7 @@ std::unique_ptr<onnx::ModelProto> parse_model(const std::string& path) {
         if ((set.domain().empty() || set.domain() == "ai.onnx") && set.version() < kOldestOpset)
             throw UserError("{}: opset {}; {} and newer are supported: export it anew", path,
                             set.version(), kOldestOpset);
+    check_domains(*proto, proto->graph().node(), path);
     return proto;
 }
 

@@ -33,6 +33,9 @@ Constant locate_tensor(Model& model, const onnx::TensorProto& tensor, const std:
 // values that nothing makes.
 void build_model(Model& model, const ImportOptions& options);
 
+// Refuses operators whose operands have types that they cannot have.
+void check_types(const Model& model);
+
 // All of the above.
 Model read_model(const std::string& path, const ImportOptions& options);
 

@@ -32,6 +32,7 @@ Message child(Message message, uint64_t field) {
             break;
         case Message::kFunction:
             if (field == 7) return Message::kNode;
+            if (field == 11) return Message::kAttribute;  // defaults of its attributes
             break;
         case Message::kTensor:
         case Message::kOther: break;
@@ -112,11 +113,12 @@ private:
     // float_data in one packed run is the array itself, little-endian, as raw_data is.
     bool copy_tensor(size_t begin, size_t end, std::string& out) const {
         constexpr uint64_t kFloatData = 4, kRawData = 9, kExternalData = 13;
-        int float_runs = 0;
+        int float_runs = 0, raw_runs = 0;
         for (size_t at = begin; at < end;) {
             std::optional<Field> f = next(at, end);
             if (!f) return false;
             if (f->number == kFloatData) ++float_runs;
+            if (f->number == kRawData && ++raw_runs > 1) return false;  // which one counts?
             at = f->end;
         }
         std::string where;

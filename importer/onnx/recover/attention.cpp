@@ -148,6 +148,11 @@ Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& pa
     if (!a.causal)
         return unknown(r, node,
                        "its mask lets tokens see later ones; only causal models can be decoded");
+    if (!parts.hides_padding && r.padding_must_be_hidden())
+        return unknown(r, node,
+                       "the graph takes an attention mask, but this attention sees what it hides");
+    if (!(a.scale > 0 && a.scale < 1e6))
+        return unknown(r, node, fmt::format("its scale of {} is none of an attention", a.scale));
     Term t{Term::kAttention, {q, k, v}, a.num_heads * a.v_head_dim};
     t.attention = a;
     // Exporters that put a root of the scale on both sides square its rounding error; undo that.
@@ -212,6 +217,7 @@ Meaning match_values(Recovery& r, const Node& node, const Scores& s) {
         const MaskMeaning m = r.mask_meaning(use);
         a.causal = a.causal || m.causal;
         if (m.window > 0) a.window = a.window > 0 ? std::min(a.window, m.window) : m.window;
+        parts.hides_padding = parts.hides_padding || m.hides_padding;
     }
     const Scores scores = s;
     TermId term;

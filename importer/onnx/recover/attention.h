@@ -9,6 +9,7 @@ namespace cleave::importer::from_onnx {
 struct AttentionParts {
     View q, k, v;  // k and v: of caches, or of this step's rows where the graph has no past
     AttentionAttrs attrs;
+    bool hides_padding = false;  // of the attention mask that the graph takes
 };
 
 // Heads along all axes of a view but the last two (the batched dimensions of a MatMul).

@@ -70,11 +70,13 @@ View result_view(const View& q, TermId term, int64_t head_dim, int64_t v_head_di
     return out;
 }
 
-void add_mask(Recovery& r, Ref mask, AttentionAttrs& a) {
+void add_mask(Recovery& r, Ref mask, AttentionParts& parts) {
+    AttentionAttrs& a = parts.attrs;
     const Tensor* t = r.data(mask);
     const MaskMeaning m = r.mask_meaning({mask, !t || t->real, false});
     a.causal = a.causal || m.causal;
     if (m.window > 0) a.window = a.window > 0 ? std::min(a.window, m.window) : m.window;
+    parts.hides_padding = parts.hides_padding || m.hides_padding;
 }
 
 // (q, k, v, mask, past k, past v, lengths) -> y, present k, present v, scores.
@@ -113,11 +115,13 @@ Meaning attention(Recovery& r, const Node& node) {
     } else if (a.causal && r.has_past && !counted) {
         return unknown(r, node,
                        "is_causal counts from the first key, but its keys include a cache");
+    } else if (parts.v.scale != 1.0) {
+        return unknown(r, node, "its values are scaled");
     } else if (parts.k.scale != 1.0 && r.term(parts.k.term).kind == Term::kCache) {
         a.scale *= parts.k.scale;
         parts.k.scale = 1.0;
     }
-    if (node.input(3) != kNone) add_mask(r, node.input(3), a);
+    if (node.input(3) != kNone) add_mask(r, node.input(3), parts);
     TermId term;
     Meaning m = finish_attention(r, node, parts, term);
     return term.valid() ? Meaning(result_view(q, term, a.head_dim, a.v_head_dim)) : m;
@@ -157,6 +161,11 @@ std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
     for (const onnx::AttributeProto& a : node.proto->attribute())
         if (std::find(std::begin(kKnown), std::end(kKnown), a.name()) == std::end(kKnown))
             return fmt::format("its attribute '{}' is not supported", a.name());
+    for (const char* name : {"do_rotary", "rotary_interleaved"})
+        if (const int64_t flag = node.integer(name, 0); flag != 0 && flag != 1)
+            return fmt::format("its attribute {} is {}, not 0 or 1", name, flag);
+    if (const int64_t window = node.integer("local_window_size", -1); window < -1 || window == 0)
+        return fmt::format("its local_window_size is {}, neither -1 (none) nor a window", window);
     if (node.integer("smooth_softmax", 0) > 0) return "smooth_softmax is not supported";
     if (node.integer("qk_output", 0) != 0) return "its scores as an output are not supported";
     if (node.text("k_quant_type", "NONE") != "NONE" || node.text("v_quant_type", "NONE") != "NONE")
@@ -252,7 +261,7 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
         return unknown(
             r, node,
             "its rotary tables are not constants for half of a head at the tokens' positions");
-    AttentionParts parts{p->q, p->k, p->v, {}};
+    AttentionParts parts{p->q, p->k, p->v, {}, true};  // seqlens_k counts, padding stands behind
     AttentionAttrs& a = parts.attrs;
     a = {heads, kv_heads, p->head_dim, p->head_dim};
     a.scale = node.real("scale", 0.0);
@@ -268,7 +277,7 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
     if (!k || !v) return unknown(r, node, "its past is not that of its keys and values");
     parts.k = *k;
     parts.v = *v;
-    if (node.input(10) != kNone) add_mask(r, node.input(10), a);
+    if (node.input(10) != kNone) add_mask(r, node.input(10), parts);
     TermId term;
     Meaning m = finish_attention(r, node, parts, term);
     if (!term.valid()) return m;
@@ -343,7 +352,7 @@ Meaning multi_head_attention(Recovery& r, const Node& node) {
         parts.k = *k;
         parts.v = *v;
     }
-    if (node.input(5) != kNone) add_mask(r, node.input(5), a);
+    if (node.input(5) != kNone) add_mask(r, node.input(5), parts);
     TermId term;
     Meaning m = finish_attention(r, node, parts, term);
     return term.valid() ? Meaning(r.whole(term)) : m;

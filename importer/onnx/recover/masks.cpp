@@ -24,21 +24,37 @@ public:
         if (!r_.has_past) {
             const auto largest = std::max_element(plain.begin(), plain.end(),
                                                   [](auto& a, auto& b) { return a.past < b.past; });
-            // Without a past the mask is square; keep it within what can be evaluated.
-            const int64_t tokens = std::min<int64_t>(largest->past, 2000);
+            // Without a past the mask is square, which limits the windows that can be told from none.
+            constexpr int64_t kMostTokens = 2048;
+            const int64_t tokens = largest->past;
+            if (tokens > kMostTokens && r_.fixed_tokens == 0)
+                refuse(
+                    fmt::format("it may have a window of {}, and without a cache windows up to {} "
+                                "can be checked (export the model with a cache)",
+                                tokens - 2, kMostTokens - 2));
             for (Scenario& s : plain) s.past = 0;
             plain.push_back({1, tokens, 0, {}});
         }
-        for (Scenario& s : plain) s = r_.possible(s);
-        m.causal = sees_later(plain[0]) == false;
-        for (const Scenario& s : plain) m.window = std::max(m.window, window_in(s));
-        for (const Scenario& s : plain) expect(s, m, false);
+        std::vector<Table>
+            tables;  // of scenarios that differ once the file's fixed sizes are put in
+        for (const Scenario& s : plain) {
+            const Scenario real = r_.possible(s);
+            const auto same = [&](const Table& t) {
+                return t.scenario.batch == real.batch && t.scenario.tokens == real.tokens &&
+                       t.scenario.past == real.past;
+            };
+            if (std::none_of(tables.begin(), tables.end(), same)) tables.push_back(table(real));
+        }
+        m.causal = !sees_later(tables[0]);
+        for (const Table& t : tables) m.window = std::max(m.window, window_in(t));
+        for (const Table& t : tables) expect(t, m);
         const bool has_mask_input = std::find(r_.roles.begin(), r_.roles.end(),
                                               InputRole::kAttentionMask) != r_.roles.end();
         if (!has_mask_input) return m;
         const Scenario padded = r_.possible({2, 4, r_.has_past ? 6 : 0, {3, 0}});
-        m.hides_padding = matches(padded, m, true);
-        if (!m.hides_padding && !matches(padded, m, false))
+        const Table with_padding = table(padded);
+        m.hides_padding = matches(with_padding, m, true);
+        if (!m.hides_padding && !matches(with_padding, m, false))
             refuse("it depends on the attention mask in another way");
         return m;
     }
@@ -92,8 +108,8 @@ private:
         }
     }
 
-    bool sees_later(const Scenario& s) const {
-        Table t = table(s);
+    bool sees_later(const Table& t) const {
+        const Scenario& s = t.scenario;
         for (int64_t i = 0; i < s.tokens; ++i)
             for (int64_t k = s.past + i + 1; k < s.past + s.tokens; ++k)
                 if (t.visible(use_, 0, i, k)) return true;
@@ -101,16 +117,16 @@ private:
     }
 
     // The window that the last token's row shows, 0 when it sees the first key.
-    int64_t window_in(const Scenario& s) const {
-        Table t = table(s);
+    int64_t window_in(const Table& t) const {
+        const Scenario& s = t.scenario;
         const int64_t position = s.past + s.tokens - 1;
         for (int64_t k = 0; k <= position; ++k)
             if (t.visible(use_, 0, s.tokens - 1, k)) return k == 0 ? 0 : position - k + 1;
         refuse("it hides every key of a token");
     }
 
-    bool matches(const Scenario& s, const MaskMeaning& m, bool padding) const {
-        Table t = table(s);
+    bool matches(const Table& t, const MaskMeaning& m, bool padding) const {
+        const Scenario& s = t.scenario;
         for (int64_t b = 0; b < s.batch; ++b)
             for (int64_t i = 0; i < s.tokens; ++i) {
                 const int64_t position = s.past + i;
@@ -125,10 +141,10 @@ private:
         return true;
     }
 
-    void expect(const Scenario& s, const MaskMeaning& m, bool padding) const {
-        if (!matches(s, m, padding))
-            refuse(fmt::format("for {} tokens after {} it hides other keys than {} would", s.tokens,
-                               s.past,
+    void expect(const Table& t, const MaskMeaning& m) const {
+        if (!matches(t, m, false))
+            refuse(fmt::format("for {} tokens after {} it hides other keys than {} would",
+                               t.scenario.tokens, t.scenario.past,
                                m.window ? fmt::format("a causal mask with a window of {}", m.window)
                                         : std::string(m.causal ? "a causal mask" : "no mask")));
     }
@@ -161,6 +177,15 @@ private:
 };
 
 }  // namespace
+
+bool Recovery::padding_must_be_hidden() const {
+    for (const Node& node : model.nodes)
+        for (Ref in : node.in)
+            if (in != kNone && model.values[in].input >= 0 &&
+                roles[model.values[in].input] == InputRole::kAttentionMask)
+                return true;
+    return false;
+}
 
 MaskMeaning Recovery::mask_meaning(const MaskUse& use) {
     if (auto found = masks_.find(use); found != masks_.end()) return found->second;

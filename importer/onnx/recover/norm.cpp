@@ -9,6 +9,7 @@ namespace cleave::importer::from_onnx {
 
 Meaning finish_norm(Recovery& r, const Node& node, const View& x, int64_t group, double epsilon,
                     const WeightView& weight) {
+    if (!(epsilon >= 0)) return unknown(r, node, fmt::format("its epsilon is {}", epsilon));
     const TermId source = r.materialize(x, node);
     if (!source.valid())
         return unknown(r, node, "normalises something that is not rows of features");

@@ -71,6 +71,9 @@ public:
     // causal, sliding window and padding.
     MaskMeaning mask_meaning(const MaskUse& use);
 
+    // The graph takes an attention mask and does something with it: then no attention may go without.
+    bool padding_must_be_hidden() const;
+
     // The rope table whose cos and sin those values are, at positions of the batch. Their rows have `width`
     // entries: one for each pair of features, or (`for_each_feature`) two alike for each, side by side where
     // the pairs are `interleaved`. Reason in `why` when there is none.

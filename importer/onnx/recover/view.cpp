@@ -100,8 +100,11 @@ std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes) {
 std::optional<View> transposed(const View& view, const std::vector<int64_t>& perm) {
     if (perm.size() != view.axes.size()) return std::nullopt;
     View out = view;
+    std::vector<bool> used(perm.size());
     for (size_t i = 0; i < perm.size(); ++i) {
-        if (perm[i] < 0 || perm[i] >= static_cast<int64_t>(perm.size())) return std::nullopt;
+        if (perm[i] < 0 || perm[i] >= static_cast<int64_t>(perm.size()) || used[perm[i]])
+            return std::nullopt;
+        used[perm[i]] = true;
         out.axes[i] = view.axes[perm[i]];
     }
     return out;

@@ -36,7 +36,11 @@ void check_object(const json& schema, const json& value, const std::string& path
         if (properties.contains(key)) {
             auto inner = schema_errors(properties[key], item, path + "." + key);
             errors.insert(errors.end(), inner.begin(), inner.end());
-        } else if (!schema.value("additionalProperties", true)) {
+        } else if (const json others = schema.value("additionalProperties", json(true));
+                   others.is_object()) {
+            auto inner = schema_errors(others, item, path + "." + key);
+            errors.insert(errors.end(), inner.begin(), inner.end());
+        } else if (!others.get<bool>()) {
             errors.push_back(path + " has " + key + ", which the schema does not");
         }
     }

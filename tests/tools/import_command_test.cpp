@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// `cleave import` and `cleave doctor`: what they print, and that their JSON is what the published schemas say.
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "models/onnx_writer.h"
+#include "tests/planner/support/json_schema.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::test;
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+Json schema(const std::string& name) {
+    return Json::parse(std::ifstream(source_root() / "tools" / "schema" / (name + ".schema.json")));
+}
+
+// What the command prints with --json, checked against the schema of that name.
+Json checked_json(const std::string& name, std::vector<std::string> arguments) {
+    arguments.emplace_back("--json");
+    const CommandResult r = run_cleave(arguments);
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    Json json = Json::parse(r.output);
+    CHECK(schema_errors(schema(name), json) == std::vector<std::string>());
+    return json;
+}
+
+std::string write_model(const fs::path& folder) {
+    models::Shape shape = *models::find_shape("stories-260k");
+    shape.config.num_layers = 2;
+    return models::write_onnx_llama(shape, folder.string(), {});
+}
+
+}  // namespace
+
+TEST_CASE("import prints config, layers, types, exporter, what was folded and what stayed opaque",
+          "[tools]") {
+    TemporaryFolder folder;
+    const std::string model = write_model(folder.path());
+    const Json json = checked_json("import", {"import", model});
+    CHECK(json["config"]["num_layers"] == 2);
+    CHECK(json["config"]["rope_theta"] == 10000.0);
+    REQUIRE(json["layers"].size() == 1);  // both layers are alike
+    CHECK(json["layers"][0]["last"] == 1);
+    CHECK(json["layers"][0]["operators"].size() == 16);
+    CHECK(json["dtype"] == "f32");
+    CHECK(json["weight_bytes_by_storage"]["f32"] == json["weight_bytes"]);
+    CHECK(json["opaque"].empty());
+    CHECK_THAT(json["exporter"].get<std::string>(), Contains("cleave"));
+    CHECK(!json["folded"].empty());
+    const CommandResult text = run_cleave({"import", model});
+    for (const char* piece :
+         {"exporter", "layers 0-1", "q_proj 64 -> 64", "theta 10000", "8 heads over 4", "f32",
+          "opaque", "none", "nodes read", "model.onnx.data"})
+        CHECK_THAT(text.output, Contains(piece));
+}
+
+TEST_CASE("import describes every exporter's file, and its JSON follows the schema", "[tools]") {
+    CLEAVE_NEEDS_SHARED_DATA();
+    const fs::path data = shared_data();
+    struct Expected {
+        const char* file;
+        const char* text;
+    };
+    for (const Expected& e : std::initializer_list<Expected>{
+             {"models/stories260K/legacy_op17_past_sdpa.onnx", "TorchScript"},
+             {"models/stories260K/dynamo_op23_past_sdpa.onnx", "dynamo"},
+             {"models/stories260K/derived/decoder_model_merged.onnx",
+              "took the branch that reads the past"},
+             {"models/stories260K/mobius_default/model.onnx", "inlined functions"},
+             {"models/rand_gqa16/genai0114_int4_cpu/model.onnx", "MatMulNBits, blocks of 32"},
+             {"models/stories260K/derived/legacy17_dynamic_int8.onnx", "MatMulInteger"},
+             {"models/mistral_sw8/dynamo_op23_past_sdpa.onnx", "window 8"},
+             {"models/qwen2/genai018_fp32_cpu/model.onnx", "+ bias"},
+             {"models/qwen3/dynamo_op23_past_sdpa.onnx", "q_norm"},
+             {"models/gemma/legacy_op17_past_sdpa.onnx", "(1 + weight)"},
+             {"public-onnx/llama_layer_norm.onnx", "opaque"}}) {
+        INFO(e.file);
+        checked_json("import", {"import", (data / e.file).string()});
+        const CommandResult r = run_cleave({"import", (data / e.file).string()});
+        CHECK(r.exit_code == 0);
+        CHECK_THAT(r.output, Contains(e.text));
+    }
+}
+
+TEST_CASE("doctor says what was found, where, in which version, and what was tried", "[tools]") {
+    const Json json = checked_json("doctor", {"doctor"});
+    CHECK(json["ok"] == true);  // the tests need the host compiler themselves
+    for (const Json& f : json["libraries"]) {
+        INFO(f["name"]);
+        CHECK(f["found"] == true);
+        CHECK(!f["path"].get<std::string>().empty());
+    }
+    CHECK(json["libraries"][0]["version"].get<std::string>().find("19") != std::string::npos);
+    for (const char* name : {"CUDA driver", "NVRTC", "NCCL", "HIP runtime", "hipRTC", "RCCL"}) {
+        INFO(name);
+        bool listed = false;
+        for (const Json& f : json["gpus"]) {
+            if (f["name"] != name) continue;
+            listed = true;
+            CHECK(f["tried"].size() >= 2);
+            CHECK(f["found"] == !f["path"].get<std::string>().empty());
+            CHECK(f["found"] == f["fix"].get<std::string>().empty());
+        }
+        CHECK(listed);
+    }
+    CHECK(json["cpu"]["cores"].get<int>() > 0);
+    CHECK(!json["caches"].empty());
+    const CommandResult text = run_cleave({"doctor"});
+    for (const char* piece : {"host compiler", "METIS", "ONNX", "Protobuf", "libcuda.so.1",
+                              "libamdhip64.so.6", "cache"})
+        CHECK_THAT(text.output + text.error, Contains(piece));
+}
+
+TEST_CASE("a machine file that is no JSON is refused with its line, in plain words", "[tools]") {
+    TemporaryFolder folder;
+    const std::string path = (folder.path() / "machine.json").string();
+    for (const auto& [text, where] : {std::pair{"{\n  \"devices\": [\n    {,\n", "line 3"},
+                                      {"", "line 1"},
+                                      {"{\"a\": 1}}", "line 1"},
+                                      {"[1, 2", "line 1"},
+                                      {"\xff\xfe", "line 1"}}) {
+        std::ofstream(path) << text;
+        const CommandResult r = run_cleave({"plan", "stories-260k", "--machine", path});
+        INFO(r.error);
+        CHECK(r.exit_code == 1);
+        CHECK_THAT(r.error, Contains(path) && Contains(where) && Contains("no JSON") &&
+                                Contains("cleave devices -o"));
+        CHECK(r.error.find("json.exception") == std::string::npos);
+    }
+}
+
+TEST_CASE("a mistyped shape name is answered with the nearest one", "[tools]") {
+    for (const auto& [typed, meant] : {std::pair{"llama3-8b", "llama-3-8b"},
+                                       {"Llama-2-7B", "llama-2-7b"},
+                                       {"tinylama-1.1b", "tinyllama-1.1b"},
+                                       {"llama-3.1-450b", "llama-3.1-405b"},
+                                       {"stories260k", "stories-260k"}}) {
+        const CommandResult r = run_cleave({"plan", typed});
+        INFO(r.error);
+        CHECK(r.exit_code == 1);
+        CHECK_THAT(r.error, Contains(std::string("did you mean ") + meant + "?"));
+    }
+    CHECK(run_cleave({"plan", "bert-base"}).error.find("did you mean") == std::string::npos);
+    CHECK_THAT(run_cleave({"model", "llama3-8b", "-o", "x"}).error,
+               Contains("did you mean llama-3-8b?"));
+}
