@@ -150,6 +150,7 @@ Kernel make(const LinearSpec& s, Stub stub) {
     write_norm(w, s.norm);
     w.constant("kScaled", s.scale.has_value());
     w.real("float", "kScale", s.scale.value_or(1.0));
+    w.real("float", "kSoftcap", s.softcap);
     w.constant("kResidual", s.residual.has_value());
     w.view("Residual", s.residual.value_or(View{}));
     stub.x_type(s.x);
@@ -487,6 +488,7 @@ Kernel make(const ScaleSpec& s, Stub stub) {
     write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset}), s.count);
     w.note(fmt::format("shapes: x, out [rows, {}]; {}", s.out, activations_note(stub)));
     w.real("float", "kScale", s.factor);
+    w.real("float", "kSoftcap", s.softcap);
     w.view("X", s.x);
     w.arg(stub.x_pointer(), "x");
     w.arg(stub.out_pointer(), "out");

@@ -79,7 +79,10 @@ Lowered lower_linear(const StepReader& s) {
         spec.bias = bias->dtype;
         args.push_back(s.weight_arg(linear, 1, "bias"));
     }
-    if (scale) spec.scale = scale->as<importer::ScaleAttrs>().factor;
+    if (scale) {
+        spec.scale = scale->as<importer::ScaleAttrs>().factor;
+        spec.softcap = scale->as<importer::ScaleAttrs>().softcap;
+    }
     if (sum) {
         importer::ValueId product = scale ? scale->outputs[0] : linear.outputs[0];
         importer::ValueId residual = sum->inputs[sum->inputs[0] == product ? 1 : 0];
@@ -316,7 +319,8 @@ Lowered lower_scale(const StepReader& s) {
     const Op& op = s.only(OpKind::kScale);
     importer::Range columns = s.columns(op.outputs[0]);
     ScaleSpec spec{columns.size(), op.as<importer::ScaleAttrs>().factor,
-                   s.view(op.inputs[0], columns.begin), s.rows_of(op)};
+                   s.view(op.inputs[0], columns.begin), s.rows_of(op),
+                   op.as<importer::ScaleAttrs>().softcap};
     return {spec, {s.input_arg(op.inputs[0], "x"), s.output_arg(op, "out")}};
 }
 

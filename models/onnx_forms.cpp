@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/onnx_forms.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -23,7 +24,11 @@ public:
 
 private:
     bool is(OnnxForm form) const { return options_.form == form; }
-    bool needs_mask() const { return !is(OnnxForm::kGroupQueryAttention); }
+    const Variation& variation() const { return options_.variation; }
+    bool needs_mask() const {
+        return !is(OnnxForm::kGroupQueryAttention) && !variation().static_cache;
+    }
+    bool neighbours() const { return variation().rotation >= Rotation::kNeighboursSliced; }
 
     void declare_inputs();
     void positions_and_lengths();
@@ -36,6 +41,12 @@ private:
                        bool bias);
     std::string heads(const std::string& x, int64_t num_heads);
     std::string rope(const std::string& x);
+    std::string rotated_in_pieces(const std::string& x);
+    std::string rotated_apart(const std::string& x);
+    std::string head_norm(const std::string& x, const std::string& weight_name);
+    std::string finished_branch(std::string y, const std::string& norm_name);
+    std::string finished_logits(std::string logits);
+    std::vector<std::pair<int, const char*>> cache_order() const;
     std::string repeat_kv(const std::string& x);
     std::string decomposed_attention(const std::string& q, const std::string& k,
                                      const std::string& v);
@@ -65,27 +76,41 @@ private:
     std::string seqlens_k_, total_i32_;  // for GroupQueryAttention
 };
 
+std::vector<std::pair<int, const char*>> Form::cache_order() const {
+    std::vector<std::pair<int, const char*>> order;
+    for (int layer = 0; options_.with_past && layer < config_.num_layers; ++layer)
+        for (const char* what : {"key", "value"}) order.emplace_back(layer, what);
+    if (variation().keys_first)
+        std::stable_partition(order.begin(), order.end(),
+                              [](const auto& cache) { return cache.second[0] == 'k'; });
+    return order;
+}
+
 void Form::declare_inputs() {
     using Dims = std::vector<std::variant<int64_t, std::string>>;
-    const std::string batch = "batch_size", sequence = "sequence_length";
+    const std::string sequence = "sequence_length";
+    std::variant<int64_t, std::string> batch = std::string("batch_size");
+    if (variation().batch > 0) batch = variation().batch;
     b_.input("input_ids", TensorProto::INT64, Dims{batch, sequence});
-    if (options_.with_past || is(OnnxForm::kGroupQueryAttention))
+    if (variation().static_cache)
+        for (const char* name : {"write_indices", "nonpad_kv_seqlen"})
+            b_.input(name, TensorProto::INT64, Dims{batch});
+    else if (options_.with_past || is(OnnxForm::kGroupQueryAttention))
         b_.input("attention_mask", TensorProto::INT64,
                  Dims{batch, std::string(options_.with_past ? "total_sequence_length"
                                                             : "sequence_length")});
     if (options_.with_position_ids && !is(OnnxForm::kGroupQueryAttention))
         b_.input("position_ids", TensorProto::INT64, Dims{batch, sequence});
-    for (int layer = 0; options_.with_past && layer < config_.num_layers; ++layer)
-        for (const char* what : {"key", "value"})
-            b_.input(past(layer, what), b_.dtype(),
-                     Dims{batch, config_.num_kv_heads, std::string("past_sequence_length"),
-                          config_.head_dim});
-    b_.output("logits", TensorProto::FLOAT, Dims{batch, sequence, config_.vocab_size});
-    for (int layer = 0; options_.with_past && layer < config_.num_layers; ++layer)
-        for (const char* what : {"key", "value"})
-            b_.output(present(layer, what), b_.dtype(),
-                      Dims{batch, config_.num_kv_heads, std::string("total_sequence_length"),
-                           config_.head_dim});
+    const char *before = variation().static_cache ? "max_length" : "past_sequence_length",
+               *after = variation().static_cache ? "max_length" : "total_sequence_length";
+    for (auto [layer, what] : cache_order())
+        b_.input(past(layer, what), b_.dtype(),
+                 Dims{batch, config_.num_kv_heads, std::string(before), config_.head_dim});
+    b_.output("logits", TensorProto::FLOAT,
+              Dims{batch, sequence, variation().head ? config_.vocab_size : config_.hidden_size});
+    for (auto [layer, what] : cache_order())
+        b_.output(present(layer, what), b_.dtype(),
+                  Dims{batch, config_.num_kv_heads, std::string(after), config_.head_dim});
 }
 
 void Form::positions_and_lengths() {
@@ -140,11 +165,25 @@ void Form::rope_tables() {
     b_.scope("/model/rotary_emb/");
     if (is(OnnxForm::kDecomposed) || is(OnnxForm::kFunctions)) {
         std::string inverse = b_.floats(frequencies, {1, half, 1});
+        if (variation().frequencies_change_at > 0) {
+            for (float& f : frequencies) f /= 2;
+            std::string largest = b_.node("ReduceMax", {position_ids_}, {{"keepdims", int64_t{0}}});
+            std::string late = b_.node("GreaterOrEqual",
+                                       {largest, b_.int_scalar(variation().frequencies_change_at)});
+            inverse = b_.node("Where", {late, b_.floats(frequencies, {1, half, 1}), inverse});
+        }
         std::string positions =
             b_.cast(b_.node("Unsqueeze", {position_ids_, b_.ints({1})}), TensorProto::FLOAT);
         std::string angles = b_.node("Transpose", {b_.node("MatMul", {inverse, positions})},
                                      {{"perm", std::vector<int64_t>{0, 2, 1}}});
-        std::string both = b_.node("Concat", {angles, angles}, {{"axis", int64_t{-1}}});
+        std::string both = angles;
+        if (variation().rotation == Rotation::kHalves) {
+            both = b_.node("Concat", {angles, angles}, {{"axis", int64_t{-1}}});
+        } else if (variation().rotation == Rotation::kNeighboursSliced) {
+            std::string apart = b_.node("Unsqueeze", {angles, b_.ints({3})});
+            both = b_.node("Reshape", {b_.node("Concat", {apart, apart}, {{"axis", int64_t{-1}}}),
+                                       b_.ints({0, -1, config_.head_dim})});
+        }
         for (auto [target, type] : {std::pair{&cos_, "Cos"}, std::pair{&sin_, "Sin"}}) {
             std::string table = b_.node(type, {both});
             if (!b_.is_f32()) table = b_.cast(table, b_.dtype());
@@ -213,12 +252,57 @@ std::string Form::rope(const std::string& x) {
     if (is(OnnxForm::kAttention)) return b_.node("RotaryEmbedding", {x, cos_, sin_, position_ids_});
     if (is(OnnxForm::kFunctions))
         return b_.node(std::string(kFunctionDomain) + ".Rope", {x, cos_, sin_});
+    if (variation().rotation != Rotation::kHalves) return rotated_in_pieces(x);
     const int64_t half = config_.head_dim / 2;
     std::string axis = b_.ints({3});
     std::string low = b_.node("Slice", {x, b_.ints({0}), b_.ints({half}), axis});
     std::string high = b_.node(
         "Slice", {x, b_.ints({half}), b_.ints({std::numeric_limits<int64_t>::max()}), axis});
     std::string rotated = b_.node("Concat", {b_.node("Neg", {high}), low}, {{"axis", int64_t{-1}}});
+    return b_.node("Add", {b_.node("Mul", {x, cos_}), b_.node("Mul", {rotated, sin_})});
+}
+
+// x1 * cos - x2 * sin and x2 * cos + x1 * sin of halves or of the two of each pair.
+std::string Form::rotated_apart(const std::string& x) {
+    const int64_t half = config_.head_dim / 2, end = std::numeric_limits<int64_t>::max();
+    std::string a, b;
+    if (variation().rotation == Rotation::kHalvesApart) {
+        a = b_.node("Slice", {x, b_.ints({0}), b_.ints({half}), b_.ints({3})});
+        b = b_.node("Slice", {x, b_.ints({half}), b_.ints({end}), b_.ints({3})});
+    } else {
+        std::string pairs = b_.node("Reshape", {x, b_.ints({0, 0, 0, half, 2})});
+        if (variation().rotation == Rotation::kNeighboursGathered) {
+            a = b_.node("Gather", {pairs, b_.int_scalar(0)}, {{"axis", int64_t{4}}});
+            b = b_.node("Gather", {pairs, b_.int_scalar(1)}, {{"axis", int64_t{4}}});
+        } else {
+            a = x + "/even";
+            b = x + "/odd";
+            b_.node_to("Split", {pairs}, {a, b}, {{"axis", int64_t{-1}}});
+            a = b_.node("Squeeze", {a, b_.ints({-1})});
+            b = b_.node("Squeeze", {b, b_.ints({-1})});
+        }
+    }
+    std::string first = b_.node("Sub", {b_.node("Mul", {a, cos_}), b_.node("Mul", {b, sin_})});
+    std::string second = b_.node("Add", {b_.node("Mul", {a, sin_}), b_.node("Mul", {b, cos_})});
+    if (!neighbours()) return b_.node("Concat", {first, second}, {{"axis", int64_t{-1}}});
+    std::string stacked = b_.node(
+        "Concat",
+        {b_.node("Unsqueeze", {first, b_.ints({4})}), b_.node("Unsqueeze", {second, b_.ints({4})})},
+        {{"axis", int64_t{-1}}});
+    return b_.node("Reshape", {stacked, b_.ints({0, 0, 0, -1})});
+}
+
+std::string Form::rotated_in_pieces(const std::string& x) {
+    if (variation().rotation != Rotation::kNeighboursSliced) return rotated_apart(x);
+    const int64_t end = std::numeric_limits<int64_t>::max();
+    const auto every_second = [&](int64_t first) {
+        return b_.node("Slice", {x, b_.ints({first}), b_.ints({end}), b_.ints({3}), b_.ints({2})});
+    };
+    std::string even = b_.node("Unsqueeze", {every_second(0), b_.ints({-1})});
+    std::string odd = b_.node("Unsqueeze", {b_.node("Neg", {every_second(1)}), b_.ints({-1})});
+    std::string rotated =
+        b_.node("Reshape", {b_.node("Concat", {odd, even}, {{"axis", int64_t{-1}}}),
+                            b_.ints({0, 0, 0, config_.head_dim})});
     return b_.node("Add", {b_.node("Mul", {x, cos_}), b_.node("Mul", {rotated, sin_})});
 }
 
@@ -239,6 +323,10 @@ std::string Form::decomposed_attention(const std::string& q, const std::string& 
     std::string scores =
         b_.node("Mul", {b_.node("MatMul", {q, keys}),
                         b_.scalar(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))});
+    if (variation().score_softcap > 0) {
+        scores = b_.node("Tanh", {b_.node("Div", {scores, b_.scalar(variation().score_softcap)})});
+        scores = b_.node("Mul", {scores, b_.scalar(variation().score_softcap)});
+    }
     scores = b_.node("Add", {scores, mask_});
     if (!b_.is_f32()) scores = b_.cast(scores, TensorProto::FLOAT);
     std::string weights = b_.node("Softmax", {scores}, {{"axis", int64_t{-1}}});
@@ -249,16 +337,25 @@ std::string Form::decomposed_attention(const std::string& q, const std::string& 
 std::string Form::group_query_attention(const std::string& q, const std::string& k,
                                         const std::string& v, int layer) {
     std::string y = fmt::format("/model/layers.{}/attn/output_0", layer);
-    b_.node_to(
-        "com.microsoft.GroupQueryAttention",
-        {q, k, v, past(layer, "key"), past(layer, "value"), seqlens_k_, total_i32_, cos_, sin_},
-        {y, present(layer, "key"), present(layer, "value")},
-        {{"num_heads", config_.num_heads},
-         {"kv_num_heads", config_.num_kv_heads},
-         {"do_rotary", int64_t{1}},
-         {"rotary_interleaved", int64_t{0}},
-         {"scale", 1.0 / std::sqrt(static_cast<double>(config_.head_dim))},
-         {"local_window_size", shape_.sliding_window > 0 ? shape_.sliding_window : int64_t{-1}}});
+    std::vector<std::string> inputs{
+        q, k, v, past(layer, "key"), past(layer, "value"), seqlens_k_, total_i32_, cos_, sin_};
+    std::vector<Attribute> attributes{
+        {"num_heads", config_.num_heads},
+        {"kv_num_heads", config_.num_kv_heads},
+        {"do_rotary", int64_t{1}},
+        {"rotary_interleaved", int64_t{0}},
+        {"scale", 1.0 / std::sqrt(static_cast<double>(config_.head_dim))},
+        {"local_window_size", shape_.sliding_window > 0 ? shape_.sliding_window : int64_t{-1}}};
+    if (options_.variation.qk_norm) {
+        inputs.resize(14);  // positions, bias, sink and cache scales are left out
+        for (const char* which : {"q_norm.weight", "k_norm.weight"})
+            inputs.push_back(
+                b_.weight(prefix(layer) + "self_attn." + which, {config_.head_dim}, 0));
+        attributes.emplace_back("qk_norm_epsilon", config_.rms_norm_eps);
+    }
+    if (options_.variation.ring_cache) attributes.emplace_back("sliding_window_cache", int64_t{1});
+    b_.node_to("com.microsoft.GroupQueryAttention", inputs,
+               {y, present(layer, "key"), present(layer, "value")}, attributes);
     return y;
 }
 
@@ -272,11 +369,26 @@ std::string Form::self_attention(const std::string& normed, int layer) {
     if (is(OnnxForm::kGroupQueryAttention))
         return linear(group_query_attention(q, k, v, layer), p + "o_proj", q_features,
                       config_.hidden_size, shape_.o_bias);
-    q = rope(heads(q, config_.num_heads));
-    k = rope(heads(k, config_.num_kv_heads));
+    q = heads(q, config_.num_heads);
+    k = heads(k, config_.num_kv_heads);
     v = heads(v, config_.num_kv_heads);
+    if (options_.variation.qk_norm) {
+        q = head_norm(q, p + "q_norm");
+        k = head_norm(k, p + "k_norm");
+    }
+    q = rope(q);
+    k = rope(k);
     std::string y;
-    if (is(OnnxForm::kAttention)) {
+    if (options_.variation.static_cache) {
+        const std::string new_k = present(layer, "key"), new_v = present(layer, "value");
+        b_.node_to("TensorScatter", {past(layer, "key"), k, "write_indices"}, {new_k},
+                   {{"axis", int64_t{2}}});
+        b_.node_to("TensorScatter", {past(layer, "value"), v, "write_indices"}, {new_v},
+                   {{"axis", int64_t{2}}});
+        y = b_.node("Attention", {q, new_k, new_v, "", "", "", "nonpad_kv_seqlen"},
+                    {{"scale", 1.0 / std::sqrt(static_cast<double>(config_.head_dim))},
+                     {"is_causal", int64_t{1}}});
+    } else if (is(OnnxForm::kAttention)) {
         y = fmt::format("/model/layers.{}/attn/output_0", layer);
         std::vector<std::string> inputs{q, k, v, mask_}, outputs{y};
         if (options_.with_past) {
@@ -312,11 +424,33 @@ std::string Form::mlp(const std::string& normed, int layer) {
                   config_.hidden_size, shape_.mlp_bias);
 }
 
+std::string Form::head_norm(const std::string& x, const std::string& name) {
+    return decomposed_norm(x, b_.weight(name + ".weight", {config_.head_dim}, 0));
+}
+
+// What some models do to a block's result before it is added.
+std::string Form::finished_branch(std::string y, const std::string& norm_name) {
+    if (variation().norms_behind) y = norm(y, norm_name);
+    if (variation().residual_factor != 1)
+        y = b_.node("Mul", {y, b_.scalar(variation().residual_factor)});
+    return y;
+}
+
+std::string Form::finished_logits(std::string logits) {
+    if (variation().logits_divisor != 1)
+        logits = b_.node("Div", {logits, b_.scalar(variation().logits_divisor)});
+    if (variation().logits_softcap == 0) return logits;
+    logits = b_.node("Tanh", {b_.node("Div", {logits, b_.scalar(variation().logits_softcap)})});
+    return b_.node("Mul", {logits, b_.scalar(variation().logits_softcap)});
+}
+
 std::string Form::layers(std::string x) {
     for (int layer = 0; layer < config_.num_layers; ++layer) {
         b_.scope(fmt::format("/model/layers.{}/", layer));
-        x = b_.node("Add", {x, self_attention(norm(x, prefix(layer) + "input_layernorm"), layer)});
-        x = b_.node("Add", {x, mlp(norm(x, prefix(layer) + "post_attention_layernorm"), layer)});
+        std::string y = self_attention(norm(x, prefix(layer) + "input_layernorm"), layer);
+        x = b_.node("Add", {x, finished_branch(y, prefix(layer) + "attention_post_norm")});
+        y = mlp(norm(x, prefix(layer) + "post_attention_layernorm"), layer);
+        x = b_.node("Add", {x, finished_branch(y, prefix(layer) + "mlp_post_norm")});
     }
     b_.scope("/model/");
     return norm(x, "model.norm");
@@ -399,7 +533,10 @@ void Form::build() {
     if (contrib && !options_.with_past)
         throw UserError(
             "a GroupQueryAttention graph has a past: set with_past, or choose another form");
-    b_.opset("", is(OnnxForm::kAttention) ? 23 : is(OnnxForm::kFunctions) ? 18 : 17);
+    b_.opset("", variation().static_cache   ? 24
+                 : is(OnnxForm::kAttention) ? 23
+                 : is(OnnxForm::kFunctions) ? 18
+                                            : 17);
     model_.set_ir_version(is(OnnxForm::kAttention) ? 11 : is(OnnxForm::kFunctions) ? 9 : 8);
     if (contrib) b_.opset("com.microsoft", 1);
     if (is(OnnxForm::kFunctions)) add_functions();
@@ -425,12 +562,15 @@ void Form::build() {
     x = contrib ? skip_norm_layers(x) : layers(x);
     b_.scope("/lm_head/");
     std::string logits;
-    if (config_.tied_embeddings) {
+    if (!variation().head) {
+        logits = x;
+    } else if (config_.tied_embeddings) {
         logits = b_.node(
             "MatMul", {x, b_.node("Transpose", {table}, {{"perm", std::vector<int64_t>{1, 0}}})});
     } else {
         logits = linear(x, "lm_head", config_.hidden_size, config_.vocab_size, false);
     }
+    if (variation().head) logits = finished_logits(logits);
     if (b_.is_f32())
         b_.node_to("Identity", {logits}, {"logits"});
     else

@@ -135,7 +135,10 @@ DEVICE void scale(const typename C::X* x, typename C::X* out) {
     each_feature<C>([&](i64 t, i64 i) {
         Run<C> v = load_floats<int(C::kRun)>(x + t * C::kXStride + C::kXOffset + i);
 #pragma unroll
-        for (int j = 0; j < int(C::kRun); ++j) v[j] *= C::kScale;
+        for (int j = 0; j < int(C::kRun); ++j) {
+            v[j] *= C::kScale;
+            if constexpr (C::kSoftcap > 0.0f) v[j] = C::kSoftcap * tanh(v[j] * (1.0f / C::kSoftcap));
+        }
         store_floats<int(C::kRun)>(out + t * C::kOut + i, v);
     });
 }

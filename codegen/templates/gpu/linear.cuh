@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // [RmsNorm] Linear [bias] [Scale] [residual Add]: output and down projections, lm_head, any Linear that stands
 // alone. Grid: kRows output features x kTokens tokens.
-// Config: products.cuh's, kOut, Weight, kBias + Bias, kScaled + kScale, kResidual + kResidualStride +
+// Config: products.cuh's, kOut, Weight, kBias + Bias, kScaled + kScale, kSoftcap, kResidual + kResidualStride +
 // kResidualOffset, kXStride, kXOffset, Out, kSharedBytes.
 #pragma once
 
@@ -43,6 +43,7 @@ DEVICE void linear(const LinearArgs<C>& a) {
         if (row >= C::kOut) continue;
         float v = products.at(t, j) * products.scale(t) + bias_at<C::kBias>(a.bias, row);
         if constexpr (C::kScaled) v *= C::kScale;
+        if constexpr (C::kSoftcap > 0.0f) v = C::kSoftcap * tanh(v * (1.0f / C::kSoftcap));
         if constexpr (C::kResidual)
             v += to_float(a.residual[(t0 + t) * C::kResidualStride + C::kResidualOffset + row]);
         a.out[(t0 + t) * C::kOut + row] = from_float<typename C::Out>(v);

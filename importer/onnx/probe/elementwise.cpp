@@ -155,6 +155,20 @@ void cast_like(Evaluation& e) {
     e.set_data(0, std::move(out));
 }
 
+// An If whose branches stand in the graph (see specialize_if.cpp): (condition, then, else).
+void choice(Evaluation& e) {
+    const Tensor* condition = e.num_inputs() == 3 ? e.data(0) : nullptr;
+    if (condition && condition->count() == 1) {
+        const size_t taken = condition->at(0) != 0 ? 1 : 2;
+        if (const Dims* s = e.shape(taken)) e.set_shape(0, *s);
+        const Tensor* x = e.with_data ? e.data(taken) : nullptr;
+        if (x) e.set_data(0, *x);
+        return;
+    }
+    const Dims *a = e.shape(1), *b = e.shape(2);
+    if (a && b && *a == *b) e.set_shape(0, *a);
+}
+
 void where(Evaluation& e) {
     const Dims *c = e.shape(0), *x = e.shape(1), *y = e.shape(2);
     Dims xy, dims;
@@ -262,6 +276,7 @@ std::vector<NamedRule> elementwise_rules() {
         {"Cast", cast},
         {"CastLike", cast_like},
         {"Where", where},
+        {"If", choice},
         {"Clip", clip},
     };
 }

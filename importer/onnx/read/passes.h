@@ -21,7 +21,8 @@ void inline_functions(onnx::ModelProto& proto, const std::string& path,
                       std::vector<std::string>& notes);
 
 // Replaces every If that chooses between decoders with and without past (its condition is a graph input
-// or a constant) by the branch that reads the cache.
+// or a constant) by the branch that reads the cache. Of every other If the nodes of both branches come into
+// the graph; what stays is an If without bodies: (condition, value if true, value if false) -> value.
 void specialize_decoder_branches(onnx::ModelProto& proto, const std::string& path,
                                  std::vector<std::string>& notes);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 #include <set>
+#include <vector>
 
 #include "importer/onnx/read/passes.h"
 #include "runtime/base/errors.h"
@@ -42,20 +43,34 @@ const GraphProto* branch_with_past(const GraphProto& graph, const NodeProto& nod
     return a > b ? then_branch : else_branch;
 }
 
-// Puts the branch's nodes in place of the If. Inner names get a prefix, for both branches may use the
-// same ones and the outer graph may too.
-void splice(GraphProto& out, const NodeProto& node, const GraphProto& body, int serial) {
-    std::map<std::string, std::string> renamed;
+using Renamed = std::map<std::string, std::string>;
+
+// Inner names as the outer graph knows them, in bodies of nested nodes too.
+void rename_inputs(NodeProto& node, const Renamed& renamed) {
+    for (std::string& name : *node.mutable_input())
+        if (auto it = renamed.find(name); it != renamed.end()) name = it->second;
+    for (AttributeProto& a : *node.mutable_attribute()) {
+        if (!a.has_g()) continue;
+        for (NodeProto& inner : *a.mutable_g()->mutable_node()) rename_inputs(inner, renamed);
+        for (onnx::ValueInfoProto& v : *a.mutable_g()->mutable_output())
+            if (auto it = renamed.find(v.name()); it != renamed.end()) v.set_name(it->second);
+    }
+}
+
+// Puts the branch's nodes in place of the If and gives the names of its outputs. Inner names get a prefix, for
+// both branches may use the same ones and the outer graph may too.
+std::vector<std::string> splice(GraphProto& out, const GraphProto& body,
+                                const std::string& prefix) {
+    Renamed renamed;
     for (const onnx::TensorProto& t : body.initializer()) renamed[t.name()];
     for (const NodeProto& n : body.node())
         for (const std::string& o : n.output())
             if (!o.empty()) renamed[o];
-    for (auto& [name, to] : renamed) to = fmt::format("branch{}/{}", serial, name);
-    std::vector<std::pair<std::string, std::string>> identities;
-    for (int i = 0; i < body.output_size() && i < node.output_size(); ++i) {
-        auto inner = renamed.find(body.output(i).name());
-        const std::string from = inner == renamed.end() ? body.output(i).name() : inner->second;
-        identities.emplace_back(from, node.output(i));
+    for (auto& [name, to] : renamed) to = prefix + name;
+    std::vector<std::string> results;
+    for (const onnx::ValueInfoProto& v : body.output()) {
+        auto inner = renamed.find(v.name());
+        results.push_back(inner == renamed.end() ? v.name() : inner->second);
     }
     for (const onnx::TensorProto& t : body.initializer()) {
         *out.add_initializer() = t;
@@ -64,15 +79,67 @@ void splice(GraphProto& out, const NodeProto& node, const GraphProto& body, int 
     for (const NodeProto& n : body.node()) {
         NodeProto* copy = out.add_node();
         *copy = n;
-        for (auto* names : {copy->mutable_input(), copy->mutable_output()})
-            for (std::string& name : *names)
-                if (auto it = renamed.find(name); it != renamed.end()) name = it->second;
+        rename_inputs(*copy, renamed);
+        for (std::string& name : *copy->mutable_output())
+            if (auto it = renamed.find(name); it != renamed.end()) name = it->second;
     }
-    for (const auto& [from, to] : identities) {
-        NodeProto* identity = out.add_node();
-        identity->set_op_type("Identity");
-        identity->add_input(from);
-        identity->add_output(to);
+    return results;
+}
+
+void add_node(GraphProto& out, const std::string& op, const std::string& name,
+              const std::vector<std::string>& inputs, const std::string& output) {
+    NodeProto* node = out.add_node();
+    node->set_op_type(op);
+    node->set_name(name);
+    for (const std::string& in : inputs) node->add_input(in);
+    node->add_output(output);
+}
+
+void take_branch(GraphProto& out, const NodeProto& node, const GraphProto& body, int serial) {
+    const auto results = splice(out, body, fmt::format("branch{}/", serial));
+    for (int i = 0; i < node.output_size() && i < static_cast<int>(results.size()); ++i)
+        add_node(out, "Identity", "", {results[static_cast<size_t>(i)]}, node.output(i));
+}
+
+// A choice that depends on data: the nodes of both branches, and for each output an If without bodies
+// that takes the condition and both values.
+bool keep_both_branches(GraphProto& out, const NodeProto& node, const std::string& serial) {
+    const GraphProto *yes = branch(node, "then_branch"), *no = branch(node, "else_branch");
+    if (!yes || !no || node.input_size() != 1 || yes->output_size() != node.output_size() ||
+        no->output_size() != node.output_size())
+        return false;
+    const auto then_values = splice(out, *yes, serial + "then/"),
+               else_values = splice(out, *no, serial + "else/");
+    for (int i = 0; i < node.output_size(); ++i)
+        if (!node.output(i).empty())
+            add_node(out, "If", node.name(),
+                     {node.input(0), then_values[static_cast<size_t>(i)],
+                      else_values[static_cast<size_t>(i)]},
+                     node.output(i));
+    return true;
+}
+
+void replace_nodes(GraphProto& graph, GraphProto& flat) {
+    graph.mutable_node()->Swap(flat.mutable_node());
+    for (const onnx::TensorProto& t : flat.initializer()) *graph.add_initializer() = t;
+}
+
+// Ifs of branches come to light one level at a time.
+void flatten_choices(GraphProto& graph) {
+    constexpr int kDeepest = 8;
+    for (int level = 0; level < kDeepest; ++level) {
+        bool changed = false;
+        GraphProto flat;
+        for (int i = 0; i < graph.node_size(); ++i) {
+            const NodeProto& node = graph.node(i);
+            const bool is_choice =
+                node.op_type() == "If" && node.domain().empty() &&
+                keep_both_branches(flat, node, fmt::format("if{}.{}/", level, i));
+            if (!is_choice) *flat.add_node() = node;
+            changed = changed || is_choice;
+        }
+        if (!changed) return;
+        replace_nodes(graph, flat);
     }
 }
 
@@ -96,16 +163,17 @@ void specialize_decoder_branches(onnx::ModelProto& proto, const std::string& pat
         notes.push_back(fmt::format("node '{}' (If): took the branch that reads the past",
                                     node.name().empty() ? node.output(0) : node.name()));
     }
-    if (chosen.empty()) return;
-    GraphProto flat;
-    for (int i = 0; i < graph.node_size(); ++i) {
-        if (auto it = chosen.find(i); it != chosen.end())
-            splice(flat, graph.node(i), *it->second, i);
-        else
-            *flat.add_node() = graph.node(i);
+    if (!chosen.empty()) {
+        GraphProto flat;
+        for (int i = 0; i < graph.node_size(); ++i) {
+            if (auto it = chosen.find(i); it != chosen.end())
+                take_branch(flat, graph.node(i), *it->second, i);
+            else
+                *flat.add_node() = graph.node(i);
+        }
+        replace_nodes(graph, flat);
     }
-    graph.mutable_node()->Swap(flat.mutable_node());
-    for (const onnx::TensorProto& t : flat.initializer()) *graph.add_initializer() = t;
+    flatten_choices(graph);
 }
 
 }  // namespace cleave::importer::from_onnx

@@ -211,12 +211,16 @@ std::optional<Projections> projections(Recovery& r, const Node& node, int64_t he
 
 // Rotates q and k as the operator does inside. False: its tables are not understood.
 bool rotate(Recovery& r, const Node& node, Projections& p, int64_t heads, int64_t kv_heads) {
-    const WeightView *cos = r.get<WeightView>(node.input(7)),
-                     *sin = r.get<WeightView>(node.input(8));
+    int64_t cos_holds = 0, sin_holds = 0;  // longrope: short factors up to a length
+    const WeightView *cos = r.get<WeightView>(r.chosen_at_first(node.input(7), cos_holds)),
+                     *sin = r.get<WeightView>(r.chosen_at_first(node.input(8), sin_holds));
     if (!cos || !sin || cos->vector || sin->vector || 2 * cos->columns.size() > p.head_dim)
         return false;
     if (node.input(9) != kNone && !r.row_at_is_position(node.input(9))) return false;
+    if (cos_holds != sin_holds) return false;
     const RopeTableId table = r.stored_rope_table(*cos, *sin);
+    int64_t& largest = r.rope_tables[table.index()].max_positions;
+    if (cos_holds > 0) largest = std::min(largest, cos_holds);
     const int64_t rotary = r.rope_tables[table.index()].rotary_dim;
     const bool interleaved = node.integer("rotary_interleaved", 0) != 0;
     const Meaning q = finish_rope(r, node, p.q, heads, p.head_dim, rotary, interleaved, table);

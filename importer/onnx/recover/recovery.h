@@ -96,6 +96,9 @@ public:
     std::optional<std::vector<double>> row_at(Ref value, int64_t position, int64_t width = 0);
     // ", because node 'x' (If) ...": the node that keeps a value from being evaluated; empty when none is seen.
     std::string blocked_by(Ref value) const;
+    // The value that a choice depending on positions (If) gives at the first ones, and how many positions it
+    // holds for (0: all). Any other value is itself.
+    Ref chosen_at_first(Ref value, int64_t& holds_below);
     // Whether every integer is the number of tokens before this step, or with it.
     bool counts_tokens(Ref value, bool with_new);
     // Whether the integers end with the position of the last token.

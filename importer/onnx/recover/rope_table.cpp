@@ -242,6 +242,38 @@ RopeTableId Recovery::gathered_rope_table(Ref cos, Ref sin, int64_t half) {
     return stored_rope_table(c, s);
 }
 
+Ref Recovery::chosen_at_first(Ref value, int64_t& holds_below) {
+    holds_below = 0;
+    const Node* node = model.producer_of(value);
+    if (!node || !node->is("If") || node->in.size() != 3) return value;
+    const auto truth = [&](int64_t p) -> std::optional<bool> {
+        Probe probe =
+            make_probe(possible(has_past ? Scenario{1, 1, p, {}} : Scenario{1, p + 1, 0, {}}));
+        const Tensor* t = probe.data(node->input(0));
+        if (!t || t->count() != 1) return std::nullopt;
+        return t->at(0) != 0;
+    };
+    const auto first = truth(0);
+    if (!first) return value;
+    std::set<int64_t> positions(kPositions.begin(), kPositions.end());
+    for (int64_t n : numbers_upstream(model, node->input(0))) positions.insert({n - 1, n, n + 1});
+    int64_t good = 0;
+    for (int64_t p : positions) {
+        if (truth(p) == first) {
+            good = p;
+            continue;
+        }
+        int64_t bad = p;
+        while (bad - good > 1) {
+            const int64_t middle = good + (bad - good) / 2;
+            (truth(middle) == first ? good : bad) = middle;
+        }
+        holds_below = bad;
+        break;
+    }
+    return node->input(*first ? 1 : 2);
+}
+
 RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool for_each_feature,
                                  bool interleaved, std::string& why) {
     const auto key = std::tuple(cos, sin, width, for_each_feature, interleaved);

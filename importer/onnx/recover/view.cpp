@@ -76,6 +76,10 @@ std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes) {
     size_t next = 0;
     for (Size rest : sizes) {
         Axis axis;
+        // A batch that the file fixes to 1 keeps its place.
+        if (is_one(rest) && next < flat.size() && flat[next].kind == Factor::kBatch &&
+            is_one(flat[next].size))
+            axis.push_back(flat[next++]);
         while (!is_one(rest)) {
             if (next == flat.size() || rest[0] <= 0 || rest[1] <= 0) return std::nullopt;
             Factor& f = flat[next];

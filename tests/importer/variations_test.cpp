@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Patterns that some exporters and some models of the family use: each is recovered as what it says.
+#include <cmath>
+
+#include "importer/import.h"
+#include "models/reference.h"
+#include "tests/importer/onnx_files.h"
+
+namespace cleave {
+namespace {
+
+using importer::AttentionAttrs;
+using importer::Graph;
+using importer::Op;
+using importer::OpKind;
+using importer::RopeAttrs;
+using importer::ScaleAttrs;
+using models::OnnxForm;
+using models::Rotation;
+using models::Variation;
+
+const std::vector<int32_t> kPrompt{1, 7, 33, 2, 60, 12, 12, 5};
+
+Graph import_variation(const Variation& variation, OnnxForm form = OnnxForm::kDecomposed,
+                       bool rename = false) {
+    test::TemporaryFolder folder;
+    models::WriteOptions options;
+    options.form = form;
+    options.variation = variation;
+    options.external_data = false;
+    const auto path = test::write_tiny(folder.path(), options);
+    if (rename) {
+        onnx::ModelProto model = test::load_onnx(path);
+        test::randomize_names(model, 5);
+        test::save_onnx(model, path);
+    }
+    Graph graph = importer::import_onnx(path.string());
+    // The weights lie in the file, which goes with the folder.
+    graph.blobs.clear();
+    return graph;
+}
+
+// Logits, and the graph that gave them, while the file is there.
+struct Imported {
+    Graph graph;
+    std::vector<double> logits;
+};
+
+Imported run_variation(const Variation& variation, OnnxForm form = OnnxForm::kDecomposed,
+                       bool rename = false) {
+    test::TemporaryFolder folder;
+    models::WriteOptions options;
+    options.form = form;
+    options.variation = variation;
+    const auto path = test::write_tiny(folder.path(), options);
+    if (rename) {
+        onnx::ModelProto model = test::load_onnx(path);
+        test::randomize_names(model, 5);
+        test::save_onnx(model, path);
+    }
+    Graph graph = importer::import_onnx(path.string());
+    std::vector<double> logits = models::reference_logits(graph, kPrompt);
+    return {std::move(graph), std::move(logits)};
+}
+
+// The plain model, changed by `change` after import: what a variation must equal.
+template <class Change>
+std::vector<double> logits_of_changed(Change change) {
+    test::TemporaryFolder folder;
+    const auto path = test::write_tiny(folder.path());
+    Graph graph = importer::import_onnx(path.string());
+    change(graph);
+    return models::reference_logits(graph, kPrompt);
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
+    return largest;
+}
+
+const std::vector<double>& plain_logits() {
+    static const std::vector<double> kLogits = logits_of_changed([](Graph&) {});
+    return kLogits;
+}
+
+TEST_CASE("Rotations of halves written apart are those of concatenated halves", "[importer]") {
+    Variation v;
+    v.rotation = Rotation::kHalvesApart;
+    CHECK(difference(run_variation(v).logits, plain_logits()) < 1e-9);
+}
+
+TEST_CASE("Rotations of neighbouring features in pieces are interleaved RoPE", "[importer]") {
+    const auto expected = logits_of_changed([](Graph& graph) {
+        for (Op& op : graph.ops)
+            if (op.kind == OpKind::kRope) std::get<RopeAttrs>(op.attrs).interleaved = true;
+    });
+    REQUIRE(difference(expected, plain_logits()) > 1e-3);
+    for (Rotation rotation :
+         {Rotation::kNeighboursSliced, Rotation::kNeighboursPaired, Rotation::kNeighboursGathered})
+        for (bool rename : {false, true}) {
+            INFO("rotation " << static_cast<int>(rotation) << ", renamed " << rename);
+            Variation v;
+            v.rotation = rotation;
+            const Imported found = run_variation(v, OnnxForm::kDecomposed, rename);
+            for (const Op& op : found.graph.ops)
+                if (op.kind == OpKind::kRope) CHECK(op.as<RopeAttrs>().interleaved);
+            CHECK(difference(found.logits, expected) < 1e-9);
+        }
+}
+
+TEST_CASE("Frequencies that change with the largest position hold up to it, and the table says so",
+          "[importer]") {
+    Variation v;
+    v.frequencies_change_at = 48;
+    const Imported found = run_variation(v);
+    REQUIRE(found.graph.rope_tables.size() == 1);
+    CHECK(found.graph.rope_tables[0].max_positions == 48);
+    CHECK(difference(found.logits, plain_logits()) < 1e-9);
+}
+
+TEST_CASE("Soft caps of scores and of logits are read as such", "[importer]") {
+    Variation v;
+    v.score_softcap = 0.5;
+    v.logits_softcap = 2.0;
+    const Imported found = run_variation(v);
+    const auto expected = logits_of_changed([](Graph& graph) {
+        for (Op& op : graph.ops)
+            if (op.kind == OpKind::kAttention) std::get<AttentionAttrs>(op.attrs).softcap = 0.5;
+    });
+    REQUIRE(difference(expected, plain_logits()) > 1e-3);
+    std::vector<double> capped = expected;
+    for (double& x : capped) x = 2.0 * std::tanh(x / 2.0);
+    CHECK(difference(found.logits, capped) < 1e-6);
+    CHECK(found.graph.ops.back().as<ScaleAttrs>().softcap == 2.0);
+}
+
+TEST_CASE("Factors of logits and of what is added to the residual stream are operators",
+          "[importer]") {
+    Variation v;
+    v.logits_divisor = 4.0;
+    v.residual_factor = 0.25;
+    const Imported found = run_variation(v);
+    int scales = 0;
+    for (const Op& op : found.graph.ops) scales += op.kind == OpKind::kScale;
+    CHECK(scales == 5);  // two in each of two layers, and the logits
+    v.logits_divisor = 1.0;
+    std::vector<double> undivided = run_variation(v).logits;
+    REQUIRE(difference(undivided, plain_logits()) > 1e-3);
+    for (double& x : undivided) x /= 4.0;
+    CHECK(difference(found.logits, undivided) < 1e-9);
+}
+
+TEST_CASE("Norms behind attention and MLP stand before the sum", "[importer]") {
+    Variation v;
+    v.norms_behind = true;
+    const Imported found = run_variation(v), other = run_variation(v, OnnxForm::kAttention);
+    int norms = 0;
+    for (const Op& op : found.graph.ops) norms += op.kind == OpKind::kRmsNorm;
+    CHECK(norms == 9);
+    CHECK(difference(found.logits, plain_logits()) > 1e-3);
+    CHECK(difference(found.logits, other.logits) < 1e-6);
+}
+
+TEST_CASE("q and k norms inside GroupQueryAttention are those in pieces", "[importer]") {
+    Variation v;
+    v.qk_norm = true;
+    const Imported inside = run_variation(v, OnnxForm::kGroupQueryAttention);
+    const Imported pieces = run_variation(v), attention = run_variation(v, OnnxForm::kAttention);
+    CHECK(difference(inside.logits, plain_logits()) > 1e-3);
+    CHECK(difference(inside.logits, pieces.logits) < 1e-6);
+    CHECK(difference(inside.logits, attention.logits) < 1e-6);
+}
+
+TEST_CASE("Static caches written in place are the Graph's own cache", "[importer]") {
+    Variation v;
+    v.static_cache = true;
+    for (bool rename : {false, true}) {
+        const Imported found = run_variation(v, OnnxForm::kAttention, rename);
+        CHECK(found.graph.interface.has_past);
+        CHECK(found.graph.interface.assumes_right_padding);
+        CHECK(difference(found.logits, plain_logits()) < 1e-6);
+    }
+}
+
+TEST_CASE("A ring cache is refused by name", "[importer]") {
+    Variation v;
+    v.ring_cache = true;
+    const std::string error =
+        test::user_error([&] { import_variation(v, OnnxForm::kGroupQueryAttention); });
+    CHECK(error.find("GroupQueryAttention") != std::string::npos);
+    CHECK(error.find("ring cache (sliding_window_cache)") != std::string::npos);
+}
+
+TEST_CASE("All keys may stand before all values, and the batch may be fixed", "[importer]") {
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention,
+                          OnnxForm::kGroupQueryAttention, OnnxForm::kFunctions})
+        for (int64_t batch : {0, 1, 2}) {
+            INFO("form " << static_cast<int>(form) << ", batch " << batch);
+            Variation v;
+            v.keys_first = true;
+            v.batch = batch;
+            CHECK(difference(run_variation(v, form).logits, plain_logits()) < 1e-6);
+        }
+}
+
+TEST_CASE("A decoder without its head stays opaque and says why", "[importer]") {
+    Variation v;
+    v.head = false;
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kGroupQueryAttention}) {
+        const Graph graph = import_variation(v, form);
+        for (const Op& op : graph.ops) CHECK(op.kind == OpKind::kOpaque);
+        bool said = false;
+        for (const std::string& note : graph.notes)
+            said = said || note.find("without its language-model head") != std::string::npos;
+        CHECK(said);
+    }
+}
+
+TEST_CASE("SkipSimplifiedLayerNormalization's bias is the product's", "[importer]") {
+    test::TemporaryFolder folder;
+    models::WriteOptions options;
+    options.form = OnnxForm::kGroupQueryAttention;
+    options.external_data = false;
+    const auto path = test::write_tiny(folder.path(), options);
+    onnx::ModelProto model = test::load_onnx(path);
+    onnx::TensorProto* bias = model.mutable_graph()->add_initializer();
+    bias->set_name("a bias");
+    bias->set_data_type(onnx::TensorProto::FLOAT);
+    bias->add_dims(32);
+    std::vector<float> values(32);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = 0.1f * static_cast<float>(i % 5);
+    bias->set_raw_data(values.data(), values.size() * sizeof(float));
+    test::node_of(model, "SkipSimplifiedLayerNormalization").add_input("a bias");
+    test::save_onnx(model, path);
+    const Graph graph = importer::import_onnx(path.string());
+    int biases = 0;
+    for (const Op& op : graph.ops)
+        if (op.kind == OpKind::kLinear && op.as<importer::LinearAttrs>().has_bias) {
+            CHECK(op.name == "layers.0.o_proj");
+            ++biases;
+        }
+    CHECK(biases == 1);
+    CHECK(difference(models::reference_logits(graph, kPrompt), plain_logits()) > 1e-3);
+}
+
+TEST_CASE("Graphs of public repositories import, as a decoder or opaque", "[importer]") {
+    CLEAVE_NEEDS_SHARED_DATA();
+    for (const auto& entry :
+         std::filesystem::directory_iterator(test::shared_data() / "public-onnx")) {
+        if (entry.path().extension() != ".onnx") continue;
+        INFO(entry.path().filename());
+        importer::ImportOptions options;
+        options.weights_may_be_absent = true;
+        const Graph graph = importer::import_onnx(entry.path().string(), options);
+        CHECK(!graph.ops.empty());
+    }
+}
+
+}  // namespace
+}  // namespace cleave
