@@ -122,7 +122,6 @@ void write_product(Stub& stub, const planner::ProductShape& shape, RowCount coun
     w.constant("kSharedBytes", stub.launch.shared_bytes);
 }
 
-
 std::string count_name(RowCount count) {
     return count == RowCount::kTokens ? "num_tokens" : "num_outputs";
 }
