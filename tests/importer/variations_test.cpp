@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Patterns that some exporters and some models of the family use: each is recovered as what it says.
 #include <cmath>
+#include <map>
 
 #include "importer/import.h"
 #include "models/reference.h"
@@ -245,20 +246,32 @@ TEST_CASE("SkipSimplifiedLayerNormalization's bias is the product's", "[importer
     CHECK(difference(models::reference_logits(graph, kPrompt), plain_logits()) > 1e-3);
 }
 
-TEST_CASE("Graphs of public repositories import, as a decoder or opaque", "[importer]") {
+TEST_CASE("Graphs of public repositories import opaque, or the error names what stops them",
+          "[importer]") {
     CLEAVE_NEEDS_SHARED_DATA();
-    for (const auto& entry :
-         std::filesystem::directory_iterator(test::shared_data() / "public-onnx")) {
-        if (entry.path().extension() != ".onnx") continue;
-        INFO(entry.path().filename());
+    // The error's part, or nothing: the file imports for planning. Two of them lack their weights.
+    const std::map<std::string, std::string> expected{
+        {"dort-llama-llama-ort_1.onnx", ""},
+        {"llama_export_dynamic.onnx", ""},
+        {"llama_export_static.onnx", ""},
+        {"llama_layer_norm.onnx", "node 'add_Tensor3' (Add): its cos and sin cannot be evaluated"},
+        {"model_microsoft_Phi-3_5-mini-instruct-custom-default-d1rt1.onnx",
+         "node 'slide_Tensor4' (Slice)"},
+    };
+    for (const auto& [file, error] : expected) {
+        INFO(file);
         importer::ImportOptions options;
         options.weights_may_be_absent = true;
-        const Graph graph = importer::import_onnx(entry.path().string(), options);
-        CHECK(!graph.ops.empty());
-        // An If on the largest position chooses between short and long factors.
-        if (entry.path().filename().string().find("Phi-3_5") == std::string::npos) continue;
-        REQUIRE(graph.rope_tables.size() == 1);
-        CHECK(graph.rope_tables[0].max_positions == 4096);
+        const std::string path = (test::shared_data() / "public-onnx" / file).string();
+        if (error.empty()) {
+            const Graph graph = importer::import_onnx(path, options);
+            CHECK(!graph.ops.empty());
+            for (const Op& op : graph.ops) CHECK(op.kind == OpKind::kOpaque);
+        } else {
+            const std::string said =
+                test::user_error([&] { importer::import_onnx(path, options); });
+            CHECK(said.find(error) != std::string::npos);
+        }
     }
 }
 

@@ -348,7 +348,8 @@ bool has_head(Recovery& r) {
     return std::any_of(r.model.outputs.begin(), r.model.outputs.end(), [&](Ref out) {
         const auto* e = r.get<Elementwise>(out);
         const View* v = e ? &e->x : r.get<View>(out);
-        return !v || r.term(v->term).kind == Term::kLinear;
+        if (r.get<Unknown>(out)) return true;  // perhaps; the reason is the error
+        return v && r.term(v->term).kind == Term::kLinear && is_token_rows(*v);
     });
 }
 
