@@ -111,7 +111,10 @@ Meaning slice(Recovery& r, const Node& node) {
                 return t.integers[i] < 0 ? t.integers[i] + (*from)[axis][s] : t.integers[i];
             };
             std::optional<View> part;
-            if (is_only(v.axes[axis], Factor::kTokens)) {
+            if ((*to)[axis] == Size{0, 0}) {  // what a rotation of whole heads leaves over
+                part = v;
+                part->axes[axis] = {{Factor::kFeature, {0, 0}, 1}};
+            } else if (is_only(v.axes[axis], Factor::kTokens)) {
                 const bool last = (*to)[axis] == Size{1, 1} &&
                                   start(*first, 0) == (*from)[axis][0] - 1 &&
                                   start(*second, 1) == (*from)[axis][1] - 1;
@@ -212,8 +215,23 @@ std::optional<View> rejoined(Recovery& r, const Node& node, int64_t axis) {
     return joined;
 }
 
+// The only input that has any elements, when all others are empty along the axis.
+std::optional<Ref> only_filled(Recovery& r, const Node& node) {
+    std::optional<Ref> filled;
+    for (Ref in : node.in) {
+        const auto sizes = r.sizes(in);
+        if (!sizes) return std::nullopt;
+        const int64_t axis = r.axis_of(node, node.integer("axis", 0), sizes->size());
+        if ((*sizes)[axis] == Size{0, 0}) continue;
+        if (filled) return std::nullopt;
+        filled = in;
+    }
+    return filled;
+}
+
 Meaning concat(Recovery& r, const Node& node) {
     if (node.in.size() == 1) return keep(r, node);
+    if (const auto filled = only_filled(r, node)) return r.meaning(*filled).meaning;
     if (auto cache = match_cache_concat(r, node)) return *cache;
     if (auto rope = match_rope_concat(r, node)) return *rope;
     if (auto view = rejoined(r, node, node.integer("axis", 0))) return *view;
