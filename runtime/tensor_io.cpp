@@ -64,13 +64,16 @@ void check_range(const Op& op, const TensorOperand& operand, const Tensor& tenso
     const std::string wanted = operand.name + "_range";
     for (const importer::TensorAttribute& a : op.as<importer::TensorAttrs>().attributes) {
         if (a.name != wanted) continue;
+        // A pair for all numbers, or one for each place of a tuple.
+        const size_t pairs = a.integers.size() / 2;
         for (size_t i = 0; i * sizeof(int64_t) < tensor.data.size(); ++i) {
             int64_t row;
             std::memcpy(&row, tensor.data.data() + i * sizeof(row), sizeof(row));
-            if (row < a.integers.at(0) || row > a.integers.at(1))
+            const int64_t low = a.integers.at(i % pairs * 2),
+                          high = a.integers.at(i % pairs * 2 + 1);
+            if (row < low || row > high)
                 throw UserError("input '{}' holds {} at place {}: operator {} ({}) takes {} to {}",
-                                tensor.name, row, i, op.name, onnx_op_type(op), a.integers[0],
-                                a.integers[1]);
+                                tensor.name, row, i, op.name, onnx_op_type(op), low, high);
         }
     }
 }

@@ -31,6 +31,8 @@ constexpr std::array kLowerings{
     Row{"MatMulInteger", lower_tensor_matmul},
     Row{"Gather", lower_tensor_gather},
     Row{"GatherElements", lower_tensor_gather},
+    Row{"GatherND", lower_tensor_gather_nd},
+    Row{"Pad", lower_tensor_pad},
     Row{"TensorScatter", lower_tensor_scatter},
     Row{"Concat", lower_tensor_concat},
     Row{"Split", lower_tensor_split},

@@ -84,6 +84,8 @@ TensorKernel lower_tensor_map(const StepReader& step);
 TensorKernel lower_tensor_concat(const StepReader& step);
 TensorKernel lower_tensor_split(const StepReader& step);
 TensorKernel lower_tensor_gather(const StepReader& step);
+TensorKernel lower_tensor_gather_nd(const StepReader& step);
+TensorKernel lower_tensor_pad(const StepReader& step);
 TensorKernel lower_tensor_scatter(const StepReader& step);
 TensorKernel lower_tensor_reduce(const StepReader& step);
 TensorKernel lower_tensor_softmax(const StepReader& step);

@@ -77,6 +77,61 @@ CLEAVE_INLINE void tensor_gather(const TensorGatherArgs<Config>& a, i64 begin, i
 }
 
 template <class Config>
+struct TensorGatherNdArgs {
+    const u8* data;      // [batches, dims..., slice] elements
+    const i64* indices;  // [tuples, length]
+    u8* y;               // [tuples, slice]
+    i64 dims[6], strides[6], length, tuples_per_batch, batch_stride, slice, element_bytes;
+};
+
+template <class Config>
+CLEAVE_INLINE void tensor_gather_nd(const TensorGatherNdArgs<Config>& a, i64 begin, i64 end,
+                                    void*) {
+    for (i64 tuple = begin; tuple < end; ++tuple) {
+        i64 place = tuple / a.tuples_per_batch * a.batch_stride;
+        for (i64 i = 0; i < a.length; ++i) {
+            i64 at = a.indices[tuple * a.length + i];
+            place += (at < 0 ? at + a.dims[i] : at) * a.strides[i];
+        }
+        const i64 bytes = a.slice * a.element_bytes;
+        copy_bytes(a.y + tuple * bytes, a.data + place * a.element_bytes, bytes);
+    }
+}
+
+template <class Config>
+struct TensorPadArgs {
+    const u8* data;
+    const u8* value;  // one element; null: zero
+    u8* y;
+    i64 dims[6], before[6], x_dims[6], element_bytes;  // dims of y
+};
+
+// A row of y an item: from data where it reaches, else the value.
+template <class Config>
+CLEAVE_INLINE void tensor_pad(const TensorPadArgs<Config>& a, i64 begin, i64 end, void*) {
+    const i64 size = a.element_bytes;
+    for (i64 row = begin; row < end; ++row) {
+        i64 index = row, place = 0, stride = a.x_dims[5];
+        bool inside = true;
+        for (i64 d = 4; d >= 0; --d) {
+            i64 at = index % a.dims[d] - a.before[d];
+            inside = inside && at >= 0 && at < a.x_dims[d];
+            place += at * stride;
+            stride *= a.x_dims[d];
+            index /= a.dims[d];
+        }
+        for (i64 i = 0; i < a.dims[5]; ++i) {
+            i64 at = i - a.before[5];
+            u8* to = a.y + (row * a.dims[5] + i) * size;
+            if (inside && at >= 0 && at < a.x_dims[5])
+                copy_bytes(to, a.data + (place + at) * size, size);
+            else
+                for (i64 byte = 0; byte < size; ++byte) to[byte] = a.value ? a.value[byte] : 0;
+        }
+    }
+}
+
+template <class Config>
 struct TensorScatterArgs {
     const u8* past;            // [outer, axis, run]
     const u8* update;          // [outer, added, run]

@@ -218,6 +218,92 @@ void read_gather(TensorReader& r) {
     r.result(0, "y", y);
 }
 
+// Slices of data at index tuples; the first `batch_dims` dimensions of both go together.
+void read_gather_nd(TensorReader& r) {
+    const TensorType &x = r.operand(0, "data"), &indices = r.operand(1, "indices");
+    TensorReader::require(indices.dtype == DType::kInt64 && indices.rank() >= 1,
+                          "its indices are no int64 tuples");
+    const int64_t batch_dims = r.node().integer("batch_dims", 0), length = indices.shape.back();
+    TensorReader::require(
+        batch_dims >= 0 && batch_dims < indices.rank() && batch_dims + length <= x.rank() &&
+            std::equal(x.shape.begin(), x.shape.begin() + batch_dims, indices.shape.begin()),
+        "its indices {} with {} batch dimensions do not go into {}", shape_text(indices.shape),
+        batch_dims, shape_text(x.shape));
+    constexpr int64_t kMost = 6;
+    TensorReader::require(length <= kMost, "its indices have {} numbers; {} are computed", length,
+                          kMost);
+    TensorReader::require(r.is_graph_input(1), "its indices are no input of the graph");
+    const std::vector<int64_t> dense = dense_strides(x.shape);
+    std::vector<int64_t> dims, strides, range,
+        shape(indices.shape.begin(), indices.shape.end() - 1);
+    for (int64_t i = batch_dims; i < batch_dims + length; ++i) {
+        dims.push_back(x.shape[i]);
+        strides.push_back(dense[i]);
+        range.insert(range.end(), {-x.shape[i], x.shape[i] - 1});
+    }
+    int64_t batches = 1, slice = 1;
+    for (int64_t i = 0; i < batch_dims; ++i) batches *= x.shape[i];
+    for (int64_t i = batch_dims + length; i < x.rank(); ++i) {
+        slice *= x.shape[i];
+        shape.push_back(x.shape[i]);
+    }
+    const int64_t tuples = indices.count() / length;
+    r.numbers("indices_range", range);  // a pair for each number of a tuple
+    r.numbers("dims", dims);
+    r.numbers("strides", strides);
+    r.number("tuples", tuples);
+    r.number("tuples_per_batch", tuples / batches);
+    r.number("batch_stride", x.count() / batches);
+    r.number("slice", slice);
+    r.number("element_bytes", element_bytes(x));
+    r.flops(static_cast<double>(tuples * slice));
+    r.result(0, "y", {x.dtype, shape});
+}
+
+// Rows of a number around, or (negative) elements taken away.
+void read_pad(TensorReader& r) {
+    const TensorType& x = r.operand(0, "data");
+    const auto pads = r.integers(1, "pads");
+    const std::string mode = r.node().text("mode", "constant");
+    TensorReader::require(mode == "constant", "its mode is '{}'; 'constant' is computed", mode);
+    TensorReader::require(pads.has_value(), "its pads are an input whose numbers are not known");
+    std::vector<int64_t> axes(x.shape.size()), before(x.shape.size(), 0), shape = x.shape;
+    std::iota(axes.begin(), axes.end(), 0);
+    if (r.has(3)) {
+        const auto given = r.integers(3, "");
+        TensorReader::require(given.has_value(), "its axes are not known");
+        axes = *given;
+    }
+    TensorReader::require(pads->size() == 2 * axes.size(), "it has {} pads for {} axes",
+                          pads->size(), axes.size());
+    for (size_t i = 0; i < axes.size(); ++i) {
+        const int64_t axis = TensorReader::axis_of(axes[i], x.rank(), "axis");
+        const int64_t low = (*pads)[i], high = (*pads)[i + axes.size()];
+        TensorReader::require(
+            std::abs(low) <= kMostTensorElements && std::abs(high) <= kMostTensorElements,
+            "it pads by {} and {}", low, high);
+        before[axis] = low;
+        shape[axis] += low + high;
+    }
+    constexpr size_t kMost = 6;
+    TensorReader::require(shape.size() <= kMost, "it has {} dimensions; {} are computed",
+                          shape.size(), kMost);
+    if (const TensorType* value = r.optional_operand(2, "constant_value"))
+        TensorReader::require(value->dtype == x.dtype && value->count() == 1,
+                              "its constant_value is not one {}", x.dtype);
+    else
+        TensorReader::require(
+            r.node().attribute("value") == nullptr || r.node().real("value", 0.0) == 0.0,
+            "its value is an attribute of an opset before 11");
+    r.numbers("dims", shape);
+    r.numbers("before", before);
+    r.numbers("x_dims", x.shape);
+    r.number("element_bytes", element_bytes(x));
+    TensorType y{x.dtype, shape};
+    r.flops(static_cast<double>(y.count()));
+    r.result(0, "y", y);
+}
+
 // A cache with rows written into it, at places of the batch.
 void read_tensor_scatter(TensorReader& r) {
     const TensorType &past = r.operand(0, "past_cache"), &update = r.operand(1, "update");

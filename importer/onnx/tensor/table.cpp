@@ -26,6 +26,8 @@ constexpr std::array kReaders{
     Row{"MatMulInteger", read_matmul},
     Row{"Gather", read_gather},
     Row{"GatherElements", read_gather},
+    Row{"GatherND", read_gather_nd},
+    Row{"Pad", read_pad},
     Row{"TensorScatter", read_tensor_scatter},
     Row{"Concat", read_concat},
     Row{"Split", read_split},

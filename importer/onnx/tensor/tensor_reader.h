@@ -125,6 +125,8 @@ void read_slice(TensorReader& r);
 void read_concat(TensorReader& r);
 void read_split(TensorReader& r);
 void read_gather(TensorReader& r);
+void read_gather_nd(TensorReader& r);
+void read_pad(TensorReader& r);
 void read_tensor_scatter(TensorReader& r);
 void read_reduce(TensorReader& r);
 void read_softmax(TensorReader& r);
