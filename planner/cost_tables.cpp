@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "planner/collective_form.h"
 #include "planner/memory.h"
 #include "planner/simulate.h"
 #include "runtime/base/errors.h"
@@ -325,11 +326,14 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
     if (devices.size() == 1) return cost;
     if (sum) {
         Amount payload = value_bytes(analysis_.graph.value(group.partial), 0, workload_);
-        bool host = machine_.device(devices[0]).kind != DeviceKind::kSim;
-        cost.decode += links_.all_reduce_ns(devices, at(payload, decode_point_),
-                                            CollectiveImplementation::kOneShot);
-        cost.prefill += links_.all_reduce_ns(devices, at(payload, prefill_point_),
-                                             all_reduce_form(host, true, devices.size()));
+        bool staged = std::any_of(devices.begin(), devices.end(), [&](DeviceId d) {
+            return machine_.device(d).kind != DeviceKind::kSim;
+        });
+        auto exchange = [&](const BatchPoint& point, bool is_prefill) {
+            return choose_all_reduce(links_, devices, at(payload, point), is_prefill, staged).ns;
+        };
+        cost.decode += exchange(decode_point_, false);
+        cost.prefill += exchange(prefill_point_, true);
     } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
         Amount payload = value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_);
         cost.decode += links_.gather_ns(devices, devices[0], at(payload, decode_point_));

@@ -26,6 +26,9 @@ public:
             for (int n = 2; n <= level.largest_group; ++n)
                 if (best_link_[n].second == 1)
                     best_link_[n] = {level.smallest_latency_ns, level.bandwidth};
+        for (const Link& link : machine.links)
+            if (link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi)
+                slowest_fabric_ = std::min(slowest_fabric_, link.bandwidth);
         // Where a pair has no link, a group may be joined by no level at all: its exchange counts nothing.
         size_t count = machine.devices.size();
         if (machine.links.size() < count * (count - 1))
@@ -126,14 +129,28 @@ private:
         for (size_t t = 1; t <= (may_split ? rates.size() : 1); ++t) {
             sum += rates[t - 1];
             double reduce = 0;
-            if (t > 1 && payload > 0 && best_link_[t].second > 1)  // one exchange at least
-                reduce =
-                    static_cast<double>(best_link_[t].first) +
-                    static_cast<double>(payload) / static_cast<double>(best_link_[t].second) * 1e9;
+            if (t > 1 && payload > 0 && best_link_[t].second > 1)
+                reduce = exchange_time(t, payload);
             best = std::min(best, overhead + 1.0 / std::min(sum, most) + reduce);
         }
         return std::max(0.0, best - kRounding);
     }
+
+    // An all-reduce of t members over links that are nowhere better: one exchange at least; among devices that no fabric
+    // joins, the cheaper of all to all at once and of two phases (a ring has no fewer steps than those, nor less to
+    // move).
+    double exchange_time(size_t t, int64_t payload) const {
+        auto latency = static_cast<double>(best_link_[t].first);
+        double once =
+            static_cast<double>(payload) / static_cast<double>(best_link_[t].second) * 1e9;
+        if (may_be_fabric(t)) return latency + once;
+        auto others = static_cast<double>(t - 1);
+        return std::min(latency + once * others,
+                        2 * latency + 2 * once * others / static_cast<double>(t));
+    }
+
+    // Whether NVLink or Infinity Fabric may join all of t devices: their libraries have algorithms of their own.
+    bool may_be_fabric(size_t t) const { return best_link_[t].second >= slowest_fabric_; }
 
     // The rate of all devices together, where members of a domain share its bandwidth: each domain feeds first those
     // that make most of it.
@@ -194,6 +211,7 @@ private:
     const Workload& workload_;
     LaunchCosts launches_;
     std::vector<std::pair<int64_t, int64_t>> best_link_;  // by group size: latency, bandwidth
+    int64_t slowest_fabric_ = INT64_MAX;                  // bandwidth of the slowest such link
     std::vector<double> group_ns_;
 };
 
