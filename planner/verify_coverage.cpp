@@ -47,6 +47,14 @@ bool may_have_replicas(const Op& op, bool is_key_value) {
     }
 }
 
+// A product of integers needs all of its input at once, so that a stage may compute whole operators on each of its
+// devices rather than share them out.
+bool may_repeat_whole(const Graph& graph) {
+    return std::any_of(graph.weights.begin(), graph.weights.end(), [](const importer::Weight& w) {
+        return w.quantization.dynamic_activations;
+    });
+}
+
 // Of an operator: the output columns and the summed axis, as the executions count them.
 Rectangle whole_of(const Graph& graph, const Op& op) {
     switch (op.kind) {
@@ -81,10 +89,16 @@ void check_op(const Plan& plan, const Op& op, bool is_key_value,
     if (!cover_whole(parts, whole.rows, whole.columns))
         report.add("op-incomplete", "{}: a part of {} is computed nowhere", phase, op.name);
     const bool replicas = may_have_replicas(op, is_key_value);
+    const bool repeats_whole = op.kind != OpKind::kOpaque && may_repeat_whole(plan.graph);
+    const auto is_whole = [&](const Rectangle& r) {
+        return r.rows == whole.rows && r.columns == whole.columns;
+    };
     for (size_t i = 0; i < parts.size(); ++i)
         for (size_t j = 0; j < i; ++j) {
             bool same_device = executions[i]->device == executions[j]->device;
-            if ((replicas && !same_device) || !overlaps(parts[i].rows, parts[j].rows) ||
+            const bool whole_twice = repeats_whole && is_whole(parts[i]) && is_whole(parts[j]);
+            if (((replicas || whole_twice) && !same_device) ||
+                !overlaps(parts[i].rows, parts[j].rows) ||
                 !overlaps(parts[i].columns, parts[j].columns))
                 continue;
             report.add("computed-once", "{}: steps {} and {} both compute columns {} of {}", phase,
