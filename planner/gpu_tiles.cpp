@@ -37,27 +37,37 @@ int64_t units_of(const DeviceLimits& limits) {
 }
 int64_t padding(int64_t element_bytes) { return 16 / element_bytes; }
 
-// Rows of weights of all blocks together, and of a block.
+int64_t staged_bytes(const ProductShape& s) {
+    return s.staged_bytes > 0 ? s.staged_bytes : s.element_bytes;
+}
+
+// Rows of weights of all blocks together.
 int64_t table_rows(const ProductShape& s) { return s.rows * s.per_feature; }
 
 int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, int64_t rows,
                          int64_t tokens, int64_t depth, int64_t threads) {
     int64_t warps = threads / warp_of(limits);
-    int64_t floats = tokens * depth + tokens * rows + warps * tokens;
+    // Quantised rows are padded to whole loads.
+    int64_t floats = tokens * round_up(depth, weight_width(s)) + tokens * rows + warps * tokens;
     if (s.head > 0) floats += tokens;  // scales of a normalised head
     return 4 * floats;
 }
 
+// Rows that a lane takes together: their weights and sums stay in registers.
+int64_t most_at_once(const ProductShape& s, int64_t tokens) {
+    return std::clamp<int64_t>(16 / tokens, 1, weight_width(s) > 16 ? 2 : 4);
+}
+
 Tile few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
     const int64_t warp = warp_of(limits), lanes = product_lanes(limits, s);
-    const int64_t step = lanes * load_width(s.element_bytes, s.depth);
+    const int64_t step = lanes * weight_width(s);
     const int64_t budget = std::min(limits.shared_memory_per_block, kStagedBytes);
     int64_t tokens = std::min(power_of_two_from(s.tokens), kFewTokens);
     int64_t threads = std::min<int64_t>(std::max<int64_t>(256, warp), limits.max_threads_per_block);
     int64_t wanted = ceil_div(table_rows(s), kBlocksPerUnit * units_of(limits));
     if (s.head > 0) wanted = std::min(wanted, round_up(s.head, 2));
     if (s.whole_head) wanted = round_up(s.head, 2);
-    int64_t together = std::min<int64_t>(4, 16 / tokens);
+    int64_t together = most_at_once(s, tokens);
     auto unit = [&] { return threads / lanes * together; };
     while (unit() > wanted && together > 1) together /= 2;
     while (unit() > wanted && threads > 2 * warp) threads /= 2;
@@ -100,8 +110,8 @@ constexpr std::array<Block, 6> kWideBlocks{{{64, 64, 16, 256},
                                             {16, 16, 16, 64}}};
 
 int64_t many_shared_bytes(const ProductShape& s, int64_t rows, const Block& b) {
-    int64_t stride = b.depth + padding(s.element_bytes);
-    int64_t slices = 2 * (b.tokens + rows) * stride * s.element_bytes;
+    int64_t staged = staged_bytes(s), stride = b.depth + padding(staged);
+    int64_t slices = 2 * (b.tokens + rows) * stride * staged;
     int64_t table = b.tokens * (rows + 4) * 4;
     return std::max(slices, table) + 4 * b.tokens + (s.head > 0 ? 4 * b.tokens : 0);
 }
@@ -134,7 +144,7 @@ bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Ti
         for (const Block& b : table) found = consider(b, true) || found;
         return found;
     };
-    return s.element_bytes <= 2 ? search(kNarrowBlocks) : search(kWideBlocks);
+    return staged_bytes(s) <= 2 ? search(kNarrowBlocks) : search(kWideBlocks);
 }
 
 // Prefill: queries, keys and values, and a warp's probabilities, each row padded.
@@ -209,14 +219,26 @@ int64_t load_width(int64_t element_bytes, int64_t length) {
     return width;
 }
 
+void set_weight_type(DType dtype, ProductShape& shape) {
+    shape.element_bytes = std::max<int64_t>(1, dtype_bytes(dtype, 1));
+    const bool four = dtype == DType::kInt4 || dtype == DType::kUInt4;
+    const bool eight = dtype == DType::kInt8 || dtype == DType::kUInt8;
+    shape.code_bits = four ? 4 : eight ? 8 : 0;
+    shape.staged_bytes = shape.element_bytes == 1 ? 2 : shape.element_bytes;
+}
+
+int64_t weight_width(const ProductShape& s) {
+    return s.code_bits > 0 ? 128 / s.code_bits : load_width(s.element_bytes, s.depth);
+}
+
 int64_t product_lanes(const DeviceLimits& limits, const ProductShape& s) {
-    return std::min(warp_of(limits), power_of_two_to(std::max<int64_t>(
-                                         1, s.depth / load_width(s.element_bytes, s.depth))));
+    return std::min(warp_of(limits),
+                    power_of_two_to(std::max<int64_t>(1, s.depth / weight_width(s))));
 }
 
 int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
     int64_t turns = tile.rows * s.per_feature / (tile.threads / product_lanes(limits, s));
-    int64_t most = std::max<int64_t>(1, 16 / tile.tokens);
+    int64_t most = most_at_once(s, tile.tokens);
     for (int64_t n : {4, 2})
         if (n <= most && turns % n == 0) return n;
     return 1;

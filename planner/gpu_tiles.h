@@ -17,7 +17,13 @@ struct ProductShape {
     int64_t per_feature = 1;    // rows of weights for an output feature: 2 for gate and up
     int64_t head = 0;           // features of a head, which no block crosses; 0: none
     bool whole_head = false;    // a head may not be cut either
+    int64_t code_bits = 0;      // of a quantised matrix: 4 or 8; 0: plain elements
+    int64_t staged_bytes = 0;   // of a weight in shared memory; 0: element_bytes
 };
+
+// What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory; integers are codes
+// of a quantised matrix.
+void set_weight_type(DType dtype, ProductShape& shape);
 
 // Up to this many tokens, weights stream through registers once; more share tiles.
 inline constexpr int64_t kFewTokens = 8;
@@ -25,6 +31,8 @@ inline bool has_many_tokens(const Tile& tile) { return tile.tokens > kFewTokens;
 
 // Elements that one load of at most 16 bytes takes from rows of `length`.
 int64_t load_width(int64_t element_bytes, int64_t length);
+// Weights of a row that one load takes.
+int64_t weight_width(const ProductShape& shape);
 
 // Tile: `rows` output features, `tokens`, `depth` features staged at once.
 Tile product_tile(const DeviceLimits& limits, const ProductShape& shape);

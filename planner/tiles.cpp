@@ -96,7 +96,7 @@ ProductShape product_shape(const Plan& plan, const Compute& c, int64_t tokens) {
         if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
         shape.depth = shard.columns.size();
         shape.rows += shard.rows.size();
-        shape.element_bytes = element_bytes(shard.dtype);
+        set_weight_type(shard.dtype, shape);
     }
     if (c.kernel == KernelKind::kNormGateUp) {
         shape.per_feature = 2;

@@ -53,9 +53,19 @@ struct Sweep {
             int64_t lanes = product_lanes(limits, shape), groups = tile.threads / lanes;
             int64_t at_once = product_rows_at_once(limits, shape, tile);
             CHECK(tile.rows * shape.per_feature % (groups * at_once) == 0);
-            CHECK(tile.depth % load_width(shape.element_bytes, shape.depth) == 0);
+            CHECK((tile.depth % weight_width(shape) == 0 || tile.depth == shape.depth));
         }
         if (shape.whole_head) CHECK(tile.rows >= shape.head);
+    }
+
+    // The same matrix in 4 and 8 bits.
+    void quantized(const DeviceLimits& limits, ProductShape shape) {
+        shape.element_bytes = 1;
+        shape.staged_bytes = 2;
+        for (int64_t bits : {4, 8}) {
+            shape.code_bits = bits;
+            product(limits, shape);
+        }
     }
 
     void attention(const DeviceLimits& limits, const AttentionShape& shape) {
@@ -83,6 +93,7 @@ struct Sweep {
         }
         product(limits, {q, m.hidden, tokens, bytes});
         product(limits, {wide, m.hidden, tokens, bytes});
+        if (bytes == 1) quantized(limits, {wide, m.hidden, tokens, bytes});
         product(limits, {m.hidden, m.vocabulary / parts, 1, bytes});
         attention(limits, {heads, kv_heads, std::max<int64_t>(1, heads / kv_heads), m.head_dim,
                            m.head_dim, bytes, tokens, context, tokens > 8});

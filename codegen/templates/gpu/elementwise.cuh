@@ -7,7 +7,7 @@
 
 #include "activation.cuh"
 #include "kv_cache.cuh"
-#include "vectors.cuh"
+#include "weights.cuh"
 
 namespace cleave {
 
@@ -33,10 +33,19 @@ DEVICE void embedding(const i32* ids, i64 first, const typename C::Weight* table
     each_feature<C>([&](i64 t, i64 i) {
         i64 row = ids[t] - first;
         bool mine = row >= 0 && row < C::kRows;
-        Run<C> v = load_floats<int(C::kRun)>(table + (mine ? row : 0) * C::kOut + i);
+        constexpr int kRun = int(C::kRun);
+        using Matrix = Weights<typename C::Weight>;
+        Run<C> v =
+            Matrix::template load<kRun>(Matrix::row(table, mine ? row : 0, C::kRows, C::kOut), i);
 #pragma unroll
-        for (int j = 0; j < int(C::kRun); ++j) v[j] = mine ? v[j] * C::kScale : 0.0f;
-        store_floats<int(C::kRun)>(out + t * C::kOut + i, v);
+        for (int j = 0; j < kRun; ++j) v[j] = mine ? v[j] * C::kScale : 0.0f;
+        if constexpr (C::kOut % C::kRun == 0) {
+            store_floats<kRun>(out + t * C::kOut + i, v);
+        } else {  // a quantised row ends within its last load
+#pragma unroll
+            for (int j = 0; j < kRun; ++j)
+                if (i + j < C::kOut) out[t * C::kOut + i + j] = from_float<typename C::X>(v[j]);
+        }
     });
 }
 

@@ -30,6 +30,7 @@ constexpr int kCodeGroup = 32;
 // K columns in blocks of kBlock (0: one for the row).
 template <class CodeType, i64 K, i64 kBlock, class ScaleType, class ZeroType>
 struct Quantized {
+    static_assert(CodeType::kBits == 4 || CodeType::kBits == 8);
     using Code = CodeType;
     using Scale = ScaleType;
     using Zero = ZeroType;
@@ -48,6 +49,10 @@ DEVICE float f8e4m3_to_float(u32 code) {
     return as_float(as_u32(v) | sign);
 }
 
+struct f8e4m3 {
+    u8 bits;
+};
+
 // ---- Plain rows ----------------------------------------------------------------------------------
 
 template <class W>
@@ -62,6 +67,25 @@ struct Weights {
     template <int N>
     static DEVICE Floats<N> load(Row row, i64 k) {
         return load_floats<N>(row + k);
+    }
+};
+
+// 8-bit floats: rows as they are, 16 bits in shared memory, which hold each exactly.
+template <>
+struct Weights<f8e4m3> {
+    using Staged = f16;
+    static constexpr bool kPlain = false;
+    using Row = const f8e4m3*;
+
+    static DEVICE constexpr int width(i64 in) { return load_width<f8e4m3>(in); }
+    static DEVICE Row row(const f8e4m3* base, i64 r, i64 /*rows*/, i64 in) { return base + r * in; }
+    template <int N>
+    static DEVICE Floats<N> load(Row row, i64 k) {
+        Vector<u8, N> bytes = load_vector<N>(reinterpret_cast<const u8*>(row + k));
+        Floats<N> out;
+#pragma unroll
+        for (int i = 0; i < N; ++i) out.v[i] = f8e4m3_to_float(bytes.v[i]);
+        return out;
     }
 };
 
