@@ -80,25 +80,35 @@ void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_
     if (dtype) w.arg(pointer(*dtype, name), name);
 }
 
-void check_dense(const WeightFormat& format, std::string_view what) {
-    if (format.quantized || format.dtype == DType::kF8E4M3)
+// Matrices of one launch share their main loop.
+void one_format(std::string_view what, const std::vector<WeightFormat>& formats) {
+    std::string names;
+    bool equal = true;
+    for (const WeightFormat& f : formats) {
+        equal = equal && f.dtype == formats[0].dtype && f.quantized == formats[0].quantized;
+        names += (names.empty() ? "" : "; ") + describe(f);
+    }
+    if (!equal)
         throw UserError(
-            "GPU kernels cannot read {} as {}: they read f32, f16 and bf16; convert with --dtype "
-            "f32, "
-            "f16 or bf16, or run on host devices",
-            what, describe(format));
+            "weights of {} have different forms ({}): GPU kernels read them in one; convert with "
+            "--dtype f32, f16 or bf16",
+            what, names);
 }
 
-// Matrices of one launch share their main loop.
-void one_type(std::string_view what, const std::vector<DType>& types) {
-    if (std::all_of(types.begin(), types.end(), [&](DType t) { return t == types[0]; })) return;
-    std::string names;
-    for (DType t : types) names += (names.empty() ? "" : ", ") + std::string(dtype_name(t));
-    throw UserError(
-        "weights of {} have different types ({}): GPU kernels read them in one; convert with "
-        "--dtype f32, f16 or bf16",
-        what, names);
+// What the arithmetic of tiles needs to know of a matrix.
+void set_format(const WeightFormat& format, std::string_view what, planner::ProductShape& shape) {
+    if (format.dynamic())
+        throw UserError(
+            "GPU kernels cannot read {} as {}: a product of integers (DynamicQuantizeLinear, "
+            "MatMulInteger) runs on host devices; use --devices host, or the model that it was "
+            "quantised from",
+            what, describe(format));
+    planner::set_weight_type(format.dtype, shape);
+    if (format.quantized) shape.code_bits = format.dtype == DType::kUInt4 ? 4 : 8;
 }
+
+// The matrix as a parameter.
+constexpr std::string_view kMatrix = "const Config::Weight*";
 
 // ---- Matrix products --------------------------------------------------------------------------------
 
@@ -127,19 +137,18 @@ std::string count_name(RowCount count) {
 }
 
 Kernel make(const LinearSpec& s, Stub stub) {
-    check_dense(s.weight, "weight");
     StubWriter& w = stub.writer;
-    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens,
-                                dtype_bytes(s.weight.dtype, 1)};
+    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens};
+    set_format(s.weight, "weight", shape);
     write_product(stub, shape, s.count);
     stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     std::string rows = count_name(s.count);
     w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]", rows, s.in, s.out, s.in,
                        rows, s.out));
-    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.weight.dtype,
+    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", describe(s.weight),
                        stub.target.activations));
     w.constant("kOut", s.out);
-    w.type("Weight", element_type(s.weight.dtype, "weight"));
+    w.weight("Weight", s.weight, s.in, "weight");
     w.operand("kBias", "Bias", s.bias);
     write_norm(w, s.norm);
     w.constant("kScaled", s.scale.has_value());
@@ -151,7 +160,7 @@ Kernel make(const LinearSpec& s, Stub stub) {
     w.type("Out", s.logits ? "float" : stub.activations());
     w.arg(stub.x_pointer(), "x");
     if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.weight.dtype, "weight"), "weight");
+    w.arg(kMatrix, "weight");
     optional_arg(w, s.bias, "bias");
     if (s.residual) w.arg(stub.x_pointer(), "residual");
     if (s.select) w.arg("const i32*", "rows");
@@ -161,20 +170,19 @@ Kernel make(const LinearSpec& s, Stub stub) {
 }
 
 Kernel make(const GateUpSpec& s, Stub stub) {
-    check_dense(s.gate, "gate");
-    check_dense(s.up, "up");
     StubWriter& w = stub.writer;
-    one_type("gate and up", {s.gate.dtype, s.up.dtype});
-    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens, dtype_bytes(s.gate.dtype, 1),
-                                2};
+    one_format("gate and up", {s.gate, s.up});
+    planner::ProductShape shape{s.in, s.out, stub.target.max_tokens};
+    shape.per_feature = 2;
+    set_format(s.gate, "gate", shape);
     write_product(stub, shape, RowCount::kTokens);
     stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
                        s.in, s.out, s.in, s.out));
-    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", s.gate.dtype,
+    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", describe(s.gate),
                        stub.target.activations));
     w.constant("kOut", s.out);
-    w.type("Weight", element_type(s.gate.dtype, "gate"));
+    w.weight("Weight", s.gate, s.in, "gate");
     w.operand("kGateBias", "GateBias", s.gate_bias);
     w.operand("kUpBias", "UpBias", s.up_bias);
     write_norm(w, s.norm);
@@ -183,9 +191,9 @@ Kernel make(const GateUpSpec& s, Stub stub) {
     w.type("Out", stub.activations());
     w.arg(stub.x_pointer(), "x");
     if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.gate.dtype, "gate"), "gate");
+    w.arg(kMatrix, "gate");
     optional_arg(w, s.gate_bias, "gate_bias");
-    w.arg(pointer(s.up.dtype, "up"), "up");
+    w.arg(kMatrix, "up");
     optional_arg(w, s.up_bias, "up_bias");
     w.arg(stub.out_pointer(), "out");
     w.arg("i64", "num_tokens");
@@ -204,7 +212,7 @@ void write_qkv_config(const QkvSpec& s, StubWriter& w) {
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
     w.constant("kQHeads", s.q_heads);
     w.constant("kKvHeads", s.kv_heads.size());
-    w.type("Weight", element_type(s.q.dtype, "q, k and v"));
+    w.weight("Weight", s.q, s.in, "q, k and v");
     w.operand("kQBias", "QBias", s.q_bias);
     w.operand("kKBias", "KBias", s.k_bias);
     w.operand("kVBias", "VBias", s.v_bias);
@@ -220,36 +228,31 @@ void write_qkv_config(const QkvSpec& s, StubWriter& w) {
 }
 
 Kernel make(const QkvSpec& s, Stub stub) {
-    check_dense(s.q, "q");
-    check_dense(s.k, "k");
-    check_dense(s.v, "v");
     StubWriter& w = stub.writer;
-    one_type("q, k and v", {s.q.dtype, s.k.dtype, s.v.dtype});
+    one_format("q, k and v", {s.q, s.k, s.v});
     const int64_t kv_heads = s.kv_heads.size(), dim = s.slab.head_dim, v_dim = s.slab.v_head_dim;
-    planner::ProductShape shape{s.in,
-                                s.q_heads * dim + kv_heads * (dim + v_dim),
-                                stub.target.max_tokens,
-                                dtype_bytes(s.q.dtype, 1),
-                                1,
-                                std::max(dim, v_dim),
-                                s.q_norm || s.k_norm};
+    planner::ProductShape shape{s.in, s.q_heads * dim + kv_heads * (dim + v_dim),
+                                stub.target.max_tokens};
+    shape.head = std::max(dim, v_dim);
+    shape.whole_head = s.q_norm || s.k_norm;
+    set_format(s.q, "q, k and v", shape);
     write_product(stub, shape, RowCount::kTokens);
     const int64_t cuts = ceil_div(dim, stub.tile.rows), v_cuts = ceil_div(v_dim, stub.tile.rows);
     stub.launch.grid[0] = Extent{(s.q_heads + kv_heads) * cuts + kv_heads * v_cuts};
     w.note(
         fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",
                     s.in, s.q_heads, kv_heads, dim, v_dim));
-    w.note(fmt::format("dtype: q, k and v {}, KV cache {}, activations {}, sums f32", s.q.dtype,
+    w.note(fmt::format("dtype: q, k and v {}, KV cache {}, activations {}, sums f32", describe(s.q),
                        s.slab.dtype, stub.target.activations));
     write_qkv_config(s, w);
     stub.x_type(s.x);
     w.arg(stub.x_pointer(), "x");
     if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
-    w.arg(pointer(s.q.dtype, "q"), "q_weight");
+    w.arg(kMatrix, "q_weight");
     optional_arg(w, s.q_bias, "q_bias");
-    w.arg(pointer(s.k.dtype, "k"), "k_weight");
+    w.arg(kMatrix, "k_weight");
     optional_arg(w, s.k_bias, "k_bias");
-    w.arg(pointer(s.v.dtype, "v"), "v_weight");
+    w.arg(kMatrix, "v_weight");
     optional_arg(w, s.v_bias, "v_bias");
     if (s.q_norm) w.arg(pointer(s.q_norm->weight, "q_norm"), "q_norm");
     if (s.k_norm) w.arg(pointer(s.k_norm->weight, "k_norm"), "k_norm");
@@ -372,17 +375,21 @@ std::string activations_note(const Stub& stub) {
 }
 
 Kernel make(const EmbeddingSpec& s, Stub stub) {
-    check_dense(s.weight, "the embedding table");
     StubWriter& w = stub.writer;
-    write_rows(stub, s.hidden, run_of({s.hidden}), RowCount::kTokens);
+    planner::ProductShape shape{s.hidden, s.rows, 1};
+    set_format(s.weight, "the embedding table", shape);
+    const bool whole = s.weight.quantized.has_value();
+    write_rows(stub, s.hidden, whole ? planner::weight_width(shape) : run_of({s.hidden}),
+               RowCount::kTokens);
     w.note(fmt::format("shapes: table [{}, {}], out [num_tokens, {}]", s.rows, s.hidden, s.hidden));
-    w.note(fmt::format("dtype: table {}, activations {}", s.weight.dtype, stub.target.activations));
+    w.note(fmt::format("dtype: table {}, activations {}", describe(s.weight),
+                       stub.target.activations));
     w.constant("kRows", s.rows);
-    w.type("Weight", element_type(s.weight.dtype, "the embedding table"));
+    w.weight("Weight", s.weight, s.hidden, "the embedding table");
     w.real("float", "kScale", s.scale);
     w.arg("const i32*", "ids");
     w.arg("i64", "first");
-    w.arg(pointer(s.weight.dtype, "the embedding table"), "table");
+    w.arg(kMatrix, "table");
     w.arg(stub.out_pointer(), "out");
     return stub.finish("gpu/elementwise.cuh", "embedding");
 }
@@ -561,6 +568,31 @@ Kernel make(const TensorSpec& s, const Stub&) {
         "{} has kernels for devices of kind host only; operators over tensors (graphs that are no "
         "language model) run with --devices host",
         s.call);
+}
+
+// Integers that a plan asks for (--dtype int8, int4) are codes in blocks of 32 with f16 scales.
+void settle(WeightFormat& format) {
+    const bool four = format.dtype == DType::kInt4, eight = format.dtype == DType::kInt8;
+    if (format.quantized || !(four || eight)) return;
+    importer::QuantizedFormat quantized;
+    quantized.code = four ? DType::kUInt4 : DType::kUInt8;
+    quantized.block = importer::kCodeGroup;
+    quantized.scale = DType::kF16;
+    quantized.constant_zero = four ? 8 : 128;
+    format = quantized;
+}
+template <class Spec>
+void settle_formats(Spec&) {}
+void settle_formats(LinearSpec& s) { settle(s.weight); }
+void settle_formats(EmbeddingSpec& s) { settle(s.weight); }
+void settle_formats(GateUpSpec& s) {
+    settle(s.gate);
+    settle(s.up);
+}
+void settle_formats(QkvSpec& s) {
+    settle(s.q);
+    settle(s.k);
+    settle(s.v);
 }
 
 }  // namespace
