@@ -150,6 +150,30 @@ TEST_CASE("an opaque operator is refused by name and layer", "[codegen]") {
           std::string::npos);
 }
 
+TEST_CASE("GPUs decode with five launches a layer, and each kernel names what it computes",
+          "[codegen]") {
+    for (const char* device : {"simt:sm_80[0]", "simt:gfx90a[0]", "sim:h100[0]", "sim:mi300x[0]"})
+        for (const char* shape : {"stories-260k", "llama-3-8b"}) {
+            CAPTURE(device, shape);
+            planner::Plan plan = plan_for(shape, device, 1, 1);
+            Program program = generate_program(plan, planner::DeviceId(0));
+            check_steps(plan.decode, planner::DeviceId(0), program.decode);
+            CHECK(static_cast<int>(program.decode.size()) == 5 * plan.graph.config.num_layers + 2);
+            for (const Instruction& instruction : program.decode) {
+                const planner::Compute& c = *plan.decode.steps[instruction.step.index()].compute();
+                const Kernel& kernel = program.kernels[static_cast<size_t>(instruction.kernel)];
+                std::vector<std::string> operators;
+                for (importer::OpId op : c.ops)
+                    operators.emplace_back(importer::op_kind_name(plan.graph.op(op).kind));
+                CHECK(kernel.fused == operators);
+                CHECK(kernel.launch.shared_bytes <=
+                      plan.machine.devices[0].limits.shared_memory_per_block);
+                CHECK(kernel.source.find("// fused: " + operators[0]) != std::string::npos);
+                CHECK(kernel.source.find("// hash: " + kernel.hash) != std::string::npos);
+            }
+        }
+}
+
 TEST_CASE("a device without a back end is refused with the kinds that have one", "[codegen]") {
     planner::Plan plan = plan_for("stories-260k", "host[0]", 1, 1);
     plan.machine.devices[0].kind = planner::DeviceKind::kSim;
