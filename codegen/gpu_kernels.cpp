@@ -602,8 +602,12 @@ bool attention_is_split(const Tile& tile) { return tile.splits > 1; }
 
 Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
                        const std::vector<std::string>& fused, const GpuTarget& target) {
-    return std::visit([&](const auto& s) { return make(s, Stub{kind, fused, target, {}, {}, {}}); },
-                      spec);
+    return std::visit(
+        [&](auto s) {
+            settle_formats(s);
+            return make(s, Stub{kind, fused, target, {}, {}, {}});
+        },
+        spec);
 }
 
 Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target) {

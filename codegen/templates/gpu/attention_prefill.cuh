@@ -26,6 +26,7 @@ struct PrefillTile {
     static constexpr i64 kSharedBytes =
         (i64(kQueries + kKeys) * kStride + i64(kVDim + kQueries) * kVStride) * i64(sizeof(T));
     static_assert(kThreads == kQueries / 16 * WARP);
+    static constexpr int kInFlight = turns(2);
     static constexpr int kWidth = load_width<T>(kHeadDim), kVWidth = load_width<T>(kVHeadDim);
     static constexpr int kXWidth = load_width<float>(kHeadDim);
 
@@ -103,7 +104,7 @@ struct PrefillTile {
         typename M::C s[kKeys / 16];
 #pragma unroll
         for (int n = 0; n < kKeys / 16; ++n) s[n] = M::zero();
-#pragma unroll 2
+#pragma unroll kInFlight
         for (int k = 0; k < kDim; k += M::kDepth) {
             typename M::A a = M::load_a(queries + my_row() * kStride + k, kStride);
 #pragma unroll
@@ -146,7 +147,7 @@ struct PrefillTile {
     }
 
     DEVICE void accumulate() {
-#pragma unroll 2
+#pragma unroll kInFlight
         for (int k = 0; k < kKeys; k += M::kDepth) {
             typename M::A a = M::load_a(weights + my_row() * kVStride + k, kVStride);
 #pragma unroll

@@ -146,7 +146,8 @@ DEVICE void scale(const typename C::X* x, typename C::X* out) {
 #pragma unroll
         for (int j = 0; j < int(C::kRun); ++j) {
             v[j] *= C::kScale;
-            if constexpr (C::kSoftcap > 0.0f) v[j] = C::kSoftcap * tanh(v[j] * (1.0f / C::kSoftcap));
+            if constexpr (C::kSoftcap > 0.0f)
+                v[j] = C::kSoftcap * tanh(v[j] * (1.0f / C::kSoftcap));
         }
         store_floats<int(C::kRun)>(out + t * C::kOut + i, v);
     });

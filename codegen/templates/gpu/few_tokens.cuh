@@ -27,7 +27,9 @@ struct FewTokens {
     static constexpr int kT = int(C::kTokens), kR = int(C::kAtOnce);
     static constexpr int kDepth = int(round_up<i64>(C::kDepth, kWidth)), kLanes = int(C::kLanes);
     // Turns whose loads are under way together, as far as registers go.
-    static constexpr int kInFlight = kR * kWidth <= 16 && kT <= 2 ? 4 : kR * kWidth <= 32 ? 2 : 1;
+    static constexpr int kInFlight = turns(kR * kWidth <= 16 && kT <= 2 ? 4
+                                           : kR * kWidth <= 32          ? 2
+                                                                        : 1);
     static constexpr int kCStride = int(C::kRows);
     static constexpr i64 kSharedFloats = i64(kT) * kDepth + i64(kT) * C::kRows + i64(kWarps) * kT;
     static_assert((C::kDepth % kWidth == 0 || kChunks == 1) && kDepth % kWidth == 0 &&

@@ -30,6 +30,7 @@ struct ManyTokens {
     static constexpr int kMineM = ceil_div(kTilesM, kWarpsM), kMineN = ceil_div(kTilesN, kWarpsN);
     static constexpr int kSlices = int(ceil_div<i64>(C::kIn, kK));
     static constexpr int kCStride = kN + 4;
+    static constexpr int kInFlight = turns(2);
 
     static constexpr i64 kHalf = i64(kM + kN) * kStride * i64(sizeof(S));  // bytes of a slice
     static constexpr i64 kTableBytes = i64(kM) * kCStride * 4;
@@ -134,7 +135,7 @@ struct ManyTokens {
         const S* left = activations(half);
         const S* right = weights(half);
         int m0 = warp() / kWarpsN, n0 = warp() % kWarpsN;
-#pragma unroll 2
+#pragma unroll kInFlight
         for (int k = 0; k < kK; k += M::kDepth) {
             typename M::B b[kMineN];
 #pragma unroll
