@@ -137,6 +137,18 @@ TEST_CASE("Negative and overflowing dimensions are refused by name", "[importer]
                    for (int i : {1, 3}) shape->mutable_dim(i)->set_dim_value(int64_t{1} << 62);
                }),
                Contains("past_key_values.0.key"));
+    // Found by the fuzzer: a size that every mask and position would have to be evaluated at.
+    for (const char* input : {"attention_mask", "input_ids"})
+        for (int dim : {0, 1})
+            CHECK_THAT(import_error([&](ModelProto& m) {
+                           input_of(m, input)
+                               .mutable_type()
+                               ->mutable_tensor_type()
+                               ->mutable_shape()
+                               ->mutable_dim(dim)
+                               ->set_dim_value(int64_t{1} << 40);
+                       }),
+                       Contains("node"));
     // Inside the graph: a Reshape that asks for less than nothing, for more than there is.
     for (int64_t bad : {int64_t{-7}, int64_t{1} << 62, std::numeric_limits<int64_t>::min()})
         CHECK_THAT(import_error([&](ModelProto& m) {

@@ -131,7 +131,7 @@ std::unique_ptr<Tensor> Probe::input_data(const ModelInput&, InputRole role, con
         return t;
     }
     if (role != InputRole::kAttentionMask && role != InputRole::kPositionIds) return nullptr;
-    if (dims.empty() || dims.size() > 2) return nullptr;
+    if (dims.empty() || dims.size() > 2 || product(dims) > kMostElements) return nullptr;
     auto t = std::make_unique<Tensor>(Tensor::of(dims, false));
     const int64_t columns = dims.back(), rows = dims.size() == 2 ? dims[0] : 1;
     for (int64_t b = 0; b < rows; ++b)

@@ -169,6 +169,8 @@ private:
                              "CumSum",
                              "Identity",
                              "Trilu",
+                             "RMSNormalization",
+                             "LayerNormalization",
                              "ScatterND",
                              "TensorScatter",
                              "RotaryEmbedding",

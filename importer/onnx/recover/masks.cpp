@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "importer/onnx/probe/evaluate.h"
 #include "importer/onnx/recover/recovery.h"
 #include "runtime/base/errors.h"
 
@@ -88,6 +89,8 @@ private:
         Dims dims = t->dims;
         while (dims.size() < 4) dims.insert(dims.begin(), 1);
         const Dims want{s.batch, dims[1], s.tokens, s.past + s.tokens};
+        if (product(want) > kMostElements)
+            refuse("the file's sizes make it too large to be evaluated");
         const bool fits = dims.size() == 4 && (dims[0] == 1 || dims[0] == want[0]) &&
                           (dims[2] == 1 || dims[2] == want[2]) &&
                           (dims[3] == 1 || dims[3] == want[3]);
