@@ -261,7 +261,9 @@ void print_text(const Graph& graph, const Summary& s, int64_t max_positions) {
     std::string storage;
     for (const auto& [name, bytes] : s.storage)
         storage += fmt::format("{}{} {}", storage.empty() ? "" : ", ", format_bytes(bytes), name);
-    print_line("weights", fmt::format("{} parameters, {}", format_count(s.parameters), storage));
+    print_line("weights", s.parameters == 0 ? "none"
+                                            : fmt::format("{} parameters, {}",
+                                                          format_count(s.parameters), storage));
     print_line("activations", std::string(dtype_name(graph.dtype)));
     print_line("interface",
                fmt::format("{}past, {}position_ids, {}attention_mask{}",
