@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles kernels at run time and caches objects on disk. The host compiler is Clang/LLVM 19 in-process,
-// behind libcleave_llvm, opened at first use. Thread-safe: kernels compile in parallel.
+// Compiles kernels at run time and caches objects on disk, in parallel: for hosts and AMD GPUs with Clang/LLVM 19
+// in-process (libcleave_llvm), for GPUs also with NVRTC and hipRTC in worker processes. Every compiler is opened at its
+// first use; compiling needs no device. codegen/kernel_compiler.h has the compilers one by one.
 #pragma once
 
 #include <functional>
@@ -22,11 +23,15 @@ struct CompileOptions {
         true;  // simt devices find faults of kernels as they run; without, they run faster
     std::function<void(int done, int total)> progress;
     const CancelToken* cancel = nullptr;
+    std::string nvrtc;  // "--nvrtc": libnvrtc.so.*, or a folder with it; empty: the usual places
+    std::string gpu_compiler;   // "nvrtc", "hiprtc" or "clang"; empty: the best that is here
+    int timeout_seconds = 600;  // of one kernel in a worker process
 };
 
-// Compiles all kernels of a program, in its order. Cache key: source, options, compiler version, CPU and its
-// features; entries are written to a temporary name, then renamed; a damaged entry is recompiled. InternalError
-// with compiler log when our source does not compile; UserError when libcleave_llvm or LLVM is missing (names tried).
+// Compiles all kernels of a program, in its order. Cache key: source, options, compiler version, target; entries are
+// written to a temporary name, then renamed; a damaged entry is recompiled. InternalError with log and source when our
+// source does not compile, or when an object needs more than its arch has; UserError when a compiler is missing (every
+// name tried) or does not know the arch.
 std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options);
 
 // Loaded host code. Owns the memory of the functions; they live as long as it does.

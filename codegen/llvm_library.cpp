@@ -46,7 +46,11 @@ LlvmLibrary open() {
                      resolve(l, "cleave_llvm_free_log", llvm.free_log) &&
                      resolve(l, "cleave_llvm_simt_compile", llvm.simt_compile) &&
                      resolve(l, "cleave_llvm_simt_load", llvm.simt_load) &&
-                     resolve(l, "cleave_llvm_simt_unload", llvm.simt_unload);
+                     resolve(l, "cleave_llvm_simt_unload", llvm.simt_unload) &&
+                     resolve(l, "cleave_llvm_knows_amdgpu", llvm.knows_amdgpu) &&
+                     resolve(l, "cleave_llvm_amdgpu_options", llvm.amdgpu_options) &&
+                     resolve(l, "cleave_llvm_amdgpu_compile", llvm.amdgpu_compile) &&
+                     resolve(l, "cleave_llvm_amdgpu_inspect", llvm.amdgpu_inspect);
     if (!llvm.available)
         llvm.reason = fmt::format("{} lacks a function of its ABI", library->name());
     return llvm;
@@ -71,9 +75,10 @@ const LlvmLibrary& llvm_library() {
     const LlvmLibrary& llvm = find_llvm_library();
     if (!llvm.available)
         throw UserError(
-            "host kernels need libcleave_llvm and LLVM/Clang 19, which could not be opened: {}; "
-            "install "
-            "libclang-cpp19 and libllvm19, or set CLEAVE_LLVM_LIBRARY to the library's path",
+            "compiling kernels needs libcleave_llvm and LLVM/Clang 19, which could not be opened: "
+            "{}; "
+            "install libclang-cpp19 and libllvm19, or set CLEAVE_LLVM_LIBRARY to the library's "
+            "path",
             llvm.reason);
     return llvm;
 }

@@ -29,6 +29,10 @@ struct LlvmLibrary {
     decltype(&cleave_llvm_simt_compile) simt_compile = nullptr;
     decltype(&cleave_llvm_simt_load) simt_load = nullptr;
     decltype(&cleave_llvm_simt_unload) simt_unload = nullptr;
+    decltype(&cleave_llvm_knows_amdgpu) knows_amdgpu = nullptr;
+    decltype(&cleave_llvm_amdgpu_options) amdgpu_options = nullptr;
+    decltype(&cleave_llvm_amdgpu_compile) amdgpu_compile = nullptr;
+    decltype(&cleave_llvm_amdgpu_inspect) amdgpu_inspect = nullptr;
 };
 
 // Thread-safe. `find_llvm_library` reports absence, `llvm_library` throws UserError with what to install.

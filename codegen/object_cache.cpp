@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry: "CLEAVEO1", then 64-bit little-endian: sizes of name, compiler and object, code and stack bytes; the
-// three texts; 32 characters of the digest of all before.
+// Entry: "CLEAVEO2", then 64-bit little-endian: sizes of the texts (name, compiler, object, what matrix instructions
+// were counted in, their names and counts), then the resources; the texts; 32 characters of the digest of all before.
 #include "codegen/object_cache.h"
 
 #include <cstdlib>
@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/gpu_objects.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/hash.h"
 
@@ -18,7 +19,7 @@ namespace cleave::codegen {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kMagic = "CLEAVEO1";
+constexpr std::string_view kMagic = "CLEAVEO2";
 constexpr size_t kDigestSize = 32;
 
 fs::path default_folder() {
@@ -56,16 +57,27 @@ struct Reader {
     }
 };
 
+// "v_mfma_f32_16x16x16_f16 32\n", a line each.
+std::string counts_text(const CompiledKernel& kernel) {
+    std::string text;
+    for (const auto& [name, count] : kernel.matrix_instructions)
+        text += fmt::format("{} {}\n", name, count);
+    return text;
+}
+
 std::string encode(const CompiledKernel& kernel) {
+    const std::string_view object(reinterpret_cast<const char*>(kernel.object.data()),
+                                  kernel.object.size());
+    const std::string counts = counts_text(kernel);
+    const std::string_view texts[] = {kernel.name, kernel.compiler, object, kernel.counted_in,
+                                      counts};
+    const Resources& r = kernel.measured;
     std::string text(kMagic);
-    put(text, static_cast<int64_t>(kernel.name.size()));
-    put(text, static_cast<int64_t>(kernel.compiler.size()));
-    put(text, static_cast<int64_t>(kernel.object.size()));
-    put(text, kernel.measured.code_bytes);
-    put(text, kernel.measured.stack_bytes);
-    text += kernel.name;
-    text += kernel.compiler;
-    text.append(reinterpret_cast<const char*>(kernel.object.data()), kernel.object.size());
+    for (std::string_view piece : texts) put(text, static_cast<int64_t>(piece.size()));
+    for (int64_t value : {r.shared_bytes, r.registers, r.spill_bytes, r.stack_bytes, r.code_bytes,
+                          int64_t{r.known}})
+        put(text, value);
+    for (std::string_view piece : texts) text += piece;
     text += Digest().add(std::string_view(text)).hex();
     return text;
 }
@@ -76,15 +88,18 @@ std::optional<CompiledKernel> decode(std::string_view text) {
     if (Digest().add(covered).hex() != text.substr(covered.size())) return std::nullopt;
     Reader reader{covered.substr(kMagic.size())};
     CompiledKernel kernel;
-    auto name_size = static_cast<size_t>(reader.number());
-    auto compiler_size = static_cast<size_t>(reader.number());
-    auto object_size = static_cast<size_t>(reader.number());
-    kernel.measured.code_bytes = reader.number();
-    kernel.measured.stack_bytes = reader.number();
-    kernel.measured.known = true;
-    kernel.name = reader.take(name_size);
-    kernel.compiler = reader.take(compiler_size);
-    std::string_view object = reader.take(object_size);
+    size_t sizes[5];
+    for (size_t& size : sizes) size = static_cast<size_t>(reader.number());
+    Resources& r = kernel.measured;
+    for (int64_t* value :
+         {&r.shared_bytes, &r.registers, &r.spill_bytes, &r.stack_bytes, &r.code_bytes})
+        *value = reader.number();
+    r.known = reader.number() != 0;
+    kernel.name = reader.take(sizes[0]);
+    kernel.compiler = reader.take(sizes[1]);
+    std::string_view object = reader.take(sizes[2]);
+    kernel.counted_in = reader.take(sizes[3]);
+    kernel.matrix_instructions = parse_counts(reader.take(sizes[4]));
     if (!reader.ok || !reader.text.empty()) return std::nullopt;
     kernel.object.resize(object.size());
     std::memcpy(kernel.object.data(), object.data(), object.size());

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -68,9 +69,9 @@ struct Launch {
 
 struct Resources {
     int64_t shared_bytes = 0;
-    int64_t registers = 0;
-    int64_t spill_bytes = 0;
-    int64_t stack_bytes = 0;
+    int64_t registers = 0;    // of a thread
+    int64_t spill_bytes = 0;  // of a thread: registers that went to memory
+    int64_t stack_bytes = 0;  // of a thread, spills included
     int64_t code_bytes = 0;
     bool known = false;
 };
@@ -106,6 +107,9 @@ struct CompiledKernel {
     Resources measured;
     std::string compiler;  // "clang 19.1.7 (in-process)"
     bool from_cache = false;
+    // Of GPUs: matrix instructions by name, counted in `counted_in` ("disassembly" or "ptx"; empty: not counted).
+    std::map<std::string, int64_t> matrix_instructions;
+    std::string counted_in;
 };
 
 // Writes every kernel and instruction of `device`. UserError naming operator and layer for what the device's

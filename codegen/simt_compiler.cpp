@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/simt_compiler.h"
 
-#include <algorithm>
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "codegen/kernel_compiler.h"
 #include "codegen/llvm_library.h"
-#include "codegen/object_cache.h"
 #include "codegen/simt_record.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
@@ -49,64 +45,43 @@ CompiledKernel compile_simt_kernel(const std::string& source, const std::string&
 
 namespace {
 
-// Everything that the object depends on. The record's version stands for the passes and the prelude's calls.
-std::string cache_key(const LlvmLibrary& llvm, const Kernel& kernel, const GpuArch& arch,
-                      const SimtCompileOptions& options) {
-    Digest digest;
-    digest.add(std::string_view(kernel.source))
-        .add(std::string_view(llvm.version()))
-        .add(std::string_view(llvm.host_cpu()))
-        .add(std::string_view(llvm.host_features()))
-        .add(std::string_view(fmt::format("simt {} {} O{} {}", kSimtRecordVersion, arch.name,
-                                          options.optimization, options.checks)));
-    for (const std::string& define : options.defines) digest.add(std::string_view(define));
-    return digest.hex();
-}
+class SimtCompiler final : public KernelCompiler {
+public:
+    SimtCompiler(const GpuArch& arch, SimtCompileOptions options)
+        : arch_(arch), options_(std::move(options)) {}
+
+    std::string name() const override {
+        return fmt::format("clang {} (in-process), simt:{}", llvm_library().version(), arch_.name);
+    }
+
+    // The record's version stands for the passes and the prelude's calls.
+    std::string key() const override {
+        const LlvmLibrary& llvm = llvm_library();
+        Digest digest;
+        digest.add(std::string_view(llvm.version()))
+            .add(std::string_view(llvm.host_cpu()))
+            .add(std::string_view(llvm.host_features()))
+            .add(std::string_view(fmt::format("simt {} {} O{} {}", kSimtRecordVersion, arch_.name,
+                                              options_.optimization, options_.checks)));
+        for (const std::string& define : options_.defines) digest.add(std::string_view(define));
+        return digest.hex();
+    }
+
+    CompiledKernel compile(const Kernel& kernel) const override {
+        return compile_simt_kernel(kernel.source, kernel.name, arch_, options_);
+    }
+
+private:
+    const GpuArch& arch_;
+    SimtCompileOptions options_;
+};
 
 }  // namespace
 
 std::vector<CompiledKernel> compile_simt_program(const Program& program, const GpuArch& arch,
                                                  const CompileOptions& options,
                                                  const SimtCompileOptions& simt) {
-    const LlvmLibrary& llvm = llvm_library();
-    ObjectCache cache(options.cache_dir);
-    std::vector<CompiledKernel> compiled(program.kernels.size());
-    std::atomic<size_t> next{0};
-    std::atomic<bool> stop{false};
-    std::mutex mutex;  // of `done`, `failure` and the progress callback
-    int done = 0;
-    std::exception_ptr failure;
-    auto obtain = [&](const Kernel& kernel) {
-        std::string key = cache_key(llvm, kernel, arch, simt);
-        std::optional<CompiledKernel> found;
-        if (options.use_cache) found = cache.find(key, kernel.name);
-        if (found) return std::move(*found);
-        CompiledKernel fresh = compile_simt_kernel(kernel.source, kernel.name, arch, simt);
-        if (options.use_cache) cache.store(key, fresh);
-        return fresh;
-    };
-    auto work = [&] {
-        try {
-            for (size_t i = next++; i < compiled.size() && !stop; i = next++) {
-                if (options.cancel) options.cancel->throw_if_cancelled();
-                compiled[i] = obtain(program.kernels[i]);
-                std::lock_guard lock(mutex);
-                if (options.progress) options.progress(++done, static_cast<int>(compiled.size()));
-            }
-        } catch (...) {
-            std::lock_guard lock(mutex);
-            stop = true;
-            if (!failure) failure = std::current_exception();
-        }
-    };
-    size_t wanted = options.threads > 0 ? static_cast<size_t>(options.threads)
-                                        : std::max(1u, std::thread::hardware_concurrency());
-    std::vector<std::thread> threads;
-    for (size_t i = 1; i < std::min(wanted, compiled.size()); ++i) threads.emplace_back(work);
-    work();
-    for (std::thread& thread : threads) thread.join();
-    if (failure) std::rethrow_exception(failure);
-    return compiled;
+    return compile_kernels(SimtCompiler(arch, simt), program, options);
 }
 
 }  // namespace cleave::codegen

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define CLEAVE_LLVM_ABI_VERSION 2
+#define CLEAVE_LLVM_ABI_VERSION 3
 
 typedef struct {
     int ok;        // 0: `log` says why
@@ -54,6 +54,36 @@ void* cleave_llvm_load(const void* const* objects, const size_t* sizes, const ch
                        size_t count, void** functions, char** log);
 void cleave_llvm_unload(void* handle);
 void cleave_llvm_free_log(char* log);
+
+// ---- AMD GPUs ----
+
+// 1 when `arch` ("gfx942") is a processor that the AMDGPU target knows.
+int cleave_llvm_knows_amdgpu(const char* arch);
+
+// Every option of the AMDGPU compiler and linker: part of a cache key.
+const char* cleave_llvm_amdgpu_options(void);
+
+// Compiles one kernel source (codegen/templates/gpu) for `arch` and links it to a code object that the HIP driver
+// loads, with neither ROCm nor its headers. `code_bytes` and `stack_bytes` stay 0: cleave_llvm_amdgpu_inspect has them.
+void cleave_llvm_amdgpu_compile(const char* source, size_t source_size, const char* name,
+                                const char* arch, cleave_llvm_result* result);
+
+typedef struct {
+    int64_t vgprs, agprs,
+        sgprs;  // of a work item, and of a wave; `vgprs` counts AGPRs too where they share a file
+    int64_t vgpr_spills, sgpr_spills;  // registers
+    int64_t lds_bytes;                 // static
+    int64_t private_bytes;             // scratch of a work item: spills and arrays
+    int64_t code_bytes;
+    char*
+        matrix_instructions;  // "v_mfma_f32_16x16x16_f16 32\n", one line each, sorted; null: no disassembly
+    char* log;                // why something is missing; never null
+} cleave_llvm_amdgpu_report;
+
+// What a code object (of any compiler) says of kernel `entry`: its metadata note, and a disassembly for `arch`. 0 with
+// `log` when it cannot be read. Both texts are to be freed with cleave_llvm_free_log.
+int cleave_llvm_amdgpu_inspect(const void* object, size_t size, const char* entry, const char* arch,
+                               cleave_llvm_amdgpu_report* report);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Source text -> object file, in this process. A CompilerInstance per call: nothing is shared between threads.
+// Source text -> object file of the host, in this process.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -21,12 +21,57 @@
 #include <llvm/TargetParser/Host.h>
 
 #include "codegen/llvm/abi.h"
+#include "codegen/llvm/clang_job.h"
 #include "codegen/llvm/target.h"
 
 #define CLEAVE_EXPORT extern "C" __attribute__((visibility("default")))
 
+namespace cleave::llvm_backend {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+    std::vector<std::string> parts;
+    std::string part;
+    for (std::istringstream in(text); std::getline(in, part, separator);)
+        if (!part.empty()) parts.push_back(part);
+    return parts;
+}
+
+bool compile_object(llvm::StringRef source, llvm::StringRef name,
+                    const std::vector<std::string>& args, clang::Language language,
+                    llvm::SmallVectorImpl<char>& object, llvm::raw_ostream& log) {
+    llvm::IntrusiveRefCntPtr<clang::DiagnosticIDs> ids(new clang::DiagnosticIDs());
+    llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> options(new clang::DiagnosticOptions());
+    clang::TextDiagnosticPrinter printer(log, options.get());
+    clang::DiagnosticsEngine diagnostics(ids, options, &printer, false);
+
+    std::vector<const char*> pointers;
+    for (const std::string& arg : args) pointers.push_back(arg.c_str());
+    clang::CompilerInstance instance;
+    instance.setVerboseOutputStream(log);  // counts of warnings would go to standard error
+    if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics))
+        return false;
+    instance.createDiagnostics(&printer, false);
+
+    std::unique_ptr<llvm::MemoryBuffer> buffer = llvm::MemoryBuffer::getMemBufferCopy(source, name);
+    instance.getFrontendOpts().Inputs = {
+        clang::FrontendInputFile(buffer->getMemBufferRef(), clang::InputKind(language))};
+    instance.getFrontendOpts().DisableFree = false;
+    instance.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(object));
+    clang::EmitObjAction action;
+    return instance.ExecuteAction(action) && !instance.getDiagnostics().hasErrorOccurred();
+}
+
+void hand_out(llvm::StringRef object, cleave_llvm_result* result) {
+    result->object = std::malloc(object.size());
+    result->object_size = object.size();
+    std::memcpy(result->object, object.data(), object.size());
+}
+
+}  // namespace cleave::llvm_backend
+
 namespace {
 
+using cleave::llvm_backend::split;
 using llvm::StringRef;
 
 // No flag relaxes what NaN and infinity mean; only a * b + c may become one FMA. 512-bit vectors are asked for
@@ -36,14 +81,6 @@ constexpr const char* kOptions =
     "-ffp-contract=fast -mprefer-vector-width=512 -vectorize-loops -mframe-pointer=none "
     "-mrelocation-model pic -pic-level 2 -fstack-size-section -Wall -Wno-psabi "
     "-Wno-unused-function -fno-threadsafe-statics";
-
-std::vector<std::string> split(const std::string& text, char separator) {
-    std::vector<std::string> parts;
-    std::string part;
-    for (std::istringstream in(text); std::getline(in, part, separator);)
-        if (!part.empty()) parts.push_back(part);
-    return parts;
-}
 
 std::vector<std::string> arguments(const char* cpu, const char* features) {
     std::vector<std::string> args = {"-triple", llvm::sys::getProcessTriple(), "-target-cpu", cpu};
@@ -86,30 +123,6 @@ void measure(cleave_llvm_result* result) {
     }
 }
 
-bool compile(StringRef source, StringRef name, const std::vector<std::string>& args,
-             llvm::SmallVectorImpl<char>& object, llvm::raw_ostream& log) {
-    llvm::IntrusiveRefCntPtr<clang::DiagnosticIDs> ids(new clang::DiagnosticIDs());
-    llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> options(new clang::DiagnosticOptions());
-    clang::TextDiagnosticPrinter printer(log, options.get());
-    clang::DiagnosticsEngine diagnostics(ids, options, &printer, false);
-
-    std::vector<const char*> pointers;
-    for (const std::string& arg : args) pointers.push_back(arg.c_str());
-    clang::CompilerInstance instance;
-    instance.setVerboseOutputStream(log);  // counts of warnings would go to standard error
-    if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics))
-        return false;
-    instance.createDiagnostics(&printer, false);
-
-    std::unique_ptr<llvm::MemoryBuffer> buffer = llvm::MemoryBuffer::getMemBufferCopy(source, name);
-    instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
-        buffer->getMemBufferRef(), clang::InputKind(clang::Language::CXX))};
-    instance.getFrontendOpts().DisableFree = false;
-    instance.setOutputStream(std::make_unique<llvm::raw_svector_ostream>(object));
-    clang::EmitObjAction action;
-    return instance.ExecuteAction(action) && !instance.getDiagnostics().hasErrorOccurred();
-}
-
 }  // namespace
 
 CLEAVE_EXPORT const char* cleave_llvm_options(void) { return kOptions; }
@@ -123,14 +136,13 @@ CLEAVE_EXPORT void cleave_llvm_compile(const char* source, size_t source_size, c
     std::string log;
     {
         llvm::raw_string_ostream stream(log);
-        result->ok =
-            compile(StringRef(source, source_size), name, arguments(cpu, features), object, stream);
+        result->ok = cleave::llvm_backend::compile_object(StringRef(source, source_size), name,
+                                                          arguments(cpu, features),
+                                                          clang::Language::CXX, object, stream);
     }
     result->log = cleave::llvm_backend::copy_text(log);
     if (!result->ok) return;
-    result->object = std::malloc(object.size());
-    result->object_size = object.size();
-    std::memcpy(result->object, object.data(), object.size());
+    cleave::llvm_backend::hand_out({object.data(), object.size()}, result);
     measure(result);
 }
 

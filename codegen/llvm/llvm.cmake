@@ -19,10 +19,21 @@ find_library(CLEAVE_LIBLLVM NAMES LLVM-19 LLVM HINTS ${cleave_llvm_libdir} REQUI
 # Debian's libclang-cpp19 has no unversioned link; libclang-cpp19-dev adds one.
 find_library(CLEAVE_LIBCLANG_CPP NAMES libclang-cpp.so.19.1 clang-cpp HINTS ${cleave_llvm_libdir} REQUIRED)
 
+# lld links AMD code objects. It exists as static libraries alone, which Debian builds against zlib and zstd.
+find_library(CLEAVE_LLD_ELF NAMES lldELF HINTS ${cleave_llvm_libdir})
+find_library(CLEAVE_LLD_COMMON NAMES lldCommon HINTS ${cleave_llvm_libdir})
+if(NOT CLEAVE_LLD_ELF OR NOT CLEAVE_LLD_COMMON)
+    message(FATAL_ERROR "lld's libraries were not found in ${cleave_llvm_libdir}: install liblld-19-dev")
+endif()
+find_package(ZLIB REQUIRED)
+find_library(CLEAVE_ZSTD NAMES zstd REQUIRED)
+
 add_library(cleave_llvm SHARED ${llvm_sources})
 target_include_directories(cleave_llvm SYSTEM PRIVATE ${cleave_llvm_include})
 target_include_directories(cleave_llvm PRIVATE ${CMAKE_SOURCE_DIR})
-target_link_libraries(cleave_llvm PRIVATE ${CLEAVE_LIBCLANG_CPP} ${CLEAVE_LIBLLVM})
+target_link_libraries(cleave_llvm PRIVATE ${CLEAVE_LLD_ELF} ${CLEAVE_LLD_COMMON} ${CLEAVE_LIBCLANG_CPP}
+                      ${CLEAVE_LIBLLVM} ZLIB::ZLIB ${CLEAVE_ZSTD})
+target_link_options(cleave_llvm PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(cleave_llvm PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_compile_options(cleave_llvm PRIVATE -Wno-unused-parameter)
 add_dependencies(cleave_codegen cleave_llvm)

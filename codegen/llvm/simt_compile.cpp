@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 
@@ -13,6 +11,7 @@
 #include <llvm/Transforms/IPO/GlobalDCE.h>
 #include <llvm/Transforms/IPO/Internalize.h>
 
+#include "codegen/llvm/clang_job.h"
 #include "codegen/llvm/simt_passes.h"
 #include "codegen/llvm/target.h"
 
@@ -163,7 +162,5 @@ CLEAVE_EXPORT void cleave_llvm_simt_compile(const char* source, size_t source_si
     }
     result->log = copy_text(log);
     if (!result->ok) return;
-    result->object = std::malloc(object.size());
-    result->object_size = object.size();
-    std::memcpy(result->object, object.data(), object.size());
+    hand_out({object.data(), object.size()}, result);
 }

@@ -102,6 +102,9 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
         ->check(whole_number(1, kMostDevices));
     app.add_option("--cpu-arch", flags.cpu_arch,
                    "compile host kernels for this LLVM CPU name; default: this machine's");
+    app.add_option("--nvrtc", flags.nvrtc,
+                   "NVRTC for NVIDIA GPUs: libnvrtc.so.*, or a folder with it; default: "
+                   "$CLEAVE_NVRTC, the CUDA toolkit, the Python environment, the loader's search");
 }
 
 DType dtype_flag(const std::string& flag, const std::string& value) {

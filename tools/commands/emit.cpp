@@ -28,6 +28,7 @@ struct Flags {
     bool json = false;
     bool compile = false;
     bool no_source = false;
+    std::string gpu_compiler;
 };
 
 struct DeviceKernels {
@@ -45,6 +46,8 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const Flags& flag
             codegen::CompileOptions options;
             options.cpu_arch = flags.run.cpu_arch;
             options.threads = flags.run.threads;
+            options.nvrtc = flags.run.nvrtc;
+            options.gpu_compiler = flags.gpu_compiler;
             options.cancel = &cancel_token();
             options.progress = [&](int done, int total) { bar.update(done, total); };
             one.compiled = codegen::compile_program(one.program, options);
@@ -84,8 +87,12 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
     const codegen::Kernel& kernel = device.program.kernels[k];
     const planner::Device& info = plan.machine.device(device.program.device);
     codegen::Resources r = kernel.claimed;
-    std::string compiler;
+    std::string compiler, counted_in;
+    Json counts = Json::object();
     if (!device.compiled.empty()) {
+        for (const auto& [name, count] : device.compiled[k].matrix_instructions)
+            counts[name] = count;
+        counted_in = device.compiled[k].counted_in;
         if (device.compiled[k].measured.known) r = device.compiled[k].measured;
         compiler = device.compiled[k].compiler;
     }
@@ -98,7 +105,8 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                  {"limit_shared_memory_bytes", info.limits.shared_memory_per_block},
                  {"registers", r.registers},
                  {"spill_bytes", r.spill_bytes},
-                 {"matrix_instructions", Json::object()},
+                 {"matrix_instructions", counts},
+                 {"matrix_instructions_counted_in", counted_in},
                  {"launch",
                   {{"grid",
                     {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]),
@@ -139,6 +147,24 @@ void print_claim(const planner::Device& info, const codegen::Program& program,
         launch.shared_bytes, info.limits.shared_memory_per_block, o.blocks, o.warps, o.most_warps);
 }
 
+// What the object says of itself, after the claim.
+void print_compiled(const codegen::CompiledKernel& compiled) {
+    const codegen::Resources& r = compiled.measured;
+    fmt::print(", {} bytes of code, {}{}", r.code_bytes, compiled.compiler,
+               compiled.from_cache ? ", cached" : "");
+    if (r.registers > 0)
+        fmt::print(
+            "\n    measured: {} registers a thread, {} bytes of shared memory, {} of stack, {} "
+            "spilled",
+            r.registers, r.shared_bytes, r.stack_bytes, r.spill_bytes);
+    std::string counts;
+    for (const auto& [name, count] : compiled.matrix_instructions)
+        counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", count, name);
+    if (!compiled.counted_in.empty())
+        fmt::print("\n    matrix instructions ({}): {}", compiled.counted_in,
+                   counts.empty() ? "none" : counts);
+}
+
 void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all,
                 bool with_source) {
     std::map<std::string, std::string> printed;  // source hash -> device that showed it
@@ -151,10 +177,7 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
             const codegen::Kernel& kernel = device.program.kernels[k];
             fmt::print("  {}: {}\n", kernel.name, join(kernel.fused));
             print_claim(plan.machine.device(device.program.device), device.program, kernel);
-            if (!device.compiled.empty())
-                fmt::print(", {} bytes of code, {}{}", device.compiled[k].measured.code_bytes,
-                           device.compiled[k].compiler,
-                           device.compiled[k].from_cache ? ", cached" : "");
+            if (!device.compiled.empty()) print_compiled(device.compiled[k]);
             fmt::print("\n");
             auto [first, fresh] = printed.try_emplace(kernel.hash, name);
             if (with_source && fresh)
@@ -198,6 +221,11 @@ void add_emit(CLI::App& app) {
     add_run_flags(*command, flags->run);
     command->add_flag("--compile", flags->compile,
                       "compile them, and report what the compiled objects use");
+    command
+        ->add_option("--gpu-compiler", flags->gpu_compiler,
+                     "nvrtc, hiprtc or clang; default: NVRTC for sm_*, for gfx* hipRTC where it "
+                     "is found and knows the arch, else Clang")
+        ->check(CLI::IsMember({"nvrtc", "hiprtc", "clang"}));
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->add_flag("--no-source", flags->no_source, "leave the sources out");
     command->footer("Example: cleave emit models/bundled --devices host --compile --no-source");

@@ -105,6 +105,7 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan, const 
     runtime::SessionOptions options;
     options.threads = flags.run.threads;
     options.compile.cpu_arch = flags.run.cpu_arch;
+    options.compile.nvrtc = flags.run.nvrtc;
     options.compile.cancel = &cancel_token();
     options.compile.progress = [&](int done, int total) { compile.update(done, total); };
     options.upload_progress = [&](int64_t done, int64_t total) {

@@ -68,6 +68,19 @@ check_candidates() { # check_candidates KIND...
     done
 }
 
+# install_optional_packages KIND: those that this system's package lists have; others are left out without a word.
+install_optional_packages() {
+    local name candidate
+    local -a wanted=()
+    command -v apt-cache >/dev/null || return 0
+    while read -r name; do
+        candidate=$(apt-cache policy "$name" 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
+        if [[ -n $candidate && $candidate != "(none)" ]]; then wanted+=("$name"); fi
+    done < <(missing_packages "$1")
+    if [[ ${#wanted[@]} -eq 0 ]]; then return; fi
+    step "${#wanted[@]} optional packages" apt-optional apt_install "${wanted[@]}"
+}
+
 # install_packages KIND...: nothing happens, and nothing is printed, where all are there.
 install_packages() {
     command -v dpkg-query >/dev/null || require_apt "$(for kind in "$@"; do dependencies "$kind"; done | cut -d' ' -f1 | xargs)"

@@ -40,6 +40,13 @@ make_test_environment() {
         touch "$folder/complete"
 }
 
+nvrtc_folder() { # of PyPI's nvidia-cuda-nvrtc in the environment of the tests; nothing where it has no such folder
+    local library
+    for library in "$(test_environment)"/lib/python*/site-packages/nvidia/*/lib/libnvrtc.so.*; do
+        if [[ -e $library ]]; then dirname "$library" && return; fi
+    done
+}
+
 install_test_environment() {
     local folder
     folder=$(test_environment)

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// One interface of every run-time compiler, and the loop that drives any of them: a cache on disk, threads, progress,
+// cancelling. In: kernels (source text); out: objects with the resources that they themselves report. Implementations:
+// Clang for the host and for the CPU's imitation of GPUs (in-process), Clang for AMD GPUs (in-process), NVRTC and
+// hipRTC (vendor libraries in a worker process, codegen/compile_worker.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/compiler.h"
+#include "codegen/gpu_arch.h"
+#include "codegen/program.h"
+
+namespace cleave::codegen {
+
+// For one target, which is fixed when it is made. Thread-safe: kernels compile side by side.
+class KernelCompiler {
+public:
+    virtual ~KernelCompiler() = default;
+
+    // "clang 19.1.7 (in-process), znver4", "NVRTC 13.0 (libnvrtc.so.13), sm_90a": what CompiledKernel::compiler says.
+    virtual std::string name() const = 0;
+
+    // All that an object depends on beside the kernel's source: compiler, version, options, target.
+    virtual std::string key() const = 0;
+
+    // InternalError with the compiler's log and the source, whose file is named after the kernel, when it does not
+    // compile. `measured` holds what the object alone says: shared memory without the launch's dynamic part.
+    virtual CompiledKernel compile(const Kernel& kernel) const = 0;
+};
+
+std::unique_ptr<KernelCompiler> make_host_compiler(const CompileOptions& options);
+
+// Of real GPUs. UserError listing every name tried when the library is missing, and naming the arch when the library
+// is there but does not know it.
+std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
+                                                    const CompileOptions& options);
+std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
+                                                     const CompileOptions& options);
+std::unique_ptr<KernelCompiler> make_amdgpu_compiler(const GpuArch& arch);
+
+// sm_*: NVRTC. gfx*: hipRTC where it is found and knows the arch, else Clang. `options.gpu_compiler` names another.
+std::unique_ptr<KernelCompiler> make_gpu_compiler(const GpuArch& arch,
+                                                  const CompileOptions& options);
+
+// Of the machine that Cleave runs on, for `cleave doctor`: which library, or the names tried.
+struct GpuCompilerInfo {
+    bool available = false;
+    std::string name;     // "NVRTC 13.0"
+    std::string library;  // as it was opened
+    std::string archs;    // that it knows, where it can say: "sm_75 sm_80 ..."
+    std::string reason;   // when it is not available
+};
+GpuCompilerInfo nvrtc_info(const CompileOptions& options);
+GpuCompilerInfo hiprtc_info(const CompileOptions& options);
+
+// Compiles all kernels of a program, in its order: from the cache where they are, by several threads where not. The
+// first failure stops the others and reaches the caller.
+std::vector<CompiledKernel> compile_kernels(const KernelCompiler& compiler, const Program& program,
+                                            const CompileOptions& options);
+
+// What a GPU's object says of itself, against the arch: InternalError naming kernel, resource, need and limit. The
+// tile's arithmetic has kept to the limits before; this is the second look, with the compiler's own numbers.
+void check_resources(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch);
+
+// "kernel NAME does not compile for TARGET", the log, the source.
+[[noreturn]] void throw_does_not_compile(const Kernel& kernel, const std::string& target,
+                                         const std::string& log);
+
+}  // namespace cleave::codegen

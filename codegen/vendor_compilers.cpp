@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVRTC (to cubins) and hipRTC (to code objects), in worker processes. Where they are looked for stands here; no version
+// is assumed: names without one, then any versioned name in the same folder, then those of known major versions.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "codegen/compile_worker.h"
+#include "codegen/gpu_objects.h"
+#include "codegen/kernel_compiler.h"
+#include "codegen/object_cache.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/hash.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+// Files "STEM.so" and "STEM.so.*" of a folder, the newest version first; nothing for a folder that is not there.
+void add_folder(Names& names, const fs::path& folder, const std::string& stem) {
+    std::error_code error;
+    Names found;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+        std::string file = at->path().filename().string();
+        if (file == stem + ".so" || file.starts_with(stem + ".so.")) found.push_back(at->path());
+    }
+    std::sort(found.begin(), found.end(), [](const std::string& a, const std::string& b) {
+        return a.size() != b.size() ? a.size() > b.size() : a > b;
+    });
+    names.insert(names.end(), found.begin(), found.end());
+}
+
+// Subfolders of `folder` whose names begin with `prefix`, the last first: /usr/local/cuda-13.0 before cuda-12.8.
+std::vector<fs::path> folders_like(const fs::path& folder, const std::string& prefix) {
+    std::error_code error;
+    std::vector<fs::path> found;
+    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+        if (at->path().filename().string().starts_with(prefix)) found.push_back(at->path());
+    std::sort(found.rbegin(), found.rend());
+    return found;
+}
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+
+void add_path(Names& names, const std::string& path, const std::string& stem) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+        names.push_back(path);
+        return;
+    }
+    const size_t before = names.size();
+    for (const char* sub : {"", "lib", "lib64"}) add_folder(names, fs::path(path) / sub, stem);
+    if (names.size() == before) names.push_back((fs::path(path) / (stem + ".so")).string());
+}
+
+// PyPI's packages: nvidia/cuda_nvrtc/lib (CUDA 12) or nvidia/cu13/lib, below a site-packages folder.
+void add_python(Names& names, const fs::path& site) {
+    for (const fs::path& folder : folders_like(site / "nvidia", "cu"))
+        add_folder(names, folder / "lib", "libnvrtc");
+}
+
+void unique(Names& names) {
+    Names kept;
+    for (std::string& name : names)
+        if (std::find(kept.begin(), kept.end(), name) == kept.end())
+            kept.push_back(std::move(name));
+    names = std::move(kept);
+}
+
+Names nvrtc_names(const CompileOptions& options) {
+    Names names;
+    if (!options.nvrtc.empty()) {  // asked for by name: no other will do
+        add_path(names, options.nvrtc, "libnvrtc");
+        return names;
+    }
+    if (std::string chosen = environment("CLEAVE_NVRTC"); !chosen.empty())
+        add_path(names, chosen, "libnvrtc");
+    for (const char* variable : {"CUDA_PATH", "CUDA_HOME"})
+        if (std::string folder = environment(variable); !folder.empty())
+            add_path(names, folder, "libnvrtc");
+    std::vector<fs::path> toolkits{"/usr/local/cuda"};
+    for (fs::path& folder : folders_like("/usr/local", "cuda-")) toolkits.push_back(folder);
+    for (const fs::path& toolkit : toolkits)
+        for (const char* sub : {"lib64", "lib", "targets/x86_64-linux/lib"})
+            add_folder(names, toolkit / sub, "libnvrtc");
+    if (std::string environment_folder = environment("VIRTUAL_ENV"); !environment_folder.empty())
+        for (const fs::path& python : folders_like(fs::path(environment_folder) / "lib", "python"))
+            add_python(names, python / "site-packages");
+    for (const char* name : {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"})
+        names.emplace_back(name);
+    unique(names);
+    return names;
+}
+
+// Since ROCm 6 libhiprtc alone has the functions; before, libamdhip64 has them too, or alone.
+Names hiprtc_names() {
+    Names names;
+    if (std::string chosen = environment("CLEAVE_HIPRTC"); !chosen.empty())
+        add_path(names, chosen, "libhiprtc");
+    std::vector<fs::path> roots;
+    for (const char* variable : {"ROCM_PATH", "HIP_PATH"})
+        if (std::string folder = environment(variable); !folder.empty()) roots.emplace_back(folder);
+    roots.emplace_back("/opt/rocm");
+    for (fs::path& folder : folders_like("/opt", "rocm-")) roots.push_back(folder);
+    for (const char* stem : {"libhiprtc", "libamdhip64"})
+        for (const fs::path& root : roots) add_folder(names, root / "lib", stem);
+    for (const char* name : {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so",
+                             "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"})
+        names.emplace_back(name);
+    unique(names);
+    return names;
+}
+
+// hipRTC compiles a copy of its own: "/tmp/comgr-1a2b/input/CompileSource:2:7" becomes "NAME:2:7".
+std::string with_file_name(std::string log, const std::string& file) {
+    constexpr std::string_view kCopy = "/input/CompileSource";
+    for (size_t at = 0; (at = log.find(kCopy, at)) != std::string::npos; at += file.size()) {
+        size_t begin = log.find_last_of(" \n'\"", at);
+        begin = begin == std::string::npos ? 0 : begin + 1;
+        log.replace(begin, at + kCopy.size() - begin, file);
+        at = begin;
+    }
+    return log;
+}
+
+// A library in workers, and the options of one arch.
+class VendorCompiler final : public KernelCompiler {
+public:
+    VendorCompiler(std::string vendor, const GpuArch& arch, std::shared_ptr<CompileWorkers> workers,
+                   Names arguments)
+        : vendor_(std::move(vendor)),
+          arch_(arch),
+          workers_(std::move(workers)),
+          arguments_(std::move(arguments)) {}
+
+    std::string name() const override {
+        return fmt::format("{} {} ({}), {}", vendor_, workers_->version(),
+                           fs::path(workers_->library()).filename().string(), arch_.name);
+    }
+
+    // Two libraries of one version may differ, in builtins too: the path counts.
+    std::string key() const override {
+        std::string text = fmt::format("{} {} {} {}", vendor_, workers_->version(),
+                                       workers_->library(), arch_.name);
+        for (const std::string& argument : arguments_) text += " " + argument;
+        return text;
+    }
+
+    CompiledKernel compile(const Kernel& kernel) const override {
+        const std::string file = kernel.name + (arch_.nvidia ? ".cu" : ".hip");
+        WorkerResult result = workers_->compile(file, kernel.source, arguments_);
+        if (result.status == WorkerResult::Status::kDied)
+            throw UserError("{} did not compile kernel {}: {}", name(), kernel.name,
+                            with_file_name(std::move(result.log), file));
+        if (result.status != WorkerResult::Status::kOk)
+            throw_does_not_compile(kernel, name(), with_file_name(std::move(result.log), file));
+        CompiledKernel compiled;
+        compiled.name = kernel.name;
+        compiled.compiler = name();
+        const auto* bytes = reinterpret_cast<const std::byte*>(result.object.data());
+        compiled.object.assign(bytes, bytes + result.object.size());
+        if (arch_.nvidia) {
+            measure_cubin(compiled, result.log);
+            count_in_ptx(compiled, result.ptx);
+        } else {
+            measure_code_object(compiled, arch_);
+        }
+        return compiled;
+    }
+
+private:
+    std::string vendor_;
+    const GpuArch& arch_;
+    std::shared_ptr<CompileWorkers> workers_;
+    Names arguments_;
+};
+
+std::shared_ptr<CompileWorkers> start(const std::string& kind, Names names,
+                                      const CompileOptions& options) {
+    return std::make_shared<CompileWorkers>(kind, std::move(names), options.timeout_seconds,
+                                            options.cancel);
+}
+
+bool lists(const std::string& archs, std::string_view arch) {
+    return (" " + archs + " ").find(fmt::format(" {} ", arch)) != std::string::npos;
+}
+
+// Old versions of hipRTC abort on an arch that they do not know, and none can be asked: one empty kernel tells. The
+// answer is kept on disk, where an empty object stands for no.
+bool hiprtc_knows(CompileWorkers& workers, const GpuArch& arch, const Names& arguments,
+                  const CompileOptions& options) {
+    ObjectCache cache(options.cache_dir);
+    const std::string key =
+        Digest()
+            .add(fmt::format("knows {} {} {}", workers.library(), workers.version(), arch.name))
+            .hex();
+    if (options.use_cache)
+        if (std::optional<CompiledKernel> known = cache.find(key, "probe"))
+            return !known->object.empty();
+    WorkerResult result = workers.compile(
+        "probe.hip", "extern \"C\" __attribute__((global)) void probe() {}\n", arguments);
+    CompiledKernel answer;
+    answer.name = "probe";
+    if (result.status == WorkerResult::Status::kOk) answer.object.resize(1);
+    if (options.use_cache) cache.store(key, answer);
+    return !answer.object.empty();
+}
+
+GpuCompilerInfo info_of(const std::string& vendor, const CompileWorkers& workers) {
+    GpuCompilerInfo info;
+    info.reason = workers.reason();
+    info.available = info.reason.empty();
+    if (!info.available) return info;
+    info.name = vendor + " " + workers.version();
+    info.library = workers.library();
+    info.archs = workers.archs();
+    return info;
+}
+
+}  // namespace
+
+std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
+                                                    const CompileOptions& options) {
+    auto workers = start("nvrtc", nvrtc_names(options), options);
+    if (!workers->reason().empty())
+        throw UserError(
+            "compiling for {} needs NVRTC, which was not found: {}; install the CUDA toolkit or "
+            "PyPI's nvidia-cuda-nvrtc, or give --nvrtc PATH",
+            arch.name, workers->reason());
+    if (!workers->archs().empty() && !lists(workers->archs(), fmt::format("sm_{}", arch.number)))
+        throw UserError("NVRTC {} ({}) does not know {}; it knows {}: give --nvrtc PATH of another",
+                        workers->version(), workers->library(), arch.name, workers->archs());
+    return std::make_unique<VendorCompiler>("NVRTC", arch, workers,
+                                            Names{fmt::format("--gpu-architecture={}", arch.name),
+                                                  "--std=c++17", "--ptxas-options=-v"});
+}
+
+std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
+                                                     const CompileOptions& options) {
+    auto workers = start("hiprtc", hiprtc_names(), options);
+    if (!workers->reason().empty()) throw UserError("hipRTC was not found: {}", workers->reason());
+    Names arguments{fmt::format("--offload-arch={}", arch.name), "-std=c++17", "-O3"};
+    if (!hiprtc_knows(*workers, arch, arguments, options))
+        throw UserError("hipRTC {} ({}) does not know {}", workers->version(), workers->library(),
+                        arch.name);
+    return std::make_unique<VendorCompiler>("hipRTC", arch, workers, std::move(arguments));
+}
+
+GpuCompilerInfo nvrtc_info(const CompileOptions& options) {
+    return info_of("NVRTC", *start("nvrtc", nvrtc_names(options), options));
+}
+
+GpuCompilerInfo hiprtc_info(const CompileOptions& options) {
+    return info_of("hipRTC", *start("hiprtc", hiprtc_names(), options));
+}
+
+}  // namespace cleave::codegen

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every run-time compiler of GPUs on what plans really emit. No device is needed; a compiler that is absent is a skip
+// with the reason. [slow]: every arch; otherwise one of each compiler.
+#include <map>
+#include <set>
+
+#include "codegen/gpu_objects.h"
+#include "codegen/kernel_compiler.h"
+#include "models/llama_graph.h"
+#include "models/shapes.h"
+#include "planner/planner.h"
+#include "tests/codegen/kernel_runner.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::codegen;
+
+namespace {
+
+// The catalogue's devices of an arch; for an arch without one, another with its limits.
+std::string model_of(std::string_view arch) {
+    static const std::map<std::string_view, const char*> models = {
+        {"sm_80", "a100-80"}, {"sm_86", "a40"},     {"sm_89", "rtx4090"}, {"sm_90a", "h100"},
+        {"sm_100", "b200"},   {"gfx90a", "mi250x"}, {"gfx942", "mi300x"}};
+    auto at = models.find(arch);
+    return at == models.end() ? "mi300x" : at->second;
+}
+
+// The kernels that a plan of `shape` has for so many devices of `arch`.
+Program program_for(const std::string& shape, const GpuArch& arch, int devices) {
+    importer::Graph graph =
+        models::build_llama_graph(models::find_shape(shape).value(), DType::kBF16);
+    std::string list = "sim:" + model_of(arch.name) + "[0-" + std::to_string(devices - 1) + "]";
+    planner::Machine machine =
+        planner::build_machine(planner::parse_devices(list), planner::HostFacts{});
+    for (planner::Device& device : machine.devices) {
+        device.memory_bytes = int64_t{192} << 30;  // plans that do not fit are of no interest here
+        if (device.arch == arch.name) continue;
+        device.arch = arch.name;
+        device.limits.shared_memory_per_block = arch.shared_bytes;
+        device.limits.registers_per_block = arch.registers;
+        device.limits.max_threads_per_block = arch.max_threads;
+        device.limits.warp_width = arch.warp_width;
+    }
+    planner::Workload workload;
+    workload.context = 4096;
+    workload.prompt_tokens = 512;
+    planner::PlanOptions options;
+    options.tensor_parallel = devices;
+    planner::Plan plan = planner::make_plan(graph, machine, workload, options);
+    return generate_program(plan, planner::DeviceId(0));
+}
+
+CompileOptions with(const std::string& compiler) {
+    CompileOptions options;
+    options.gpu_compiler = compiler;
+    options.cache_dir = test::test_cache();
+    return options;
+}
+
+std::set<int> kernels_of(const std::vector<Instruction>& phase) {
+    std::set<int> kernels;
+    for (const Instruction& instruction : phase) kernels.insert(instruction.kernel);
+    return kernels;
+}
+
+// Compiles a plan's kernels and checks what their objects say.
+void check_plan(const std::string& shape, int devices, const std::string& arch_name,
+                const std::string& compiler) {
+    CAPTURE(shape, arch_name, compiler);
+    const GpuArch& arch = gpu_arch(arch_name);
+    Program program = program_for(shape, arch, devices);
+    std::vector<CompiledKernel> compiled = compile_program(program, with(compiler));
+    REQUIRE(compiled.size() == program.kernels.size());
+    std::set<int> decode = kernels_of(program.decode);
+    for (size_t i = 0; i < compiled.size(); ++i) {
+        const Resources& r = compiled[i].measured;
+        CAPTURE(compiled[i].name, compiled[i].compiler, r.registers, r.spill_bytes, r.stack_bytes,
+                r.shared_bytes);
+        CHECK(compiled[i].name == program.kernels[i].name);
+        CHECK(r.known);
+        CHECK(r.registers > 0);
+        CHECK(r.code_bytes > 0);
+        CHECK(r.shared_bytes >= program.kernels[i].launch.shared_bytes);
+        CHECK(r.shared_bytes <= arch.shared_bytes);
+        CHECK_FALSE(compiled[i].counted_in.empty());
+        if (decode.count(static_cast<int>(i))) CHECK(r.spill_bytes == 0);
+    }
+    // Prefill multiplies matrices: with the instruction for it, where the arch has one.
+    bool uses_matrix = false;
+    for (const CompiledKernel& kernel : compiled)
+        uses_matrix = uses_matrix || !kernel.matrix_instructions.empty();
+    CHECK(uses_matrix == (arch.matrix != MatrixInstruction::kNone));
+}
+
+// Why `compiler` cannot be used here; empty when it can.
+std::string absence(const std::string& compiler) {
+    if (compiler == "nvrtc") return nvrtc_info({}).reason;
+    if (compiler == "hiprtc") return hiprtc_info({}).reason;
+    return "";
+}
+
+Kernel small_kernel(const std::string& body) {
+    Kernel kernel;
+    kernel.name = "small";
+    kernel.source = body;
+    return kernel;
+}
+
+constexpr const char* kEmpty =
+    "extern \"C\" __attribute__((global)) void small(int* p) { *p = 1; }\n";
+
+}  // namespace
+
+TEST_CASE("Clang compiles every kernel of 8B and 70B plans for an AMD GPU without ROCm",
+          "[codegen]") {
+    check_plan("llama-3-8b", 1, "gfx942", "clang");
+    check_plan("llama-3-70b", 8, "gfx90a", "clang");
+}
+
+TEST_CASE("NVRTC compiles every kernel of an 8B plan to cubins that say what they need",
+          "[codegen]") {
+    if (std::string why = absence("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
+    check_plan("llama-3-8b", 1, "sm_90a", "nvrtc");
+}
+
+TEST_CASE("hipRTC compiles every kernel of an 8B plan, in a process of its own", "[codegen]") {
+    if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
+    check_plan("llama-3-8b", 1, "gfx90a", "hiprtc");
+}
+
+TEST_CASE("every emitted kernel of 8B and 70B plans compiles for every arch with its compilers",
+          "[codegen][slow]") {
+    const std::pair<const char*, std::vector<const char*>> all[] = {
+        {"nvrtc", {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100"}},
+        {"hiprtc", {"gfx906", "gfx908", "gfx90a", "gfx1030"}},
+        {"clang", {"gfx90a", "gfx942", "gfx1100", "gfx1201"}}};
+    for (const auto& [compiler, archs] : all) {
+        if (std::string why = absence(compiler); !why.empty()) {
+            WARN("not compiled with " << compiler << ": " << why);
+            continue;
+        }
+        for (const char* arch : archs) {
+            check_plan("llama-3-8b", 1, arch, compiler);
+            check_plan("llama-3-70b", 8, arch, compiler);
+        }
+    }
+}
+
+TEST_CASE("a cubin's static shared memory is what the kernel declares, whatever the arch reserves",
+          "[codegen]") {
+    if (std::string why = absence("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
+    const std::string source =
+        "extern \"C\" __global__ void small(int* p) {\n"
+        "    __shared__ int s[100];\n"
+        "    s[threadIdx.x] = *p;\n"
+        "    __syncthreads();\n"
+        "    p[1] = s[5];\n}\n";
+    for (const char* arch : {"sm_80", "sm_90a", "sm_100"}) {
+        CAPTURE(arch);
+        auto compiler = make_gpu_compiler(gpu_arch(arch), with("nvrtc"));
+        Resources r = compiler->compile(small_kernel(source)).measured;
+        CHECK(r.known);
+        CHECK(r.shared_bytes == 400);
+        CHECK(r.spill_bytes == 0);
+        CHECK(compiler->compile(small_kernel(kEmpty)).measured.shared_bytes == 0);
+    }
+}
+
+TEST_CASE("an arch that hipRTC does not know gives an error, although the library aborts",
+          "[codegen]") {
+    if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
+    GpuArch unknown = gpu_arch("gfx90a");
+    unknown.name = "gfx1999";
+    std::string message = test::user_error([&] { make_hiprtc_compiler(unknown, with("")); });
+    CHECK(message.find("does not know gfx1999") != std::string::npos);
+    CHECK(message.find("hipRTC ") != std::string::npos);
+    // The automatic choice then says what neither compiler could do.
+    std::string both = test::user_error([&] { make_gpu_compiler(unknown, with("")); });
+    CHECK(both.find("hipRTC") != std::string::npos);
+    CHECK(both.find("knows no AMD GPU 'gfx1999'") != std::string::npos);
+}
+
+TEST_CASE("Clang refuses an AMD arch that LLVM does not know", "[codegen]") {
+    GpuArch unknown = gpu_arch("gfx90a");
+    unknown.name = "gfx1999";
+    std::string message = test::user_error([&] { make_amdgpu_compiler(unknown); });
+    CHECK(message.find("gfx1999") != std::string::npos);
+}
+
+TEST_CASE("a missing NVRTC lists every name that was tried, and the fix", "[codegen]") {
+    CompileOptions options = with("");
+    options.nvrtc = "/nowhere/libnvrtc.so.99";
+    std::string message = test::user_error([&] { make_gpu_compiler(gpu_arch("sm_90a"), options); });
+    CHECK(message.find("/nowhere/libnvrtc.so.99") != std::string::npos);
+    CHECK(message.find("nvidia-cuda-nvrtc") != std::string::npos);
+    CHECK(message.find("--nvrtc PATH") != std::string::npos);
+}
+
+TEST_CASE("a file that is no NVRTC is refused as such", "[codegen]") {
+    CompileOptions options = with("");
+    options.nvrtc = "libm.so.6";
+    std::string message = test::user_error([&] { make_gpu_compiler(gpu_arch("sm_90a"), options); });
+    CHECK(message.find("libm.so.6: it lacks functions of nvrtc") != std::string::npos);
+}
+
+TEST_CASE("GPU source that does not compile gives the log and the source, named after the kernel",
+          "[codegen]") {
+    struct Case {
+        const char *compiler, *arch, *file;
+    };
+    for (Case c : {Case{"clang", "gfx942", "small.hip:"}, Case{"nvrtc", "sm_80", "small.cu("},
+                   Case{"hiprtc", "gfx90a", "small.hip:"}}) {
+        CAPTURE(c.compiler);
+        if (!absence(c.compiler).empty()) continue;
+        auto compiler = make_gpu_compiler(gpu_arch(c.arch), with(c.compiler));
+        try {
+            compiler->compile(
+                small_kernel(std::string(kEmpty) + "int broken = undeclared_name;\n"));
+            FAIL("it compiled");
+        } catch (const InternalError& error) {
+            std::string message = error.what();
+            CHECK(message.find(c.file) != std::string::npos);
+            CHECK(message.find("undeclared_name") != std::string::npos);
+            CHECK(message.find("---- source") != std::string::npos);
+        }
+        // The compiler serves on.
+        CHECK(compiler->compile(small_kernel(kEmpty)).measured.known);
+    }
+}
+
+TEST_CASE("cancelling ends a compilation in a worker; one that takes too long is an error",
+          "[codegen]") {
+    if (std::string why = absence("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
+    CompileOptions options = with("nvrtc");
+    CancelToken token;
+    options.cancel = &token;
+    auto compiler = make_gpu_compiler(gpu_arch("sm_80"), options);
+    CHECK_NOTHROW(compiler->compile(small_kernel(kEmpty)));
+    token.cancel();
+    CHECK_THROWS_AS(compiler->compile(small_kernel(kEmpty)), Cancelled);
+    options.cancel = nullptr;
+    options.timeout_seconds = 0;
+    std::string message = test::user_error([&] { make_gpu_compiler(gpu_arch("sm_80"), options); });
+    CHECK(message.find("did not answer within 0 s") != std::string::npos);
+}
+
+TEST_CASE("both compilers of AMD GPUs report the same static resources", "[codegen]") {
+    if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
+    const GpuArch& arch = gpu_arch("gfx90a");
+    Program program = program_for("llama-3-8b", arch, 1);
+    std::vector<CompiledKernel> one = compile_program(program, with("hiprtc"));
+    std::vector<CompiledKernel> two = compile_program(program, with("clang"));
+    for (size_t i = 0; i < one.size(); ++i) {
+        CAPTURE(one[i].name, one[i].measured.registers, two[i].measured.registers,
+                one[i].measured.spill_bytes, two[i].measured.spill_bytes);
+        CHECK(one[i].measured.shared_bytes == two[i].measured.shared_bytes);
+        // Another LLVM allocates other registers, but not by far, and counts the same kinds of instruction.
+        CHECK(one[i].measured.registers <= 2 * two[i].measured.registers + 16);
+        CHECK(two[i].measured.registers <= 2 * one[i].measured.registers + 16);
+        CHECK(one[i].matrix_instructions.empty() == two[i].matrix_instructions.empty());
+    }
+}
+
+TEST_CASE("a GPU object in the cache keeps its resources and counts", "[codegen]") {
+    Program program = program_for("stories-260k", gpu_arch("gfx942"), 1);
+    CompileOptions options = with("clang");
+    test::TemporaryFolder cache;
+    options.cache_dir = cache.path().string();
+    std::vector<CompiledKernel> first = compile_program(program, options);
+    std::vector<CompiledKernel> second = compile_program(program, options);
+    for (size_t i = 0; i < first.size(); ++i) {
+        CHECK(second[i].from_cache);
+        CHECK(second[i].object == first[i].object);
+        CHECK(second[i].measured.registers == first[i].measured.registers);
+        CHECK(second[i].measured.shared_bytes == first[i].measured.shared_bytes);
+        CHECK(second[i].measured.known);
+        CHECK(second[i].matrix_instructions == first[i].matrix_instructions);
+        CHECK(second[i].counted_in == first[i].counted_in);
+    }
+}
+
+TEST_CASE("an object over the limits of its arch is refused with need and limit", "[codegen]") {
+    Kernel kernel = small_kernel(kEmpty);
+    kernel.launch.block = {1024, 1, 1};
+    CompiledKernel compiled;
+    compiled.measured.known = true;
+    compiled.measured.shared_bytes = 65537;
+    const GpuArch& amd = gpu_arch("gfx90a");
+    CHECK_THROWS_WITH(check_resources(kernel, compiled, amd),
+                      Catch::Contains("65537") && Catch::Contains("65536"));
+    compiled.measured.shared_bytes = 0;
+    compiled.measured.registers = 65;
+    CHECK_THROWS_WITH(check_resources(kernel, compiled, gpu_arch("sm_80")),
+                      Catch::Contains("66560 registers a block"));
+    compiled.measured.registers = 64;
+    CHECK_NOTHROW(check_resources(kernel, compiled, gpu_arch("sm_80")));
+}
+
+TEST_CASE("an object that is none, or cut anywhere, is measured as unknown", "[codegen]") {
+    auto compiled = make_amdgpu_compiler(gpu_arch("gfx942"))->compile(small_kernel(kEmpty));
+    REQUIRE(compiled.measured.known);
+    for (size_t size = 0; size < compiled.object.size(); size += 97) {
+        CompiledKernel cut;
+        cut.name = compiled.name;
+        cut.object.assign(compiled.object.begin(),
+                          compiled.object.begin() + static_cast<std::ptrdiff_t>(size));
+        measure_code_object(cut, gpu_arch("gfx942"));
+        measure_cubin(cut, "");
+    }
+    CompiledKernel none;
+    none.name = "small";
+    measure_cubin(none, "");
+    CHECK_FALSE(none.measured.known);
+}
