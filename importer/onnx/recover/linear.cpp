@@ -79,9 +79,12 @@ Meaning fused_matmul(Recovery& r, const Node& node) {
     if (!x || !w || node.integer("transA", 0) != 0 || node.integer("transBatchA", 0) != 0 ||
         node.integer("transBatchB", 0) != 0)
         return unknown(r, node, "only an activation times a weight, without transA, is supported");
-    View scaled = *x;
-    scaled.scale *= node.real("alpha", 1);
-    return linear(r, node, scaled, node.integer("transB", 0) != 0 ? flipped(*w) : *w, std::nullopt);
+    // The factor stays with the product: of logits it is theirs, of scores their scale.
+    const View plain = *x;
+    Meaning product =
+        linear(r, node, plain, node.integer("transB", 0) != 0 ? flipped(*w) : *w, std::nullopt);
+    if (View* y = std::get_if<View>(&product)) y->scale *= node.real("alpha", 1);
+    return product;
 }
 
 Meaning add_bias(Recovery& r, const Node& node, const View& x, const WeightView& bias) {
