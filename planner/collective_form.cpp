@@ -25,14 +25,17 @@ CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceI
                                  int64_t bytes, bool is_prefill, bool through_host) {
     using Form = CollectiveImplementation;
     CollectiveForm best;
-    best.group.assign(group.begin(), group.end());
+    // A ring has an order of its own; the other forms name their members in device order, whatever the stage's is.
+    std::vector<DeviceId> members(group.begin(), group.end());
+    std::sort(members.begin(), members.end());
+    best.group = members;
     best.implementation = all_reduce_form(through_host, is_prefill, group.size());
     if (best.implementation == Form::kRing) best.group = ring_order(links, group);
     best.ns = links.all_reduce_ns(best.group, bytes, best.implementation);
     if (through_host || group.size() < 2) return best;
     for (Form form : {Form::kOneShot, Form::kTwoPhase, Form::kRing}) {
         if (form == best.implementation) continue;
-        std::vector<DeviceId> order(group.begin(), group.end());
+        std::vector<DeviceId> order = members;
         if (form == Form::kRing) order = ring_order(links, group);
         int64_t ns = links.all_reduce_ns(order, bytes, form);
         if (ns < best.ns) best = {form, std::move(order), ns};

@@ -184,7 +184,7 @@ TEST_CASE("a dtype without a host kernel is refused with the dtypes that have on
         make_host_kernel(spec, planner::KernelKind::kLinear, {"linear"}, HostTarget{1, {}});
     });
     CHECK(message.find("int4") != std::string::npos);
-    CHECK(message.find("f32, f16 and bf16") != std::string::npos);
+    CHECK(message.find("f32, f16, bf16, f8e4m3") != std::string::npos);
 }
 
 TEST_CASE("the host compiler says its version, the CPU and its features", "[codegen]") {

@@ -164,7 +164,7 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
     REQUIRE(test::schema_errors(schema, nlohmann::json::parse(text)).empty());
     for (
         auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
-            {"{", "not JSON"},
+            {"{", "line 1, column 2: no JSON"},
             {"[]", "no JSON object"},
             {"{}", "has no devices"},
             {R"({"devices": [{"name": "a"}]})", "lacks the field 'kind'"},
