@@ -130,10 +130,16 @@ std::string describe_rope(const importer::RopeTable& t, double theta) {
     return text;
 }
 
+// What the table of operators counts; an operator over tensors by its ONNX name.
+std::string operator_name(const importer::Op& op) {
+    if (op.kind == importer::OpKind::kTensor) return op.as<importer::TensorAttrs>().op_type;
+    return std::string(importer::op_kind_name(op.kind));
+}
+
 Summary summarise(const Graph& graph) {
     Summary s;
     for (const importer::Op& op : graph.ops) {
-        ++s.ops[std::string(importer::op_kind_name(op.kind))];
+        ++s.ops[operator_name(op)];
         if (op.kind != importer::OpKind::kOpaque) continue;
         const auto& attrs = op.as<importer::OpaqueAttrs>();
         const std::string type =
