@@ -229,7 +229,7 @@ TEST_CASE("GPU source that does not compile gives the log and the source, named 
     }
 }
 
-TEST_CASE("cancelling ends a compilation in a worker; one that takes too long is an error",
+TEST_CASE("cancelling ends a compilation in a worker, and one that takes too long is an error",
           "[codegen]") {
     if (std::string why = absence("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
     CompileOptions options = with("nvrtc");

@@ -28,12 +28,12 @@ std::vector<float> read_floats(const fs::path& path) {
 }  // namespace
 
 Peer run_onnxruntime(const char* python, const fs::path& model, const std::string& ids,
-                     const std::string& new_tokens, const fs::path& folder) {
+                     const std::string& new_tokens, const fs::path& folder, bool as_written) {
     const fs::path script = source_root() / "tests" / "support" / "onnxruntime_logits.py";
     const fs::path logits = folder / "peer.f32", output = folder / "peer.txt";
-    std::string line =
-        fmt::format("'{}' '{}' '{}' {} {} '{}' >'{}'", python, script.string(), model.string(), ids,
-                    new_tokens, logits.string(), output.string());
+    std::string line = fmt::format("'{}' '{}' '{}' {} {} '{}' {} >'{}'", python, script.string(),
+                                   model.string(), ids, new_tokens, logits.string(),
+                                   as_written ? "--as-written" : "", output.string());
     REQUIRE(std::system(line.c_str()) == 0);
     Peer peer;
     std::ifstream(output) >> peer.tokens;

@@ -13,9 +13,10 @@ struct Peer {
     std::vector<float> logits;  // of the prompt's tokens, then of the new ones but the last
 };
 
-// Fails the test when Python does.
+// Fails the test when Python does. `as_written`: without the optimiser.
 Peer run_onnxruntime(const char* python, const std::filesystem::path& model, const std::string& ids,
-                     const std::string& new_tokens, const std::filesystem::path& folder);
+                     const std::string& new_tokens, const std::filesystem::path& folder,
+                     bool as_written = false);
 
 // The same by the command, on devices such as {"host[0-1]", "--tp", "2"}.
 Peer run_ours(const std::filesystem::path& model, const std::vector<std::string>& devices,

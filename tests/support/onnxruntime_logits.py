@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs an ONNX Llama in ONNX Runtime: greedy tokens after a prompt, and the logits of every token that it saw.
 
-usage: onnxruntime_logits.py MODEL.onnx IDS NEW_TOKENS OUT.f32
+usage: onnxruntime_logits.py MODEL.onnx IDS NEW_TOKENS OUT.f32 [--as-written]
 Prints the new token ids joined by commas; writes little-endian float32 rows to OUT.f32: one for each prompt token,
-then one for each new token but the last.
+then one for each new token but the last. --as-written: without the optimiser, which turns products of dequantised
+weights into ones that quantise the activations too.
 """
 
 import sys
@@ -41,9 +42,9 @@ def step(session: onnxruntime.InferenceSession, ids: list[int], past: dict[str, 
 
 def main() -> None:
     model, ids, new_tokens, out = sys.argv[1:5]
-    # As the graph says: the optimiser turns products of dequantised weights into ones that quantise the activations too.
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if "--as-written" in sys.argv[5:]:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     past = empty_past(session)
     rows = [step(session, [int(i) for i in ids.split(",")], past)]

@@ -79,7 +79,11 @@ TEST_CASE("quantised forms of the bundled model give ONNX Runtime's logits and t
     for (const QuantizedForm& form : quantized_forms()) {
         const fs::path model = folder.path() / "quantized.onnx";
         models::quantize_onnx(bundled().string(), model.string(), form.options);
-        const Peer peer = run_onnxruntime(python, model, kIds, kNewTokens, folder.path());
+        // The optimiser would quantise the activations of these products, which the graph does not.
+        const bool as_written =
+            form.options.form == models::QuantizeOptions::Form::kDequantizeLinear;
+        const Peer peer =
+            run_onnxruntime(python, model, kIds, kNewTokens, folder.path(), as_written);
         for (const Devices& devices : {Devices{"host"}, Devices{"host[0-2]", "--tp", "3"}}) {
             INFO(form.name << " on " << devices.front());
             const Peer ours = run_ours(model, devices, kIds, kNewTokens, folder.path());
