@@ -53,8 +53,8 @@ void run_plan(const Flags& flags) {
     if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
     if (flags.contiguous || flags.non_contiguous)
         throw UserError(
-            "--contiguous and --non-contiguous go with --cost-graph; a model's stages are "
-            "contiguous");
+            "--contiguous and --non-contiguous go with --cost-graph; for a model, --objective "
+            "throughput takes virtual stages where they pay");
     if (flags.json && flags.all_steps)
         throw UserError("--steps shapes the text; --json always has every step");
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
