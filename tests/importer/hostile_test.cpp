@@ -268,6 +268,29 @@ TEST_CASE("A chain of functions as deep as a file can hold is refused or importe
     CHECK_THAT(error, Contains("deep"));
 }
 
+// Found among rewired graphs.
+TEST_CASE("An empty mask and flags that are neither 0 nor 1 are refused by node", "[importer]") {
+    CHECK_THAT(import_error(
+                   [](ModelProto& m) {
+                       TensorProto& t = *m.mutable_graph()->add_initializer();
+                       t.set_name("no mask");
+                       t.set_data_type(TensorProto::BOOL);
+                       for (int d : {1, 0, 1, 1}) t.add_dims(d);
+                       node_of(m, "Attention").set_input(3, "no mask");
+                   },
+                   form(OnnxForm::kAttention)),
+               Contains("no mask") && Contains("empty"));
+    CHECK_THAT(import_error(
+                   [](ModelProto& m) {
+                       onnx::AttributeProto* a = node_of(m, "Attention").add_attribute();
+                       a->set_name("is_causal");
+                       a->set_type(onnx::AttributeProto::INT);
+                       a->set_i(2);
+                   },
+                   form(OnnxForm::kAttention)),
+               Contains("is_causal") && Contains("Attention"));
+}
+
 TEST_CASE("A graph without an operator is refused", "[importer]") {
     CHECK_THAT(import_error([](ModelProto& m) {
                    m.mutable_graph()->clear_node();

@@ -153,6 +153,7 @@ class Rewirer:
             if nodes is None:
                 continue
             nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
+            del model.graph.value_info[:]  # what the exporter said of shapes may not hold any more
             del model.graph.node[:]
             model.graph.node.extend(nodes)
             return model, what

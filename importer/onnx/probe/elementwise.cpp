@@ -118,6 +118,7 @@ void cast(Evaluation& e) {
     if (!x) return;
     using T = onnx::TensorProto;
     const int64_t to = e.node.integer("to", T::FLOAT);
+    if (elem_type_bits(static_cast<int32_t>(to)) == 0) return;  // no number
     const std::optional<DType> dtype = dtype_of(static_cast<int32_t>(to));
     const bool real = dtype && is_floating(*dtype);
     Tensor out = Tensor::of(x->dims, real);

@@ -302,6 +302,8 @@ void concat(Evaluation& e) {
     for (size_t i = 1; i < e.num_inputs(); ++i) {
         const Dims* s = e.shape(i);
         if (!s || s->size() != dims.size()) return;
+        for (size_t d = 0; d < dims.size(); ++d)
+            if (static_cast<int64_t>(d) != axis && (*s)[d] != dims[d]) return;
         dims[axis] += (*s)[axis];
     }
     e.set_shape(0, dims);

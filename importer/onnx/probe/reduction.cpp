@@ -17,6 +17,8 @@ struct Axes {
 std::optional<Axes> axes_of(Evaluation& e, const Dims& s) {
     std::optional<std::vector<int64_t>> axes = e.integers(1, "axes");
     if (!axes && e.given(1)) return std::nullopt;
+    if (const int64_t keep = e.node.integer("keepdims", 1); keep != 0 && keep != 1)
+        return std::nullopt;
     Axes result{std::vector<bool>(s.size(), false), s};
     if (!axes || axes->empty()) {
         if (e.node.integer("noop_with_empty_axes", 0) != 0) return result;

@@ -47,6 +47,8 @@ std::vector<int32_t> wanted(const Node& node, size_t i) {
     if (i == 0 && (node.is("Where") || node.is("Not"))) return {T::BOOL};
     if (is_one_of(node, {"And", "Or", "Xor"})) return {T::BOOL};
     if (i == 0 && node.is("If")) return {T::BOOL};
+    if (i == 3 && node.is("Attention"))
+        return {T::BOOL, T::FLOAT, T::FLOAT16, T::BFLOAT16, T::DOUBLE};
     if (node.is_contrib("GroupQueryAttention") && (i == 5 || i == 6)) return {T::INT32};
     if (i == 0 &&
         is_one_of(node, {"Softmax", "Sigmoid", "Sqrt", "Cos", "Sin", "Tanh", "Erf", "Exp",

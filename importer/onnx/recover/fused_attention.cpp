@@ -102,6 +102,8 @@ Meaning attention(Recovery& r, const Node& node) {
     a = {oq->heads, ok->heads, oq->head_dim, ov->head_dim};
     a.scale = node.real("scale", 1.0 / std::sqrt(static_cast<double>(a.head_dim))) * q.scale;
     a.softcap = node.real("softcap", 0.0);
+    if (const int64_t flag = node.integer("is_causal", 0); flag != 0 && flag != 1)
+        return unknown(r, node, fmt::format("its attribute is_causal is {}, not 0 or 1", flag));
     a.causal = node.integer("is_causal", 0) != 0 || node.integer("right_window_size", -1) == 0;
     a.window = node.integer("left_window_size", -1) + 1;
     r.assumes_right_padding = r.assumes_right_padding || counted;

@@ -86,6 +86,7 @@ private:
         Probe probe = r_.make_probe(s);
         const Tensor* t = probe.data(use_.value);
         if (!t) refuse("it cannot be evaluated" + r_.blocked_by(use_.value));
+        if (t->count() == 0) refuse("it is empty");
         Dims dims = t->dims;
         while (dims.size() < 4) dims.insert(dims.begin(), 1);
         const Dims want{s.batch, dims[1], s.tokens, s.past + s.tokens};
