@@ -4,29 +4,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/split_mix.h"
+
 namespace cleave::planner {
 namespace {
 
 constexpr double kStagePrice =
     2e-4;                      // a further stage must gain that part of the busiest group's time
 constexpr int kMoves = 6'000;  // of one annealing; a unit or a run of them changes its group
-
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, and the same everywhere.
-class Random {
-public:
-    explicit Random(uint64_t seed) : state_(seed) {}
-    uint64_t next() {
-        uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return z ^ (z >> 31);
-    }
-    int below(int n) { return static_cast<int>((next() >> 33) % static_cast<uint64_t>(n)); }
-    double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
-
-private:
-    uint64_t state_;
-};
 
 struct Group {
     int first, count;
@@ -173,7 +158,7 @@ std::optional<StageSolution> interleave(CostTables& tables, const StageSolution&
     now.loads(load);
     double scale = largest(load), start_cost = scale + price(now, scale), best = start_cost;
     std::vector<int> best_groups = now.groups(), before;
-    Random random(static_cast<uint64_t>(seed) + 1);
+    SplitMix64 random(static_cast<uint64_t>(seed) + 1);
     for (int round = 0; round < 3; ++round) {
         now.restore(best_groups);
         now.loads(load);

@@ -5,25 +5,10 @@
 #include <chrono>
 #include <cmath>
 
+#include "runtime/base/split_mix.h"
+
 namespace cleave::planner::cost_graph {
 namespace {
-
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, and the same everywhere.
-class Random {
-public:
-    explicit Random(uint64_t seed) : state_(seed) {}
-    uint64_t next() {
-        uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return z ^ (z >> 31);
-    }
-    int below(int n) { return static_cast<int>((next() >> 33) % static_cast<uint64_t>(n)); }
-    double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
-
-private:
-    uint64_t state_;
-};
 
 // Loads of all devices under moves of single pieces.
 class Loads {
@@ -120,7 +105,7 @@ private:
 };
 
 // A neighbour: a piece of a heavy device or any other, to a device that holds a neighbour of it or any other.
-std::pair<int, int> propose(const Pieces& p, const Loads& loads, Random& random) {
+std::pair<int, int> propose(const Pieces& p, const Loads& loads, SplitMix64& random) {
     int piece = random.below(p.count);
     if (random.below(2) == 0) {
         int heavy = loads.heaviest();
@@ -148,7 +133,7 @@ Assignment anneal(const CostGraph& graph, const Pieces& pieces, const Assignment
     auto end = Clock::now() +
                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     Assignment best = start;
-    Random random(static_cast<uint64_t>(seed) + 1);
+    SplitMix64 random(static_cast<uint64_t>(seed) + 1);
     // Rounds double in length; each starts hot from the best plan so far, or from the given one.
     constexpr double kMovesPerSecond = 1'000'000;
     auto budget = static_cast<int64_t>(seconds * kMovesPerSecond);

@@ -61,7 +61,7 @@ void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& a
     checked = kernel.checked != 0;
     shuffle_order = shuffle;
     seed = order_seed;
-    random = Random(seed);
+    random = SplitMix64(seed);
     report = SimtReport{};
     doubtful.reset();
     std::copy(std::begin(grid), std::end(grid), blocks_in);
@@ -112,7 +112,7 @@ void release_barrier(Block& block) {
 
 bool Block::run(uint64_t index) {
     running_block = this;
-    random = Random(seed * 0x100000001b3 + index);
+    random = SplitMix64(seed * 0x100000001b3 + index);
     place[0] = static_cast<int>(index % static_cast<uint64_t>(blocks_in[0]));
     place[1] = static_cast<int>(index / static_cast<uint64_t>(blocks_in[0]) %
                                 static_cast<uint64_t>(blocks_in[1]));

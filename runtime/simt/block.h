@@ -12,8 +12,8 @@
 
 #include "codegen/gpu_arch.h"
 #include "codegen/simt_record.h"
+#include "runtime/base/split_mix.h"
 #include "runtime/simt/fiber.h"
-#include "runtime/simt/random.h"
 #include "runtime/simt/report.h"
 #include "runtime/simt/shadow.h"
 
@@ -134,7 +134,7 @@ struct Block {
     bool checked = false, shuffle_order = false;
     uint32_t owner = 0;
     uint64_t seed = 0;
-    Random random{0};  // of the running block: equal however blocks are spread over OS threads
+    SplitMix64 random{0};  // of the running block: equal however blocks are spread over OS threads
     const codegen::SimtRecord* record = nullptr;
     codegen::MatrixInstruction matrix = codegen::MatrixInstruction::kNone;
     const uint64_t* args = nullptr;

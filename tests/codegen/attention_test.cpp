@@ -15,32 +15,6 @@ namespace {
 
 constexpr int64_t kSlots = 3;
 
-// Softmax over the keys that the query sees, in double.
-Row attend(const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_t context,
-           int64_t slot, int64_t kv_head, int64_t position) {
-    int64_t first = s.window > 0 ? std::max<int64_t>(0, position + 1 - s.window) : 0;
-    std::vector<double> scores;
-    double top = -std::numeric_limits<double>::infinity(), total = 0.0;
-    for (int64_t key = first; key <= position; ++key) {
-        double score = 0.0;
-        for (size_t i = 0; i < q.size(); ++i)
-            score += q[i] *
-                     kv.at(key_index(s.slab, context, slot, kv_head, key, static_cast<int64_t>(i)));
-        score *= s.scale;
-        if (s.softcap > 0.0) score = s.softcap * std::tanh(score / s.softcap);
-        scores.push_back(score);
-        top = std::max(top, score);
-    }
-    for (double& score : scores) total += score = std::exp(score - top);
-    Row out(static_cast<size_t>(s.slab.v_head_dim));
-    for (int64_t key = first; key <= position; ++key) {
-        int64_t at = value_index(s.slab, kSlots, context, slot, kv_head, key);
-        double p = scores[static_cast<size_t>(key - first)] / total;
-        for (size_t i = 0; i < out.size(); ++i) out[i] += p * kv.at(at + static_cast<int64_t>(i));
-    }
-    return out;
-}
-
 void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t context,
                      int64_t threads = 2) {
     CAPTURE(s.heads.begin, s.heads.end, s.group, s.window, s.softcap, s.prefill,
@@ -61,8 +35,8 @@ void check_attention(const AttentionSpec& s, const RaggedBatch& batch, int64_t c
             Row row =
                 read_row(q, t, {s.q.stride, s.q.offset + h * s.slab.head_dim}, s.slab.head_dim);
             int64_t kv_head = (s.heads.begin + h) / s.group - s.slab.first_head;
-            Row y = attend(s, row, kv, context, batch.slots[static_cast<size_t>(t)], kv_head,
-                           batch.positions[static_cast<size_t>(t)]);
+            Row y = attend(s, row, kv, {kSlots, context}, batch.slots[static_cast<size_t>(t)],
+                           kv_head, batch.positions[static_cast<size_t>(t)]);
             want.insert(want.end(), y.begin(), y.end());
         }
     }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "codegen/kernel_spec.h"
@@ -84,6 +85,16 @@ inline int64_t key_index(const codegen::SlabSpec& s, int64_t context, int64_t sl
     return ((slot * s.heads + head) * context + first) * s.head_dim + feature * width + position -
            first;
 }
+// The slab of a device: GPUs keep keys as rows, hosts in those blocks.
+struct SlabPlace {
+    int64_t num_slots, context;
+    bool key_rows = false;
+};
+inline int64_t key_index(const codegen::SlabSpec& s, const SlabPlace& place, int64_t slot,
+                         int64_t head, int64_t position, int64_t feature) {
+    if (!place.key_rows) return key_index(s, place.context, slot, head, position, feature);
+    return ((slot * s.heads + head) * place.context + position) * s.head_dim + feature;
+}
 inline int64_t value_index(const codegen::SlabSpec& s, int64_t num_slots, int64_t context,
                            int64_t slot, int64_t head, int64_t position) {
     return num_slots * s.heads * context * s.head_dim +
@@ -91,6 +102,32 @@ inline int64_t value_index(const codegen::SlabSpec& s, int64_t num_slots, int64_
 }
 inline int64_t slab_elements(const codegen::SlabSpec& s, int64_t num_slots, int64_t context) {
     return num_slots * s.heads * context * (s.head_dim + s.v_head_dim);
+}
+
+// Softmax over the keys that the query sees, in double.
+inline Row attend(const codegen::AttentionSpec& s, const Row& q, const GuardedBuffer& kv,
+                  const SlabPlace& place, int64_t slot, int64_t kv_head, int64_t position) {
+    int64_t first = s.window > 0 ? std::max<int64_t>(0, position + 1 - s.window) : 0;
+    std::vector<double> scores;
+    double top = -std::numeric_limits<double>::infinity(), total = 0.0;
+    for (int64_t key = first; key <= position; ++key) {
+        double score = 0.0;
+        for (size_t i = 0; i < q.size(); ++i)
+            score +=
+                q[i] * kv.at(key_index(s.slab, place, slot, kv_head, key, static_cast<int64_t>(i)));
+        score *= s.scale;
+        if (s.softcap > 0.0) score = s.softcap * std::tanh(score / s.softcap);
+        scores.push_back(score);
+        top = std::max(top, score);
+    }
+    for (double& score : scores) total += score = std::exp(score - top);
+    Row out(static_cast<size_t>(s.slab.v_head_dim));
+    for (int64_t key = first; key <= position; ++key) {
+        int64_t at = value_index(s.slab, place.num_slots, place.context, slot, kv_head, key);
+        double p = scores[static_cast<size_t>(key - first)] / total;
+        for (size_t i = 0; i < out.size(); ++i) out[i] += p * kv.at(at + static_cast<int64_t>(i));
+    }
+    return out;
 }
 
 }  // namespace cleave::test

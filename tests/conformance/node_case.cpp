@@ -10,6 +10,7 @@
 #include <onnx/onnx_pb.h>
 
 #include "importer/import.h"
+#include "importer/onnx/model.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 #include "tests/support/test.h"
@@ -26,26 +27,6 @@ Proto load_proto(const std::filesystem::path& path) {
     std::ifstream in(path, std::ios::binary);
     if (!proto.ParseFromIstream(&in)) throw UserError("{} cannot be read", path.string());
     return proto;
-}
-
-std::optional<DType> dtype_of(int32_t type) {
-    using T = onnx::TensorProto;
-    switch (type) {
-        case T::FLOAT: return DType::kF32;
-        case T::FLOAT16: return DType::kF16;
-        case T::BFLOAT16: return DType::kBF16;
-        case T::DOUBLE: return DType::kF64;
-        case T::FLOAT8E4M3FN: return DType::kF8E4M3;
-        case T::INT8: return DType::kInt8;
-        case T::UINT8: return DType::kUInt8;
-        case T::INT4: return DType::kInt4;
-        case T::UINT4: return DType::kUInt4;
-        case T::INT16: return DType::kInt16;
-        case T::INT32: return DType::kInt32;
-        case T::INT64: return DType::kInt64;
-        case T::BOOL: return DType::kBool;
-        default: return std::nullopt;
-    }
 }
 
 template <class To, class From>
@@ -73,7 +54,7 @@ void put_typed(const onnx::TensorProto& proto, DType dtype, std::vector<std::byt
 
 Tensor load_tensor(const std::filesystem::path& path, const std::string& name) {
     const auto proto = load_proto<onnx::TensorProto>(path);
-    const std::optional<DType> dtype = dtype_of(proto.data_type());
+    const std::optional<DType> dtype = importer::from_onnx::dtype_of(proto.data_type());
     if (!dtype)
         throw UserError("{} is of type {}, which Cleave has none for", name,
                         onnx::TensorProto::DataType_Name(

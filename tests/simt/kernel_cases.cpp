@@ -18,13 +18,6 @@ namespace {
 
 constexpr int64_t kSlots = 3, kContext = 150;
 
-// Element of a key in the cache: GPUs keep rows, hosts blocks of positions.
-int64_t key_place(bool host, const SlabSpec& s, int64_t slot, int64_t head, int64_t position,
-                  int64_t feature) {
-    if (host) return key_index(s, kContext, slot, head, position, feature);
-    return ((slot * s.heads + head) * kContext + position) * s.head_dim + feature;
-}
-
 // Bounds by what is narrowed: a product of normalised operands loses about the type's last bit.
 double narrowed_bound(DType dtype) {
     return dtype == DType::kF16 ? 1e-3 : dtype == DType::kBF16 ? 8e-3 : 2e-5;
@@ -241,7 +234,8 @@ KernelCase qkv_case(bool host, DType dtype, DType kv_dtype, const RaggedBatch& b
             Row value = head_row(c, v, vb, h, o.v_head_dim, row);
             int64_t v_at = value_index(s.slab, kSlots, kContext, slot, 1 + h, position);
             for (int64_t i = 0; i < o.head_dim; ++i)
-                cache.want[static_cast<size_t>(key_place(host, s.slab, slot, 1 + h, position, i))] =
+                cache.want[static_cast<size_t>(
+                    key_index(s.slab, {kSlots, kContext, !host}, slot, 1 + h, position, i))] =
                     key[static_cast<size_t>(i)];
             std::copy(value.begin(), value.end(), cache.want.begin() + v_at);
         }
@@ -261,31 +255,6 @@ struct AttentionOptions {
     double softcap = 0.0;
     bool prefill = false;
 };
-
-Row attend(bool host, const AttentionSpec& s, const Row& q, const GuardedBuffer& kv, int64_t slot,
-           int64_t kv_head, int64_t position) {
-    int64_t first = s.window > 0 ? std::max<int64_t>(0, position + 1 - s.window) : 0;
-    std::vector<double> scores;
-    double top = -std::numeric_limits<double>::infinity(), total = 0.0;
-    for (int64_t key = first; key <= position; ++key) {
-        double score = 0.0;
-        for (size_t i = 0; i < q.size(); ++i)
-            score +=
-                q[i] * kv.at(key_place(host, s.slab, slot, kv_head, key, static_cast<int64_t>(i)));
-        score *= s.scale;
-        if (s.softcap > 0.0) score = s.softcap * std::tanh(score / s.softcap);
-        scores.push_back(score);
-        top = std::max(top, score);
-    }
-    for (double& score : scores) total += score = std::exp(score - top);
-    Row out(static_cast<size_t>(s.slab.v_head_dim));
-    for (int64_t key = first; key <= position; ++key) {
-        int64_t at = value_index(s.slab, kSlots, kContext, slot, kv_head, key);
-        double p = scores[static_cast<size_t>(key - first)] / total;
-        for (size_t i = 0; i < out.size(); ++i) out[i] += p * kv.at(at + static_cast<int64_t>(i));
-    }
-    return out;
-}
 
 // `batch` holds sequences of tokens with the same slot in a row.
 KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, AttentionOptions o) {
@@ -330,7 +299,8 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
         for (int64_t h = 0; h < o.heads; ++h) {
             Row row =
                 read_row(c.operand(q), t, {s.q.stride, s.q.offset + h * o.head_dim}, o.head_dim);
-            Row y = attend(host, s, row, c.operand(kv), batch.slots[static_cast<size_t>(t)],
+            Row y = attend(s, row, c.operand(kv), {kSlots, kContext, !host},
+                           batch.slots[static_cast<size_t>(t)],
                            (o.first_head + h) / o.group - slab_first,
                            batch.positions[static_cast<size_t>(t)]);
             result.want.insert(result.want.end(), y.begin(), y.end());
@@ -450,8 +420,8 @@ KernelCase kv_append_case(bool host, DType dtype) {
             Row key = read_row(c.operand(k), t, {32, 8 + h * 12}, 12);
             Row value = read_row(c.operand(v), t, {16, h * 8}, 8);
             for (int64_t i = 0; i < 12; ++i)
-                result
-                    .want[static_cast<size_t>(key_place(host, s.slab, slot, 1 + h, position, i))] =
+                result.want[static_cast<size_t>(
+                    key_index(s.slab, {kSlots, kContext, !host}, slot, 1 + h, position, i))] =
                     key[static_cast<size_t>(i)];
             std::copy(
                 value.begin(), value.end(),
