@@ -31,7 +31,7 @@ struct DeviceLimits {
 // `bandwidth` 0: not measured.
 struct MeasuredRates {
     int64_t bandwidth = 0;        // bytes/s of f32 weights in products of one token, from memory
-    int64_t bandwidth_alone = 0;      // the same with one thread
+    int64_t bandwidth_alone = 0;  // the same with one thread
     int64_t widening = 0;         // elements/s of narrower weights in the same
     int64_t cache_bytes = 0;      // weights up to here stay in the cache from token to token
     int64_t cache_bandwidth = 0;  // and are read at this rate, bytes/s

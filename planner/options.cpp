@@ -152,8 +152,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
                 throw UserError(
                     "--tp {}: operator '{}' ({}) is not one that tensor parallelism can split; use "
                     "--pp {} --tp 1 instead",
-                    shape.tensor_parallel, op.name, onnx_op_type(op),
-                    machine.devices.size());
+                    shape.tensor_parallel, op.name, onnx_op_type(op), machine.devices.size());
     // --tp alone says how wide stages are; pins that return to a device make them more than the devices allow.
     int stages = options.pipeline_stages > 0 ? shape.pipeline_stages : 0;
     shape.pins = resolve_pins(analysis, machine, workload, options.pins, stages);

@@ -31,8 +31,7 @@ public:
           options_(options),
           shape_(shape),
           slack_(slack) {
-        for (const importer::Op& op : a.graph.ops)
-            may_split_ = may_split_ && !keeps_onnx_form(op);
+        for (const importer::Op& op : a.graph.ops) may_split_ = may_split_ && !keeps_onnx_form(op);
     }
 
     Proposals run() {

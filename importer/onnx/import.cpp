@@ -32,7 +32,8 @@ Graph recover_graph(from_onnx::Model& model, const std::vector<from_onnx::InputR
     from_onnx::Recovery recovery(model, roles);
     // What each value means: shapes and masks by evaluation, operators by their matchers.
     run_unless_no_llama(recovery);
-    if (!looks_like_llama(recovery)) return build_opaque_graph(recovery, model, "no Llama", tensors);
+    if (!looks_like_llama(recovery))
+        return build_opaque_graph(recovery, model, "no Llama", tensors);
     if (!has_head(recovery))
         return build_opaque_graph(
             recovery, model, "a decoder without its language-model head, which gives no logits",

@@ -219,7 +219,8 @@ TEST_CASE("products of integers give the same logits on any devices and in any c
     }
 }
 
-TEST_CASE("the option --dtype expands quantised weights, and is refused for products of integers", "[e2e]") {
+TEST_CASE("the option --dtype expands quantised weights, and is refused for products of integers",
+          "[e2e]") {
     TemporaryFolder folder;
     QuantizeOptions options;
     auto path = write_model(folder.path(), options, models::OnnxForm::kDecomposed, false);
