@@ -62,6 +62,7 @@ int run(int argc, char** argv) {
     tools::add_plan(app);
     tools::add_import(app);
     tools::add_emit(app);
+    tools::add_export(app);
     tools::add_devices(app);
     tools::add_model(app);
     tools::add_doctor(app);

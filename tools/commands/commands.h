@@ -11,6 +11,7 @@ void add_run(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_import(CLI::App& app);
 void add_emit(CLI::App& app);
+void add_export(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_model(CLI::App& app);
 void add_doctor(CLI::App& app);

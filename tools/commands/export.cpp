@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "planner/export_model/exporters.h"
+#include "runtime/base/errors.h"
+#include "tools/cli/planning.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+
+namespace cleave::tools {
+namespace {
+
+struct Flags {
+    ModelFlags model;
+    PlanFlags plan;
+    std::string format;
+    std::string output;
+    bool json = false;
+};
+
+// One file needs no folder: without -o it is the command's output.
+void print_single(const Flags& flags, const planner::ExportResult& result) {
+    if (result.files.size() != 1 || result.files[0].write)
+        throw UserError("--format {} writes {} files: name a folder for them with -o", flags.format,
+                        result.files.size());
+    fmt::print("{}", result.files[0].contents);
+    for (const std::string& what : result.not_expressed)
+        fmt::print(stderr, "not expressed: {}\n", what);
+}
+
+void run_export(const Flags& flags) {
+    if (flags.json && flags.output.empty())
+        throw UserError("--json prints the manifest of what -o DIR wrote: add -o DIR");
+    const std::vector<planner::Exporter> exporters = planner::all_exporters();
+    const planner::Exporter& exporter = planner::find_exporter(exporters, flags.format);
+    LoadedModel model = load_model(flags.model, flags.plan.dtype);
+    make_paths_absolute(model.graph);
+    planner::Workload workload =
+        model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
+    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
+    planner::ExportResult result = exporter.run(plan);
+    if (flags.output.empty()) return print_single(flags, result);
+    planner::write_export(flags.format, result, flags.output);
+    if (flags.json) {
+        fmt::print("{}", planner::export_manifest(flags.format, result));
+        return;
+    }
+    for (const planner::ExportFile& file : result.files)
+        fmt::print("{}/{}\n", flags.output, file.name);
+    for (const auto& command : result.commands) fmt::print("run: {}\n", fmt::join(command, " "));
+    for (const std::string& what : result.not_expressed) fmt::print("not expressed: {}\n", what);
+}
+
+std::string format_help() {
+    std::string help = "what to write:";
+    for (const planner::Exporter& e : planner::all_exporters())
+        help += fmt::format("\n{}: {}", e.name, e.writes);
+    return help;
+}
+
+}  // namespace
+
+void add_export(CLI::App& app) {
+    auto flags = std::make_shared<Flags>();
+    CLI::App* command =
+        app.add_subcommand("export", "the plan in the form that another tool reads");
+    add_model_flags(*command, flags->model);
+    add_plan_flags(*command, flags->plan);
+    command->add_option("--format", flags->format, format_help())->required();
+    command->add_option("-o,--output", flags->output,
+                        "folder for the files and manifest.json; without it, a format of one file "
+                        "is printed");
+    command->add_flag("--json", flags->json, "the manifest on standard output");
+    command->footer(
+        "Example: cleave export llama-3-8b --devices sim:h100[0-3] --format dot -o out");
+    command->callback([flags] { run_export(*flags); });
+}
+
+}  // namespace cleave::tools
