@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/json_steps.h"
 #include "planner/plan_text.h"
 #include "planner/plan_views.h"
 
@@ -27,8 +28,7 @@ public:
         json["devices"] = devices();
         json["stages"] = stages();
         json["links"] = links();
-        json["steps"] = Json::array();
-        for (bool is_prefill : {true, false}) steps(is_prefill, json["steps"]);
+        json["steps"] = nullptr;  // plan_to_json puts them here
         json["predicted"] = {{"prefill_ms", ms(plan_.prediction.prefill_ns)},
                              {"decode_ms_per_token", ms(plan_.prediction.decode_ns_per_token)},
                              {"tokens_per_second", tokens_per_second(plan_)}};
@@ -134,47 +134,6 @@ private:
         return list;
     }
 
-    void steps(bool is_prefill, Json& list) const {
-        const Phase& phase = plan_.phase(is_prefill);
-        const PassPoint point = pass_point(plan_, is_prefill);
-        for (size_t i = 0; i < phase.steps.size(); ++i) {
-            const Step& s = phase.steps[i];
-            ValueId value = step_value(plan_, phase, s);
-            Json json{{"id", i},
-                      {"phase", is_prefill ? "prefill" : "decode"},
-                      {"kind", step_kind(s)},
-                      {"devices", names(step_devices(phase, s))},
-                      {"value", value.valid() ? plan_.graph.value(value).name : ""},
-                      {"bytes", step_bytes(s, point)},
-                      {"link_bytes", point.of(s.link_bytes)},
-                      {"predicted_us", us(s.predicted_ns)},
-                      {"implementation", step_implementation(s)}};
-            json["stage"] = s.stage;
-            json["layer"] = s.layer;
-            details(phase, s, json);
-            list.push_back(std::move(json));
-        }
-    }
-
-    void details(const Phase& phase, const Step& s, Json& json) const {
-        auto ops = [&](const std::vector<OpId>& ids) {
-            Json list = Json::array();
-            for (OpId id : ids) list.push_back(plan_.graph.op(id).name);
-            return list;
-        };
-        if (const Compute* c = s.compute()) json["operators"] = ops(c->ops);
-        if (const Transfer* t = s.transfer()) {
-            json["source"] = name(phase.values[t->source.index()].device);
-            json["destination"] = name(phase.values[t->destination.index()].device);
-            json["route"] = route_name(t->route);
-        }
-        if (const Collective* c = s.collective()) {
-            json["op"] = collective_op_name(c->op);
-            json["group"] = names(c->group);
-            json["epilogue"] = ops(c->epilogue);
-        }
-    }
-
     Json why() const {
         const Why& w = plan_.why;
         Json runners = Json::array();
@@ -200,7 +159,16 @@ private:
 
 std::string plan_to_json(const Plan& plan) {
     // Names come from files: what is not UTF-8 in them is replaced, not refused.
-    return Writer(plan).run().dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    std::string json = Writer(plan).run().dump(2, ' ', false, Json::error_handler_t::replace);
+    // A line break within a string is escaped: this is the key.
+    constexpr std::string_view kKey = "\n  \"steps\": ", kPlaceholder = "null";
+    size_t at = json.find(kKey) + kKey.size();
+    std::string rest = json.substr(at + kPlaceholder.size());
+    json.resize(at);
+    append_json_steps(plan, json);
+    json += rest;
+    json += '\n';
+    return json;
 }
 
 }  // namespace cleave::planner

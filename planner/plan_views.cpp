@@ -20,30 +20,82 @@ PassPoint pass_point(const Plan& plan, bool is_prefill) {
 
 namespace {
 
+// Bytes between ordered pairs of devices, dense: tensor parallelism uses every pair in every layer.
+class Traffic {
+public:
+    explicit Traffic(size_t devices) : devices_(devices), bytes_(devices * devices) {}
+
+    void add(DeviceId from, DeviceId to, int64_t bytes) {
+        bytes_[from.index() * devices_ + to.index()] += bytes;
+    }
+
+    // A step's bytes in the proportions of `shares`; rounding moves no byte: the parts add up to the step's bytes.
+    void add(const Traffic& shares, int64_t bytes) {
+        int64_t whole = 0, seen = 0, given = 0;
+        for (int64_t share : shares.bytes_) whole += share;
+        for (size_t pair = 0; pair < bytes_.size(); ++pair) {
+            if (shares.bytes_[pair] == 0) continue;
+            seen += shares.bytes_[pair];
+            int64_t until = static_cast<int64_t>(static_cast<__int128>(bytes) * seen / whole);
+            bytes_[pair] += until - given;
+            given = until;
+        }
+    }
+
+    void add_times(const Traffic& other, int64_t times) {
+        for (size_t pair = 0; pair < bytes_.size(); ++pair)
+            bytes_[pair] += other.bytes_[pair] * times;
+    }
+
+    LinkTraffic sparse() const {
+        LinkTraffic traffic;
+        for (size_t pair = 0; pair < bytes_.size(); ++pair)
+            if (bytes_[pair] != 0)
+                traffic[{DeviceId(pair / devices_), DeviceId(pair % devices_)}] = bytes_[pair];
+        return traffic;
+    }
+
+private:
+    size_t devices_;
+    std::vector<int64_t> bytes_;  // [from, to]
+};
+
 // Shares of a collective's bytes between ordered pairs of devices.
-LinkTraffic collective_shares(const Phase& phase, const Collective& c) {
-    LinkTraffic shares;
+void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
     auto device = [&](PlacedId id) { return phase.values[id.index()].device; };
     if (c.op == CollectiveOp::kAllGather) {
         for (PlacedId id : c.contributions)
             for (DeviceId to : c.group)
                 if (device(id) != to) {
                     const Box& box = phase.values[id.index()].box;
-                    shares[{device(id), to}] += box.size() > 1 ? box.back().size() : 1;
+                    shares.add(device(id), to, box.size() > 1 ? box.back().size() : 1);
                 }
     } else if (c.implementation == CollectiveImplementation::kOneShot) {
         for (PlacedId id : c.contributions)
             for (DeviceId to : c.group)
-                if (device(id) != to) shares[{device(id), to}] += 1;
+                if (device(id) != to) shares.add(device(id), to, 1);
     } else if (c.implementation == CollectiveImplementation::kTwoPhase) {
         for (DeviceId from : c.group)
             for (DeviceId to : c.group)
-                if (from != to) shares[{from, to}] += 1;
+                if (from != to) shares.add(from, to, 1);
     } else {
         for (size_t i = 0; i < c.group.size(); ++i)
-            if (c.group.size() > 1) shares[{c.group[i], c.group[(i + 1) % c.group.size()]}] += 1;
+            if (c.group.size() > 1) shares.add(c.group[i], c.group[(i + 1) % c.group.size()], 1);
     }
-    return shares;
+}
+
+// What tells the traffic of one collective from another's. Layers repeat, so there are few.
+std::vector<int64_t> signature(const Phase& phase, const Collective& c, int64_t bytes) {
+    std::vector<int64_t> key{static_cast<int64_t>(c.op), static_cast<int64_t>(c.implementation),
+                             bytes, static_cast<int64_t>(c.group.size())};
+    for (DeviceId d : c.group) key.push_back(static_cast<int64_t>(d.index()));
+    for (PlacedId id : c.contributions) {
+        const PlacedValue& value = phase.values[id.index()];
+        key.push_back(static_cast<int64_t>(value.device.index()));
+        if (c.op == CollectiveOp::kAllGather)
+            key.push_back(value.box.size() > 1 ? value.box.back().size() : 1);
+    }
+    return key;
 }
 
 }  // namespace
@@ -51,27 +103,27 @@ LinkTraffic collective_shares(const Phase& phase, const Collective& c) {
 LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
     const Phase& phase = plan.phase(is_prefill);
     const PassPoint point = pass_point(plan, is_prefill);
-    LinkTraffic traffic;
+    const size_t devices = plan.machine.devices.size();
+    Traffic traffic(devices);
+    std::map<std::vector<int64_t>, std::pair<const Collective*, int64_t>> alike;  // how many
     for (const Step& step : phase.steps) {
         const int64_t bytes = point.of(step.link_bytes);
         if (const Transfer* t = step.transfer())
-            traffic[{phase.values[t->source.index()].device,
-                     phase.values[t->destination.index()].device}] += bytes;
+            traffic.add(phase.values[t->source.index()].device,
+                        phase.values[t->destination.index()].device, bytes);
         if (const Collective* c = step.collective()) {
-            LinkTraffic shares = collective_shares(phase, *c);
-            int64_t whole = 0, seen = 0, given = 0;
-            for (auto& [pair, share] : shares) whole += share;
-            for (auto& [pair, share] :
-                 shares) {  // rounding moves no byte: the shares add up to the step's bytes
-                seen += share;
-                int64_t until = static_cast<int64_t>(static_cast<__int128>(bytes) * seen / whole);
-                traffic[pair] += until - given;
-                given = until;
-            }
+            auto& [first, count] = alike[signature(phase, *c, bytes)];
+            first = c;
+            ++count;
         }
     }
-    std::erase_if(traffic, [](const auto& entry) { return entry.second == 0; });
-    return traffic;
+    for (const auto& [key, entry] : alike) {
+        Traffic shares(devices), once(devices);
+        add_shares(phase, *entry.first, shares);
+        once.add(shares, key[2]);
+        traffic.add_times(once, entry.second);
+    }
+    return traffic.sparse();
 }
 
 std::string_view objective_name(Objective objective) {

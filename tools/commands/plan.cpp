@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
 #include <memory>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -67,7 +69,8 @@ void run_plan(const Flags& flags) {
     planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
     if (!flags.output.empty()) planner::save_plan(plan, flags.output);
     if (flags.json) {
-        fmt::print("{}\n", planner::plan_to_json(plan));
+        std::string json = planner::plan_to_json(plan) + '\n';
+        std::fwrite(json.data(), 1, json.size(), stdout);
         return;
     }
     planner::TextOptions options;
