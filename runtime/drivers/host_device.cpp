@@ -14,6 +14,8 @@ namespace {
 
 // Below this many bytes, waking the helpers costs more than the work.
 constexpr int64_t kParallelBytes = 64 * 1024;
+// Elements of a sum that a thread takes at once, at least: whole cache lines, and few enough pieces.
+constexpr int64_t kReduceGrain = 4096;
 
 void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address); }
 
@@ -90,7 +92,7 @@ public:
         if (count * static_cast<int64_t>(sources.size()) * 4 < kParallelBytes) {
             if (count > 0) part(0, count, 0);
         } else {
-            team_.split(count, part);
+            team_.split(count, part, kReduceGrain);
         }
     }
 

@@ -5,6 +5,7 @@
 // One thread at a time calls `run`.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -33,19 +34,31 @@ public:
     // `work` must not throw.
     void run(Work work, void* context);
 
-    // Splits [0, count) into one contiguous part a thread and calls body(begin, end, thread).
+    // Splits [0, count) and calls body(begin, end, thread), for a thread several times. Each takes a share of what is left
+    // whenever it is done with the last, so that all end together though one core may be slower (guided self-scheduling:
+    // Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987), in pieces of `grain` at least. With
+    // halves given out beforehand the helper had fallen asleep by the next launch and cost a wake-up: a sixth of a
+    // token of 110M f32 on 2 cores.
     template <class Body>
-    void split(int64_t count, Body body) {
+    void split(int64_t count, Body body, int64_t grain = 1) {
         struct Context {
             Body* body;
-            int64_t count;
-        } context{&body, count};
+            int64_t count, grain;
+            alignas(64) std::atomic<int64_t> next;
+        } context{&body, count, grain, 0};
         run(
             [](void* opaque, int thread, int threads) {
                 auto* c = static_cast<Context*>(opaque);
-                int64_t begin = c->count * thread / threads,
-                        end = c->count * (thread + 1) / threads;
-                if (begin < end) (*c->body)(begin, end, thread);
+                int64_t begin = c->next.load(std::memory_order_relaxed);
+                while (begin < c->count) {
+                    int64_t left = c->count - begin, shares = threads > 1 ? 2 * threads : 1;
+                    int64_t end =
+                        begin + std::min(left, std::max(c->grain, (left + shares - 1) / shares));
+                    if (!c->next.compare_exchange_weak(begin, end, std::memory_order_relaxed))
+                        continue;
+                    (*c->body)(begin, end, thread);
+                    begin = c->next.load(std::memory_order_relaxed);
+                }
             },
             &context);
     }
