@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/export_model/exporters.h"
 
+#include "planner/export_model/ort/ort.h"
+
 namespace cleave::planner {
+namespace {
+
+constexpr Exporter kModelExporters[] = {
+    {"ort", "models for ONNX Runtime: one per stage and rank, with weights and a runner",
+     export_ort},
+};
+
+}  // namespace
 
 std::vector<Exporter> all_exporters() {
     std::vector<Exporter> exporters;
     for (const Exporter& exporter : plan_exporters()) exporters.push_back(exporter);
+    for (const Exporter& exporter : kModelExporters) exporters.push_back(exporter);
     return exporters;
 }
 

@@ -41,6 +41,38 @@ Peer run_onnxruntime(const char* python, const fs::path& model, const std::strin
     return peer;
 }
 
+Peer run_folder(const char* python, const fs::path& exported, const std::string& ids,
+                const std::string& new_tokens, const fs::path& folder) {
+    const fs::path logits = folder / "exported.f32", output = folder / "exported.txt";
+    const std::string line = fmt::format(
+        "'{}' '{}' --input-ids {} --max-new-tokens {} --dump-logits '{}' >'{}'", python,
+        (exported / "run.py").string(), ids, new_tokens, logits.string(), output.string());
+    REQUIRE(std::system(line.c_str()) == 0);
+    std::ifstream file(output);
+    const nlohmann::json json = nlohmann::json::parse(file);
+    Peer peer;
+    for (const nlohmann::json& sequence :
+         json.contains("sequences") ? json["sequences"] : nlohmann::json::array({json})) {
+        const std::vector<int32_t> tokens = sequence["token_ids"];
+        peer.tokens +=
+            (peer.tokens.empty() ? "" : "\n") + fmt::format("{}", fmt::join(tokens, ","));
+    }
+    peer.logits = read_floats(logits);
+    return peer;
+}
+
+std::string run_genai(const char* python, const fs::path& exported, const std::string& ids,
+                      const std::string& new_tokens, const fs::path& folder) {
+    const fs::path script = source_root() / "tests" / "support" / "genai_tokens.py";
+    const fs::path output = folder / "genai.txt";
+    const std::string line = fmt::format("'{}' '{}' '{}' {} {} >'{}'", python, script.string(),
+                                         exported.string(), ids, new_tokens, output.string());
+    REQUIRE(std::system(line.c_str()) == 0);
+    std::string tokens;
+    std::ifstream(output) >> tokens;
+    return tokens;
+}
+
 Peer run_ours(const fs::path& model, const std::vector<std::string>& devices,
               const std::string& ids, const std::string& new_tokens, const fs::path& folder) {
     const fs::path logits = folder / "ours.f32";

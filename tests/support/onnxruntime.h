@@ -23,6 +23,16 @@ Peer run_ours(const std::filesystem::path& model, const std::vector<std::string>
               const std::string& ids, const std::string& new_tokens,
               const std::filesystem::path& folder);
 
+// What `cleave export --format ort` wrote to `exported`, by its own runner; several prompts: "1,2 --input-ids 3,4", and
+// then a line of tokens for each.
+Peer run_folder(const char* python, const std::filesystem::path& exported, const std::string& ids,
+                const std::string& new_tokens, const std::filesystem::path& folder);
+
+// The same folder by onnxruntime-genai: its new tokens.
+std::string run_genai(const char* python, const std::filesystem::path& exported,
+                      const std::string& ids, const std::string& new_tokens,
+                      const std::filesystem::path& folder);
+
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace cleave::test

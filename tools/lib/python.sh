@@ -36,7 +36,7 @@ make_test_environment() {
     folder=$(test_environment)
     rm -rf "$folder" &&
         make_environment "$folder" pypi-test &&
-        "$folder/bin/python" -c 'import numpy, onnx, onnxruntime' &&
+        "$folder/bin/python" -c 'import numpy, onnx, onnx_ir, onnxruntime, onnxruntime_genai, iree.compiler, iree.runtime' &&
         touch "$folder/complete"
 }
 
@@ -52,6 +52,6 @@ install_test_environment() {
     folder=$(test_environment)
     # The interpreter may have been replaced by a newer system since.
     if [[ -e $folder/complete && -x $folder/bin/python ]]; then return; fi
-    check_room "$cache" 1000
+    check_room "$cache" 2000
     step "Python packages for the tests" python-tests make_test_environment
 }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan for ONNX Runtime: one model per pipeline stage; of a tensor-parallel stage one per rank, cut at each exchange,
+// so that stock builds run them. Beside them: each device's weights (external data), pipeline.json (the order of models
+// and exchanges), run.py (a runner on numpy and onnxruntime), and, where every stage is one model, genai_config.json (a
+// decoder pipeline of onnxruntime-genai).
+#pragma once
+
+#include "planner/export.h"
+
+namespace cleave::planner {
+
+ExportResult export_ort(const Plan& plan);
+
+// run.py, embedded at build time.
+std::string_view ort_runner();
+
+}  // namespace cleave::planner
