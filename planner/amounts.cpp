@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "planner/foreign_op.h"
+
 namespace cleave::planner {
 
 using namespace importer;
@@ -54,6 +56,16 @@ Range work_of(const Split& group, const Split& op, Range work) {
     return work;
 }
 
+// The part of a whole operator's amount that `work` of its units is.
+Amount share_of(const Amount& whole, const OpSplit& split, Range work) {
+    if (split.work.whole()) return whole;
+    const auto part = [&](int64_t n) {
+        return static_cast<int64_t>(static_cast<__int128>(n) * work.size() / split.work.units);
+    };
+    return {part(whole.constant), part(whole.per_token), part(whole.per_output),
+            part(whole.per_key)};
+}
+
 Amount op_flops(const Analysis& a, const Op& op, const OpSplit& split, Range work,
                 const Workload& workload) {
     if (op.outputs.empty()) return {};
@@ -71,7 +83,11 @@ Amount op_flops(const Analysis& a, const Op& op, const OpSplit& split, Range wor
             return {0, 0, 0, heads * (2 * (t.head_dim + t.v_head_dim) + 8)};
         }
         case OpKind::kOpaque: return {op.as<OpaqueAttrs>().flops, 0, 0, 0};
-        case OpKind::kTensor: return {op.as<TensorAttrs>().flops, 0, 0, 0};
+        case OpKind::kTensor: {
+            const ForeignOp foreign = foreign_op(op).value_or(ForeignOp{});
+            const Amount flops{op.as<TensorAttrs>().flops, foreign.flops_per_token, 0, 0};
+            return share_of(flops, split, work);
+        }
         case OpKind::kRmsNorm: return per_row(out, 4 * width, workload);
         case OpKind::kRope: return per_row(out, 6 * width, workload);
         case OpKind::kGatedActivation: return per_row(out, 20 * width, workload);
@@ -124,6 +140,10 @@ LaunchAmounts launch_amounts(const Analysis& a, const FusedGroup& group, Range w
         total.activation_bytes = total.activation_bytes + kv_bytes(op, split, op_work, workload);
         if (op.kind == OpKind::kOpaque)
             total.activation_bytes.constant += op.as<OpaqueAttrs>().bytes;
+        if (std::optional<ForeignOp> foreign = foreign_op(op))
+            total.activation_bytes =
+                total.activation_bytes +
+                share_of({foreign->bytes, foreign->bytes_per_token, 0, 0}, split, op_work);
         for (WeightId w : op.weights) {
             const Weight& weight = a.graph.weight(w);
             WeightBox box = weight_box(weight, split, op_work);

@@ -6,6 +6,7 @@
 
 #include "planner/cost_tables.h"
 #include "planner/device_order.h"
+#include "planner/foreign_op.h"
 #include "planner/propose.h"
 
 namespace cleave::planner {
@@ -41,9 +42,7 @@ StageChoice stage_of(const Analysis& a, int first_device, int count, int first_u
 int num_layers(const Analysis& a) { return static_cast<int>(layer_starts(a).size()); }
 
 bool may_split(const Analysis& a) {
-    return std::none_of(a.graph.ops.begin(), a.graph.ops.end(), [](const importer::Op& op) {
-        return op.kind == importer::OpKind::kOpaque;
-    });
+    return std::none_of(a.graph.ops.begin(), a.graph.ops.end(), stays_on_one_device);
 }
 
 // Devices of a node: the size of the groups that the links suggest, where they are of one size.

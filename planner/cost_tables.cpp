@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "planner/collective_form.h"
+#include "planner/foreign_op.h"
 #include "planner/memory.h"
 #include "planner/simulate.h"
 #include "runtime/base/errors.h"
@@ -44,6 +45,9 @@ std::vector<int64_t> signature(const Analysis& a, const FusedGroup& group) {
             key.insert(key.end(), {op.as<OpaqueAttrs>().flops, op.as<OpaqueAttrs>().bytes});
         if (op.kind == OpKind::kTensor) {
             key.push_back(op.as<TensorAttrs>().flops);
+            if (std::optional<ForeignOp> f = foreign_op(op))
+                key.insert(key.end(), {static_cast<int64_t>(f->split), f->split_units,
+                                       f->flops_per_token, f->bytes, f->bytes_per_token});
             for (const TensorOperand& o : op.as<TensorAttrs>().operands)
                 key.insert(key.end(), o.shape.begin(), o.shape.end());
             for (const TensorOperand& o : op.as<TensorAttrs>().results)

@@ -4,8 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
-#include "planner/machine.h"
+#include "planner/machine_file.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -220,11 +221,9 @@ std::string plain_words(std::string text) {
     return where + ": no JSON: " + text;
 }
 
-Json read_json(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) throw UserError("{}: the machine file cannot be read", path);
+Json read_json(const std::string& text, const std::string& path) {
     try {
-        return Json::parse(file);
+        return Json::parse(text);
     } catch (const Json::exception& error) {
         throw UserError(
             "{}: {}; a machine file is JSON as `cleave devices -o FILE.json` writes it: start from "
@@ -236,7 +235,15 @@ Json read_json(const std::string& path) {
 }  // namespace
 
 Machine load_machine(const std::string& path) {
-    Json json = read_json(path);
+    std::ifstream file(path);
+    std::ostringstream text;
+    if (file) text << file.rdbuf();
+    if (!file) throw UserError("{}: the machine file cannot be read", path);
+    return parse_machine(text.str(), path);
+}
+
+Machine parse_machine(const std::string& text, const std::string& path) {
+    Json json = read_json(text, path);
     Reader top(json, path, "the machine");
     for (const char* key : {"name", "domains", "devices", "links"}) top.know(key);
     Machine machine;

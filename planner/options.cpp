@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "importer/quantized_shard.h"
+#include "planner/foreign_op.h"
 #include "planner/limits.h"
 #include "runtime/base/errors.h"
 
@@ -148,7 +149,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
                         analysis.units.size());
     if (shape.tensor_parallel > 1)
         for (const Op& op : graph.ops)
-            if (keeps_onnx_form(op))
+            if (stays_on_one_device(op))
                 throw UserError(
                     "--tp {}: operator '{}' ({}) is not one that tensor parallelism can split; use "
                     "--pp {} --tp 1 instead",

@@ -7,6 +7,7 @@
 #include "planner/json_steps.h"
 #include "planner/plan_text.h"
 #include "planner/plan_views.h"
+#include "planner/planner.h"
 
 namespace cleave::planner {
 namespace {
@@ -169,6 +170,16 @@ std::string plan_to_json(const Plan& plan) {
     json += rest;
     json += '\n';
     return json;
+}
+
+std::string does_not_fit_to_json(const DoesNotFit& error) {
+    Json json{{"error", "does not fit"}, {"devices", Json::array()}, {"fixes", error.fixes()}};
+    for (const Deficit& d : error.devices())
+        json["devices"].push_back({{"name", d.device},
+                                   {"needed_bytes", d.needed_bytes},
+                                   {"capacity_bytes", d.capacity_bytes},
+                                   {"deficit_bytes", d.deficit_bytes}});
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace cleave::planner

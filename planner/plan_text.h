@@ -9,6 +9,8 @@
 
 namespace cleave::planner {
 
+class DoesNotFit;
+
 struct TextOptions {
     bool color = false;
     bool all_steps = false;  // every step instead of one layer's pattern with repeats
@@ -17,5 +19,8 @@ struct TextOptions {
 
 std::string plan_to_text(const Plan& plan, const TextOptions& options = {});
 std::string plan_to_json(const Plan& plan);
+
+// Schema tools/schema/does_not_fit.schema.json.
+std::string does_not_fit_to_json(const DoesNotFit& error);
 
 }  // namespace cleave::planner

@@ -12,6 +12,7 @@
 #include "planner/exhaustive.h"
 #include "planner/explain.h"
 #include "planner/fit.h"
+#include "planner/foreign_op.h"
 #include "planner/limits.h"
 #include "planner/lower_bound.h"
 #include "planner/options.h"
@@ -77,8 +78,7 @@ bool exhaust(const Request& r, Placement& placement, Plan& plan) {
     if (r.shape.tensor_parallel > 0 || r.shape.pipeline_stages > 0 || pins_return(r.shape.pins))
         return false;
     bool may_split =
-        std::none_of(r.analysis.graph.ops.begin(), r.analysis.graph.ops.end(),
-                     [](const importer::Op& op) { return op.kind == importer::OpKind::kOpaque; });
+        std::none_of(r.analysis.graph.ops.begin(), r.analysis.graph.ops.end(), stays_on_one_device);
     bool gained = false;
     auto steps = static_cast<double>(plan.prefill.steps.size() + plan.decode.steps.size());
     CostTables tables(r.analysis, r.machine, r.workload, user_order(r.machine), 0);

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "planner/device_order.h"
+#include "planner/foreign_op.h"
 #include "planner/interleave.h"
 #include "planner/metis.h"
 #include "planner/simulate.h"
@@ -31,7 +32,7 @@ public:
           options_(options),
           shape_(shape),
           slack_(slack) {
-        for (const importer::Op& op : a.graph.ops) may_split_ = may_split_ && !keeps_onnx_form(op);
+        for (const importer::Op& op : a.graph.ops) may_split_ = may_split_ && !stays_on_one_device(op);
     }
 
     Proposals run() {

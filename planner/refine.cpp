@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "planner/evaluate.h"
+#include "planner/foreign_op.h"
 
 namespace cleave::planner {
 namespace {
@@ -104,7 +105,7 @@ std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Sha
                                   Objective objective, const Placement& p) {
     std::vector<Placement> moves;
     bool open = shape.tensor_parallel == 0 && shape.pipeline_stages == 0;
-    for (const importer::Op& op : a.graph.ops) open = open && !keeps_onnx_form(op);
+    for (const importer::Op& op : a.graph.ops) open = open && !stays_on_one_device(op);
     for (size_t s = 0; s + 1 < p.stages.size(); ++s) {
         add_cut_moves(a, p, s, moves);
         if (open) add_device_moves(machine, p, s, moves);

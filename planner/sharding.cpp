@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "planner/foreign_op.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -135,7 +136,27 @@ private:
             }
             case OpKind::kRope:
             case OpKind::kScale: ask(op.inputs[0], wish.value_or(Split{})); return;
+            case OpKind::kTensor: return wish_of_foreign(op, wish);
             default: ask_whole(op);
+        }
+    }
+
+    // Of its first input; of one column where nothing says more.
+    static Split columns_of(const Value& value, int64_t units) {
+        const int64_t columns = last_dimension(value);
+        if (units < 1 || columns % units != 0) return {};
+        return {Axis::kColumns, units, columns / units, 1};
+    }
+
+    void wish_of_foreign(const Op& op, const Wish& wish) {
+        const std::optional<ForeignOp> foreign = foreign_op(op);
+        const bool elementwise = foreign && foreign->split == ForeignSplit::kElementwise;
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            Split split;
+            if (elementwise) split = wish.value_or(Split{});
+            if (foreign && foreign->split == ForeignSplit::kByInput && i == 0)
+                split = columns_of(graph_.value(op.inputs[0]), foreign->split_units);
+            ask(op.inputs[i], split);
         }
     }
 
@@ -182,6 +203,8 @@ private:
         if (op.kind == OpKind::kAttention || op.kind == OpKind::kKvAppend ||
             op.kind == OpKind::kGatedActivation)
             return grant_many(op, split);
+        if (std::optional<ForeignOp> foreign = foreign_op(op))
+            return grant_foreign(op, *foreign, in, split);
         for (size_t k = 1; k < op.inputs.size(); ++k)
             if (!(result_.values[op.inputs[k].index()] == in)) return false;
         if (in.whole()) return true;
@@ -190,6 +213,33 @@ private:
             return false;
         split = {in, WeightCut::kNone, SplitEffect::kSplit};
         result_.values[op.outputs[0].index()] = in;
+        return true;
+    }
+
+    bool grant_foreign(const Op& op, const ForeignOp& foreign, const Split& in, OpSplit& split) {
+        const bool elementwise = foreign.split == ForeignSplit::kElementwise;
+        const bool summing = foreign.split == ForeignSplit::kByInput;
+        for (size_t k = 0; k < op.inputs.size(); ++k) {
+            const Split& other = result_.values[op.inputs[k].index()];
+            if (elementwise ? !(other == in) : !other.whole() && !(summing && k == 0)) return false;
+        }
+        const ValueId out = op.outputs[0];
+        if (summing && !in.whole()) {
+            const Split own = columns_of(graph_.value(op.inputs[0]), foreign.split_units);
+            if (own.whole() || in.unit_size % own.unit_size != 0) return false;
+            split = {in, WeightCut::kColumns, SplitEffect::kPartial};
+        } else if (elementwise && !in.whole()) {
+            split = {in, WeightCut::kRows, SplitEffect::kSplit};
+            result_.values[out.index()] = in;
+        } else if (foreign.split == ForeignSplit::kByOutput) {
+            const Wish wish = output_wish(op);
+            const Split own = columns_of(graph_.value(out), foreign.split_units);
+            if (!wish || wish->whole() || own.whole() || wish->unit_size % own.unit_size != 0 ||
+                wish->units * wish->unit_size != last_dimension(graph_.value(out)))
+                return true;
+            split = {*wish, WeightCut::kRows, SplitEffect::kSplit};
+            result_.values[out.index()] = *wish;
+        }
         return true;
     }
 

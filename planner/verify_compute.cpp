@@ -3,6 +3,7 @@
 // is given, the columns that it computes there, and whether they are whole or a summand.
 #include <algorithm>
 
+#include "planner/foreign_op.h"
 #include "planner/verify_walk.h"
 
 namespace cleave::planner::verify {
@@ -29,6 +30,8 @@ private:
     Result attention(OpId id, const Op& op);
     Result same_columns(OpId id, const Op& op);
     Result opaque(OpId id, const Op& op);
+    Result foreign(OpId id, const Op& op, const ForeignOp& rule);
+    void foreign_weights(const Op& op, const ForeignOp& rule, Range columns, Range contraction);
 
     Result operand(const Op& op, size_t input);
     Result complete_operand(const Op& op, size_t input);
@@ -271,6 +274,69 @@ ComputeWalk::Result ComputeWalk::opaque(OpId id, const Op& op) {
     return Known{};
 }
 
+// Of another compiler: only what it declares may be divided. Whatever the rule, its inputs are no summands.
+ComputeWalk::Result ComputeWalk::foreign(OpId id, const Op& op, const ForeignOp& rule) {
+    const bool elementwise = rule.split == ForeignSplit::kElementwise;
+    const bool by_input = rule.split == ForeignSplit::kByInput;
+    const Range all = whole_columns(walk_.graph(), op.outputs[0]);
+    Range columns = all, contraction{0, 1};
+    // A part of the output is what the step says that it makes; the weights have to agree.
+    if (rule.split == ForeignSplit::kByOutput)
+        for (PlacedId out : step_.outputs)
+            if (walk_.placed(out).value == op.outputs[0]) columns = columns_of(walk_.placed(out));
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+        Result x = complete_operand(op, i);
+        if (!x) return std::nullopt;
+        if (elementwise && i == 0) columns = x->columns;
+        if (by_input && i == 0) contraction = x->columns;
+        const Range needed = elementwise          ? columns
+                             : by_input && i == 0 ? contraction
+                                                  : whole_columns(walk_.graph(), op.inputs[i]);
+        if (x->columns != needed)
+            walk_.fail("operand-sharding", "{} needs columns {} of {}, and finds {}", op.name,
+                       range_text(needed), walk_.value_name(op.inputs[i]), range_text(x->columns));
+    }
+    if (rule.split == ForeignSplit::kByOutput || by_input) {
+        const Range whole = by_input ? whole_columns(walk_.graph(), op.inputs[0]) : all;
+        const Range part = by_input ? contraction : columns;
+        const int64_t unit = std::max<int64_t>(1, whole.size() / rule.split_units);
+        if (part.begin % unit != 0 || part.end % unit != 0)
+            walk_.fail("operand-sharding", "{} is divided at columns {}, in units of {}", op.name,
+                       range_text(part), unit);
+    }
+    foreign_weights(op, rule, columns, contraction);
+    walk_.execute(id, step_.device, columns, contraction);
+    Known y{.columns = columns, .contraction = contraction};
+    if (by_input) {
+        y.complete = contraction == whole_columns(walk_.graph(), op.inputs[0]);
+        y.source = id;
+    }
+    return y;
+}
+
+void ComputeWalk::foreign_weights(const Op& op, const ForeignOp& rule, Range columns,
+                                  Range contraction) {
+    const bool cut_rows =
+        rule.split == ForeignSplit::kByOutput || rule.split == ForeignSplit::kElementwise;
+    for (size_t i = 0; i < op.weights.size(); ++i) {
+        const WeightShard* w = weight(op, i);
+        if (!w) continue;
+        const auto& shape = walk_.graph().weight(w->weight).shape;
+        if (shape.size() != 2) {
+            walk_.fail("weight-box", "{} has a weight that is no matrix", op.name);
+            continue;
+        }
+        const Range rows = cut_rows ? columns : Range{0, shape[0]};
+        const Range features =
+            rule.split == ForeignSplit::kByInput ? contraction : Range{0, shape[1]};
+        if (w->rows != rows || w->columns != features)
+            walk_.fail("weight-box",
+                       "{} needs rows {}, columns {} of {}, and has rows {}, columns {}", op.name,
+                       range_text(rows), range_text(features), walk_.graph().weight(w->weight).name,
+                       range_text(w->rows), range_text(w->columns));
+    }
+}
+
 ComputeWalk::Result ComputeWalk::apply(OpId id, const Op& op) {
     switch (op.kind) {
         case OpKind::kEmbedding: return embedding(id, op);
@@ -280,7 +346,10 @@ ComputeWalk::Result ComputeWalk::apply(OpId id, const Op& op) {
         case OpKind::kKvAppend: return kv_append(id, op);
         case OpKind::kAttention: return attention(id, op);
         case OpKind::kOpaque:
-        case OpKind::kTensor: return opaque(id, op);
+        case OpKind::kTensor: {
+            const std::optional<ForeignOp> rule = foreign_op(op);
+            return rule ? foreign(id, op, *rule) : opaque(id, op);
+        }
         default: return same_columns(id, op);
     }
 }
@@ -331,7 +400,7 @@ void ComputeWalk::run() {
         if (id <= previous) walk_.fail("op-order", "{} stands out of order", op.name);
         previous = id;
         Result result = apply(id, op);
-        if (keeps_onnx_form(op))
+        if (keeps_onnx_form(op) && !foreign_op(op))
             for (ValueId v : op.outputs) inner_[v] = Known{.columns = whole_columns(graph, v)};
         else
             inner_[op.outputs[0]] = result;

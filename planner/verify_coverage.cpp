@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "planner/foreign_op.h"
 #include "planner/verify_internal.h"
 
 namespace cleave::planner::verify {
@@ -68,14 +69,21 @@ Rectangle whole_of(const Graph& graph, const Op& op) {
         }
         case OpKind::kAttention: return {{0, 1}, {0, op.as<importer::AttentionAttrs>().num_heads}};
         case OpKind::kKvAppend: return {{0, 1}, {0, op.as<importer::KvAppendAttrs>().num_kv_heads}};
-        case OpKind::kOpaque:
-        case OpKind::kTensor: return {{0, 1}, {0, 1}};
+        case OpKind::kTensor:
+            if (const std::optional<ForeignOp> rule = foreign_op(op))
+                return {rule->split == ForeignSplit::kByInput ? whole_columns(graph, op.inputs[0])
+                                                              : Range{0, 1},
+                        whole_columns(graph, op.outputs[0])};
+            return {{0, 1}, {0, 1}};
+        case OpKind::kOpaque: return {{0, 1}, {0, 1}};
         default: return {{0, 1}, whole_columns(graph, op.outputs[0])};
     }
 }
 
 bool is_summing(const Op& op) {
-    return op.kind == OpKind::kLinear || op.kind == OpKind::kEmbedding;
+    const std::optional<ForeignOp> rule = foreign_op(op);
+    return op.kind == OpKind::kLinear || op.kind == OpKind::kEmbedding ||
+           (rule && rule->split == ForeignSplit::kByInput);
 }
 
 void check_op(const Plan& plan, const Op& op, bool is_key_value,
@@ -89,7 +97,10 @@ void check_op(const Plan& plan, const Op& op, bool is_key_value,
     if (!cover_whole(parts, whole.rows, whole.columns))
         report.add("op-incomplete", "{}: a part of {} is computed nowhere", phase, op.name);
     const bool replicas = may_have_replicas(op, is_key_value);
-    const bool repeats_whole = op.kind != OpKind::kOpaque && may_repeat_whole(plan.graph);
+    // What a foreign operator may share out it may also repeat, where what reads it leaves no choice.
+    const std::optional<ForeignOp> rule = foreign_op(op);
+    const bool repeats_whole = rule ? rule->split != ForeignSplit::kOnce
+                                    : op.kind != OpKind::kOpaque && may_repeat_whole(plan.graph);
     const auto is_whole = [&](const Rectangle& r) {
         return r.rows == whole.rows && r.columns == whole.columns;
     };

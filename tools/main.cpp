@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
+#include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/options.h"
@@ -37,18 +37,6 @@ bool wants_json(int argc, char** argv) {
     for (int i = 1; i < argc; ++i)
         if (std::string_view(argv[i]) == "--json") return true;
     return false;
-}
-
-void print_does_not_fit(const planner::DoesNotFit& error) {
-    nlohmann::ordered_json json{{"error", "does not fit"},
-                                {"devices", nlohmann::ordered_json::array()},
-                                {"fixes", error.fixes()}};
-    for (const planner::Deficit& d : error.devices())
-        json["devices"].push_back({{"name", d.device},
-                                   {"needed_bytes", d.needed_bytes},
-                                   {"capacity_bytes", d.capacity_bytes},
-                                   {"deficit_bytes", d.deficit_bytes}});
-    fmt::print("{}\n", json.dump(2));
 }
 
 int run(int argc, char** argv) {
@@ -84,7 +72,7 @@ int run(int argc, char** argv) {
                                   : "cleave " + app.get_subcommands().front()->get_name();
         return fail(1, fmt::format("{} (see {} --help)", error.what(), command));
     } catch (const planner::DoesNotFit& error) {
-        if (wants_json(argc, argv)) print_does_not_fit(error);
+        if (wants_json(argc, argv)) fmt::print("{}", planner::does_not_fit_to_json(error));
         return fail(1, error.what());
     }
     return 0;

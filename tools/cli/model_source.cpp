@@ -2,16 +2,15 @@
 #include "tools/cli/model_source.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "importer/import.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/plan_file.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/context_limit.h"
 #include "tools/cli/suggest.h"
 
 namespace cleave::tools {
@@ -32,30 +31,12 @@ LoadedModel from_shape(const models::Shape& shape, const std::string& dtype) {
     return model;
 }
 
-// The context limit that the files beside an .onnx file state, 0 when none does.
-int64_t stated_max_positions(const fs::path& folder) {
-    auto read = [&](const char* name) {
-        std::ifstream file(folder / name);
-        return file ? nlohmann::json::parse(file, nullptr, false) : nlohmann::json();
-    };
-    nlohmann::json config = read("config.json");
-    if (config.is_object() &&
-        config.value("max_position_embeddings", nlohmann::json()).is_number_integer())
-        return config["max_position_embeddings"].get<int64_t>();
-    nlohmann::json genai = read("genai_config.json");
-    if (genai.is_object() && genai.contains("model") && genai["model"].is_object() &&
-        genai["model"].value("context_length", nlohmann::json()).is_number_integer())
-        return genai["model"]["context_length"].get<int64_t>();
-    return 0;
-}
-
 LoadedModel from_onnx(const fs::path& path, const ModelFlags& flags) {
     LoadedModel model;
     model.graph = importer::import_onnx(path.string(), {flags.weights == "none"});
     fs::path folder = fs::is_directory(path) ? path : path.parent_path();
     model.folder = folder.empty() ? "." : folder.string();
-    model.max_positions = model.graph.config.max_positions > 0 ? model.graph.config.max_positions
-                                                               : stated_max_positions(model.folder);
+    model.max_positions = context_limit(model.graph, model.folder);
     return model;
 }
 

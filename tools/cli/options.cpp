@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "planner/workload_request.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::tools {
@@ -121,13 +122,7 @@ planner::PlanOptions plan_options(const PlanFlags& flags) {
                         : flags.objective == "memory"   ? planner::Objective::kMemory
                                                         : planner::Objective::kLatency;
     options.use_metis = !flags.no_metis;
-    for (const std::string& pin : flags.pins) {
-        size_t equals = pin.find('=');
-        if (equals == std::string::npos || equals == 0 || equals + 1 == pin.size())
-            throw UserError("--pin {}: expected WHAT=DEVICE, e.g. --pin 'layers.0-15=cuda[0]'",
-                            pin);
-        options.pins.push_back({pin.substr(0, equals), pin.substr(equals + 1)});
-    }
+    for (const std::string& pin : flags.pins) options.pins.push_back(planner::parse_pin(pin));
     return options;
 }
 

@@ -7,14 +7,12 @@
 #include "planner/affinity_pins.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
+#include "planner/workload_request.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/calibrate.h"
 
 namespace cleave::tools {
 namespace {
-
-constexpr int64_t kDefaultContext = 4096;
-constexpr int64_t kDefaultPrompt = 512;
 
 // Devices of a machine file in the order that --devices names them, with the links among them.
 planner::Machine select_devices(const planner::Machine& all, const std::string& text,
@@ -89,21 +87,9 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run)
 }
 
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model) {
-    planner::Workload workload;
-    const int64_t limit = model.max_positions > 0 ? model.max_positions : kDefaultContext;
-    workload.batch = flags.batch > 0 ? flags.batch : 1;
-    workload.context = flags.context > 0 ? flags.context : std::min(kDefaultContext, limit);
-    if (model.max_positions > 0 && workload.context > model.max_positions)
-        throw UserError("--context {}: the model's positions end at {}", workload.context,
-                        model.max_positions);
-    workload.prompt_tokens = flags.prompt_tokens > 0             ? flags.prompt_tokens
-                             : workload.context > kDefaultPrompt ? kDefaultPrompt
-                                                                 : (workload.context + 1) / 2;
-    if (workload.prompt_tokens >= workload.context)
-        throw UserError(
-            "--prompt-tokens {}: the prompt leaves no room in a context of {}; raise --context",
-            workload.prompt_tokens, workload.context);
-    workload.prefill_chunk = flags.prefill_chunk;
+    planner::Workload workload = planner::fill_workload(
+        {flags.batch, flags.context, flags.prompt_tokens, flags.prefill_chunk},
+        model.max_positions);
     std::optional<DType> dtype =
         flags.dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", flags.dtype));
     if (dtype && (model.kind != ModelKind::kShape || dtype_bits(*dtype) < 16))
