@@ -15,8 +15,7 @@
  * Strings: UTF-8, ended by a zero byte. Arguments are copied. `const char*` results belong to the handle, `char*`
  *          results to the caller, who frees them with cleave_string_free.
  */
-#ifndef CLEAVE_H
-#define CLEAVE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -268,5 +267,4 @@ CLEAVE_API cleave_status cleave_export_file(const cleave_export* exported, size_
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -5,8 +5,7 @@
 //   cleave::Plan plan(cleave::Graph::import("model.onnx"), cleave::Machine::devices("sim:h100[0-3]"));
 //   for (cleave_step_info step : plan.steps(CLEAVE_DECODE)) ...
 //   plan.export_to("onnx", "out");
-#ifndef CLEAVE_HPP
-#define CLEAVE_HPP
+#pragma once
 
 #include <cstddef>
 #include <memory>
@@ -236,5 +235,3 @@ private:
 };
 
 }  // namespace cleave
-
-#endif

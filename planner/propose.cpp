@@ -32,7 +32,8 @@ public:
           options_(options),
           shape_(shape),
           slack_(slack) {
-        for (const importer::Op& op : a.graph.ops) may_split_ = may_split_ && !stays_on_one_device(op);
+        for (const importer::Op& op : a.graph.ops)
+            may_split_ = may_split_ && !stays_on_one_device(op);
     }
 
     Proposals run() {
