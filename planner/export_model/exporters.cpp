@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/export_model/exporters.h"
 
+#include "planner/export_model/iree/iree.h"
 #include "planner/export_model/ort/ort.h"
 
 namespace cleave::planner {
@@ -9,6 +10,7 @@ namespace {
 constexpr Exporter kModelExporters[] = {
     {"ort", "models for ONNX Runtime: one per stage and rank, with weights and a runner",
      export_ort},
+    {"iree", "an MLIR module for IREE with every device declared, weights and flags", export_iree},
 };
 
 }  // namespace

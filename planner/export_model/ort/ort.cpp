@@ -8,6 +8,7 @@
 
 #include "planner/export_model/ort/genai.h"
 #include "planner/export_model/ort/lower_segment.h"
+#include "planner/export_model/runners.h"
 #include "planner/export_model/segments.h"
 #include "runtime/base/errors.h"
 

@@ -11,7 +11,4 @@ namespace cleave::planner {
 
 ExportResult export_ort(const Plan& plan);
 
-// run.py, embedded at build time.
-std::string_view ort_runner();
-
 }  // namespace cleave::planner
