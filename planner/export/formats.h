@@ -9,5 +9,8 @@ namespace cleave::planner {
 ExportResult export_text(const Plan& plan);
 ExportResult export_json(const Plan& plan);
 ExportResult export_dot(const Plan& plan);
+ExportResult export_vllm(const Plan& plan);
+ExportResult export_llama_cpp(const Plan& plan);
+ExportResult export_accelerate(const Plan& plan);
 
 }  // namespace cleave::planner

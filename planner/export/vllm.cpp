@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// `--format vllm`: the environment and flags of `vllm serve`. Layers per stage are VLLM_PP_LAYER_PARTITION, which has a
+// number for each pipeline rank that add up to the model's layers (get_pp_indices in vllm/distributed/utils.py); the
+// first rank has the embedding, the last the final norm and lm_head. Rank p * T + t is tensor rank t of stage p
+// (initialize_model_parallel in vllm/distributed/parallel_state.py), and takes the device of that place in
+// CUDA_VISIBLE_DEVICES. Heads, KV heads and MLP are divided evenly (docs.vllm.ai, "Parallelism and scaling").
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "planner/export/formats.h"
+#include "planner/export/layers.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::planner {
+namespace {
+
+constexpr const char* kTool = "vllm";
+
+std::string_view torch_name(DType dtype) {
+    return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
+}
+
+std::vector<std::string> notes(const Plan& plan, DType weights) {
+    std::vector<std::string> notes{
+        "vLLM reads a Hugging Face checkpoint of the model, not this plan's ONNX file: give its "
+        "folder or name to serve.sh.",
+        "vLLM sizes its KV cache by --gpu-memory-utilization, not by the plan: it takes what is "
+        "left.",
+        "vLLM pads the vocabulary to a multiple of 64 for each device; the plan does not.",
+        "Which collective algorithm runs, and when, is vLLM's choice."};
+    const std::optional<DType> kv = plan.workload.kv_dtype;
+    if (kv && *kv != weights)
+        notes.push_back(fmt::format(
+            "The plan keeps keys and values in {}; vLLM keeps them in the model's type, {}.", *kv,
+            weights));
+    return notes;
+}
+
+}  // namespace
+
+ExportResult export_vllm(const Plan& plan) {
+    const std::vector<int> layers = whole_layers_per_stage(plan, kTool);
+    const std::vector<DeviceId> devices = devices_in_stage_order(plan, kTool);
+    const Vendor vendor = only_gpus(plan, devices, kTool);
+    equal_shards(plan, kTool);
+    const DType weights = dense_weights(plan, kTool);
+    std::vector<int> visible;
+    for (DeviceId d : devices) visible.push_back(plan.machine.device(d).index);
+    std::string script = fmt::format(
+        "#!/bin/sh\n"
+        "# {} stages of {} devices. usage: sh serve.sh MODEL [FLAG...]\n"
+        "set -eu\n"
+        "model=$1\nshift\n"
+        "export {}={}\n"
+        "export VLLM_PP_LAYER_PARTITION={}\n"
+        "exec vllm serve \"$model\" --tensor-parallel-size {} --pipeline-parallel-size {} --dtype "
+        "{} "
+        "--max-model-len {} --max-num-seqs {} --max-num-batched-tokens {} \"$@\"\n",
+        plan.stages.size(), plan.stages[0].devices.size(),
+        vendor == Vendor::kAmd ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES",
+        fmt::join(visible, ","), fmt::join(layers, ","), plan.stages[0].devices.size(),
+        plan.stages.size(), torch_name(weights), plan.workload.context, plan.workload.batch,
+        plan.workload.max_tokens());
+    return {.files = {{"serve.sh", std::move(script)}},
+            .commands = {{"sh", "serve.sh", "MODEL"}},
+            .not_expressed = notes(plan, weights)};
+}
+
+}  // namespace cleave::planner

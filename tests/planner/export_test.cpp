@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exports that need the plan alone: what they say is what the plan says, by the other tool's own rules, and what would
+// change the result is refused.
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include "models/llama_graph.h"
+#include "planner/export.h"
+#include "planner/export/layers.h"
+#include "planner/planner.h"
+#include "planner/workload_request.h"
+#include "tests/planner/support/hand_plan.h"
+#include "tests/planner/support/json_schema.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+namespace {
+
+using namespace cleave::planner;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+Plan plan_of(const std::string& shape, const std::string& devices, int tp, int pp,
+             const std::vector<std::string>& pins = {}, std::optional<DType> dtype = {},
+             Objective objective = Objective::kLatency) {
+    const models::Shape s = *models::find_shape(shape);
+    PlanOptions options;
+    options.tensor_parallel = tp;
+    options.pipeline_stages = pp;
+    options.objective = objective;
+    for (const std::string& pin : pins) options.pins.push_back(parse_pin(pin));
+    Workload workload = fill_workload({}, s.config.max_positions);
+    workload.dtype = dtype;
+    HostFacts host;
+    host.num_cores = 8;
+    host.memory_bytes = int64_t{64} << 30;
+    host.memory_bandwidth = int64_t{100} << 30;
+    host.flops_f32 = int64_t{1} << 40;
+    return make_plan(models::build_llama_graph(s, s.dtype),
+                     build_machine(parse_devices(devices), host), workload, options);
+}
+
+ExportResult exported(const std::string& format, const Plan& plan) {
+    return find_exporter(plan_exporters(), format).run(plan);
+}
+
+// The words behind `flag` in a script.
+std::string flag_of(const std::string& script, const std::string& flag) {
+    std::smatch found;
+    const bool there = std::regex_search(script, found, std::regex(flag + "[ =]'?([^' \n]+)'?"));
+    return there ? found[1].str() : "";
+}
+
+std::vector<int> numbers(const std::string& text) {
+    std::vector<int> list;
+    std::istringstream in(text);
+    for (std::string item; std::getline(in, item, ',');) list.push_back(std::stoi(item));
+    return list;
+}
+
+}  // namespace
+
+TEST_CASE("every export has a manifest that its schema describes, and is the same twice",
+          "[planner]") {
+    const Plan plan = plan_of("llama-2-7b", "sim:h100[0-1]", 1, 2,
+                              {"layers.0-15=sim:h100[0]", "layers.16-31=sim:h100[1]"});
+    const json schema =
+        json::parse(std::ifstream(source_root() / "tools/schema/export.schema.json"));
+    for (const Exporter& exporter : plan_exporters()) {
+        INFO(exporter.name);
+        const ExportResult result = exporter.run(plan);
+        const std::string manifest = export_manifest(exporter.name, result);
+        CHECK(schema_errors(schema, json::parse(manifest)) == std::vector<std::string>());
+        CHECK(!result.files.empty());
+        const ExportResult again = exporter.run(plan);
+        for (size_t i = 0; i < result.files.size(); ++i)
+            CHECK(result.files[i].contents == again.files.at(i).contents);
+        TemporaryFolder folder;
+        write_export(exporter.name, result, (folder.path() / "new" / "out").string());
+        for (const ExportFile& file : result.files)
+            CHECK(std::filesystem::exists(folder.path() / "new" / "out" / file.name));
+        CHECK(std::filesystem::exists(folder.path() / "new" / "out" / "manifest.json"));
+    }
+    CHECK_THAT(user_error([] { find_exporter(plan_exporters(), "tvm"); }),
+               Contains("tvm") && Contains("vllm") && Contains("dot"));
+    CHECK_THAT(user_error([&] { write_export("text", exported("text", plan), "/dev/null/x"); }),
+               Contains("/dev/null/x"));
+}
+
+TEST_CASE("a dot graph has a node for each decode step and edges between its nodes", "[planner]") {
+    Plan plan = hand_plan({{0, 1}, {2}}, {.layers = 3});
+    plan.graph.name = "a \"quoted\" \\ name";
+    const std::string dot = exported("dot", plan).files[0].contents;
+    CHECK_THAT(dot, Contains("digraph \"a \\\"quoted\\\" \\\\ name\""));
+    std::set<std::string> nodes;
+    const std::regex node(R"(^ +(s\d+) \[)", std::regex::multiline);
+    const std::regex edge(R"((s\d+) -> (s\d+);)");
+    for (std::sregex_iterator i(dot.begin(), dot.end(), node), end; i != end; ++i)
+        CHECK(nodes.insert((*i)[1].str()).second);
+    CHECK(nodes.size() == plan.decode.steps.size());
+    size_t edges = 0;
+    for (std::sregex_iterator i(dot.begin(), dot.end(), edge), end; i != end; ++i, ++edges)
+        CHECK((nodes.count((*i)[1]) == 1 && nodes.count((*i)[2]) == 1));
+    CHECK(edges + 1 >= nodes.size());
+}
+
+TEST_CASE("vLLM's partition gives each rank the layers of its stage", "[planner]") {
+    const Plan plan = plan_of("llama-3-8b", "sim:h100[2,3,0,1]", 2, 2,
+                              {"layers.0-19=sim:h100[2]", "layers.20-31=sim:h100[0]"});
+    const ExportResult result = exported("vllm", plan);
+    const std::string& script = result.files[0].contents;
+    INFO(script);
+    CHECK(numbers(flag_of(script, "VLLM_PP_LAYER_PARTITION")) == std::vector<int>{20, 12});
+    CHECK(flag_of(script, "--tensor-parallel-size") == "2");
+    CHECK(flag_of(script, "--pipeline-parallel-size") == "2");
+    CHECK(flag_of(script, "CUDA_VISIBLE_DEVICES") == "2,3,0,1");
+    CHECK(flag_of(script, "--dtype") == "bfloat16");
+    CHECK(flag_of(script, "--max-model-len") == "4096");
+    CHECK(!result.not_expressed.empty());
+}
+
+// By llama.cpp's documented rule, written again: cumulated shares over layers and output.
+TEST_CASE("llama.cpp's split puts every layer, and every MLP that is cut off, on the plan's device",
+          "[planner]") {
+    bool cut_layers = false, on_cpu = false;
+    for (const char* devices : {"sim:h100[0-1]", "sim:rtx4090[0],sim:h100[1-2]",
+                                "host[0],sim:rtx4090[0-1]", "sim:mi300x[0-4]"}) {
+        const int count = static_cast<int>(parse_devices(devices).size());
+        const Plan plan = plan_of("llama-3-8b", devices, 1, count, {}, {}, Objective::kThroughput);
+        const std::string script = exported("llama.cpp", plan).files[0].contents;
+        INFO(script);
+        const int layers = 32, on_gpu = std::stoi(flag_of(script, "'-ngl'"));
+        const std::vector<int> shares = numbers(flag_of(script, "'-ts'"));
+        std::vector<std::string> names;
+        std::istringstream in(flag_of(script, "'-dev'"));
+        for (std::string name; std::getline(in, name, ',');) names.push_back(name);
+        REQUIRE(names.size() == shares.size());
+        const std::string overrides = flag_of(script, "'-ot'");
+        const std::vector<LayerStages> stages = stages_of_layers(plan, "test");
+        const auto name_of = [&](int stage) {
+            const Device& d = plan.machine.device(plan.stages.at(stage).devices[0]);
+            const Vendor vendor = vendor_of(d);
+            return vendor == Vendor::kCpu
+                       ? std::string("CPU")
+                       : (vendor == Vendor::kAmd ? "ROCm" : "CUDA") + std::to_string(d.index);
+        };
+        for (int l = 0; l < layers; ++l) {
+            int device = -1;  // the CPU
+            for (int i = l - (layers + 1 - on_gpu), sum = 0, d = 0; i >= 0 && device < 0; ++d)
+                if (i < (sum += shares.at(static_cast<size_t>(d)))) device = d;
+            const std::string attention = device < 0 ? "CPU" : names[static_cast<size_t>(device)];
+            on_cpu = on_cpu || device < 0;
+            CHECK(attention == name_of(stages[static_cast<size_t>(l)].attention));
+            const std::string moved = fmt::format("blk\\.{}\\.ffn_.*=", l);
+            const bool is_moved = overrides.find(moved) != std::string::npos;
+            const std::string mlp = name_of(stages[static_cast<size_t>(l)].mlp);
+            CHECK(is_moved == (mlp != attention));
+            if (is_moved) CHECK_THAT(overrides, Contains(moved + mlp));
+            cut_layers = cut_layers || is_moved;
+        }
+    }
+    CHECK(cut_layers);
+    const Plan plan = plan_of("llama-3-8b", "sim:h100[0-3]", 4, 1);
+    const std::string script = exported("llama.cpp", plan).files[0].contents;
+    CHECK(flag_of(script, "'-sm'") == "tensor");
+    CHECK(flag_of(script, "'-ts'") == "1,1,1,1");
+}
+
+TEST_CASE("a device map names every module of a Llama once, on its stage's device", "[planner]") {
+    const Plan plan = plan_of("llama-2-7b", "sim:h100[3,1]", 1, 2,
+                              {"layers.0-17=sim:h100[3]", "layers.18-31=sim:h100[1]"});
+    const json map = json::parse(exported("accelerate", plan).files[0].contents);
+    CHECK(map.size() == 32 + 4);
+    CHECK(map["model.embed_tokens"] == 3);
+    CHECK(map["lm_head"] == 1);
+    CHECK(map["model.norm"] == 1);
+    for (int l = 0; l < 32; ++l) CHECK(map[fmt::format("model.layers.{}", l)] == (l < 18 ? 3 : 1));
+}
+
+TEST_CASE("an export refuses what the other tool would compute elsewhere or otherwise",
+          "[planner]") {
+    struct Case {
+        const char *format, *shape, *devices;
+        int tp, pp;
+        std::vector<std::string> pieces;
+        std::optional<DType> dtype = {};
+    };
+    for (const Case& c : std::vector<Case>{
+             {"vllm", "llama-3-8b", "sim:h100[0-2]", 3, 1, {"12 of 32 query heads", "--tp"}},
+             {"vllm", "llama-3-8b", "sim:rtx4090[0-2]", 1, 3, {"cuts layer", "--pin"}},
+             {"vllm", "llama-3.2-1b", "host[0-1]", 2, 1, {"host[0]", "no GPU"}},
+             {"vllm", "llama-3-8b", "sim:h100[0-1]", 2, 1, {"int8", "--dtype"}, DType::kInt8},
+             {"vllm", "llama-3.2-1b", "sim:h100[0],sim:mi300x[0]", 2, 1, {""}},
+             {"llama.cpp", "llama-3-8b", "sim:h100[0-3]", 2, 2, {"-sm", "--tp 1 --pp 4"}},
+             {"llama.cpp", "llama-3-8b", "sim:h100[0],host[0]", 1, 2, {"CPU", "--devices"}},
+             {"llama.cpp", "llama-3-8b", "sim:h100[0-2]", 3, 1, {"query heads"}},
+             {"llama.cpp", "llama-3-8b", "sim:h100[0],sim:a40[0]", 1, 2, {"both number 0"}},
+             {"accelerate", "llama-3-8b", "sim:h100[0-1]", 2, 1, {"whole modules", "--tp 1"}},
+             {"accelerate", "llama-3.2-1b", "sim:h100[0-1]", 1, 2, {"one parameter"}}}) {
+        INFO(c.format << " " << c.devices << " tp " << c.tp << " pp " << c.pp);
+        std::vector<std::string> pins;
+        if (c.format == std::string("accelerate") && c.pp == 2)
+            pins = {"layers.0-7=sim:h100[0]", "layers.8-15=sim:h100[1]"};
+        const Plan plan = plan_of(c.shape, c.devices, c.tp, c.pp, pins, c.dtype,
+                                  c.pp == 3 ? Objective::kThroughput : Objective::kLatency);
+        const std::string message = user_error([&] { exported(c.format, plan); });
+        CHECK_THAT(message, Contains(c.format));
+        for (const std::string& piece : c.pieces) CHECK_THAT(message, Contains(piece));
+    }
+    Plan virtual_stages = hand_plan({{0}, {1}, {0}}, {.layers = 3});
+    for (const char* format : {"vllm", "llama.cpp", "accelerate"})
+        CHECK_THAT(user_error([&] { exported(format, virtual_stages); }), Contains("stages"));
+}
+
+}  // namespace cleave::test
