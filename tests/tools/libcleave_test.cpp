@@ -2,6 +2,7 @@
 // libcleave as others meet it: installed into a folder, found from a project outside of this one, built, linked, run.
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -113,4 +114,30 @@ TEST_CASE("the installed command runs a model with what was installed beside it"
                                      "/models/bundled' --input-ids 1,40,7 --max-new-tokens 3 "
                                      "--devices host --json");
     CHECK(nlohmann::json::parse(out.substr(out.find('{')))["token_ids"].size() == 3);
+}
+
+TEST_CASE("the Python wheel has the library's whole surface, and plans follow their schema",
+          "[tools]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python ||
+        shell(std::string(python) + " -c 'import scikit_build_core, jsonschema'").exit_code != 0)
+        CLEAVE_SKIP(
+            "CLEAVE_TEST_PYTHON names no Python with scikit-build-core and jsonschema (tools/test "
+            "sets it)");
+    TemporaryFolder folder;
+    const std::string at = folder.path().string();
+    // A copy: the build leaves nothing in the sources.
+    fs::copy(source_root() / "tools/python", folder.path() / "source", fs::copy_options::recursive);
+    succeeds("'" + std::string(python) +
+             "' -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps "
+             "--no-index --config-settings=cmake.define.CLEAVE_LIBRARY='" CLEAVE_BUILD_DIR
+             "/lib/libcleave.so' -w '" +
+             at + "/wheels' '" + at + "/source'");
+    succeeds("'" + std::string(python) +
+             "' -m pip --disable-pip-version-check install --no-deps --no-index --target '" + at +
+             "/site' '" + at + "'/wheels/cleave-*.whl");
+    CHECK(succeeds(
+              "cd '" + at + "' && env -u CLEAVE_LIBRARY PYTHONPATH='" + at + "/site' '" + python +
+              "' '" CLEAVE_SOURCE_DIR "/tests/tools/python_package.py' '" CLEAVE_SOURCE_DIR "'")
+              .empty());
 }
