@@ -20,17 +20,6 @@ using planner::Tile;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Extent rows_extent(RowCount count, int64_t divisor = 1) {
-    Extent e;
-    (count == RowCount::kTokens ? e.per_token : e.per_output) = 1;
-    e.divisor = divisor;
-    return e;
-}
-
-std::string pointer(DType dtype, std::string_view what) {
-    return fmt::format("const {}*", element_type(dtype, what));
-}
-
 struct Stub {
     KernelKind kind;
     const std::vector<std::string>& fused;
@@ -42,7 +31,7 @@ struct Stub {
     std::string activations() const {
         return std::string(element_type(target.activations, "activations"));
     }
-    std::string x_pointer() const { return pointer(target.activations, "activations"); }
+    std::string x_pointer() const { return element_pointer(target.activations, "activations"); }
     std::string out_pointer() const { return activations() + "*"; }
 
     void x_type(const View& x) {
@@ -77,7 +66,7 @@ void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_
 }
 
 void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name) {
-    if (dtype) w.arg(pointer(*dtype, name), name);
+    if (dtype) w.arg(element_pointer(*dtype, name), name);
 }
 
 // Matrices of one launch share their main loop.
@@ -159,7 +148,7 @@ Kernel make(const LinearSpec& s, Stub stub) {
     stub.x_type(s.x);
     w.type("Out", s.logits ? "float" : stub.activations());
     w.arg(stub.x_pointer(), "x");
-    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
+    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
     w.arg(kMatrix, "weight");
     optional_arg(w, s.bias, "bias");
     if (s.residual) w.arg(stub.x_pointer(), "residual");
@@ -190,7 +179,7 @@ Kernel make(const GateUpSpec& s, Stub stub) {
     stub.x_type(s.x);
     w.type("Out", stub.activations());
     w.arg(stub.x_pointer(), "x");
-    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
+    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
     w.arg(kMatrix, "gate");
     optional_arg(w, s.gate_bias, "gate_bias");
     w.arg(kMatrix, "up");
@@ -198,14 +187,6 @@ Kernel make(const GateUpSpec& s, Stub stub) {
     w.arg(stub.out_pointer(), "out");
     w.arg("i64", "num_tokens");
     return stub.finish("gpu/gate_up.cuh", "gate_up", "GateUpArgs");
-}
-
-void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
-    w.constant("kHeadDim", slab.head_dim);
-    w.constant("kVHeadDim", slab.v_head_dim);
-    w.constant("kSlabHeads", slab.heads);
-    w.constant("kSlabOffset", first_head);
-    w.type("Kv", element_type(slab.dtype, "the KV cache"));
 }
 
 void write_qkv_config(const QkvSpec& s, StubWriter& w) {
@@ -247,15 +228,15 @@ Kernel make(const QkvSpec& s, Stub stub) {
     write_qkv_config(s, w);
     stub.x_type(s.x);
     w.arg(stub.x_pointer(), "x");
-    if (s.norm) w.arg(pointer(s.norm->weight, "norm"), "norm");
+    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
     w.arg(kMatrix, "q_weight");
     optional_arg(w, s.q_bias, "q_bias");
     w.arg(kMatrix, "k_weight");
     optional_arg(w, s.k_bias, "k_bias");
     w.arg(kMatrix, "v_weight");
     optional_arg(w, s.v_bias, "v_bias");
-    if (s.q_norm) w.arg(pointer(s.q_norm->weight, "q_norm"), "q_norm");
-    if (s.k_norm) w.arg(pointer(s.k_norm->weight, "k_norm"), "k_norm");
+    if (s.q_norm) w.arg(element_pointer(s.q_norm->weight, "q_norm"), "q_norm");
+    if (s.k_norm) w.arg(element_pointer(s.k_norm->weight, "k_norm"), "k_norm");
     if (s.q_rope) w.arg("const float*", "q_rope");
     if (s.k_rope) w.arg("const float*", "k_rope");
     w.arg(stub.out_pointer(), "q_out");
@@ -408,7 +389,7 @@ Kernel make(const RmsNormSpec& s, Stub stub) {
     w.real("float", "kOffset", s.norm.offset);
     w.view("X", s.x);
     w.arg(stub.x_pointer(), "x");
-    w.arg(pointer(s.norm.weight, "the norm's weight"), "weight");
+    w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
     w.arg(stub.out_pointer(), "out");
     return stub.finish("gpu/elementwise.cuh", "rms_norm");
 }
@@ -532,7 +513,7 @@ Kernel make(const AllReduceSpec& s, Stub stub) {
     if (s.residual) w.arg(stub.x_pointer(), "residual");
     w.arg(stub.out_pointer(), "out");
     if (s.norm) {
-        w.arg(pointer(s.norm->weight, "norm"), "norm");
+        w.arg(element_pointer(s.norm->weight, "norm"), "norm");
         w.arg(stub.out_pointer(), "normed");
     }
     return stub.finish("gpu/reduce.cuh", "all_reduce", "AllReduceArgs");
@@ -556,7 +537,7 @@ Kernel make(const CopySpec& s, Stub stub) {
     w.note(fmt::format("dtype: {} to {}", s.from, s.to));
     w.type("From", element_type(s.from, "the source"));
     w.type("To", element_type(s.to, "the destination"));
-    w.arg(pointer(s.from, "the source"), "from");
+    w.arg(element_pointer(s.from, "the source"), "from");
     w.arg("i64", "from_stride");
     w.arg(fmt::format("{}*", element_type(s.to, "the destination")), "to");
     w.arg("i64", "to_stride");

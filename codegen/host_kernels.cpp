@@ -20,25 +20,7 @@ Kernel HostStub::finish(std::string_view file, std::string_view call,
     return writer.finish(kind, fused, file, call, args_struct, launch);
 }
 
-std::string element_pointer(DType dtype, std::string_view what) {
-    return fmt::format("const {}*", element_type(dtype, what));
-}
-
-void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
-    w.constant("kHeadDim", slab.head_dim);
-    w.constant("kVHeadDim", slab.v_head_dim);
-    w.constant("kSlabHeads", slab.heads);
-    w.constant("kSlabOffset", first_head);
-    w.type("Kv", element_type(slab.dtype, "the KV cache"));
-}
-
 namespace {
-
-Extent rows_extent(RowCount count) {
-    Extent e;
-    (count == RowCount::kTokens ? e.per_token : e.per_output) = 1;
-    return e;
-}
 
 // ---- Attention ----------------------------------------------------------------------------------------
 

@@ -22,10 +22,6 @@ struct HostStub {
     Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {});
 };
 
-// "const f16*"
-std::string element_pointer(DType dtype, std::string_view what);
-void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head);
-
 // Matrix products, in host_products.cpp.
 Kernel make_product(const LinearSpec& s, HostStub stub);
 Kernel make_product(const GateUpSpec& s, HostStub stub);

@@ -25,6 +25,25 @@ std::string_view element_type(DType dtype, std::string_view what) {
     }
 }
 
+std::string element_pointer(DType dtype, std::string_view what) {
+    return fmt::format("const {}*", element_type(dtype, what));
+}
+
+Extent rows_extent(RowCount count, int64_t divisor) {
+    Extent e;
+    (count == RowCount::kTokens ? e.per_token : e.per_output) = 1;
+    e.divisor = divisor;
+    return e;
+}
+
+void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
+    w.constant("kHeadDim", slab.head_dim);
+    w.constant("kVHeadDim", slab.v_head_dim);
+    w.constant("kSlabHeads", slab.heads);
+    w.constant("kSlabOffset", first_head);
+    w.type("Kv", element_type(slab.dtype, "the KV cache"));
+}
+
 void StubWriter::constant(std::string_view name, int64_t value) {
     config_.push_back(fmt::format("static constexpr i64 {} = {};", name, value));
 }

@@ -15,6 +15,12 @@ namespace cleave::codegen {
 // "float", "f16", "bf16" or "f8e4m3"; UserError naming `what` for another dtype.
 std::string_view element_type(DType dtype, std::string_view what);
 
+// "const f16*"
+std::string element_pointer(DType dtype, std::string_view what);
+
+// One item or block for every `divisor` rows of `count`.
+Extent rows_extent(RowCount count, int64_t divisor = 1);
+
 // "bf16", "uint4 in blocks of 32, scales f16, zero points".
 std::string describe(const WeightFormat& format);
 
@@ -66,6 +72,9 @@ private:
     std::vector<Argument> args_;
     std::vector<std::string> notes_;
 };
+
+// The part of a Config that every kernel over the KV cache has.
+void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head);
 
 // "36 items", "12 items a token".
 std::string describe_items(const Extent& items);

@@ -17,7 +17,7 @@ namespace cleave::models {
 namespace {
 
 using onnx::TensorProto;
-using Form = QuantizeOptions::Form;
+using QuantizedForm = QuantizeOptions::Form;
 using Zeros = QuantizeOptions::ZeroPoints;
 
 int onnx_code(DType code) {
@@ -186,9 +186,12 @@ private:
             return;
         }
         switch (o_.form) {
-            case Form::kMatMulNBits: return matmul_nbits(n, nbits(source, w, out, in), out, in);
-            case Form::kDequantizeLinear: return dequantize_linear(n, source, q_.run(w, out, in));
-            case Form::kMatMulInteger: return matmul_integer(n, source, q_.run(w, out, in));
+            case QuantizedForm::kMatMulNBits:
+                return matmul_nbits(n, nbits(source, w, out, in), out, in);
+            case QuantizedForm::kDequantizeLinear:
+                return dequantize_linear(n, source, q_.run(w, out, in));
+            case QuantizedForm::kMatMulInteger:
+                return matmul_integer(n, source, q_.run(w, out, in));
         }
     }
 
@@ -360,7 +363,8 @@ private:
 };
 
 void check(const QuantizeOptions& o, int64_t opset) {
-    const bool nbits = o.form == Form::kMatMulNBits, integer = o.form == Form::kMatMulInteger;
+    const bool nbits = o.form == QuantizedForm::kMatMulNBits,
+               integer = o.form == QuantizedForm::kMatMulInteger;
     onnx_code(o.code);
     if (nbits && o.code != DType::kUInt4 && o.code != DType::kUInt8)
         throw UserError("MatMulNBits of {}: its codes are uint4 or uint8", o.code);
@@ -376,10 +380,10 @@ void check(const QuantizeOptions& o, int64_t opset) {
             "a quantised embedding and floating zero points are written for MatMulNBits only");
     if (!nbits && o.zero_points == Zeros::kNone && !is_signed(o.code) && o.code != DType::kF8E4M3)
         throw UserError("{} weights need zero points", o.code);
-    const int64_t needed = o.form != Form::kDequantizeLinear        ? 13
-                           : o.block > 0 || dtype_bits(o.code) == 4 ? 21
-                           : o.code == DType::kF8E4M3               ? 19
-                                                                    : 13;
+    const int64_t needed = o.form != QuantizedForm::kDequantizeLinear ? 13
+                           : o.block > 0 || dtype_bits(o.code) == 4   ? 21
+                           : o.code == DType::kF8E4M3                 ? 19
+                                                                      : 13;
     if (opset < needed)
         throw UserError("the model has opset {}, and this form needs {}; export it again", opset,
                         needed);
@@ -400,7 +404,7 @@ void quantize_onnx(const std::string& from, const std::string& to, const Quantiz
     }
     check(options, opset);
     Rewriter(model, options).run();
-    if (!contrib && options.form == Form::kMatMulNBits) {
+    if (!contrib && options.form == QuantizedForm::kMatMulNBits) {
         auto* import = model.add_opset_import();
         import->set_domain("com.microsoft");
         import->set_version(1);

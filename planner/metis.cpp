@@ -37,7 +37,7 @@ std::string failure_text(const GuardedResult& result, size_t vertices) {
                        meaning, vertices);
 }
 
-struct Graph {
+struct WeightedGraph {
     std::vector<std::vector<std::pair<int, int64_t>>>
         neighbours;  // by vertex, each once, by number
     std::span<const int64_t> weights;
@@ -45,7 +45,7 @@ struct Graph {
 
 // Two sides of `vertices`, the first with `share` of the weight. METIS prints to standard output when it is asked for
 // more parts than a piece of the graph has vertices; two parts of two vertices or more never get there.
-std::vector<bool> bisect(const Graph& graph, const std::vector<int>& vertices, double share,
+std::vector<bool> bisect(const WeightedGraph& graph, const std::vector<int>& vertices, double share,
                          int64_t seed) {
     std::vector<int> local(graph.neighbours.size(), -1);
     for (size_t i = 0; i < vertices.size(); ++i) local[vertices[i]] = static_cast<int>(i);
@@ -84,8 +84,8 @@ std::vector<bool> bisect(const Graph& graph, const std::vector<int>& vertices, d
 }
 
 // Moves the lightest vertices over until each side has as many vertices as parts it will be cut into.
-void leave_enough(const Graph& graph, const std::vector<int>& vertices, std::vector<bool>& second,
-                  size_t first_parts, size_t second_parts) {
+void leave_enough(const WeightedGraph& graph, const std::vector<int>& vertices,
+                  std::vector<bool>& second, size_t first_parts, size_t second_parts) {
     auto count = [&](bool side) {
         return static_cast<size_t>(std::count(second.begin(), second.end(), side));
     };
@@ -101,7 +101,7 @@ void leave_enough(const Graph& graph, const std::vector<int>& vertices, std::vec
     while (count(true) < second_parts) move_lightest(true);
 }
 
-void partition(const Graph& graph, const std::vector<int>& vertices,
+void partition(const WeightedGraph& graph, const std::vector<int>& vertices,
                std::span<const double> targets, int first_part, int64_t seed,
                std::vector<int>& parts) {
     if (targets.size() == 1 || vertices.size() <= targets.size()) {
@@ -138,7 +138,8 @@ std::vector<int> partition_graph(int num_vertices, std::span<const PartitionEdge
         adjacency[{e.a, e.b}] += e.weight;
         adjacency[{e.b, e.a}] += e.weight;
     }
-    Graph graph{std::vector<std::vector<std::pair<int, int64_t>>>(num_vertices), vertex_weights};
+    WeightedGraph graph{std::vector<std::vector<std::pair<int, int64_t>>>(num_vertices),
+                        vertex_weights};
     for (const auto& [pair, weight] : adjacency)
         graph.neighbours[pair.first].emplace_back(pair.second, weight);
     std::vector<int> vertices(num_vertices), parts(num_vertices, 0);

@@ -27,7 +27,7 @@ namespace cleave::llvm_backend {
 namespace {
 
 // Version 4 of code objects: every HIP driver since ROCm 4.1 loads it, those of today too.
-constexpr const char* kOptions =
+constexpr const char* kAmdgpuOptions =
     "-emit-obj -x hip -fcuda-is-device -std=c++17 -O3 -nostdsysteminc -nobuiltininc "
     "-ffp-contract=fast -fvisibility=hidden -fapply-global-visibility-to-externs "
     "-mcode-object-version=4 -fno-threadsafe-statics -fno-rtti -vectorize-loops -vectorize-slp "
@@ -95,7 +95,7 @@ CLEAVE_EXPORT int cleave_llvm_knows_amdgpu(const char* arch) {
     return amdgpu_subtarget(arch) ? 1 : 0;
 }
 
-CLEAVE_EXPORT const char* cleave_llvm_amdgpu_options(void) { return kOptions; }
+CLEAVE_EXPORT const char* cleave_llvm_amdgpu_options(void) { return kAmdgpuOptions; }
 
 CLEAVE_EXPORT void cleave_llvm_amdgpu_compile(const char* source, size_t source_size,
                                               const char* name, const char* arch,
@@ -111,7 +111,8 @@ CLEAVE_EXPORT void cleave_llvm_amdgpu_compile(const char* source, size_t source_
             std::vector<std::string> args = {"-triple",     kAmdgpuTriple,
                                              "-aux-triple", llvm::sys::getProcessTriple(),
                                              "-target-cpu", arch};
-            for (std::string& option : split(kOptions, ' ')) args.push_back(std::move(option));
+            for (std::string& option : split(kAmdgpuOptions, ' '))
+                args.push_back(std::move(option));
             result->ok = compile_object({source, source_size}, name, args, clang::Language::HIP,
                                         object, stream) &&
                          link({object.data(), object.size()}, linked, stream);

@@ -76,7 +76,7 @@ using llvm::StringRef;
 
 // No flag relaxes what NaN and infinity mean; only a * b + c may become one FMA. 512-bit vectors are asked for
 // explicitly by the templates, so the target must not split them.
-constexpr const char* kOptions =
+constexpr const char* kHostOptions =
     "-emit-obj -x c++ -std=c++20 -O3 -ffreestanding -nostdsysteminc -nobuiltininc -fno-rtti "
     "-ffp-contract=fast -mprefer-vector-width=512 -vectorize-loops -mframe-pointer=none "
     "-mrelocation-model pic -pic-level 2 -fstack-size-section -Wall -Wno-psabi "
@@ -88,7 +88,7 @@ std::vector<std::string> arguments(const char* cpu, const char* features) {
         args.push_back("-target-feature");
         args.push_back(feature);
     }
-    for (const std::string& option : split(kOptions, ' ')) args.push_back(option);
+    for (const std::string& option : split(kHostOptions, ' ')) args.push_back(option);
     return args;
 }
 
@@ -125,7 +125,7 @@ void measure(cleave_llvm_result* result) {
 
 }  // namespace
 
-CLEAVE_EXPORT const char* cleave_llvm_options(void) { return kOptions; }
+CLEAVE_EXPORT const char* cleave_llvm_options(void) { return kHostOptions; }
 
 CLEAVE_EXPORT void cleave_llvm_compile(const char* source, size_t source_size, const char* name,
                                        const char* cpu, const char* features,

@@ -13,17 +13,14 @@
 #include <llvm/TargetParser/Host.h>
 
 #include "codegen/llvm/abi.h"
+#include "codegen/llvm/jit.h"
 #include "codegen/llvm/target.h"
 
 #define CLEAVE_EXPORT extern "C" __attribute__((visibility("default")))
 
-namespace {
-
 namespace orc = llvm::orc;
 
-struct LoadedCode {
-    std::unique_ptr<orc::LLJIT> jit;
-};
+namespace cleave::llvm_backend {
 
 llvm::Expected<std::unique_ptr<orc::LLJIT>> make_jit() {
     return orc::LLJITBuilder()
@@ -38,6 +35,16 @@ llvm::Expected<std::unique_ptr<orc::LLJIT>> make_jit() {
             })
         .create();
 }
+
+}  // namespace cleave::llvm_backend
+
+namespace {
+
+using cleave::llvm_backend::make_jit;
+
+struct LoadedCode {
+    std::unique_ptr<orc::LLJIT> jit;
+};
 
 llvm::Error define_memory_functions(orc::LLJIT& jit) {
     orc::SymbolMap symbols;

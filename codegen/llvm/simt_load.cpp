@@ -7,6 +7,7 @@
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/TargetParser/Host.h>
 
+#include "codegen/llvm/jit.h"
 #include "codegen/llvm/simt_abi.h"
 #include "codegen/llvm/target.h"
 
@@ -15,20 +16,7 @@
 namespace {
 
 namespace orc = llvm::orc;
-
-llvm::Expected<std::unique_ptr<orc::LLJIT>> make_jit() {
-    return orc::LLJITBuilder()
-        .setJITTargetMachineBuilder(
-            orc::JITTargetMachineBuilder(llvm::Triple(llvm::sys::getProcessTriple())))
-        .setLinkProcessSymbolsByDefault(false)
-        .setPlatformSetUp(orc::setUpInactivePlatform)
-        .setObjectLinkingLayerCreator(
-            [](orc::ExecutionSession& session,
-               const llvm::Triple&) -> llvm::Expected<std::unique_ptr<orc::ObjectLayer>> {
-                return std::make_unique<orc::ObjectLinkingLayer>(session);
-            })
-        .create();
-}
+using cleave::llvm_backend::make_jit;
 
 llvm::Expected<const void*> load(orc::LLJIT& jit, llvm::StringRef object, const std::string& entry,
                                  const char* const* names, void* const* addresses, size_t count) {

@@ -23,7 +23,7 @@ uint32_t new_owner() {
     return next++;
 }
 
-std::byte* pointer(DeviceAddress address) { return reinterpret_cast<std::byte*>(address); }
+std::byte* bytes_at(DeviceAddress address) { return reinterpret_cast<std::byte*>(address); }
 
 class SimtDevice final : public Device {
 public:
@@ -34,7 +34,7 @@ public:
           owner_(new_owner()),
           engine_(std::max(1, options.threads)) {}
     ~SimtDevice() override {
-        for (const auto& [address, bytes] : blocks_) simt::free_slots(pointer(address));
+        for (const auto& [address, bytes] : blocks_) simt::free_slots(bytes_at(address));
     }
 
     const planner::Device& info() const override { return info_; }
@@ -63,21 +63,21 @@ public:
         CHECK(found != blocks_.end()) << "freeing memory that " << info_.name << " does not own";
         allocated_ -= found->second;
         blocks_.erase(found);
-        simt::free_slots(pointer(address));
+        simt::free_slots(bytes_at(address));
     }
 
     int64_t allocated_bytes() const override { return allocated_; }
     int64_t peak_allocated_bytes() const override { return peak_; }
 
     void fill(DeviceAddress address, int64_t bytes, uint8_t value) override {
-        if (bytes > 0) std::memset(pointer(address), value, static_cast<size_t>(bytes));
+        if (bytes > 0) std::memset(bytes_at(address), value, static_cast<size_t>(bytes));
     }
     void upload(DeviceAddress destination, std::span<const std::byte> source) override {
-        if (!source.empty()) std::memcpy(pointer(destination), source.data(), source.size());
+        if (!source.empty()) std::memcpy(bytes_at(destination), source.data(), source.size());
     }
     void download(DeviceAddress source, std::span<std::byte> destination) override {
         if (!destination.empty())
-            std::memcpy(destination.data(), pointer(source), destination.size());
+            std::memcpy(destination.data(), bytes_at(source), destination.size());
     }
 
     void load(std::vector<codegen::CompiledKernel> kernels) override {
@@ -99,19 +99,19 @@ public:
 
     void copy_out(DeviceAddress source, std::byte* destination,
                   const Rectangle& rectangle) override {
-        copy(pointer(source), destination, rectangle);
+        copy(bytes_at(source), destination, rectangle);
     }
     void copy_in(const std::byte* source, DeviceAddress destination,
                  const Rectangle& rectangle) override {
-        copy(source, pointer(destination), rectangle);
+        copy(source, bytes_at(destination), rectangle);
     }
 
-    std::byte* host_view(DeviceAddress address) override { return pointer(address); }
+    std::byte* host_view(DeviceAddress address) override { return bytes_at(address); }
 
     void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
                 DeviceAddress destination, int64_t count, DType dtype) override {
         if (count > 0)
-            reduce_elements(sources, pointer(residual), pointer(destination), 0, count, dtype);
+            reduce_elements(sources, bytes_at(residual), bytes_at(destination), 0, count, dtype);
     }
 
     void synchronize() override {}

@@ -94,7 +94,7 @@ Normalizer build_strip(const JsonView& json) {
     };
 }
 
-Normalizer build_sequence(const JsonView& json) {
+Normalizer build_normalizers(const JsonView& json) {
     std::vector<Normalizer> steps;
     const JsonView list = json.at("normalizers");
     for (size_t i = 0; i < list.size(); ++i) steps.push_back(read_normalizer(list.at(i)));
@@ -110,15 +110,15 @@ Normalizer build_nfkd(const JsonView&) {
     return unicode_form(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
 }
 
-struct Entry {
+struct NormalizerEntry {
     std::string_view type;
     Normalizer (*build)(const JsonView&);
 };
 
-constexpr Entry kNormalizers[] = {
+constexpr NormalizerEntry kNormalizers[] = {
     {"Prepend", build_prepend}, {"Replace", build_replace},     {"NFC", build_nfc},
     {"NFD", build_nfd},         {"NFKC", build_nfkc},           {"NFKD", build_nfkd},
-    {"Strip", build_strip},     {"Lowercase", build_lowercase}, {"Sequence", build_sequence},
+    {"Strip", build_strip},     {"Lowercase", build_lowercase}, {"Sequence", build_normalizers},
 };
 
 }  // namespace
@@ -127,7 +127,7 @@ Normalizer read_normalizer(const JsonView& json) {
     if (json.raw().is_null()) return [](std::string&) {};
     const std::string& type = json.type();
     std::string supported;
-    for (const Entry& entry : kNormalizers) {
+    for (const NormalizerEntry& entry : kNormalizers) {
         if (entry.type == type) return entry.build(json);
         supported.append(supported.empty() ? "" : ", ").append(entry.type);
     }

@@ -121,7 +121,7 @@ PreTokenizer build_char_delimiter(const JsonView& json) {
     return cut(find_literal(json.at("delimiter").as_string()), SplitBehavior::kRemoved, false);
 }
 
-PreTokenizer build_sequence(const JsonView& json) {
+PreTokenizer build_pre_tokenizers(const JsonView& json) {
     std::vector<PreTokenizer> steps;
     const JsonView list = json.at("pretokenizers");
     for (size_t i = 0; i < list.size(); ++i) steps.push_back(read_pre_tokenizer(list.at(i)));
@@ -130,12 +130,12 @@ PreTokenizer build_sequence(const JsonView& json) {
     };
 }
 
-struct Entry {
+struct PreTokenizerEntry {
     std::string_view type;
     PreTokenizer (*build)(const JsonView&);
 };
 
-constexpr Entry kPreTokenizers[] = {
+constexpr PreTokenizerEntry kPreTokenizers[] = {
     {"ByteLevel", build_byte_level},
     {"Split", build_split},
     {"Metaspace", build_metaspace},
@@ -144,7 +144,7 @@ constexpr Entry kPreTokenizers[] = {
     {"Whitespace", build_whitespace},
     {"WhitespaceSplit", build_whitespace_split},
     {"CharDelimiterSplit", build_char_delimiter},
-    {"Sequence", build_sequence},
+    {"Sequence", build_pre_tokenizers},
 };
 
 }  // namespace
@@ -153,7 +153,7 @@ PreTokenizer read_pre_tokenizer(const JsonView& json) {
     if (json.raw().is_null()) return [](std::vector<Piece>&) {};
     const std::string& type = json.type();
     std::string supported;
-    for (const Entry& entry : kPreTokenizers) {
+    for (const PreTokenizerEntry& entry : kPreTokenizers) {
         if (entry.type == type) return entry.build(json);
         supported.append(supported.empty() ? "" : ", ").append(entry.type);
     }

@@ -12,7 +12,7 @@ using planner::KernelKind;
 
 namespace {
 
-constexpr int64_t kSlots = 3, kContext = 40;
+constexpr int64_t kQkvSlots = 3, kQkvContext = 40;
 
 struct QkvData {
     GuardedBuffer x, norm, q, q_bias, k, k_bias, v, v_bias, q_norm, k_norm, table;
@@ -34,7 +34,7 @@ QkvData make_data(const QkvSpec& s, int64_t tokens, std::mt19937& rng) {
             draw("v_bias", s.v.dtype, v_rows),
             draw("q_norm", DType::kF32, s.slab.head_dim),
             draw("k_norm", DType::kF32, s.slab.head_dim),
-            draw("table", DType::kF32, kContext * s.slab.head_dim)};
+            draw("table", DType::kF32, kQkvContext * s.slab.head_dim)};
 }
 
 Row head_of(const GuardedBuffer& weight, const std::optional<DType>& has_bias,
@@ -52,8 +52,8 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
     int64_t tokens = batch.num_tokens();
     QkvData d = make_data(s, tokens, rng);
     auto q_out = GuardedBuffer::output("q_out", tokens * s.q_heads * s.slab.head_dim);
-    auto kv =
-        GuardedBuffer::random("kv", s.slab.dtype, slab_elements(s.slab, kSlots, kContext), rng);
+    auto kv = GuardedBuffer::random("kv", s.slab.dtype,
+                                    slab_elements(s.slab, kQkvSlots, kQkvContext), rng);
     auto positions = GuardedBuffer::integers("positions", batch.positions);
     auto slots = GuardedBuffer::integers("slots", batch.slots);
 
@@ -70,8 +70,8 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
     if (s.q_rope) args.push_back(d.table.word());
     if (s.k_rope) args.push_back(d.table.word());
     for (uint64_t word :
-         {q_out.word(), kv.word(), uint64_t{kSlots}, uint64_t{kContext}, uint64_t{kContext},
-          positions.word(), slots.word(), static_cast<uint64_t>(tokens)})
+         {q_out.word(), kv.word(), uint64_t{kQkvSlots}, uint64_t{kQkvContext},
+          uint64_t{kQkvContext}, positions.word(), slots.word(), static_cast<uint64_t>(tokens)})
         args.push_back(word);
 
     std::vector<double> q_want(static_cast<size_t>(q_out.count())), kv_want;
@@ -84,21 +84,21 @@ void check_qkv(const QkvSpec& s, const RaggedBatch& batch) {
         for (int64_t h = 0; h < s.q_heads; ++h) {
             Row q = head_of(d.q, s.q_bias, d.q_bias, h, s.slab.head_dim, x);
             if (s.q_norm) rms_norm(q, d.q_norm, s.q_norm->epsilon, s.q_norm->offset);
-            if (s.q_rope) rope(q, *s.q_rope, d.table, kContext, position);
+            if (s.q_rope) rope(q, *s.q_rope, d.table, kQkvContext, position);
             std::copy(q.begin(), q.end(), q_want.begin() + (t * s.q_heads + h) * s.slab.head_dim);
         }
         for (int64_t h = 0; h < s.kv_heads.size(); ++h) {
             int64_t in_slab = s.kv_heads.begin + h - s.slab.first_head;
             Row k = head_of(d.k, s.k_bias, d.k_bias, h, s.slab.head_dim, x);
             if (s.k_norm) rms_norm(k, d.k_norm, s.k_norm->epsilon, s.k_norm->offset);
-            if (s.k_rope) rope(k, *s.k_rope, d.table, kContext, position);
+            if (s.k_rope) rope(k, *s.k_rope, d.table, kQkvContext, position);
             for (size_t i = 0; i < k.size(); ++i)
-                kv_want[static_cast<size_t>(key_index(s.slab, kContext, slot, in_slab, position,
+                kv_want[static_cast<size_t>(key_index(s.slab, kQkvContext, slot, in_slab, position,
                                                       static_cast<int64_t>(i)))] = k[i];
             Row v = head_of(d.v, s.v_bias, d.v_bias, h, s.slab.v_head_dim, x);
-            std::copy(
-                v.begin(), v.end(),
-                kv_want.begin() + value_index(s.slab, kSlots, kContext, slot, in_slab, position));
+            std::copy(v.begin(), v.end(),
+                      kv_want.begin() +
+                          value_index(s.slab, kQkvSlots, kQkvContext, slot, in_slab, position));
         }
     }
     Kernel kernel = make_host_kernel(s, KernelKind::kNormQkvRopeAppend, {"linear", "kv_append"},

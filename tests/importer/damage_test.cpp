@@ -14,12 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 using onnx::ModelProto;
+using test::file_error;
 using test::import_error;
 using test::node_of;
-
-std::string error_of(const fs::path& path) {
-    return test::user_error([&] { importer::import_onnx(path.string()); });
-}
 
 void write_text(const fs::path& path, const std::string& text) {
     std::ofstream(path, std::ios::binary) << text;
@@ -27,13 +24,13 @@ void write_text(const fs::path& path, const std::string& text) {
 
 TEST_CASE("A path that is no ONNX model is refused", "[importer]") {
     test::TemporaryFolder folder;
-    CHECK_THAT(error_of(folder.path() / "none.onnx"), Contains("no such file"));
-    CHECK_THAT(error_of(folder.path()), Contains("no .onnx file"));
+    CHECK_THAT(file_error(folder.path() / "none.onnx"), Contains("no such file"));
+    CHECK_THAT(file_error(folder.path()), Contains("no .onnx file"));
     write_text(folder.path() / "text.onnx", "this is no model\n");
-    CHECK_THAT(error_of(folder.path() / "text.onnx"), Contains("not an ONNX model"));
+    CHECK_THAT(file_error(folder.path() / "text.onnx"), Contains("not an ONNX model"));
     write_text(folder.path() / "empty.onnx", "");
-    CHECK_THAT(error_of(folder.path() / "empty.onnx"), Contains("not an ONNX model"));
-    CHECK_THAT(error_of(folder.path()), Contains("2 .onnx files"));
+    CHECK_THAT(file_error(folder.path() / "empty.onnx"), Contains("not an ONNX model"));
+    CHECK_THAT(file_error(folder.path()), Contains("2 .onnx files"));
 }
 
 TEST_CASE("A truncated model file is refused at any length", "[importer]") {
@@ -54,9 +51,9 @@ TEST_CASE("External data that is missing or short is refused by name", "[importe
     const fs::path data = path.string() + ".data";
     REQUIRE(fs::exists(data));
     fs::resize_file(data, fs::file_size(data) - 4);
-    CHECK_THAT(error_of(path), Contains("cut short") && Contains("model.onnx.data"));
+    CHECK_THAT(file_error(path), Contains("cut short") && Contains("model.onnx.data"));
     fs::remove(data);
-    CHECK_THAT(error_of(path), Contains("model.onnx.data") && Contains("is missing"));
+    CHECK_THAT(file_error(path), Contains("model.onnx.data") && Contains("is missing"));
 }
 
 TEST_CASE("A model whose external data is absent can be planned but not run", "[importer]") {
@@ -81,13 +78,13 @@ TEST_CASE("External data outside the model's folder is refused", "[importer]") {
             for (auto& e : *t.mutable_external_data())
                 if (e.key() == "location") e.set_value(location);
         test::save_onnx(model, path);
-        CHECK_THAT(error_of(path), Contains(location));
+        CHECK_THAT(file_error(path), Contains(location));
     }
     test::TemporaryFolder folder;
     const fs::path path = test::write_tiny(folder.path());
     fs::rename(path.string() + ".data", outside.path() / "data");
     fs::create_symlink(outside.path() / "data", path.string() + ".data");
-    CHECK_THAT(error_of(path), Contains("symbolic link"));
+    CHECK_THAT(file_error(path), Contains("symbolic link"));
 }
 
 TEST_CASE("Offsets beyond the file and numbers that are none are refused", "[importer]") {
@@ -100,7 +97,7 @@ TEST_CASE("Offsets beyond the file and numbers that are none are refused", "[imp
             for (auto& e : *t.mutable_external_data())
                 if (e.key() == "offset") e.set_value(bad);
         test::save_onnx(model, path);
-        CHECK_THAT(error_of(path), Contains("initializer"));
+        CHECK_THAT(file_error(path), Contains("initializer"));
     }
 }
 
@@ -352,9 +349,9 @@ TEST_CASE("Reading a weight whose file shrank after import is refused", "[import
 TEST_CASE("Exporter-made files that no one can run are refused with the reason", "[importer]") {
     CLEAVE_NEEDS_SHARED_DATA();
     const fs::path models = test::shared_data() / "models";
-    CHECK_THAT(error_of(models / "negative/llama_mqa_genai018_int4_cuda_prepacked/model.onnx"),
+    CHECK_THAT(file_error(models / "negative/llama_mqa_genai018_int4_cuda_prepacked/model.onnx"),
                Contains("weight_prepacked") && Contains("MatMulNBits"));
-    CHECK_THAT(error_of(models / "stories260K/genai_HEAD_fp32_cuda_INVALID/model.onnx"),
+    CHECK_THAT(file_error(models / "stories260K/genai_HEAD_fp32_cuda_INVALID/model.onnx"),
                Contains("present.0.key"));
 }
 

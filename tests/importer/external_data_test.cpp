@@ -18,12 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 using onnx::TensorProto;
+using test::file_error;
 
 const std::vector<int32_t> kTokens{1, 9, 4, 33, 7};
-
-std::string error_of(const fs::path& path) {
-    return test::user_error([&] { importer::import_onnx(path.string()); });
-}
 
 void set_entry(TensorProto& t, const std::string& key, const std::string& value) {
     for (auto& e : *t.mutable_external_data())
@@ -56,7 +53,7 @@ std::string error_after(const std::function<void(TensorProto&, const fs::path& f
     name = t.name();
     change(t, folder.path());
     test::save_onnx(model, path);
-    return error_of(path);
+    return file_error(path);
 }
 
 // Moves every tensor's bytes to a file of its own, every other one in a folder below.
@@ -135,7 +132,7 @@ TEST_CASE("Symbolic links may point into the model's folder, not out of it", "[i
     fs::rename(folder.path() / "real.bin", outside.path() / "real.bin");
     fs::remove(data);
     fs::create_symlink(outside.path() / "real.bin", data);
-    CHECK_THAT(error_of(path), Contains("symbolic link out of the model's folder"));
+    CHECK_THAT(file_error(path), Contains("symbolic link out of the model's folder"));
     // A linked folder is as good as a linked file.
     fs::remove(data);
     fs::create_directory_symlink(outside.path(), folder.path() / "below");
@@ -143,7 +140,7 @@ TEST_CASE("Symbolic links may point into the model's folder, not out of it", "[i
     for (TensorProto& t : *model.mutable_graph()->mutable_initializer())
         if (t.data_location() == TensorProto::EXTERNAL) set_entry(t, "location", "below/real.bin");
     test::save_onnx(model, path);
-    CHECK_THAT(error_of(path), Contains("symbolic link out of the model's folder"));
+    CHECK_THAT(file_error(path), Contains("symbolic link out of the model's folder"));
     // The folder itself may be reached through a link.
     test::TemporaryFolder other;
     const fs::path plain = test::write_tiny(other.path() / "model");
@@ -174,7 +171,7 @@ TEST_CASE("A model without its weights is planned from and refused to run", "[im
     const fs::path path = test::write_tiny(folder.path());
     const std::string with = importer::to_text(importer::import_onnx(path.string()));
     fs::remove(path.string() + ".data");
-    CHECK_THAT(error_of(path), Contains("--weights none"));
+    CHECK_THAT(file_error(path), Contains("--weights none"));
     const importer::Graph graph = importer::import_onnx(path.string(), {true});
     CHECK(importer::to_text(graph) == with);
     CHECK_THAT(test::user_error([&] { models::reference_logits(graph, kTokens); }),

@@ -47,6 +47,10 @@ onnx::NodeProto& node_of(onnx::ModelProto& model, const std::string& op_type, in
     throw InternalError("the model has no such node: " + op_type);
 }
 
+std::string file_error(const std::filesystem::path& path) {
+    return user_error([&] { importer::import_onnx(path.string()); });
+}
+
 std::string import_error(const std::function<void(onnx::ModelProto&)>& change,
                          models::WriteOptions options) {
     TemporaryFolder folder;

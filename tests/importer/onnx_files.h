@@ -27,6 +27,9 @@ void save_onnx(const onnx::ModelProto& model, const std::filesystem::path& path)
 // The index-th node of an operator.
 onnx::NodeProto& node_of(onnx::ModelProto& model, const std::string& op_type, int index = 0);
 
+// What importing the file says that is wrong with it.
+std::string file_error(const std::filesystem::path& path);
+
 // The error that importing a changed tiny model gives; fails the test when it gives none.
 std::string import_error(const std::function<void(onnx::ModelProto&)>& change,
                          models::WriteOptions options = {});

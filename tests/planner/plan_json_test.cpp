@@ -21,7 +21,7 @@ json schema() {
     return json::parse(std::ifstream(source_root() / "tools/schema/plan.schema.json"));
 }
 
-std::vector<planner::Plan> plans() {
+std::vector<planner::Plan> described_plans() {
     return {hand_plan({{0}}), hand_plan({{0, 1}, {2}}, {.layers = 3}),
             hand_plan({{0, 1, 2}}, {.o_bias = true})};
 }
@@ -29,7 +29,7 @@ std::vector<planner::Plan> plans() {
 }  // namespace
 
 TEST_CASE("a plan's JSON is what the published schema says", "[planner]") {
-    for (const planner::Plan& plan : plans()) {
+    for (const planner::Plan& plan : described_plans()) {
         auto errors = schema_errors(schema(), plan_json(plan));
         CHECK(errors == std::vector<std::string>());
     }
@@ -74,7 +74,7 @@ TEST_CASE("each kind of step has its own keys, and ids count within a phase", "[
 }
 
 TEST_CASE("what links carry adds up to what the steps move", "[planner]") {
-    for (const planner::Plan& plan : plans())
+    for (const planner::Plan& plan : described_plans())
         for (bool is_prefill : {true, false}) {
             const auto point = planner::pass_point(plan, is_prefill);
             int64_t moved = 0, carried = 0;

@@ -19,7 +19,7 @@ std::vector<std::string> lines(const std::string& text) {
     return all;
 }
 
-bool has(const std::string& text, const std::string& part) {
+bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
@@ -65,7 +65,7 @@ TEST_CASE("every device that works shows its time for a token", "[planner]") {
     plan.prediction.decode_busy_ns = {123'000, 124'000, 125'000, 126'000};
     std::string text = plan_to_text(plan);
     for (const char* part : {"a token", "123 us", "124 us", "125 us", "126 us"})
-        CHECK(has(text, part));
+        CHECK(contains(text, part));
 }
 
 TEST_CASE("a plan's summary fits its width and names every device, stage and exchange",
@@ -83,17 +83,17 @@ TEST_CASE("a plan's summary fits its width and names every device, stage and exc
           "stage 0 on host[0-1]", "stage 1 on host[2-3]", "layers 0-3 (x 4)", "layers 4-7 (x 4)",
           "arriving", "all_reduce + add", "host[0] -> host[2]", "linear o_proj",
           "norm_linear lm_head", "2 transfers and 18 collectives", "weights read on host[0]"})
-        CHECK(has(text, part));
-    CHECK_FALSE(has(text, "\x1b["));
-    CHECK(has(plan_to_text(plan, {.color = true}), "\x1b[1m"));
+        CHECK(contains(text, part));
+    CHECK_FALSE(contains(text, "\x1b["));
+    CHECK(contains(plan_to_text(plan, {.color = true}), "\x1b[1m"));
 }
 
 TEST_CASE("every step stands in the long form of a plan's text", "[planner]") {
     planner::Plan plan = hand_plan({{0}, {1}});
     std::string text = plan_to_text(plan, {.all_steps = true});
     for (const planner::Phase* phase : {&plan.prefill, &plan.decode})
-        CHECK(has(text, fmt::format("\n  {:>2}  ", phase->steps.size() - 1)));
-    CHECK(has(text, "Prefill: 16 tokens in one pass"));
+        CHECK(contains(text, fmt::format("\n  {:>2}  ", phase->steps.size() - 1)));
+    CHECK(contains(text, "Prefill: 16 tokens in one pass"));
 }
 
 TEST_CASE("the text of a plan for many devices folds those alike", "[planner]") {
@@ -102,14 +102,14 @@ TEST_CASE("the text of a plan for many devices folds those alike", "[planner]") 
     std::string text = plan_to_text(
         hand_plan({devices}, {.heads = 32, .kv_heads = 32, .head_dim = 2, .intermediate = 64}));
     INFO(text);
-    CHECK(has(text, "host[0] .. host[31] (32)"));
+    CHECK(contains(text, "host[0] .. host[31] (32)"));
     CHECK(lines(text).size() < 50);
     for (const std::string& line : lines(text)) CHECK(line.size() <= 100);
 }
 
 TEST_CASE("what METIS did not score has no score in JSON", "[planner]") {
     planner::Plan plan = hand_plan({{0, 1}});
-    CHECK(has(plan_to_json(plan), "\"topological_objective_ms\""));
+    CHECK(contains(plan_to_json(plan), "\"topological_objective_ms\""));
     plan.why.metis_cost_ns = 0;
     auto metis = nlohmann::json::parse(plan_to_json(plan))["why"]["metis"];
     CHECK(!metis.contains("objective_ms"));

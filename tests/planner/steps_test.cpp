@@ -17,7 +17,7 @@ using namespace cleave::planner;
 
 namespace {
 
-HostFacts host_facts() {
+HostFacts small_host() {
     return {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
 }
 
@@ -33,7 +33,7 @@ Plan plan_of(const std::string& shape, const std::string& devices, int tp, int p
     PlanOptions options;
     options.tensor_parallel = tp;
     options.pipeline_stages = pp;
-    return make_plan(graph, build_machine(parse_devices(devices), host_facts()), workload, options);
+    return make_plan(graph, build_machine(parse_devices(devices), small_host()), workload, options);
 }
 
 std::map<std::string, int> count_steps(const Phase& phase) {

@@ -124,11 +124,11 @@ Value format_method(const Value& self, const Arguments& arguments) {
 utf8proc_category_t category(char32_t c) {
     return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
-bool is_letter(char32_t c) {
+bool is_alphabetic(char32_t c) {
     return category(c) >= UTF8PROC_CATEGORY_LU && category(c) <= UTF8PROC_CATEGORY_LO;
 }
-bool is_digit(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
-bool is_letter_or_digit(char32_t c) { return is_letter(c) || is_digit(c); }
+bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
+bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_decimal(c); }
 
 template <auto test>
 Value all_method(const Value& self, const Arguments& arguments) {
@@ -167,11 +167,11 @@ constexpr MethodEntry kStrMethods[] = {
     {"removesuffix", remove_method<true>},
     {"format", format_method},
     {"isspace", all_method<is_python_space>},
-    {"isalpha", all_method<is_letter>},
-    {"isdigit", all_method<is_digit>},
-    {"isdecimal", all_method<is_digit>},
-    {"isnumeric", all_method<is_digit>},
-    {"isalnum", all_method<is_letter_or_digit>},
+    {"isalpha", all_method<is_alphabetic>},
+    {"isdigit", all_method<is_decimal>},
+    {"isdecimal", all_method<is_decimal>},
+    {"isnumeric", all_method<is_decimal>},
+    {"isalnum", all_method<is_alphanumeric>},
     {"isupper", case_method<true>},
     {"islower", case_method<false>},
 };

@@ -13,7 +13,7 @@ namespace cleave::runtime::jinja {
 namespace {
 
 // A namespace can hold itself; nothing else is nested as deep as this.
-constexpr int kMaxNesting = 400;
+constexpr int kMaxPrintNesting = 400;
 
 std::string repr_of(const Value& value, int nesting);
 
@@ -55,7 +55,7 @@ std::string list_repr(const List& list, int nesting) {
 }
 
 std::string repr_of(const Value& value, int nesting) {
-    if (nesting > kMaxNesting) throw TemplateError("a value nested too deeply to print");
+    if (nesting > kMaxPrintNesting) throw TemplateError("a value nested too deeply to print");
     if (value.string()) return quoted(*value.string());
     if (value.list()) return list_repr(*value.list(), nesting + 1);
     if (value.dict()) {
@@ -81,7 +81,7 @@ public:
 
 private:
     void append(const Value& value, int nesting) {
-        if (nesting > kMaxNesting) throw TemplateError("tojson: a value nested too deeply");
+        if (nesting > kMaxPrintNesting) throw TemplateError("tojson: a value nested too deeply");
         if (value.is_none()) {
             out_ += "null";
         } else if (const bool* boolean = value.get<bool>()) {
