@@ -36,6 +36,7 @@ CLEAVE_INLINE void linear_finish(const LinearArgs<Config>& a, i64 t, i64 r0, i64
                                  const float* c) {
     float* out = a.out + t * Config::kOut + r0;
     const float* residual = a.residual + t * Config::kResidualStride + Config::kResidualOffset + r0;
+#pragma clang loop unroll(disable) interleave(disable)
     for (i64 r = 0; r < rows; ++r) {
         float y = c[r];
         if constexpr (Config::kBias) y += load_one(a.bias + r0 + r);
@@ -81,6 +82,7 @@ CLEAVE_INLINE void linear(const LinearArgs<Config>& a, i64 begin, i64 end, void*
             i64 r0 = item * Config::kItemRows;
             i64 rows = min(Config::kItemRows, Config::kOut - r0);
             multiply<K>(skip_rows<K>(weight, r0), rows, block, c, kStride, converted);
+#pragma clang loop unroll(disable)
             for (i64 t = 0; t < tokens; ++t)
                 linear_finish<Config>(a, t0 + t, r0, rows, c + t * kStride);
         }

@@ -51,6 +51,11 @@ constexpr i64 convert_floats() {
 
 // ---- Making a block of tokens ready ---------------------------------------------------------------
 
+// Out of line: compiling one takes longer than running thousands.
+__attribute__((noinline)) inline void transpose_tile(Vec (&tile)[kLanes]) {
+    transpose<kLanes>(tile);
+}
+
 // Transposes tokens [0, count) of `rows`, scaled by scale[t] and the norm's weight, into panel[k][kWidth].
 template <i64 K, class Norm>
 CLEAVE_INLINE void pack_lanes(const float* const* rows, const float* scale, const Norm& norm,
@@ -65,13 +70,15 @@ CLEAVE_INLINE void pack_lanes(const float* const* rows, const float* scale, cons
 #pragma clang loop unroll(full)
             for (i64 t = 0; t < kLanes; ++t) tile[t] *= weight;
         }
-        transpose<kLanes>(tile);
+        transpose_tile(tile);
 #pragma clang loop unroll(full)
         for (i64 i = 0; i < kLanes; ++i) store(panel + (k + i) * stride, tile[i]);
     }
+#pragma clang loop vectorize(disable) unroll(disable)
     for (; k < K; ++k) {
         float weight = 1.0f;
         if constexpr (Norm::kPresent) weight = load_one(norm.weight + k) + norm.offset;
+#pragma clang loop vectorize(disable) unroll(disable)
         for (i64 t = 0; t < kLanes; ++t) panel[k * stride + t] = rows[t][k] * scale[t] * weight;
     }
 }
@@ -81,6 +88,7 @@ void pack(const Rows& input, i64 first, i64 count, const Norm& norm, float* out)
     for (i64 t0 = 0; t0 < count; t0 += kLanes) {
         const float* rows[kLanes];
         float scale[kLanes];
+#pragma clang loop vectorize(disable) unroll(disable)
         for (i64 t = 0; t < kLanes; ++t) {
             // Lanes without a token repeat the last one: finite where it is, and never stored.
             rows[t] = input.row(first + min(t0 + t, count - 1));
@@ -318,8 +326,10 @@ void dot_rows(Weights w, i64 rows, const float* x, i64 x_stride, float step, flo
               i64 c_stride) {
     constexpr i64 R = 4;
     i64 r = 0;
+#pragma clang loop unroll(disable)
     for (; r + R <= rows; r += R)
         dot_tile<K, R, T>(skip_rows<K>(w, r), x, x_stride, step, c + r, c_stride);
+#pragma clang loop unroll(disable)
     for (; r < rows; ++r) dot_tile<K, 1, T>(skip_rows<K>(w, r), x, x_stride, step, c + r, c_stride);
 }
 
@@ -365,7 +375,8 @@ CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64
 // Lane t of every row goes to c + t * c_stride, for `tokens` lanes. Out of line: six tiles share it.
 __attribute__((noinline)) inline void store_transposed(Vec (&tile)[kLanes], i64 tokens, float* c,
                                                        i64 c_stride) {
-    transpose<kLanes>(tile);
+    transpose_tile(tile);
+#pragma clang loop unroll(disable)
     for (i64 t = 0; t < tokens; ++t) store(c + t * c_stride, tile[t]);
 }
 
@@ -433,11 +444,14 @@ template <i64 K, i64 V, class Weights>
 void panel_rows(Weights w, i64 rows, const float* x, i64 tokens, float step, float* c, i64 c_stride,
                 float* converted) {
     i64 r = 0;
+#pragma clang loop unroll(disable)
     for (; r + kTileRows <= rows; r += kTileRows)
         panel_tile<K, kTileRows, V>(skip_rows<K>(w, r), x, tokens, step, c + r, c_stride,
                                     converted);
+#pragma clang loop unroll(disable)
     for (; r + 4 <= rows; r += 4)
         panel_tile<K, 4, V>(skip_rows<K>(w, r), x, tokens, step, c + r, c_stride, converted);
+#pragma clang loop unroll(disable)
     for (; r < rows; ++r)
         panel_tile<K, 1, V>(skip_rows<K>(w, r), x, tokens, step, c + r, c_stride, converted);
 }
