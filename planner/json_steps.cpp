@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Names come from files: what is not UTF-8 in them is replaced, not refused.
-std::string quoted(const std::string& text) {
+std::string json_string(const std::string& text) {
     return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -30,7 +30,7 @@ void append_us(int64_t ns, std::string& out) {
 class StepWriter {
 public:
     StepWriter(const Plan& plan, std::string& out) : plan_(plan), out_(out) {
-        for (const Device& d : plan.machine.devices) devices_.push_back(quoted(d.name));
+        for (const Device& d : plan.machine.devices) devices_.push_back(json_string(d.name));
     }
 
     void run() {
@@ -57,7 +57,7 @@ private:
         field("phase", is_prefill ? "\"prefill\"" : "\"decode\"");
         field("kind", '"' + step_kind(s) + '"');
         devices("devices", step_devices(phase, s));
-        field("value", value.valid() ? quoted(plan_.graph.value(value).name) : "\"\"");
+        field("value", value.valid() ? json_string(plan_.graph.value(value).name) : "\"\"");
         field("bytes", step_bytes(s, point));
         field("link_bytes", point.of(s.link_bytes));
         key("predicted_us");
@@ -112,7 +112,7 @@ private:
     }
 
     void operators(const char* name, const std::vector<OpId>& ids) {
-        list(name, ids, [&](OpId id) { return quoted(plan_.graph.op(id).name); });
+        list(name, ids, [&](OpId id) { return json_string(plan_.graph.op(id).name); });
     }
 
     const Plan& plan_;

@@ -13,7 +13,7 @@ namespace cleave::planner {
 namespace {
 
 // A double-quoted identifier: a quote is escaped, and so is the backslash that would escape something.
-std::string quoted(std::string_view text) {
+std::string dot_string(std::string_view text) {
     std::string out = "\"";
     for (char c : text) {
         if (c == '"' || c == '\\') out += '\\';
@@ -30,7 +30,7 @@ public:
     std::string run() {
         out_ = fmt::format(
             "digraph {} {{\n  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n",
-            quoted(plan_.graph.name));
+            dot_string(plan_.graph.name));
         for (size_t d = 0; d < plan_.machine.devices.size(); ++d) cluster(DeviceId(d));
         for (size_t i = 0; i < phase_.steps.size(); ++i)
             if (!phase_.steps[i].compute()) out_ += "  " + node(i);
@@ -41,7 +41,7 @@ public:
 private:
     void cluster(DeviceId device) {
         out_ += fmt::format("  subgraph cluster_{} {{\n    label={};\n", device.index(),
-                            quoted(plan_.machine.device(device).name));
+                            dot_string(plan_.machine.device(device).name));
         for (size_t i = 0; i < phase_.steps.size(); ++i) {
             const Compute* c = phase_.steps[i].compute();
             if (c && c->device == device) out_ += "    " + node(i);
@@ -61,7 +61,7 @@ private:
                                 value.valid() ? plan_.graph.value(value).name : "",
                                 step_bytes(step, point_));
         }
-        return fmt::format("s{} [label={}{}];\n", i, quoted(label),
+        return fmt::format("s{} [label={}{}];\n", i, dot_string(label),
                            step.compute()    ? ""
                            : step.transfer() ? ", shape=cds"
                                              : ", shape=octagon");

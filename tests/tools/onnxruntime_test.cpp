@@ -13,14 +13,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kIds = "1,40,7,99,3,3,120,64,5,77,31,200,513,17,800,45";
-constexpr const char* kNewTokens = "24";
-constexpr const char* kNoPython =
+constexpr const char* kPromptIds = "1,40,7,99,3,3,120,64,5,77,31,200,513,17,800,45";
+constexpr const char* kTokenCount = "24";
+constexpr const char* kNeedsPython =
     "CLEAVE_TEST_PYTHON names no Python with onnxruntime (tools/test sets it)";
 
 using Devices = std::vector<std::string>;
 
-fs::path bundled() { return source_root() / "models" / "bundled" / "model.onnx"; }
+fs::path bundled_model() { return source_root() / "models" / "bundled" / "model.onnx"; }
 
 struct QuantizedForm {
     const char* name;
@@ -58,15 +58,17 @@ std::vector<QuantizedForm> quantized_forms() {
 
 TEST_CASE("the bundled model gives ONNX Runtime's logits and tokens on any devices", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kNeedsPython);
     TemporaryFolder folder;
-    const Peer peer = run_onnxruntime(python, bundled(), kIds, kNewTokens, folder.path());
+    const Peer peer =
+        run_onnxruntime(python, bundled_model(), kPromptIds, kTokenCount, folder.path());
     for (const Devices& devices :
          {Devices{"host"}, Devices{"host[0-1]", "--tp", "2"}, Devices{"host[0-1]", "--pp", "2"},
           Devices{"host[0-3]", "--tp", "2", "--pp", "2"}, Devices{"host[0-2]", "--tp", "3"},
           Devices{"host[0-7]", "--tp", "8"}}) {
         INFO(devices.front());
-        const Peer ours = run_ours(bundled(), devices, kIds, kNewTokens, folder.path());
+        const Peer ours =
+            run_ours(bundled_model(), devices, kPromptIds, kTokenCount, folder.path());
         CHECK(ours.tokens == peer.tokens);
         CHECK(largest_difference(ours.logits, peer.logits) < 1e-3);
     }
@@ -74,19 +76,19 @@ TEST_CASE("the bundled model gives ONNX Runtime's logits and tokens on any devic
 
 TEST_CASE("quantised forms of the bundled model give ONNX Runtime's logits and tokens", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kNeedsPython);
     TemporaryFolder folder;
     for (const QuantizedForm& form : quantized_forms()) {
         const fs::path model = folder.path() / "quantized.onnx";
-        models::quantize_onnx(bundled().string(), model.string(), form.options);
+        models::quantize_onnx(bundled_model().string(), model.string(), form.options);
         // The optimiser would quantise the activations of these products, which the graph does not.
         const bool as_written =
             form.options.form == models::QuantizeOptions::Form::kDequantizeLinear;
         const Peer peer =
-            run_onnxruntime(python, model, kIds, kNewTokens, folder.path(), as_written);
+            run_onnxruntime(python, model, kPromptIds, kTokenCount, folder.path(), as_written);
         for (const Devices& devices : {Devices{"host"}, Devices{"host[0-2]", "--tp", "3"}}) {
             INFO(form.name << " on " << devices.front());
-            const Peer ours = run_ours(model, devices, kIds, kNewTokens, folder.path());
+            const Peer ours = run_ours(model, devices, kPromptIds, kTokenCount, folder.path());
             CHECK(ours.tokens == peer.tokens);
             CHECK(largest_difference(ours.logits, peer.logits) < form.tolerance);
         }
