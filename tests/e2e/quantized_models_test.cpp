@@ -63,9 +63,9 @@ std::filesystem::path write_model(const std::filesystem::path& folder,
     return folder / "quantized.onnx";
 }
 
-// One device, tp 2 x pp 2 and tp 3: each form of weights in whole, cut along its features, and unequally.
+// One device and tp 3: each form of weights in whole, and cut unequally along both axes. One form runs on every shape.
 std::vector<DeviceShape> some_shapes() {
-    return {device_shapes()[0], device_shapes()[3], device_shapes()[4]};
+    return {device_shapes()[0], device_shapes()[4]};
 }
 
 void check_on(const std::vector<DeviceShape>& shapes, const importer::Graph& graph,
