@@ -3,6 +3,7 @@
 
 #include "planner/export_model/iree/iree.h"
 #include "planner/export_model/ort/ort.h"
+#include "planner/export_model/tensorrt/tensorrt.h"
 
 namespace cleave::planner {
 namespace {
@@ -11,6 +12,7 @@ constexpr Exporter kModelExporters[] = {
     {"ort", "models for ONNX Runtime: one per stage and rank, with weights and a runner",
      export_ort},
     {"iree", "an MLIR module for IREE with every device declared, weights and flags", export_iree},
+    {"tensorrt", "ONNX models with DistCollective nodes, one per stage and rank", export_tensorrt},
 };
 
 }  // namespace

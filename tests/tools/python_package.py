@@ -2,6 +2,8 @@
 """usage: python_package.py SOURCE_ROOT: the installed package `cleave` against what it promises. Exits 1 with what does
 not hold."""
 
+import contextlib
+import io
 import json
 import pathlib
 import sys
@@ -99,6 +101,14 @@ def main():
     expect(error is not None and error.devices[1]["deficit_bytes"] > 0, "what does not fit has deficits")
     raises(ValueError, "fast", lambda: cleave.Plan(mlp(), machine, objective="fast"))
     expect({"text", "json", "dot", "vllm"} <= set(cleave.formats()), "formats are listed")
+
+    # The example of the planner's README, in a folder of its own.
+    example = (root / "planner" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as printed:
+        with contextlib.chdir(folder):
+            exec(example, {})
+            expect((pathlib.Path(folder) / "out" / "plan.json").exists(), "the README's example exports")
+    expect("llama-3-8b on 4 devices" in printed.getvalue(), "the README's example prints its plan")
 
     seen = []
     workers = [threading.Thread(target=lambda: seen.append(str(cleave.Plan(mlp(), machine)))) for _ in range(3)]
