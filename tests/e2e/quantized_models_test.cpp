@@ -64,9 +64,7 @@ std::filesystem::path write_model(const std::filesystem::path& folder,
 }
 
 // One device and tp 3: each form of weights in whole, and cut unequally along both axes. One form runs on every shape.
-std::vector<DeviceShape> some_shapes() {
-    return {device_shapes()[0], device_shapes()[4]};
-}
+std::vector<DeviceShape> some_shapes() { return {device_shapes()[0], device_shapes()[4]}; }
 
 void check_on(const std::vector<DeviceShape>& shapes, const importer::Graph& graph,
               const std::vector<int32_t>& prompt, double tolerance) {

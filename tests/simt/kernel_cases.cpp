@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/simt/case_parts.h"
 #include "tests/simt/kernel_case.h"
 
 namespace cleave::test {
@@ -16,33 +17,10 @@ using planner::KernelKind;
 
 namespace {
 
-constexpr int64_t kSlots = 3, kContext = 150;
-
-// Bounds by what is narrowed: a product of normalised operands loses about the type's last bit.
-double narrowed_bound(DType dtype) {
-    return dtype == DType::kF16 ? 1e-3 : dtype == DType::kBF16 ? 8e-3 : 2e-5;
-}
-
-struct Draw {
-    KernelCase& c;
-    std::mt19937 rng;
-    GuardedBuffer operator()(const char* name, DType dtype, int64_t n, double scale = 1.0) {
-        return GuardedBuffer::random(name, dtype, n, rng, scale);
-    }
-    int result(const char* name, int64_t n) {
-        return c.add_arg(GuardedBuffer(name, c.activations, n));
-    }
-};
-
 Row matrix_row(const Row& x, const GuardedBuffer& weight, int64_t rows, const GuardedBuffer* bias) {
     Row y;
     for (int64_t r = 0; r < rows; ++r) y.push_back(dot(weight, r, x, bias));
     return y;
-}
-
-void bounds(KernelCase& c, DType narrow) {
-    c.tolerance = std::max(c.tolerance, narrowed_bound(c.activations));
-    c.matrix_tolerance = std::max(narrowed_bound(narrow), c.tolerance);
 }
 
 // ---- Products ---------------------------------------------------------------------------------------
@@ -203,12 +181,12 @@ KernelCase qkv_case(bool host, DType dtype, DType kv_dtype, const RaggedBatch& b
     int v = weight("v", o.kv_heads * o.v_head_dim), vb = bias("v_bias", o.kv_heads * o.v_head_dim);
     int qn = o.head_norms ? c.add_arg(draw("q_norm", DType::kF32, o.head_dim)) : -1;
     int kn = o.head_norms ? c.add_arg(draw("k_norm", DType::kF32, o.head_dim)) : -1;
-    int table = c.add(draw("rope", DType::kF32, kContext * o.rotary));
+    int table = c.add(draw("rope", DType::kF32, kCacheContext * o.rotary));
     c.args.push_back({table, 0});
     c.args.push_back({table, 0});
     int q_out = draw.result("q_out", tokens * o.q_heads * o.head_dim);
-    int kv = c.add_arg(draw("kv", kv_dtype, slab_elements(s.slab, kSlots, kContext)));
-    for (int64_t n : {kSlots, kContext, kContext}) c.add_arg(n);
+    int kv = c.add_arg(draw("kv", kv_dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
+    for (int64_t n : {kCacheSlots, kCacheContext, kCacheContext}) c.add_arg(n);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
     c.add_arg(tokens);
@@ -222,7 +200,7 @@ KernelCase qkv_case(bool host, DType dtype, DType kv_dtype, const RaggedBatch& b
                 slot = batch.slots[static_cast<size_t>(t)];
         auto finish = [&](Row head, int norm_weight, double offset) {
             if (o.head_norms) rms_norm(head, c.operand(norm_weight), 1e-6, offset);
-            rope(head, {o.rotary, o.interleaved}, c.operand(table), kContext, position);
+            rope(head, {o.rotary, o.interleaved}, c.operand(table), kCacheContext, position);
             return head;
         };
         for (int64_t h = 0; h < o.q_heads; ++h) {
@@ -232,10 +210,10 @@ KernelCase qkv_case(bool host, DType dtype, DType kv_dtype, const RaggedBatch& b
         for (int64_t h = 0; h < o.kv_heads; ++h) {
             Row key = finish(head_row(c, k, kb, h, o.head_dim, row), kn, 0.0);
             Row value = head_row(c, v, vb, h, o.v_head_dim, row);
-            int64_t v_at = value_index(s.slab, kSlots, kContext, slot, 1 + h, position);
+            int64_t v_at = value_index(s.slab, kCacheSlots, kCacheContext, slot, 1 + h, position);
             for (int64_t i = 0; i < o.head_dim; ++i)
-                cache.want[static_cast<size_t>(
-                    key_index(s.slab, {kSlots, kContext, !host}, slot, 1 + h, position, i))] =
+                cache.want[static_cast<size_t>(key_index(
+                    s.slab, {kCacheSlots, kCacheContext, !host}, slot, 1 + h, position, i))] =
                     key[static_cast<size_t>(i)];
             std::copy(value.begin(), value.end(), cache.want.begin() + v_at);
         }
@@ -287,9 +265,9 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     c.counts = {tokens, 1, static_cast<int64_t>(c.starts.size())};
     c.starts.push_back(static_cast<int32_t>(tokens));
     int q = c.add_arg(draw("q", DType::kF32, tokens * s.q.stride, 2.0));
-    int kv = c.add_arg(draw("kv", dtype, slab_elements(s.slab, kSlots, kContext)));
-    c.add_arg(kSlots);
-    c.add_arg(kContext);
+    int kv = c.add_arg(draw("kv", dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
+    c.add_arg(kCacheSlots);
+    c.add_arg(kCacheContext);
     int out = draw.result("out", tokens * o.heads * o.v_head_dim);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
@@ -299,7 +277,7 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
         for (int64_t h = 0; h < o.heads; ++h) {
             Row row =
                 read_row(c.operand(q), t, {s.q.stride, s.q.offset + h * o.head_dim}, o.head_dim);
-            Row y = attend(s, row, c.operand(kv), {kSlots, kContext, !host},
+            Row y = attend(s, row, c.operand(kv), {kCacheSlots, kCacheContext, !host},
                            batch.slots[static_cast<size_t>(t)],
                            (o.first_head + h) / o.group - slab_first,
                            batch.positions[static_cast<size_t>(t)]);
@@ -308,263 +286,6 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     c.results = {result};
     bounds(c, dtype);
     c.spec = s;
-    return c;
-}
-
-// ---- Operators that stand alone -----------------------------------------------------------------------
-
-KernelCase embedding_case(DType dtype, DType activations) {
-    KernelCase c;
-    c.activations = activations;
-    c.name = fmt::format("embedding {}, activations {}", dtype, activations);
-    c.kind = KernelKind::kEmbedding;
-    c.fused = {"embedding"};
-    Draw draw{c, std::mt19937(5)};
-    const int64_t hidden = 36, rows = 10, first = 20;
-    const std::vector<int32_t> ids = {20, 3, 29, 30, 25};
-    c.counts = {5, 1, 1};
-    c.spec = EmbeddingSpec{hidden, rows, dtype, 1.5f};
-    c.add_arg(GuardedBuffer::integers("ids", ids));
-    c.add_arg(first);
-    int table = c.add_arg(draw("table", dtype, rows * hidden));
-    int out = draw.result("out", 5 * hidden);
-    KernelCase::Result result{out, {}};
-    for (int32_t id : ids)
-        for (int64_t i = 0; i < hidden; ++i)
-            result.want.push_back(id >= first && id < first + rows
-                                      ? 1.5 * c.operand(table).at((id - first) * hidden + i)
-                                      : 0.0);
-    c.results = {result};
-    bounds(c, activations);
-    return c;
-}
-
-KernelCase rms_norm_case(DType dtype, int64_t out, int64_t group) {
-    KernelCase c;
-    c.name = fmt::format("rms_norm {} of {} in groups of {}", dtype, out, group);
-    c.kind = KernelKind::kRmsNorm;
-    c.fused = {"rms_norm"};
-    Draw draw{c, std::mt19937(6)};
-    const int64_t tokens = 3;
-    c.counts = {tokens, 1, 1};
-    RmsNormSpec s{out, group, {dtype, 1e-5, 1.0}, {out + 5, 3}, RowCount::kTokens};
-    int x = c.add_arg(draw("x", DType::kF32, tokens * (out + 5), 3.0));
-    int weight = c.add_arg(draw("weight", dtype, group));
-    int y = draw.result("out", tokens * out);
-    KernelCase::Result result{y, {}};
-    for (int64_t t = 0; t < tokens; ++t)
-        for (int64_t g = 0; g < out; g += group) {
-            Row row = read_row(c.operand(x), t, {out + 5, 3 + g}, group);
-            rms_norm(row, c.operand(weight), 1e-5, 1.0);
-            result.want.insert(result.want.end(), row.begin(), row.end());
-        }
-    c.results = {result};
-    c.spec = s;
-    return c;
-}
-
-KernelCase rope_case(int64_t rotary, bool interleaved) {
-    KernelCase c;
-    c.name = fmt::format("rope {}{}", rotary, interleaved ? " interleaved" : "");
-    c.kind = KernelKind::kRope;
-    c.fused = {"rope"};
-    Draw draw{c, std::mt19937(7)};
-    const int64_t dim = 20, heads = 3, tokens = 4;
-    const std::vector<int32_t> positions = {0, 7, 149, 30};
-    c.counts = {tokens, 1, 1};
-    c.spec = RopeOnlySpec{heads * dim, dim, {rotary, interleaved}, {heads * dim + 4, 4}};
-    int x = c.add_arg(draw("x", DType::kF32, tokens * (heads * dim + 4)));
-    int table = c.add_arg(draw("table", DType::kF32, kContext * rotary));
-    c.add_arg(kContext);
-    c.add_arg(GuardedBuffer::integers("positions", positions));
-    int y = draw.result("out", tokens * heads * dim);
-    KernelCase::Result result{y, {}};
-    for (int64_t t = 0; t < tokens; ++t)
-        for (int64_t h = 0; h < heads; ++h) {
-            Row head = read_row(c.operand(x), t, {heads * dim + 4, 4 + h * dim}, dim);
-            rope(head, {rotary, interleaved}, c.operand(table), kContext,
-                 positions[static_cast<size_t>(t)]);
-            result.want.insert(result.want.end(), head.begin(), head.end());
-        }
-    c.results = {result};
-    return c;
-}
-
-KernelCase kv_append_case(bool host, DType dtype) {
-    KernelCase c;
-    c.name = fmt::format("kv_append {}", dtype);
-    c.kind = KernelKind::kKvAppend;
-    c.fused = {"kv_append"};
-    Draw draw{c, std::mt19937(8)};
-    const int64_t heads = 2, tokens = 4;
-    RaggedBatch batch = RaggedBatch().add(2, 10, 3).add(0, 149, 1);
-    KvAppendSpec s;
-    s.kv_heads = {1, 3};
-    s.slab = {12, 8, 3, 0, dtype};
-    s.k = {32, 8};
-    s.v = {16, 0};
-    c.counts = {tokens, 1, 1};
-    int k = c.add_arg(draw("k", DType::kF32, tokens * 32));
-    int v = c.add_arg(draw("v", DType::kF32, tokens * 16));
-    int kv = c.add_arg(draw("kv", dtype, slab_elements(s.slab, kSlots, kContext)));
-    c.add_arg(kSlots);
-    c.add_arg(kContext);
-    c.add_arg(GuardedBuffer::integers("positions", batch.positions));
-    c.add_arg(GuardedBuffer::integers("slots", batch.slots));
-    KernelCase::Result result{kv, {}};
-    for (int64_t i = 0; i < c.operand(kv).count(); ++i) result.want.push_back(c.operand(kv).at(i));
-    for (int64_t t = 0; t < tokens; ++t)
-        for (int64_t h = 0; h < heads; ++h) {
-            int64_t slot = batch.slots[static_cast<size_t>(t)],
-                    position = batch.positions[static_cast<size_t>(t)];
-            Row key = read_row(c.operand(k), t, {32, 8 + h * 12}, 12);
-            Row value = read_row(c.operand(v), t, {16, h * 8}, 8);
-            for (int64_t i = 0; i < 12; ++i)
-                result.want[static_cast<size_t>(
-                    key_index(s.slab, {kSlots, kContext, !host}, slot, 1 + h, position, i))] =
-                    key[static_cast<size_t>(i)];
-            std::copy(
-                value.begin(), value.end(),
-                result.want.begin() + value_index(s.slab, kSlots, kContext, slot, 1 + h, position));
-        }
-    c.results = {result};
-    bounds(c, dtype);
-    c.tolerance = narrowed_bound(dtype);
-    c.spec = s;
-    return c;
-}
-
-enum class Plain { kGated, kAdd, kScale, kSelect };
-
-KernelCase plain_case(Plain which, int64_t n, DType activations) {
-    KernelCase c;
-    c.activations = activations;
-    Draw draw{c, std::mt19937(9)};
-    const int64_t tokens = 5;
-    const std::vector<int32_t> rows = {1, 4};
-    c.counts = {tokens, 2, 1};
-    const View x{n + 4, 4}, y{n + 8, 0};
-    int a = c.add_arg(draw("x", activations, tokens * x.stride, 3.0));
-    int b = -1;
-    if (which == Plain::kGated || which == Plain::kAdd)
-        b = c.add_arg(draw("y", activations, tokens * y.stride, 3.0));
-    if (which == Plain::kSelect) c.add_arg(GuardedBuffer::integers("rows", rows));
-    int64_t made = which == Plain::kSelect ? 2 : tokens;
-    int out = draw.result("out", made * n);
-    KernelCase::Result result{out, {}};
-    auto at = [&](int64_t t, int64_t i) { return c.operand(a).at(t * x.stride + x.offset + i); };
-    auto other = [&](int64_t t, int64_t i) { return c.operand(b).at(t * y.stride + y.offset + i); };
-    for (int64_t t = 0; t < made; ++t)
-        for (int64_t i = 0; i < n; ++i) switch (which) {
-                case Plain::kGated:
-                    result.want.push_back(activate(Activation::kSilu, at(t, i)) * other(t, i));
-                    break;
-                case Plain::kAdd: result.want.push_back(at(t, i) + other(t, i)); break;
-                case Plain::kScale: result.want.push_back(at(t, i) * 1.25); break;
-                case Plain::kSelect:
-                    result.want.push_back(at(rows[static_cast<size_t>(t)], i));
-                    break;
-            }
-    switch (which) {
-        case Plain::kGated:
-            c.spec = GatedActivationSpec{n, Activation::kSilu, x, y};
-            c.kind = KernelKind::kGatedActivation;
-            break;
-        case Plain::kAdd:
-            c.spec = AddSpec{n, x, y, RowCount::kTokens};
-            c.kind = KernelKind::kAdd;
-            break;
-        case Plain::kScale:
-            c.spec = ScaleSpec{n, 1.25, x, RowCount::kTokens};
-            c.kind = KernelKind::kScale;
-            break;
-        case Plain::kSelect:
-            c.spec = SelectTokensSpec{n, x};
-            c.kind = KernelKind::kSelectTokens;
-            break;
-    }
-    c.name =
-        fmt::format("{} of {}, activations {}", planner::kernel_kind_name(c.kind), n, activations);
-    c.fused = {std::string(planner::kernel_kind_name(c.kind))};
-    c.results = {result};
-    bounds(c, activations);
-    return c;
-}
-
-// ---- Between the steps of a plan ------------------------------------------------------------------------
-
-KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool norm,
-                           DType activations) {
-    KernelCase c;
-    c.activations = activations;
-    c.name = fmt::format("all_reduce of {} x {}{}{}, activations {}", sources, out,
-                         residual ? ", residual" : "", norm ? ", norm" : "", activations);
-    Draw draw{c, std::mt19937(10)};
-    const int64_t rows = 3;
-    c.counts = {rows, 1, 1};
-    AllReduceSpec s{out, sources, residual, {}};
-    if (norm) s.norm = NormSpec{DType::kF32, 1e-5, 0.5};
-    std::vector<int> partial;
-    for (int64_t i = 0; i < sources; ++i)
-        partial.push_back(c.add_arg(draw("partial", activations, rows * out)));
-    int x = residual ? c.add_arg(draw("residual", activations, rows * out)) : -1;
-    int sum = draw.result("out", rows * out);
-    int weight = norm ? c.add_arg(draw("norm", DType::kF32, out)) : -1;
-    int normed = norm ? draw.result("normed", rows * out) : -1;
-    KernelCase::Result sums{sum, {}}, norms{normed, {}};
-    for (int64_t t = 0; t < rows; ++t) {
-        Row row(static_cast<size_t>(out), 0.0);
-        for (int64_t i = 0; i < out; ++i) {
-            for (int p : partial) row[static_cast<size_t>(i)] += c.operand(p).at(t * out + i);
-            if (residual) row[static_cast<size_t>(i)] += c.operand(x).at(t * out + i);
-        }
-        sums.want.insert(sums.want.end(), row.begin(), row.end());
-        if (norm) rms_norm(row, c.operand(weight), 1e-5, 0.5);
-        norms.want.insert(norms.want.end(), row.begin(), row.end());
-    }
-    c.results = {sums};
-    if (norm) c.results.push_back(norms);
-    bounds(c, activations);
-    c.helper = s;
-    return c;
-}
-
-// Two rows whose largest value stands twice, and one of NaN and -infinity.
-KernelCase argmax_case(int64_t vocabulary) {
-    KernelCase c;
-    c.name = fmt::format("argmax of {}", vocabulary);
-    Draw draw{c, std::mt19937(11)};
-    c.counts = {3, 3, 1};
-    int logits = c.add_arg(draw("logits", DType::kF32, 3 * vocabulary));
-    for (int64_t i : {vocabulary - 1, vocabulary / 2}) c.operand(logits).set(i, 2.0);
-    c.operand(logits).set(vocabulary, 3.0);
-    c.operand(logits).set(2 * vocabulary - 1, 3.0);
-    for (int64_t i = 0; i < vocabulary; ++i)
-        c.operand(logits).set(2 * vocabulary + i, i % 2 ? std::nan("") : i == 6 ? 1.0 : -HUGE_VAL);
-    int tokens = c.add_arg(GuardedBuffer("tokens", DType::kInt32, 3));
-    c.results = {{tokens, {static_cast<double>(vocabulary / 2), 0.0, 6.0}}};
-    c.helper = ArgmaxSpec{vocabulary};
-    return c;
-}
-
-KernelCase copy_case(DType from, DType to) {
-    KernelCase c;
-    c.name = fmt::format("copy {} to {}", from, to);
-    Draw draw{c, std::mt19937(12)};
-    const int64_t rows = 3, n = 36;
-    c.counts = {rows, 1, 1};
-    int source = c.add_arg(draw("from", from, rows * (n + 3)));
-    c.add_arg(n + 3);
-    int target = c.add_arg(GuardedBuffer("to", to, rows * n));
-    c.add_arg(n);
-    KernelCase::Result result{target, {}};
-    for (int64_t t = 0; t < rows; ++t)
-        for (int64_t i = 0; i < n; ++i)
-            result.want.push_back(c.operand(source).at(t * (n + 3) + i));
-    c.results = {result};
-    bounds(c, to);
-    c.tolerance = narrowed_bound(to);
-    c.helper = CopySpec{n, from, to};
     return c;
 }
 

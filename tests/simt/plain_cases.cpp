@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the kernel table: operators that stand alone, and what drivers launch between the steps of a plan.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "tests/simt/case_parts.h"
+
+namespace cleave::test {
+
+using namespace codegen;
+using importer::Activation;
+using planner::KernelKind;
+
+// ---- Operators that stand alone -----------------------------------------------------------------------
+
+KernelCase embedding_case(DType dtype, DType activations) {
+    KernelCase c;
+    c.activations = activations;
+    c.name = fmt::format("embedding {}, activations {}", dtype, activations);
+    c.kind = KernelKind::kEmbedding;
+    c.fused = {"embedding"};
+    Draw draw{c, std::mt19937(5)};
+    const int64_t hidden = 36, rows = 10, first = 20;
+    const std::vector<int32_t> ids = {20, 3, 29, 30, 25};
+    c.counts = {5, 1, 1};
+    c.spec = EmbeddingSpec{hidden, rows, dtype, 1.5f};
+    c.add_arg(GuardedBuffer::integers("ids", ids));
+    c.add_arg(first);
+    int table = c.add_arg(draw("table", dtype, rows * hidden));
+    int out = draw.result("out", 5 * hidden);
+    KernelCase::Result result{out, {}};
+    for (int32_t id : ids)
+        for (int64_t i = 0; i < hidden; ++i)
+            result.want.push_back(id >= first && id < first + rows
+                                      ? 1.5 * c.operand(table).at((id - first) * hidden + i)
+                                      : 0.0);
+    c.results = {result};
+    bounds(c, activations);
+    return c;
+}
+
+KernelCase rms_norm_case(DType dtype, int64_t out, int64_t group) {
+    KernelCase c;
+    c.name = fmt::format("rms_norm {} of {} in groups of {}", dtype, out, group);
+    c.kind = KernelKind::kRmsNorm;
+    c.fused = {"rms_norm"};
+    Draw draw{c, std::mt19937(6)};
+    const int64_t tokens = 3;
+    c.counts = {tokens, 1, 1};
+    RmsNormSpec s{out, group, {dtype, 1e-5, 1.0}, {out + 5, 3}, RowCount::kTokens};
+    int x = c.add_arg(draw("x", DType::kF32, tokens * (out + 5), 3.0));
+    int weight = c.add_arg(draw("weight", dtype, group));
+    int y = draw.result("out", tokens * out);
+    KernelCase::Result result{y, {}};
+    for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t g = 0; g < out; g += group) {
+            Row row = read_row(c.operand(x), t, {out + 5, 3 + g}, group);
+            rms_norm(row, c.operand(weight), 1e-5, 1.0);
+            result.want.insert(result.want.end(), row.begin(), row.end());
+        }
+    c.results = {result};
+    c.spec = s;
+    return c;
+}
+
+KernelCase rope_case(int64_t rotary, bool interleaved) {
+    KernelCase c;
+    c.name = fmt::format("rope {}{}", rotary, interleaved ? " interleaved" : "");
+    c.kind = KernelKind::kRope;
+    c.fused = {"rope"};
+    Draw draw{c, std::mt19937(7)};
+    const int64_t dim = 20, heads = 3, tokens = 4;
+    const std::vector<int32_t> positions = {0, 7, 149, 30};
+    c.counts = {tokens, 1, 1};
+    c.spec = RopeOnlySpec{heads * dim, dim, {rotary, interleaved}, {heads * dim + 4, 4}};
+    int x = c.add_arg(draw("x", DType::kF32, tokens * (heads * dim + 4)));
+    int table = c.add_arg(draw("table", DType::kF32, kCacheContext * rotary));
+    c.add_arg(kCacheContext);
+    c.add_arg(GuardedBuffer::integers("positions", positions));
+    int y = draw.result("out", tokens * heads * dim);
+    KernelCase::Result result{y, {}};
+    for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t h = 0; h < heads; ++h) {
+            Row head = read_row(c.operand(x), t, {heads * dim + 4, 4 + h * dim}, dim);
+            rope(head, {rotary, interleaved}, c.operand(table), kCacheContext,
+                 positions[static_cast<size_t>(t)]);
+            result.want.insert(result.want.end(), head.begin(), head.end());
+        }
+    c.results = {result};
+    return c;
+}
+
+KernelCase kv_append_case(bool host, DType dtype) {
+    KernelCase c;
+    c.name = fmt::format("kv_append {}", dtype);
+    c.kind = KernelKind::kKvAppend;
+    c.fused = {"kv_append"};
+    Draw draw{c, std::mt19937(8)};
+    const int64_t heads = 2, tokens = 4;
+    RaggedBatch batch = RaggedBatch().add(2, 10, 3).add(0, 149, 1);
+    KvAppendSpec s;
+    s.kv_heads = {1, 3};
+    s.slab = {12, 8, 3, 0, dtype};
+    s.k = {32, 8};
+    s.v = {16, 0};
+    c.counts = {tokens, 1, 1};
+    int k = c.add_arg(draw("k", DType::kF32, tokens * 32));
+    int v = c.add_arg(draw("v", DType::kF32, tokens * 16));
+    int kv = c.add_arg(draw("kv", dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
+    c.add_arg(kCacheSlots);
+    c.add_arg(kCacheContext);
+    c.add_arg(GuardedBuffer::integers("positions", batch.positions));
+    c.add_arg(GuardedBuffer::integers("slots", batch.slots));
+    KernelCase::Result result{kv, {}};
+    for (int64_t i = 0; i < c.operand(kv).count(); ++i) result.want.push_back(c.operand(kv).at(i));
+    for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t h = 0; h < heads; ++h) {
+            int64_t slot = batch.slots[static_cast<size_t>(t)],
+                    position = batch.positions[static_cast<size_t>(t)];
+            Row key = read_row(c.operand(k), t, {32, 8 + h * 12}, 12);
+            Row value = read_row(c.operand(v), t, {16, h * 8}, 8);
+            for (int64_t i = 0; i < 12; ++i)
+                result.want[static_cast<size_t>(key_index(
+                    s.slab, {kCacheSlots, kCacheContext, !host}, slot, 1 + h, position, i))] =
+                    key[static_cast<size_t>(i)];
+            std::copy(value.begin(), value.end(),
+                      result.want.begin() +
+                          value_index(s.slab, kCacheSlots, kCacheContext, slot, 1 + h, position));
+        }
+    c.results = {result};
+    bounds(c, dtype);
+    c.tolerance = narrowed_bound(dtype);
+    c.spec = s;
+    return c;
+}
+
+KernelCase plain_case(Plain which, int64_t n, DType activations) {
+    KernelCase c;
+    c.activations = activations;
+    Draw draw{c, std::mt19937(9)};
+    const int64_t tokens = 5;
+    const std::vector<int32_t> rows = {1, 4};
+    c.counts = {tokens, 2, 1};
+    const View x{n + 4, 4}, y{n + 8, 0};
+    int a = c.add_arg(draw("x", activations, tokens * x.stride, 3.0));
+    int b = -1;
+    if (which == Plain::kGated || which == Plain::kAdd)
+        b = c.add_arg(draw("y", activations, tokens * y.stride, 3.0));
+    if (which == Plain::kSelect) c.add_arg(GuardedBuffer::integers("rows", rows));
+    int64_t made = which == Plain::kSelect ? 2 : tokens;
+    int out = draw.result("out", made * n);
+    KernelCase::Result result{out, {}};
+    auto at = [&](int64_t t, int64_t i) { return c.operand(a).at(t * x.stride + x.offset + i); };
+    auto other = [&](int64_t t, int64_t i) { return c.operand(b).at(t * y.stride + y.offset + i); };
+    for (int64_t t = 0; t < made; ++t)
+        for (int64_t i = 0; i < n; ++i) switch (which) {
+                case Plain::kGated:
+                    result.want.push_back(activate(Activation::kSilu, at(t, i)) * other(t, i));
+                    break;
+                case Plain::kAdd: result.want.push_back(at(t, i) + other(t, i)); break;
+                case Plain::kScale: result.want.push_back(at(t, i) * 1.25); break;
+                case Plain::kSelect:
+                    result.want.push_back(at(rows[static_cast<size_t>(t)], i));
+                    break;
+            }
+    switch (which) {
+        case Plain::kGated:
+            c.spec = GatedActivationSpec{n, Activation::kSilu, x, y};
+            c.kind = KernelKind::kGatedActivation;
+            break;
+        case Plain::kAdd:
+            c.spec = AddSpec{n, x, y, RowCount::kTokens};
+            c.kind = KernelKind::kAdd;
+            break;
+        case Plain::kScale:
+            c.spec = ScaleSpec{n, 1.25, x, RowCount::kTokens};
+            c.kind = KernelKind::kScale;
+            break;
+        case Plain::kSelect:
+            c.spec = SelectTokensSpec{n, x};
+            c.kind = KernelKind::kSelectTokens;
+            break;
+    }
+    c.name =
+        fmt::format("{} of {}, activations {}", planner::kernel_kind_name(c.kind), n, activations);
+    c.fused = {std::string(planner::kernel_kind_name(c.kind))};
+    c.results = {result};
+    bounds(c, activations);
+    return c;
+}
+
+// ---- Between the steps of a plan ------------------------------------------------------------------------
+
+KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool norm,
+                           DType activations) {
+    KernelCase c;
+    c.activations = activations;
+    c.name = fmt::format("all_reduce of {} x {}{}{}, activations {}", sources, out,
+                         residual ? ", residual" : "", norm ? ", norm" : "", activations);
+    Draw draw{c, std::mt19937(10)};
+    const int64_t rows = 3;
+    c.counts = {rows, 1, 1};
+    AllReduceSpec s{out, sources, residual, {}};
+    if (norm) s.norm = NormSpec{DType::kF32, 1e-5, 0.5};
+    std::vector<int> partial;
+    for (int64_t i = 0; i < sources; ++i)
+        partial.push_back(c.add_arg(draw("partial", activations, rows * out)));
+    int x = residual ? c.add_arg(draw("residual", activations, rows * out)) : -1;
+    int sum = draw.result("out", rows * out);
+    int weight = norm ? c.add_arg(draw("norm", DType::kF32, out)) : -1;
+    int normed = norm ? draw.result("normed", rows * out) : -1;
+    KernelCase::Result sums{sum, {}}, norms{normed, {}};
+    for (int64_t t = 0; t < rows; ++t) {
+        Row row(static_cast<size_t>(out), 0.0);
+        for (int64_t i = 0; i < out; ++i) {
+            for (int p : partial) row[static_cast<size_t>(i)] += c.operand(p).at(t * out + i);
+            if (residual) row[static_cast<size_t>(i)] += c.operand(x).at(t * out + i);
+        }
+        sums.want.insert(sums.want.end(), row.begin(), row.end());
+        if (norm) rms_norm(row, c.operand(weight), 1e-5, 0.5);
+        norms.want.insert(norms.want.end(), row.begin(), row.end());
+    }
+    c.results = {sums};
+    if (norm) c.results.push_back(norms);
+    bounds(c, activations);
+    c.helper = s;
+    return c;
+}
+
+// Two rows whose largest value stands twice, and one of NaN and -infinity.
+KernelCase argmax_case(int64_t vocabulary) {
+    KernelCase c;
+    c.name = fmt::format("argmax of {}", vocabulary);
+    Draw draw{c, std::mt19937(11)};
+    c.counts = {3, 3, 1};
+    int logits = c.add_arg(draw("logits", DType::kF32, 3 * vocabulary));
+    for (int64_t i : {vocabulary - 1, vocabulary / 2}) c.operand(logits).set(i, 2.0);
+    c.operand(logits).set(vocabulary, 3.0);
+    c.operand(logits).set(2 * vocabulary - 1, 3.0);
+    for (int64_t i = 0; i < vocabulary; ++i)
+        c.operand(logits).set(2 * vocabulary + i, i % 2 ? std::nan("") : i == 6 ? 1.0 : -HUGE_VAL);
+    int tokens = c.add_arg(GuardedBuffer("tokens", DType::kInt32, 3));
+    c.results = {{tokens, {static_cast<double>(vocabulary / 2), 0.0, 6.0}}};
+    c.helper = ArgmaxSpec{vocabulary};
+    return c;
+}
+
+KernelCase copy_case(DType from, DType to) {
+    KernelCase c;
+    c.name = fmt::format("copy {} to {}", from, to);
+    Draw draw{c, std::mt19937(12)};
+    const int64_t rows = 3, n = 36;
+    c.counts = {rows, 1, 1};
+    int source = c.add_arg(draw("from", from, rows * (n + 3)));
+    c.add_arg(n + 3);
+    int target = c.add_arg(GuardedBuffer("to", to, rows * n));
+    c.add_arg(n);
+    KernelCase::Result result{target, {}};
+    for (int64_t t = 0; t < rows; ++t)
+        for (int64_t i = 0; i < n; ++i)
+            result.want.push_back(c.operand(source).at(t * (n + 3) + i));
+    c.results = {result};
+    bounds(c, to);
+    c.tolerance = narrowed_bound(to);
+    c.helper = CopySpec{n, from, to};
+    return c;
+}
+
+}  // namespace cleave::test
