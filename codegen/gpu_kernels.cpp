@@ -57,18 +57,6 @@ struct Stub {
     }
 };
 
-void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_view prefix = "") {
-    w.operand(fmt::format("k{}Norm", prefix), fmt::format("{}NormWeight", prefix),
-              norm ? std::optional(norm->weight) : std::nullopt);
-    NormSpec n = norm.value_or(NormSpec{});
-    w.real("float", prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix), n.epsilon);
-    w.real("float", fmt::format("k{}NormOffset", prefix), n.offset);
-}
-
-void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name) {
-    if (dtype) w.arg(element_pointer(*dtype, name), name);
-}
-
 // Matrices of one launch share their main loop.
 void one_format(std::string_view what, const std::vector<WeightFormat>& formats) {
     std::string names;
@@ -139,7 +127,7 @@ Kernel make(const LinearSpec& s, Stub stub) {
     w.constant("kOut", s.out);
     w.weight("Weight", s.weight, s.in, "weight");
     w.operand("kBias", "Bias", s.bias);
-    write_norm(w, s.norm);
+    write_norm(w, s.norm, "float");
     w.constant("kScaled", s.scale.has_value());
     w.real("float", "kScale", s.scale.value_or(1.0));
     w.real("float", "kSoftcap", s.softcap);
@@ -174,7 +162,7 @@ Kernel make(const GateUpSpec& s, Stub stub) {
     w.weight("Weight", s.gate, s.in, "gate");
     w.operand("kGateBias", "GateBias", s.gate_bias);
     w.operand("kUpBias", "UpBias", s.up_bias);
-    write_norm(w, s.norm);
+    write_norm(w, s.norm, "float");
     w.activation("kActivation", s.activation);
     stub.x_type(s.x);
     w.type("Out", stub.activations());
@@ -197,9 +185,9 @@ void write_qkv_config(const QkvSpec& s, StubWriter& w) {
     w.operand("kQBias", "QBias", s.q_bias);
     w.operand("kKBias", "KBias", s.k_bias);
     w.operand("kVBias", "VBias", s.v_bias);
-    write_norm(w, s.norm);
-    write_norm(w, s.q_norm, "Q");
-    write_norm(w, s.k_norm, "K");
+    write_norm(w, s.norm, "float");
+    write_norm(w, s.q_norm, "float", "Q");
+    write_norm(w, s.k_norm, "float", "K");
     CHECK(!s.q_rope || !s.k_rope || s.q_rope->interleaved == s.k_rope->interleaved)
         << "rope turns other pairs of q than of k";
     w.constant("kQRotary", s.q_rope ? s.q_rope->rotary : 0);
@@ -508,7 +496,7 @@ Kernel make(const AllReduceSpec& s, Stub stub) {
     w.note(fmt::format("dtype: values {}, sums f32", stub.target.activations));
     w.constant("kSources", s.sources);
     w.constant("kResidual", s.residual);
-    write_norm(w, s.norm);
+    write_norm(w, s.norm, "float");
     for (int64_t i = 0; i < s.sources; ++i) w.arg(stub.x_pointer(), fmt::format("source[{}]", i));
     if (s.residual) w.arg(stub.x_pointer(), "residual");
     w.arg(stub.out_pointer(), "out");

@@ -42,19 +42,6 @@ int64_t scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copie
     return round_up(floats * 4, 64);
 }
 
-void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_view prefix = "") {
-    w.operand(fmt::format("k{}Norm", prefix), fmt::format("{}NormWeight", prefix),
-              norm ? std::optional(norm->weight) : std::nullopt);
-    NormSpec n = norm.value_or(NormSpec{});
-    w.real("double", prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix),
-           n.epsilon);
-    w.real("float", fmt::format("k{}NormOffset", prefix), n.offset);
-}
-
-void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name) {
-    if (dtype) w.arg(element_pointer(*dtype, name), name);
-}
-
 // Weights that read the same x quantise it alike, or not at all.
 void check_same_activations(bool first, bool second) {
     if (first != second)
@@ -86,7 +73,7 @@ Kernel make_product(const LinearSpec& s, HostStub stub) {
     w.constant("kTokens", tokens);
     w.weight("Weight", s.weight, s.in, "weight");
     w.operand("kBias", "Bias", s.bias);
-    write_norm(w, s.norm);
+    write_norm(w, s.norm, "double");
     w.constant("kScaled", s.scale.has_value());
     w.real("float", "kScale", s.scale.value_or(1.0));
     w.real("float", "kSoftcap", s.softcap);
@@ -124,7 +111,7 @@ Kernel make_product(const GateUpSpec& s, HostStub stub) {
     w.weight("UpWeight", s.up, s.in, "up");
     w.operand("kGateBias", "GateBias", s.gate_bias);
     w.operand("kUpBias", "UpBias", s.up_bias);
-    write_norm(w, s.norm);
+    write_norm(w, s.norm, "double");
     w.activation("kActivation", s.activation);
     w.view("X", s.x);
     w.constant("kScratchBytes", stub.launch.shared_bytes);
@@ -163,9 +150,9 @@ Kernel make_product(const QkvSpec& s, HostStub stub) {
     w.operand("kQBias", "QBias", s.q_bias);
     w.operand("kKBias", "KBias", s.k_bias);
     w.operand("kVBias", "VBias", s.v_bias);
-    write_norm(w, s.norm);
-    write_norm(w, s.q_norm, "Q");
-    write_norm(w, s.k_norm, "K");
+    write_norm(w, s.norm, "double");
+    write_norm(w, s.q_norm, "double", "Q");
+    write_norm(w, s.k_norm, "double", "K");
     write_rope(w, "Q", s.q_rope);
     write_rope(w, "K", s.k_rope);
     w.view("X", s.x);

@@ -36,6 +36,20 @@ Extent rows_extent(RowCount count, int64_t divisor) {
     return e;
 }
 
+void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_view epsilon_type,
+                std::string_view prefix) {
+    w.operand(fmt::format("k{}Norm", prefix), fmt::format("{}NormWeight", prefix),
+              norm ? std::optional(norm->weight) : std::nullopt);
+    NormSpec n = norm.value_or(NormSpec{});
+    w.real(epsilon_type, prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix),
+           n.epsilon);
+    w.real("float", fmt::format("k{}NormOffset", prefix), n.offset);
+}
+
+void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name) {
+    if (dtype) w.arg(element_pointer(*dtype, name), name);
+}
+
 void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head) {
     w.constant("kHeadDim", slab.head_dim);
     w.constant("kVHeadDim", slab.v_head_dim);

@@ -73,6 +73,11 @@ private:
     std::vector<std::string> notes_;
 };
 
+// The part of a Config that a norm is; its epsilon is a "float" or a "double".
+void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_view epsilon_type,
+                std::string_view prefix = "");
+// A pointer to elements of `dtype`, where there is one.
+void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name);
 // The part of a Config that every kernel over the KV cache has.
 void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head);
 
