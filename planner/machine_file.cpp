@@ -245,7 +245,8 @@ Machine load_machine(const std::string& path) {
 Machine parse_machine(const std::string& text, const std::string& path) {
     Json json = read_json(text, path);
     Reader top(json, path, "the machine");
-    for (const char* key : {"name", "domains", "devices", "links"}) top.know(key);
+    // "measurement": how far the rates are to be trusted; nothing of the machine depends on it.
+    for (const char* key : {"name", "domains", "devices", "links", "measurement"}) top.know(key);
     Machine machine;
     machine.name = top.text_or("name", "");
     top.finish();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cleave devices --measure: a machine file of this host that later commands plan with.
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -7,6 +8,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tools/cli/machine_load.h"
 
 using namespace cleave;
 using namespace cleave::test;
@@ -37,6 +39,13 @@ TEST_CASE("what devices --measure saves has every rate, and plans are made with 
             CHECK((m[rate] > 500'000'000 && m[rate] < 200'000'000'000'000));
         CHECK(device["memory_bandwidth"] == m["bandwidth"]);
     }
+    const Json& measurement = machine["measurement"];
+    CHECK(measurement["spread"] >= 0);
+    CHECK((measurement["other_load"] >= 0 && measurement["other_load"] <= 1));
+    const std::string warning = measurement["warning"];
+    CHECK(warning.empty() == (measurement["spread"] <= 0.25 && measurement["other_load"] <= 0.1 &&
+                              measurement["stolen"] <= 0.05));
+    CHECK((r.error.find("warning: " + warning) != std::string::npos) == !warning.empty());
     for (const Json& link : machine["links"]) {
         CHECK(link["exchange_latency_ns"] > 0);
         CHECK(link["bandwidth"] > 1'000'000);
@@ -49,6 +58,35 @@ TEST_CASE("what devices --measure saves has every rate, and plans are made with 
     // 220 MB of bf16 weights at the measured rate are the least a token takes.
     double least = 2.2e8 / machine["devices"][0]["measured"]["cache_bandwidth"].get<double>() * 1e3;
     CHECK(json["predicted"]["decode_ms_per_token"] > std::min(1.0, least));
+
+    // Kept for later commands, a doubtful measurement is remembered by each that uses it.
+    machine["measurement"]["warning"] = "a neighbour was loud";
+    std::filesystem::create_directories(folder.path() / "cleave");
+    std::ofstream(folder.path() / "cleave" / "host.json") << machine;
+    // run_cleave has a configuration of its own, so that no test meets what another kept.
+    std::string errors = (folder.path() / "errors").string();
+    std::string line = "XDG_CONFIG_HOME=" + folder.path().string() +
+                       " " CLEAVE_BINARY " plan llama-110m --devices host >/dev/null 2>" + errors;
+    CHECK(std::system(line.c_str()) == 0);
+    std::ifstream kept(errors);
+    CHECK_THAT(std::string(std::istreambuf_iterator<char>(kept), {}),
+               Catch::Matchers::Contains("a neighbour was loud"));
+}
+
+TEST_CASE("what others do on the cores is what the system counts beyond this process", "[tools]") {
+    using namespace cleave::tools;
+    auto before = parse_cpu_ticks("cpu  100 10 40 800 20 5 5 20 0 0\ncpu0 1 1 1 1\n");
+    auto after = parse_cpu_ticks("cpu  180 10 50 900 20 5 5 30 0 0\n");
+    REQUIRE(before);
+    REQUIRE(after);
+    // 200 ticks of all cores: 90 busy, of which 50 were this process; 10 stolen.
+    MachineLoad load = load_between(*before, *after, 50);
+    CHECK(load.others == 0.2);
+    CHECK(load.stolen == 0.05);
+    CHECK(load_between(*before, *after, 95).others == 0);  // two clocks never agree to the tick
+    CHECK(load_between(*before, *before, 0).others == 0);
+    CHECK_FALSE(parse_cpu_ticks("intr 1 2 3 4 5 6 7 8\n"));
+    CHECK_FALSE(parse_cpu_ticks("cpu  1 2 3\n"));
 }
 
 TEST_CASE("devices --measure measures host devices alone, and says what it needs", "[tools]") {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"
 #include "tools/cli/calibrate.h"
+#include "tools/cli/host_bench.h"
 
 namespace {
 
@@ -69,16 +71,12 @@ int64_t decode_weight_bytes(const importer::Graph& graph) {
 // What one case gave: predictions beside it.
 struct Result {
     double decode_ms = 0, prefill_ms = 0, predicted_decode_ms = 0, predicted_prefill_ms = 0;
-    double decode_low_ms = 0, decode_high_ms = 0;  // of a tenth and of nine tenths of the tokens
+    double least_ms = 0, most_ms = 0;  // of the generations' decode
 };
 
-double quantile(std::vector<double>& values, double part) {
-    std::sort(values.begin(), values.end());
-    return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1))];
-}
-
 constexpr int64_t kPrompt = 256, kContext = 512;
-constexpr int kNewTokens = 48, kRepeats = 3;
+constexpr int kNewTokens = 24, kRepeats = 6;
+constexpr size_t kAtOnce = 3;  // sessions that are open together
 
 // Median microseconds a step and a pass, by kernel or collective, as the trace has them, beside the plan's.
 void print_steps(const planner::Plan& plan, const runtime::Trace& trace, bool is_prefill) {
@@ -113,59 +111,104 @@ void print_steps(const planner::Plan& plan, const runtime::Trace& trace, bool is
     }
 }
 
-Result measure(const importer::Graph& graph, const planner::Machine& machine, int tensor_parallel,
-               int pipeline_stages, bool steps) {
-    planner::Workload workload;
-    // Decode is predicted at prompt + (context - prompt) / 2: the middle of the tokens generated here.
-    workload.context = kPrompt + kNewTokens;
-    workload.prompt_tokens = kPrompt;
-    planner::PlanOptions options;
-    options.tensor_parallel = tensor_parallel;
-    options.pipeline_stages = pipeline_stages;
-    planner::Plan plan = planner::make_plan(graph, machine, workload, options);
-    runtime::SessionOptions session_options;
-    session_options.record_trace = steps;
-    runtime::Session session(plan, session_options);
-    std::vector<int32_t> prompt(kPrompt);
-    for (size_t i = 0; i < prompt.size(); ++i)
-        prompt[i] =
-            static_cast<int32_t>((i * 7919 + 1) % static_cast<size_t>(graph.config.vocab_size));
-    runtime::GenerateOptions generate;
-    generate.max_new_tokens = kNewTokens;
-    // The median token and the median prompt: a neighbour on the machine's memory slows some, and a better place for
-    // its virtual cores speeds others, by half in either case.
-    std::vector<double> token_ms, prefill_ms;
-    std::optional<Clock::time_point> last;
-    generate.on_token = [&](size_t, int32_t) {
-        Clock::time_point now = Clock::now();
-        if (last)
-            token_ms.push_back(std::chrono::duration<double, std::milli>(now - *last).count());
-        last = now;
-        return true;
-    };
-    for (int repeat = 0; repeat < kRepeats; ++repeat) {
-        last.reset();
-        prefill_ms.push_back(runtime::generate(session, plan, {prompt}, generate).prefill_ms);
+struct Case {
+    const char* devices;
+    int tp, pp;
+};
+
+// A case with its session open. Cases take turns, so that a machine that slows down for some seconds slows them all.
+class Runner {
+public:
+    Runner(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c, bool trace)
+        : plan_(make_plan(graph, facts, c)), session_(plan_, options(trace)) {
+        for (int64_t i = 0; i < kPrompt; ++i)
+            prompt_.push_back(static_cast<int32_t>((i * 7919 + 1) % graph.config.vocab_size));
     }
-    Result result;
-    result.predicted_decode_ms = static_cast<double>(plan.prediction.decode_ns_per_token) / 1e6;
-    result.predicted_prefill_ms = static_cast<double>(plan.prediction.prefill_ns) / 1e6;
-    result.decode_ms = quantile(token_ms, 0.5);
-    result.decode_low_ms = quantile(token_ms, 0.1);
-    result.decode_high_ms = quantile(token_ms, 0.9);
-    result.prefill_ms = quantile(prefill_ms, 0.5);
-    if (steps)
+
+    void generate() {
+        std::optional<Clock::time_point> last;
+        std::vector<double> token_ms;
+        runtime::GenerateOptions generate;
+        generate.max_new_tokens = kNewTokens;
+        generate.on_token = [&](size_t, int32_t) {
+            Clock::time_point now = Clock::now();
+            if (last)
+                token_ms.push_back(std::chrono::duration<double, std::milli>(now - *last).count());
+            last = now;
+            return true;
+        };
+        prefill_ms_.push_back(runtime::generate(session_, plan_, {prompt_}, generate).prefill_ms);
+        decode_ms_.push_back(tools::median(token_ms));
+    }
+
+    Result result() const {
+        Result result;
+        result.decode_ms = tools::usual(decode_ms_);
+        result.least_ms = *std::min_element(decode_ms_.begin(), decode_ms_.end());
+        result.most_ms = *std::max_element(decode_ms_.begin(), decode_ms_.end());
+        result.prefill_ms = tools::usual(prefill_ms_);
+        result.predicted_decode_ms =
+            static_cast<double>(plan_.prediction.decode_ns_per_token) / 1e6;
+        result.predicted_prefill_ms = static_cast<double>(plan_.prediction.prefill_ns) / 1e6;
+        return result;
+    }
+
+    void print() const {
         for (bool is_prefill : {true, false}) {
             fmt::print("  {}\n", is_prefill ? "prefill" : "decode");
-            print_steps(plan, session.trace(), is_prefill);
+            print_steps(plan_, session_.trace(), is_prefill);
         }
-    return result;
-}
+    }
+
+private:
+    static planner::Plan make_plan(const importer::Graph& graph, const planner::HostFacts& facts,
+                                   const Case& c) {
+        planner::Workload workload;
+        // Decode is predicted at prompt + (context - prompt) / 2: the middle of the tokens generated here.
+        workload.context = kPrompt + kNewTokens;
+        workload.prompt_tokens = kPrompt;
+        planner::PlanOptions options;
+        options.tensor_parallel = c.tp;
+        options.pipeline_stages = c.pp;
+        return planner::make_plan(graph,
+                                  planner::build_machine(planner::parse_devices(c.devices), facts),
+                                  workload, options);
+    }
+    static runtime::SessionOptions options(bool trace) {
+        runtime::SessionOptions options;
+        options.record_trace = trace;
+        return options;
+    }
+
+    planner::Plan plan_;
+    runtime::Session session_;
+    std::vector<int32_t> prompt_;
+    std::vector<double> decode_ms_, prefill_ms_;  // by generation
+};
 
 struct Flags {
     std::string shape = "llama-110m", dtype, machine_file;
     bool steps = false, few = false;
 };
+
+void print_row(const Case& c, const Result& r, const importer::Graph& graph, DType dtype,
+               int64_t bytes, double bandwidth, double one) {
+    const double rate = static_cast<double>(bytes) / (r.decode_ms * 1e-3);
+    // Every weight meets every token once, but lm_head's: its rows are computed for the last token alone.
+    const int64_t head = dtype_bytes(dtype, graph.config.vocab_size * graph.config.hidden_size);
+    const double flops = 2.0 * static_cast<double>(bytes - head) /
+                         static_cast<double>(dtype_bytes(dtype, 1)) * kPrompt;
+    std::string name =
+        fmt::format("{}{}", c.devices,
+                    c.tp ? fmt::format(" tp {} pp {}", c.tp, c.pp) : std::string(" (chosen)"));
+    fmt::print(
+        "{:<22} {:>10.2f} {:>6.2f}-{:>7.2f} {:>8.1f} {:>9.0f}% {:>11.2f}x {:>7.2f} ms {:>+6.1f}% "
+        "{:>9.1f} ms {:>7.1f} ms {:>12.0f}\n",
+        name, r.decode_ms, r.least_ms, r.most_ms, rate / 1e9, 100 * rate / bandwidth,
+        r.decode_ms / one, r.predicted_decode_ms, 100 * (r.predicted_decode_ms / r.decode_ms - 1),
+        r.prefill_ms, r.predicted_prefill_ms, flops / (r.prefill_ms * 1e-3) / 1e9);
+    std::fflush(stdout);
+}
 
 void table(const Flags& flags) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -186,15 +229,11 @@ void table(const Flags& flags) {
         "{} {}, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
         "weights\n\n",
         flags.shape, dtype_name(dtype), cores, bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
-    struct Case {
-        const char* devices;
-        int tp, pp;
-    };
     std::vector<Case> cases{{"host", 1, 1}, {"host[0-1]", 2, 1}, {"host[0-1]", 1, 2}};
     if (!flags.few)
         cases.insert(cases.end(), {{"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 0, 0}});
     planner::HostFacts facts = planner::read_host_facts();
-    tools::calibrate_host(facts, [](int64_t, int64_t) {}, nullptr);
+    tools::Measurement measurement = tools::calibrate_host(facts, [](int64_t, int64_t) {}, nullptr);
     const planner::HostCalibration& c = facts.calibration;
     fmt::print(
         "measured: {:.1f} GB/s of weights, {:.1f} by two devices, {:.1f} with one thread, {:.1f} "
@@ -202,7 +241,7 @@ void table(const Flags& flags) {
         "{:.1f} G narrow elements/s; "
         "products {:.0f} and {:.0f} GFLOP/s;\n          attention {:.1f} GB/s, {:.0f} GFLOP/s; "
         "launch {:.1f} us, {:.1f} "
-        "with one thread; transfer {:.1f} us, {:.1f} GB/s; all-reduce {:.1f} us, {:.1f} GB/s\n\n",
+        "with one thread; transfer {:.1f} us, {:.1f} GB/s; all-reduce {:.1f} us, {:.1f} GB/s\n",
         1e-9 * static_cast<double>(c.rates.bandwidth),
         1e-9 * static_cast<double>(facts.memory_bandwidth),
         1e-9 * static_cast<double>(c.rates.bandwidth_alone),
@@ -217,31 +256,28 @@ void table(const Flags& flags) {
         1e-9 * static_cast<double>(c.transfer_bandwidth),
         1e-3 * static_cast<double>(c.exchange_latency_ns),
         1e-9 * static_cast<double>(c.exchange_bandwidth));
+    fmt::print(
+        "          times of the same work differ by {:.0f} %, others used {:.0f} % of the "
+        "cores{}\n\n",
+        100 * measurement.spread, 100 * measurement.other_load,
+        measurement.warning().empty() ? "" : "; warning: " + measurement.warning());
     fmt::print("{:<22} {:>10} {:>14} {:>8} {:>10} {:>12} {:>10} {:>7} {:>12} {:>10} {:>12}\n",
-               "devices", "ms/token", "p10 to p90", "GB/s", "of limit", "of 1 device", "predicted",
-               "error", "prefill 256", "predicted", "GFLOP/s");
+               "devices", "ms/token", "least to most", "GB/s", "of limit", "of 1 device",
+               "predicted", "error", "prefill 256", "predicted", "GFLOP/s");
     double one = 0;
-    for (const Case& c : cases) {
-        planner::Machine machine = planner::build_machine(planner::parse_devices(c.devices), facts);
-        Result r = measure(graph, machine, c.tp, c.pp, flags.steps);
-        if (one == 0) one = r.decode_ms;
-        const double rate = static_cast<double>(bytes) / (r.decode_ms * 1e-3);
-        // Every weight meets every token once, but lm_head's: its rows are computed for the last token alone.
-        const int64_t head = dtype_bytes(dtype, graph.config.vocab_size * graph.config.hidden_size);
-        const double flops = 2.0 * static_cast<double>(bytes - head) /
-                             static_cast<double>(dtype_bytes(dtype, 1)) * kPrompt;
-        std::string name =
-            fmt::format("{}{}", c.devices,
-                        c.tp ? fmt::format(" tp {} pp {}", c.tp, c.pp) : std::string(" (chosen)"));
-        fmt::print(
-            "{:<22} {:>10.2f} {:>6.2f}-{:>7.2f} {:>8.1f} {:>9.0f}% {:>11.2f}x {:>7.2f} ms "
-            "{:>+6.1f}% {:>9.1f} ms "
-            "{:>7.1f} ms {:>12.0f}\n",
-            name, r.decode_ms, r.decode_low_ms, r.decode_high_ms, rate / 1e9,
-            100 * rate / bandwidth, r.decode_ms / one, r.predicted_decode_ms,
-            100 * (r.predicted_decode_ms / r.decode_ms - 1), r.prefill_ms, r.predicted_prefill_ms,
-            flops / (r.prefill_ms * 1e-3) / 1e9);
-        std::fflush(stdout);
+    for (size_t first = 0; first < cases.size(); first += kAtOnce) {
+        std::vector<std::unique_ptr<Runner>> runners;
+        size_t end = std::min(cases.size(), first + kAtOnce);
+        for (size_t i = first; i < end; ++i)
+            runners.push_back(std::make_unique<Runner>(graph, facts, cases[i], flags.steps));
+        for (int repeat = 0; repeat < kRepeats; ++repeat)
+            for (auto& runner : runners) runner->generate();
+        for (size_t i = first; i < end; ++i) {
+            Result r = runners[i - first]->result();
+            if (one == 0) one = r.decode_ms;
+            if (flags.steps) runners[i - first]->print();
+            print_row(cases[i], r, graph, dtype, bytes, bandwidth, one);
+        }
     }
 }
 

@@ -2,38 +2,33 @@
 #include "tools/cli/calibrate.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
+#include <fstream>
 
-#include "models/llama_graph.h"
-#include "models/stand_in_weights.h"
-#include "planner/amounts.h"
-#include "planner/planner.h"
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
 #include "runtime/base/errors.h"
-#include "runtime/generate.h"
 #include "runtime/host_topology.h"
+#include "tools/cli/host_bench.h"
+#include "tools/cli/machine_load.h"
 
 namespace cleave::tools {
 namespace {
 
-using planner::BatchPoint;
 using planner::HostCalibration;
 using planner::HostFacts;
 using planner::KernelKind;
 
-constexpr int64_t kPrompt = 256, kNewTokens = 24;
-constexpr int kRepeats = 3;
+constexpr int kRounds = 3;  // of all configurations, one after the other
+
+// Above these a measurement is called doubtful: the slowest over the fastest time of the same work, other programs' and the
+// hypervisor's shares of the cores.
+constexpr double kMostSpread = 0.25, kMostOthers = 0.1, kMostStolen = 0.05;
 
 int64_t positive(double x) { return std::max<int64_t>(1, std::llround(x)); }
-
-double median(std::vector<double> values) {
-    CHECK(!values.empty()) << "nothing was measured";
-    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-    return values[values.size() / 2];
-}
 
 // A Llama whose decode streams from memory, and one that stays in the cache.
 models::Shape streaming_shape(int64_t cache_bytes) {
@@ -64,166 +59,6 @@ models::Shape cached_shape(int64_t cache_bytes) {
     c.num_layers = std::clamp<int64_t>(cache_bytes / 2 / 4'200'000, 1, 8);
     return shape;
 }
-
-// Steps of one kind and size in a pass, as the plan counts them and as they were.
-struct Sample {
-    KernelKind kernel = KernelKind::kOpaque;
-    bool communicates = false;
-    double flops = 0, weights = 0, bytes = 0, key_bytes = 0;  // of one step
-    double ns = 0;                                            // median
-};
-
-struct Run {
-    std::vector<Sample> prefill, decode;
-    double decode_ns = 0, launches_ns = 0;  // of a token, the best repeat's
-    int communications = 0;                 // of a decode pass
-};
-
-double bytes_at(const planner::Amount& a, const BatchPoint& p) {
-    return static_cast<double>(planner::at(a, p));
-}
-
-Sample amounts_of(const planner::Step& step, const BatchPoint& p) {
-    Sample s;
-    if (const planner::Compute* c = step.compute()) {
-        planner::Amount moved = c->weight_bytes + c->activation_bytes;
-        s.kernel = c->kernel;
-        s.flops = bytes_at(c->flops, p);
-        s.weights = bytes_at(c->weight_bytes, p);
-        s.key_bytes = static_cast<double>(moved.per_key) * static_cast<double>(p.num_keys);
-        s.bytes = bytes_at(moved, p) - s.key_bytes;
-        return s;
-    }
-    s.communicates = true;
-    s.bytes = step.transfer() ? bytes_at(step.transfer()->bytes, p)
-                              : bytes_at(step.collective()->bytes, p);
-    return s;
-}
-
-// Which of the repeats each pass of the trace belongs to: one begins with each prefill, which is a single pass here.
-std::map<int32_t, int> repeats_of(const runtime::Trace& trace) {
-    std::map<int32_t, int> repeats;
-    for (const runtime::TraceEvent& e : trace.events) repeats[e.pass] |= e.is_prefill ? 1 : 0;
-    int repeat = -1;
-    for (auto& [pass, begins] : repeats) begins = repeat += begins;
-    return repeats;
-}
-
-// Times of one kind and size of step, apart for each repeat: the machine may be busy with something else for a while, so
-// that the best repeat's median is what counts.
-struct Times {
-    Sample sample;
-    std::array<std::vector<double>, kRepeats> ns;
-
-    Sample best() const {
-        Sample result = sample;
-        result.ns = INFINITY;
-        for (const std::vector<double>& of_repeat : ns)
-            if (!of_repeat.empty()) result.ns = std::min(result.ns, median(of_repeat));
-        return result;
-    }
-};
-
-// A launch counts from its start to its end on each device, an exchange from the moment when the last member has come to the
-// moment when the last one leaves.
-std::vector<Sample> samples(const planner::Plan& plan, const runtime::Trace& trace, bool is_prefill,
-                            const BatchPoint& p) {
-    struct Meeting {
-        int64_t last_start = 0, last_end = 0;
-    };
-    const planner::Phase& phase = plan.phase(is_prefill);
-    std::map<int32_t, int> repeats = repeats_of(trace);
-    std::map<std::pair<int32_t, size_t>, Meeting> meetings;
-    std::map<std::tuple<bool, KernelKind, double>, Times> classes;
-    auto add = [&](const Sample& s, int32_t pass, int64_t ns) {
-        Times& times = classes[{s.communicates, s.kernel, s.bytes}];
-        times.sample = s;
-        times.ns.at(static_cast<size_t>(repeats[pass])).push_back(static_cast<double>(ns));
-    };
-    for (const runtime::TraceEvent& e : trace.events) {
-        if (e.is_prefill != is_prefill) continue;
-        Sample s = amounts_of(phase.steps[e.step.index()], p);
-        if (s.communicates) {
-            Meeting& m = meetings[{e.pass, e.step.index()}];
-            m.last_start = std::max(m.last_start, e.start_ns);
-            m.last_end = std::max(m.last_end, e.end_ns);
-        } else {
-            add(s, e.pass, e.end_ns - e.start_ns);
-        }
-    }
-    for (const auto& [place, m] : meetings) {
-        const planner::Collective* c = phase.steps[place.second].collective();
-        if (!c || c->op == planner::CollectiveOp::kAllReduce)
-            add(amounts_of(phase.steps[place.second], p), place.first, m.last_end - m.last_start);
-    }
-    std::vector<Sample> result;
-    for (auto& [key, times] : classes) result.push_back(times.best());
-    return result;
-}
-
-// What the launches of a decode pass take, those of one device (they are alike on the others), by the samples.
-double launches_ns(const planner::Plan& plan, const std::vector<Sample>& samples,
-                   const BatchPoint& p) {
-    double sum = 0;
-    for (const planner::Step& step : plan.decode.steps) {
-        const planner::Compute* c = step.compute();
-        if (!c || (plan.stages.size() == 1 && c->device != plan.stages[0].devices[0])) continue;
-        Sample mine = amounts_of(step, p);
-        for (const Sample& s : samples)
-            if (!s.communicates && s.kernel == mine.kernel && s.bytes == mine.bytes) sum += s.ns;
-    }
-    return sum;
-}
-
-// Runs a shape on `devices` host devices and takes the trace apart.
-class Bench {
-public:
-    Bench(const models::Shape& shape, DType dtype)
-        : graph_(models::build_llama_graph(shape, dtype)), weights_(graph_) {}
-
-    Run run(const HostFacts& facts, int devices, int tensor_parallel, int threads,
-            const CancelToken* cancel) {
-        planner::Workload workload;
-        workload.prompt_tokens = kPrompt;
-        workload.context = kPrompt + kNewTokens;
-        planner::PlanOptions options;
-        options.tensor_parallel = tensor_parallel;
-        options.pipeline_stages = devices / tensor_parallel;
-        planner::Machine machine = planner::build_machine(
-            planner::parse_devices(devices == 1 ? "host[0]" : "host[0-1]"), facts);
-        planner::Plan plan = planner::make_plan(graph_, machine, workload, options);
-        runtime::SessionOptions session_options;
-        session_options.record_trace = true;
-        session_options.cancel = cancel;
-        session_options.threads = threads;
-        runtime::Session session(plan, session_options);
-        runtime::GenerateOptions generate;
-        generate.max_new_tokens = kNewTokens;
-        generate.cancel = cancel;
-        std::vector<int32_t> prompt(kPrompt);
-        for (size_t i = 0; i < prompt.size(); ++i)
-            prompt[i] = static_cast<int32_t>(i * 7919 % 2000);
-        Run result;
-        std::vector<double> tokens;
-        for (int i = 0; i < kRepeats; ++i)
-            tokens.push_back(
-                runtime::generate(session, plan, {prompt}, generate).decode_ms_per_token * 1e6);
-        result.decode_ns = *std::min_element(tokens.begin(), tokens.end());
-        result.prefill = samples(plan, session.trace(), true, planner::prefill_point(workload));
-        result.decode = samples(plan, session.trace(), false, planner::decode_point(workload));
-        result.launches_ns = launches_ns(plan, result.decode, planner::decode_point(workload));
-        for (const planner::Step& step : plan.decode.steps) {
-            const planner::Collective* c = step.collective();
-            result.communications +=
-                step.transfer() || (c && c->op == planner::CollectiveOp::kAllReduce);
-        }
-        return result;
-    }
-
-private:
-    importer::Graph graph_;
-    models::StandInWeights weights_;
-};
 
 bool is_product(const Sample& s) {
     return s.kernel == KernelKind::kLinear || s.kernel == KernelKind::kNormLinear ||
@@ -268,7 +103,7 @@ double attention_ns(const std::vector<Sample>& samples, double fixed, bool is_pr
 }
 
 // Latency and ns a byte through the exchanges of decode and of prefill.
-Line through(const Run& run) {
+Line through(const HostRun& run) {
     auto find = [](const std::vector<Sample>& samples) {
         for (const Sample& s : samples)
             if (s.communicates) return s;
@@ -282,7 +117,7 @@ Line through(const Run& run) {
 
 // What two devices that share a token's work reach together, relative to one that does it alone: they share the memory, and
 // the later one of each step counts. What a token takes once (sampling, hand-over of the pass) counts in neither.
-double shared_rate(const Line& exchange, const Run& two, const Run& one) {
+double shared_rate(const Line& exchange, const HostRun& two, const HostRun& one) {
     double once = std::max(0.0, one.decode_ns - one.launches_ns);
     double together = two.decode_ns - once - exchange.fixed * two.communications;
     return std::clamp(one.launches_ns / std::max(1.0, together), 0.5, 2.0);
@@ -309,60 +144,96 @@ void use_threads(HostFacts& facts, int threads) {
     facts.num_cores = threads;
 }
 
+// What the measurement that wrote the file warned of.
+std::string kept_warning(const std::string& path) {
+    nlohmann::json file = nlohmann::json::parse(std::ifstream(path), nullptr, false);
+    auto at = file.find("measurement");
+    if (at == file.end() || !at->is_object()) return "";
+    return at->value("warning", "");
+}
+
 }  // namespace
 
-void calibrate_host(HostFacts& facts, const std::function<void(int64_t, int64_t)>& progress,
-                    const CancelToken* cancel) {
+std::string Measurement::warning() const {
+    std::vector<std::string> reasons;
+    auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
+    if (other_load > kMostOthers)
+        reasons.push_back("other programs used " + percent(other_load) + " of the cores");
+    if (stolen > kMostStolen)
+        reasons.push_back("the hypervisor gave " + percent(stolen) + " of their time to others");
+    if (spread > kMostSpread)
+        reasons.push_back("the same work took " + percent(spread) +
+                          " longer at one time than at another");
+    if (reasons.empty()) return "";
+    return fmt::format("{} during the measurement; measure again when the machine is quiet",
+                       fmt::join(reasons, ", "));
+}
+
+Measurement calibrate_host(HostFacts& facts, const std::function<void(int64_t, int64_t)>& progress,
+                           const CancelToken* cancel) {
     facts.calibration = {};
     runtime::HostTopology topology = runtime::read_host_topology();
     int64_t cache =
         topology.l3_bytes > 0 ? topology.l3_bytes : std::max<int64_t>(topology.l2_bytes, 1 << 20);
+    BenchModel cached(cached_shape(cache), DType::kF32),
+        narrow(streaming_shape(cache), DType::kBF16),
+        streaming(streaming_shape(cache), DType::kF32);
+    enum { kCached, kCachedTwo, kNarrow, kOne, kOneThread, kTwo, kPipeline };
+    std::vector<HostBench> benches;
+    benches.emplace_back(cached, facts, 1, 1);
+    benches.emplace_back(cached, facts, 2, 2);
+    benches.emplace_back(narrow, facts, 1, 1);
+    benches.emplace_back(streaming, facts, 1, 1);
+    benches.emplace_back(streaming, facts, 1, 1, 1);
+    benches.emplace_back(streaming, facts, 2, 2);
+    benches.emplace_back(streaming, facts, 2, 1);
+    const auto total = static_cast<int64_t>(kRounds * benches.size());
     int64_t done = 0;
-    constexpr int64_t kRuns = 7;
-    auto run = [&](Bench& bench, int devices, int tensor_parallel, int threads = 0) {
-        progress(done, kRuns);
-        Run result = bench.run(facts, devices, tensor_parallel, threads, cancel);
-        progress(++done, kRuns);
-        return result;
-    };
+    LoadWatch watch;
+    for (int round = 0; round < kRounds; ++round)
+        for (HostBench& bench : benches) {
+            progress(done++, total);
+            bench.round(cancel);
+        }
+    Measurement measurement;
+    if (std::optional<MachineLoad> load = watch.so_far()) {
+        measurement.other_load = load->others;
+        measurement.stolen = load->stolen;
+    }
+    std::vector<HostRun> runs;
+    for (const HostBench& bench : benches) runs.push_back(bench.result());
+    // A token of the small one takes microseconds, which a single interrupt doubles.
+    for (size_t i = kNarrow; i < runs.size(); ++i)
+        measurement.spread = std::max(measurement.spread, runs[i].spread);
+
     planner::MeasuredRates rates;
     rates.cache_bytes = cache;
-    {
-        Bench cached(cached_shape(cache), DType::kF32);
-        Line one = fit_line(run(cached, 1, 1).decode);
-        rates.launch_ns = positive(one.fixed);
-        rates.cache_bandwidth = positive(1e9 / one.slope);
-        rates.launch_alone_ns = positive(fit_line(run(cached, 2, 2).decode).fixed);
-    }
+    Line in_cache = fit_line(runs[kCached].decode);
+    rates.launch_ns = positive(in_cache.fixed);
+    rates.cache_bandwidth = positive(1e9 / in_cache.slope);
+    rates.launch_alone_ns = positive(fit_line(runs[kCachedTwo].decode).fixed);
     auto fixed = static_cast<double>(rates.launch_ns);
-    {
-        Bench narrow(streaming_shape(cache), DType::kBF16);
-        Run one = run(narrow, 1, 1);
-        rates.widening = positive(
-            1e9 / ns_each(one.decode, fixed, [](const Sample& s) { return s.weights / 2; }));
-        rates.flops_narrow = positive(
-            1e9 / ns_each(one.prefill, fixed, [](const Sample& s) { return s.flops; }, false));
-    }
-    Bench streaming(streaming_shape(cache), DType::kF32);
-    Run one = run(streaming, 1, 1);
-    rates.bandwidth =
-        positive(1e9 / ns_each(one.decode, fixed, [](const Sample& s) { return s.bytes; }));
     auto alone = static_cast<double>(rates.launch_alone_ns);
-    rates.bandwidth_alone = positive(1e9 / ns_each(run(streaming, 1, 1, 1).decode, alone,
-                                                   [](const Sample& s) { return s.bytes; }));
-    rates.flops_f32 =
-        positive(1e9 / ns_each(one.prefill, fixed, [](const Sample& s) { return s.flops; }, false));
+    auto all_bytes = [](const Sample& s) { return s.bytes; };
+    auto operations = [](const Sample& s) { return s.flops; };
+    auto elements = [](const Sample& s) { return s.weights / 2; };  // of bf16
+    const HostRun &one = runs[kOne], &two = runs[kTwo], &in_bf16 = runs[kNarrow];
+    rates.widening = positive(1e9 / ns_each(in_bf16.decode, fixed, elements));
+    rates.flops_narrow = positive(1e9 / ns_each(in_bf16.prefill, fixed, operations, false));
+    rates.bandwidth = positive(1e9 / ns_each(one.decode, fixed, all_bytes));
+    rates.bandwidth_alone = positive(1e9 / ns_each(runs[kOneThread].decode, alone, all_bytes));
+    rates.flops_f32 = positive(1e9 / ns_each(one.prefill, fixed, operations, false));
     rates.attention_bandwidth = positive(1e9 / attention_ns(one.decode, fixed, false));
     rates.attention_flops = positive(1e9 / attention_ns(one.prefill, fixed, true));
 
-    Run two = run(streaming, 2, 2);
-    Line exchange = through(two), transfer = through(run(streaming, 2, 1));
+    Line exchange = through(two), transfer = through(runs[kPipeline]);
     facts.calibration = {rates, positive(1e9 / std::max(transfer.slope, 1e-3)),
                          positive(transfer.fixed), positive(1e9 / std::max(exchange.slope, 1e-3)),
                          positive(exchange.fixed)};
     facts.memory_bandwidth =
         positive(static_cast<double>(rates.bandwidth) * shared_rate(exchange, two, one));
-    progress(kRuns, kRuns);
+    progress(total, total);
+    return measurement;
 }
 
 std::string calibration_path() {
@@ -399,6 +270,8 @@ HostFacts facts_of_this_host(int threads, std::string* note) {
         return skip(fmt::format("measured on '{}', and this is '{}'; run cleave devices --measure",
                                 there, here));
     facts.calibration = planner::calibration_of(machine, path);
+    if (std::string warning = kept_warning(path); note && !warning.empty())
+        *note = fmt::format("{}: {} (cleave devices --measure)", path, warning);
     if (!machine.domains.empty()) facts.memory_bandwidth = machine.domains[0].bandwidth;
     if (threads > 0 && threads != cores) use_threads(facts, threads);
     return facts;

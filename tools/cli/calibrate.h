@@ -13,11 +13,22 @@
 
 namespace cleave::tools {
 
-// Fills the calibration, and memory_bandwidth with what host devices reach that work at the same time. `progress` hears
-// (done, total). Throws Cancelled when `cancel` is set.
-void calibrate_host(planner::HostFacts& facts,
-                    const std::function<void(int64_t, int64_t)>& progress,
-                    const CancelToken* cancel);
+// How far a measurement is to be trusted.
+struct Measurement {
+    double spread =
+        0;  // the slowest generation's token over the fastest's, less 1; of the worst configuration
+    double other_load = 0;  // share of the cores' time that other programs used meanwhile
+    double stolen = 0;      // and that the hypervisor gave to others
+
+    // Why it is doubtful and what to do; empty when it is not.
+    std::string warning() const;
+};
+
+// Fills the calibration, and memory_bandwidth with what host devices reach that work at the same time. Rates are
+// of times that are kept two thirds of the time. `progress` hears (done, total). Throws Cancelled when `cancel` is set.
+Measurement calibrate_host(planner::HostFacts& facts,
+                           const std::function<void(int64_t, int64_t)>& progress,
+                           const CancelToken* cancel);
 
 // $XDG_CONFIG_HOME/cleave/host.json or ~/.config/cleave/host.json; empty when there is no home.
 std::string calibration_path();
@@ -26,7 +37,8 @@ std::string calibration_path();
 std::string host_identity(const planner::HostFacts& facts);
 
 // read_host_facts with the kept calibration, where there is one of this machine. `threads` 0: all. A file of another machine
-// or for other threads is not used; `note` then says so and why.
+// or for other threads is not used; `note` then says so and why. It also says what
+// the measurement warned of.
 planner::HostFacts facts_of_this_host(int threads, std::string* note = nullptr);
 
 }  // namespace cleave::tools

@@ -150,16 +150,27 @@ planner::Machine measure(const Flags& flags) {
     check_writable(flags.output.empty() ? "--measure" : "-o", path);
     planner::HostFacts facts = planner::read_host_facts();
     Interruptible interruptible;
+    Measurement measurement;
     {
         ProgressBar bar("measuring the host");
-        calibrate_host(
+        measurement = calibrate_host(
             facts, [&](int64_t done, int64_t total) { bar.update(done, total); }, &cancel_token());
     }
     planner::Machine machine = planner::build_machine(specs, facts);
     for (planner::Device& d : machine.devices) d.identity = host_identity(facts);
-    write_file(flags.output.empty() ? "--measure" : "-o", path,
-               planner::machine_to_json(machine) + "\n");
-    fmt::print(stderr, "saved {}\n", path);
+    Json json = Json::parse(planner::machine_to_json(machine));
+    json["measurement"] = {{"spread", measurement.spread},
+                           {"other_load", measurement.other_load},
+                           {"stolen", measurement.stolen},
+                           {"warning", measurement.warning()}};
+    write_file(flags.output.empty() ? "--measure" : "-o", path, json.dump(2) + "\n\n");
+    fmt::print(stderr,
+               "saved {}; others used {:.0f} % of the cores, {:.0f} % were stolen, the same work's "
+               "times differ by {:.0f} %\n",
+               path, 100 * measurement.other_load, 100 * measurement.stolen,
+               100 * measurement.spread);
+    if (std::string warning = measurement.warning(); !warning.empty())
+        fmt::print(stderr, "warning: {}\n", warning);
     return machine;
 }
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small Llamas of stand-in weights run on host devices, and their traces taken apart by kind and size of step: what
+// `calibrate` makes rates of. In: a shape, how many devices and threads. Out: for each class of steps its amounts by the
+// plan and its usual time. A configuration is run in several rounds, so that the others' stand between: a machine whose
+// memory slows down for a second then slows a part of the samples of every figure.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "models/shapes.h"
+#include "models/stand_in_weights.h"
+#include "planner/plan.h"
+#include "runtime/base/cancel.h"
+#include "runtime/trace.h"
+
+namespace cleave::tools {
+
+double median(std::vector<double> values);  // of one value at least
+
+// Steps of one kind and size in a pass, as the plan counts them and as they were.
+struct Sample {
+    planner::KernelKind kernel = planner::KernelKind::kOpaque;
+    bool communicates = false;
+    double flops = 0, weights = 0, bytes = 0, key_bytes = 0;  // of one step
+    double ns = 0;                                            // usual
+};
+
+struct HostRun {
+    std::vector<Sample> prefill, decode;
+    double decode_ns = 0;    // of a token
+    double launches_ns = 0;  // of those, the launches of one device (they are alike on the others)
+    int communications = 0;  // of a decode pass
+    double spread = 0;       // the slowest generation's token over the fastest's, less 1
+};
+
+// The figure of several generations of tokens, each its own median: two thirds of them are no slower. Virtual machines are
+// moved between cores that share a path to memory and cores that do not, for seconds at a time, and rates then differ by
+// half; the lucky state is not the one to count on.
+double usual(std::vector<double> medians);
+
+// A graph and its weights, for several configurations.
+struct BenchModel {
+    BenchModel(const models::Shape& shape, DType dtype);
+    importer::Graph graph;
+    models::StandInWeights weights;
+};
+
+// One configuration: `model` on host devices. `threads` 0: all cores.
+class HostBench {
+public:
+    HostBench(const BenchModel& model, const planner::HostFacts& facts, int devices,
+              int tensor_parallel, int threads = 0);
+
+    // Opens a session, generates, closes it. Throws Cancelled when `cancel` is set.
+    void round(const CancelToken* cancel);
+    HostRun result() const;
+
+private:
+    struct Times {
+        Sample sample;
+        std::vector<std::vector<double>> ns;  // by generation
+    };
+    using Classes = std::map<std::tuple<bool, planner::KernelKind, double>, Times>;
+
+    void take_apart(const runtime::Trace& trace, bool is_prefill);
+    static std::vector<Sample> medians(const Classes& classes);
+    double launches_ns(const std::vector<Sample>& samples) const;
+
+    planner::Plan plan_;
+    int threads_ = 0;
+    Classes prefill_, decode_;
+    std::vector<std::vector<double>> token_ns_;  // by generation
+};
+
+}  // namespace cleave::tools
