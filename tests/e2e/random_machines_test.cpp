@@ -33,26 +33,26 @@ public:
         models::Shape shape = small_shape();
         auto& c = shape.config;
         c.num_layers = pick(1, 4);
+        // Equal shards of 2 to 6 devices are of one size, each a set of kernels to compile; unequal ones are drawn below.
+        c.intermediate_size = c.vocab_size = 120;
         if (pick(0, 1)) {
             c.hidden_size = 40;
             c.num_heads = 5;
             c.num_kv_heads = 1;
             c.head_dim = 8;
-            c.intermediate_size = 96;
-            c.vocab_size = 97;
         }
         return shape;
     }
 
-    // Up to 6 host devices; in half of the machines each has a speed of its own, one or two times the slowest's.
+    // In a quarter of the machines the first is twice as fast as the others, and memories differ.
     planner::Machine machine(int devices) {
         planner::HostFacts facts{2, int64_t{4} << 30, 20'000'000'000, 100'000'000'000, ""};
         planner::Machine m = planner::build_machine(
             planner::parse_devices(fmt::format("host[0-{}]", devices - 1)), facts);
-        bool unequal = pick(0, 1) == 1;
+        bool unequal = pick(0, 3) == 0;
         for (planner::Device& d : m.devices) {
             if (!unequal) continue;
-            int factor = pick(1, 2);
+            int factor = d.index == 0 ? 2 : 1;
             d.memory_bandwidth *= factor;
             d.flops_f32 *= factor;
             d.memory_bytes = (int64_t{16} << 20) * pick(1, 4);
@@ -132,7 +132,9 @@ TEST_CASE("200 plans of random models for random machines run to the tokens of o
         auto [at, fresh] = models.try_emplace({shape.config.hidden_size, shape.config.num_layers});
         if (fresh) at->second = random_model(shape, 7);
         const importer::Graph& graph = at->second;
-        int devices = drawer.pick(1, 6);
+        // Odd counts for one width and even ones for the other: each count is a set of kernels to compile.
+        constexpr int kCounts[2][3] = {{1, 3, 5}, {2, 4, 6}};
+        int devices = kCounts[shape.config.num_kv_heads > 1][drawer.pick(0, 2)];
         planner::Machine machine = drawer.machine(devices);
         planner::PlanOptions options = drawer.options(graph, devices);
         planner::Workload workload;
