@@ -12,7 +12,6 @@ namespace cleave::models {
 namespace {
 
 using onnx::TensorProto;
-constexpr const char* kFunctionDomain = "cleave.models";
 
 class Form {
 public:
@@ -34,7 +33,6 @@ private:
     void positions_and_lengths();
     void mask();
     void rope_tables();
-    void add_functions();
     std::string norm(const std::string& x, const std::string& weight_name);
     std::string decomposed_norm(const std::string& x, const std::string& weight);
     std::string linear(const std::string& x, const std::string& name, int64_t in, int64_t out,
@@ -101,8 +99,9 @@ void Form::declare_inputs() {
                                                             : "sequence_length")});
     if (options_.with_position_ids && !is(OnnxForm::kGroupQueryAttention))
         b_.input("position_ids", TensorProto::INT64, Dims{batch, sequence});
-    const char *before = variation().static_cache ? "max_length" : "past_sequence_length",
-               *after = variation().static_cache ? "max_length" : "total_sequence_length";
+    const char *before = "past_sequence_length", *after = "total_sequence_length";
+    if (variation().static_cache) before = after = "max_length";
+    if (variation().ring_cache) before = "past_sliding_length", after = "total_sliding_length";
     for (auto [layer, what] : cache_order())
         b_.input(past(layer, what), b_.dtype(),
                  Dims{batch, config_.num_kv_heads, std::string(before), config_.head_dim});
@@ -135,10 +134,11 @@ void Form::positions_and_lengths() {
 // Query p sees keys 0..p (and not below p - window + 1) that attention_mask does not hide.
 void Form::mask() {
     std::string zero = b_.int_scalar(0), one = b_.int_scalar(1);
-    std::string keys = b_.node(
-        "Unsqueeze", {b_.node("Range", {zero, total_length_, one}), b_.ints({0})});  // [1, total]
+    const bool square = variation().square_mask;
+    std::string keys = b_.node("Range", {zero, square ? sequence_length_ : total_length_, one});
+    keys = b_.node("Unsqueeze", {keys, b_.ints({0})});  // [1, total]
     std::string rows = b_.node("Range", {zero, sequence_length_, one});
-    if (options_.with_past) rows = b_.node("Add", {rows, past_length_});
+    if (options_.with_past && !square) rows = b_.node("Add", {rows, past_length_});
     std::string queries = b_.node("Unsqueeze", {rows, b_.ints({1})});  // [sequence, 1]
     std::string allowed = b_.node("LessOrEqual", {keys, queries});
     if (shape_.sliding_window > 0) {
@@ -146,6 +146,11 @@ void Form::mask() {
         allowed = b_.node("And", {allowed, b_.node("Greater", {keys, oldest})});
     }
     allowed = b_.node("Unsqueeze", {allowed, b_.ints({0, 1})});
+    if (square) {
+        std::string all = b_.node("Unsqueeze", {total_length_, b_.ints({0})});
+        all = b_.node("Concat", {b_.ints({1, 1, 1}), all}, {{"axis", int64_t{0}}});
+        allowed = b_.node("Expand", {allowed, all});
+    }
     if (options_.with_past) {
         std::string visible = b_.cast("attention_mask", TensorProto::BOOL);
         allowed = b_.node("And", {allowed, b_.node("Unsqueeze", {visible, b_.ints({1, 2})})});
@@ -207,8 +212,11 @@ void Form::rope_tables() {
 std::string Form::decomposed_norm(const std::string& x, const std::string& weight) {
     std::string wide = b_.is_f32() ? x : b_.cast(x, TensorProto::FLOAT);
     std::string square = b_.node("Pow", {wide, b_.floats({2.0f}, {})});
-    std::string mean = b_.node("ReduceMean", {square},
-                               {{"axes", std::vector<int64_t>{-1}}, {"keepdims", int64_t{1}}});
+    const Attribute keep{"keepdims", int64_t{1}};  // the axes became an input in opset 18
+    std::string mean =
+        is(OnnxForm::kAttention)
+            ? b_.node("ReduceMean", {square, b_.ints({-1})}, {keep})
+            : b_.node("ReduceMean", {square}, {{"axes", std::vector<int64_t>{-1}}, keep});
     std::string root = b_.node(
         "Sqrt",
         {b_.node("Add", {mean, b_.floats({static_cast<float>(config_.rms_norm_eps)}, {})})});
@@ -369,6 +377,10 @@ std::string Form::self_attention(const std::string& normed, int layer) {
     if (is(OnnxForm::kGroupQueryAttention))
         return linear(group_query_attention(q, k, v, layer), p + "o_proj", q_features,
                       config_.hidden_size, shape_.o_bias);
+    if (variation().joint_qk_norm) {
+        q = decomposed_norm(q, b_.weight(p + "q_norm.weight", {q_features}, 0));
+        k = decomposed_norm(k, b_.weight(p + "k_norm.weight", {kv_features}, 0));
+    }
     q = heads(q, config_.num_heads);
     k = heads(k, config_.num_kv_heads);
     v = heads(v, config_.num_kv_heads);
@@ -480,54 +492,6 @@ std::string Form::skip_norm_layers(std::string x) {
     return normed;
 }
 
-void Form::add_functions() {
-    b_.opset(kFunctionDomain, 1);
-    auto begin = [&](const char* name, std::vector<std::string> inputs) {
-        onnx::FunctionProto* f = model_.add_functions();
-        f->set_domain(kFunctionDomain);
-        f->set_name(name);
-        for (const std::string& i : inputs) f->add_input(i);
-        f->add_output("y");
-        auto* import = f->add_opset_import();
-        import->set_domain("");
-        import->set_version(18);
-        return f;
-    };
-    auto add = [](onnx::FunctionProto* f, const char* type, std::vector<std::string> in,
-                  const char* out, std::vector<Attribute> attributes = {}) {
-        onnx::NodeProto* n = f->add_node();
-        n->set_op_type(type);
-        for (const std::string& i : in) n->add_input(i);
-        n->add_output(out);
-        for (const Attribute& a : attributes) set_attribute(*n, a);
-        return n;
-    };
-    onnx::FunctionProto* f = begin("RmsNorm", {"x", "weight"});
-    f->add_attribute("epsilon");
-    add(f, "Cast", {"x"}, "wide", {{"to", int64_t{TensorProto::FLOAT}}});
-    add(f, "Mul", {"wide", "wide"}, "square");
-    add(f, "Constant", {}, "axes", {{"value_ints", std::vector<int64_t>{-1}}});
-    add(f, "ReduceMean", {"square", "axes"}, "mean", {{"keepdims", int64_t{1}}});
-    onnx::AttributeProto* a = add(f, "Constant", {}, "epsilon_value")->add_attribute();
-    a->set_name("value_float");
-    a->set_ref_attr_name("epsilon");
-    a->set_type(onnx::AttributeProto::FLOAT);
-    add(f, "Add", {"mean", "epsilon_value"}, "shifted");
-    add(f, "Sqrt", {"shifted"}, "root");
-    add(f, "Div", {"wide", "root"}, "scaled");
-    add(f, "CastLike", {"scaled", "x"}, "narrow");
-    add(f, "Mul", {"narrow", "weight"}, "y");
-
-    f = begin("Rope", {"x", "cos", "sin"});
-    add(f, "Split", {"x"}, "low", {{"axis", int64_t{-1}}, {"num_outputs", int64_t{2}}})
-        ->add_output("high");
-    add(f, "Neg", {"high"}, "negated");
-    add(f, "Concat", {"negated", "low"}, "rotated", {{"axis", int64_t{-1}}});
-    add(f, "Mul", {"x", "cos"}, "first");
-    add(f, "Mul", {"rotated", "sin"}, "second");
-    add(f, "Add", {"first", "second"}, "y");
-}
-
 void Form::build() {
     const bool contrib = is(OnnxForm::kGroupQueryAttention);
     if (contrib && !options_.with_past)
@@ -539,7 +503,7 @@ void Form::build() {
                                             : 17);
     model_.set_ir_version(is(OnnxForm::kAttention) ? 11 : is(OnnxForm::kFunctions) ? 9 : 8);
     if (contrib) b_.opset("com.microsoft", 1);
-    if (is(OnnxForm::kFunctions)) add_functions();
+    if (is(OnnxForm::kFunctions)) add_functions(model_, b_);
     declare_inputs();
     if (!contrib) positions_and_lengths();
     if (needs_mask()) mask();

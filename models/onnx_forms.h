@@ -8,6 +8,11 @@
 
 namespace cleave::models {
 
+inline constexpr const char* kFunctionDomain = "cleave.models";
+
+// Adds RmsNorm(x, weight; epsilon) and Rope(x, cos, sin) to that domain.
+void add_functions(onnx::ModelProto& model, OnnxBuilder& builder);
+
 void build_onnx_graph(const Shape& shape, const WriteOptions& options, onnx::ModelProto& model,
                       OnnxBuilder& builder);
 

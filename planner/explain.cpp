@@ -12,6 +12,9 @@
 namespace cleave::planner {
 namespace {
 
+using importer::Op;
+using importer::OpKind;
+
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 // What a token's time on the busiest device is spent on.
@@ -156,6 +159,39 @@ void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Pla
     plan.why.binding += fmt::format("; unused: {} ({})", names, reason);
 }
 
+// Products and attention that every device of a tensor-parallel stage computes whole, and what keeps them together.
+void repeated_work(const Analysis& analysis, Plan& plan) {
+    std::vector<std::string> names;
+    bool integers = false, norms = false;
+    for (const Stage& stage : plan.stages)
+        for (size_t i = stage.first_op.index();
+             stage.devices.size() > 1 && i <= stage.last_op.index(); ++i) {
+            const Op& op = analysis.graph.ops[i];
+            if (!analysis.splits.ops[i].work.whole() ||
+                (op.kind != OpKind::kLinear && op.kind != OpKind::kAttention))
+                continue;
+            const bool dynamic =
+                op.kind == OpKind::kLinear &&
+                analysis.graph.weight(op.weights[0]).quantization.dynamic_activations;
+            (dynamic ? integers : norms) = true;
+            names.push_back(op.name);
+        }
+    if (names.empty()) return;
+    std::vector<std::string> reasons;
+    if (integers)
+        reasons.emplace_back(
+            "products of integers (DynamicQuantizeLinear) round by the smallest and largest number "
+            "of their whole "
+            "input");
+    if (norms)
+        reasons.emplace_back(integers ? "what lies between them stays whole with them"
+                                      : "queries or keys are normalised over all heads together");
+    plan.why.binding += fmt::format(
+        "; each device of its stage computes the whole of {} operators ({}{}): {}", names.size(),
+        names.front(), names.size() > 1 ? fmt::format(" to {}", names.back()) : "",
+        fmt::join(reasons, ", and "));
+}
+
 void cuts(const Plan& plan, std::vector<std::string>& lines) {
     for (size_t s = 1; s < plan.stages.size(); ++s) {
         int64_t ns = 0, bytes = 0;
@@ -223,6 +259,7 @@ void explain(const Analysis& analysis, const Proposals& proposals,
              const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
     plan.why.binding = binding_constraint(plan);
     unused_devices(scored, chosen, plan);
+    repeated_work(analysis, plan);
     runners_up(analysis, proposals, scored, chosen, plan);
     cuts(plan, plan.why.cuts);
     metis(proposals, scored, chosen, plan);

@@ -48,12 +48,46 @@ bool may_have_replicas(const Op& op, bool is_key_value) {
     }
 }
 
-// A product of integers needs all of its input at once, so that a stage may compute whole operators on each of its
-// devices rather than share them out.
-bool may_repeat_whole(const Graph& graph) {
-    return std::any_of(graph.weights.begin(), graph.weights.end(), [](const importer::Weight& w) {
-        return w.quantization.dynamic_activations;
-    });
+// Operators that a stage may compute whole on each of its devices rather than share out, by OpId: all of a graph with
+// products of integers, which need all of their input at once, and the attention of a layer whose queries or keys are
+// normalised over all heads together (OLMo-2).
+std::vector<bool> may_repeat_whole(const Graph& graph) {
+    const bool integers =
+        std::any_of(graph.weights.begin(), graph.weights.end(),
+                    [](const importer::Weight& w) { return w.quantization.dynamic_activations; });
+    std::vector<bool> result(graph.ops.size(), integers);
+    std::map<ValueId, size_t> producer;
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+        for (ValueId v : graph.ops[i].outputs) producer[v] = i;
+    // The product that a value comes from, through norms and rotations; sets `joined` where one spans the heads.
+    const auto product_of = [&](ValueId v, int64_t head_dim, bool& joined) {
+        auto found = producer.find(v);
+        while (found != producer.end()) {
+            const Op& op = graph.ops[found->second];
+            if (op.kind == OpKind::kLinear) return found->second;
+            if (op.kind == OpKind::kRmsNorm)
+                joined = joined || op.as<importer::RmsNormAttrs>().group != head_dim;
+            else if (op.kind != OpKind::kRope && op.kind != OpKind::kScale)
+                break;
+            found = producer.find(op.inputs[0]);
+        }
+        return graph.ops.size();
+    };
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+        if (graph.ops[i].kind != OpKind::kAttention) continue;
+        const int64_t head_dim = graph.ops[i].as<importer::AttentionAttrs>().head_dim;
+        bool joined = false;
+        const size_t query = product_of(graph.ops[i].inputs[0], head_dim, joined);
+        if (const auto append = producer.find(graph.ops[i].inputs[1]); append != producer.end())
+            product_of(graph.ops[append->second].inputs[0], head_dim, joined);
+        if (!joined || query == graph.ops.size()) continue;
+        result[query] = result[i] = true;
+        for (size_t j = 0; j < graph.ops.size(); ++j)
+            if (graph.ops[j].kind == OpKind::kLinear &&
+                graph.ops[j].inputs[0] == graph.ops[i].outputs[0])
+                result[j] = true;
+    }
+    return result;
 }
 
 // Of an operator: the output columns and the summed axis, as the executions count them.
@@ -86,7 +120,7 @@ bool is_summing(const Op& op) {
            (rule && rule->split == ForeignSplit::kByInput);
 }
 
-void check_op(const Plan& plan, const Op& op, bool is_key_value,
+void check_op(const Plan& plan, const Op& op, bool is_key_value, bool may_repeat,
               const std::vector<const Execution*>& executions, const char* phase, Report& report) {
     if (executions.empty())
         return report.add("op-missing", "{}: {} is never executed", phase, op.name);
@@ -99,8 +133,8 @@ void check_op(const Plan& plan, const Op& op, bool is_key_value,
     const bool replicas = may_have_replicas(op, is_key_value);
     // What a foreign operator may share out it may also repeat, where what reads it leaves no choice.
     const std::optional<ForeignOp> rule = foreign_op(op);
-    const bool repeats_whole = rule ? rule->split != ForeignSplit::kOnce
-                                    : op.kind != OpKind::kOpaque && may_repeat_whole(plan.graph);
+    const bool repeats_whole =
+        rule ? rule->split != ForeignSplit::kOnce : op.kind != OpKind::kOpaque && may_repeat;
     const auto is_whole = [&](const Rectangle& r) {
         return r.rows == whole.rows && r.columns == whole.columns;
     };
@@ -125,8 +159,10 @@ void check_coverage(const Plan& plan, bool is_prefill, const PhaseTrace& trace, 
     std::vector<std::vector<const Execution*>> executions(plan.graph.ops.size());
     for (const Execution& e : trace.executions) executions[e.op.index()].push_back(&e);
     std::vector<bool> key_value = key_value_projections(plan.graph);
+    std::vector<bool> repeatable = may_repeat_whole(plan.graph);
     for (size_t i = 0; i < plan.graph.ops.size(); ++i)
-        check_op(plan, plan.graph.ops[i], key_value[i], executions[i], phase, report);
+        check_op(plan, plan.graph.ops[i], key_value[i], repeatable[i], executions[i], phase,
+                 report);
     for (size_t i = 0; i < plan.kv_slabs.size(); ++i) {
         const KvSlab& s = plan.kv_slabs[i];
         if (!trace.appended[i].covers(s.kv_heads))

@@ -6,6 +6,7 @@
 
 #include "importer/import.h"
 #include "models/llama_graph.h"
+#include "models/onnx_writer.h"
 #include "models/reference.h"
 #include "planner/verify.h"
 #include "runtime/generate.h"
@@ -70,6 +71,30 @@ TEST_CASE(
         planner::Plan plan = plan_for(graph, shape, all_logits_workload(3, 32, 7));
         Session session(plan, checked_options());
         GenerateResult result = generate(session, plan, kPrompts, with_logits(6));
+        for (size_t s = 0; s < kPrompts.size(); ++s) {
+            std::vector<int32_t> tokens = seen_tokens(kPrompts[s], result.sequences[s]);
+            CHECK(largest_difference(result.sequences[s].logits, reference_of(graph, tokens)) <
+                  1e-3);
+        }
+    }
+}
+
+TEST_CASE(
+    "norms over all heads together give the same logits on any devices, and the plan says why",
+    "[e2e]") {
+    TemporaryFolder folder;
+    models::WriteOptions options;
+    options.variation.joint_qk_norm = true;
+    const importer::Graph graph = importer::import_onnx(
+        models::write_onnx_llama(small_shape(), folder.path().string(), options));
+    for (size_t i : {0, 1, 4}) {  // one device, tp 2, tp 3
+        const DeviceShape& shape = device_shapes()[i];
+        INFO(shape.name);
+        planner::Plan plan = plan_for(graph, shape, all_logits_workload(3, 32, 7));
+        const bool said = plan.why.binding.find("normalised over all heads") != std::string::npos;
+        CHECK(said == (shape.tensor_parallel > 1));
+        Session session(plan, checked_options());
+        GenerateResult result = generate(session, plan, kPrompts, with_logits(3));
         for (size_t s = 0; s < kPrompts.size(); ++s) {
             std::vector<int32_t> tokens = seen_tokens(kPrompts[s], result.sequences[s]);
             CHECK(largest_difference(result.sequences[s].logits, reference_of(graph, tokens)) <

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "importer/import.h"
+#include "models/onnx_builder.h"
 #include "models/reference.h"
 #include "tests/importer/onnx_files.h"
 
@@ -289,6 +290,68 @@ TEST_CASE("An empty mask and flags that are neither 0 nor 1 are refused by node"
                    },
                    form(OnnxForm::kAttention)),
                Contains("is_causal") && Contains("Attention"));
+}
+
+void set_integer(NodeProto& node, const std::string& name, int64_t value) {
+    for (auto& a : *node.mutable_attribute())
+        if (a.name() == name) return a.set_i(value);
+    models::set_attribute(node, {name, value});
+}
+
+TEST_CASE("Counts of heads, parts and tokens whose products overflow are refused by node",
+          "[importer]") {
+    const int64_t largest = std::numeric_limits<int64_t>::max();
+    const auto gqa = form(OnnxForm::kGroupQueryAttention);
+    for (const char* name : {"num_heads", "kv_num_heads", "local_window_size"})
+        for (int64_t value : {largest, largest / 2 + 1, std::numeric_limits<int64_t>::min()}) {
+            INFO(name << " " << value);
+            CHECK_THAT(import_error(
+                           [&](ModelProto& m) {
+                               NodeProto& node = node_of(m, "GroupQueryAttention");
+                               set_integer(node, name, value);
+                           },
+                           gqa),
+                       Contains("GroupQueryAttention"));
+        }
+    CHECK_THAT(import_error(
+                   [&](ModelProto& m) {
+                       set_integer(node_of(m, "Attention"), "left_window_size", largest);
+                   },
+                   form(OnnxForm::kAttention)),
+               Contains("left_window_size"));
+    for (int64_t parts : {int64_t{1}, int64_t{3}, largest})
+        CHECK_THAT(import_error(
+                       [&](ModelProto& m) {
+                           for (auto& f : *m.mutable_functions())
+                               for (auto& n : *f.mutable_node())
+                                   if (n.op_type() == "Split") set_integer(n, "num_outputs", parts);
+                       },
+                       form(OnnxForm::kFunctions)),
+                   Contains("layers.0"));
+}
+
+TEST_CASE("A mask for another number of heads than the attention has is refused by node",
+          "[importer]") {
+    for (OnnxForm f : {OnnxForm::kDecomposed, OnnxForm::kAttention})
+        CHECK_THAT(import_error(
+                       [&](ModelProto& m) {
+                           const bool fused = f == OnnxForm::kAttention;
+                           NodeProto& user =
+                               fused ? node_of(m, "Attention") : node_of(m, "Softmax");
+                           NodeProto* reader = &user;
+                           for (auto& n : *m.mutable_graph()->mutable_node())
+                               if (!fused && n.output(0) == user.input(0)) reader = &n;
+                           const int input = fused ? 3 : 1;
+                           NodeProto two;
+                           two.set_op_type("Concat");
+                           for (int i = 0; i < 2; ++i) two.add_input(reader->input(input));
+                           two.add_output("two masks");
+                           models::set_attribute(two, {"axis", int64_t{1}});
+                           reader->set_input(input, "two masks");
+                           *m.mutable_graph()->add_node() = two;
+                       },
+                       form(f)),
+                   Contains("its mask is given for 2 heads, not for 1 or 4"));
 }
 
 TEST_CASE("A graph without an operator is refused", "[importer]") {

@@ -189,6 +189,59 @@ TEST_CASE("An exporter's graph with one edge rewired is refused by name or runs 
     check_files(12, 1);
 }
 
+// What single models of the family have, each alone and in both forms that can say it.
+std::vector<models::Variation> variations() {
+    std::vector<models::Variation> all;
+    const auto add = [&](auto change) {
+        models::Variation v;
+        change(v);
+        all.push_back(v);
+    };
+    using models::Rotation;
+    for (Rotation rotation : {Rotation::kHalvesApart, Rotation::kNeighboursSliced,
+                              Rotation::kNeighboursPaired, Rotation::kNeighboursGathered})
+        add([&](auto& v) { v.rotation = rotation; });
+    add([](auto& v) { v.frequencies_change_at = 48; });
+    add([](auto& v) { v.score_softcap = 0.5, v.logits_softcap = 2.0; });
+    add([](auto& v) { v.logits_divisor = 4.0, v.residual_factor = 0.25; });
+    add([](auto& v) { v.norms_behind = true; });
+    add([](auto& v) { v.qk_norm = true; });
+    add([](auto& v) { v.joint_qk_norm = true; });
+    add([](auto& v) { v.square_mask = true; });
+    add([](auto& v) { v.keys_first = true; });
+    return all;
+}
+
+TEST_CASE("Every variation gives ONNX Runtime's logits: whole, with its cache, and left-padded",
+          "[importer]") {
+    if (!std::getenv("CLEAVE_TEST_PYTHON")) CLEAVE_SKIP(kNoPython);
+    test::TemporaryFolder folder;
+    Count count;
+    int padded = 0;
+    for (OnnxForm form : {OnnxForm::kDecomposed, OnnxForm::kAttention})
+        for (const models::Variation& v : variations()) {
+            if (form == OnnxForm::kAttention &&
+                (v.rotation != models::Rotation::kHalves || v.frequencies_change_at > 0 ||
+                 v.score_softcap > 0 || v.square_mask))
+                continue;
+            test::TemporaryFolder own;
+            models::WriteOptions options;
+            options.form = form;
+            options.external_data = false;
+            options.variation = v;
+            const fs::path name = folder.path() / fmt::format("{:05}.onnx", count.run);
+            fs::copy_file(test::write_tiny(own.path(), options, rewired_shape()), name);
+            std::ofstream(fs::path(name).replace_extension(".txt"))
+                << fmt::format("variation {} of form {}\n", count.run, static_cast<int>(form));
+            recover(name, count);
+            const importer::Graph graph = importer::import_onnx(name.string());
+            padded += graph.interface.has_attention_mask && !graph.interface.assumes_right_padding;
+        }
+    CHECK(count.refused == 0);
+    CHECK(padded == count.run);
+    CHECK(run_script(fmt::format("judge '{}'", folder.path().string())));
+}
+
 TEST_CASE("Thousands of rewired graphs are refused by name or run as what they say",
           "[importer][slow]") {
     if (!std::getenv("CLEAVE_TEST_PYTHON")) CLEAVE_SKIP(kNoPython);

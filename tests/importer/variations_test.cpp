@@ -174,6 +174,46 @@ TEST_CASE("q and k norms inside GroupQueryAttention are those in pieces", "[impo
     CHECK(difference(inside.logits, attention.logits) < 1e-6);
 }
 
+TEST_CASE("q and k norms over all heads together are norms of whole rows", "[importer]") {
+    Variation v;
+    v.joint_qk_norm = true;
+    const Imported pieces = run_variation(v), attention = run_variation(v, OnnxForm::kAttention);
+    std::vector<int64_t> groups;
+    for (const Op& op : pieces.graph.ops)
+        if (op.kind == OpKind::kRmsNorm && op.name.find("_norm") != std::string::npos &&
+            op.name.find("layers.0.") == 0)
+            groups.push_back(op.as<importer::RmsNormAttrs>().group);
+    CHECK(groups == std::vector<int64_t>{32, 32, 16, 32});  // input, q, k, post
+    CHECK(difference(pieces.logits, plain_logits()) > 1e-3);
+    CHECK(difference(pieces.logits, attention.logits) < 1e-6);
+}
+
+TEST_CASE("A mask that fits only whole prompts and single tokens is causal where it fits",
+          "[importer]") {
+    Variation v;
+    v.square_mask = true;
+    const Imported found = run_variation(v);
+    for (const Op& op : found.graph.ops)
+        if (op.kind == OpKind::kAttention) CHECK(op.as<AttentionAttrs>().window == 0);
+    CHECK(found.graph.interface.has_attention_mask);
+    CHECK(!found.graph.interface.assumes_right_padding);
+    CHECK(difference(found.logits, plain_logits()) < 1e-9);
+}
+
+TEST_CASE("The number that hides a key in f16 is no window, with a cache or without",
+          "[importer]") {
+    for (bool with_past : {false, true}) {
+        test::TemporaryFolder folder;
+        models::WriteOptions options;
+        options.dtype = DType::kF16;
+        options.with_past = with_past;
+        const Graph graph =
+            importer::import_onnx(test::write_tiny(folder.path(), options).string());
+        for (const Op& op : graph.ops)
+            if (op.kind == OpKind::kAttention) CHECK(op.as<AttentionAttrs>().window == 0);
+    }
+}
+
 TEST_CASE("Static caches written in place are the Graph's own cache", "[importer]") {
     Variation v;
     v.static_cache = true;
@@ -185,13 +225,50 @@ TEST_CASE("Static caches written in place are the Graph's own cache", "[importer
     }
 }
 
-TEST_CASE("A ring cache is refused by name", "[importer]") {
+TEST_CASE("A ring cache of the window is the Graph's cache with that window", "[importer]") {
+    models::Shape shape = test::tiny_shape();
+    shape.sliding_window = 4;
+    std::vector<double> logits[2];
+    for (bool ring : {false, true}) {
+        test::TemporaryFolder folder;
+        models::WriteOptions options;
+        options.form = OnnxForm::kGroupQueryAttention;
+        options.variation.ring_cache = ring;
+        const Graph graph =
+            importer::import_onnx(test::write_tiny(folder.path(), options, shape).string());
+        for (const Op& op : graph.ops)
+            if (op.kind == OpKind::kAttention) CHECK(op.as<AttentionAttrs>().window == 4);
+        logits[ring] = models::reference_logits(graph, kPrompt);
+    }
+    CHECK(difference(logits[0], logits[1]) == 0.0);
+    CHECK(difference(logits[1], plain_logits()) > 1e-3);
+}
+
+TEST_CASE("A ring cache without a window, or one that others read, is refused by name",
+          "[importer]") {
     Variation v;
     v.ring_cache = true;
-    const std::string error =
-        test::user_error([&] { import_variation(v, OnnxForm::kGroupQueryAttention); });
-    CHECK(error.find("GroupQueryAttention") != std::string::npos);
-    CHECK(error.find("ring cache (sliding_window_cache)") != std::string::npos);
+    CHECK_THAT(test::user_error([&] { import_variation(v, OnnxForm::kGroupQueryAttention); }),
+               Catch::Matchers::Contains("GroupQueryAttention") &&
+                   Catch::Matchers::Contains("ring cache (sliding_window_cache)"));
+    test::TemporaryFolder folder;
+    models::Shape shape = test::tiny_shape();
+    shape.sliding_window = 4;
+    models::WriteOptions options;
+    options.form = OnnxForm::kGroupQueryAttention;
+    options.variation = v;
+    options.external_data = false;
+    const auto path = test::write_tiny(folder.path(), options, shape);
+    onnx::ModelProto model = test::load_onnx(path);
+    // total_sequence_length as the ring's length and the new tokens: wrong once the ring is full.
+    auto* node = model.mutable_graph()->add_node();
+    node->set_op_type("Shape");
+    node->add_input("past_key_values.0.key");
+    node->add_output("length of the ring");
+    test::save_onnx(model, path);
+    CHECK_THAT(test::user_error([&] { importer::import_onnx(path.string()); }),
+               Catch::Matchers::Contains("length of the ring") &&
+                   Catch::Matchers::Contains("reads its ring cache"));
 }
 
 TEST_CASE("All keys may stand before all values, and the batch may be fixed", "[importer]") {

@@ -336,18 +336,21 @@ void split(Evaluation& e) {
     const Dims* s = e.shape(0);
     int64_t axis = e.node.integer("axis", 0);
     if (!s || !normalize_axis(axis, s->size())) return;
-    const int64_t parts = static_cast<int64_t>(e.node.out.size()), n = (*s)[axis];
+    const int64_t outputs = static_cast<int64_t>(e.node.out.size()), n = (*s)[axis];
     auto sizes = e.integers(1, "split");
     if (!sizes && e.given(1)) return;
     if (!sizes) {
+        // There may be more parts than outputs; those at the end are then left out.
+        const int64_t parts = e.node.integer("num_outputs", outputs);
+        if (parts < outputs || parts > std::max(n, outputs)) return;
         const int64_t each = (n + parts - 1) / parts;
-        sizes.emplace(parts, each);
-        sizes->back() = n - each * (parts - 1);
+        sizes.emplace(outputs, each);
+        if (parts == outputs) sizes->back() = n - each * (parts - 1);
     }
-    if (static_cast<int64_t>(sizes->size()) != parts) return;
+    if (static_cast<int64_t>(sizes->size()) != outputs) return;
     const Dims strides = row_major(*s);
     int64_t begin = 0;
-    for (int64_t i = 0; i < parts; ++i) {
+    for (int64_t i = 0; i < outputs; ++i) {
         Dims dims = *s;
         dims[axis] = (*sizes)[i];
         if (dims[axis] < 0 || begin + dims[axis] > n) return;

@@ -148,6 +148,10 @@ Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& pa
     if (!a.causal)
         return unknown(r, node,
                        "its mask lets tokens see later ones; only causal models can be decoded");
+    if (parts.mask_heads != 1)
+        return unknown(r, node,
+                       fmt::format("its mask is given for {} heads, not for 1 or {}",
+                                   parts.mask_heads, a.num_heads));
     if (!parts.hides_padding && r.padding_must_be_hidden())
         return unknown(r, node,
                        "the graph takes an attention mask, but this attention sees what it hides");
@@ -218,6 +222,7 @@ Meaning match_values(Recovery& r, const Node& node, const Scores& s) {
         a.causal = a.causal || m.causal;
         if (m.window > 0) a.window = a.window > 0 ? std::min(a.window, m.window) : m.window;
         parts.hides_padding = parts.hides_padding || m.hides_padding;
+        if (!m.fits(a.num_heads)) parts.mask_heads = m.heads;
     }
     const Scores scores = s;
     TermId term;

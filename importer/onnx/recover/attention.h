@@ -10,6 +10,7 @@ struct AttentionParts {
     View q, k, v;  // k and v: of caches, or of this step's rows where the graph has no past
     AttentionAttrs attrs;
     bool hides_padding = false;  // of the attention mask that the graph takes
+    int64_t mask_heads = 1;      // of a mask that is none for any number of heads
 };
 
 // Heads along all axes of a view but the last two (the batched dimensions of a MatMul).

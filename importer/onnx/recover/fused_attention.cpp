@@ -8,6 +8,14 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
+// Heads and tokens beyond this are no model's, and sums and products of them could overflow.
+constexpr int64_t kMostCount = int64_t{1} << 30;
+
+int64_t count_of(const Node& node, std::string_view attribute) {
+    const int64_t n = node.integer(attribute, 0);
+    return n > kMostCount ? 0 : n;
+}
+
 // One of query, key, value: its heads, whether [batch, heads, rows, d] or [batch, rows, heads * d].
 struct Operand {
     int64_t heads = 0;
@@ -77,6 +85,7 @@ void add_mask(Recovery& r, Ref mask, AttentionParts& parts) {
     a.causal = a.causal || m.causal;
     if (m.window > 0) a.window = a.window > 0 ? std::min(a.window, m.window) : m.window;
     parts.hides_padding = parts.hides_padding || m.hides_padding;
+    if (!m.fits(a.num_heads)) parts.mask_heads = m.heads;
 }
 
 // (q, k, v, mask, past k, past v, lengths) -> y, present k, present v, scores.
@@ -89,12 +98,15 @@ Meaning attention(Recovery& r, const Node& node) {
     const bool counted = node.input(6) != kNone;
     if (counted && !r.counts_tokens(node.input(6), true))
         return unknown(r, node, "nonpad_kv_seqlen does not count the tokens so far");
+    const int64_t left = node.integer("left_window_size", -1);
+    if (left < -1 || left > kMostCount)
+        return unknown(r, node, fmt::format("its attribute left_window_size is {}", left));
     if (node.integer("right_window_size", -1) > 0)
         return unknown(r, node, "a window that sees later tokens is not supported");
     const View q = *qp, k = *kp, v = *vp;
-    const auto oq = read_operand(q, node.integer("q_num_heads", 0));
-    const auto ok = read_operand(k, node.integer("kv_num_heads", 0));
-    const auto ov = read_operand(v, node.integer("kv_num_heads", 0));
+    const auto oq = read_operand(q, count_of(node, "q_num_heads"));
+    const auto ok = read_operand(k, count_of(node, "kv_num_heads"));
+    const auto ov = read_operand(v, count_of(node, "kv_num_heads"));
     if (!oq || !ok || !ov || ok->heads != ov->heads || oq->head_dim != ok->head_dim)
         return unknown(r, node, "its heads do not stand together");
     AttentionParts parts{q, k, v, {}};
@@ -105,7 +117,7 @@ Meaning attention(Recovery& r, const Node& node) {
     if (const int64_t flag = node.integer("is_causal", 0); flag != 0 && flag != 1)
         return unknown(r, node, fmt::format("its attribute is_causal is {}, not 0 or 1", flag));
     a.causal = node.integer("is_causal", 0) != 0 || node.integer("right_window_size", -1) == 0;
-    a.window = node.integer("left_window_size", -1) + 1;
+    a.window = left + 1;
     r.assumes_right_padding = r.assumes_right_padding || counted;
     parts.q.scale = 1.0;
     if (node.input(4) != kNone) {
@@ -144,6 +156,19 @@ bool counts_all_keys(Recovery& r, const Node& node) {
     return true;
 }
 
+// A ring cache keeps the keys of the window alone. Attention sees no others, so that the Graph's own cache of the whole
+// context gives the same; but the ring's length is not that of the past, and nothing else may count with it.
+std::optional<std::string> unsupported_ring(const Recovery& r, const Node& node) {
+    if (node.integer("local_window_size", -1) <= 0)
+        return "a ring cache (sliding_window_cache) without a local_window_size is not supported";
+    for (const Node& other : r.model.nodes)
+        for (Ref in : other.in)
+            if (in != kNone && (in == node.input(3) || in == node.input(4)) && &other != &node)
+                return fmt::format("{} reads its ring cache (sliding_window_cache) as well",
+                                   r.describe(other));
+    return std::nullopt;
+}
+
 std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
     static constexpr std::string_view kKnown[] = {"num_heads",
                                                   "kv_num_heads",
@@ -166,15 +191,15 @@ std::optional<std::string> unsupported_gqa(Recovery& r, const Node& node) {
     for (const char* name : {"do_rotary", "rotary_interleaved"})
         if (const int64_t flag = node.integer(name, 0); flag != 0 && flag != 1)
             return fmt::format("its attribute {} is {}, not 0 or 1", name, flag);
-    if (const int64_t window = node.integer("local_window_size", -1); window < -1 || window == 0)
+    if (const int64_t window = node.integer("local_window_size", -1);
+        window < -1 || window == 0 || window > kMostCount)
         return fmt::format("its local_window_size is {}, neither -1 (none) nor a window", window);
     if (node.integer("smooth_softmax", 0) > 0) return "smooth_softmax is not supported";
     if (node.integer("qk_output", 0) != 0) return "its scores as an output are not supported";
     if (node.text("k_quant_type", "NONE") != "NONE" || node.text("v_quant_type", "NONE") != "NONE")
         return "a quantised cache is not supported";
     if (node.integer("sliding_window_cache", 0) != 0)
-        return "a ring cache (sliding_window_cache), which forgets what leaves the window, is not "
-               "supported; export with a cache of the whole context";
+        if (const auto why = unsupported_ring(r, node)) return why;
     if (node.integer("causal", 1) == 0) return "attention that is not causal is not supported";
     static constexpr std::string_view kUnsupported[] = {"head_sink", "k_scale", "v_scale"};
     for (size_t i = 11; i < node.in.size(); ++i)
@@ -253,7 +278,7 @@ bool normalize(Recovery& r, const Node& node, Projections& p) {
 // k norm) -> y, present k, present v.
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
 Meaning group_query_attention(Recovery& r, const Node& node) {
-    const int64_t heads = node.integer("num_heads", 0), kv_heads = node.integer("kv_num_heads", 0);
+    const int64_t heads = count_of(node, "num_heads"), kv_heads = count_of(node, "kv_num_heads");
     if (const auto why = unsupported_gqa(r, node)) return unknown(r, node, *why);
     auto p = projections(r, node, heads, kv_heads);
     if (!p)
@@ -329,7 +354,7 @@ int64_t distinct_heads(const View& v, int64_t head_dim) {
 // (q, k, v, bias, key padding, attention bias, past k, past v, ...) -> y, present k, present v.
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MultiHeadAttention
 Meaning multi_head_attention(Recovery& r, const Node& node) {
-    const int64_t heads = node.integer("num_heads", 0);
+    const int64_t heads = count_of(node, "num_heads");
     auto p = projections(r, node, heads, heads);
     if (!p || node.input(1) == kNone)
         return unknown(r, node, "its query, key and value are not three values");

@@ -12,6 +12,8 @@ namespace cleave::importer::from_onnx {
 namespace {
 
 constexpr int64_t kLargestContext = int64_t{1} << 18;
+// Without a past the mask is square, which limits the windows that can be told from none.
+constexpr int64_t kMostTokens = 2048;
 
 class MaskReader {
 public:
@@ -25,8 +27,6 @@ public:
         if (!r_.has_past) {
             const auto largest = std::max_element(plain.begin(), plain.end(),
                                                   [](auto& a, auto& b) { return a.past < b.past; });
-            // Without a past the mask is square, which limits the windows that can be told from none.
-            constexpr int64_t kMostTokens = 2048;
             const int64_t tokens = largest->past;
             if (tokens > kMostTokens && r_.fixed_tokens == 0)
                 refuse(
@@ -36,6 +36,7 @@ public:
             for (Scenario& s : plain) s.past = 0;
             plain.push_back({1, tokens, 0, {}});
         }
+        plain = that_run(plain);
         std::vector<Table>
             tables;  // of scenarios that differ once the file's fixed sizes are put in
         for (const Scenario& s : plain) {
@@ -47,25 +48,61 @@ public:
             if (std::none_of(tables.begin(), tables.end(), same)) tables.push_back(table(real));
         }
         m.causal = !sees_later(tables[0]);
+        for (const Table& t : tables) m.heads = std::max(m.heads, t.heads);
         for (const Table& t : tables) m.window = std::max(m.window, window_in(t));
         for (const Table& t : tables) expect(t, m);
         const bool has_mask_input = std::find(r_.roles.begin(), r_.roles.end(),
                                               InputRole::kAttentionMask) != r_.roles.end();
         if (!has_mask_input) return m;
-        const Scenario padded = r_.possible({2, 4, r_.has_past ? 6 : 0, {3, 0}});
-        const Table with_padding = table(padded);
-        m.hides_padding = matches(with_padding, m, true);
-        if (!m.hides_padding && !matches(with_padding, m, false))
+        std::vector<Table> padded;
+        for (const Scenario& s : that_run({{2, 4, r_.has_past ? 6 : 0, {3, 0}}}))
+            padded.push_back(table(r_.possible(s)));
+        const auto all_match = [&](bool padding) {
+            return std::all_of(padded.begin(), padded.end(),
+                               [&](const Table& t) { return matches(t, m, padding); });
+        };
+        m.hides_padding = all_match(true);
+        if (!m.hides_padding && !all_match(false))
             refuse("it depends on the attention mask in another way");
         return m;
     }
 
 private:
+    bool evaluates(const Scenario& s) const {
+        Probe probe = r_.make_probe(r_.possible(s));
+        return probe.data(use_.value) != nullptr;
+    }
+
+    // Some files take several tokens only where there is no past (their mask has the shape of neither else): each
+    // scenario of both becomes one of a whole prompt and one of its last token after the others.
+    std::vector<Scenario> that_run(const std::vector<Scenario>& all) const {
+        if (!r_.has_past || evaluates({2, 5, 3, {}}) || !evaluates({2, 8, 0, {}}) ||
+            !evaluates({2, 1, 7, {}}))
+            return all;
+        std::vector<Scenario> out;
+        for (const Scenario& s : all) {
+            if (s.tokens == 1 || s.past == 0) {
+                out.push_back(s);
+                continue;
+            }
+            const int64_t total = s.past + s.tokens;
+            if (total > kMostTokens)
+                refuse(
+                    fmt::format("it takes several tokens only without a past, where windows up "
+                                "to {} can be checked",
+                                kMostTokens - 2));
+            out.push_back({s.batch, total, 0, s.padding});
+            out.push_back({s.batch, 1, total - 1, s.padding});
+        }
+        return out;
+    }
+
     // Visibility of key t for token s of sequence b.
     struct Table {
         Scenario scenario;
         Tensor mask;
         Dims strides;
+        int64_t heads = 1;
         bool visible(const MaskUse& use, int64_t b, int64_t s, int64_t t) const {
             const double v = mask.at(b * strides[0] + s * strides[2] + t * strides[3]);
             return use.additive ? v > -1e3 : (v != 0) != use.hides;
@@ -96,7 +133,7 @@ private:
                           (dims[2] == 1 || dims[2] == want[2]) &&
                           (dims[3] == 1 || dims[3] == want[3]);
         if (!fits) refuse("its shape is not [batch, heads, tokens, keys]");
-        Table table{s, *t, broadcast_strides(dims, want)};
+        Table table{s, *t, broadcast_strides(dims, want), dims[1]};
         check_heads_alike(table.mask, dims);
         for (int64_t i = 0; use_.additive && i < t->count(); ++i)
             if (t->at(i) != 0 && !(t->at(i) < -1e3))
@@ -165,6 +202,8 @@ private:
             if (const Constant* c = r_.model.constant_of(v); c && c->count() <= 8)
                 if (const auto t = read_constant(r_.model, *c))
                     for (int64_t i = 0; i < t->count(); ++i) {
+                        // What hides a key (-65504 in f16, -10000) is no window.
+                        if (t->real && t->at(i) <= -1e3) continue;
                         const double n = std::abs(t->at(i));
                         if (n >= 2 && n <= kLargestContext) numbers.insert(static_cast<int64_t>(n));
                     }

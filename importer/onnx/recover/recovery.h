@@ -20,6 +20,8 @@ struct MaskMeaning {
     bool causal = false;
     int64_t window = 0;  // 0: none
     bool hides_padding = false;
+    int64_t heads = 1;  // that it is given for, all alike; 1: for any number
+    bool fits(int64_t num_heads) const { return heads == 1 || heads == num_heads; }
 };
 
 class Recovery {

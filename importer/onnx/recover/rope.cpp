@@ -46,7 +46,9 @@ Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads,
     View plain = x;  // a rotation is linear: a factor may as well stand behind it
     plain.scale = 1.0;
     const TermId source = r.materialize(plain, node);
-    if (!source.valid() || r.term(source).features != heads * head_dim)
+    // Divided, not multiplied: the numbers are the file's, and may overflow.
+    if (!source.valid() || heads <= 0 || r.term(source).features % heads != 0 ||
+        r.term(source).features / heads != head_dim)
         return unknown(r, node, "rotates something that is not whole heads");
     Term t{Term::kRope, {source}, heads * head_dim};
     t.rope = {heads, head_dim, rotary_dim, interleaved, table};
