@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "models/llama_graph.h"
 #include "runtime/base/errors.h"
@@ -32,6 +33,9 @@ private:
     void declare_inputs();
     void positions_and_lengths();
     void mask();
+    std::pair<std::string, std::string> stored_tables(const std::vector<float>& frequencies,
+                                                      int copies);
+    void cut_tables(const std::vector<float>& frequencies);
     void rope_tables();
     std::string norm(const std::string& x, const std::string& weight_name);
     std::string decomposed_norm(const std::string& x, const std::string& weight);
@@ -164,10 +168,38 @@ void Form::mask() {
     mask_ = b_.node("Where", {allowed, b_.scalar(0.0), b_.scalar(lowest)});
 }
 
+// cos and sin with one row for each position that the shape states, every frequency `copies` times over.
+std::pair<std::string, std::string> Form::stored_tables(const std::vector<float>& frequencies,
+                                                        int copies) {
+    const int64_t rows = config_.max_positions;
+    std::vector<float> cosines, sines;
+    for (int64_t p = 0; p < rows; ++p)
+        for (int copy = 0; copy < copies; ++copy)
+            for (float frequency : frequencies) {
+                const double angle = static_cast<double>(p) * frequency;
+                cosines.push_back(static_cast<float>(std::cos(angle)));
+                sines.push_back(static_cast<float>(std::sin(angle)));
+            }
+    const int64_t width = copies * static_cast<int64_t>(frequencies.size());
+    return {b_.floats(cosines, {rows, width}, false), b_.floats(sines, {rows, width}, false)};
+}
+
+// Rows of stored tables that are first cut to the tokens so far.
+void Form::cut_tables(const std::vector<float>& frequencies) {
+    std::tie(cos_, sin_) = stored_tables(frequencies, 2);
+    const std::string end = b_.node("Unsqueeze", {total_length_, b_.ints({0})});
+    for (std::string* table : {&cos_, &sin_}) {
+        *table = b_.node("Slice", {*table, b_.ints({0}), end, b_.ints({0}), b_.ints({1})});
+        *table = b_.node("Gather", {*table, position_ids_}, {{"axis", int64_t{0}}});
+        *table = b_.node("Unsqueeze", {*table, b_.ints({1})});
+    }
+}
+
 void Form::rope_tables() {
     const int64_t half = config_.head_dim / 2;
     std::vector<float> frequencies = rope_frequencies(shape_);
     b_.scope("/model/rotary_emb/");
+    if (variation().cut_tables) return cut_tables(frequencies);
     if (is(OnnxForm::kDecomposed) || is(OnnxForm::kFunctions)) {
         std::string inverse = b_.floats(frequencies, {1, half, 1});
         if (variation().frequencies_change_at > 0) {
@@ -196,17 +228,7 @@ void Form::rope_tables() {
         }
         return;
     }
-    // One row for each position that the shape states.
-    const int64_t rows = config_.max_positions;
-    std::vector<float> cosines(static_cast<size_t>(rows * half)), sines(cosines.size());
-    for (int64_t p = 0; p < rows; ++p)
-        for (int64_t i = 0; i < half; ++i) {
-            double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
-            cosines[static_cast<size_t>(p * half + i)] = static_cast<float>(std::cos(angle));
-            sines[static_cast<size_t>(p * half + i)] = static_cast<float>(std::sin(angle));
-        }
-    cos_ = b_.floats(cosines, {rows, half}, false);
-    sin_ = b_.floats(sines, {rows, half}, false);
+    std::tie(cos_, sin_) = stored_tables(frequencies, 1);
 }
 
 std::string Form::decomposed_norm(const std::string& x, const std::string& weight) {

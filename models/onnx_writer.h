@@ -39,7 +39,8 @@ struct Variation {
     bool norms_behind = false;          // RMSNorm behind attention and MLP too; likewise
     bool qk_norm = false;               // in kGroupQueryAttention: its own inputs; else in pieces
     bool joint_qk_norm = false;         // all but kGroupQueryAttention: over all heads (OLMo-2)
-    bool square_mask = false;           // kDecomposed: fits without a past, or one token after it
+    bool cut_tables = false;            // kDecomposed: rows of table[:tokens so far]
+    bool square_mask = false;           // kAttention: fits without a past, or one token after it
     bool static_cache = false;          // kAttention: TensorScatter, nonpad_kv_seqlen, opset 24
     bool ring_cache = false;            // kGroupQueryAttention: sliding_window_cache
     bool keys_first = false;            // all: every layer's keys before the values

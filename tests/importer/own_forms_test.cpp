@@ -255,6 +255,23 @@ TEST_CASE("A graph that is no Llama is kept node by node", "[importer]") {
                Catch::Matchers::Contains("MatMul"));
 }
 
+TEST_CASE("Functions of another opset than the model's are inlined all the same", "[importer]") {
+    test::TemporaryFolder folder;
+    models::WriteOptions options;
+    options.form = OnnxForm::kFunctions;
+    options.external_data = false;
+    const auto path = test::write_tiny(folder.path(), options);
+    const std::vector<double> before = logits_of(path);
+    for (int64_t version : {17, 24, 25}) {
+        onnx::ModelProto model = test::load_onnx(path);
+        for (auto& set : *model.mutable_opset_import())
+            if (set.domain().empty()) set.set_version(version);
+        test::save_onnx(model, folder.path() / "other.onnx");
+        INFO("opset " << version);
+        CHECK(difference(logits_of(folder.path() / "other.onnx"), before) == 0.0);
+    }
+}
+
 TEST_CASE("Nodes in any order are sorted", "[importer]") {
     test::TemporaryFolder folder;
     models::WriteOptions options;

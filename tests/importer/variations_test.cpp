@@ -192,12 +192,23 @@ TEST_CASE("A mask that fits only whole prompts and single tokens is causal where
           "[importer]") {
     Variation v;
     v.square_mask = true;
-    const Imported found = run_variation(v);
+    const Imported found = run_variation(v, OnnxForm::kAttention);
     for (const Op& op : found.graph.ops)
         if (op.kind == OpKind::kAttention) CHECK(op.as<AttentionAttrs>().window == 0);
     CHECK(found.graph.interface.has_attention_mask);
     CHECK(!found.graph.interface.assumes_right_padding);
-    CHECK(difference(found.logits, plain_logits()) < 1e-9);
+    CHECK(difference(found.logits, plain_logits()) < 1e-6);
+}
+
+TEST_CASE("Tables that are cut to the tokens so far are the whole tables", "[importer]") {
+    Variation v;
+    v.cut_tables = true;
+    for (bool rename : {false, true}) {
+        const Imported found = run_variation(v, OnnxForm::kDecomposed, rename);
+        REQUIRE(found.graph.rope_tables.size() == 1);
+        CHECK(found.graph.rope_tables[0].max_positions == test::tiny_shape().config.max_positions);
+        CHECK(difference(found.logits, plain_logits()) < 1e-6);
+    }
 }
 
 TEST_CASE("The number that hides a key in f16 is no window, with a cache or without",

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -66,6 +67,27 @@ private:
     std::set<Name> open_;
 };
 
+// Since this opset, what changed in the operators that are read here is only which types they take and whether axes are
+// an attribute or an input, and those are read both ways.
+constexpr int64_t kStableOpset = 13;
+
+int64_t standard_opset(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& sets) {
+    for (const onnx::OperatorSetIdProto& set : sets)
+        if (set.domain().empty() || set.domain() == "ai.onnx") return set.version();
+    return 0;
+}
+
+// ONNX's inliner converts a function of another opset than the model's, which fails wherever it cannot infer a type.
+// Nothing needs converting between opsets that are read alike.
+void take_models_opset(onnx::ModelProto& proto) {
+    const int64_t version = standard_opset(proto.opset_import());
+    for (onnx::FunctionProto& f : *proto.mutable_functions())
+        for (onnx::OperatorSetIdProto& set : *f.mutable_opset_import())
+            if ((set.domain().empty() || set.domain() == "ai.onnx") &&
+                std::min(set.version(), version) >= kStableOpset)
+                set.set_version(version);
+}
+
 }  // namespace
 
 void inline_functions(onnx::ModelProto& proto, const std::string& path,
@@ -81,9 +103,10 @@ void inline_functions(onnx::ModelProto& proto, const std::string& path,
     for (const onnx::FunctionProto& f : proto.functions())
         names +=
             (names.empty() ? "" : ", ") + (f.domain().empty() ? "" : f.domain() + ".") + f.name();
+    take_models_opset(proto);
     try {
         onnx::inliner::InlineLocalFunctions(proto, true);
-    } catch (const std::runtime_error& error) {
+    } catch (const std::exception& error) {  // its shape inference trusts counts of inputs
         throw UserError("{}: its functions ({}) cannot be inlined: {}", path, names, error.what());
     }
     notes.push_back("inlined functions: " + names);

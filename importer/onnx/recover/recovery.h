@@ -86,6 +86,7 @@ public:
     std::optional<RopeTable> computed_rope_table(Ref cos, Ref sin, int64_t width,
                                                  bool for_each_feature, bool interleaved,
                                                  std::string& why);
+    const WeightView* table_of_rows(Ref rows);
     RopeTableId gathered_rope_table(Ref cos, Ref sin, int64_t half);
 
     Probe& probe(int i) { return *probes_[i]; }

@@ -134,11 +134,14 @@ bool hides_keys(const Node& node, Ref from, bool meets_activations) {
 std::vector<InputRole> find_roles(const Model& model) {
     using T = onnx::TensorProto;
     const Uses uses(model);
-    std::set<Ref> tables;  // floating matrices
+    std::set<Ref> tables;  // floating matrices, and their first rows
     for (size_t v = 0; v < model.values.size(); ++v)
         if (const Constant* c = model.constant_of(static_cast<Ref>(v));
             c && c->is_floating() && c->dims.size() == 2)
             tables.insert(static_cast<Ref>(v));
+    for (const Node& node : model.nodes)
+        if (is_one_of(node, {"Slice", "Cast", "Identity"}) && tables.count(node.input(0)) > 0)
+            tables.insert(node.output(0));
     const auto written_at = [](const Node& n, Ref from, bool) {
         return n.is("TensorScatter") && n.input(2) == from;
     };

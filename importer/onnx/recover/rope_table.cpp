@@ -228,11 +228,39 @@ std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t
     return table;
 }
 
+// Older transformers cut their tables to the tokens so far, table[:kv_seq_len], before rows are picked. A position
+// that the cut has is the same row of the whole table; the cut must have every position that is asked for.
+const WeightView* Recovery::table_of_rows(Ref rows) {
+    Ref from = rows;
+    while (!get<WeightView>(from)) {
+        const Node* node = model.producer_of(from);
+        if (!node) return nullptr;
+        const bool cut =
+            node->is("Slice") && integers(node->input(1)) == std::vector<int64_t>{0} &&
+            (node->input(3) == kNone || integers(node->input(3)) == std::vector<int64_t>{0}) &&
+            (node->input(4) == kNone || number(node->input(4)) == 1.0);
+        if (!cut && !node->is("Cast") && !node->is("Identity")) return nullptr;
+        from = node->input(0);
+    }
+    const WeightView* table = get<WeightView>(from);
+    const int64_t count = table->rows.size();
+    for (int64_t p : {int64_t{0}, int64_t{1}, int64_t{7}, count - 1}) {
+        if (from == rows || p >= count || (fixed_tokens > 0 && p >= fixed_tokens) ||
+            (!has_past && p > kLongestSequence))
+            continue;
+        Probe probe =
+            make_probe(possible(has_past ? Scenario{1, 1, p, {}} : Scenario{1, p + 1, 0, {}}));
+        const Dims* dims = probe.shape(rows);
+        if (!dims || dims->empty() || dims->front() <= p) return nullptr;
+    }
+    return table;
+}
+
 // Rows of two constants, picked by position.
 RopeTableId Recovery::gathered_rope_table(Ref cos, Ref sin, int64_t half) {
     const Node *gc = find_upstream(model, cos, "Gather"), *gs = find_upstream(model, sin, "Gather");
-    const WeightView *wc = gc ? get<WeightView>(gc->input(0)) : nullptr,
-                     *ws = gs ? get<WeightView>(gs->input(0)) : nullptr;
+    const WeightView *wc = gc ? table_of_rows(gc->input(0)) : nullptr,
+                     *ws = gs ? table_of_rows(gs->input(0)) : nullptr;
     if (!wc || !ws || wc->vector || ws->vector || !row_at_is_position(gc->input(1)) ||
         !row_at_is_position(gs->input(1)) || wc->columns.size() < half || ws->columns.size() < half)
         return {};
