@@ -51,6 +51,7 @@ int run(int argc, char** argv) {
     tools::add_import(app);
     tools::add_emit(app);
     tools::add_export(app);
+    tools::add_check(app);
     tools::add_devices(app);
     tools::add_model(app);
     tools::add_doctor(app);

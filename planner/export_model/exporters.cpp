@@ -2,6 +2,7 @@
 #include "planner/export_model/exporters.h"
 
 #include "planner/export_model/iree/iree.h"
+#include "planner/export_model/onnx/onnx.h"
 #include "planner/export_model/ort/ort.h"
 #include "planner/export_model/tensorrt/tensorrt.h"
 
@@ -9,6 +10,7 @@ namespace cleave::planner {
 namespace {
 
 constexpr Exporter kModelExporters[] = {
+    {"onnx", "the model's own file with ONNX's multi-device annotations", export_onnx},
     {"ort", "models for ONNX Runtime: one per stage and rank, with weights and a runner",
      export_ort},
     {"iree", "an MLIR module for IREE with every device declared, weights and flags", export_iree},

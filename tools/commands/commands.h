@@ -12,6 +12,7 @@ void add_plan(CLI::App& app);
 void add_import(CLI::App& app);
 void add_emit(CLI::App& app);
 void add_export(CLI::App& app);
+void add_check(CLI::App& app);
 void add_devices(CLI::App& app);
 void add_model(CLI::App& app);
 void add_doctor(CLI::App& app);

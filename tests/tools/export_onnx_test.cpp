@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// `cleave export --format onnx` and `cleave check`: a plan comes back from its annotated file as it was, the real packages
+// load it, and every annotation that is spoilt is found by its node's name.
+#include <cstdlib>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::test;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr const char* kNoPython =
+    "CLEAVE_TEST_PYTHON names no Python with onnx and onnx-ir (tools/test sets it)";
+
+using Arguments = std::vector<std::string>;
+
+fs::path bundled() { return source_root() / "models" / "bundled" / "model.onnx"; }
+
+CommandResult run_with(Arguments arguments, const Arguments& more = {}) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_cleave(arguments);
+}
+
+fs::path annotated(const Arguments& devices, const fs::path& folder) {
+    const CommandResult r = run_with(
+        {"export", bundled().string(), "--format", "onnx", "-o", folder.string()}, devices);
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    return folder / "model.onnx";
+}
+
+std::string run_script(const char* python, const std::string& arguments, const fs::path& folder) {
+    const fs::path script = source_root() / "tests" / "support" / "annotated_models.py";
+    const fs::path output = folder / "script.txt";
+    REQUIRE(std::system(fmt::format("'{}' '{}' {} >'{}'", python, script.string(), arguments,
+                                    output.string())
+                            .c_str()) == 0);
+    std::ifstream file(output);
+    std::string line;
+    std::getline(file, line);
+    return line;
+}
+
+}  // namespace
+
+TEST_CASE("a plan comes back from its annotated ONNX file as it was", "[tools]") {
+    TemporaryFolder folder;
+    for (const Arguments& devices :
+         {Arguments{"--devices", "host[0-1]", "--pp", "2"},
+          Arguments{"--devices", "host[0-2]", "--tp", "3"},
+          Arguments{"--devices", "sim:h100[0-3]", "--tp", "2", "--pp", "2", "--dtype", "bf16"}}) {
+        INFO(devices[1]);
+        const fs::path model = annotated(devices, folder.path());
+        const fs::path rebuilt = folder.path() / "rebuilt.plan";
+        const CommandResult r = run_cleave({"check", model.string(), "-o", rebuilt.string()});
+        INFO(r.output << r.error);
+        REQUIRE(r.exit_code == 0);
+        const CommandResult before = run_with({"plan", bundled().string(), "--json"}, devices);
+        const CommandResult after = run_cleave({"plan", rebuilt.string(), "--json"});
+        REQUIRE(before.exit_code == 0);
+        CHECK(after.output == before.output);
+    }
+}
+
+TEST_CASE("the onnx and onnx-ir packages load an annotated file and find its devices", "[tools]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP(kNoPython);
+    TemporaryFolder folder;
+    const fs::path model =
+        annotated({"--devices", "host[0-3]", "--tp", "2", "--pp", "2"}, folder.path());
+    const Json seen =
+        Json::parse(run_script(python, "'" + model.string() + "' check", folder.path()));
+    CHECK(seen["devices"] == Json({"host[0]", "host[1]", "host[2]", "host[3]"}));
+    CHECK(seen["annotated"] == true);
+    CHECK(seen["stages"] == Json({0, 1}));
+    CHECK(seen["ir_metadata"].get<int>() > 100);
+}
+
+TEST_CASE("check names the node whose annotation is missing, wrong or was lost", "[tools]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP(kNoPython);
+    TemporaryFolder folder;
+    const fs::path model = annotated({"--devices", "host[0-1]", "--pp", "2"}, folder.path());
+    const std::pair<const char*, const char*> cases[] = {{"missing", "missing"},
+                                                         {"stage", "contradictory"},
+                                                         {"device", "invalid"},
+                                                         {"rename", "contradictory"}};
+    for (const auto& [damage, kind] : cases) {
+        INFO(damage);
+        const fs::path spoilt = folder.path() / "spoilt.onnx";
+        const std::string node = run_script(
+            python, fmt::format("'{}' damage {} '{}'", model.string(), damage, spoilt.string()),
+            folder.path());
+        const CommandResult r = run_cleave({"check", spoilt.string(), "--json"});
+        CHECK(r.exit_code == 1);
+        const Json report = Json::parse(r.output);
+        bool named = false, lost = false;
+        for (const Json& f : report["findings"]) {
+            named |= f["node"] == node && f["kind"] == kind;
+            lost |= f["kind"] == "lost" && node == f["node"].get<std::string>() + "_fused";
+        }
+        INFO(r.output);
+        CHECK(named);
+        CHECK(lost == (std::string(damage) == "rename"));
+    }
+}
+
+TEST_CASE("check completes a plan from annotations that say stages alone", "[tools]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP(kNoPython);
+    TemporaryFolder folder;
+    const fs::path model = annotated({"--devices", "host[0-1]", "--pp", "2"}, folder.path());
+    const fs::path foreign = folder.path() / "foreign.onnx";
+    run_script(python, fmt::format("'{}' damage foreign '{}'", model.string(), foreign.string()),
+               folder.path());
+    const fs::path plan = folder.path() / "completed.plan";
+    const CommandResult r = run_cleave({"check", foreign.string(), "--json", "-o", plan.string()});
+    INFO(r.output << r.error);
+    REQUIRE(r.exit_code == 0);
+    CHECK(Json::parse(r.output)["plan"] == "completed");
+    const Json completed = Json::parse(run_cleave({"plan", plan.string(), "--json"}).output);
+    const Json original = Json::parse(
+        run_cleave({"plan", bundled().string(), "--devices", "host[0-1]", "--pp", "2", "--json"})
+            .output);
+    CHECK(completed["stages"] == original["stages"]);
+}
+
+TEST_CASE("what has no annotations, or no file to annotate, is refused", "[tools]") {
+    const CommandResult bare = run_cleave({"check", bundled().string()});
+    CHECK(bare.exit_code == 1);
+    CHECK(bare.error.find("has no multi-device annotations") != std::string::npos);
+    TemporaryFolder folder;
+    const CommandResult shape =
+        run_cleave({"export", "stories-260k", "--format", "onnx", "-o", folder.path().string()});
+    CHECK(shape.exit_code == 1);
+    CHECK(shape.error.find("no ONNX file to annotate") != std::string::npos);
+}
