@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 
@@ -88,6 +89,8 @@ TEST_CASE("check names the node whose annotation is missing, wrong or was lost",
     if (!python) CLEAVE_SKIP(kNoPython);
     TemporaryFolder folder;
     const fs::path model = annotated({"--devices", "host[0-1]", "--pp", "2"}, folder.path());
+    const Json schema =
+        Json::parse(std::ifstream(source_root() / "tools" / "schema" / "check.schema.json"));
     const std::pair<const char*, const char*> cases[] = {{"missing", "missing"},
                                                          {"stage", "contradictory"},
                                                          {"device", "invalid"},
@@ -101,6 +104,7 @@ TEST_CASE("check names the node whose annotation is missing, wrong or was lost",
         const CommandResult r = run_cleave({"check", spoilt.string(), "--json"});
         CHECK(r.exit_code == 1);
         const Json report = Json::parse(r.output);
+        CHECK(schema_errors(schema, report) == std::vector<std::string>());
         bool named = false, lost = false;
         for (const Json& f : report["findings"]) {
             named |= f["node"] == node && f["kind"] == kind;
