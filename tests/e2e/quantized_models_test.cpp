@@ -207,13 +207,18 @@ TEST_CASE("products of integers give the same logits on any devices and in any c
         const std::vector<float> prefill(one.logits.begin(), one.logits.begin() + rows);
         // A rounding that differs in the last place of f32 may move an activation by one of 256 steps.
         CHECK(largest_difference(prefill, reference_of(graph, kPrompt, {})) < 0.05);
-        for (const DeviceShape& shape : some_shapes())
+        for (const DeviceShape& shape : some_shapes()) {
+            const std::string why =
+                plan_for(graph, shape, all_logits_workload(1, 64, 32)).why.binding;
+            CHECK((why.find("DynamicQuantizeLinear") != std::string::npos) ==
+                  (shape.tensor_parallel > 1));
             for (int64_t chunk : {int64_t{1}, int64_t{5}}) {
                 INFO(shape.name << " chunk " << chunk);
                 const Run r = run(graph, shape, kPrompt, 4, chunk);
                 CHECK(r.tokens == one.tokens);
                 CHECK(largest_difference(r.logits, one.logits) == 0.0);
             }
+        }
     }
 }
 
