@@ -90,8 +90,12 @@ private:
         if (n.device_configurations_size() == 0 && n.metadata_props_size() == 0) return;
         NodeAffinity a;
         a.node = !n.name().empty() ? n.name() : n.output_size() > 0 ? n.output(0) : "";
-        for (const auto& entry : n.metadata_props())
+        for (const auto& entry : n.metadata_props()) {
             if (entry.key() == "device") a.device = entry.value();
+            // Of `cleave export --format onnx`: a node that several devices share has a stage, and no one device.
+            if (entry.key() == "cleave.devices" && entry.value().find(',') != std::string::npos)
+                return;
+        }
         for (const auto& c : n.device_configurations()) {
             if (!known_.count(c.configuration_id()))
                 throw UserError(
@@ -107,6 +111,8 @@ private:
     void position(const onnx::NodeProto& n, const onnx::NodeDeviceConfigurationProto& c,
                   NodeAffinity& a) const {
         std::set<int64_t> on;
+        for (const auto& spec : c.sharding_spec())
+            if (spec.sharded_dim_size() > 0 && spec.device_size() > 1) return;  // of an input, too
         for (const auto& spec : c.sharding_spec())
             if (std::find(n.output().begin(), n.output().end(), spec.tensor_name()) !=
                 n.output().end())

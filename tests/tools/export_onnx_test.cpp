@@ -70,6 +70,17 @@ TEST_CASE("a plan comes back from its annotated ONNX file as it was", "[tools]")
     }
 }
 
+TEST_CASE("a node that devices share, as an annotated file says, is pinned to none of them",
+          "[tools]") {
+    TemporaryFolder folder;
+    const fs::path model = annotated({"--devices", "host[0-2]", "--tp", "3"}, folder.path());
+    const CommandResult r =
+        run_cleave({"plan", model.string(), "--devices", "host[0-2]", "--tp", "3"});
+    INFO(r.output << r.error);
+    CHECK(r.exit_code == 0);
+    CHECK(r.output.find("pinned") == std::string::npos);
+}
+
 TEST_CASE("the onnx and onnx-ir packages load an annotated file and find its devices", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
     if (!python) CLEAVE_SKIP(kNoPython);
