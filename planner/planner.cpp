@@ -102,9 +102,7 @@ bool exhaust(const Request& r, Placement& placement, Plan& plan) {
 // What the other way to cut heads would cost, where there is one: whole KV groups or between query heads.
 void compare_heads(const Request& r, Placement placement, Plan& plan) {
     const auto& config = r.analysis.graph.config;
-    if (config.num_kv_heads == 0 || config.num_heads % config.num_kv_heads != 0 ||
-        plan.prefill.steps.size() + plan.decode.steps.size() > kStepBudget)
-        return;
+    if (config.num_kv_heads == 0 || config.num_heads % config.num_kv_heads != 0) return;
     Split heads{Axis::kQueryHeads, config.num_heads, 1, config.num_heads / config.num_kv_heads};
     bool differs = false, whole = true;
     for (StageChoice& s : placement.stages) {

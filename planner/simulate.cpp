@@ -13,14 +13,16 @@ namespace {
 
 class Simulation {
 public:
-    // `fixed_ns`: the part of each step's time that no domain slows.
+    // `fixed_ns`: the part of each step's time that no domain slows. Each device runs its steps `passes` times in order, as
+    // the executor does; start times are those of the first pass.
     Simulation(const Plan& plan, Phase& phase, const LinkTable& links,
-               std::vector<int64_t> fixed_ns)
+               std::vector<int64_t> fixed_ns, size_t passes = 1)
         : plan_(plan),
           phase_(phase),
           links_(links),
           fixed_ns_(std::move(fixed_ns)),
-          queues_(plan.machine.devices.size()) {
+          queues_(plan.machine.devices.size()),
+          passes_(passes) {
         members_.reserve(phase.steps.size());
         for (size_t i = 0; i < phase.steps.size(); ++i) {
             members_.push_back(members_of(phase.steps[i]));
@@ -28,6 +30,7 @@ public:
         }
         head_.assign(queues_.size(), 0);
         busy_.assign(queues_.size(), 0);
+        started_.assign(phase.steps.size(), 0);
     }
 
     int64_t run() {
@@ -55,8 +58,8 @@ public:
             for (int step : finished) finish(step);
             done += finished.size();
         }
-        CHECK(done == phase_.steps.size())
-            << done << " of " << phase_.steps.size() << " steps could run";
+        CHECK(done == phase_.steps.size() * passes_)
+            << done << " of " << phase_.steps.size() * passes_ << " steps could run";
         return std::llround(now_);
     }
 
@@ -86,16 +89,22 @@ private:
         return members;
     }
 
+    // The device's next step and the pass that it is of; -1 after the last.
+    std::pair<int, size_t> next_of(DeviceId device) const {
+        const auto& queue = queues_[device.index()];
+        size_t head = head_[device.index()];
+        if (head >= queue.size() * passes_) return {-1, passes_};
+        return {queue[head % queue.size()], head / queue.size()};
+    }
+
     // Starts the device's next step when all its members have reached it.
     void try_start(DeviceId device) {
-        const auto& queue = queues_[device.index()];
-        if (head_[device.index()] >= queue.size()) return;
-        int step = queue[head_[device.index()]];
+        auto [step, pass] = next_of(device);
+        if (step < 0) return;
         for (DeviceId d : members_[step])
-            if (head_[d.index()] >= queues_[d.index()].size() ||
-                queues_[d.index()][head_[d.index()]] != step)
-                return;
-        phase_.steps[step].start_ns = std::llround(now_);
+            if (next_of(d) != std::pair(step, pass)) return;
+        if (pass == 0) phase_.steps[step].start_ns = std::llround(now_);
+        started_[step] = std::llround(now_);
         int64_t fixed = fixed_ns_[static_cast<size_t>(step)];
         int64_t shared =
             std::max<int64_t>(fixed > 0 ? 0 : 1, phase_.steps[step].predicted_ns - fixed);
@@ -105,15 +114,14 @@ private:
 
     void finish(int step) {
         for (DeviceId d : members_[step]) {
-            busy_[d.index()] += std::llround(now_) - phase_.steps[step].start_ns;
+            busy_[d.index()] += std::llround(now_) - started_[step];
             ++head_[d.index()];
         }
         std::vector<DeviceId> members = members_[step];
         for (DeviceId d : members) {
             // A step shared by two of these members must start once.
-            const auto& queue = queues_[d.index()];
-            if (head_[d.index()] >= queue.size()) continue;
-            int next = queue[head_[d.index()]];
+            int next = next_of(d).first;
+            if (next < 0) continue;
             bool started = std::any_of(running_.begin(), running_.end(),
                                        [&](const Running& r) { return r.step == next; });
             if (!started) try_start(d);
@@ -152,7 +160,9 @@ private:
     const LinkTable& links_;
     std::vector<int64_t> fixed_ns_;
     std::vector<std::vector<int>> queues_;
-    std::vector<size_t> head_;
+    size_t passes_ = 1;
+    std::vector<size_t> head_;      // by device, over all passes
+    std::vector<int64_t> started_;  // by step, in its latest pass
     std::vector<std::vector<DeviceId>> members_;
     std::vector<Running> running_;
     std::vector<int64_t> busy_;
@@ -235,6 +245,16 @@ private:
     LaunchCosts::Time last_;
 };
 
+bool has_virtual_stages(const Plan& plan) {
+    std::vector<bool> seen(plan.machine.devices.size());
+    for (const Stage& stage : plan.stages)
+        for (DeviceId d : stage.devices) {
+            if (seen[d.index()]) return true;
+            seen[d.index()] = true;
+        }
+    return false;
+}
+
 }  // namespace
 
 int64_t generated_tokens(const Workload& w) {
@@ -254,12 +274,18 @@ int64_t objective_ns(const Prediction& p, int64_t prefill_busy_ns, const Workloa
 void simulate(const Analysis& analysis, Plan& plan) {
     LinkTable links(plan.machine);
     StepTimes times(analysis, plan, links);
-    Simulation prefill(plan, plan.prefill, links, times.predict(plan.prefill, true));
+    std::vector<int64_t> fixed = times.predict(plan.prefill, true);
+    Simulation prefill(plan, plan.prefill, links, fixed);
     int64_t first_pass = prefill.run();
     int64_t busiest = 0;
     for (int64_t busy : prefill.busy()) busiest = std::max(busiest, busy);
-    // Chunks follow each other through the stages: after the first, one leaves in the busiest stage's time.
-    plan.prediction.prefill_ns = first_pass + (num_prefill_passes(plan.workload) - 1) * busiest;
+    // Chunks follow each other through the stages: after the first, one leaves in the busiest stage's time. A device with
+    // several stages ends its part of a chunk before it begins the next one, and others wait for it.
+    int64_t further = num_prefill_passes(plan.workload) - 1, each = busiest;
+    if (further > 0 && has_virtual_stages(plan))
+        each =
+            std::max(busiest, Simulation(plan, plan.prefill, links, fixed, 2).run() - first_pass);
+    plan.prediction.prefill_ns = first_pass + further * each;
     Simulation decode(plan, plan.decode, links, times.predict(plan.decode, false));
     plan.prediction.decode_ns_per_token = decode.run();
     plan.prediction.decode_busy_ns = decode.busy();

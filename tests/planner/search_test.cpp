@@ -3,6 +3,8 @@
 // brute_force_test.cpp.)
 #include "tests/support/test.h"
 
+#include <cstdlib>
+#include <new>
 #include <set>
 
 #include "models/llama_graph.h"
@@ -12,6 +14,19 @@
 #include "planner/plan_views.h"
 #include "planner/planner.h"
 #include "tests/planner/support/random_cases.h"
+
+namespace {
+thread_local int64_t allocations = 0;
+}
+
+// Counted, as work that depends on nothing but the request: every step, value and candidate is allocated.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+    ++allocations;
+    if (void* p = std::malloc(bytes > 0 ? bytes : 1)) return p;
+    throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 using namespace cleave;
 using namespace cleave::planner;
@@ -293,4 +308,24 @@ TEST_CASE("options that cannot be met are refused with the fix", "[planner]") {
                  Contains("--dtype int4") && Contains("f32, f16 and bf16"));
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.kv_dtype = DType::kInt8; }),
                  Contains("--kv-dtype int8"));
+}
+
+TEST_CASE("a model of twice the layers is twice the work at most", "[planner]") {
+    for (Objective objective : {Objective::kLatency, Objective::kThroughput}) {
+        int64_t before = 0;
+        for (int64_t layers : {32, 64, 128, 256}) {
+            models::Shape shape = *models::find_shape("tinyllama-1.1b");
+            shape.config.num_layers = layers;
+            Graph graph = models::build_llama_graph(shape, DType::kBF16);
+            Machine machine = build_machine(parse_devices("sim:h100[0-3]"), host_facts());
+            PlanOptions options;
+            options.objective = objective;
+            int64_t start = allocations;
+            make_plan(graph, machine, {}, options);
+            int64_t work = allocations - start;
+            INFO(layers << " layers: " << work << " allocations, half of them " << before);
+            if (before > 0) CHECK(work < 2.2 * static_cast<double>(before));
+            before = work;
+        }
+    }
 }

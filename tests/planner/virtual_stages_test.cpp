@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second mode: for throughput a device may have several runs of operators.
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "models/llama_graph.h"
 #include "planner/evaluate.h"
 #include "planner/plan_file.h"
 #include "planner/plan_text.h"
+#include "planner/plan_views.h"
 #include "planner/planner.h"
 #include "planner/propose.h"
 #include "planner/verify.h"
@@ -56,6 +59,39 @@ TEST_CASE("virtual stages raise the throughput of a model whose lm_head weighs a
                Contains("tp 1 x pp 8 in") && Contains("virtual stages"));
     // Saved and read again, it is the same plan.
     CHECK(serialize_plan(parse_plan(serialize_plan(free), "memory")) == serialize_plan(free));
+}
+
+TEST_CASE("chunks of a prompt wait for a device that comes back, and else follow the busiest one",
+          "[planner]") {
+    for (int pp : {0, 8}) {
+        PlanOptions options;
+        options.objective = Objective::kThroughput;
+        options.pipeline_stages = pp;
+        if (pp) options.tensor_parallel = 1;
+        Workload workload;
+        workload.prompt_tokens = 4 * workload.prefill_chunk;
+        workload.context = 8192;
+        Plan plan = make_plan(
+            models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+            build_machine(parse_devices("sim:h100[0-7]"), small_host()), workload, options);
+        INFO(pp << " stages asked for");
+        REQUIRE(returns(plan) == (pp == 0));
+        // Nothing shares bandwidth here: a device is busy for the sum of its steps.
+        int64_t first = 0, busiest = 0;
+        std::map<DeviceId, int64_t> busy;
+        for (const Step& step : plan.prefill.steps) {
+            first = std::max(first, step.start_ns + step.predicted_ns);
+            for (DeviceId d : step_devices(plan.prefill, step)) busy[d] += step.predicted_ns;
+        }
+        for (const auto& [device, ns] : busy) busiest = std::max(busiest, ns);
+        auto at_best = static_cast<double>(first + 3 * busiest);
+        auto predicted = static_cast<double>(plan.prediction.prefill_ns);
+        if (pp)
+            CHECK(std::abs(predicted / at_best - 1) < 1e-3);
+        else
+            CHECK(predicted > 1.2 * at_best);
+        CHECK(predicted < 4.001 * static_cast<double>(first));
+    }
 }
 
 TEST_CASE("latency never takes virtual stages, and a forced shape has the stages asked for",
