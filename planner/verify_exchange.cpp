@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "planner/foreign_op.h"
 #include "planner/verify_walk.h"
 
 namespace cleave::planner::verify {
@@ -109,8 +110,11 @@ Known PhaseWalk::reduce(const Collective& c) {
     }
     if (!sum.source.valid()) return sum;
     const importer::Op& op = graph().op(sum.source);
-    const auto& shape = graph().weight(op.weights[0]).shape;
-    Range axis{0, op.kind == OpKind::kEmbedding ? shape[0] : shape[1]};
+    Range axis;
+    if (foreign_op(op))  // it may sum without a weight
+        axis = whole_columns(graph(), op.inputs[0]);
+    else
+        axis = {0, graph().weight(op.weights[0]).shape[op.kind == OpKind::kEmbedding ? 0 : 1]};
     if (!summed.covers(axis))
         fail("collective-missing", "the sum of {} over {} lacks a part; it has {}", op.name,
              range_text(axis), summed.ranges().empty() ? "none" : range_text(summed.ranges()[0]));
