@@ -18,7 +18,7 @@
 namespace cleave::planner {
 namespace {
 
-constexpr const char* kTool = "llama.cpp";
+constexpr const char* kLlamaCpp = "llama.cpp";
 
 std::string device_name(const Device& device) {
     switch (vendor_of(device)) {
@@ -57,7 +57,7 @@ bool on_cpu(const Plan& plan, int stage) {
 
 // Stages of one device: layers in order, the CPU's first.
 void layer_mode(const Plan& plan, Flags& flags) {
-    const std::vector<LayerStages> layers = stages_of_layers(plan, kTool);
+    const std::vector<LayerStages> layers = stages_of_layers(plan, kLlamaCpp);
     const auto name_of = [&](int stage) {
         return device_name(plan.machine.device(plan.stages[static_cast<size_t>(stage)].devices[0]));
     };
@@ -114,8 +114,8 @@ void tensor_mode(const Plan& plan, const std::vector<DeviceId>& devices, Flags& 
             "either "
             "layer or tensor for all devices; plan with --tp {} --pp 1 or --tp 1 --pp {}",
             plan.stages.size(), devices.size(), devices.size());
-    only_gpus(plan, devices, kTool);
-    equal_shards(plan, kTool);
+    only_gpus(plan, devices, kLlamaCpp);
+    equal_shards(plan, kLlamaCpp);
     std::vector<std::string> names;
     for (DeviceId d : devices) names.push_back(device_name(plan.machine.device(d)));
     const std::vector<int> shares(names.size(), 1);
@@ -131,8 +131,8 @@ void tensor_mode(const Plan& plan, const std::vector<DeviceId>& devices, Flags& 
 }  // namespace
 
 ExportResult export_llama_cpp(const Plan& plan) {
-    stages_of_layers(plan, kTool);
-    const std::vector<DeviceId> devices = devices_in_stage_order(plan, kTool);
+    stages_of_layers(plan, kLlamaCpp);
+    const std::vector<DeviceId> devices = devices_in_stage_order(plan, kLlamaCpp);
     const bool divided = std::any_of(plan.stages.begin(), plan.stages.end(),
                                      [](const Stage& s) { return s.devices.size() > 1; });
     Flags flags;

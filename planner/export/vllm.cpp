@@ -16,7 +16,7 @@
 namespace cleave::planner {
 namespace {
 
-constexpr const char* kTool = "vllm";
+constexpr const char* kVllm = "vllm";
 
 std::string_view torch_name(DType dtype) {
     return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
@@ -41,11 +41,11 @@ std::vector<std::string> notes(const Plan& plan, DType weights) {
 }  // namespace
 
 ExportResult export_vllm(const Plan& plan) {
-    const std::vector<int> layers = whole_layers_per_stage(plan, kTool);
-    const std::vector<DeviceId> devices = devices_in_stage_order(plan, kTool);
-    const Vendor vendor = only_gpus(plan, devices, kTool);
-    equal_shards(plan, kTool);
-    const DType weights = dense_weights(plan, kTool);
+    const std::vector<int> layers = whole_layers_per_stage(plan, kVllm);
+    const std::vector<DeviceId> devices = devices_in_stage_order(plan, kVllm);
+    const Vendor vendor = only_gpus(plan, devices, kVllm);
+    equal_shards(plan, kVllm);
+    const DType weights = dense_weights(plan, kVllm);
     std::vector<int> visible;
     for (DeviceId d : devices) visible.push_back(plan.machine.device(d).index);
     std::string script = fmt::format(

@@ -41,4 +41,8 @@ CommandResult run_cleave(const std::vector<std::string>& arguments) {
             read_file(folder.path() / "out"), read_file(folder.path() / "err")};
 }
 
+std::filesystem::path bundled_model() {
+    return source_root() / "models" / "bundled" / "model.onnx";
+}
+
 }  // namespace cleave::test

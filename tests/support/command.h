@@ -2,6 +2,7 @@
 // Runs the built `cleave` command as a user does, and gives its exit code and both outputs.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,5 +15,8 @@ struct CommandResult {
 };
 
 CommandResult run_cleave(const std::vector<std::string>& arguments);
+
+// The model that the repository carries.
+std::filesystem::path bundled_model();
 
 }  // namespace cleave::test

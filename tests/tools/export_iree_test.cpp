@@ -23,9 +23,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr const char* kIds = "1,40,7,99,3,3,120,64,5,77,31,100";
-constexpr const char* kNewTokens = "6";
-constexpr const char* kNoPython =
+constexpr const char* kIreeIds = "1,40,7,99,3,3,120,64,5,77,31,100";
+constexpr const char* kIreeNewTokens = "6";
+constexpr const char* kIreeNoPython =
     "CLEAVE_TEST_PYTHON names no Python with IREE (tools/test sets it)";
 
 using Devices = std::vector<std::string>;
@@ -104,8 +104,8 @@ int64_t planned_transfers(const Json& plan) {
 
 void check_against_peer(const char* python, const fs::path& model, const fs::path& exported,
                         const fs::path& folder) {
-    const Peer peer = run_onnxruntime(python, model, kIds, kNewTokens, folder);
-    const Peer ours = run_folder(python, exported, kIds, kNewTokens, folder);
+    const Peer peer = run_onnxruntime(python, model, kIreeIds, kIreeNewTokens, folder);
+    const Peer ours = run_folder(python, exported, kIreeIds, kIreeNewTokens, folder);
     CHECK(ours.tokens == peer.tokens);
     CHECK(largest_difference(ours.logits, peer.logits) < 1e-3);
 }
@@ -142,7 +142,7 @@ void check_products(const Json& plan, const Json& compiled) {
 TEST_CASE("IREE runs an exported module on four devices with the peer's logits, decoding too",
           "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kIreeNoPython);
     TemporaryFolder folder;
     const fs::path model = small_model(folder.path());
     const Devices devices{"host[0-3]", "--tp", "2", "--pp", "2"};
@@ -155,7 +155,7 @@ TEST_CASE("IREE runs an exported module on four devices with the peer's logits, 
 TEST_CASE("in IREE's compiled module products stand on the plan's devices, and transfers are its",
           "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kIreeNoPython);
     TemporaryFolder folder;
     const fs::path model = small_model(folder.path());
     const Devices devices{"host[0-3]", "--tp", "2", "--pp", "2"};
@@ -184,7 +184,7 @@ TEST_CASE("every promise in an exported module has its flag, and IREE refuses on
     CHECK(declared.size() == 8);
     CHECK(std::includes(declared.begin(), declared.end(), promised.begin(), promised.end()));
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kIreeNoPython);
     CHECK(iree_check(python, out, "undeclared").find("was not declared") != std::string::npos);
 }
 
@@ -217,7 +217,7 @@ TEST_CASE("no table in an exported module is shared by devices or without one", 
 
 TEST_CASE("IREE runs exported modules on two and eight devices", "[tools][slow]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kIreeNoPython);
     TemporaryFolder folder;
     const fs::path small = small_model(folder.path());
     for (const Devices& devices :

@@ -17,12 +17,10 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr const char* kNoPython =
+constexpr const char* kOnnxNoPython =
     "CLEAVE_TEST_PYTHON names no Python with onnx and onnx-ir (tools/test sets it)";
 
 using Arguments = std::vector<std::string>;
-
-fs::path bundled() { return source_root() / "models" / "bundled" / "model.onnx"; }
 
 CommandResult run_with(Arguments arguments, const Arguments& more = {}) {
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -31,7 +29,7 @@ CommandResult run_with(Arguments arguments, const Arguments& more = {}) {
 
 fs::path annotated(const Arguments& devices, const fs::path& folder) {
     const CommandResult r = run_with(
-        {"export", bundled().string(), "--format", "onnx", "-o", folder.string()}, devices);
+        {"export", bundled_model().string(), "--format", "onnx", "-o", folder.string()}, devices);
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     return folder / "model.onnx";
@@ -63,7 +61,8 @@ TEST_CASE("a plan comes back from its annotated ONNX file as it was", "[tools]")
         const CommandResult r = run_cleave({"check", model.string(), "-o", rebuilt.string()});
         INFO(r.output << r.error);
         REQUIRE(r.exit_code == 0);
-        const CommandResult before = run_with({"plan", bundled().string(), "--json"}, devices);
+        const CommandResult before =
+            run_with({"plan", bundled_model().string(), "--json"}, devices);
         const CommandResult after = run_cleave({"plan", rebuilt.string(), "--json"});
         REQUIRE(before.exit_code == 0);
         CHECK(after.output == before.output);
@@ -83,7 +82,7 @@ TEST_CASE("a node that devices share, as an annotated file says, is pinned to no
 
 TEST_CASE("the onnx and onnx-ir packages load an annotated file and find its devices", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kOnnxNoPython);
     TemporaryFolder folder;
     const fs::path model =
         annotated({"--devices", "host[0-3]", "--tp", "2", "--pp", "2"}, folder.path());
@@ -97,7 +96,7 @@ TEST_CASE("the onnx and onnx-ir packages load an annotated file and find its dev
 
 TEST_CASE("check names the node whose annotation is missing, wrong or was lost", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kOnnxNoPython);
     TemporaryFolder folder;
     const fs::path model = annotated({"--devices", "host[0-1]", "--pp", "2"}, folder.path());
     const Json schema =
@@ -129,7 +128,7 @@ TEST_CASE("check names the node whose annotation is missing, wrong or was lost",
 
 TEST_CASE("check completes a plan from annotations that say stages alone", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNoPython);
+    if (!python) CLEAVE_SKIP(kOnnxNoPython);
     TemporaryFolder folder;
     const fs::path model = annotated({"--devices", "host[0-1]", "--pp", "2"}, folder.path());
     const fs::path foreign = folder.path() / "foreign.onnx";
@@ -141,14 +140,14 @@ TEST_CASE("check completes a plan from annotations that say stages alone", "[too
     REQUIRE(r.exit_code == 0);
     CHECK(Json::parse(r.output)["plan"] == "completed");
     const Json completed = Json::parse(run_cleave({"plan", plan.string(), "--json"}).output);
-    const Json original = Json::parse(
-        run_cleave({"plan", bundled().string(), "--devices", "host[0-1]", "--pp", "2", "--json"})
-            .output);
+    const Json original = Json::parse(run_cleave({"plan", bundled_model().string(), "--devices",
+                                                  "host[0-1]", "--pp", "2", "--json"})
+                                          .output);
     CHECK(completed["stages"] == original["stages"]);
 }
 
 TEST_CASE("what has no annotations, or no file to annotate, is refused", "[tools]") {
-    const CommandResult bare = run_cleave({"check", bundled().string()});
+    const CommandResult bare = run_cleave({"check", bundled_model().string()});
     CHECK(bare.exit_code == 1);
     CHECK(bare.error.find("has no multi-device annotations") != std::string::npos);
     TemporaryFolder folder;

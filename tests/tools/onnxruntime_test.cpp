@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "models/onnx_quantize.h"
+#include "tests/support/command.h"
 #include "tests/support/onnxruntime.h"
 #include "tests/support/test.h"
 
@@ -19,8 +20,6 @@ constexpr const char* kNeedsPython =
     "CLEAVE_TEST_PYTHON names no Python with onnxruntime (tools/test sets it)";
 
 using Devices = std::vector<std::string>;
-
-fs::path bundled_model() { return source_root() / "models" / "bundled" / "model.onnx"; }
 
 struct QuantizedForm {
     const char* name;

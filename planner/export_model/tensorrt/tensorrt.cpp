@@ -57,7 +57,7 @@ void check_exchange(const Plan& plan, const Exchange& e) {
 std::string model_name(int stage, size_t rank) {
     return fmt::format("stage{}.rank{}.onnx", stage, rank);
 }
-std::string data_name(DeviceId device) { return fmt::format("device{}.data", device.index()); }
+std::string rank_data_name(DeviceId device) { return fmt::format("device{}.data", device.index()); }
 
 std::string pipeline_json(const Plan& plan, const Schedule& schedule) {
     Json json{{"model", plan.graph.name},
@@ -98,12 +98,13 @@ ExportResult export_tensorrt(const Plan& plan) {
             auto data = std::make_shared<TensorFile>(plan, reader);
             const std::string name = model_name(static_cast<int>(s), r);
             ExportFile file{name, {}};
-            CHECK(rank_model(plan, schedule, static_cast<int>(s), device, *data, data_name(device))
+            CHECK(rank_model(plan, schedule, static_cast<int>(s), device, *data,
+                             rank_data_name(device))
                       .SerializeToString(&file.contents))
                 << name << " does not serialise";
             result.files.push_back(std::move(file));
             result.files.push_back(
-                {data_name(device), {}, [data](std::ostream& out) { data->write(out); }});
+                {rank_data_name(device), {}, [data](std::ostream& out) { data->write(out); }});
             result.commands.push_back({"trtexec", "--onnx=" + name,
                                        fmt::format("--saveEngine=stage{}.rank{}.engine", s, r)});
             expanded = expanded || data->expanded();
