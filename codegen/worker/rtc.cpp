@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/worker/rtc.h"
 
+#include <filesystem>
+
 #include <fmt/format.h>
 
 namespace cleave::codegen {
@@ -11,6 +13,23 @@ template <class Function>
 bool find(const DynamicLibrary& library, const std::string& name, Function*& function) {
     function = reinterpret_cast<Function*>(library.symbol(name.c_str()));
     return function != nullptr;
+}
+
+// NVRTC opens libnvrtc-builtins.so.VERSION by its bare name at its first compilation. PyPI's package lies where no
+// loader looks, so the one beside it is opened first, and found by its name then.
+std::vector<DynamicLibrary> open_builtins_beside(const std::string& library) {
+    namespace fs = std::filesystem;
+    std::vector<DynamicLibrary> opened;
+    if (library.find('/') == std::string::npos) return opened;
+    std::error_code unreadable;
+    for (const auto& entry : fs::directory_iterator(fs::path(library).parent_path(), unreadable)) {
+        if (!entry.path().filename().string().starts_with("libnvrtc-builtins.so")) continue;
+        std::string why;
+        const std::string name = entry.path().string();
+        if (auto builtins = DynamicLibrary::open_first(std::span(&name, 1), &why))
+            opened.push_back(std::move(*builtins));
+    }
+    return opened;
 }
 
 }  // namespace
@@ -39,7 +58,10 @@ Rtc Rtc::open(const std::string& kind, std::span<const std::string> names) {
     for (const std::string& name : names) {
         std::string why;
         rtc.library_ = DynamicLibrary::open_first(std::span(&name, 1), &why);
-        if (rtc.library_ && rtc.resolve(kind)) return rtc;
+        if (rtc.library_ && rtc.resolve(kind)) {
+            if (kind == "nvrtc") rtc.companions_ = open_builtins_beside(name);
+            return rtc;
+        }
         if (rtc.library_) why = name + ": it lacks functions of " + kind;
         reasons += (reasons.empty() ? "" : "; ") + why;
     }

@@ -43,6 +43,7 @@ private:
     std::string text_of(Program program, SizeOf* size_of, TextOf* text_of) const;
 
     std::optional<DynamicLibrary> library_;
+    std::vector<DynamicLibrary> companions_;
     std::string reason_;
     Status (*version_)(int*, int*) = nullptr;
     const char* (*error_)(Status) = nullptr;

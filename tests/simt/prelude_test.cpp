@@ -113,11 +113,27 @@ std::string compile_with_nvrtc(const Nvrtc& nvrtc, const std::string& arch) {
     return status == 0 && cubin > 0 ? "" : log;
 }
 
+// Files in the folder that CLEAVE_NVRTC names (tools/test sets it).
+std::vector<std::string> named_nvrtc(const std::string& prefix) {
+    std::vector<std::string> files;
+    std::error_code none;
+    if (const char* folder = std::getenv("CLEAVE_NVRTC"))
+        for (const auto& entry : fs::directory_iterator(folder, none))
+            if (entry.path().filename().string().starts_with(prefix))
+                files.push_back(entry.path().string());
+    return files;
+}
+
 }  // namespace
 
 TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[simt]") {
-    std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
-                                      "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"};
+    std::vector<std::string> names = named_nvrtc("libnvrtc.so");
+    // It opens this by its bare name, which no loader finds in a Python environment.
+    std::string absent;
+    const auto builtins = DynamicLibrary::open_first(named_nvrtc("libnvrtc-builtins.so"), &absent);
+    for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so",
+                             "/usr/local/cuda/lib64/libnvrtc.so"})
+        names.emplace_back(name);
     std::string why;
     auto library = DynamicLibrary::open_first(names, &why);
     if (!library) CLEAVE_SKIP("no NVRTC: " + why);

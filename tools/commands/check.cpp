@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Flags {
+struct CheckArguments {
     std::string file;
     std::string output;
     bool json = false;
@@ -46,7 +46,7 @@ void print_text(const planner::AnnotationReport& report) {
     fmt::print("{}", planner::plan_to_text(*report.plan, options));
 }
 
-void run_check(const Flags& flags) {
+void run_check(const CheckArguments& flags) {
     if (!flags.output.empty()) check_writable("-o", flags.output);
     const planner::AnnotationReport report = planner::check_annotations(flags.file);
     if (flags.json)
@@ -62,7 +62,7 @@ void run_check(const Flags& flags) {
 }  // namespace
 
 void add_check(CLI::App& app) {
-    auto flags = std::make_shared<Flags>();
+    auto flags = std::make_shared<CheckArguments>();
     CLI::App* command = app.add_subcommand(
         "check", "check the multi-device annotations of an ONNX file, and rebuild their plan");
     command->add_option("FILE", flags->file, "an .onnx file")->required();

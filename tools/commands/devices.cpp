@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Flags {
+struct DevicesArguments {
     PlanFlags plan;
     bool json = false;
     bool measure = false;
@@ -125,7 +125,7 @@ Json to_json(const planner::Machine& machine, const std::vector<Absent>& absent)
 
 // The machine of --devices (two host devices, unless said) with what was measured; saved where -o says, or where later
 // commands look for it.
-planner::Machine measure(const Flags& flags) {
+planner::Machine measure(const DevicesArguments& flags) {
     if (!flags.plan.machine_file.empty())
         throw UserError(
             "--measure with --machine: a file is described, a host is measured; drop one");
@@ -174,7 +174,7 @@ planner::Machine measure(const Flags& flags) {
     return machine;
 }
 
-void run_devices(const Flags& flags) {
+void run_devices(const DevicesArguments& flags) {
     planner::Machine machine = flags.measure ? measure(flags) : machine_from_flags(flags.plan, {});
     std::vector<Absent> absent = absent_kinds();
     if (!flags.output.empty() && !flags.measure) {
@@ -190,7 +190,7 @@ void run_devices(const Flags& flags) {
 }  // namespace
 
 void add_devices(CLI::App& app) {
-    auto flags = std::make_shared<Flags>();
+    auto flags = std::make_shared<DevicesArguments>();
     CLI::App* command = app.add_subcommand(
         "devices", "list devices, links and limits, and what was not found and why");
     command->add_option("--devices", flags->plan.devices,

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Flags {
+struct EmitArguments {
     ModelFlags model;
     PlanFlags plan;
     RunFlags run;
@@ -36,7 +36,7 @@ struct DeviceKernels {
     std::vector<codegen::CompiledKernel> compiled;  // empty without --compile
 };
 
-std::vector<DeviceKernels> generate(const planner::Plan& plan, const Flags& flags) {
+std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArguments& flags) {
     Interruptible interruptible;
     std::vector<DeviceKernels> all;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
@@ -188,7 +188,7 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
     }
 }
 
-void run_emit(const Flags& flags) {
+void run_emit(const EmitArguments& flags) {
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
@@ -213,7 +213,7 @@ void run_emit(const Flags& flags) {
 }  // namespace
 
 void add_emit(CLI::App& app) {
-    auto flags = std::make_shared<Flags>();
+    auto flags = std::make_shared<EmitArguments>();
     CLI::App* command =
         app.add_subcommand("emit", "print the kernels of a plan: source, launch, resources");
     add_model_flags(*command, flags->model);

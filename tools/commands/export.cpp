@@ -13,7 +13,7 @@
 namespace cleave::tools {
 namespace {
 
-struct Flags {
+struct ExportArguments {
     ModelFlags model;
     PlanFlags plan;
     std::string format;
@@ -22,7 +22,7 @@ struct Flags {
 };
 
 // One file needs no folder: without -o it is the command's output.
-void print_single(const Flags& flags, const planner::ExportResult& result) {
+void print_single(const ExportArguments& flags, const planner::ExportResult& result) {
     if (result.files.size() != 1 || result.files[0].write)
         throw UserError("--format {} writes {} files: name a folder for them with -o", flags.format,
                         result.files.size());
@@ -31,7 +31,7 @@ void print_single(const Flags& flags, const planner::ExportResult& result) {
         fmt::print(stderr, "not expressed: {}\n", what);
 }
 
-void run_export(const Flags& flags) {
+void run_export(const ExportArguments& flags) {
     if (flags.json && flags.output.empty())
         throw UserError("--json prints the manifest of what -o DIR wrote: add -o DIR");
     const std::vector<planner::Exporter> exporters = planner::all_exporters();
@@ -64,7 +64,7 @@ std::string format_help() {
 }  // namespace
 
 void add_export(CLI::App& app) {
-    auto flags = std::make_shared<Flags>();
+    auto flags = std::make_shared<ExportArguments>();
     CLI::App* command =
         app.add_subcommand("export", "the plan in the form that another tool reads");
     add_model_flags(*command, flags->model);

@@ -17,7 +17,7 @@ namespace {
 using importer::Graph;
 using Json = nlohmann::ordered_json;
 
-struct Flags {
+struct ImportArguments {
     ModelFlags model;
     bool json = false;
     bool graph = false;
@@ -286,7 +286,7 @@ void print_text(const Graph& graph, const Summary& s, int64_t max_positions) {
                                f.present ? "" : ", absent"));
 }
 
-void run_import(const Flags& flags) {
+void run_import(const ImportArguments& flags) {
     LoadedModel model = load_model(flags.model, "");
     Summary summary = summarise(model.graph);
     if (flags.json)
@@ -300,7 +300,7 @@ void run_import(const Flags& flags) {
 }  // namespace
 
 void add_import(CLI::App& app) {
-    auto flags = std::make_shared<Flags>();
+    auto flags = std::make_shared<ImportArguments>();
     CLI::App* command = app.add_subcommand("import", "show the model that an ONNX file holds");
     add_model_flags(*command, flags->model);
     command->add_flag("--json", flags->json, "JSON on standard output");

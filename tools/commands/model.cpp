@@ -13,12 +13,12 @@
 namespace cleave::tools {
 namespace {
 
-struct Flags {
+struct ModelArguments {
     std::string shape, directory, weights = "random", dtype = "f32", form = "decomposed";
     uint64_t seed = 0;
 };
 
-void run_model(const Flags& flags) {
+void run_model(const ModelArguments& flags) {
     std::optional<models::Shape> shape = models::find_shape(flags.shape);
     if (!shape && flags.shape.ends_with(".json")) shape = models::shape_from_config(flags.shape);
     if (!shape)
@@ -42,7 +42,7 @@ void run_model(const Flags& flags) {
 }  // namespace
 
 void add_model(CLI::App& app) {
-    auto flags = std::make_shared<Flags>();
+    auto flags = std::make_shared<ModelArguments>();
     CLI::App* command = app.add_subcommand("model", "write an ONNX Llama of a shape");
     command->add_option("SHAPE", flags->shape, "a shape name or a config.json")->required();
     command->add_option("-o,--output", flags->directory, "folder to write to")->required();

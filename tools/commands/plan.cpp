@@ -17,7 +17,7 @@
 namespace cleave::tools {
 namespace {
 
-struct Flags {
+struct PlanArguments {
     ModelFlags model;
     PlanFlags plan;
     std::string output;
@@ -28,7 +28,7 @@ struct Flags {
     double time_limit = 10.0;  // seconds, of the non-contiguous search
 };
 
-void plan_cost_graph_file(const Flags& flags) {
+void plan_cost_graph_file(const PlanArguments& flags) {
     planner::CostGraph graph = planner::load_cost_graph(flags.cost_graph);
     planner::CostGraphOptions options;
     options.contiguous = !flags.non_contiguous;
@@ -49,7 +49,7 @@ void plan_cost_graph_file(const Flags& flags) {
     fmt::print("  planned in  {:.1f} ms; {}\n", plan.plan_ms, plan.why);
 }
 
-void run_plan(const Flags& flags) {
+void run_plan(const PlanArguments& flags) {
     if (flags.cost_graph.empty() == flags.model.model.empty())
         throw UserError("plan takes a MODEL or --cost-graph FILE.json, and one of them");
     if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
@@ -84,7 +84,7 @@ void run_plan(const Flags& flags) {
 }  // namespace
 
 void add_plan(CLI::App& app) {
-    auto flags = std::make_shared<Flags>();
+    auto flags = std::make_shared<PlanArguments>();
     CLI::App* command = app.add_subcommand("plan", "decide what runs where, prove it and show it");
     add_model_flags(*command, flags->model, false);
     add_plan_flags(*command, flags->plan);

@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kDefaultNewTokens = 128;
 
-struct Flags {
+struct RunArguments {
     ModelFlags model;
     PlanFlags plan;
     RunFlags run;
@@ -49,12 +49,12 @@ struct Ready {
     std::vector<std::vector<int32_t>> prompts;
 };
 
-bool needs_all_logits(const Flags& flags) {
+bool needs_all_logits(const RunArguments& flags) {
     return !flags.dump_logits.empty() || !flags.score_file.empty() || flags.check;
 }
 
 // The plan of a run: as many slots as prompts, logits of every token where the flags want them.
-planner::Plan make_run_plan(const Flags& flags, Ready& ready) {
+planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {
     planner::Workload workload;
     if (ready.model.plan) {
         workload = ready.model.plan->workload;
@@ -72,7 +72,7 @@ planner::Plan make_run_plan(const Flags& flags, Ready& ready) {
     return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload);
 }
 
-void check_lengths(const Flags& flags, const planner::Plan& plan,
+void check_lengths(const RunArguments& flags, const planner::Plan& plan,
                    const std::vector<std::vector<int32_t>>& prompts, int64_t max_positions) {
     const int64_t context = plan.workload.context;
     const std::string fix =
@@ -90,7 +90,7 @@ void check_lengths(const Flags& flags, const planner::Plan& plan,
     }
 }
 
-int64_t new_tokens(const Flags& flags, const planner::Plan& plan,
+int64_t new_tokens(const RunArguments& flags, const planner::Plan& plan,
                    const std::vector<std::vector<int32_t>>& prompts) {
     if (flags.max_new_tokens > 0) return flags.max_new_tokens;
     int64_t room = plan.workload.context;
@@ -100,7 +100,8 @@ int64_t new_tokens(const Flags& flags, const planner::Plan& plan,
 }
 
 // Call within an Interruptible.
-std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan, const Flags& flags) {
+std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
+                                               const RunArguments& flags) {
     ProgressBar compile("compiling kernels"), upload("loading weights");
     runtime::SessionOptions options;
     options.threads = flags.run.threads;
@@ -200,7 +201,7 @@ Json result_json(const planner::Plan& plan, const runtime::Session& session,
 }
 
 // Runs the same prompts on one host device and compares logits.
-double host_difference(const Flags& flags, const planner::Plan& plan,
+double host_difference(const RunArguments& flags, const planner::Plan& plan,
                        const std::vector<std::vector<int32_t>>& prompts,
                        const runtime::GenerateOptions& options,
                        const runtime::GenerateResult& result) {
@@ -212,7 +213,7 @@ double host_difference(const Flags& flags, const planner::Plan& plan,
     one.tensor_parallel = one.pipeline_stages = 0;
     one.pins.clear();
     planner::Plan host = plan_from_flags(std::move(model), one, flags.run, plan.workload);
-    Flags quiet = flags;
+    RunArguments quiet = flags;
     quiet.trace.clear();
     auto session = open_session(host, quiet);
     runtime::GenerateOptions silent = options;
@@ -229,12 +230,13 @@ double host_difference(const Flags& flags, const planner::Plan& plan,
     return difference;
 }
 
-void write_trace(const Flags& flags, const planner::Plan& plan, const runtime::Session& session) {
+void write_trace(const RunArguments& flags, const planner::Plan& plan,
+                 const runtime::Session& session) {
     std::string json = runtime::trace_to_perfetto(session.trace(), plan);
     write_file("--trace", flags.trace, json);
 }
 
-void run_score(const Flags& flags, Ready& ready) {
+void run_score(const RunArguments& flags, Ready& ready) {
     std::error_code ignored;
     std::ifstream file(flags.score_file);
     if (!file || !std::filesystem::is_regular_file(flags.score_file, ignored))
@@ -274,7 +276,7 @@ void print_summary(const planner::Plan& plan, const runtime::GenerateResult& res
                            format_bytes(session.transferred_bytes())));
 }
 
-void run_generate(const Flags& flags, Ready& ready) {
+void run_generate(const RunArguments& flags, Ready& ready) {
     std::vector<int32_t> stops =
         flags.ignore_eos ? std::vector<int32_t>{} : stop_ids(ready.model, ready.tokenizer.get());
     const int64_t max_positions = ready.model.max_positions;
@@ -332,8 +334,8 @@ void run_generate(const Flags& flags, Ready& ready) {
                    host_difference(flags, plan, ready.prompts, options, result));
 }
 
-// Flags that would do nothing are refused, not ignored.
-void check_flags(const Flags& flags) {
+// RunArguments that would do nothing are refused, not ignored.
+void check_flags(const RunArguments& flags) {
     const bool scores = !flags.score_file.empty();
     const bool prompts = !flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty();
     if (scores &&
@@ -359,7 +361,7 @@ void check_flags(const Flags& flags) {
     if (!flags.dump_logits.empty()) check_writable("--dump-logits", flags.dump_logits);
 }
 
-void run(const Flags& flags) {
+void run(const RunArguments& flags) {
     check_flags(flags);
     Ready ready;
     ready.model = load_model(flags.model, flags.plan.dtype);
@@ -403,7 +405,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_run(CLI::App& app) {
-    auto flags = std::make_shared<Flags>();
+    auto flags = std::make_shared<RunArguments>();
     CLI::App* command =
         app.add_subcommand("run", "import, plan, compile and run a model in one go");
     add_model_flags(*command, flags->model);
