@@ -25,20 +25,6 @@ std::pair<std::string, std::string> split_domain(const std::string& op_type) {
     return {op_type.substr(0, dot), op_type.substr(dot + 1)};
 }
 
-void set_dims(onnx::ValueInfoProto& info, int type,
-              const std::vector<std::variant<int64_t, std::string>>& dims) {
-    auto* tensor = info.mutable_type()->mutable_tensor_type();
-    tensor->set_elem_type(type);
-    tensor->mutable_shape();
-    for (const auto& dim : dims) {
-        auto* d = tensor->mutable_shape()->add_dim();
-        if (const auto* number = std::get_if<int64_t>(&dim))
-            d->set_dim_value(*number);
-        else
-            d->set_dim_param(std::get<std::string>(dim));
-    }
-}
-
 }  // namespace
 
 void set_attribute(onnx::NodeProto& node, const Attribute& attribute) {
@@ -131,18 +117,16 @@ std::string OnnxBuilder::weight(const std::string& name, std::vector<int64_t> sh
     return name;
 }
 
-void OnnxBuilder::input(const std::string& name, int type,
-                        const std::vector<std::variant<int64_t, std::string>>& dims) {
+void OnnxBuilder::input(const std::string& name, int type, const importer::OnnxDims& dims) {
     onnx::ValueInfoProto* info = graph_.add_input();
     info->set_name(name);
-    set_dims(*info, type, dims);
+    importer::set_tensor_type(*info, type, dims);
 }
 
-void OnnxBuilder::output(const std::string& name, int type,
-                         const std::vector<std::variant<int64_t, std::string>>& dims) {
+void OnnxBuilder::output(const std::string& name, int type, const importer::OnnxDims& dims) {
     onnx::ValueInfoProto* info = graph_.add_output();
     info->set_name(name);
-    set_dims(*info, type, dims);
+    importer::set_tensor_type(*info, type, dims);
 }
 
 void OnnxBuilder::opset(const std::string& domain, int64_t version) {

@@ -10,6 +10,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include "importer/onnx/value_info.h"
 #include "models/shapes.h"
 
 namespace cleave::models {
@@ -46,10 +47,8 @@ public:
         return node("Cast", {x}, {{"to", int64_t{onnx_type}}});
     }
 
-    void input(const std::string& name, int onnx_type,
-               const std::vector<std::variant<int64_t, std::string>>& dims);
-    void output(const std::string& name, int onnx_type,
-                const std::vector<std::variant<int64_t, std::string>>& dims);
+    void input(const std::string& name, int onnx_type, const importer::OnnxDims& dims);
+    void output(const std::string& name, int onnx_type, const importer::OnnxDims& dims);
     void opset(const std::string& domain, int64_t version);
 
     // Prefix of the names of nodes made from here on ("/model/layers.0/").

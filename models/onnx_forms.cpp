@@ -89,7 +89,7 @@ std::vector<std::pair<int, const char*>> Form::cache_order() const {
 }
 
 void Form::declare_inputs() {
-    using Dims = std::vector<std::variant<int64_t, std::string>>;
+    using Dims = importer::OnnxDims;
     const std::string sequence = "sequence_length";
     std::variant<int64_t, std::string> batch = std::string("batch_size");
     if (variation().batch > 0) batch = variation().batch;

@@ -209,6 +209,21 @@ private:
 
 Schedule make_schedule(const Plan& plan) { return Scheduler(plan).run(); }
 
+const WeightShard* find_shard(const Plan& plan, const Compute& launch, const importer::Op& op,
+                              size_t i) {
+    if (i >= op.weights.size()) return nullptr;
+    for (WeightShardId id : launch.weights)
+        if (plan.weights[id.index()].weight == op.weights[i]) return &plan.weights[id.index()];
+    return nullptr;
+}
+
+const WeightShard& shard_of(const Plan& plan, const Compute& launch, const importer::Op& op,
+                            size_t i) {
+    const WeightShard* shard = find_shard(plan, launch, op, i);
+    CHECK(shard) << op.name << " lacks weight " << i << " on its device";
+    return *shard;
+}
+
 int layer_of(const Plan& plan, const KvSlab& slab) {
     for (const Op& op : plan.graph.ops)
         if (op.kind == OpKind::kKvAppend && op.outputs.at(0) == slab.state) return op.layer;

@@ -61,6 +61,13 @@ struct Schedule {
 // UserError naming the operator for graphs with operators that are none of a Llama's.
 Schedule make_schedule(const Plan& plan);
 
+// The shard that a launch has of weight `i` of one of its operators. Null: another device adds it, or there is none.
+const WeightShard* find_shard(const Plan& plan, const Compute& launch, const importer::Op& op,
+                              size_t i);
+// InternalError where there is none.
+const WeightShard& shard_of(const Plan& plan, const Compute& launch, const importer::Op& op,
+                            size_t i);
+
 // Name of the KV of one layer: its append's layer.
 int layer_of(const Plan& plan, const KvSlab& slab);
 

@@ -153,6 +153,8 @@ void TensorFile::write(std::ostream& out) const {
     }
 }
 
+std::string data_file_name(DeviceId device) { return fmt::format("device{}.data", device.index()); }
+
 void check_exportable_weights(const Plan& plan) {
     for (const WeightShard& shard : plan.weights) {
         const Weight& weight = plan.graph.weight(shard.weight);

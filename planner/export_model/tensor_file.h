@@ -55,6 +55,9 @@ private:
     std::map<std::string, size_t> by_name_;
 };
 
+// The file of a device beside ONNX models: "device0.data".
+std::string data_file_name(DeviceId device);
+
 // UserError where a weight of the plan has no bytes to be written, or is stored on devices in a type that no export has.
 void check_exportable_weights(const Plan& plan);
 

@@ -11,9 +11,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "codegen/gpu_arch.h"
+#include "codegen/kernel_compiler.h"
 #include "codegen/templates.h"
 #include "runtime/base/convert.h"
-#include "runtime/base/dynamic_library.h"
 #include "tests/simt/support.h"
 #include "tests/support/test.h"
 
@@ -85,81 +86,26 @@ std::string compile_with(const std::string& command, const std::string& suffix) 
     return status == 0 && made ? "" : line + "\n" + messages;
 }
 
-// NVRTC's calls, declared here so that no toolkit is needed to build.
-struct Nvrtc {
-    using Program = void*;
-    int (*create)(Program*, const char*, const char*, int, const char* const*, const char* const*);
-    int (*compile)(Program, int, const char* const*);
-    int (*log_size)(Program, size_t*);
-    int (*log)(Program, char*);
-    int (*cubin_size)(Program, size_t*);
-    int (*destroy)(Program*);
-    int (*num_archs)(int*);
-    int (*archs)(int*);
-};
-
-std::string compile_with_nvrtc(const Nvrtc& nvrtc, const std::string& arch) {
-    Nvrtc::Program program = nullptr;
-    std::string source = with_prelude(kEverything), option = "--gpu-architecture=" + arch;
-    const char* options[] = {option.c_str(), "--std=c++17"};
-    REQUIRE(nvrtc.create(&program, source.c_str(), "prelude.cu", 0, nullptr, nullptr) == 0);
-    int status = nvrtc.compile(program, 2, options);
-    size_t size = 0, cubin = 0;
-    nvrtc.log_size(program, &size);
-    std::string log(size, ' ');
-    nvrtc.log(program, log.data());
-    nvrtc.cubin_size(program, &cubin);
-    nvrtc.destroy(&program);
-    return status == 0 && cubin > 0 ? "" : log;
-}
-
-// Files in the folder that CLEAVE_NVRTC names (tools/test sets it).
-std::vector<std::string> named_nvrtc(const std::string& prefix) {
-    std::vector<std::string> files;
-    std::error_code none;
-    if (const char* folder = std::getenv("CLEAVE_NVRTC"))
-        for (const auto& entry : fs::directory_iterator(folder, none))
-            if (entry.path().filename().string().starts_with(prefix))
-                files.push_back(entry.path().string());
-    return files;
-}
-
 }  // namespace
 
 TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[simt]") {
-    std::vector<std::string> names = named_nvrtc("libnvrtc.so");
-    // It opens this by its bare name, which no loader finds in a Python environment.
-    std::string absent;
-    const auto builtins = DynamicLibrary::open_first(named_nvrtc("libnvrtc-builtins.so"), &absent);
-    for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so",
-                             "/usr/local/cuda/lib64/libnvrtc.so"})
-        names.emplace_back(name);
-    std::string why;
-    auto library = DynamicLibrary::open_first(names, &why);
-    if (!library) CLEAVE_SKIP("no NVRTC: " + why);
-    Nvrtc nvrtc{};
-    auto find = [&](auto& function, const char* name) {
-        function = reinterpret_cast<std::decay_t<decltype(function)>>(library->symbol(name));
-        REQUIRE(function);
-    };
-    find(nvrtc.create, "nvrtcCreateProgram");
-    find(nvrtc.compile, "nvrtcCompileProgram");
-    find(nvrtc.log_size, "nvrtcGetProgramLogSize");
-    find(nvrtc.log, "nvrtcGetProgramLog");
-    find(nvrtc.cubin_size, "nvrtcGetCUBINSize");
-    find(nvrtc.destroy, "nvrtcDestroyProgram");
-    find(nvrtc.num_archs, "nvrtcGetNumSupportedArchs");
-    find(nvrtc.archs, "nvrtcGetSupportedArchs");
-    int count = 0;
-    REQUIRE(nvrtc.num_archs(&count) == 0);
-    std::vector<int> known(static_cast<size_t>(count));
-    REQUIRE(nvrtc.archs(known.data()) == 0);
+    codegen::CompileOptions options;
+    options.gpu_compiler = "nvrtc";
+    const codegen::GpuCompilerInfo nvrtc = codegen::nvrtc_info(options);
+    if (!nvrtc.available) CLEAVE_SKIP("no NVRTC: " + nvrtc.reason);
+    codegen::Kernel kernel;
+    kernel.name = "in_f16";
+    kernel.source = with_prelude(kEverything);
+    int compiled = 0;
     for (const codegen::GpuArch& arch : codegen::gpu_archs()) {
-        if (!arch.nvidia || std::find(known.begin(), known.end(), arch.number) == known.end())
-            continue;
+        const std::string number =
+            fmt::format("sm_{} ", arch.number);  // NVRTC lists sm_90a as this
+        if (!arch.nvidia || (nvrtc.archs + " ").find(number) == std::string::npos) continue;
         INFO(arch.name);
-        CHECK(compile_with_nvrtc(nvrtc, std::string(arch.name)) == "");
+        CHECK_FALSE(codegen::make_gpu_compiler(arch, options)->compile(kernel).object.empty());
+        ++compiled;
     }
+    CHECK(compiled > 0);
 }
 
 TEST_CASE("the prelude compiles with nvcc", "[simt][slow]") {

@@ -19,14 +19,14 @@ std::string quoted(const std::string& text) {
     return out + "'";
 }
 
+}  // namespace
+
 std::string read_file(const std::filesystem::path& path) {
     std::ifstream file(path, std::ios::binary);
     std::stringstream text;
     text << file.rdbuf();
     return text.str();
 }
-
-}  // namespace
 
 CommandResult run_cleave(const std::vector<std::string>& arguments) {
     TemporaryFolder folder;

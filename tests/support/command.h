@@ -16,6 +16,9 @@ struct CommandResult {
 
 CommandResult run_cleave(const std::vector<std::string>& arguments);
 
+// Empty where there is no such file.
+std::string read_file(const std::filesystem::path& path);
+
 // The model that the repository carries.
 std::filesystem::path bundled_model();
 

@@ -95,6 +95,11 @@ Peer run_ours(const fs::path& model, const std::vector<std::string>& devices,
     return {fmt::format("{}", fmt::join(tokens, ",")), read_floats(logits)};
 }
 
+void check_same(const Peer& ours, const Peer& peer, double tolerance) {
+    CHECK(ours.tokens == peer.tokens);
+    CHECK(largest_difference(ours.logits, peer.logits) < tolerance);
+}
+
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
     REQUIRE(a.size() == b.size());
     double largest = 0;

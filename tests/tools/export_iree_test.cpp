@@ -28,8 +28,6 @@ constexpr const char* kIreeNewTokens = "6";
 constexpr const char* kIreeNoPython =
     "CLEAVE_TEST_PYTHON names no Python with IREE (tools/test sets it)";
 
-using Devices = std::vector<std::string>;
-
 // Two layers; five query heads over one KV head, which no number of devices splits evenly.
 fs::path small_model(const fs::path& folder) {
     models::Shape shape;
@@ -72,13 +70,7 @@ std::string iree_check(const char* python, const fs::path& exported, const std::
     REQUIRE(std::system(fmt::format("'{}' '{}' '{}' {} >'{}'", python, script.string(),
                                     exported.string(), action, output.string())
                             .c_str()) == 0);
-    std::ifstream file(output);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string read_text(const fs::path& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
+    return read_file(output);
 }
 
 Json plan_json(const fs::path& model, const Devices& devices) {
@@ -106,8 +98,7 @@ void check_against_peer(const char* python, const fs::path& model, const fs::pat
                         const fs::path& folder) {
     const Peer peer = run_onnxruntime(python, model, kIreeIds, kIreeNewTokens, folder);
     const Peer ours = run_folder(python, exported, kIreeIds, kIreeNewTokens, folder);
-    CHECK(ours.tokens == peer.tokens);
-    CHECK(largest_difference(ours.logits, peer.logits) < 1e-3);
+    check_same(ours, peer);
 }
 
 // The device that the plan gives a product computes it, and no other: "layers.0.q_proj" by device.
@@ -171,13 +162,13 @@ TEST_CASE("every promise in an exported module has its flag, and IREE refuses on
     TemporaryFolder folder;
     const fs::path model = small_model(folder.path());
     const fs::path out = export_iree(model, {"host[0-7]", "--tp", "4", "--pp", "2"}, folder.path());
-    const Json manifest = Json::parse(read_text(out / "manifest.json"));
+    const Json manifest = Json::parse(read_file(out / "manifest.json"));
     std::set<std::string> declared, promised;
     for (const std::string argument : manifest["commands"][0])
         if (std::smatch at; std::regex_match(
                 argument, at, std::regex("--iree-hal-target-device=(\\w+)=local\\[[0-7]\\]")))
             declared.insert(at[1]);
-    const std::string text = read_text(out / "model.mlir");
+    const std::string text = read_file(out / "model.mlir");
     const std::regex promise("#hal\\.device\\.promise<@(\\w+)>");
     for (std::sregex_iterator at(text.begin(), text.end(), promise), end; at != end; ++at)
         promised.insert((*at)[1]);
@@ -192,7 +183,7 @@ TEST_CASE("no table in an exported module is shared by devices or without one", 
     TemporaryFolder folder;
     const fs::path model = small_model(folder.path());
     const fs::path out = export_iree(model, {"host[0-1]", "--pp", "2"}, folder.path());
-    const std::string text = read_text(out / "model.mlir");
+    const std::string text = read_file(out / "model.mlir");
     int globals = 0, tables = 0;
     std::set<std::string> initial;
     std::istringstream lines(text);

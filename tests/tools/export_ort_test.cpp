@@ -18,12 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kOrtIds = "1,40,7,99,3,3,120,64,5,77,31,200,513,17,800,45";
 constexpr const char* kOrtNewTokens = "8";
-constexpr const char* kOrtNoPython =
-    "CLEAVE_TEST_PYTHON names no Python with onnxruntime (tools/test sets it)";
-
-using Devices = std::vector<std::string>;
 
 CommandResult export_ort(const std::string& model, const Devices& devices, const fs::path& out) {
     std::vector<std::string> arguments{"export", model, "--format", "ort", "-o", out.string()};
@@ -40,7 +35,7 @@ Peer run_exported(const char* python, const fs::path& model, const Devices& devi
     const CommandResult exported = export_ort(model.string(), devices, out);
     INFO(exported.error);
     REQUIRE(exported.exit_code == 0);
-    return run_folder(python, out, kOrtIds, kOrtNewTokens, folder);
+    return run_folder(python, out, kPeerPrompt, kOrtNewTokens, folder);
 }
 
 }  // namespace
@@ -48,24 +43,23 @@ Peer run_exported(const char* python, const fs::path& model, const Devices& devi
 TEST_CASE("exported stages and ranks give ONNX Runtime's logits and tokens of the whole model",
           "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kOrtNoPython);
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     TemporaryFolder folder;
     const Peer peer =
-        run_onnxruntime(python, bundled_model(), kOrtIds, kOrtNewTokens, folder.path());
+        run_onnxruntime(python, bundled_model(), kPeerPrompt, kOrtNewTokens, folder.path());
     for (const Devices& devices :
          {Devices{"host[0-1]", "--pp", "2"}, Devices{"host[0-1]", "--tp", "2"},
           Devices{"host[0-2]", "--tp", "3"}, Devices{"host[0-3]", "--tp", "2", "--pp", "2"}}) {
         INFO(devices[0] << " " << devices[1] << devices[2]);
         const Peer ours = run_exported(python, bundled_model(), devices, folder.path());
-        CHECK(ours.tokens == peer.tokens);
-        CHECK(largest_difference(ours.logits, peer.logits) < 1e-3);
+        check_same(ours, peer);
     }
 }
 
 TEST_CASE("a KV head lies on every rank that has one of its queries, in exported models too",
           "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kOrtNoPython);
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     TemporaryFolder folder;
     models::Shape shape;
     shape.name = "one-kv-head";
@@ -82,40 +76,38 @@ TEST_CASE("a KV head lies on every rank that has one of its queries, in exported
     shape.config.max_positions = 64;
     shape.config.rope_theta = 10000.0;
     const fs::path model = models::write_onnx_llama(shape, (folder.path() / "model").string(), {});
-    const Peer peer = run_onnxruntime(python, model, kOrtIds, kOrtNewTokens, folder.path());
+    const Peer peer = run_onnxruntime(python, model, kPeerPrompt, kOrtNewTokens, folder.path());
     for (const Devices& devices :
          {Devices{"host[0-3]", "--tp", "4"}, Devices{"host[0-5]", "--tp", "6"}}) {
         INFO(devices[0]);
         const Peer ours = run_exported(python, model, devices, folder.path());
-        CHECK(ours.tokens == peer.tokens);
-        CHECK(largest_difference(ours.logits, peer.logits) < 1e-3);
+        check_same(ours, peer);
     }
 }
 
 TEST_CASE("quantised and narrow weights keep their values in exported models", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kOrtNoPython);
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     TemporaryFolder folder;
     const fs::path model = folder.path() / "quantized.onnx";
     using Form = models::QuantizeOptions::Form;
     using Zeros = models::QuantizeOptions::ZeroPoints;
     models::quantize_onnx(bundled_model().string(), model.string(),
                           {Form::kMatMulNBits, DType::kUInt4, 32, Zeros::kInteger});
-    const Peer peer = run_onnxruntime(python, model, kOrtIds, kOrtNewTokens, folder.path());
+    const Peer peer = run_onnxruntime(python, model, kPeerPrompt, kOrtNewTokens, folder.path());
     const Peer ours = run_exported(python, model, {"host[0-2]", "--tp", "3"}, folder.path());
-    CHECK(ours.tokens == peer.tokens);
-    CHECK(largest_difference(ours.logits, peer.logits) < 1e-3);
+    check_same(ours, peer);
 
     const Devices narrow{"host[0-1]", "--pp", "2", "--dtype", "f16", "--kv-dtype", "f16"};
-    const Peer cleave = run_ours(bundled_model(), narrow, kOrtIds, kOrtNewTokens, folder.path());
+    const Peer cleave =
+        run_ours(bundled_model(), narrow, kPeerPrompt, kOrtNewTokens, folder.path());
     const Peer exported = run_exported(python, bundled_model(), narrow, folder.path());
-    CHECK(exported.tokens == cleave.tokens);
-    CHECK(largest_difference(exported.logits, cleave.logits) < 1e-2);
+    check_same(exported, cleave, 1e-2);
 }
 
 TEST_CASE("exported models take a batch of unequal prompts", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kOrtNoPython);
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     TemporaryFolder folder;
     const fs::path out = folder.path() / "exported";
     REQUIRE(export_ort(bundled_model().string(), {"host[0-1]", "--pp", "2"}, out).exit_code == 0);
@@ -132,13 +124,13 @@ TEST_CASE("exported models take a batch of unequal prompts", "[tools]") {
 
 TEST_CASE("onnxruntime-genai runs the stages as its own pipeline", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kOrtNoPython);
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     TemporaryFolder folder;
     const fs::path out = folder.path() / "exported";
     REQUIRE(export_ort(bundled_model().string(), {"host[0-2]", "--pp", "3"}, out).exit_code == 0);
     const Peer peer =
-        run_onnxruntime(python, bundled_model(), kOrtIds, kOrtNewTokens, folder.path());
-    CHECK(run_genai(python, out, kOrtIds, kOrtNewTokens, folder.path()) == peer.tokens);
+        run_onnxruntime(python, bundled_model(), kPeerPrompt, kOrtNewTokens, folder.path());
+    CHECK(run_genai(python, out, kPeerPrompt, kOrtNewTokens, folder.path()) == peer.tokens);
 }
 
 TEST_CASE("an export to ONNX Runtime that could not give the model's results is refused",

@@ -14,12 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kPromptIds = "1,40,7,99,3,3,120,64,5,77,31,200,513,17,800,45";
 constexpr const char* kTokenCount = "24";
-constexpr const char* kNeedsPython =
-    "CLEAVE_TEST_PYTHON names no Python with onnxruntime (tools/test sets it)";
-
-using Devices = std::vector<std::string>;
 
 struct QuantizedForm {
     const char* name;
@@ -57,25 +52,24 @@ std::vector<QuantizedForm> quantized_forms() {
 
 TEST_CASE("the bundled model gives ONNX Runtime's logits and tokens on any devices", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNeedsPython);
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     TemporaryFolder folder;
     const Peer peer =
-        run_onnxruntime(python, bundled_model(), kPromptIds, kTokenCount, folder.path());
+        run_onnxruntime(python, bundled_model(), kPeerPrompt, kTokenCount, folder.path());
     for (const Devices& devices :
          {Devices{"host"}, Devices{"host[0-1]", "--tp", "2"}, Devices{"host[0-1]", "--pp", "2"},
           Devices{"host[0-3]", "--tp", "2", "--pp", "2"}, Devices{"host[0-2]", "--tp", "3"},
           Devices{"host[0-7]", "--tp", "8"}}) {
         INFO(devices.front());
         const Peer ours =
-            run_ours(bundled_model(), devices, kPromptIds, kTokenCount, folder.path());
-        CHECK(ours.tokens == peer.tokens);
-        CHECK(largest_difference(ours.logits, peer.logits) < 1e-3);
+            run_ours(bundled_model(), devices, kPeerPrompt, kTokenCount, folder.path());
+        check_same(ours, peer);
     }
 }
 
 TEST_CASE("quantised forms of the bundled model give ONNX Runtime's logits and tokens", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
-    if (!python) CLEAVE_SKIP(kNeedsPython);
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
     TemporaryFolder folder;
     for (const QuantizedForm& form : quantized_forms()) {
         const fs::path model = folder.path() / "quantized.onnx";
@@ -84,12 +78,11 @@ TEST_CASE("quantised forms of the bundled model give ONNX Runtime's logits and t
         const bool as_written =
             form.options.form == models::QuantizeOptions::Form::kDequantizeLinear;
         const Peer peer =
-            run_onnxruntime(python, model, kPromptIds, kTokenCount, folder.path(), as_written);
+            run_onnxruntime(python, model, kPeerPrompt, kTokenCount, folder.path(), as_written);
         for (const Devices& devices : {Devices{"host"}, Devices{"host[0-2]", "--tp", "3"}}) {
             INFO(form.name << " on " << devices.front());
-            const Peer ours = run_ours(model, devices, kPromptIds, kTokenCount, folder.path());
-            CHECK(ours.tokens == peer.tokens);
-            CHECK(largest_difference(ours.logits, peer.logits) < form.tolerance);
+            const Peer ours = run_ours(model, devices, kPeerPrompt, kTokenCount, folder.path());
+            check_same(ours, peer, form.tolerance);
         }
     }
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "planner/export_model/iree/lower_module.h"
+#include "planner/export_model/notes.h"
 #include "planner/export_model/runners.h"
 #include "runtime/base/errors.h"
 
@@ -86,8 +87,7 @@ Flags device_flags(const Plan& plan) {
 
 std::vector<std::string> notes(const Plan& plan, bool expanded) {
     std::vector<std::string> notes{
-        "Logits are computed for every token of a pass; the plan computes those of the last unless "
-        "asked.",
+        kLogitsOfEveryToken,
         "Fusion, tiles and launches are IREE's own: an operator of the plan's launches runs on the "
         "device that the plan names, in kernels that IREE cuts.",
         "A ring is written as a sum on its first device and copies of it: the same bytes, other "
@@ -100,12 +100,7 @@ std::vector<std::string> notes(const Plan& plan, bool expanded) {
                 d.name));
             break;
         }
-    if (plan.workload.activation_dtype != DType::kF32)
-        notes.push_back(fmt::format("Activations are f32; the plan's devices hold them as {}.",
-                                    plan.workload.activation_dtype));
-    if (expanded)
-        notes.emplace_back(
-            "Quantised weights are expanded to f32: same results, several times the memory.");
+    add_f32_notes(plan, expanded, notes);
     return notes;
 }
 

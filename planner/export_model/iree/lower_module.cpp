@@ -185,16 +185,10 @@ private:
     void give(const Op& op, Local local) { put(device_, op.outputs.at(0), std::move(local)); }
 
     const WeightShard* find_weight(const Op& op, size_t i) const {
-        if (i >= op.weights.size()) return nullptr;
-        for (WeightShardId id : item_->compute->weights)
-            if (plan_.weights[id.index()].weight == op.weights[i])
-                return &plan_.weights[id.index()];
-        return nullptr;
+        return find_shard(plan_, *item_->compute, op, i);
     }
     const WeightShard& weight(const Op& op, size_t i) const {
-        const WeightShard* shard = find_weight(op, i);
-        CHECK(shard) << op.name << " lacks weight " << i << " on its device";
-        return *shard;
+        return shard_of(plan_, *item_->compute, op, i);
     }
     MlirTensor columns(const Local& x, Range wanted) {
         if (wanted == x.columns) return x.tensor;

@@ -98,18 +98,11 @@ private:
 
     const Local& in(const Op& op, size_t i) const { return locals_.at(op.inputs.at(i)); }
 
-    // The shard that this launch has of the operator's weight; null: another device adds it.
     const WeightShard* find_weight(const Op& op, size_t i) const {
-        if (i >= op.weights.size()) return nullptr;
-        for (WeightShardId id : item_->compute->weights)
-            if (plan_.weights[id.index()].weight == op.weights[i])
-                return &plan_.weights[id.index()];
-        return nullptr;
+        return find_shard(plan_, *item_->compute, op, i);
     }
     const WeightShard& weight(const Op& op, size_t i) const {
-        const WeightShard* shard = find_weight(op, i);
-        CHECK(shard) << op.name << " lacks weight " << i << " on its device";
-        return *shard;
+        return shard_of(plan_, *item_->compute, op, i);
     }
 
     // Columns `wanted` of a value that has these or more.

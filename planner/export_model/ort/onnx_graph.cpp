@@ -11,19 +11,6 @@ namespace {
 constexpr int64_t kIrVersion = 8;
 constexpr int64_t kOpset = 17;
 
-void describe(onnx::ValueInfoProto& info, const std::string& name, int type, const OnnxDims& dims) {
-    info.set_name(name);
-    auto* tensor = info.mutable_type()->mutable_tensor_type();
-    tensor->set_elem_type(type);
-    for (const auto& dim : dims) {
-        auto* d = tensor->mutable_shape()->add_dim();
-        if (const auto* number = std::get_if<int64_t>(&dim))
-            d->set_dim_value(*number);
-        else
-            d->set_dim_param(std::get<std::string>(dim));
-    }
-}
-
 }  // namespace
 
 int onnx_type_of(DType dtype) {
@@ -132,10 +119,14 @@ std::string OnnxGraph::external(const StoredTensor& tensor) {
 }
 
 void OnnxGraph::input(const std::string& name, int type, const OnnxDims& dims) {
-    describe(*graph_.add_input(), name, type, dims);
+    onnx::ValueInfoProto& info = *graph_.add_input();
+    info.set_name(name);
+    importer::set_tensor_type(info, type, dims);
 }
 void OnnxGraph::output(const std::string& name, int type, const OnnxDims& dims) {
-    describe(*graph_.add_output(), name, type, dims);
+    onnx::ValueInfoProto& info = *graph_.add_output();
+    info.set_name(name);
+    importer::set_tensor_type(info, type, dims);
 }
 
 }  // namespace cleave::planner

@@ -11,12 +11,13 @@
 
 #include <onnx/onnx_pb.h>
 
+#include "importer/onnx/value_info.h"
 #include "planner/export_model/tensor_file.h"
 
 namespace cleave::planner {
 
 using OnnxAttribute = std::pair<std::string, std::variant<int64_t, std::vector<int64_t>>>;
-using OnnxDims = std::vector<std::variant<int64_t, std::string>>;
+using importer::OnnxDims;
 
 class OnnxGraph {
 public:

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/export_model/notes.h"
 #include "planner/export_model/ort/genai.h"
 #include "planner/export_model/ort/lower_segment.h"
 #include "planner/export_model/runners.h"
@@ -16,8 +17,6 @@ namespace cleave::planner {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string data_name(DeviceId device) { return fmt::format("device{}.data", device.index()); }
 
 // "stage1.onnx"; "stage1.rank0.part02.onnx" where a stage has several models.
 std::vector<std::string> model_names(const Plan& plan, const Schedule& schedule) {
@@ -89,18 +88,12 @@ std::string pipeline_json(const Plan& plan, const Schedule& schedule,
 
 std::vector<std::string> notes(const Plan& plan, bool expanded) {
     std::vector<std::string> notes{
-        "Logits are computed for every token of a pass; the plan computes those of the last unless "
-        "asked.",
+        kLogitsOfEveryToken,
         "Prompts run in one pass: ONNX Runtime has no chunks, so memory for activations grows with "
         "the prompt.",
         "The implementation of collectives (ring, two-phase) and the tiles of kernels are ONNX "
         "Runtime's own."};
-    if (plan.workload.activation_dtype != DType::kF32)
-        notes.push_back(fmt::format("Activations are f32; the plan's devices hold them as {}.",
-                                    plan.workload.activation_dtype));
-    if (expanded)
-        notes.emplace_back(
-            "Quantised weights are expanded to f32: same results, several times the memory.");
+    add_f32_notes(plan, expanded, notes);
     if (plan.workload.kv_dtype == DType::kBF16)
         notes.emplace_back("Keys and values are kept in f32: numpy has no bf16.");
     return notes;
@@ -124,7 +117,7 @@ ExportResult export_ort(const Plan& plan) {
         const Segment& segment = schedule.segments[static_cast<size_t>(item.segment)];
         TensorFile& file = *data[segment.device.index()];
         const onnx::ModelProto model =
-            lower_segment(plan, segment, file, data_name(segment.device));
+            lower_segment(plan, segment, file, data_file_name(segment.device));
         ExportFile out{names[static_cast<size_t>(item.segment)], {}};
         CHECK(model.SerializeToString(&out.contents)) << out.name << " does not serialise";
         result.files.push_back(std::move(out));
@@ -132,9 +125,9 @@ ExportResult export_ort(const Plan& plan) {
     }
     for (size_t d = 0; d < data.size(); ++d) {
         if (data[d]->tensors().empty()) continue;
-        result.files.push_back({data_name(DeviceId(d)), {}, [file = data[d]](std::ostream& out) {
-                                    file->write(out);
-                                }});
+        result.files.push_back({data_file_name(DeviceId(d)),
+                                {},
+                                [file = data[d]](std::ostream& out) { file->write(out); }});
     }
     result.files.push_back({"pipeline.json", pipeline_json(plan, schedule, names)});
     result.files.push_back({"run.py", std::string(ort_runner())});

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "planner/export/layers.h"
+#include "planner/export_model/notes.h"
 #include "planner/export_model/segments.h"
 #include "planner/export_model/tensorrt/rank_model.h"
 #include "runtime/base/errors.h"
@@ -57,7 +58,6 @@ void check_exchange(const Plan& plan, const Exchange& e) {
 std::string model_name(int stage, size_t rank) {
     return fmt::format("stage{}.rank{}.onnx", stage, rank);
 }
-std::string rank_data_name(DeviceId device) { return fmt::format("device{}.data", device.index()); }
 
 std::string pipeline_json(const Plan& plan, const Schedule& schedule) {
     Json json{{"model", plan.graph.name},
@@ -99,12 +99,12 @@ ExportResult export_tensorrt(const Plan& plan) {
             const std::string name = model_name(static_cast<int>(s), r);
             ExportFile file{name, {}};
             CHECK(rank_model(plan, schedule, static_cast<int>(s), device, *data,
-                             rank_data_name(device))
+                             data_file_name(device))
                       .SerializeToString(&file.contents))
                 << name << " does not serialise";
             result.files.push_back(std::move(file));
             result.files.push_back(
-                {rank_data_name(device), {}, [data](std::ostream& out) { data->write(out); }});
+                {data_file_name(device), {}, [data](std::ostream& out) { data->write(out); }});
             result.commands.push_back({"trtexec", "--onnx=" + name,
                                        fmt::format("--saveEngine=stage{}.rank{}.engine", s, r)});
             expanded = expanded || data->expanded();
@@ -118,9 +118,7 @@ ExportResult export_tensorrt(const Plan& plan) {
         "stage.",
         "Arithmetic is f32 in the models; lower precision is a choice of the engine's builder.",
         "Which collective algorithm runs is NCCL's choice."};
-    if (expanded)
-        result.not_expressed.emplace_back(
-            "Quantised weights are expanded to f32: same results, several times the memory.");
+    if (expanded) result.not_expressed.emplace_back(kWeightsExpanded);
     return result;
 }
 
