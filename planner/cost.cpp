@@ -110,19 +110,24 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
     return 0;
 }
 
-int64_t LinkTable::gather_ns(std::span<const DeviceId> from, DeviceId to, int64_t bytes) const {
-    int64_t time = 0;
+int64_t LinkTable::gather_ns(std::span<const DeviceId> from, std::span<const DeviceId> to,
+                             int64_t bytes) const {
+    int64_t slowest = 0;
     if (from.empty()) return 0;
-    int64_t piece = bytes / static_cast<int64_t>(from.size());
-    for (DeviceId d : from)
-        if (d != to) {
-            const Link* link = at(d, to);
+    const int64_t piece = bytes / static_cast<int64_t>(from.size());
+    for (DeviceId receiver : to) {
+        int64_t time = 0;
+        for (DeviceId d : from) {
+            if (d == receiver) continue;
+            const Link* link = at(d, receiver);
             auto bandwidth = static_cast<double>(
                 std::max<int64_t>(1, link ? link->bandwidth : kStagedBandwidth));
             time = std::max(time, link ? link->latency_ns : kStagedLatency) +
                    nanoseconds(static_cast<double>(piece), bandwidth);
         }
-    return time;
+        slowest = std::max(slowest, time);
+    }
+    return slowest;
 }
 
 }  // namespace cleave::planner

@@ -39,8 +39,9 @@ public:
     };
     Demand demand(std::span<const DeviceId> devices) const;
 
-    // Pieces of `bytes` in all, gathered on `to`.
-    int64_t gather_ns(std::span<const DeviceId> from, DeviceId to, int64_t bytes) const;
+    // Equal pieces, `bytes` in all, gathered on each of `to`: until the last has them.
+    int64_t gather_ns(std::span<const DeviceId> from, std::span<const DeviceId> to,
+                      int64_t bytes) const;
 
 private:
     bool is_fabric(std::span<const DeviceId> group) const;

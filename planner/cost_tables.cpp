@@ -338,10 +338,14 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
         };
         cost.decode += exchange(decode_point_, false);
         cost.prefill += exchange(prefill_point_, true);
+    } else if (is_gathered(group)) {
+        const Amount payload = value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_);
+        cost.decode += links_.gather_ns(devices, devices, at(payload, decode_point_));
+        cost.prefill += links_.gather_ns(devices, devices, at(payload, prefill_point_));
     } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
         Amount payload = value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_);
-        cost.decode += links_.gather_ns(devices, devices[0], at(payload, decode_point_));
-        cost.prefill += links_.gather_ns(devices, devices[0], at(payload, prefill_point_));
+        cost.decode += links_.gather_ns(devices, {devices.data(), 1}, at(payload, decode_point_));
+        cost.prefill += links_.gather_ns(devices, {devices.data(), 1}, at(payload, prefill_point_));
     }
     return cost;
 }
@@ -390,6 +394,7 @@ int64_t CostTables::fixed_bytes(size_t count) const {
         for (ValueId v : group.outputs) add(v, true);
         add(group.residual, true);
         if (count > 1) add(group.partial, false);
+        if (count > 1 && is_gathered(group)) add(group.outputs[0], false);
         if (group.split.work.axis == Axis::kVocabulary && !is_partial(group))
             add(group.outputs[0], false);
         widest = std::max(widest, live);

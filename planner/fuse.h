@@ -33,6 +33,11 @@ inline bool is_partial(const FusedGroup& group) {
     return group.split.effect == SplitEffect::kPartial;
 }
 
+// A group whose columns, made on the stage's devices, are put together on each of them; an epilogue included.
+inline bool is_gathered(const FusedGroup& group) {
+    return group.split.effect == SplitEffect::kGathered;
+}
+
 std::vector<FusedGroup> fuse(const Graph& graph, const GraphSplits& splits);
 
 // Where a pipeline may be cut: groups [unit.begin, unit.end) belong together. Between units every value that

@@ -35,6 +35,10 @@ constexpr SplitRule kRules[] = {
     {OpKind::kScale,            Axis::kQueryHeads, WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kColumns,    WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kVocabulary, WeightCut::kNone,     SplitEffect::kSplit},
+    // What a product of integers reads, and makes where it cannot be a sum: see Assignment::gathers_.
+    {OpKind::kAttention,        Axis::kQueryHeads, WeightCut::kNone,     SplitEffect::kGathered},
+    {OpKind::kGatedActivation,  Axis::kColumns,    WeightCut::kNone,     SplitEffect::kGathered},
+    {OpKind::kLinear,           Axis::kColumns,    WeightCut::kRows,     SplitEffect::kGathered},
 };
 // clang-format on
 
@@ -80,6 +84,7 @@ private:
 
     void collect_wishes() {
         wishes_.assign(graph_.values.size(), std::nullopt);
+        gathers_.assign(graph_.values.size(), false);
         kv_group_.assign(graph_.values.size(), 0);
         for (const Op& op : graph_.ops)
             if (op.kind == OpKind::kAttention) {
@@ -126,7 +131,10 @@ private:
             }
             case OpKind::kLinear:
                 // A row-parallel matrix takes its input however it comes; a column-parallel one needs it whole.
-                if (wish && !wish->whole()) ask_whole(op);
+                if (wish && !wish->whole())
+                    ask_whole(op);
+                else if (is_of_integers(op))
+                    gathers_[op.inputs[0].index()] = true;
                 return;
             case OpKind::kRmsNorm: {
                 bool per_head =
@@ -243,19 +251,25 @@ private:
         return true;
     }
 
+    bool is_of_integers(const Op& op) const {
+        return graph_.weight(op.weights[0]).quantization.dynamic_activations;
+    }
+
     bool grant_linear(const Op& op, const Split& in, OpSplit& split) {
         Wish wish = output_wish(op);
         if (!in.whole()) {
-            // Its activations become integers by the smallest and largest element of the whole row: they stay whole.
-            if (graph_.weight(op.weights[0]).quantization.dynamic_activations) return false;
+            if (is_of_integers(op)) return false;
             if (!allowed(op.kind, in.axis, WeightCut::kColumns, SplitEffect::kPartial))
                 return false;
             split = {in, WeightCut::kColumns, SplitEffect::kPartial};
             return true;
         }
-        if (!wish || wish->whole() ||
-            wish->units * wish->unit_size != graph_.weight(op.weights[0]).shape[0])
+        const int64_t features = graph_.weight(op.weights[0]).shape[0];
+        if (is_of_integers(op) && (!wish || wish->whole())) {
+            split = {{Axis::kColumns, features, 1, 1}, WeightCut::kRows, SplitEffect::kGathered};
             return true;
+        }
+        if (!wish || wish->whole() || wish->units * wish->unit_size != features) return true;
         if (!allowed(op.kind, wish->axis, WeightCut::kRows, SplitEffect::kSplit)) return true;
         split = {*wish, WeightCut::kRows, SplitEffect::kSplit};
         result_.values[op.outputs[0].index()] = *wish;
@@ -283,6 +297,11 @@ private:
         } else if (!(work == result_.values[op.inputs[1].index()]) || work.axis != Axis::kColumns) {
             return false;
         }
+        if (gathers_[op.outputs[0].index()] &&
+            allowed(op.kind, work.axis, WeightCut::kNone, SplitEffect::kGathered)) {
+            split = {work, WeightCut::kNone, SplitEffect::kGathered};
+            return true;
+        }
         split = {work, WeightCut::kNone, SplitEffect::kSplit};
         result_.values[op.outputs[0].index()] = work;
         return true;
@@ -291,6 +310,9 @@ private:
     const Graph& graph_;
     std::vector<bool> forced_whole_;
     std::vector<Wish> wishes_;
+    // By value: a product of integers reads it. That rounds by the smallest and largest element of all of it
+    // (DynamicQuantizeLinear), so it is gathered where it was made in parts, and no sum over its columns is split.
+    std::vector<bool> gathers_;
     std::vector<int64_t> kv_group_;  // by value: queries of one KV head, for KV states
     GraphSplits result_;
 };

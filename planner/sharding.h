@@ -2,7 +2,7 @@
 // In: a Graph. Out: for each operator and value, along what a tensor-parallel stage splits it. One table says
 // what each kind of operator may split and what that does to its output and weights; everything that needs to
 // know (fusion, shards, steps, memory, cost) asks here. Invariant: a value that no rule splits is whole on
-// every device of its stage; a partial value is summed before anything reads it.
+// every device of its stage; a partial value is summed, and a gathered one put together, before anything reads it.
 #pragma once
 
 #include <span>
@@ -31,7 +31,8 @@ struct Split {
 };
 
 enum class WeightCut : uint8_t { kNone, kRows, kColumns };
-enum class SplitEffect : uint8_t { kWhole, kSplit, kPartial };
+// kPartial: each device makes a summand of the whole output. kGathered: each makes its columns, and gives them to all.
+enum class SplitEffect : uint8_t { kWhole, kSplit, kPartial, kGathered };
 
 // How an operator is split: `work` counts its pieces, `weight` says what is cut from its matrix.
 struct OpSplit {
@@ -50,8 +51,9 @@ struct SplitRule {
 std::span<const SplitRule> split_rules();
 
 struct GraphSplits {
-    std::vector<OpSplit> ops;   // by OpId
-    std::vector<Split> values;  // by ValueId, after partial sums have been added
+    std::vector<OpSplit> ops;  // by OpId
+    std::vector<Split>
+        values;  // by ValueId, after partial sums have been added and columns gathered
 };
 GraphSplits assign_splits(const Graph& graph);
 

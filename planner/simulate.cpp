@@ -232,7 +232,7 @@ private:
         }
         std::vector<DeviceId> from;
         for (PlacedId id : c.contributions) from.push_back(phase.values[id.index()].device);
-        return {links_.gather_ns(from, c.group[0], bytes), links_.gather_ns(from, c.group[0], 0)};
+        return {links_.gather_ns(from, c.group, bytes), links_.gather_ns(from, c.group, 0)};
     }
 
     const Plan& plan_;

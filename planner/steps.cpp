@@ -115,6 +115,13 @@ private:
         }
         return box;
     }
+    // The columns that a device makes of a gathered group's output.
+    Box piece_of(const FusedGroup& group, size_t i) {
+        Box box = box_of(group.outputs[0], i);
+        const Range r = ranges(group.split.work)[i];
+        box.back() = {r.begin * group.split.work.unit_size, r.end * group.split.work.unit_size};
+        return box;
+    }
     PlacedId place(ValueId value, DeviceId device, Box box, bool partial) {
         phase_.values.push_back({value, device, std::move(box), partial, {}});
         return PlacedId(phase_.values.size() - 1);
@@ -185,7 +192,8 @@ private:
     }
 
     void emit_group(const FusedGroup& group) {
-        bool sum = is_partial(group) && width() > 1;
+        const bool sum = is_partial(group) && width() > 1;
+        const bool gather = is_gathered(group) && width() > 1;
         std::vector<std::vector<PlacedId>> inputs;
         for (ValueId v : group.inputs) inputs.push_back(need(v, group.layer));
         std::vector<PlacedId> residual;
@@ -204,14 +212,18 @@ private:
                 c.outputs = {partials.back()};
             } else {
                 if (group.residual.valid()) c.inputs.push_back(residual[i]);
-                for (size_t k = 0; k < group.outputs.size(); ++k)
-                    c.outputs.push_back(made[k][i] = place(group.outputs[k], choice_->devices[i],
-                                                           box_of(group.outputs[k], i), false));
+                for (size_t k = 0; k < group.outputs.size(); ++k) {
+                    Box box = gather ? piece_of(group, i) : box_of(group.outputs[k], i);
+                    made[k][i] =
+                        place(group.outputs[k], choice_->devices[i], std::move(box), false);
+                    c.outputs.push_back(made[k][i]);
+                }
             }
             first = false;
             push(std::move(c), group.layer);
         }
         if (sum) made[0] = all_reduce(group, partials, residual);
+        if (gather) made[0] = all_gather(group.outputs[0], made[0], choice_->devices, group.layer);
         for (size_t k = 0; k < group.outputs.size(); ++k) {
             home_[group.outputs[k].index()].made_in = stage_;
             local(group.outputs[k]) = std::move(made[k]);
@@ -342,26 +354,40 @@ private:
             phase_.outputs.push_back(there);
             return;
         }
+        const int last =
+            graph_.config.num_layers > 0 ? static_cast<int>(graph_.config.num_layers) : -1;
+        phase_.outputs.push_back(all_gather(v, placed, {plan_.output_device}, last)[0]);
+    }
+
+    // The columns of `pieces` side by side on each of `members`; pieces of devices without work are invalid.
+    std::vector<PlacedId> all_gather(ValueId v, const std::vector<PlacedId>& pieces,
+                                     const std::vector<DeviceId>& members, int layer) {
         Collective c;
         c.op = CollectiveOp::kAllGather;
-        c.group = {plan_.output_device};
+        c.group = members;
+        std::sort(c.group.begin(), c.group.end());
+        c.bytes = value_bytes(graph_.value(v), 0, plan_.workload);
         Amount link;
-        for (PlacedId id : placed) {
+        for (PlacedId id : pieces) {
             if (!id.valid()) continue;
             c.contributions.push_back(id);
-            const PlacedValue& piece = phase_.values[id.index()];
-            if (piece.device != plan_.output_device)
-                link = link + value_bytes(graph_.value(v), piece.box.back().size(), plan_.workload);
+            const PlacedValue piece = phase_.values[id.index()];
+            const auto others = static_cast<int64_t>(members.size()) -
+                                std::count(members.begin(), members.end(), piece.device);
+            link = link +
+                   value_bytes(graph_.value(v), piece.box.back().size(), plan_.workload) * others;
         }
         Box box;
         for (const Dim& d : graph_.value(v).shape)
             box.push_back({0, d.is_static() ? d.value : kWhole});
-        c.outputs = {place(v, plan_.output_device, std::move(box), false)};
-        c.bytes = value_bytes(graph_.value(v), 0, plan_.workload);
-        phase_.outputs.push_back(c.outputs[0]);
-        push(std::move(c),
-             graph_.config.num_layers > 0 ? static_cast<int>(graph_.config.num_layers) : -1)
-            .link_bytes = link;
+        std::vector<PlacedId> made(members.size());  // in the stage's order
+        for (DeviceId member : c.group) {
+            const auto i = std::find(members.begin(), members.end(), member) - members.begin();
+            made[static_cast<size_t>(i)] = place(v, member, box, false);
+            c.outputs.push_back(made[static_cast<size_t>(i)]);
+        }
+        push(std::move(c), layer).link_bytes = link;
+        return made;
     }
 
     const Analysis& a_;

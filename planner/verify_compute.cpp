@@ -160,6 +160,12 @@ ComputeWalk::Result ComputeWalk::linear(OpId id, const Op& op) {
     if (x && !contains(x->columns, w->columns))
         walk_.fail("operand-sharding", "{} multiplies columns {} of {}, and finds {}", op.name,
                    range_text(w->columns), walk_.value_name(op.inputs[0]), range_text(x->columns));
+    if (walk_.graph().weight(w->weight).quantization.dynamic_activations &&
+        w->columns != whole_columns(walk_.graph(), op.inputs[0]))
+        walk_.fail("operand-sharding",
+                   "{} rounds by the smallest and largest element of all its input, and sums over "
+                   "columns {} alone",
+                   op.name, range_text(w->columns));
     if (bias && bias->rows != w->rows)
         walk_.fail("weight-box", "{} computes {} and adds the bias of {}", op.name,
                    range_text(w->rows), range_text(bias->rows));
@@ -241,6 +247,11 @@ ComputeWalk::Result ComputeWalk::same_columns(OpId id, const Op& op) {
     for (size_t i = 1; i < op.inputs.size(); ++i) {
         Result other = complete_operand(op, i);
         if (!other) return std::nullopt;
+        // A residual that is whole is added by its columns to a product of some.
+        if (first && op.kind == OpKind::kAdd && op.inputs.size() == 2) {
+            if (contains(other->columns, first->columns)) other->columns = first->columns;
+            if (contains(first->columns, other->columns)) first->columns = other->columns;
+        }
         if (first && other->columns != first->columns) {
             walk_.fail("operand-sharding", "{} finds columns {} and {}", op.name,
                        range_text(first->columns), range_text(other->columns));

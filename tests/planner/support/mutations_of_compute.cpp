@@ -189,6 +189,14 @@ std::vector<Mutation> weight_mutations() {
              ++w.columns.end;
              return true;
          }},
+        {"a product of integers sums over some columns alone", "operand-sharding",
+         [](Plan& p) {
+             const WeightShard& w = matrix_of(p, *find_kernel(p.decode, KernelKind::kLinear), 0);
+             importer::Weight& matrix = p.graph.weights[w.weight.index()];
+             if (w.columns.size() == matrix.shape[1]) return false;
+             matrix.quantization.dynamic_activations = true;
+             return true;
+         }},
         {"a step lacks a weight", "weight-missing",
          [](Plan& p) {
              find_kernel(p.decode, KernelKind::kNormGateUp)->weights.pop_back();
