@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/gpu_tiles.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -83,9 +84,13 @@ Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared
     return o;
 }
 
-std::string arch_define(const GpuArch& arch) {
-    return arch.nvidia ? fmt::format("CLEAVE_SM={}", arch.number)
-                       : fmt::format("CLEAVE_GFX={:#x}", arch.number);
+bool has_warpgroups(const GpuArch& arch) { return planner::multiplies_by_warpgroups(arch.name); }
+
+std::vector<std::string> arch_defines(const GpuArch& arch) {
+    std::vector<std::string> defines = {arch.nvidia ? fmt::format("CLEAVE_SM={}", arch.number)
+                                                    : fmt::format("CLEAVE_GFX={:#x}", arch.number)};
+    if (has_warpgroups(arch)) defines.emplace_back("CLEAVE_WGMMA=1");
+    return defines;
 }
 
 }  // namespace cleave::codegen

@@ -42,7 +42,10 @@ const std::vector<GpuArch>& gpu_archs();
 // "sm_70, sm_75, ...".
 std::string gpu_arch_names();
 
-// "CLEAVE_SM=80", "CLEAVE_GFX=0x90a": what the prelude's simt back end reads.
-std::string arch_define(const GpuArch& arch);
+// Whether it multiplies by warpgroups (wgmma), beside its matrix instruction of a warp.
+bool has_warpgroups(const GpuArch& arch);
+
+// "CLEAVE_SM=80", "CLEAVE_GFX=0x90a", "CLEAVE_WGMMA=1": what the prelude's simt back end reads.
+std::vector<std::string> arch_defines(const GpuArch& arch);
 
 }  // namespace cleave::codegen

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "codegen/gpu_arch.h"
+#include "codegen/gpu_program.h"
 #include "codegen/kernel_spec.h"
 #include "codegen/stub_writer.h"
 #include "planner/gpu_tiles.h"
@@ -90,8 +92,9 @@ constexpr std::string_view kMatrix = "const Config::Weight*";
 // ---- Matrix products --------------------------------------------------------------------------------
 
 // Config and launch of a product: blocks along x are the caller's.
-void write_product(Stub& stub, const planner::ProductShape& shape, RowCount count) {
+void write_product(Stub& stub, planner::ProductShape shape, RowCount count) {
     const planner::DeviceLimits& limits = stub.target.limits;
+    shape.warpgroups = planner::multiplies_by_warpgroups(gpu_arch_of(stub.target.device));
     stub.take(planner::product_tile(limits, shape));
     const Tile& tile = stub.tile;
     bool many = planner::has_many_tokens(tile);
@@ -99,6 +102,7 @@ void write_product(Stub& stub, const planner::ProductShape& shape, RowCount coun
     stub.launch.grid[1] = rows_extent(count, tile.tokens);
     StubWriter& w = stub.writer;
     w.constant("kMany", many);
+    if (many) w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);
     w.constant("kTokens", tile.tokens);

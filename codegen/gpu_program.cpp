@@ -62,6 +62,11 @@ std::string_view simt_arch_of(std::string_view program_arch) {
     return program_arch.starts_with(kSimt) ? program_arch.substr(kSimt.size()) : std::string_view();
 }
 
+std::string_view gpu_arch_of(std::string_view program_arch) {
+    std::string_view imitated = simt_arch_of(program_arch);
+    return imitated.empty() ? program_arch : imitated;
+}
+
 Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device) {
     const planner::Device& info = plan.machine.device(device);
     Program program;

@@ -14,5 +14,7 @@ Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device
 
 // The architecture that an arch "simt:sm_80" imitates; empty for others.
 std::string_view simt_arch_of(std::string_view program_arch);
+// The architecture that a program's kernels are written for, imitated or not.
+std::string_view gpu_arch_of(std::string_view program_arch);
 
 }  // namespace cleave::codegen

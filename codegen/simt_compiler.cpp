@@ -17,7 +17,7 @@ CompiledKernel compile_simt_kernel(const std::string& source, const std::string&
                                    const GpuArch& arch, const SimtCompileOptions& options) {
     const LlvmLibrary& llvm = llvm_library();
     std::vector<std::string> defines = options.defines;
-    defines.push_back(arch_define(arch));
+    for (std::string& define : arch_defines(arch)) defines.push_back(std::move(define));
     std::vector<const char*> pointers;
     for (const std::string& define : defines) pointers.push_back(define.c_str());
     cleave_llvm_simt_options lowered{pointers.data(), pointers.size(), arch.warp_width,

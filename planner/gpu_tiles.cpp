@@ -16,6 +16,8 @@ constexpr int64_t kBlocksPerUnit = 4;
 constexpr int64_t kStagedBytes = 48 * 1024;
 // Passes over its staged activations that a block makes at most.
 constexpr int64_t kMostPasses = 16;
+// The swizzle of warpgroups' operands repeats after so many bytes of shared memory.
+constexpr int64_t kSwizzleBytes = 1024;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -109,11 +111,21 @@ constexpr std::array<Block, 6> kWideBlocks{{{64, 64, 16, 256},
                                             {16, 32, 16, 128},
                                             {16, 16, 16, 64}}};
 
+// Of warpgroups, each with the sums of 64 tokens: 128 x 128 by two of them.
+constexpr std::array<Block, 5> kWarpgroupBlocks{{{128, 128, 64, 256},
+                                                 {128, 64, 64, 256},
+                                                 {64, 128, 64, 128},
+                                                 {64, 64, 64, 128},
+                                                 {64, 32, 64, 128}}};
+
 int64_t many_shared_bytes(const ProductShape& s, int64_t rows, const Block& b) {
-    int64_t staged = staged_bytes(s), stride = b.depth + padding(staged);
+    const bool warpgroups =
+        b.depth == kWarpgroupDepth;  // swizzled instead of padded, from a multiple of 1024 on
+    int64_t staged = staged_bytes(s), stride = b.depth + (warpgroups ? 0 : padding(staged));
     int64_t slices = 2 * (b.tokens + rows) * stride * staged;
     int64_t table = b.tokens * (rows + 4) * 4;
-    return std::max(slices, table) + 4 * b.tokens + (s.head > 0 ? 4 * b.tokens : 0);
+    return std::max(slices, table) + 4 * b.tokens + (s.head > 0 ? 4 * b.tokens : 0) +
+           (warpgroups ? kSwizzleBytes - 16 : 0);
 }
 
 bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
@@ -144,7 +156,9 @@ bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Ti
         for (const Block& b : table) found = consider(b, true) || found;
         return found;
     };
-    return staged_bytes(s) <= 2 ? search(kNarrowBlocks) : search(kWideBlocks);
+    if (staged_bytes(s) > 2) return search(kWideBlocks);
+    if (s.warpgroups && s.tokens >= kWarpgroupTokens && search(kWarpgroupBlocks)) return true;
+    return search(kNarrowBlocks);
 }
 
 // Prefill: queries, keys and values, and a warp's probabilities, each row padded.

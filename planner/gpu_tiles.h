@@ -4,6 +4,8 @@
 // does not fit shrinks. Every tile returned is within the limits.
 #pragma once
 
+#include <string_view>
+
 #include "planner/plan.h"
 
 namespace cleave::planner {
@@ -19,7 +21,11 @@ struct ProductShape {
     bool whole_head = false;    // a head may not be cut either
     int64_t code_bits = 0;      // of a quantised matrix: 4 or 8; 0: plain elements
     int64_t staged_bytes = 0;   // of a weight in shared memory; 0: element_bytes
+    bool warpgroups = false;    // the device multiplies 16-bit tiles by warpgroups
 };
+
+// Architectures with such an instruction (wgmma).
+inline bool multiplies_by_warpgroups(std::string_view arch) { return arch == "sm_90a"; }
 
 // What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory; integers are codes
 // of a quantised matrix.
@@ -28,6 +34,12 @@ void set_weight_type(DType dtype, ProductShape& shape);
 // Up to this many tokens, weights stream through registers once; more share tiles.
 inline constexpr int64_t kFewTokens = 8;
 inline bool has_many_tokens(const Tile& tile) { return tile.tokens > kFewTokens; }
+
+// Tiles of warpgroups: 64 tokens for each, rows of 64 features in shared memory, which no other tile has.
+inline constexpr int64_t kWarpgroupTokens = 64, kWarpgroupThreads = 128, kWarpgroupDepth = 64;
+inline bool is_of_warpgroups(const Tile& tile) {
+    return has_many_tokens(tile) && tile.depth == kWarpgroupDepth;
+}
 
 // Elements that one load of at most 16 bytes takes from rows of `length`.
 int64_t load_width(int64_t element_bytes, int64_t length);

@@ -149,6 +149,7 @@ Tile gpu_tile(const Plan& plan, const Phase& phase, const Compute& c) {
         case KernelKind::kNormGateUp:
         case KernelKind::kNormQkvRopeAppend: {
             ProductShape shape = product_shape(plan, c, tokens);
+            shape.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
             if (is_per_output(plan, phase, c))
                 shape.tokens = is_prefill ? plan.workload.max_outputs() : plan.workload.batch;
             if (shape.depth == 0) return elementwise_tile(limits, features_of(phase, c.outputs));

@@ -10,6 +10,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/simt/arena.h"
+#include "runtime/simt/warpgroup.h"
 
 namespace cleave::runtime::simt {
 
@@ -32,6 +33,7 @@ const char* meeting_name(Meeting meeting) {
         case Meeting::kBallot: return "ballot";
         case Meeting::kReduce: return "warp reduction";
         case Meeting::kMatrix: return "matrix instruction";
+        case Meeting::kWarpgroup: return "product of a warpgroup";
         case Meeting::kNone: break;
     }
     return "nothing";
@@ -86,9 +88,11 @@ void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& a
         thread.place[1] = static_cast<int>(i) / block[0] % block[1];
         thread.place[2] = static_cast<int>(i) / (block[0] * block[1]);
     }
+    warpgroups.resize(codegen::has_warpgroups(arch) ? num_threads / kWarpgroupThreads : 0);
     if (shuffle_order) shuffle_permutations();
     if (!checked) return;
     shadow.reset(shared_end, kernel.cell_bytes, width);
+    if (!warpgroups.empty()) shadow.watch_fences();
     for (uint32_t i = 0; i < kernel.num_variables; ++i)
         shadow.allow(kernel.variables[i].offset, kernel.variables[i].bytes);
     shadow.allow(kernel.dynamic_offset, dynamic_bytes);
@@ -127,11 +131,14 @@ bool Block::run(uint64_t index) {
         thread.turn = 0;
         thread.copy_group = 0;
         thread.copies.clear();
+        thread.product_group = 0;
+        thread.product_fence = false;
         if (thread.lane == 0) {
             thread.warp->arrived = thread.warp->exited = 0;
             thread.warp->partial.clear();
         }
     }
+    for (Warpgroup& group : warpgroups) group.begin_block();
     if (checked) {
         shadow.begin_block();
     } else if (shuffle_order) {
@@ -164,6 +171,7 @@ void Block::exit_thread() {
         if (meeting.lanes >> self->lane & 1)
             fail(Fault::kInactiveLane, meeting.here, "lane %u, named by this mask, left the kernel",
                  self->lane);
+    if (!warpgroups.empty()) check_products_at_exit(*this, *self);
     if (exited == num_threads) {
         settle_doubt();
         cleave_fiber_switch(&self->stack_pointer, main_stack_);

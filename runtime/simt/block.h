@@ -28,9 +28,19 @@ struct Here {
     bool operator==(const Here& other) const { return line == other.line && file == other.file; }
 };
 
-enum class Meeting : uint8_t { kNone, kBarrier, kWarpSync, kShuffle, kBallot, kReduce, kMatrix };
+enum class Meeting : uint8_t {
+    kNone,
+    kBarrier,
+    kWarpSync,
+    kShuffle,
+    kBallot,
+    kReduce,
+    kMatrix,
+    kWarpgroup
+};
 
 struct Warp;
+struct Warpgroup;
 
 struct PendingCopy {
     char* shared;
@@ -53,6 +63,9 @@ struct Thread {
     Here here;
     uint64_t copy_group = 0;
     std::vector<PendingCopy> copies;
+    // Of products of its warpgroup: groups that it has committed, and whether a fence came since the last wait.
+    uint64_t product_group = 0;
+    bool product_fence = false;
 };
 
 // Lanes that meet under a mask of their own.
@@ -143,6 +156,7 @@ struct Block {
     FiberStacks stacks;
     std::unique_ptr<Thread[]> threads;
     std::unique_ptr<Warp[]> warps;
+    std::vector<Warpgroup> warpgroups;  // empty where the architecture has none
     SimtReport report;
     std::optional<Finding> doubtful;
 
@@ -156,6 +170,9 @@ private:
 
     friend void release_barrier(Block& block);
 };
+
+// Reports a verdict. Does not return but for kUninitialised, which may yet turn out to be a race.
+void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch, Here here);
 
 // The block of this OS thread; set while `Block::run` is under way. Fibers stay on their OS thread, so that the
 // place of this variable may be kept across a switch.

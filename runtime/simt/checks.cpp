@@ -36,7 +36,8 @@ const codegen::SimtSharedVariable* variable_at(const Block& block, uint32_t offs
                variable ? variable->name : "the dynamic shared memory", end - begin);
 }
 
-// Does not return but for kUninitialised, which may yet turn out to be a race.
+}  // namespace
+
 __attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch,
                                            Here here) {
     const codegen::SimtSharedVariable* variable = variable_at(block, verdict.offset);
@@ -57,6 +58,10 @@ __attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& ve
             block.fail(Fault::kAsyncCopy, here,
                        "%s of byte %u of %s, the target of a copy of %s that was not waited for",
                        touch_name(touch), byte, name, other);
+        case ShadowVerdict::kUnfenced:
+            block.fail(Fault::kAsyncProduct, here,
+                       "a product reads byte %u of %s, written by %s without an async_fence since",
+                       byte, name, other);
         case ShadowVerdict::kRaceWithWrite:
             block.fail(Fault::kRace, here,
                        "%s of byte %u of %s, written by %s with no barrier between",
@@ -67,6 +72,8 @@ __attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& ve
                        byte, name, other);
     }
 }
+
+namespace {
 
 Toucher toucher(const Thread& thread, const Block& block) {
     return {thread.index, static_cast<uint32_t>(thread.warp - block.warps.get()),

@@ -24,6 +24,14 @@ unsigned long long cleave_simt_ballot(int predicate, const char* file, int line)
 float cleave_simt_reduce(float v, int width, int operation, const char* file, int line);
 void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file,
                         int line);
+unsigned cleave_simt_shared_address(const void* p, const char* file, int line);
+void cleave_simt_async_fence();
+void cleave_simt_wgmma(int kind, int n, float* sum, unsigned long long a, unsigned long long b,
+                       const char* file, int line);
+void cleave_simt_wgmma_fence();
+void cleave_simt_wgmma_commit();
+void cleave_simt_wgmma_wait(int pending, const char* file, int line);
+void cleave_simt_wgmma_read(const float* sum, const char* file, int line);
 unsigned cleave_simt_atomic_u32(unsigned* p, unsigned v, int operation, const char* file, int line);
 int cleave_simt_atomic_i32(int* p, int v, int operation, const char* file, int line);
 unsigned long long cleave_simt_atomic_u64(unsigned long long* p, unsigned long long v,

@@ -78,7 +78,40 @@ void apply(Warp& warp, int kind) {
     kind == 0 ? apply_kind<Layout, 0>(warp) : apply_kind<Layout, 1>(warp);
 }
 
+// Rows of one operand, 16 deep, as floats.
+template <int kind>
+void read_operand(const char* shared, uint64_t descriptor, int rows, float* out) {
+    for (int r = 0; r < rows; ++r)
+        for (int k = 0; k < 16; ++k) {
+            uint16_t bits;
+            std::memcpy(&bits, shared + WgmmaOperand::address(descriptor, r, k), sizeof bits);
+            out[r * 16 + k] =
+                kind == 0 ? from_f16(bits) : std::bit_cast<float>(uint32_t{bits} << 16);
+        }
+}
+
+template <int kind>
+void apply_warpgroup(int n, const char* shared, uint64_t a, uint64_t b, float* sum) {
+    alignas(64) float left[64 * 16], rows[128 * 16], right[16 * 128];
+    read_operand<kind>(shared, a, 64, left);
+    read_operand<kind>(shared, b, n, rows);
+    for (int j = 0; j < n; ++j)
+        for (int k = 0; k < 16; ++k) right[k * n + j] = rows[j * 16 + k];
+    for (int r = 0; r < 64; ++r)
+        for (int j = 0; j < n; j += 8) {
+            Floats total = {};
+            for (int k = 0; k < 16; ++k)
+                total += left[r * 16 + k] * *reinterpret_cast<const Floats*>(right + k * n + j);
+            for (int i = 0; i < 8; ++i) sum[r * n + j + i] += total[i];
+        }
+}
+
 }  // namespace
+
+void multiply_add_warpgroup(int kind, int n, const char* shared, uint64_t a, uint64_t b,
+                            float* sum) {
+    kind == 0 ? apply_warpgroup<0>(n, shared, a, b, sum) : apply_warpgroup<1>(n, shared, a, b, sum);
+}
 
 void multiply_add(codegen::MatrixInstruction instruction, int kind, Warp& warp) {
     using enum codegen::MatrixInstruction;

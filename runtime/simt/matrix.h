@@ -3,6 +3,8 @@
 // (codegen/templates/gpu/fragments.cuh). Products in f32, added in depth order; hardware may round otherwise.
 #pragma once
 
+#include <cstdint>
+
 #include "codegen/gpu_arch.h"
 
 namespace cleave::runtime::simt {
@@ -11,5 +13,9 @@ struct Warp;
 
 // c += a b of one warp, whose operands its lanes have given. `kind`: 0 f16, 1 bf16.
 void multiply_add(codegen::MatrixInstruction instruction, int kind, Warp& warp);
+
+// sum [64, n] += a b for operands of a warpgroup, given by their descriptors, in `shared`.
+void multiply_add_warpgroup(int kind, int n, const char* shared, uint64_t a, uint64_t b,
+                            float* sum);
 
 }  // namespace cleave::runtime::simt

@@ -11,14 +11,15 @@
 namespace cleave::runtime::simt {
 
 enum class Fault : uint8_t {
-    kGlobalBounds,      // outside an allocation
-    kSharedBounds,      // outside a variable of shared memory
-    kPrivateBounds,     // index outside a private array
-    kWildAccess,        // an address of nothing
-    kMisaligned,        // an address that the access's type does not allow
-    kRace,              // two threads, one of them writing, with no barrier between
-    kUninitialised,     // shared memory read before it was written in this block
-    kAsyncCopy,         // the target of a copy that has not been waited for
+    kGlobalBounds,   // outside an allocation
+    kSharedBounds,   // outside a variable of shared memory
+    kPrivateBounds,  // index outside a private array
+    kWildAccess,     // an address of nothing
+    kMisaligned,     // an address that the access's type does not allow
+    kRace,           // two threads, one of them writing, with no barrier between
+    kUninitialised,  // shared memory read before it was written in this block
+    kAsyncCopy,      // the target of a copy that has not been waited for
+    kAsyncProduct,  // a warpgroup's product: not fenced, not waited for, operands or sums touched meanwhile
     kDivergentBarrier,  // threads of a block at different barriers, or gone
     kDivergentWarp,     // lanes of a warp at different operations, or gone
     kInactiveLane,      // a lane that does not take part is named or read

@@ -11,6 +11,13 @@ void Shadow::reset(uint32_t bytes, uint32_t cell_bytes, uint32_t warp_width) {
     warp_shift_ = static_cast<uint32_t>(std::countr_zero(warp_width));
     cells_.assign((bytes >> cell_shift_) + 1, Cell{kGapMark, 0});
     interval_ = first_interval_ = 1;
+    cell_fences_.clear();
+    thread_fences_.clear();
+}
+
+void Shadow::watch_fences() {
+    cell_fences_.assign(cells_.size(), 0);
+    thread_fences_.assign(1024, 0);  // threads of a block, at most
 }
 
 void Shadow::allow(uint32_t offset, uint32_t bytes) {
@@ -93,8 +100,37 @@ ShadowVerdict Shadow::touch(const Toucher& who, uint32_t offset, uint32_t bytes,
         if (cell.reader != now && unordered(cell.reader, who, now))
             return verdict(ShadowVerdict::kRaceWithRead, cell.reader, i);
         add_writer(cell, who, now, touch == Touch::kAtomic);
+        note_fences(i, who.thread);
     }
     return doubt;
+}
+
+ShadowVerdict Shadow::product_reads(uint32_t offset, uint32_t bytes) {
+    ShadowVerdict doubt;
+    for (size_t i = offset >> cell_shift_; i <= (offset + bytes - 1) >> cell_shift_; ++i) {
+        Cell& cell = cells_[i];
+        if (cell.writer == kGapMark) return verdict(ShadowVerdict::kGap, 0, i);
+        if (cell.writer >> 32 < first_interval_) {
+            if (doubt.kind == ShadowVerdict::kFine)
+                doubt = verdict(ShadowVerdict::kUninitialised, 0, i);
+        } else if (several(cell.writer) == kPending) {
+            return verdict(ShadowVerdict::kPendingCopy, cell.writer, i);
+        } else if (cell.writer >> 32 == interval_) {
+            return verdict(ShadowVerdict::kRaceWithWrite, cell.writer, i);
+        } else if (several(cell.writer) == kOneThread &&
+                   cell_fences_[i] == thread_fences_[cell.writer & 1023]) {
+            return verdict(ShadowVerdict::kUnfenced, cell.writer, i);
+        }
+        cell.reader = interval_ << 32 | uint64_t{kManyWarps} << 10;
+    }
+    return doubt;
+}
+
+ShadowVerdict Shadow::product_has_read(uint32_t offset, uint32_t bytes, uint64_t interval) const {
+    for (size_t i = offset >> cell_shift_; i <= (offset + bytes - 1) >> cell_shift_; ++i)
+        if (cells_[i].writer >> 32 >= interval)
+            return verdict(ShadowVerdict::kRaceWithWrite, cells_[i].writer, i);
+    return {};
 }
 
 void Shadow::set_writer(uint64_t writer, uint32_t offset, uint32_t bytes) {
@@ -109,6 +145,8 @@ void Shadow::mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes) {
 
 void Shadow::mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes) {
     set_writer(mark(who), offset, bytes);
+    for (size_t i = offset >> cell_shift_; i <= (offset + bytes - 1) >> cell_shift_; ++i)
+        note_fences(i, who.thread);
 }
 
 }  // namespace cleave::runtime::simt

@@ -28,7 +28,8 @@ struct ShadowVerdict {
         kUninitialised,
         kPendingCopy,
         kRaceWithWrite,
-        kRaceWithRead
+        kRaceWithRead,
+        kUnfenced
     } kind = kFine;
     int other_thread = -1;  // when one is known
     uint32_t offset = 0;
@@ -63,6 +64,16 @@ public:
     void mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes);
     void mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes);
 
+    // Products of warpgroups read through the asynchronous proxy: what a thread wrote is there after a fence of its own
+    // and a barrier. From here on writes remember the fences of their threads.
+    void watch_fences();
+    void async_fence(uint32_t thread) { ++thread_fences_[thread]; }
+    // A product begins to read, for every thread of the block as far as later writes are concerned.
+    ShadowVerdict product_reads(uint32_t offset, uint32_t bytes);
+    // The same product has ended, which began in `interval`: nobody wrote meanwhile.
+    ShadowVerdict product_has_read(uint32_t offset, uint32_t bytes, uint64_t interval) const;
+    uint64_t interval() const { return interval_; }
+
 private:
     // interval : 32 | warp epoch : 19 | atomic : 1 | several : 2 | thread, or warp : 10
     struct Cell {
@@ -83,10 +94,14 @@ private:
     bool unordered(uint64_t before, const Toucher& who, uint64_t now) const;
     void add_reader(Cell& cell, const Toucher& who, uint64_t now) const;
     void add_writer(Cell& cell, const Toucher& who, uint64_t now, bool atomic) const;
+    void note_fences(size_t cell, uint32_t thread) {
+        if (!cell_fences_.empty()) cell_fences_[cell] = thread_fences_[thread];
+    }
     void set_writer(uint64_t writer, uint32_t offset, uint32_t bytes);
     ShadowVerdict verdict(ShadowVerdict::Kind kind, uint64_t mark, size_t cell) const;
 
     std::vector<Cell> cells_;
+    std::vector<uint32_t> cell_fences_, thread_fences_;  // empty: not watched
     uint32_t cell_shift_ = 2, warp_shift_ = 5;
     uint64_t interval_ = 1, first_interval_ = 1;
 };

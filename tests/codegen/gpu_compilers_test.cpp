@@ -88,8 +88,17 @@ void check_plan(const std::string& shape, int devices, const std::string& arch_n
     }
     // Prefill multiplies matrices: with the instruction for it, where the arch has one.
     bool uses_matrix = false;
-    for (const CompiledKernel& kernel : compiled)
-        uses_matrix = uses_matrix || !kernel.matrix_instructions.empty();
+    for (size_t i = 0; i < compiled.size(); ++i) {
+        const auto& counts = compiled[i].matrix_instructions;
+        CAPTURE(compiled[i].name);
+        uses_matrix = uses_matrix || !counts.empty();
+        const bool many = program.kernels[i].source.find("kMany = true") != std::string::npos;
+        if (!many || !has_warpgroups(arch)) continue;
+        // Products by warpgroups alone, without a spilled register.
+        CHECK_FALSE(counts.empty());
+        for (const auto& [name, count] : counts) CHECK(name.starts_with("wgmma.mma_async"));
+        CHECK(compiled[i].measured.spill_bytes == 0);
+    }
     CHECK(uses_matrix == (arch.matrix != MatrixInstruction::kNone));
 }
 

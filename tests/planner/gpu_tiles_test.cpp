@@ -30,7 +30,7 @@ constexpr ModelShape kModels[] = {{"7B", 4096, 11008, 32, 32, 128, 32000},
                                   {"heads of 256", 3072, 24576, 16, 16, 256, 256000}};
 
 struct Sweep {
-    int64_t kernels = 0, launches_of_many = 0;
+    int64_t kernels = 0, launches_of_many = 0, launches_of_warpgroups = 0;
 
     void check(const DeviceLimits& limits, const Tile& tile, int64_t need) {
         ++kernels;
@@ -43,11 +43,26 @@ struct Sweep {
         CHECK((fits && runs));
     }
 
-    void product(const DeviceLimits& limits, const ProductShape& shape) {
+    void product(const DeviceLimits& limits, ProductShape shape) {
+        product_as(limits, shape);
+        // The same on a device that multiplies by warpgroups.
+        if (limits.warp_width != 32 || shape.element_bytes > 2 || shape.tokens < kWarpgroupTokens)
+            return;
+        shape.warpgroups = true;
+        product_as(limits, shape);
+    }
+
+    void product_as(const DeviceLimits& limits, const ProductShape& shape) {
         CAPTURE(shape.depth, shape.rows, shape.tokens, shape.element_bytes, shape.head);
         Tile tile = product_tile(limits, shape);
         check(limits, tile, product_shared_bytes(limits, shape, tile));
         launches_of_many += has_many_tokens(tile);
+        if (is_of_warpgroups(tile)) {
+            ++launches_of_warpgroups;
+            CHECK((shape.warpgroups && tile.rows * shape.per_feature % 16 == 0));
+            CHECK(tile.tokens / kWarpgroupTokens * kWarpgroupThreads == tile.threads);
+            CHECK(tile.tokens % kWarpgroupTokens == 0);
+        }
         if (!has_many_tokens(tile)) {
             // A block's lanes come out even: whole groups, rows together, loads within a stage.
             int64_t lanes = product_lanes(limits, shape), groups = tile.threads / lanes;
@@ -126,6 +141,7 @@ TEST_CASE("every kernel has a tile within its limits, whatever the device and th
                                             parts, fused);
     CHECK(sweep.kernels > 80'000);
     CHECK(sweep.launches_of_many > 10'000);
+    CHECK(sweep.launches_of_warpgroups > 3'000);
 }
 
 TEST_CASE("f16 attention with rope fused stays far below the 286,720 bytes it once asked for",

@@ -35,6 +35,8 @@ std::vector<Shipped> shipped_kernels() {
         all.push_back({make, {"sm_80", 8, {}}});
         if (c.matrix_tolerance > 1e-4 && c.counts.tokens > 8)
             all.push_back({make, {"gfx90a", 8, {}}});
+        if (c.matrix_tolerance > 1e-4 && c.counts.tokens >= planner::kWarpgroupTokens)
+            all.push_back({make, {"sm_90a", 8, {}}});
     }
     // Activations that do not fit at once: staged in four turns.
     auto make = [] { return linear_case(DType::kF32, 512, 24, 1, {.norm = true}); };

@@ -83,5 +83,7 @@ KernelCase linear_case(DType dtype, int64_t in, int64_t out, int64_t tokens, Lin
 
 // The table: every operator, dtype and shape, with the cache as hosts or as GPUs arrange it.
 std::vector<std::function<KernelCase()>> all_cases(bool host = false);
+// Products of 64 tokens and more in 16 bits: what warpgroups take, in all widths of their tiles.
+std::vector<std::function<KernelCase()>> warpgroup_cases();
 
 }  // namespace cleave::test

@@ -392,4 +392,28 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     return cases;
 }
 
+std::vector<std::function<KernelCase()>> warpgroup_cases() {
+    const RaggedBatch many = RaggedBatch().add(2, 60, 49).add(0, 0, 5).add(1, 15, 17);
+    return {
+        [] {
+            return linear_case(DType::kF16, 72, 130, 130,
+                               {.norm = true, .residual = true, .scale = true});
+        },
+        [] { return linear_case(DType::kBF16, 200, 40, 64, {.bias = true}, DType::kBF16); },
+        [] {
+            return linear_case(DType::kBF16, 132, 70, 65,
+                               {.norm = true, .select = true, .logits = true});
+        },
+        [] { return gate_up_case(DType::kBF16, 132, 50, 66, Activation::kSilu, true); },
+        [=] {
+            return qkv_case(false, DType::kF16, DType::kF16, many,
+                            {.head_dim = 80, .v_head_dim = 72, .rotary = 80, .head_norms = true});
+        },
+        [=] {
+            return qkv_case(false, DType::kBF16, DType::kBF16, many,
+                            {.in = 72, .rotary = 16, .biases = true});
+        },
+    };
+}
+
 }  // namespace cleave::test

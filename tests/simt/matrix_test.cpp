@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix instructions: each layout covers its tile exactly, and a warp's product is the product.
 #include <cmath>
+#include <cstring>
 #include <map>
+#include <set>
 
 #include "codegen/templates/gpu/fragments.cuh"
 #include "runtime/base/convert.h"
@@ -12,6 +14,8 @@ using namespace cleave;
 using namespace cleave::simt_test;
 
 namespace {
+
+uint16_t convert(float v, bool brain) { return brain ? f32_to_bf16(v) : f32_to_f16(v); }
 
 // How often each place of A, B and C is held by some lane.
 template <class L>
@@ -37,6 +41,95 @@ void check_layout(const char* name, int copies_of_operands) {
     CHECK(covers(c, L::kRows, L::kCols, 1));
 }
 
+// A and B of a warpgroup: each 16-byte chunk of a row of 64 elements has a place of its own, its elements side by side,
+// and the descriptor leads the instruction to the same place.
+void check_operand_layout() {
+    using O = WgmmaOperand;
+    std::set<int> chunks;
+    for (int row = 0; row < 128; ++row)
+        for (int k = 0; k < O::kDepth; ++k) {
+            int place = O::place(row, k);
+            REQUIRE((place >= 0 && place < 128 * O::kRowBytes));
+            if (k % 8 == 0) chunks.insert(place / 16);
+            REQUIRE(place == O::place(row, k / 8 * 8) + 2 * (k % 8));
+            // Rows from a group of eight on, depths from a multiple of 16 on.
+            const int group = row / 8 * 8, step = k / 16 * 16;
+            auto d = O::descriptor(
+                static_cast<unsigned>(3 * O::kGroupBytes + O::place(group, 0) + 2 * step));
+            REQUIRE(O::address(d, row - group, k - step) == 3 * O::kGroupBytes + place);
+        }
+    CHECK(chunks.size() == 128 * 8);
+    // Eight rows, as one load of a matrix takes them, lie in different banks.
+    for (int k = 0; k < O::kDepth; k += 8) {
+        std::set<int> banks;
+        for (int row = 0; row < 8; ++row) banks.insert(O::place(row, k) / 16 % 8);
+        CHECK(banks.size() == 8);
+    }
+}
+
+template <int kN>
+void check_warpgroup_sum() {
+    std::set<std::pair<int, int>> held;
+    for (int t = 0; t < 128; ++t)
+        for (int i = 0; i < Wgmma64<kN>::kC; ++i)
+            held.insert({Wgmma64<kN>::c_row(t, i), Wgmma64<kN>::c_col(t, i)});
+    CHECK(held.size() == 64 * kN);
+    CHECK(*held.begin() == std::pair{0, 0});
+    CHECK(*held.rbegin() == std::pair{63, kN - 1});
+}
+
+// [64, N] = a [64, 64] b [N, 64] transposed, by a warpgroup, in two steps of 32.
+const char* const kWarpgroupProduct = R"(
+template <class T, int N>
+DEVICE void product(const T* a, const T* b, float* c) {
+    DYNAMIC_SHARED(T, shared);
+    const int t = thread_x();
+    T* start = shared + (1024 - shared_address(shared) % 1024) % 1024 / 2;
+    T* right = start + 64 * 64;
+    for (int i = t; i < 64 * 64; i += 128) start[WgmmaOperand::place(i / 64, i % 64) / 2] = a[i];
+    for (int i = t; i < N * 64; i += 128) right[WgmmaOperand::place(i / 64, i % 64) / 2] = b[i];
+    WarpgroupSum<N> sum;
+    sum.clear();
+    async_fence();
+    barrier();
+    for (int half = 0; half < 64; half += 32) {
+        wgmma_fence();
+        for (int k = half; k < half + 32; k += 16)
+            wgmma<T>(sum, WgmmaOperand::descriptor(shared_address(start + k)),
+                     WgmmaOperand::descriptor(shared_address(right + k)));
+        wgmma_commit();
+        /* meanwhile */
+        wgmma_wait<0>();
+    }
+    sum.hold();
+    for (int i = 0; i < sum.kC; ++i)
+        c[Wgmma64<N>::c_row(t, i) * N + Wgmma64<N>::c_col(t, i)] = sum.at(i);
+}
+KERNEL(128) in_f16(const f16* a, const f16* b, float* c) { product<f16, COLUMNS>(a, b, c); }
+KERNEL(128) in_bf16(const bf16* a, const bf16* b, float* c) { product<bf16, COLUMNS>(a, b, c); }
+)";
+
+std::string warpgroup_source(int columns) {
+    std::string body = kWarpgroupProduct;
+    for (size_t at = 0; (at = body.find("COLUMNS")) != std::string::npos;)
+        body.replace(at, 7, std::to_string(columns));
+    return with_prelude(body);
+}
+
+// The report of the kernel of 32 columns on operands that make each element of the sum another one.
+simt::SimtReport run_warpgroup(const std::string& source, bool brain, int columns, bool checks,
+                               Buffer<float>& c, int threads = 128, uint64_t seed = 0) {
+    auto program =
+        simt::compile_simt(source, brain ? "in_bf16" : "in_f16", "sm_90a", {1, checks, {}, ""});
+    const auto n = static_cast<size_t>(columns);
+    Buffer<uint16_t> a(64 * 64), b(n * 64);
+    for (size_t i = 0; i < 64 * 64; ++i)
+        a[i] = convert(static_cast<float>(i * 7 % 23) - 11.0f, brain);
+    for (size_t i = 0; i < n * 64; ++i)
+        b[i] = convert(static_cast<float>(i * 5 % 19) / 4.0f - 2.0f, brain);
+    return run(program, {a.word(), b.word(), c.word()}, {1, threads, 32768}, {seed, seed != 0});
+}
+
 const char* const kProduct = R"(
 template <class T>
 DEVICE void product(const T* a, const T* b, float* c, i64 transposed, i64 rows, i64 cols, i64 depth) {
@@ -58,6 +151,80 @@ KERNEL(WARP) in_bf16(const bf16* a, const bf16* b, float* c, i64 transposed, i64
 )";
 
 }  // namespace
+
+TEST_CASE("a warpgroup multiplies what lies in shared memory, in every width, checked or not",
+          "[simt]") {
+    check_operand_layout();
+    check_warpgroup_sum<16>();
+    check_warpgroup_sum<128>();
+    for (int columns : {16, 32, 64, 128})
+        for (bool brain : {false, true}) {
+            const bool checks = columns != 64;
+            Buffer<float> c(static_cast<size_t>(64 * columns));
+            auto report =
+                run_warpgroup(warpgroup_source(columns), brain, columns, checks, c, 128, 3);
+            INFO(columns << " columns, bf16 " << brain << " "
+                         << (report.finding ? report.finding->text() : ""));
+            REQUIRE(report.clean());
+            for (int r = 0; r < 64; ++r)
+                for (int j = 0; j < columns; ++j) {
+                    float want = 0;  // exact: multiples of a quarter
+                    for (int k = 0; k < 64; ++k)
+                        want += (static_cast<float>((r * 64 + k) * 7 % 23) - 11.0f) *
+                                (static_cast<float>((j * 64 + k) * 5 % 19) / 4.0f - 2.0f);
+                    REQUIRE(c[static_cast<size_t>(r * columns + j)] == want);
+                }
+        }
+}
+
+TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is reported",
+          "[simt]") {
+    using simt::Fault;
+    struct Case {
+        const char *text, *instead;
+        Fault fault;
+        int threads = 128;
+    };
+    for (const Case& c : {
+             Case{"    barrier();", "", Fault::kRace},
+             Case{"    async_fence();", "", Fault::kAsyncProduct},
+             Case{"        wgmma_fence();", "        if (half == 0) wgmma_fence();",
+                  Fault::kAsyncProduct},
+             Case{"        wgmma_fence();", "", Fault::kAsyncProduct},
+             Case{"        wgmma_commit();", "", Fault::kAsyncProduct},
+             Case{"        wgmma_wait<0>();", "", Fault::kAsyncProduct},
+             Case{"        wgmma_wait<0>();", "        wgmma_wait<1>();", Fault::kAsyncProduct},
+             Case{"/* meanwhile */", "if (t == 5) start[77] = a[0];", Fault::kRace},
+             Case{"/* meanwhile */", "barrier(); if (t == 5) start[77] = a[0];",
+                  Fault::kAsyncProduct},
+             Case{"/* meanwhile */", "if (t == 5) sum.v[3] = 1.0f;", Fault::kAsyncProduct},
+             Case{"/* meanwhile */", "if (t == 5) c[0] = sum.at(1);", Fault::kAsyncProduct},
+             Case{"shared_address(right + k)", "shared_address(right + 64 + k)",
+                  Fault::kMisaligned},
+             Case{"shared_address(right + k)", "shared_address(right + k + 512 * (t / 32))",
+                  Fault::kDivergentWarp},
+             Case{"shared_address(right + k)", "shared_address(right + k + 12288)",
+                  Fault::kSharedBounds},
+             Case{"i < N * 64", "i < (N - 8) * 64", Fault::kUninitialised},
+             Case{"wgmma_fence();", "wgmma_fence(); if (t >= 64) return;", Fault::kInactiveLane,
+                  64},
+         }) {
+        std::string source = warpgroup_source(32);
+        size_t at = source.rfind(c.text);
+        REQUIRE(at != std::string::npos);
+        source.replace(at, std::strlen(c.text), c.instead);
+        for (uint64_t seed : {0, 1}) {
+            Buffer<float> sums(64 * 32);
+            auto report = run_warpgroup(source, false, 32, true, sums, c.threads, seed);
+            INFO(c.text << " -> " << c.instead << ", seed " << seed);
+            REQUIRE_FALSE(report.clean());
+            INFO(report.finding->text());
+            CHECK(simt::fault_name(report.finding->fault) == simt::fault_name(c.fault));
+            CHECK(report.finding->file == "test.cu");
+            CHECK(report.finding->line > 0);
+        }
+    }
+}
 
 TEST_CASE("every fragment layout holds each element of its tile", "[simt]") {
     check_layout<MmaSync16n8k16>("mma.sync m16n8k16", 1);

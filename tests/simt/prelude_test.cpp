@@ -47,6 +47,17 @@ DEVICE void everything(const T* a, const T* b, float* c, i64 n) {
     multiply_add(sum, load_a(tile, 16, 15, 14), load_b_transposed(b, 16, 5, 7));
     for (int i = 0; i < Tile::kC; ++i) c[Tile::c_row(lane(), i) * n + Tile::c_col(lane(), i)] = sum.v[i];
 #endif
+#ifdef CLEAVE_WGMMA
+    WarpgroupSum<32> product;
+    product.clear();
+    async_fence();
+    wgmma_fence();
+    wgmma<T>(product, WgmmaOperand::descriptor(shared_address(tile)), WgmmaOperand::descriptor(shared_address(shared)));
+    wgmma_commit();
+    wgmma_wait<0>();
+    product.hold();
+    for (int i = 0; i < product.kC; ++i) c[Wgmma64<32>::c_row(thread_x(), i) * n + Wgmma64<32>::c_col(thread_x(), i)] = product.at(i);
+#endif
     auto* words = reinterpret_cast<u32*>(c);
     atomic_add(c, s);
     atomic_add(words, 1u);

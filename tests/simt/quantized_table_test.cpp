@@ -109,6 +109,14 @@ TEST_CASE("GPU products read every quantised form as its dequantised matrix", "[
     }
 }
 
+TEST_CASE("a warpgroup reads quantised weights through shared memory", "[simt]") {
+    for (DType code : {DType::kUInt4, DType::kUInt8})
+        check(quantized_linear({importer::Packing::kMatMulNBits, code, 50, 200, 32, DType::kF16,
+                                Zeros::kInteger},
+                               70),
+              "sm_90a");
+}
+
 TEST_CASE("quantised rows of any length are read to their last element on GPUs", "[simt]") {
     for (int64_t columns : {1, 31, 33, 300})
         for (DType code : {DType::kUInt4, DType::kUInt8}) {

@@ -21,7 +21,8 @@ std::vector<std::pair<size_t, size_t>> syncs_of(const std::string& source) {
     std::vector<std::pair<size_t, size_t>> found;
     size_t kernel = source.find("#line 1", source.find("#line 1 \"gpu/prelude.cuh\"") + 1);
     for (size_t at = kernel; at < source.size(); ++at) {
-        for (const char* call : {"barrier();", "warp_sync();"}) {
+        for (const char* call : {"barrier();", "warp_sync();", "async_wait<0>();", "async_fence();",
+                                 "wgmma_fence();", "wgmma_commit();", "wgmma_wait<0>();"}) {
             bool word = at == 0 || !(std::isalnum(static_cast<unsigned char>(source[at - 1])) ||
                                      source[at - 1] == '_');
             if (word && source.compare(at, std::strlen(call), call) == 0)

@@ -16,7 +16,7 @@ namespace simt = runtime::simt;
 // The prelude followed by `body` in namespace cleave; line 1 of "test.cu" is the body's first line.
 std::string with_prelude(const std::string& body);
 
-// How many barrier() and warp_sync() calls a kernel source has behind its prelude, and the source without one of them:
+// How many barriers, fences and waits a kernel source has behind its prelude, and the source without one of them:
 // what shows that a kernel's barriers are needed, or that their loss is found.
 int count_syncs(const std::string& source);
 std::string without_sync(const std::string& source, int index);

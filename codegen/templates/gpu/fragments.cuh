@@ -6,15 +6,14 @@
 // share one 32-bit register. Freestanding; also plain C++.
 #pragma once
 
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__CUDA__) || defined(__HIP__)
-#define CLEAVE_TABLE static constexpr __attribute__((device)) __attribute__((host)) int
 #if defined(__CUDACC_RTC__) || (defined(__CUDACC__) && !defined(__clang__))
-#undef CLEAVE_TABLE
-#define CLEAVE_TABLE static constexpr __device__ __host__ int
-#endif
+#define CLEAVE_TABLE_CODE static constexpr __device__ __host__
+#elif defined(__CUDACC__) || defined(__CUDA__) || defined(__HIP__)
+#define CLEAVE_TABLE_CODE static constexpr __attribute__((device)) __attribute__((host))
 #else
-#define CLEAVE_TABLE static constexpr int
+#define CLEAVE_TABLE_CODE static constexpr
 #endif
+#define CLEAVE_TABLE CLEAVE_TABLE_CODE int
 
 namespace cleave {
 
@@ -29,6 +28,50 @@ struct MmaSync16n8k16 {
     CLEAVE_TABLE b_col(int lane, int) { return lane / 4; }
     CLEAVE_TABLE c_row(int lane, int i) { return lane / 4 + 8 * (i / 2); }
     CLEAVE_TABLE c_col(int lane, int i) { return lane % 4 * 2 + i % 2; }
+};
+
+// wgmma.mma_async.sync.aligned.m64nNk16.f32.{f16,bf16} (sm_90a), N = kN a multiple of 8: four warps, whose lane of
+// the sum is the thread's number in its warpgroup. PTX ISA, "Register fragments and shared memory matrix layouts":
+// "Register fragments for wgmma.mma_async.m64nNk16", accumulator D (section 9.7.14.5.1.2 in version 8.5).
+template <int kN>
+struct Wgmma64 {
+    static constexpr int kLanes = 128, kRows = 64, kCols = kN, kDepth = 16;
+    static constexpr int kC = kN / 2;
+    CLEAVE_TABLE c_row(int thread, int i) {
+        return 16 * (thread / 32) + thread % 32 / 4 + 8 * (i / 2 % 2);
+    }
+    CLEAVE_TABLE c_col(int thread, int i) { return 8 * (i / 4) + thread % 4 * 2 + i % 2; }
+};
+
+// A and B of the same instruction, in shared memory: rows of 64 elements of 16 bits (rows of A, columns of B), eight
+// rows a group of 1024 bytes, the 16-byte chunks of a row exchanged by the 128-byte swizzle. PTX ISA, "Shared memory
+// matrix layout" ("K-major", "128-byte swizzle mode", section 9.7.14.5.1) and "Matrix-descriptor format" (table 33 there):
+// bits 0-13 the start address / 16, 16-29 the leading and 32-45 the stride byte offset / 16, 49-51 the base offset, 62-63
+// the swizzle, 1 for 128 bytes. The stride is that from group to group; the leading one is not read in this layout. A
+// start that is a multiple of 1024 but for the depth within its row has base offset 0.
+struct WgmmaOperand {
+    static constexpr int kDepth = 64, kRowBytes = 128, kGroupRows = 8, kGroupBytes = 1024;
+    using Descriptor = unsigned long long;
+    // Bits 7-9 of an address, its row in the group, are added to bits 4-6, its chunk.
+    CLEAVE_TABLE swizzled(int address) { return address ^ (address >> 7 & 7) << 4; }
+    // Byte of element `depth` of a row behind the start of row 0, which is a multiple of 1024.
+    CLEAVE_TABLE place(int row, int depth) {
+        return swizzled(row / kGroupRows * kGroupBytes + row % kGroupRows * kRowBytes + 2 * depth);
+    }
+    // Of rows that start at a shared address, from depth (address % 128) / 2 on.
+    CLEAVE_TABLE_CODE Descriptor descriptor(unsigned address) {
+        return Descriptor(address >> 4 & 0x3fff) | Descriptor(1) << 16 |
+               Descriptor(kGroupBytes >> 4) << 32 | Descriptor(1) << 62;
+    }
+    // What the instruction makes of a descriptor.
+    CLEAVE_TABLE start(Descriptor d) { return int(d & 0x3fff) << 4; }
+    CLEAVE_TABLE stride(Descriptor d) { return int(d >> 32 & 0x3fff) << 4; }
+    CLEAVE_TABLE base_offset(Descriptor d) { return int(d >> 49 & 7); }
+    CLEAVE_TABLE swizzle_mode(Descriptor d) { return int(d >> 62); }
+    CLEAVE_TABLE address(Descriptor d, int row, int depth) {
+        return swizzled(start(d) + row / kGroupRows * stride(d) + row % kGroupRows * kRowBytes +
+                        2 * depth);
+    }
 };
 
 // v_mfma_f32_16x16x16_f16 and _bf16_1k (gfx90a, gfx942): AMD Instinct MI200 and MI300 (CDNA 2, 3) ISA, section 7,

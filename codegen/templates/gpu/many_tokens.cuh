@@ -1,57 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of many tokens (prefill): a block computes kTokens x kRows in 16 x 16 tiles of its warps, kDepth
-// features at a time. While one slice is multiplied, the next one's weights are copied asynchronously into the other
-// half of shared memory and its activations into registers, where they are normalised and narrowed to the weights'
-// type. One barrier a slice.
+// Matrix products of many tokens (prefill): a block computes kTokens x kRows, kDepth features at a time, in the tiles of
+// its warps (warp_tiles.cuh) or, where C::kWarpgroups, of its warpgroups (warpgroup_tiles.cuh). While one slice is
+// multiplied, the next one's weights are copied asynchronously into the other half of shared memory and its activations
+// into registers, where they are normalised and narrowed to the weights' type. One barrier a slice.
 //
-// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), X, kXAlign, kNorm, NormWeight, kEpsilon,
-// kNormOffset.
+// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), kWarpgroups, X, kXAlign, kNorm, NormWeight,
+// kEpsilon, kNormOffset.
 #pragma once
 
-#include "tile.cuh"
+#include "warp_tiles.cuh"
+#include "warpgroup_tiles.cuh"
 #include "weights.cuh"
 
 namespace cleave {
+
+// Half a slice is [kM, kDepth] activations and [kN, kDepth] weights, whose element [row, k] lies at place(row, k), eight
+// neighbours from a multiple of eight on in a row.
+template <class C, class S, bool kWarpgroups = C::kWarpgroups>
+struct TilesOf {
+    using type = WarpTiles<C, S>;
+};
+#if defined(CLEAVE_WGMMA)
+template <class C, class S>
+struct TilesOf<C, S, true> {
+    using type = WarpgroupTiles<C, S>;
+};
+#endif
 
 template <class C, class W>
 struct ManyTokens {
     using Matrix = Weights<W>;
     using S = typename Matrix::Staged;
-    using M = MatrixTile<S>;
+    using Tiles = typename TilesOf<C, S>::type;
     static constexpr int kM = int(C::kTokens), kN = int(C::kRows), kK = int(C::kDepth);
     static constexpr int kThreads = int(C::kThreads), kWarps = kThreads / WARP;
-    static constexpr int kStride = kK + row_padding<S>();
-    static constexpr int kTilesM = kM / 16, kTilesN = kN / 16;
-    // Warps as a grid over the tiles, as square as they allow.
-    static constexpr int kWarpsM = kTilesM >= 4 && kWarps >= 4   ? (kWarps >= 16 ? 4 : 2)
-                                   : kTilesM >= 2 && kWarps >= 2 ? 2
-                                                                 : 1;
-    static constexpr int kWarpsN = kWarps / kWarpsM;
-    static constexpr int kMineM = ceil_div(kTilesM, kWarpsM), kMineN = ceil_div(kTilesN, kWarpsN);
     static constexpr int kSlices = int(ceil_div<i64>(C::kIn, kK));
     static constexpr int kCStride = kN + 4;
-    static constexpr int kInFlight = turns(2);
 
-    static constexpr i64 kHalf = i64(kM + kN) * kStride * i64(sizeof(S));  // bytes of a slice
+    static constexpr i64 kHalf =
+        i64(kM + kN) * Tiles::kStride * i64(sizeof(S));  // bytes of a slice
     static constexpr i64 kTableBytes = i64(kM) * kCStride * 4;
-    static constexpr i64 kSharedFloats = max(2 * kHalf, kTableBytes) / 4 + kM;
+    // From 16 bytes on to where slices may start.
+    static constexpr i64 kSlack = Tiles::kAlign - 16;
+    static constexpr i64 kSharedFloats = (kSlack + max(2 * kHalf, kTableBytes)) / 4 + kM;
     static_assert(kM % 16 == 0 && kN % 16 == 0 && kK % 16 == 0 && kHalf % 16 == 0);
 
     // Activations travel as runs of kRun features; thread i takes runs i, i + kThreads, ...
     static constexpr int kRun = load_width<float>(C::kIn);
     static constexpr int kRuns = kM * kK / kRun, kMyRuns = ceil_div(kRuns, kThreads);
     // Weights as runs that a copy may take at once.
-    static constexpr int kCopy = Matrix::width(C::kIn);
+    static constexpr int kCopy = Matrix::width(C::kIn), kPiece = min(kCopy, 8);
 
-    S* slices;      // 2 x ([kM, kStride] activations, [kN, kStride] weights)
+    S* slices;      // 2 x (activations, weights)
     float* c;       // [kM, kCStride], in the same place afterwards
     float* scales;  // [kM]
 
     DEVICE explicit ManyTokens(float* shared)
-        : slices(reinterpret_cast<S*>(shared)), c(shared), scales(shared + kSharedFloats - kM) {}
+        : slices(reinterpret_cast<S*>(shared + Tiles::skip(shared) / 4)),
+          c(reinterpret_cast<float*>(slices)),
+          scales(shared + kSharedFloats - kM) {}
 
     DEVICE S* activations(int half) { return slices + half * (kHalf / i64(sizeof(S))); }
-    DEVICE S* weights(int half) { return activations(half) + kM * kStride; }
+    DEVICE S* weights(int half) { return activations(half) + kM * Tiles::kStride; }
 
     // A warp a token: 1 / sqrt(mean square + epsilon).
     DEVICE void find_scales(const Rows<typename C::X>& in, i64 t0, int tokens) {
@@ -80,7 +90,7 @@ struct ManyTokens {
             int j = i / (kK / kCopy), k = i % (kK / kCopy) * kCopy;
             bool valid = slice * kK + k < int(C::kIn);
             i64 at = valid ? slice * kK + k : 0;
-            S* target = to + j * kStride + k;
+            S* target = to + Tiles::place(j, k);
             if constexpr (Matrix::kPlain) {
                 constexpr int kBytes = kCopy * int(sizeof(S));
                 if constexpr (kBytes >= 4)
@@ -91,7 +101,9 @@ struct ManyTokens {
                 // Past the last column stand codes that meet zeros, in groups that exist.
                 Floats<kCopy> v{};
                 if (valid) v = Matrix::template load<kCopy>(row_of(j), at);
-                store_floats<kCopy, 8>(target, v);
+#pragma unroll
+                for (int n = 0; n < kCopy; n += kPiece)
+                    store_floats<kPiece>(to + Tiles::place(j, k + n), slice_of<kPiece>(v, n));
             }
         }
         async_commit();
@@ -125,49 +137,9 @@ struct ManyTokens {
         for (int n = 0; n < kMyRuns; ++n) {
             int i = thread_x() + n * kThreads;
             if (i < kRuns)
-                store_floats<kRun>(to + i / (kK / kRun) * kStride + i % (kK / kRun) * kRun,
+                store_floats<kRun>(to + Tiles::place(i / (kK / kRun), i % (kK / kRun) * kRun),
                                    runs[n]);
         }
-    }
-
-    // This warp's tiles of one slice. Tiles of tokens that are not there cost nothing.
-    DEVICE void multiply(typename M::C (*sum)[kMineN], int half, int tokens) {
-        const S* left = activations(half);
-        const S* right = weights(half);
-        int m0 = warp() / kWarpsN, n0 = warp() % kWarpsN;
-#pragma unroll kInFlight
-        for (int k = 0; k < kK; k += M::kDepth) {
-            typename M::B b[kMineN];
-#pragma unroll
-            for (int n = 0; n < kMineN; ++n) {
-                int tile = n0 + n * kWarpsN;
-                if (tile < kTilesN) b[n] = M::load_b(right + tile * 16 * kStride + k, kStride);
-            }
-#pragma unroll
-            for (int m = 0; m < kMineM; ++m) {
-                int tile = m0 + m * kWarpsM;
-                if (tile >= kTilesM || tile * 16 >= tokens) continue;
-                typename M::A a = M::load_a(left + tile * 16 * kStride + k, kStride);
-#pragma unroll
-                for (int n = 0; n < kMineN; ++n)
-                    if (n0 + n * kWarpsN < kTilesN) M::multiply(sum[m][n], a, b[n]);
-            }
-        }
-    }
-
-    DEVICE void write_table(const typename M::C (*sum)[kMineN]) {
-        int m0 = warp() / kWarpsN, n0 = warp() % kWarpsN;
-#pragma unroll
-        for (int m = 0; m < kMineM; ++m)
-#pragma unroll
-            for (int n = 0; n < kMineN; ++n) {
-                int tm = m0 + m * kWarpsM, tn = n0 + n * kWarpsN;
-                if (tm >= kTilesM || tn >= kTilesN) continue;
-#pragma unroll
-                for (int i = 0; i < M::kC; ++i)
-                    c[(tm * 16 + M::c_row(lane(), i)) * kCStride + tn * 16 + M::c_col(lane(), i)] =
-                        sum[m][n].v[i];
-            }
     }
 
     // c[t, j] = norm(x[t0 + t]) . row_of(j). Ends with a barrier.
@@ -176,27 +148,26 @@ struct ManyTokens {
                     const Norm* norm) {
         copy_weights(row_of, 0, 0);
         if constexpr (C::kNorm) find_scales(in, t0, tokens);
-        typename M::C sum[kMineM][kMineN];
-#pragma unroll
-        for (int m = 0; m < kMineM; ++m)
-#pragma unroll
-            for (int n = 0; n < kMineN; ++n) sum[m][n] = M::zero();
+        Tiles tiles;
+        tiles.clear();
         Floats<kRun> runs[kMyRuns];
         load_activations(in, t0, tokens, 0, norm, runs);
         store_activations(runs, 0);
         for (int slice = 0; slice < kSlices; ++slice) {
             async_wait<0>();
+            Tiles::publish();
             barrier();
+            tiles.begin(activations(slice % 2), weights(slice % 2));
             bool more = slice + 1 < kSlices;
             if (more) {
                 copy_weights(row_of, slice + 1, (slice + 1) % 2);
                 load_activations(in, t0, tokens, slice + 1, norm, runs);
             }
-            multiply(sum, slice % 2, tokens);
+            tiles.finish(activations(slice % 2), weights(slice % 2), tokens);
             if (more) store_activations(runs, (slice + 1) % 2);
         }
         barrier();
-        write_table(sum);
+        tiles.write(c, kCStride);
         barrier();
     }
 

@@ -27,6 +27,11 @@
 //           A plain copy where the device has none
 // Matrix    where CLEAVE_MATRIX is defined: Tile (16 x 16 x 16; places of elements), FragmentA<T>, FragmentB<T>,
 //           FragmentC; load_a, load_b, load_b_transposed, multiply_add(c, a, b)
+// Warpgroup where CLEAVE_WGMMA is defined: four warps (128 threads) multiply what lies in shared memory, asynchronously.
+//           WarpgroupSum<N>: 64 x N in registers, N 16, 32, 64 or 128; sum.clear(); wgmma_fence(); wgmma<T>(sum, a, b)
+//           of depth 16 with descriptors WgmmaOperand::descriptor(shared_address(p)); wgmma_commit(); wgmma_wait<N>():
+//           all but the last N commits are done; sum.hold() and then sum.at(i), at Wgmma64<N>'s places.
+//           The operands were written before async_fence() of the writing thread and a barrier() after it
 #pragma once
 
 #include "fragments.cuh"
@@ -289,6 +294,38 @@ DEVICE void multiply_add(FragmentC& c, const FragmentA<T>& a, const FragmentB<T>
 #else
     matrix_multiply_add<T>(c.v, a.pair, b.pair CLEAVE_AT);
 #endif
+}
+
+#endif
+
+// ---- Products of a warpgroup ---------------------------------------------------------------------
+
+#if defined(CLEAVE_WGMMA)
+
+template <int N>
+struct WarpgroupSum {
+    using Layout = Wgmma64<N>;
+    static constexpr int kC = Layout::kC;
+    float v[kC];
+    DEVICE void clear() {
+#pragma unroll
+        for (int i = 0; i < kC; ++i) v[i] = 0.0f;
+    }
+    // After a wait: keeps the compiler from reading the registers before it.
+    DEVICE void hold() {
+#pragma unroll
+        for (int i = 0; i < kC; ++i) wgmma_hold(v[i]);
+    }
+    DEVICE float at(int i CLEAVE_HERE) const {
+        wgmma_read(v CLEAVE_AT);
+        return v[i];
+    }
+};
+
+// sum += a b; T is f16 or bf16. All threads of the warpgroup.
+template <class T, int N>
+DEVICE void wgmma(WarpgroupSum<N>& sum, u64 a, u64 b CLEAVE_HERE) {
+    wgmma_issue<T, N>(sum.v, a, b CLEAVE_AT);
 }
 
 #endif

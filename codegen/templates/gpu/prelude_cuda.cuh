@@ -172,6 +172,73 @@ DEVICE void matrix_multiply_add<bf16>(float* c, const u32* a, const u32* b) {
 }
 #endif
 
+// ---- Products of a warpgroup: PTX ISA 8.5, 9.7.14 (wgmma) and 9.7.12.15 (fence.proxy.async)
+
+#if defined(CLEAVE_WGMMA)
+DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+// What this thread wrote to shared memory becomes visible to instructions that read it asynchronously.
+DEVICE void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING>
+DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+DEVICE void wgmma_hold(float& v) { asm volatile("" : "+f"(v)); }
+DEVICE void wgmma_read(const float*) {}
+
+// Both operands K-major in shared memory, neither negated, added to what the registers hold.
+#define CLEAVE_WGMMA_ASM(n, type, registers, a, b)                                 \
+    "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"                                 \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers \
+    "}, "                                                                          \
+    "%" #a ", %" #b ", add, 1, 1, 0, 0;\n}"
+#define CLEAVE_R0 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define CLEAVE_R1 "%8,%9,%10,%11,%12,%13,%14,%15"
+#define CLEAVE_R2 "%16,%17,%18,%19,%20,%21,%22,%23"
+#define CLEAVE_R3 "%24,%25,%26,%27,%28,%29,%30,%31"
+#define CLEAVE_R4 "%32,%33,%34,%35,%36,%37,%38,%39"
+#define CLEAVE_R5 "%40,%41,%42,%43,%44,%45,%46,%47"
+#define CLEAVE_R6 "%48,%49,%50,%51,%52,%53,%54,%55"
+#define CLEAVE_R7 "%56,%57,%58,%59,%60,%61,%62,%63"
+#define CLEAVE_R_16 CLEAVE_R0
+#define CLEAVE_R_32 CLEAVE_R_16 "," CLEAVE_R1
+#define CLEAVE_R_64 CLEAVE_R_32 "," CLEAVE_R2 "," CLEAVE_R3
+#define CLEAVE_R_128 CLEAVE_R_64 "," CLEAVE_R4 "," CLEAVE_R5 "," CLEAVE_R6 "," CLEAVE_R7
+#define CLEAVE_D8(i)                                                                            \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define CLEAVE_D_16 CLEAVE_D8(0)
+#define CLEAVE_D_32 CLEAVE_D_16, CLEAVE_D8(8)
+#define CLEAVE_D_64 CLEAVE_D_32, CLEAVE_D8(16), CLEAVE_D8(24)
+#define CLEAVE_D_128 CLEAVE_D_64, CLEAVE_D8(32), CLEAVE_D8(40), CLEAVE_D8(48), CLEAVE_D8(56)
+
+template <class T, int N>
+struct WgmmaIssue;
+#define CLEAVE_WGMMA_ISSUE(T, type, n, a, b)                           \
+    template <>                                                        \
+    struct WgmmaIssue<T, n> {                                          \
+        static DEVICE void of(float* d, u64 left, u64 right) {         \
+            asm volatile(CLEAVE_WGMMA_ASM(n, type, CLEAVE_R_##n, a, b) \
+                         : CLEAVE_D_##n                                \
+                         : "l"(left), "l"(right)                       \
+                         : "memory");                                  \
+        }                                                              \
+    };
+#define CLEAVE_WGMMA_ISSUES(T, type)        \
+    CLEAVE_WGMMA_ISSUE(T, type, 16, 8, 9)   \
+    CLEAVE_WGMMA_ISSUE(T, type, 32, 16, 17) \
+    CLEAVE_WGMMA_ISSUE(T, type, 64, 32, 33) \
+    CLEAVE_WGMMA_ISSUE(T, type, 128, 64, 65)
+CLEAVE_WGMMA_ISSUES(f16, "f16")
+CLEAVE_WGMMA_ISSUES(bf16, "bf16")
+
+template <class T, int N>
+DEVICE void wgmma_issue(float* d, u64 a, u64 b) {
+    WgmmaIssue<T, N>::of(d, a, b);
+}
+#endif
+
 }  // namespace cleave
 
 #endif

@@ -50,6 +50,17 @@ CLEAVE_SIMT_CALL void cleave_simt_async_wait(int pending, const char* file, int 
 // `kind`: 0 f16, 1 bf16, of the device's own instruction.
 CLEAVE_SIMT_CALL void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b,
                                          const char* file, int line);
+#if defined(CLEAVE_WGMMA)
+CLEAVE_SIMT_CALL unsigned cleave_simt_shared_address(const void* p, const char* file, int line);
+CLEAVE_SIMT_CALL void cleave_simt_async_fence();
+// 64 x n x 16; `kind` as above.
+CLEAVE_SIMT_CALL void cleave_simt_wgmma(int kind, int n, float* sum, unsigned long long a,
+                                        unsigned long long b, const char* file, int line);
+CLEAVE_SIMT_CALL void cleave_simt_wgmma_fence();
+CLEAVE_SIMT_CALL void cleave_simt_wgmma_commit();
+CLEAVE_SIMT_CALL void cleave_simt_wgmma_wait(int pending, const char* file, int line);
+CLEAVE_SIMT_CALL void cleave_simt_wgmma_read(const float* sum, const char* file, int line);
+#endif
 }
 
 namespace cleave {
@@ -217,6 +228,29 @@ template <class T>
 DEVICE void matrix_multiply_add(float* c, const u32* a, const u32* b CLEAVE_HERE) {
     cleave_simt_matrix(MatrixKind<T>::kKind, c, a, b, file, line);
 }
+
+// ---- Products of a warpgroup
+
+#if defined(CLEAVE_WGMMA)
+DEVICE u32 shared_address(const void* p CLEAVE_HERE) {
+    return cleave_simt_shared_address(p, file, line);
+}
+DEVICE void async_fence() { cleave_simt_async_fence(); }
+DEVICE void wgmma_fence() { cleave_simt_wgmma_fence(); }
+DEVICE void wgmma_commit() { cleave_simt_wgmma_commit(); }
+template <int PENDING>
+DEVICE void wgmma_wait(CLEAVE_HERE_ONLY) {
+    cleave_simt_wgmma_wait(PENDING, file, line);
+}
+DEVICE void wgmma_hold(float&) {}
+DEVICE void wgmma_read(const float* sum, const char* file, int line) {
+    cleave_simt_wgmma_read(sum, file, line);
+}
+template <class T, int N>
+DEVICE void wgmma_issue(float* sum, u64 a, u64 b, const char* file, int line) {
+    cleave_simt_wgmma(MatrixKind<T>::kKind, N, sum, a, b, file, line);
+}
+#endif
 
 }  // namespace cleave
 

@@ -83,6 +83,15 @@ DEVICE void store_floats(T* p, const Floats<N>& in) {
     }
 }
 
+// Elements [from, from + N) of a longer run.
+template <int N, int M>
+DEVICE Floats<N> slice_of(const Floats<M>& in, int from) {
+    Floats<N> out;
+#pragma unroll
+    for (int i = 0; i < N; ++i) out.v[i] = in.v[from + i];
+    return out;
+}
+
 // Rows of activations: token t at base + row(t) * stride, `select` naming the rows where not all are wanted.
 template <class T>
 struct Rows {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which back end compiles, which device it compiles for, and the integer and 16-bit types that every kernel uses.
-//   CLEAVE_SIMT                      runs on the CPU; with CLEAVE_SM=80 or CLEAVE_GFX=0x90a, the device imitated
-//   NVRTC or nvcc                    CLEAVE_SM follows __CUDA_ARCH__
+//   CLEAVE_SIMT                      runs on the CPU; with CLEAVE_SM=80 or CLEAVE_GFX=0x90a, the device imitated, and
+//                                    CLEAVE_WGMMA where it has sm_90a's own instructions
+//   NVRTC or nvcc                    CLEAVE_SM follows __CUDA_ARCH__, CLEAVE_WGMMA the feature set sm_90a
 //   hipRTC, or Clang for amdgcn      CLEAVE_GFX follows __gfx90a__ and its like
 #pragma once
 
@@ -10,6 +11,9 @@
 #define CLEAVE_CUDA 1
 #ifdef __CUDA_ARCH__
 #define CLEAVE_SM (__CUDA_ARCH__ / 10)
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define CLEAVE_WGMMA 1
+#endif
 #else
 #define CLEAVE_SM 80  // nvcc's pass for the host
 #endif

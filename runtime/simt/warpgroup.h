@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asynchronous products of four warps (wgmma): what has been issued and not yet waited for. A checked kernel's sums
+// arrive when a thread waits for them, NaN until then; its operands must stay as they are until then.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/simt/block.h"
+
+namespace cleave::runtime::simt {
+
+inline constexpr uint32_t kWarpgroupThreads = 128;
+
+// Products into one sum of a warpgroup, since it was last waited for.
+struct PendingSum {
+    struct Operands {
+        uint64_t a, b;
+        uint64_t interval;  // between barriers, in which they were issued
+        Here here;
+    };
+    int n = 0;
+    uint64_t group = 0;  // of the last one
+    std::array<float*, kWarpgroupThreads> registers{};
+    std::array<bool, kWarpgroupThreads> arrived{};
+    uint32_t num_arrived = 0;
+    std::vector<Operands> operands;
+    std::vector<float> sum;  // [64, n]
+};
+
+struct Warpgroup {
+    uint32_t arrived = 0;
+    Here here;
+    std::array<float*, kWarpgroupThreads> registers{};
+    uint64_t a = 0, b = 0;
+    int n = 0;
+    std::vector<PendingSum> pending;
+
+    void begin_block() {
+        arrived = 0;
+        pending.clear();
+    }
+};
+
+// Reports a product that a thread leaves the kernel without having waited for.
+void check_products_at_exit(Block& block, const Thread& self);
+
+}  // namespace cleave::runtime::simt
