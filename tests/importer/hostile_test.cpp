@@ -120,6 +120,20 @@ TEST_CASE("Weights of a type that their operator cannot take are refused by name
                Contains("up_proj"));
 }
 
+TEST_CASE("An attention mask of more sequences than the tokens have is refused by its node",
+          "[importer]") {
+    for (OnnxForm f : {OnnxForm::kDecomposed, OnnxForm::kAttention}) {
+        INFO("form " << static_cast<int>(f));
+        const std::string error = refusal(
+            [](ModelProto& m) {
+                auto* type = input_of(m, "attention_mask").mutable_type()->mutable_tensor_type();
+                type->mutable_shape()->mutable_dim(0)->set_dim_value(255);
+            },
+            f);
+        CHECK_THAT(error, Contains("attention mask") && Contains("node"));
+    }
+}
+
 TEST_CASE("Negative and overflowing dimensions are refused by name", "[importer]") {
     CHECK_THAT(import_error([](ModelProto& m) {
                    input_of(m, "past_key_values.0.key")

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tools/bench cpu`: decode and prefill of a Llama shape with random weights on host devices, as shares of what the same
-// machine reaches in a plain read loop over memory, and beside what the planner predicts after measuring the machine as
-// `cleave devices --measure` does. --steps adds each kernel. Prints one table; nothing here is a test.
+// machine reaches in a plain read loop over memory, and beside what the planner predicts from the rates that `cleave devices
+// --measure` takes. Rounds of that measurement and of the generations take turns, so that both see what the machine does
+// meanwhile. --steps adds each kernel. Prints one table; nothing here is a test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -120,9 +122,16 @@ struct Case {
 class Runner {
 public:
     Runner(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c, bool trace)
-        : plan_(make_plan(graph, facts, c)), session_(plan_, options(trace)) {
+        : plan_(make_plan(graph, facts, c)),
+          prediction_(plan_.prediction),
+          session_(plan_, options(trace)) {
         for (int64_t i = 0; i < kPrompt; ++i)
             prompt_.push_back(static_cast<int32_t>((i * 7919 + 1) % graph.config.vocab_size));
+    }
+
+    // Predicts for the machine as `facts` have it, where they do not choose another plan.
+    void predict(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c) {
+        if (c.tp > 0) prediction_ = make_plan(graph, facts, c).prediction;
     }
 
     void generate() {
@@ -147,9 +156,8 @@ public:
         result.least_ms = *std::min_element(decode_ms_.begin(), decode_ms_.end());
         result.most_ms = *std::max_element(decode_ms_.begin(), decode_ms_.end());
         result.prefill_ms = tools::usual(prefill_ms_);
-        result.predicted_decode_ms =
-            static_cast<double>(plan_.prediction.decode_ns_per_token) / 1e6;
-        result.predicted_prefill_ms = static_cast<double>(plan_.prediction.prefill_ns) / 1e6;
+        result.predicted_decode_ms = static_cast<double>(prediction_.decode_ns_per_token) / 1e6;
+        result.predicted_prefill_ms = static_cast<double>(prediction_.prefill_ns) / 1e6;
         return result;
     }
 
@@ -181,6 +189,7 @@ private:
     }
 
     planner::Plan plan_;
+    planner::Prediction prediction_;
     runtime::Session session_;
     std::vector<int32_t> prompt_;
     std::vector<double> decode_ms_, prefill_ms_;  // by generation
@@ -210,30 +219,15 @@ void print_row(const Case& c, const Result& r, const importer::Graph& graph, DTy
     std::fflush(stdout);
 }
 
-void table(const Flags& flags) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    const double bandwidth = read_bandwidth(cores, size_t{1} << 30);
+importer::Graph graph_of(const Flags& flags, DType dtype) {
     std::optional<models::Shape> shape = models::find_shape(flags.shape);
     if (!shape)
         throw UserError("no shape '{}'; known are {}", flags.shape,
                         fmt::join(models::shape_names(), ", "));
-    const DType dtype = flags.dtype.empty()
-                            ? flags.shape == "llama-110m" ? DType::kF32 : DType::kBF16
-                        : flags.dtype == "f32"  ? DType::kF32
-                        : flags.dtype == "bf16" ? DType::kBF16
-                                                : DType::kF16;
-    importer::Graph graph = models::build_llama_graph(*shape, dtype);
-    models::StandInWeights weights(graph);
-    const int64_t bytes = decode_weight_bytes(graph);
-    fmt::print(
-        "{} {}, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
-        "weights\n\n",
-        flags.shape, dtype_name(dtype), cores, bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
-    std::vector<Case> cases{{"host", 1, 1}, {"host[0-1]", 2, 1}, {"host[0-1]", 1, 2}};
-    if (!flags.few)
-        cases.insert(cases.end(), {{"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 0, 0}});
-    planner::HostFacts facts = planner::read_host_facts();
-    tools::Measurement measurement = tools::calibrate_host(facts, [](int64_t, int64_t) {}, nullptr);
+    return models::build_llama_graph(*shape, dtype);
+}
+
+void print_measurement(const planner::HostFacts& facts, const tools::Measurement& measurement) {
     const planner::HostCalibration& c = facts.calibration;
     fmt::print(
         "measured: {:.1f} GB/s of weights, {:.1f} by two devices, {:.1f} with one thread, {:.1f} "
@@ -264,19 +258,47 @@ void table(const Flags& flags) {
     fmt::print("{:<22} {:>10} {:>14} {:>8} {:>10} {:>12} {:>10} {:>7} {:>12} {:>10} {:>12}\n",
                "devices", "ms/token", "least to most", "GB/s", "of limit", "of 1 device",
                "predicted", "error", "prefill 256", "predicted", "GFLOP/s");
+}
+
+void table(const Flags& flags) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    const double bandwidth = read_bandwidth(cores, size_t{1} << 30);
+    const DType dtype = flags.dtype.empty()
+                            ? flags.shape == "llama-110m" ? DType::kF32 : DType::kBF16
+                        : flags.dtype == "f32"  ? DType::kF32
+                        : flags.dtype == "bf16" ? DType::kBF16
+                                                : DType::kF16;
+    importer::Graph graph = graph_of(flags, dtype);
+    models::StandInWeights weights(graph);
+    const int64_t bytes = decode_weight_bytes(graph);
+    fmt::print(
+        "{} {}, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
+        "weights\n\n",
+        flags.shape, dtype_name(dtype), cores, bandwidth / 1e9, static_cast<double>(bytes) / 1e6);
+    std::vector<Case> cases{{"host", 1, 1}, {"host[0-1]", 2, 1}, {"host[0-1]", 1, 2}};
+    if (!flags.few)
+        cases.insert(cases.end(), {{"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 0, 0}});
     double one = 0;
+    // Forced shapes of equal devices are planned alike for any rates, so the first may run before the machine is known.
+    planner::HostFacts facts = planner::read_host_facts();
     for (size_t first = 0; first < cases.size(); first += kAtOnce) {
+        const std::span<const Case> some(cases.data() + first,
+                                         std::min(cases.size() - first, kAtOnce));
         std::vector<std::unique_ptr<Runner>> runners;
-        size_t end = std::min(cases.size(), first + kAtOnce);
-        for (size_t i = first; i < end; ++i)
-            runners.push_back(std::make_unique<Runner>(graph, facts, cases[i], flags.steps));
-        for (int repeat = 0; repeat < kRepeats; ++repeat)
+        for (const Case& c : some)
+            runners.push_back(std::make_unique<Runner>(graph, facts, c, flags.steps));
+        tools::HostCalibrator calibrator(facts);
+        for (int repeat = 0; repeat < kRepeats; ++repeat) {
+            calibrator.round([] {}, nullptr);
             for (auto& runner : runners) runner->generate();
-        for (size_t i = first; i < end; ++i) {
-            Result r = runners[i - first]->result();
+        }
+        print_measurement(facts, calibrator.result(facts));
+        for (size_t i = 0; i < some.size(); ++i) {
+            runners[i]->predict(graph, facts, some[i]);
+            const Result r = runners[i]->result();
             if (one == 0) one = r.decode_ms;
-            if (flags.steps) runners[i - first]->print();
-            print_row(cases[i], r, graph, dtype, bytes, bandwidth, one);
+            if (flags.steps) runners[i]->print();
+            print_row(some[i], r, graph, dtype, bytes, bandwidth, one);
         }
     }
 }

@@ -152,6 +152,23 @@ std::string kept_warning(const std::string& path) {
     return at->value("warning", "");
 }
 
+enum Configuration {
+    kCached,
+    kCachedTwo,
+    kNarrow,
+    kOne,
+    kOneThread,
+    kTwo,
+    kPipeline,
+    kConfigurations
+};
+
+int64_t cache_bytes() {
+    runtime::HostTopology topology = runtime::read_host_topology();
+    return topology.l3_bytes > 0 ? topology.l3_bytes
+                                 : std::max<int64_t>(topology.l2_bytes, 1 << 20);
+}
+
 }  // namespace
 
 std::string Measurement::warning() const {
@@ -169,45 +186,60 @@ std::string Measurement::warning() const {
                        fmt::join(reasons, ", "));
 }
 
-Measurement calibrate_host(HostFacts& facts, const std::function<void(int64_t, int64_t)>& progress,
-                           const CancelToken* cancel) {
-    facts.calibration = {};
-    runtime::HostTopology topology = runtime::read_host_topology();
-    int64_t cache =
-        topology.l3_bytes > 0 ? topology.l3_bytes : std::max<int64_t>(topology.l2_bytes, 1 << 20);
-    BenchModel cached(cached_shape(cache), DType::kF32),
-        narrow(streaming_shape(cache), DType::kBF16),
-        streaming(streaming_shape(cache), DType::kF32);
-    enum { kCached, kCachedTwo, kNarrow, kOne, kOneThread, kTwo, kPipeline };
-    std::vector<HostBench> benches;
-    benches.emplace_back(cached, facts, 1, 1);
-    benches.emplace_back(cached, facts, 2, 2);
-    benches.emplace_back(narrow, facts, 1, 1);
-    benches.emplace_back(streaming, facts, 1, 1);
-    benches.emplace_back(streaming, facts, 1, 1, 1);
-    benches.emplace_back(streaming, facts, 2, 2);
-    benches.emplace_back(streaming, facts, 2, 1);
-    const auto total = static_cast<int64_t>(kRounds * benches.size());
-    int64_t done = 0;
+struct HostCalibrator::State {
+    explicit State(const HostFacts& facts)
+        : cached(cached_shape(cache), DType::kF32),
+          narrow(streaming_shape(cache), DType::kBF16),
+          streaming(streaming_shape(cache), DType::kF32) {
+        benches.emplace_back(cached, facts, 1, 1);
+        benches.emplace_back(cached, facts, 2, 2);
+        benches.emplace_back(narrow, facts, 1, 1);
+        benches.emplace_back(streaming, facts, 1, 1);
+        benches.emplace_back(streaming, facts, 1, 1, 1);
+        benches.emplace_back(streaming, facts, 2, 2);
+        benches.emplace_back(streaming, facts, 2, 1);
+    }
+
+    const int64_t cache = cache_bytes();
+    BenchModel cached, narrow, streaming;
+    std::vector<HostBench> benches;  // by Configuration
+    std::vector<MachineLoad> loads;  // of rounds, where it is known
+};
+
+HostCalibrator::HostCalibrator(const HostFacts& facts) {
+    HostFacts plain = facts;
+    plain.calibration = {};
+    state_ = std::make_unique<State>(plain);
+}
+
+HostCalibrator::~HostCalibrator() = default;
+
+int HostCalibrator::num_configurations() { return kConfigurations; }
+
+void HostCalibrator::round(const std::function<void()>& progress, const CancelToken* cancel) {
     LoadWatch watch;
-    for (int round = 0; round < kRounds; ++round)
-        for (HostBench& bench : benches) {
-            progress(done++, total);
-            bench.round(cancel);
-        }
+    for (HostBench& bench : state_->benches) {
+        progress();
+        bench.round(cancel);
+    }
+    if (std::optional<MachineLoad> load = watch.so_far()) state_->loads.push_back(*load);
+}
+
+Measurement HostCalibrator::result(HostFacts& facts) const {
     Measurement measurement;
-    if (std::optional<MachineLoad> load = watch.so_far()) {
-        measurement.other_load = load->others;
-        measurement.stolen = load->stolen;
+    for (const MachineLoad& load : state_->loads) {
+        const auto rounds = static_cast<double>(state_->loads.size());
+        measurement.other_load += load.others / rounds;
+        measurement.stolen += load.stolen / rounds;
     }
     std::vector<HostRun> runs;
-    for (const HostBench& bench : benches) runs.push_back(bench.result());
+    for (const HostBench& bench : state_->benches) runs.push_back(bench.result());
     // A token of the small one takes microseconds, which a single interrupt doubles.
     for (size_t i = kNarrow; i < runs.size(); ++i)
         measurement.spread = std::max(measurement.spread, runs[i].spread);
 
     planner::MeasuredRates rates;
-    rates.cache_bytes = cache;
+    rates.cache_bytes = state_->cache;
     Line in_cache = fit_line(runs[kCached].decode);
     rates.launch_ns = positive(in_cache.fixed);
     rates.cache_bandwidth = positive(1e9 / in_cache.slope);
@@ -232,6 +264,16 @@ Measurement calibrate_host(HostFacts& facts, const std::function<void(int64_t, i
                          positive(exchange.fixed)};
     facts.memory_bandwidth =
         positive(static_cast<double>(rates.bandwidth) * shared_rate(exchange, two, one));
+    return measurement;
+}
+
+Measurement calibrate_host(HostFacts& facts, const std::function<void(int64_t, int64_t)>& progress,
+                           const CancelToken* cancel) {
+    HostCalibrator calibrator(facts);
+    const int64_t total = kRounds * HostCalibrator::num_configurations();
+    int64_t done = 0;
+    for (int i = 0; i < kRounds; ++i) calibrator.round([&] { progress(done++, total); }, cancel);
+    const Measurement measurement = calibrator.result(facts);
     progress(total, total);
     return measurement;
 }

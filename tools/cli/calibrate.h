@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,24 @@ struct Measurement {
 
     // Why it is doubtful and what to do; empty when it is not.
     std::string warning() const;
+};
+
+// A calibration in rounds of all configurations, between which its caller may run what it wants to compare: on a machine
+// whose speed changes by the minute both then see the same changes. Not thread-safe.
+class HostCalibrator {
+public:
+    explicit HostCalibrator(const planner::HostFacts& facts);
+    ~HostCalibrator();
+    static int num_configurations();
+
+    // Some seconds. `progress` is called before each configuration. Throws Cancelled when `cancel` is set.
+    void round(const std::function<void()>& progress, const CancelToken* cancel);
+    // Of one round at least; as calibrate_host. Load is what other programs used during the rounds alone.
+    Measurement result(planner::HostFacts& facts) const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
 };
 
 // Fills the calibration, and memory_bandwidth with what host devices reach that work at the same time. Rates are

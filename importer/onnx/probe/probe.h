@@ -34,7 +34,10 @@ struct Scenario {
     int64_t tokens = 1;  // new ones, of every sequence
     int64_t past = 0;
     std::vector<int64_t> padding;  // left padding of each sequence; empty: none
-    int64_t pad(int64_t sequence) const { return padding.empty() ? 0 : padding[sequence]; }
+    // 0 also beyond the batch: a file may declare a mask of more sequences than its tokens have.
+    int64_t pad(int64_t sequence) const {
+        return sequence < std::ssize(padding) ? padding[sequence] : 0;
+    }
 };
 
 class Probe {
