@@ -30,7 +30,8 @@ struct CompileOptions {
 
 // Compiles all kernels of a program, in its order. Cache key: source, options, compiler version, target; entries are
 // written to a temporary name, then renamed; a damaged entry is recompiled. InternalError with log and source when our
-// source does not compile, or when an object needs more than its arch has; UserError when a compiler is missing (every
+// source does not compile, or when an object needs more than its arch has whatever its tile (a smaller one is taken where
+// that helps: CompiledKernel::instead, for adopt_compiled); UserError when a compiler is missing (every
 // name tried) or does not know the arch.
 std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options);
 

@@ -29,6 +29,7 @@ struct Stub {
     StubWriter writer;
     Launch launch;
     Tile tile;
+    std::optional<Tile> smaller;
 
     std::string activations() const {
         return std::string(element_type(target.activations, "activations"));
@@ -55,7 +56,10 @@ struct Stub {
             << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
             << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
             << target.limits.shared_memory_per_block;
-        return writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);
+        Kernel kernel =
+            writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);
+        kernel.tile = tile;
+        return kernel;
     }
 };
 
@@ -97,6 +101,7 @@ void write_product(Stub& stub, planner::ProductShape shape, RowCount count) {
     shape.warpgroups = planner::multiplies_by_warpgroups(gpu_arch_of(stub.target.device));
     stub.take(planner::product_tile(limits, shape));
     const Tile& tile = stub.tile;
+    stub.smaller = planner::smaller_product_tile(limits, shape, tile);
     bool many = planner::has_many_tokens(tile);
     stub.launch.shared_bytes = planner::product_shared_bytes(limits, shape, tile);
     stub.launch.grid[1] = rows_extent(count, tile.tokens);
@@ -117,7 +122,7 @@ std::string count_name(RowCount count) {
     return count == RowCount::kTokens ? "num_tokens" : "num_outputs";
 }
 
-Kernel make(const LinearSpec& s, Stub stub) {
+Kernel make(const LinearSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     planner::ProductShape shape{s.in, s.out, stub.target.max_tokens};
     set_format(s.weight, "weight", shape);
@@ -150,7 +155,7 @@ Kernel make(const LinearSpec& s, Stub stub) {
     return stub.finish("gpu/linear.cuh", "linear", "LinearArgs");
 }
 
-Kernel make(const GateUpSpec& s, Stub stub) {
+Kernel make(const GateUpSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     one_format("gate and up", {s.gate, s.up});
     planner::ProductShape shape{s.in, s.out, stub.target.max_tokens};
@@ -200,7 +205,7 @@ void write_qkv_config(const QkvSpec& s, StubWriter& w) {
                (s.q_rope && s.q_rope->interleaved) || (s.k_rope && s.k_rope->interleaved));
 }
 
-Kernel make(const QkvSpec& s, Stub stub) {
+Kernel make(const QkvSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     one_format("q, k and v", {s.q, s.k, s.v});
     const int64_t kv_heads = s.kv_heads.size(), dim = s.slab.head_dim, v_dim = s.slab.v_head_dim;
@@ -244,7 +249,7 @@ Kernel make(const QkvSpec& s, Stub stub) {
 
 // ---- Attention ----------------------------------------------------------------------------------------
 
-Kernel make(const AttentionSpec& s, Stub stub) {
+Kernel make(const AttentionSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     const planner::DeviceLimits& limits = stub.target.limits;
     // Counted from the slab's first group, so that equal shards of different devices share their kernel.
@@ -260,6 +265,7 @@ Kernel make(const AttentionSpec& s, Stub stub) {
                                   stub.target.context,
                                   s.prefill};
     stub.take(planner::attention_tile(limits, shape));
+    stub.smaller = planner::smaller_attention_tile(limits, shape, stub.tile);
     const Tile& tile = stub.tile;
     const bool many = attends_many_tokens(tile);
     stub.launch.shared_bytes = planner::attention_shared_bytes(limits, shape, tile);
@@ -329,6 +335,7 @@ int64_t run_of(std::initializer_list<int64_t> lengths) {
 // Blocks of one row each.
 void write_rows(Stub& stub, int64_t features, int64_t run, RowCount count) {
     stub.take(planner::elementwise_tile(stub.target.limits, features));
+    stub.smaller = planner::smaller_elementwise_tile(stub.target.limits, stub.tile);
     stub.launch.grid[0] = Extent{ceil_div(features, stub.tile.threads * run)};
     stub.launch.grid[1] = rows_extent(count);
     stub.writer.type("X", stub.activations());
@@ -347,7 +354,7 @@ std::string activations_note(const Stub& stub) {
     return fmt::format("dtype: activations {}", stub.target.activations);
 }
 
-Kernel make(const EmbeddingSpec& s, Stub stub) {
+Kernel make(const EmbeddingSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     planner::ProductShape shape{s.hidden, s.rows, 1};
     set_format(s.weight, "the embedding table", shape);
@@ -367,7 +374,7 @@ Kernel make(const EmbeddingSpec& s, Stub stub) {
     return stub.finish("gpu/elementwise.cuh", "embedding");
 }
 
-Kernel make(const RmsNormSpec& s, Stub stub) {
+Kernel make(const RmsNormSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset}), s.count);
     stub.launch.grid[0] = Extent{s.out / s.group};
@@ -386,7 +393,7 @@ Kernel make(const RmsNormSpec& s, Stub stub) {
     return stub.finish("gpu/elementwise.cuh", "rms_norm");
 }
 
-Kernel make(const RopeOnlySpec& s, Stub stub) {
+Kernel make(const RopeOnlySpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, 1, RowCount::kTokens);
     w.note(fmt::format("shapes: x [num_tokens, {}], heads of {}, {} of them turn", s.out,
@@ -404,7 +411,7 @@ Kernel make(const RopeOnlySpec& s, Stub stub) {
     return stub.finish("gpu/elementwise.cuh", "rope");
 }
 
-Kernel make(const KvAppendSpec& s, Stub stub) {
+Kernel make(const KvAppendSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.kv_heads.size() * (s.slab.head_dim + s.slab.v_head_dim),
                run_of({s.slab.head_dim, s.slab.v_head_dim, s.k.stride, s.k.offset, s.v.stride,
@@ -428,7 +435,7 @@ Kernel make(const KvAppendSpec& s, Stub stub) {
     return stub.finish("gpu/elementwise.cuh", "kv_append");
 }
 
-Kernel make(const GatedActivationSpec& s, Stub stub) {
+Kernel make(const GatedActivationSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, run_of({s.out, s.gate.stride, s.gate.offset, s.up.stride, s.up.offset}),
                RowCount::kTokens);
@@ -443,7 +450,7 @@ Kernel make(const GatedActivationSpec& s, Stub stub) {
     return stub.finish("gpu/elementwise.cuh", "gated_activation");
 }
 
-Kernel make(const AddSpec& s, Stub stub) {
+Kernel make(const AddSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset}),
                s.count);
@@ -456,7 +463,7 @@ Kernel make(const AddSpec& s, Stub stub) {
     return stub.finish("gpu/elementwise.cuh", "add");
 }
 
-Kernel make(const ScaleSpec& s, Stub stub) {
+Kernel make(const ScaleSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset}), s.count);
     w.note(fmt::format("shapes: x, out [rows, {}]; {}", s.out, activations_note(stub)));
@@ -468,7 +475,7 @@ Kernel make(const ScaleSpec& s, Stub stub) {
     return stub.finish("gpu/elementwise.cuh", "scale");
 }
 
-Kernel make(const SelectTokensSpec& s, Stub stub) {
+Kernel make(const SelectTokensSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset}), RowCount::kOutputs);
     w.note(fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; {}", s.out, s.out,
@@ -491,7 +498,7 @@ std::vector<std::string> helper_operators(const CopySpec&) { return {"copy"}; }
 
 // ---- Between the steps of a plan ------------------------------------------------------------------------
 
-Kernel make(const AllReduceSpec& s, Stub stub) {
+Kernel make(const AllReduceSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, run_of({s.out}), RowCount::kTokens);
     stub.launch.grid = {rows_extent(RowCount::kTokens), Extent{1}, Extent{1}};
@@ -511,7 +518,7 @@ Kernel make(const AllReduceSpec& s, Stub stub) {
     return stub.finish("gpu/reduce.cuh", "all_reduce", "AllReduceArgs");
 }
 
-Kernel make(const ArgmaxSpec& s, Stub stub) {
+Kernel make(const ArgmaxSpec& s, Stub& stub) {
     write_rows(stub, s.out, 1, RowCount::kOutputs);
     stub.launch.grid = {rows_extent(RowCount::kOutputs), Extent{1}, Extent{1}};
     claim_warp_words(stub, 2);
@@ -522,7 +529,7 @@ Kernel make(const ArgmaxSpec& s, Stub stub) {
     return stub.finish("gpu/reduce.cuh", "argmax");
 }
 
-Kernel make(const CopySpec& s, Stub stub) {
+Kernel make(const CopySpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, run_of({s.out}), RowCount::kTokens);
     w.note(fmt::format("shapes: rows of {}", s.out));
@@ -578,7 +585,15 @@ Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
     return std::visit(
         [&](auto s) {
             settle_formats(s);
-            return make(s, Stub{kind, fused, target, {}, {}, {}});
+            Stub stub{kind, fused, target, {}, {}, {}, {}};
+            Kernel kernel = make(s, stub);
+            if (stub.smaller)
+                kernel.smaller = [spec, kind, fused, target, tile = *stub.smaller] {
+                    GpuTarget smaller = target;
+                    smaller.tile = tile;
+                    return make_gpu_kernel(spec, kind, fused, smaller);
+                };
+            return kernel;
         },
         spec);
 }
@@ -588,7 +603,8 @@ Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target) {
         std::visit([](const auto& s) { return helper_operators(s); }, spec);
     return std::visit(
         [&](const auto& s) {
-            return make(s, Stub{KernelKind::kOpaque, fused, target, {}, {}, {}});
+            Stub stub{KernelKind::kOpaque, fused, target, {}, {}, {}, {}};
+            return make(s, stub);
         },
         spec);
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "codegen/gpu_program.h"
 #include "codegen/object_cache.h"
@@ -22,10 +23,11 @@ namespace {
 class CompileJob {
 public:
     CompileJob(const KernelCompiler& compiler, const Program& program,
-               const CompileOptions& options)
+               const CompileOptions& options, const GpuArch* arch)
         : compiler_(compiler),
           kernels_(program.kernels),
           options_(options),
+          arch_(arch),
           cache_(options.cache_dir),
           compiled_(program.kernels.size()) {}
 
@@ -46,7 +48,7 @@ private:
         try {
             for (size_t i = next_++; i < kernels_.size() && !stop_; i = next_++) {
                 if (options_.cancel) options_.cancel->throw_if_cancelled();
-                compiled_[i] = obtain(kernels_[i]);
+                compiled_[i] = arch_ ? obtain_within_limits(kernels_[i]) : obtain(kernels_[i]);
                 std::lock_guard lock(mutex_);
                 ++done_;
                 if (options_.progress) options_.progress(done_, static_cast<int>(kernels_.size()));
@@ -73,9 +75,46 @@ private:
         return std::move(*compiled);
     }
 
+    // With the kernel's own tile, or the first smaller one that is within the limits and spills least.
+    CompiledKernel obtain_within_limits(const Kernel& kernel) const {
+        constexpr int kMostTriesForSpills = 3;
+        std::optional<CompiledKernel> best;
+        std::vector<std::string> given_up;
+        size_t before_best = 0;  // of `given_up`
+        auto now = std::make_shared<const Kernel>(kernel);
+        for (int spilling = 0;;) {
+            CompiledKernel compiled = obtain(*now);
+            const std::string over = over_limit(*now, compiled, *arch_);
+            const int64_t spills = compiled.measured.spill_bytes;
+            if (over.empty() && (!best || spills < best->measured.spill_bytes)) {
+                compiled.instead = now->hash == kernel.hash ? nullptr : now;
+                best = std::move(compiled);
+                before_best = given_up.size();
+            }
+            if (over.empty() && spills == 0) break;
+            given_up.push_back(describe_tile(now->tile) + ": " +
+                               (over.empty() ? fmt::format("{} bytes spilled", spills) : over));
+            if (over.empty() && ++spilling == kMostTriesForSpills) break;
+            if (!now->smaller) break;
+            now = std::make_shared<const Kernel>(now->smaller());
+        }
+        if (!best)
+            throw InternalError(fmt::format("kernel {} is over a limit of {} with every tile: {}",
+                                            kernel.name, arch_->name, fmt::join(given_up, "; ")));
+        given_up.resize(before_best);
+        best->given_up = std::move(given_up);
+        return std::move(*best);
+    }
+
+    static std::string describe_tile(const planner::Tile& tile) {
+        return fmt::format("{} tokens x {} features, {} threads, {} bytes of shared memory",
+                           tile.tokens, tile.rows, tile.threads, tile.shared_bytes);
+    }
+
     const KernelCompiler& compiler_;
     const std::vector<Kernel>& kernels_;
     const CompileOptions& options_;
+    const GpuArch* arch_;
     ObjectCache cache_;
     std::vector<CompiledKernel> compiled_;
     std::atomic<size_t> next_{0};
@@ -100,34 +139,30 @@ std::unique_ptr<KernelCompiler> hiprtc_or_clang(const GpuArch& arch,
     }
 }
 
-[[noreturn]] void over_limit(const Kernel& kernel, const GpuArch& arch, std::string_view what,
-                             int64_t need, int64_t limit) {
-    throw InternalError(
-        fmt::format("kernel {} was compiled for {} to {} {}, of which the device has {}; the "
-                    "tile's arithmetic claimed {} bytes of shared memory",
-                    kernel.name, arch.name, need, what, limit, kernel.claimed.shared_bytes));
+std::string need_and_limit(std::string_view what, int64_t need, int64_t limit) {
+    return fmt::format("{} {}, of which the device has {}", need, what, limit);
 }
 
 }  // namespace
 
 std::vector<CompiledKernel> compile_kernels(const KernelCompiler& compiler, const Program& program,
-                                            const CompileOptions& options) {
-    return CompileJob(compiler, program, options).run();
+                                            const CompileOptions& options, const GpuArch* arch) {
+    return CompileJob(compiler, program, options, arch).run();
 }
 
-void check_resources(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch) {
+std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch) {
     const Resources& r = compiled.measured;
     int64_t threads = 1;
     for (int size : kernel.launch.block) threads *= size;
     if (r.shared_bytes > arch.shared_bytes)
-        over_limit(kernel, arch, "bytes of shared memory a block", r.shared_bytes,
-                   arch.shared_bytes);
-    if (!r.known) return;
+        return need_and_limit("bytes of shared memory a block", r.shared_bytes, arch.shared_bytes);
+    if (!r.known) return "";
     if (r.registers > arch.registers_per_thread)
-        over_limit(kernel, arch, "registers a thread", r.registers, arch.registers_per_thread);
+        return need_and_limit("registers a thread", r.registers, arch.registers_per_thread);
     // AMD's compilers are told the block's size and keep to its share of the file by themselves.
     if (arch.nvidia && r.registers * threads > arch.registers)
-        over_limit(kernel, arch, "registers a block", r.registers * threads, arch.registers);
+        return need_and_limit("registers a block", r.registers * threads, arch.registers);
+    return "";
 }
 
 void throw_does_not_compile(const Kernel& kernel, const std::string& target,
@@ -155,11 +190,7 @@ std::vector<CompiledKernel> compile_program(const Program& program, const Compil
             {.checks = options.simt_checks, .defines = {}, .file_name = {}});
     const GpuArch* arch = find_gpu_arch(program.arch);
     if (!arch) return compile_kernels(*make_host_compiler(options), program, options);
-    std::vector<CompiledKernel> compiled =
-        compile_kernels(*make_gpu_compiler(*arch, options), program, options);
-    for (size_t i = 0; i < compiled.size(); ++i)
-        check_resources(program.kernels[i], compiled[i], *arch);
-    return compiled;
+    return compile_kernels(*make_gpu_compiler(*arch, options), program, options, arch);
 }
 
 }  // namespace cleave::codegen

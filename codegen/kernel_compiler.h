@@ -52,18 +52,22 @@ struct GpuCompilerInfo {
     std::string library;  // as it was opened
     std::string archs;    // that it knows, where it can say: "sm_75 sm_80 ..."
     std::string reason;   // when it is not available
+    std::vector<std::string> tried;
 };
 GpuCompilerInfo nvrtc_info(const CompileOptions& options);
 GpuCompilerInfo hiprtc_info(const CompileOptions& options);
 
 // Compiles all kernels of a program, in its order: from the cache where they are, by several threads where not. The
-// first failure stops the others and reaches the caller.
+// first failure stops the others and reaches the caller. For a GPU (`arch` not null) a kernel whose object is over a limit
+// is compiled again with smaller tiles until one is within; InternalError naming kernel, resource, need and limit when
+// none is. One that spills registers is too, for three tiles at most; the fewest spills win.
 std::vector<CompiledKernel> compile_kernels(const KernelCompiler& compiler, const Program& program,
-                                            const CompileOptions& options);
+                                            const CompileOptions& options,
+                                            const GpuArch* arch = nullptr);
 
-// What a GPU's object says of itself, against the arch: InternalError naming kernel, resource, need and limit. The
+// What a GPU's object says of itself, against the arch: resource, need and limit where it is over one, else empty. The
 // tile's arithmetic has kept to the limits before; this is the second look, with the compiler's own numbers.
-void check_resources(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch);
+std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch);
 
 // "kernel NAME does not compile for TARGET", the log, the source.
 [[noreturn]] void throw_does_not_compile(const Kernel& kernel, const std::string& target,

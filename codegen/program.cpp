@@ -20,4 +20,9 @@ Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
         plan.machine.devices.empty() ? 0 : plan.machine.devices.size() - 1);
 }
 
+void adopt_compiled(Program& program, const std::vector<CompiledKernel>& compiled) {
+    for (size_t i = 0; i < compiled.size(); ++i)
+        if (compiled[i].instead) program.kernels[i] = *compiled[i].instead;
+}
+
 }  // namespace cleave::codegen

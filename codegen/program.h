@@ -15,7 +15,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -85,6 +87,9 @@ struct Kernel {
     Launch launch;
     Resources claimed;
     std::vector<std::string> fused;  // operator kinds, in order
+    planner::Tile tile;
+    // Of GPUs: the same kernel, taking the same arguments, with the next smaller tile; empty where there is none.
+    std::function<Kernel()> smaller;
 };
 
 struct Instruction {
@@ -110,10 +115,17 @@ struct CompiledKernel {
     // Of GPUs: matrix instructions by name, counted in `counted_in` ("disassembly" or "ptx"; empty: not counted).
     std::map<std::string, int64_t> matrix_instructions;
     std::string counted_in;
+    // Where the object of the kernel's own tile asked for more than there is: the kernel that was compiled instead, and
+    // each tile that was given up, with the reason.
+    std::shared_ptr<const Kernel> instead;
+    std::vector<std::string> given_up;
 };
 
 // Writes every kernel and instruction of `device`. UserError naming operator and layer for what the device's
 // back end cannot compute (Opaque). Never compiles anything.
 Program generate_program(const planner::Plan& plan, planner::DeviceId device);
+
+// Puts the kernels that were compiled instead into their places. Before launches are bound.
+void adopt_compiled(Program& program, const std::vector<CompiledKernel>& compiled);
 
 }  // namespace cleave::codegen

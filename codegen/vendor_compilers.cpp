@@ -215,8 +215,10 @@ bool hiprtc_knows(CompileWorkers& workers, const GpuArch& arch, const Names& arg
     return !answer.object.empty();
 }
 
-GpuCompilerInfo info_of(const std::string& vendor, const CompileWorkers& workers) {
+GpuCompilerInfo info_of(const std::string& vendor, const Names& names,
+                        const CompileWorkers& workers) {
     GpuCompilerInfo info;
+    info.tried = names;
     info.reason = workers.reason();
     info.available = info.reason.empty();
     if (!info.available) return info;
@@ -256,11 +258,13 @@ std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
 }
 
 GpuCompilerInfo nvrtc_info(const CompileOptions& options) {
-    return info_of("NVRTC", *start("nvrtc", nvrtc_names(options), options));
+    const Names names = nvrtc_names(options);
+    return info_of("NVRTC", names, *start("nvrtc", names, options));
 }
 
 GpuCompilerInfo hiprtc_info(const CompileOptions& options) {
-    return info_of("hipRTC", *start("hiprtc", hiprtc_names(), options));
+    const Names names = hiprtc_names();
+    return info_of("hipRTC", names, *start("hiprtc", names, options));
 }
 
 }  // namespace cleave::codegen

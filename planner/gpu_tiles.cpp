@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "runtime/base/errors.h"
 
@@ -128,37 +129,75 @@ int64_t many_shared_bytes(const ProductShape& s, int64_t rows, const Block& b) {
            (warpgroups ? kSwizzleBytes - 16 : 0);
 }
 
+// The tile of a block for that shape, if it is within the limits.
+std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Block b) {
+    int64_t rows = b.rows;
+    if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
+    if (s.whole_head) rows = round_up(s.head, 16);
+    b.threads = std::max(b.threads, warp_of(limits));
+    if (b.threads > limits.max_threads_per_block) return std::nullopt;
+    if (b.tokens > round_up(s.tokens, 16) && b.tokens > 16) return std::nullopt;
+    if (many_shared_bytes(s, rows, b) > limits.shared_memory_per_block) return std::nullopt;
+    // Sums of a thread stay in registers.
+    if (b.tokens * rows / b.threads > 128) return std::nullopt;
+    Tile tile;
+    tile.tokens = b.tokens;
+    tile.rows = rows / s.per_feature;
+    tile.depth = b.depth;
+    tile.threads = b.threads;
+    return tile;
+}
+
+// The first of `blocks` that fills the device; where there is too little work for that, the smallest spread it most.
+bool search_blocks(const DeviceLimits& limits, const ProductShape& s, std::span<const Block> blocks,
+                   Tile& tile) {
+    bool found = false;
+    for (const Block& b : blocks) {
+        std::optional<Tile> fits = many_tokens_tile(limits, s, b);
+        if (!fits) continue;
+        tile = *fits;
+        found = true;
+        if (ceil_div(s.tokens, tile.tokens) * ceil_div(s.rows, tile.rows) >= units_of(limits))
+            break;
+    }
+    return found;
+}
+
+bool takes_warpgroups(const ProductShape& s) {
+    return s.warpgroups && s.tokens >= kWarpgroupTokens && staged_bytes(s) <= 2;
+}
+
 bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
-    const int64_t warp = warp_of(limits);
-    auto consider = [&](Block b, bool last) {
-        int64_t rows = b.rows;
-        if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
-        if (s.whole_head) rows = round_up(s.head, 16);
-        b.threads = std::max(b.threads, warp);
-        if (b.threads > limits.max_threads_per_block) return false;
-        if (b.tokens > round_up(s.tokens, 16) && b.tokens > 16) return false;
-        if (many_shared_bytes(s, rows, b) > limits.shared_memory_per_block) return false;
-        // Sums of a thread stay in registers.
-        if (b.tokens * rows / b.threads > 128) return false;
-        int64_t blocks = ceil_div(s.tokens, b.tokens) * ceil_div(table_rows(s), rows);
-        if (blocks < units_of(limits) && !last) return false;
-        tile.tokens = b.tokens;
-        tile.rows = rows / s.per_feature;
-        tile.depth = b.depth;
-        tile.threads = b.threads;
-        return true;
-    };
-    auto search = [&](const auto& table) {
-        bool found = false;
-        for (const Block& b : table)
-            if (consider(b, false)) return true;
-        // Too little work for the device whatever the tile: the smallest ones spread it most.
-        for (const Block& b : table) found = consider(b, true) || found;
-        return found;
-    };
-    if (staged_bytes(s) > 2) return search(kWideBlocks);
-    if (s.warpgroups && s.tokens >= kWarpgroupTokens && search(kWarpgroupBlocks)) return true;
-    return search(kNarrowBlocks);
+    if (staged_bytes(s) > 2) return search_blocks(limits, s, kWideBlocks, tile);
+    return (takes_warpgroups(s) && search_blocks(limits, s, kWarpgroupBlocks, tile)) ||
+           search_blocks(limits, s, kNarrowBlocks, tile);
+}
+
+// The largest of `blocks` that is smaller than `tile`.
+std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s,
+                               std::span<const Block> blocks, const Tile& tile) {
+    std::optional<Tile> best;
+    for (const Block& b : blocks) {
+        std::optional<Tile> fits = many_tokens_tile(limits, s, b);
+        if (!fits || fits->tokens * fits->rows >= tile.tokens * tile.rows) continue;
+        if (!best || fits->tokens * fits->rows > best->tokens * best->rows) best = fits;
+    }
+    return best;
+}
+
+// Few tokens: sums of fewer of them, or rows that fewer lanes take together.
+std::optional<Tile> smaller_few_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
+                                            Tile tile) {
+    const int64_t groups = tile.threads / product_lanes(limits, s);
+    if (tile.tokens > 1) {
+        tile.tokens /= 2;
+    } else if (!s.whole_head && tile.rows * s.per_feature % (2 * groups) == 0 &&
+               tile.rows * s.per_feature / 2 % 2 == 0 && tile.rows % 2 == 0) {
+        tile.rows /= 2;
+    } else {
+        return std::nullopt;
+    }
+    return tile;
 }
 
 // Prefill: queries, keys and values, and a warp's probabilities, each row padded.
@@ -194,6 +233,11 @@ int64_t decode_shared_bytes(const DeviceLimits& limits, const AttentionShape& s,
     return 4 * tile.threads / warp_of(limits) * tile.rows * (s.v_head_dim + 2);
 }
 
+// Of a launch without splits: each has a counter when there are some.
+int64_t decode_blocks(const AttentionShape& s, int64_t rows) {
+    return s.tokens * s.kv_heads * ceil_div(s.group, rows);
+}
+
 Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
     const int64_t warp = warp_of(limits), lanes = attention_lanes(limits, s);
     Tile tile;
@@ -210,7 +254,7 @@ Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
            decode_shared_bytes(limits, s, tile) > limits.shared_memory_per_block)
         tile.threads /= 2;
     constexpr int64_t kKeysOfPart = 128, kMostSplits = 64;
-    int64_t blocks = s.tokens * s.kv_heads * ceil_div(s.group, tile.rows);
+    int64_t blocks = decode_blocks(s, tile.rows);
     int64_t wanted = ceil_div(2 * units_of(limits), std::max<int64_t>(blocks, 1));
     tile.splits = std::clamp<int64_t>(std::min(wanted, s.context / kKeysOfPart), 1, kMostSplits);
     if (blocks * 4 > kCounterBytes || s.prefill) tile.splits = 1;
@@ -275,6 +319,21 @@ Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
     return tile;
 }
 
+std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const ProductShape& s,
+                                         const Tile& tile) {
+    std::optional<Tile> smaller;
+    if (!has_many_tokens(tile)) {
+        smaller = smaller_few_tokens_tile(limits, s, tile);
+    } else if (staged_bytes(s) > 2) {
+        smaller = smaller_of(limits, s, kWideBlocks, tile);
+    } else {
+        if (is_of_warpgroups(tile)) smaller = smaller_of(limits, s, kWarpgroupBlocks, tile);
+        if (!smaller) smaller = smaller_of(limits, s, kNarrowBlocks, tile);
+    }
+    if (smaller) smaller->shared_bytes = product_shared_bytes(limits, s, *smaller);
+    return smaller;
+}
+
 int64_t attention_lanes(const DeviceLimits& limits, const AttentionShape& s) {
     int64_t loads = ceil_div(s.head_dim, load_width(s.element_bytes, s.head_dim));
     return std::min(warp_of(limits), power_of_two_from(loads));
@@ -295,6 +354,28 @@ Tile attention_tile(const DeviceLimits& limits, const AttentionShape& s) {
     return tile;
 }
 
+std::optional<Tile> smaller_attention_tile(const DeviceLimits& limits, const AttentionShape& s,
+                                           const Tile& tile) {
+    Tile smaller = tile;
+    const bool prefill = tile.tokens > 1;
+    if (prefill && tile.depth > 16) {
+        smaller.depth /= 2;
+    } else if (prefill && tile.tokens > 16) {
+        smaller.tokens /= 2;
+        smaller.threads /= 2;
+    } else if (!prefill && tile.rows > 1 &&
+               (tile.splits == 1 ||
+                4 * decode_blocks(s, ceil_div(tile.rows, 2)) <= kCounterBytes)) {
+        smaller.rows = ceil_div(tile.rows, 2);
+    } else if (!prefill && tile.threads >= 2 * warp_of(limits)) {
+        smaller.threads /= 2;
+    } else {
+        return std::nullopt;
+    }
+    smaller.shared_bytes = attention_shared_bytes(limits, s, smaller);
+    return smaller;
+}
+
 int64_t attention_scratch_bytes(const AttentionShape& s, const Tile& tile) {
     if (tile.splits <= 1) return 0;
     return kCounterBytes + 4 * s.tokens * s.heads * tile.splits * (s.v_head_dim + 2);
@@ -310,6 +391,14 @@ Tile elementwise_tile(const DeviceLimits& limits, int64_t features) {
     tile.shared_bytes = 8 * tile.threads / warp_of(limits);
     check(limits, tile);
     return tile;
+}
+
+std::optional<Tile> smaller_elementwise_tile(const DeviceLimits& limits, const Tile& tile) {
+    if (tile.threads < 2 * warp_of(limits)) return std::nullopt;
+    Tile smaller = tile;
+    smaller.threads /= 2;
+    smaller.shared_bytes = 8 * smaller.threads / warp_of(limits);
+    return smaller;
 }
 
 }  // namespace cleave::planner

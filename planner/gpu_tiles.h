@@ -4,6 +4,7 @@
 // does not fit shrinks. Every tile returned is within the limits.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "planner/plan.h"
@@ -48,6 +49,9 @@ int64_t weight_width(const ProductShape& shape);
 
 // Tile: `rows` output features, `tokens`, `depth` features staged at once.
 Tile product_tile(const DeviceLimits& limits, const ProductShape& shape);
+// The next smaller one that fits, for a compiled kernel that took more registers than there are.
+std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const ProductShape& shape,
+                                         const Tile& tile);
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
 // Few tokens: neighbouring lanes that share a row; rows that such lanes take together.
@@ -69,6 +73,9 @@ struct AttentionShape {
 // Decode: `rows` query heads of a KV head together, `splits` of the keys, `tokens` 1. Prefill: `tokens` queries,
 // `depth` keys at once; where no such tile fits, that of decode.
 Tile attention_tile(const DeviceLimits& limits, const AttentionShape& shape);
+// As smaller_product_tile; it takes the same arguments and scratch.
+std::optional<Tile> smaller_attention_tile(const DeviceLimits& limits, const AttentionShape& shape,
+                                           const Tile& tile);
 int64_t attention_shared_bytes(const DeviceLimits& limits, const AttentionShape& shape,
                                const Tile& tile);
 // Decode: neighbouring lanes that share a key.
@@ -80,5 +87,6 @@ inline constexpr int64_t kCounterBytes = 8192;
 
 // Operators that stand alone: `features` of a row by `threads` threads, and two words of shared memory a warp.
 Tile elementwise_tile(const DeviceLimits& limits, int64_t features);
+std::optional<Tile> smaller_elementwise_tile(const DeviceLimits& limits, const Tile& tile);
 
 }  // namespace cleave::planner

@@ -36,6 +36,8 @@ Session::Session(const Plan& plan, const SessionOptions& options)
     codegen::CompileOptions compile = options.compile;
     if (compile.cancel == nullptr) compile.cancel = options.cancel;
     impl_->compiled = compile_all(impl_->programs, compile);
+    for (size_t d = 0; d < impl_->programs.size(); ++d)
+        codegen::adopt_compiled(impl_->programs[d], impl_->compiled[d]);
     impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
     upload_weights(plan, *impl_->arenas, impl_->devices, {options.upload_progress, options.cancel});
     for (size_t d = 0; d < impl_->devices.size(); ++d) impl_->devices[d]->load(impl_->compiled[d]);

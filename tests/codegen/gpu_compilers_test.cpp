@@ -289,21 +289,54 @@ TEST_CASE("a GPU object in the cache keeps its resources and counts", "[codegen]
     }
 }
 
-TEST_CASE("an object over the limits of its arch is refused with need and limit", "[codegen]") {
+TEST_CASE("an object over a limit of its arch is told with need and limit", "[codegen]") {
     Kernel kernel = small_kernel(kEmpty);
     kernel.launch.block = {1024, 1, 1};
     CompiledKernel compiled;
     compiled.measured.known = true;
     compiled.measured.shared_bytes = 65537;
     const GpuArch& amd = gpu_arch("gfx90a");
-    CHECK_THROWS_WITH(check_resources(kernel, compiled, amd),
-                      Catch::Contains("65537") && Catch::Contains("65536"));
+    CHECK_THAT(over_limit(kernel, compiled, amd),
+               Catch::Contains("65537") && Catch::Contains("65536"));
     compiled.measured.shared_bytes = 0;
     compiled.measured.registers = 65;
-    CHECK_THROWS_WITH(check_resources(kernel, compiled, gpu_arch("sm_80")),
-                      Catch::Contains("66560 registers a block"));
+    CHECK_THAT(over_limit(kernel, compiled, gpu_arch("sm_80")),
+               Catch::Contains("66560 registers a block"));
     compiled.measured.registers = 64;
-    CHECK_NOTHROW(check_resources(kernel, compiled, gpu_arch("sm_80")));
+    CHECK(over_limit(kernel, compiled, gpu_arch("sm_80")).empty());
+}
+
+TEST_CASE("a kernel whose object is over a limit is compiled with a smaller tile", "[codegen]") {
+    GpuArch arch = gpu_arch("gfx942");
+    Program program = program_for("llama-3-8b", arch, 1);
+    auto is_gate_up = [](const Kernel& k) {
+        return k.kind == planner::KernelKind::kNormGateUp && k.tile.tokens > 8;
+    };
+    std::erase_if(program.kernels, [&](const Kernel& k) { return !is_gate_up(k); });
+    REQUIRE(program.kernels.size() == 1);
+    const Kernel asked = program.kernels[0];
+    auto compiler = make_amdgpu_compiler(arch);
+    auto compile = [&] { return compile_kernels(*compiler, program, with("clang"), &arch).at(0); };
+    CompiledKernel free = compile();
+    CHECK(free.given_up.empty());
+    CHECK_FALSE(free.instead);
+    // One register fewer than it takes.
+    arch.registers_per_thread = static_cast<int>(free.measured.registers) - 1;
+    CompiledKernel tight = compile();
+    REQUIRE(tight.instead);
+    CHECK(tight.name == tight.instead->name);
+    CHECK(tight.measured.registers <= arch.registers_per_thread);
+    REQUIRE_FALSE(tight.given_up.empty());
+    CHECK_THAT(tight.given_up[0], Catch::Contains("registers a thread, of which the device has"));
+    adopt_compiled(program, {tight});
+    CHECK(program.kernels[0].tile.tokens * program.kernels[0].tile.rows <
+          asked.tile.tokens * asked.tile.rows);
+    CHECK(program.kernels[0].launch.grid[0].constant >= asked.launch.grid[0].constant);
+    // No tile does with so few.
+    arch.registers_per_thread = 4;
+    program.kernels = {asked};
+    CHECK_THROWS_WITH(compile(), Catch::Contains("is over a limit of gfx942 with every tile") &&
+                                     Catch::Contains("of which the device has 4"));
 }
 
 TEST_CASE("an object that is none, or cut anywhere, is measured as unknown", "[codegen]") {

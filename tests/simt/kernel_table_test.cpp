@@ -48,6 +48,26 @@ TEST_CASE("products of 64 tokens and more are a warpgroup's on sm_90a", "[simt]"
         }
 }
 
+TEST_CASE("a kernel is as right with each smaller tile, and takes the same arguments", "[simt]") {
+    size_t index = 0, shrunk = 0;
+    for (const auto& make : all_cases()) {
+        KernelCase first = make();
+        if (index++ % 9 != 0 || first.helper) continue;  // a sample
+        codegen::Kernel kernel = make_kernel(first, {"gfx1100", 1, {}});
+        while (kernel.smaller) {
+            kernel = kernel.smaller();
+            ++shrunk;
+            KernelCase c = make();
+            INFO(c.name << ": " << kernel.tile.tokens << " x " << kernel.tile.rows << ", "
+                        << kernel.tile.threads << " threads");
+            Outcome outcome = run_on_simt(c, kernel, compile(kernel, "gfx1100"), {9, true, 0});
+            CHECK((outcome.report.clean() ? "" : outcome.report.finding->text()) == "");
+            CHECK(outcome.wrong == "");
+        }
+    }
+    CHECK(shrunk > 12);
+}
+
 TEST_CASE("every kernel is right where there is no matrix instruction", "[simt]") {
     check_table_on("gfx1030");
 }

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "codegen/compiler.h"
+#include "codegen/kernel_compiler.h"
 #include "codegen/llvm_library.h"
 #include "planner/machine.h"
 #include "runtime/base/dynamic_library.h"
@@ -89,16 +90,6 @@ std::string hip_version(const DynamicLibrary& l) {
     int v = 0;
     return get && get(&v) == 0 ? dotted(v / 10000000, v / 100000 % 100) : "";
 }
-std::string nvrtc_version(const DynamicLibrary& l) {
-    auto* get = l.function<int(int*, int*)>("nvrtcVersion");
-    int major = 0, minor = 0;
-    return get && get(&major, &minor) == 0 ? dotted(major, minor) : "";
-}
-std::string hiprtc_version(const DynamicLibrary& l) {
-    auto* get = l.function<int(int*, int*)>("hiprtcVersion");
-    int major = 0, minor = 0;
-    return get && get(&major, &minor) == 0 ? dotted(major, minor) : "";
-}
 std::string nccl_version(const DynamicLibrary& l) {
     auto* get = l.function<int(int*)>("ncclGetVersion");
     int v = 0;
@@ -138,6 +129,22 @@ Finding look(const Optional& o) {
     return f;
 }
 
+// As the compiler itself looks for it, in a worker process.
+Finding vendor_compiler(const char* name, const char* purpose, const codegen::GpuCompilerInfo& info,
+                        const char* fix) {
+    Finding f{name, purpose, info.available, false, info.name, {}, info.tried, {}, {}};
+    if (info.available) {
+        std::error_code error;
+        const fs::path real = fs::canonical(info.library, error);
+        f.path = error ? info.library : real.string();
+        if (!info.archs.empty()) f.version += ", compiles for " + info.archs;
+    } else {
+        f.reason = "not found";
+        f.fix = fix;
+    }
+    return f;
+}
+
 std::vector<Finding> gpu_findings() {
     const std::vector<Optional> all = {
         {"CUDA driver",
@@ -146,12 +153,6 @@ std::vector<Finding> gpu_findings() {
          "cuDriverGetVersion",
          cuda_version,
          "install the NVIDIA driver"},
-        {"NVRTC",
-         "kernels for NVIDIA GPUs",
-         {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"},
-         "nvrtcVersion",
-         nvrtc_version,
-         "install the CUDA toolkit's NVRTC"},
         {"NCCL",
          "collectives of NVIDIA GPUs",
          {"libnccl.so.2", "libnccl.so"},
@@ -164,12 +165,6 @@ std::vector<Finding> gpu_findings() {
          "hipRuntimeGetVersion",
          hip_version,
          "install ROCm's HIP runtime"},
-        {"hipRTC",
-         "kernels for AMD GPUs",
-         {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"},
-         "hiprtcVersion",
-         hiprtc_version,
-         "install ROCm's hipRTC"},
         {"RCCL",
          "collectives of AMD GPUs",
          {"librccl.so.1", "librccl.so"},
@@ -179,6 +174,11 @@ std::vector<Finding> gpu_findings() {
     };
     std::vector<Finding> findings;
     for (const Optional& o : all) findings.push_back(look(o));
+    findings.push_back(vendor_compiler("NVRTC", "kernels for NVIDIA GPUs", codegen::nvrtc_info({}),
+                                       "install the CUDA toolkit, or PyPI's nvidia-cuda-nvrtc"));
+    findings.push_back(vendor_compiler(
+        "hipRTC", "kernels for AMD GPUs", codegen::hiprtc_info({}),
+        "install ROCm's hipRTC, or run tools/setup; without it Clang compiles for AMD GPUs"));
     return findings;
 }
 

@@ -51,6 +51,7 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArgumen
             options.cancel = &cancel_token();
             options.progress = [&](int done, int total) { bar.update(done, total); };
             one.compiled = codegen::compile_program(one.program, options);
+            codegen::adopt_compiled(one.program, one.compiled);
         }
         all.push_back(std::move(one));
     }
@@ -96,6 +97,9 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
         if (device.compiled[k].measured.known) r = device.compiled[k].measured;
         compiler = device.compiled[k].compiler;
     }
+    Json given_up = Json::array();
+    if (!device.compiled.empty())
+        for (const std::string& tile : device.compiled[k].given_up) given_up.push_back(tile);
     Json json = {{"name", kernel.name},
                  {"device", info.name},
                  {"arch", device.program.arch},
@@ -112,6 +116,7 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                     {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]),
                      extent_json(kernel.launch.grid[2])}},
                    {"block", kernel.launch.block}}},
+                 {"larger_tiles_given_up", given_up},
                  {"compiler", compiler},
                  {"source_hash", kernel.hash}};
     if (const codegen::GpuArch* arch = gpu_arch_of(device.program)) {
@@ -160,6 +165,8 @@ void print_compiled(const codegen::CompiledKernel& compiled) {
     std::string counts;
     for (const auto& [name, count] : compiled.matrix_instructions)
         counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", count, name);
+    for (const std::string& tile : compiled.given_up)
+        fmt::print("\n    the tile shrank from {}", tile);
     if (!compiled.counted_in.empty())
         fmt::print("\n    matrix instructions ({}): {}", compiled.counted_in,
                    counts.empty() ? "none" : counts);
