@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // By the tile arithmetic alone: on every limit of shared memory, for every Llama shape, dtype and context, fused or not,
 // each kernel has a tile within its limits that covers its work.
-#include <array>
-
 #include "planner/gpu_tiles.h"
+#include "tests/support/model_sizes.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -12,23 +11,6 @@ using namespace cleave::planner;
 namespace {
 
 constexpr int64_t kKiB = 1024;
-constexpr std::array<int64_t, 7> kSharedKiB = {32, 48, 64, 99, 160, 163, 227};
-
-// Published sizes of Llama models, 7B to 405B, and heads of other sizes on them.
-struct ModelShape {
-    const char* name;
-    int64_t hidden, intermediate, heads, kv_heads, head_dim, vocabulary;
-};
-constexpr ModelShape kModels[] = {{"7B", 4096, 11008, 32, 32, 128, 32000},
-                                  {"8B", 4096, 14336, 32, 8, 128, 128256},
-                                  {"13B", 5120, 13824, 40, 40, 128, 32000},
-                                  {"70B", 8192, 28672, 64, 8, 128, 128256},
-                                  {"405B", 16384, 53248, 128, 8, 128, 128256},
-                                  {"heads of 64", 2048, 8192, 32, 8, 64, 128256},
-                                  {"heads of 80", 2560, 6912, 32, 32, 80, 32000},
-                                  {"heads of 96", 3072, 8192, 32, 32, 96, 32064},
-                                  {"heads of 256", 3072, 24576, 16, 16, 256, 256000}};
-
 struct Sweep {
     int64_t kernels = 0, launches_of_many = 0, launches_of_warpgroups = 0;
 
@@ -93,7 +75,7 @@ struct Sweep {
     }
 
     // Every launch of a device that has one part in `parts` of the model.
-    void model(const DeviceLimits& limits, const ModelShape& m, int64_t bytes, int64_t tokens,
+    void model(const DeviceLimits& limits, const test::ModelSize& m, int64_t bytes, int64_t tokens,
                int64_t context, int64_t parts, bool fused) {
         CAPTURE(m.name, limits.shared_memory_per_block, limits.warp_width, bytes, tokens, parts,
                 fused);
@@ -126,9 +108,9 @@ DeviceLimits limits_of(int64_t shared_kib, int64_t warp, int64_t units) {
 TEST_CASE("every kernel has a tile within its limits, whatever the device and the shape",
           "[planner]") {
     Sweep sweep;
-    for (int64_t shared : kSharedKiB)
+    for (int64_t shared : test::kSharedKiB)
         for (int64_t warp : {32, 64})
-            for (const ModelShape& m : kModels)
+            for (const test::ModelSize& m : test::kModelSizes)
                 for (int64_t bytes : {1, 2, 4})
                     for (bool fused : {true, false})
                         for (int64_t parts : {1, 8})

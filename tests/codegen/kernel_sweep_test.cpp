@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sweep of planner/gpu_tiles_test.cpp, compiled: every kind of kernel x limit of shared memory x model x dtype x
+// architecture. Otherwise a sample in which every pair of values occurs; [slow]: all of it, with a report in the folder
+// $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports).
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "codegen/kernel_compiler.h"
+#include "codegen/kernel_spec.h"
+#include "tests/codegen/kernel_runner.h"
+#include "tests/support/model_sizes.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::codegen;
+using planner::KernelKind;
+
+namespace {
+
+// What fused launches compute, of a prompt and of one token, then what stands alone in unfused ones.
+enum Kind : int {
+    kQkvPrompt,
+    kQkvToken,
+    kAttentionPrompt,
+    kAttentionToken,
+    kOutPrompt,
+    kOutToken,
+    kGateUpPrompt,
+    kGateUpToken,
+    kHead,
+    kProjectionPrompt,
+    kProjectionToken,
+    kNorm,
+    kRope,
+    kAppend,
+    kGated,
+    kKinds
+};
+constexpr const char* kKindNames[kKinds] = {"norm + qkv + rope + append, prompt",
+                                            "norm + qkv + rope + append, token",
+                                            "attention, prompt",
+                                            "attention, token",
+                                            "output + residual, prompt",
+                                            "output + residual, token",
+                                            "norm + gate and up, prompt",
+                                            "norm + gate and up, token",
+                                            "final norm + lm_head",
+                                            "projection alone, prompt",
+                                            "projection alone, token",
+                                            "norm alone",
+                                            "rope alone",
+                                            "append alone",
+                                            "activation alone"};
+
+bool is_prompt(int kind) {
+    return kind == kQkvPrompt || kind == kAttentionPrompt || kind == kOutPrompt ||
+           kind == kGateUpPrompt || kind == kProjectionPrompt;
+}
+
+constexpr std::array kSweepDtypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8,
+                                     DType::kInt4};
+constexpr std::array kSweepArchs = {"sm_80", "sm_90a", "gfx90a", "gfx942", "gfx1100"};
+constexpr std::array<int64_t, 2> kContexts = {4096, 131072};
+
+// A combination: an index into each factor.
+enum Factor : int { kOfKind, kOfLimit, kOfModel, kOfDtype, kOfArch, kOfContext, kFactors };
+constexpr std::array<int, kFactors> kSizes = {kKinds,
+                                              static_cast<int>(test::kSharedKiB.size()),
+                                              static_cast<int>(test::kModelSizes.size()),
+                                              static_cast<int>(kSweepDtypes.size()),
+                                              static_cast<int>(kSweepArchs.size()),
+                                              static_cast<int>(kContexts.size())};
+using Combination = std::array<int, kFactors>;  // -1: open
+
+template <class Values>
+auto value(const Values& values, int i) {
+    return values[static_cast<size_t>(i)];
+}
+
+// No device has more shared memory than its architecture.
+bool is_possible(const Combination& c) {
+    if (c[kOfLimit] < 0 || c[kOfArch] < 0) return true;
+    return value(test::kSharedKiB, c[kOfLimit]) * 1024 <=
+           gpu_arch(value(kSweepArchs, c[kOfArch])).shared_bytes;
+}
+
+// Greedy: the first pair that is left, then the value of each other factor that meets most pairs that are left.
+std::vector<Combination> pairwise_sample() {
+    std::set<std::array<int, 4>> left;  // factor, value, factor, value
+    auto each_pair = [&](auto visit) {
+        for (int f = 0; f < kFactors; ++f)
+            for (int g = f + 1; g < kFactors; ++g)
+                for (int a = 0; a < kSizes[static_cast<size_t>(f)]; ++a)
+                    for (int b = 0; b < kSizes[static_cast<size_t>(g)]; ++b) visit(f, a, g, b);
+    };
+    auto with_pair = [](int f, int a, int g, int b) {
+        Combination c;
+        c.fill(-1);
+        c[static_cast<size_t>(f)] = a;
+        c[static_cast<size_t>(g)] = b;
+        return c;
+    };
+    each_pair([&](int f, int a, int g, int b) {
+        if (is_possible(with_pair(f, a, g, b))) left.insert({f, a, g, b});
+    });
+    std::vector<Combination> sample;
+    while (!left.empty()) {
+        auto [f0, a0, g0, b0] = *left.begin();
+        Combination c = with_pair(f0, a0, g0, b0);
+        for (size_t f = 0; f < kFactors; ++f) {
+            if (c[f] >= 0) continue;
+            int best = -1, most = -1;
+            for (int a = 0; a < kSizes[f]; ++a) {
+                Combination tried = c;
+                tried[f] = a;
+                if (!is_possible(tried)) continue;
+                int met = 0;
+                for (size_t g = 0; g < kFactors; ++g)
+                    if (c[g] >= 0 && g != f)
+                        met += static_cast<int>(
+                            f < g
+                                ? left.count({static_cast<int>(f), a, static_cast<int>(g), c[g]})
+                                : left.count({static_cast<int>(g), c[g], static_cast<int>(f), a}));
+                if (met > most) {
+                    most = met;
+                    best = a;
+                }
+            }
+            c[f] = best;
+        }
+        for (size_t f = 0; f < kFactors; ++f)
+            for (size_t g = f + 1; g < kFactors; ++g)
+                left.erase({static_cast<int>(f), c[f], static_cast<int>(g), c[g]});
+        sample.push_back(c);
+    }
+    return sample;
+}
+
+Kernel kernel_of(const Combination& c) {
+    const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
+    const GpuArch& arch = gpu_arch(value(kSweepArchs, c[kOfArch]));
+    const DType weight = value(kSweepDtypes, c[kOfDtype]);
+    const bool integer = weight == DType::kInt8 || weight == DType::kInt4;
+    const DType plain = integer ? DType::kF16 : weight;  // of norms and caches
+    const int64_t q = m.heads * m.head_dim;
+    const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
+    const NormSpec norm{plain, 1e-5, 0.0};
+    const int kind = c[kOfKind];
+
+    GpuTarget target;
+    target.device = std::string(arch.name);
+    target.limits = {value(test::kSharedKiB, c[kOfLimit]) * 1024, arch.registers, arch.max_threads,
+                     arch.warp_width, 108};
+    target.max_tokens = is_prompt(kind) ? 512 : 1;
+    target.context = value(kContexts, c[kOfContext]);
+
+    auto linear = [&](int64_t in, int64_t out) {
+        LinearSpec s;
+        s.in = in;
+        s.out = out;
+        s.weight = weight;
+        s.x = {in, 0};
+        return s;
+    };
+    auto make = [&](const KernelSpec& spec, KernelKind of, std::vector<std::string> fused) {
+        return make_gpu_kernel(spec, of, fused, target);
+    };
+    switch (kind) {
+        case kQkvPrompt:
+        case kQkvToken: {
+            QkvSpec s;
+            s.in = m.hidden;
+            s.q_heads = m.heads;
+            s.kv_heads = {0, m.kv_heads};
+            s.q = s.k = s.v = weight;
+            s.norm = norm;
+            s.q_rope = s.k_rope = RopeSpec{m.head_dim, false};
+            s.slab = slab;
+            s.x = {m.hidden, 0};
+            return make(s, KernelKind::kNormQkvRopeAppend,
+                        {"rms_norm", "linear", "linear", "linear", "rope", "rope", "kv_append"});
+        }
+        case kAttentionPrompt:
+        case kAttentionToken: {
+            AttentionSpec s;
+            s.heads = {0, m.heads};
+            s.group = m.heads / m.kv_heads;
+            s.slab = slab;
+            s.q = {q, 0};
+            s.prefill = kind == kAttentionPrompt;
+            return make(s, KernelKind::kAttention, {"attention"});
+        }
+        case kOutPrompt:
+        case kOutToken: {
+            LinearSpec s = linear(kind == kOutPrompt ? m.intermediate : q, m.hidden);
+            s.residual = View{m.hidden, 0};
+            return make(s, KernelKind::kLinear, {"linear", "add"});
+        }
+        case kGateUpPrompt:
+        case kGateUpToken: {
+            GateUpSpec s;
+            s.in = m.hidden;
+            s.out = m.intermediate;
+            s.gate = s.up = weight;
+            s.norm = norm;
+            s.x = {m.hidden, 0};
+            return make(s, KernelKind::kNormGateUp,
+                        {"rms_norm", "linear", "linear", "gated_activation"});
+        }
+        case kHead: {
+            LinearSpec s = linear(m.hidden, m.vocabulary);
+            s.norm = norm;
+            s.select = s.logits = true;
+            s.count = RowCount::kOutputs;
+            return make(s, KernelKind::kNormLinear, {"select_tokens", "rms_norm", "linear"});
+        }
+        case kProjectionPrompt:
+        case kProjectionToken:
+            return make(linear(m.hidden, m.kv_heads * m.head_dim), KernelKind::kLinear, {"linear"});
+        case kNorm:
+            return make(RmsNormSpec{m.hidden, m.hidden, norm, {m.hidden, 0}, RowCount::kTokens},
+                        KernelKind::kRmsNorm, {"rms_norm"});
+        case kRope:
+            return make(RopeOnlySpec{q, m.head_dim, {m.head_dim, false}, {q, 0}}, KernelKind::kRope,
+                        {"rope"});
+        case kAppend:
+            return make(KvAppendSpec{{0, m.kv_heads},
+                                     slab,
+                                     {m.kv_heads * m.head_dim, 0},
+                                     {m.kv_heads * m.head_dim, 0}},
+                        KernelKind::kKvAppend, {"kv_append"});
+        default:
+            return make(GatedActivationSpec{m.intermediate,
+                                            importer::Activation::kSilu,
+                                            {m.intermediate, 0},
+                                            {m.intermediate, 0}},
+                        KernelKind::kGatedActivation, {"gated_activation"});
+    }
+}
+
+// Kernels of one architecture, each once, with a combination that has it.
+struct Sweep {
+    Program program;
+    std::vector<Combination> of;
+    std::set<std::string> known;
+
+    void add(const Combination& c) {
+        Kernel kernel = kernel_of(c);
+        CHECK(kernel.launch.shared_bytes <= value(test::kSharedKiB, c[kOfLimit]) * 1024);
+        if (!known.insert(kernel.hash).second) return;
+        program.kernels.push_back(std::move(kernel));
+        of.push_back(c);
+    }
+};
+
+std::vector<CompiledKernel> compile(const Sweep& sweep, const GpuArch& arch) {
+    CompileOptions options;
+    options.cache_dir = test::test_cache();
+    options.gpu_compiler = arch.nvidia ? "nvrtc" : "clang";
+    return compile_kernels(*make_gpu_compiler(arch, options), sweep.program, options, &arch);
+}
+
+void check_compiled(const Combination& c, const CompiledKernel& kernel, const GpuArch& arch) {
+    const Resources& r = kernel.measured;
+    const int kind = c[kOfKind];
+    const DType dtype = value(kSweepDtypes, c[kOfDtype]);
+    CAPTURE(kKindNames[kind], value(test::kSharedKiB, c[kOfLimit]),
+            value(test::kModelSizes, c[kOfModel]).name, dtype_name(dtype), arch.name, r.registers,
+            r.spill_bytes, r.shared_bytes);
+    CHECK((r.known && r.registers > 0));
+    CHECK(r.shared_bytes <= value(test::kSharedKiB, c[kOfLimit]) * 1024);
+    if (!is_prompt(kind)) CHECK(r.spill_bytes == 0);
+    // Products of many tokens in 16 bits; a tile of attention that no limit shrank to single tokens.
+    const bool product = is_prompt(kind) && kind != kAttentionPrompt;
+    if (product && dtype != DType::kF32 && arch.matrix != MatrixInstruction::kNone)
+        CHECK_FALSE(kernel.matrix_instructions.empty());
+}
+
+bool has_nvrtc() {
+    static const GpuCompilerInfo info = nvrtc_info({});
+    if (!info.available) WARN("kernels of NVIDIA GPUs are not compiled: no NVRTC");
+    return info.available;
+}
+
+// ---- The report
+
+struct Line {
+    int kernels = 0, shrunk = 0, spilling = 0;
+    int64_t registers = 0, shared = 0, spills = 0;
+    std::map<std::string, int64_t> matrix;
+};
+
+void write_report(const std::string& path, const GpuArch& arch, DType dtype, const Sweep& sweep,
+                  const std::vector<CompiledKernel>& compiled) {
+    std::map<int, Line> lines;
+    for (size_t i = 0; i < compiled.size(); ++i) {
+        const CompiledKernel& k = compiled[i];
+        Line& line = lines[sweep.of[i][kOfKind]];
+        ++line.kernels;
+        line.shrunk += k.instead != nullptr;
+        line.spilling += k.measured.spill_bytes > 0;
+        line.registers = std::max(line.registers, k.measured.registers);
+        line.shared = std::max(line.shared, k.measured.shared_bytes);
+        line.spills = std::max(line.spills, k.measured.spill_bytes);
+        for (const auto& [name, count] : k.matrix_instructions)
+            line.matrix[name.substr(0, name.find('.'))] += count;
+    }
+    std::ofstream out(path);
+    out << fmt::format(
+        "# Compiled kernels: {}, {}\n\nWritten by `tools/test --all`: every kind of kernel for "
+        "blocks of 32 to 227 KiB of shared memory (as far as the architecture goes), {} models, "
+        "with {}; equal kernels once. A tile shrank where the object of the larger one spilled "
+        "registers or was over a limit. Most of any kernel of the row.\n\n"
+        "| kernel | kernels | shrunk | registers | shared bytes | that spill | bytes spilled | "
+        "matrix instructions |\n|---|---|---|---|---|---|---|---|\n",
+        arch.name, dtype_name(dtype), test::kModelSizes.size(), compiled.at(0).compiler);
+    for (const auto& [kind, l] : lines) {
+        std::string matrix;
+        for (const auto& [name, count] : l.matrix)
+            matrix += fmt::format("{}{} {}", matrix.empty() ? "" : ", ", count, name);
+        out << fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", kKindNames[kind],
+                           l.kernels, l.shrunk, l.registers, l.shared, l.spilling, l.spills,
+                           matrix);
+    }
+}
+
+void compile_everything(const std::string& arch_name, DType dtype) {
+    const GpuArch& arch = gpu_arch(arch_name);
+    if (arch.nvidia && !has_nvrtc()) CLEAVE_SKIP("no NVRTC");
+    const auto arch_index = static_cast<int>(
+        std::find(kSweepArchs.begin(), kSweepArchs.end(), arch_name) - kSweepArchs.begin());
+    const auto dtype_index = static_cast<int>(
+        std::find(kSweepDtypes.begin(), kSweepDtypes.end(), dtype) - kSweepDtypes.begin());
+    Sweep sweep;
+    for (int kind = 0; kind < kKinds; ++kind)
+        for (int limit = 0; limit < kSizes[kOfLimit]; ++limit)
+            for (int model = 0; model < kSizes[kOfModel]; ++model) {
+                Combination c{kind, limit, model, dtype_index, arch_index, model % 2};
+                if (is_possible(c)) sweep.add(c);
+            }
+    std::vector<CompiledKernel> compiled = compile(sweep, arch);
+    for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i], arch);
+    if (const char* folder = std::getenv("CLEAVE_SWEEP_REPORT"); folder && *folder)
+        write_report(fmt::format("{}/compiled_{}_{}.md", folder, arch_name, dtype_name(dtype)),
+                     arch, dtype, sweep, compiled);
+}
+
+}  // namespace
+
+TEST_CASE("kernels of every pair of kind and limit and model and dtype and arch compile",
+          "[codegen]") {
+    std::map<int, Sweep> by_arch;
+    const std::vector<Combination> sample = pairwise_sample();
+    CHECK(sample.size() >= 15 * 9);
+    CHECK(sample.size() < 200);
+    for (const Combination& c : sample) by_arch[c[kOfArch]].add(c);
+    for (const auto& [index, sweep] : by_arch) {
+        const GpuArch& arch = gpu_arch(value(kSweepArchs, index));
+        if (arch.nvidia && !has_nvrtc()) continue;
+        std::vector<CompiledKernel> compiled = compile(sweep, arch);
+        for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i], arch);
+    }
+}
+
+// A test each, so that none takes all the time there is.
+TEST_CASE("every f32 kernel compiles for sm_90a", "[codegen][slow]") {
+    compile_everything("sm_90a", DType::kF32);
+}
+TEST_CASE("every f16 kernel compiles for sm_90a", "[codegen][slow]") {
+    compile_everything("sm_90a", DType::kF16);
+}
+TEST_CASE("every bf16 kernel compiles for sm_90a", "[codegen][slow]") {
+    compile_everything("sm_90a", DType::kBF16);
+}
+TEST_CASE("every int4 kernel compiles for sm_90a", "[codegen][slow]") {
+    compile_everything("sm_90a", DType::kInt4);
+}
+TEST_CASE("every f32 kernel compiles for gfx942", "[codegen][slow]") {
+    compile_everything("gfx942", DType::kF32);
+}
+TEST_CASE("every f16 kernel compiles for gfx942", "[codegen][slow]") {
+    compile_everything("gfx942", DType::kF16);
+}
+TEST_CASE("every bf16 kernel compiles for gfx942", "[codegen][slow]") {
+    compile_everything("gfx942", DType::kBF16);
+}
+TEST_CASE("every int4 kernel compiles for gfx942", "[codegen][slow]") {
+    compile_everything("gfx942", DType::kInt4);
+}
