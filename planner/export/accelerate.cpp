@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `--format accelerate`: a device_map of Hugging Face accelerate and transformers (huggingface.co/docs/accelerate, "Big
 // model inference"): module names, each with a GPU's number or "cpu". Every parameter lies under exactly one name. What
-// is on "cpu" beside GPUs is offloaded: it runs on a GPU, which is no plan's meaning, so such plans are refused.
+// is on "cpu" beside GPUs is offloaded (dispatch_model: its main device is a GPU, and hooks bring the weights there as they
+// are needed): it runs on a GPU, which is no plan's meaning, so such plans are refused. Read in accelerate 1.15.0.
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -81,15 +82,19 @@ ExportResult export_accelerate(const Plan& plan) {
                    weights == DType::kF16    ? "float16"
                    : weights == DType::kBF16 ? "bfloat16"
                                              : "float32");
-    return {
-        .files = {{"device_map.json", map.dump(2) + "\n"}, {"load.py", std::move(loader)}},
-        .commands = {{"python3", "load.py", "MODEL"}},
-        .not_expressed = {
-            "Module names are those of transformers' LlamaForCausalLM and of the models built like "
-            "it; the checkpoint is a Hugging Face one, not this plan's ONNX file.",
-            "Batch, context, prefill chunks and the KV cache's type are the caller's of "
-            "generate().",
-            "Stages run one after the other: accelerate has no pipeline."}};
+    std::vector<std::string> notes{
+        "Module names are those of transformers' LlamaForCausalLM and of the models built like "
+        "it; the checkpoint is a Hugging Face one, not this plan's ONNX file.",
+        "Batch, context, prefill chunks and the KV cache's type are the caller's of generate().",
+        "Stages run one after the other: accelerate has no pipeline."};
+    if (embedding != head)  // dispatch_model: retie_parameters
+        notes.emplace_back(
+            "lm_head and the embedding are two parameters on two devices here; a checkpoint with "
+            "tie_word_embeddings makes them one, which accelerate keeps on one device: load it "
+            "with tie_word_embeddings=False, or plan with --pp 1.");
+    return {.files = {{"device_map.json", map.dump(2) + "\n"}, {"load.py", std::move(loader)}},
+            .commands = {{"python3", "load.py", "MODEL"}},
+            .not_expressed = std::move(notes)};
 }
 
 }  // namespace cleave::planner

@@ -45,6 +45,19 @@ std::vector<size_t> split_of(const std::vector<int>& shares, int64_t things) {
     return devices;
 }
 
+// -ts takes fewer shares than llama_max_devices(), which is 16.
+void check_count(const Plan& plan) {
+    constexpr int kMostShares = 15;
+    int gpus = 0;
+    for (const Stage& stage : plan.stages)
+        for (DeviceId d : stage.devices)
+            gpus += vendor_of(plan.machine.device(d)) != Vendor::kCpu ? 1 : 0;
+    if (gpus > kMostShares)
+        throw UserError(
+            "llama.cpp: the plan has {} GPUs, and -ts takes at most {}; name fewer in --devices",
+            gpus, kMostShares);
+}
+
 struct Flags {
     std::vector<std::string> arguments;
     std::vector<std::string> notes;
@@ -132,6 +145,7 @@ void tensor_mode(const Plan& plan, const std::vector<DeviceId>& devices, Flags& 
 
 ExportResult export_llama_cpp(const Plan& plan) {
     stages_of_layers(plan, kLlamaCpp);
+    check_count(plan);
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kLlamaCpp);
     const bool divided = std::any_of(plan.stages.begin(), plan.stages.end(),
                                      [](const Stage& s) { return s.devices.size() > 1; });

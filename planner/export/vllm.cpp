@@ -3,7 +3,9 @@
 // number for each pipeline rank that add up to the model's layers (get_pp_indices in vllm/distributed/utils.py); the
 // first rank has the embedding, the last the final norm and lm_head. Rank p * T + t is tensor rank t of stage p
 // (initialize_model_parallel in vllm/distributed/parallel_state.py), and takes the device of that place in
-// CUDA_VISIBLE_DEVICES. Heads, KV heads and MLP are divided evenly (docs.vllm.ai, "Parallelism and scaling").
+// CUDA_VISIBLE_DEVICES. Heads, KV heads and MLP are divided evenly (docs.vllm.ai, "Parallelism and scaling"), and so is
+// the vocabulary, once it is padded to a multiple of 64 (VocabParallelEmbedding in vllm/model_executor/layers). Read in
+// vLLM 0.33.0; tests/support/other_tools.py runs its get_pp_indices.
 #include <optional>
 
 #include <fmt/format.h>
@@ -22,13 +24,24 @@ std::string_view torch_name(DType dtype) {
     return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
 }
 
+// VocabParallelEmbedding asserts it.
+void vocabulary_divides(const Plan& plan) {
+    const int64_t padded = (plan.graph.config.vocab_size + 63) / 64 * 64;
+    const auto width = static_cast<int64_t>(plan.stages[0].devices.size());
+    if (padded % width != 0)
+        throw UserError(
+            "vllm: the vocabulary of {}, padded to {}, is not {} equal parts, and vllm takes no "
+            "others; choose a --tp that divides it",
+            plan.graph.config.vocab_size, padded, width);
+}
+
 std::vector<std::string> notes(const Plan& plan, DType weights) {
     std::vector<std::string> notes{
         "vLLM reads a Hugging Face checkpoint of the model, not this plan's ONNX file: give its "
         "folder or name to serve.sh.",
         "vLLM sizes its KV cache by --gpu-memory-utilization, not by the plan: it takes what is "
         "left.",
-        "vLLM pads the vocabulary to a multiple of 64 for each device; the plan does not.",
+        "vLLM pads the vocabulary to a multiple of 64 before it divides it; the plan does not.",
         "Which collective algorithm runs, and when, is vLLM's choice."};
     const std::optional<DType> kv = plan.workload.kv_dtype;
     if (kv && *kv != weights)
@@ -44,6 +57,7 @@ ExportResult export_vllm(const Plan& plan) {
     const std::vector<int> layers = whole_layers_per_stage(plan, kVllm);
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kVllm);
     const Vendor vendor = only_gpus(plan, devices, kVllm);
+    vocabulary_divides(plan);
     equal_shards(plan, kVllm);
     const DType weights = dense_weights(plan, kVllm);
     std::vector<int> visible;

@@ -192,6 +192,8 @@ TEST_CASE("an export refuses what the other tool would compute elsewhere or othe
              {"vllm", "llama-3.2-1b", "host[0-1]", 2, 1, {"host[0]", "no GPU"}},
              {"vllm", "llama-3-8b", "sim:h100[0-1]", 2, 1, {"int8", "--dtype"}, DType::kInt8},
              {"vllm", "llama-3.2-1b", "sim:h100[0],sim:mi300x[0]", 2, 1, {""}},
+             {"vllm", "llama-110m", "sim:h100[0-2]", 3, 1, {"vocabulary of 32000", "--tp"}},
+             {"llama.cpp", "llama-3-8b", "sim:h100[0-15]", 1, 16, {"16 GPUs", "at most 15"}},
              {"llama.cpp", "llama-3-8b", "sim:h100[0-3]", 2, 2, {"-sm", "--tp 1 --pp 4"}},
              {"llama.cpp", "llama-3-8b", "sim:h100[0],host[0]", 1, 2, {"CPU", "--devices"}},
              {"llama.cpp", "llama-3-8b", "sim:h100[0-2]", 3, 1, {"query heads"}},

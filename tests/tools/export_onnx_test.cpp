@@ -80,7 +80,7 @@ TEST_CASE("a node that devices share, as an annotated file says, is pinned to no
     CHECK(r.output.find("pinned") == std::string::npos);
 }
 
-TEST_CASE("the onnx and onnx-ir packages load an annotated file and find its devices", "[tools]") {
+TEST_CASE("the onnx and onnx-ir packages check an annotated file, keep it, and find its devices", "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
     if (!python) CLEAVE_SKIP(kOnnxNoPython);
     TemporaryFolder folder;
@@ -92,6 +92,8 @@ TEST_CASE("the onnx and onnx-ir packages load an annotated file and find its dev
     CHECK(seen["annotated"] == true);
     CHECK(seen["stages"] == Json({0, 1}));
     CHECK(seen["ir_metadata"].get<int>() > 100);
+    CHECK(seen["ir_devices"] == seen["devices"]);
+    CHECK(seen["ir_annotated"] == true);
 }
 
 TEST_CASE("check names the node whose annotation is missing, wrong or was lost", "[tools]") {
