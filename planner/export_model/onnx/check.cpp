@@ -11,8 +11,10 @@
 #include "importer/import.h"
 #include "planner/affinity_pins.h"
 #include "planner/export_model/onnx/annotate.h"
+#include "planner/export_model/onnx/foreign.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
+#include "planner/workload_request.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -210,29 +212,41 @@ private:
 
     void complete() {
         importer::Graph graph = importer::import_onnx(path_, {true});
-        importer::Affinities affinities;
+        const Workload workload = fill_workload({}, graph.config.max_positions);
         try {
-            affinities = importer::read_affinities(path_);
-        } catch (const UserError& error) {
-            find("", "invalid", error.what());
-            return;
-        }
-        const Machine machine = machine_of(affinities);
-        PlanOptions options;
-        try {
-            AffinityPins pins = pins_from_affinities(graph, affinities, machine);
-            if (!pins.left_out.empty()) find("", "contradictory", pins.left_out);
-            options.pins = std::move(pins.pins);
-            Workload workload;
-            workload.context = std::min<int64_t>(workload.context, graph.config.max_positions > 0
-                                                                       ? graph.config.max_positions
-                                                                       : 4096);
-            workload.prompt_tokens =
-                std::min<int64_t>(workload.prompt_tokens, workload.context / 2);
-            report_.plan = make_plan(graph, machine, workload, options);
+            ForeignPlan said = plan_as_annotated(model_, graph, configured_machine(), workload);
+            for (AnnotationFinding& f : said.findings) report_.findings.push_back(std::move(f));
+            if (said.complete)
+                report_.plan = std::move(said.plan);
+            else
+                complete_by_pins(graph, workload);
         } catch (const UserError& error) {
             find("", "contradictory", error.what());
         }
+    }
+
+    // Where the file says something of some nodes only: their devices are pins, the rest is the planner's.
+    void complete_by_pins(const importer::Graph& graph, const Workload& workload) {
+        importer::Affinities affinities = importer::read_affinities(path_);
+        const Machine machine = machine_of(affinities);
+        PlanOptions options;
+        AffinityPins pins = pins_from_affinities(graph, affinities, machine);
+        if (!pins.left_out.empty()) find("", "contradictory", pins.left_out);
+        options.pins = std::move(pins.pins);
+        report_.plan = make_plan(graph, machine, workload, options);
+    }
+
+    // The first configuration's devices by their names where these are ours; else as many host devices.
+    Machine configured_machine() const {
+        const auto& c = model_.configuration(0);
+        if (c.device_size() == c.num_devices()) try {
+                return build_machine(parse_devices(fmt::format("{}", fmt::join(c.device(), ","))),
+                                     read_host_facts());
+            } catch (const UserError&) {
+            }
+        return build_machine(
+            parse_devices(fmt::format("host[0-{}]", std::max(c.num_devices(), 1) - 1)),
+            read_host_facts());
     }
 
     // The configuration's devices where their names are such; else as many host devices.
