@@ -182,8 +182,7 @@ TEST_CASE("Negative and overflowing dimensions are refused by name", "[importer]
                    Contains("node"));
 }
 
-TEST_CASE("A window too large to be checked without a cache is refused, not dropped",
-          "[importer]") {
+TEST_CASE("A window too large to be checked without a cache limits the context", "[importer]") {
     const auto import_with = [](int64_t window) {
         test::TemporaryFolder folder;
         models::Shape shape = test::tiny_shape();
@@ -195,7 +194,15 @@ TEST_CASE("A window too large to be checked without a cache is refused, not drop
     for (const importer::Op& op : import_with(100).ops)
         if (op.kind == importer::OpKind::kAttention)
             CHECK(op.as<importer::AttentionAttrs>().window == 100);
-    CHECK_THAT(test::user_error([&] { import_with(4096); }), Contains("window of 4096"));
+    // Within so many tokens it hides nothing.
+    const importer::Graph graph = import_with(4096);
+    REQUIRE(!graph.rope_tables.empty());
+    for (const importer::RopeTable& table : graph.rope_tables) {
+        CHECK(table.max_positions >= 512);
+        CHECK(table.max_positions <= 2048);
+    }
+    CHECK(graph.config.max_positions == graph.rope_tables[0].max_positions);
+    CHECK_THAT(graph.notes.at(0), Contains("attention mask was checked for"));
 }
 
 TEST_CASE("Names that two things have are refused by name", "[importer]") {

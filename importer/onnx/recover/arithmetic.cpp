@@ -44,6 +44,19 @@ std::optional<double> binary(const Node& node, double a, double b) {
     return std::nullopt;
 }
 
+// relu(x)^2 is relu(x) * x: an MLP whose gate and up projection are one (Arcee). Other functions stay what they are.
+Meaning with_squared_relu(Recovery& r, const Node& node, const Elementwise& e) {
+    if (!is_squared_relu(e) || !is_token_rows(e.x)) return e;
+    const TermId x = r.materialize(e.x, node);
+    if (!x.valid()) return e;
+    Term t{Term::kGated, {x, x}, r.term(x).features};
+    t.activation = Activation::kRelu;
+    View out = e.x;
+    out.term = r.add_term(std::move(t), node);
+    out.offset = 0;
+    return out;
+}
+
 // x * c, x / c and -x stay views; everything else becomes a function of x.
 std::optional<Meaning> with_number(Recovery& r, const Node& node, int i, double number) {
     if (const View* v = r.get<View>(node.input(i))) {
@@ -68,7 +81,7 @@ std::optional<Meaning> with_number(Recovery& r, const Node& node, int i, double 
         if (!y) return std::nullopt;
         s = *y;
     }
-    return *e;
+    return with_squared_relu(r, node, *e);
 }
 
 bool same_source(const View& a, const View& b) {
@@ -142,7 +155,7 @@ std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node) {
             if (!y) return std::nullopt;
             out.samples[i] = *y;
         }
-        return out;
+        return with_squared_relu(r, node, out);
     }
     if (!node.is("Mul")) return std::nullopt;
     for (bool swap : {false, true}) {

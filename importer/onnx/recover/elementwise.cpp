@@ -41,6 +41,10 @@ bool is_square(const Elementwise& e) {
     return equals(e, 1e-12, [](double x) { return x * x; });
 }
 
+bool is_squared_relu(const Elementwise& e) {
+    return equals(e, 1e-12, [](double x) { return x > 0 ? x * x : 0; });
+}
+
 std::optional<Activation> activation_of(const Elementwise& e) {
     // Exporters round constants such as sqrt(2 / pi) to float32 or float16.
     constexpr double kTolerance = 1e-5;

@@ -255,7 +255,24 @@ void GraphWriter::fill_config() {
     }
 }
 
+void GraphWriter::limit_context(std::vector<std::string>& notes) {
+    const int64_t longest = r_.longest_context;
+    if (longest == 0) return;
+    if (g_.rope_tables.empty())
+        throw UserError(
+            "{}: its attention mask can be checked for {} tokens only, and nothing in "
+            "the file limits its context; export the model with a cache",
+            model_.path, longest);
+    for (RopeTable& t : g_.rope_tables)
+        t.max_positions = t.max_positions > 0 ? std::min(t.max_positions, longest) : longest;
+    notes.push_back(
+        fmt::format("the attention mask was checked for {} tokens, which limits the "
+                    "context (a file with a cache has no such limit)",
+                    longest));
+}
+
 Graph GraphWriter::finish(std::vector<std::string> notes) {
+    limit_context(notes);
     fill_config();
     for (size_t i = 0; i < r_.roles.size(); ++i) {
         g_.interface.has_past |= r_.roles[i] == InputRole::kPast;

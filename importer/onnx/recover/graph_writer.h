@@ -44,6 +44,8 @@ private:
     DataRef data(const DataRef& of_model);
     RopeTableId table(RopeTableId of_recovery);
     void fill_config();
+    // Contexts longer than the masks are known for are refused.
+    void limit_context(std::vector<std::string>& notes);
 
     Recovery& r_;
     Model& model_;

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kLargestContext = int64_t{1} << 18;
 // Without a past the mask is square, which limits the windows that can be told from none.
 constexpr int64_t kMostTokens = 2048;
+constexpr int64_t kFewestTokens = 512;
 
 class MaskReader {
 public:
@@ -27,16 +28,11 @@ public:
         if (!r_.has_past) {
             const auto largest = std::max_element(plain.begin(), plain.end(),
                                                   [](auto& a, auto& b) { return a.past < b.past; });
-            const int64_t tokens = largest->past;
-            if (tokens > kMostTokens && r_.fixed_tokens == 0)
-                refuse(
-                    fmt::format("it may have a window of {}, and without a cache windows up to {} "
-                                "can be checked (export the model with a cache)",
-                                tokens - 2, kMostTokens - 2));
+            const int64_t tokens = at_most(largest->past, m);
             for (Scenario& s : plain) s.past = 0;
             plain.push_back({1, tokens, 0, {}});
         }
-        plain = that_run(plain);
+        plain = that_run(plain, m);
         std::vector<Table>
             tables;  // of scenarios that differ once the file's fixed sizes are put in
         for (const Scenario& s : plain) {
@@ -55,7 +51,7 @@ public:
                                               InputRole::kAttentionMask) != r_.roles.end();
         if (!has_mask_input) return m;
         std::vector<Table> padded;
-        for (const Scenario& s : that_run({{2, 4, r_.has_past ? 6 : 0, {3, 0}}}))
+        for (const Scenario& s : that_run({{2, 4, r_.has_past ? 6 : 0, {3, 0}}}, m))
             padded.push_back(table(r_.possible(s)));
         const auto all_match = [&](bool padding) {
             return std::all_of(padded.begin(), padded.end(),
@@ -68,6 +64,17 @@ public:
     }
 
 private:
+    // A square of that many tokens may take too much to evaluate. Then nothing is known of more than the given number,
+    // and no more may be asked for.
+    int64_t at_most(int64_t tokens, MaskMeaning& m) const {
+        if (r_.fixed_tokens != 0) return tokens;
+        int64_t most = std::min(tokens, kMostTokens);
+        while (most > kFewestTokens && !evaluates({1, most, 0, {}})) most /= 2;
+        if (most < tokens)
+            m.checked_tokens = m.checked_tokens > 0 ? std::min(m.checked_tokens, most) : most;
+        return most;
+    }
+
     bool evaluates(const Scenario& s) const {
         Probe probe = r_.make_probe(r_.possible(s));
         return probe.data(use_.value) != nullptr;
@@ -75,7 +82,7 @@ private:
 
     // Some files take several tokens only where there is no past (their mask has the shape of neither else): each
     // scenario of both becomes one of a whole prompt and one of its last token after the others.
-    std::vector<Scenario> that_run(const std::vector<Scenario>& all) const {
+    std::vector<Scenario> that_run(const std::vector<Scenario>& all, MaskMeaning& m) const {
         if (!r_.has_past || evaluates({2, 5, 3, {}}) || !evaluates({2, 8, 0, {}}) ||
             !evaluates({2, 1, 7, {}}))
             return all;
@@ -85,12 +92,7 @@ private:
                 out.push_back(s);
                 continue;
             }
-            const int64_t total = s.past + s.tokens;
-            if (total > kMostTokens)
-                refuse(
-                    fmt::format("it takes several tokens only without a past, where windows up "
-                                "to {} can be checked",
-                                kMostTokens - 2));
+            const int64_t total = at_most(s.past + s.tokens, m);
             out.push_back({s.batch, total, 0, s.padding});
             out.push_back({s.batch, 1, total - 1, s.padding});
         }
@@ -232,7 +234,11 @@ bool Recovery::padding_must_be_hidden() const {
 
 MaskMeaning Recovery::mask_meaning(const MaskUse& use) {
     if (auto found = masks_.find(use); found != masks_.end()) return found->second;
-    return masks_[use] = MaskReader(*this, use).read();
+    const MaskMeaning m = masks_[use] = MaskReader(*this, use).read();
+    if (m.checked_tokens > 0)
+        longest_context =
+            longest_context > 0 ? std::min(longest_context, m.checked_tokens) : m.checked_tokens;
+    return m;
 }
 
 }  // namespace cleave::importer::from_onnx

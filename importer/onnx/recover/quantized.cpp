@@ -234,6 +234,13 @@ Meaning matmul_integer(Recovery& r, const Node& node) {
     return p;
 }
 
+Meaning quantize(Recovery& r, const Node& node) {
+    return unknown(r, node,
+                   "rounds activations to integers by a scale of the file (static quantisation), "
+                   "which is not supported; quantise the weights alone, or the activations "
+                   "dynamically");
+}
+
 }  // namespace
 
 // scale of x * scale of the weight, and the integer product times that.
@@ -270,6 +277,7 @@ std::optional<Meaning> match_integer_arithmetic(Recovery& r, const Node& node) {
 std::vector<NamedMatcher> quantized_matchers() {
     return {{"MatMulNBits", matmul_nbits},
             {"DynamicQuantizeLinear", dynamic_quantize},
+            {"QuantizeLinear", quantize},
             {"MatMulInteger", matmul_integer}};
 }
 

@@ -20,7 +20,8 @@ struct MaskMeaning {
     bool causal = false;
     int64_t window = 0;  // 0: none
     bool hides_padding = false;
-    int64_t heads = 1;  // that it is given for, all alike; 1: for any number
+    int64_t heads = 1;           // that it is given for, all alike; 1: for any number
+    int64_t checked_tokens = 0;  // it may say something else for more of them; 0: it does not
     bool fits(int64_t num_heads) const { return heads == 1 || heads == num_heads; }
 };
 
@@ -72,6 +73,9 @@ public:
     // The meaning of an additive or boolean mask; UserError naming the value's node when it is none of
     // causal, sliding window and padding.
     MaskMeaning mask_meaning(const MaskUse& use);
+
+    // The most tokens that every mask read so far is known for; 0: any number.
+    int64_t longest_context = 0;
 
     // The graph takes an attention mask and does something with it: then no attention may go without.
     bool padding_must_be_hidden() const;
@@ -184,6 +188,7 @@ std::optional<Meaning> match_cache_concat(Recovery& r, const Node& node);
 const std::vector<double>& sample_points();
 std::optional<Elementwise> as_elementwise(const Recovery& r, Ref value);
 bool is_square(const Elementwise& e);
+bool is_squared_relu(const Elementwise& e);
 std::optional<Activation> activation_of(const Elementwise& e);
 
 }  // namespace cleave::importer::from_onnx

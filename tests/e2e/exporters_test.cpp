@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that exporters of many versions wrote, kept in tests/files/exporters: each is recovered as the model that its
+// configuration describes and gives the logits of transformers (quantised ones: of ONNX Runtime), of the prompt and of
+// every step after it, on one device and on several. expectations.json says what to expect of each.
+#include <fstream>
+#include <functional>
+#include <set>
+
+#include <google/protobuf/io/gzip_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <nlohmann/json.hpp>
+
+#include "importer/import.h"
+#include "models/reference.h"
+#include "runtime/generate.h"
+#include "tests/e2e/support.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::test;
+using importer::OpKind;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+fs::path exporter_files() { return source_root() / "tests" / "files" / "exporters"; }
+
+Json exporter_expectations() {
+    std::ifstream file(exporter_files() / "expectations.json");
+    REQUIRE(file);
+    return Json::parse(file);
+}
+
+// The file as its exporter left it; the folder keeps it compressed.
+fs::path unpack(const std::string& name, const fs::path& folder) {
+    const fs::path packed = exporter_files() / (name + ".onnx.gz"),
+                   path = folder / (name + ".onnx");
+    std::ifstream input(packed, std::ios::binary);
+    REQUIRE(input);
+    google::protobuf::io::IstreamInputStream stream(&input);
+    google::protobuf::io::GzipInputStream bytes(&stream);
+    std::ofstream output(path, std::ios::binary);
+    const void* data = nullptr;
+    for (int size = 0; bytes.Next(&data, &size);)
+        output.write(static_cast<const char*>(data), size);
+    REQUIRE(bytes.ZlibErrorMessage() == nullptr);
+    return path;
+}
+
+// What the operators of each layer say, in the words of expectations.json.
+Json described(const importer::Graph& graph) {
+    const importer::ModelConfig& c = graph.config;
+    Json json = {{"num_layers", c.num_layers}, {"hidden_size", c.hidden_size},
+                 {"vocab_size", c.vocab_size}, {"intermediate_size", c.intermediate_size},
+                 {"num_heads", c.num_heads},   {"num_kv_heads", c.num_kv_heads},
+                 {"head_dim", c.head_dim},     {"windows", Json::array()},
+                 {"rotated", Json::array()}};
+    const auto layers = static_cast<size_t>(c.num_layers);
+    std::vector<int64_t> windows(layers, -1);
+    std::vector<bool> rotated(layers, false);
+    for (const importer::Op& op : graph.ops) {
+        if (op.kind == OpKind::kAttention)
+            windows.at(static_cast<size_t>(op.layer)) = op.as<importer::AttentionAttrs>().window;
+        if (op.kind == OpKind::kRope) rotated.at(static_cast<size_t>(op.layer)) = true;
+    }
+    json["windows"] = windows;
+    json["rotated"] = rotated;
+    return json;
+}
+
+std::vector<float> expected_logits(const Json& expected) {
+    return read_floats(exporter_files() / "references" /
+                       (expected["reference"].get<std::string>() + ".f32"));
+}
+
+// By the interpreter of Graphs, which shares nothing with the planner and the kernels. It takes all tokens at once,
+// and activations quantised dynamically depend on how many those are.
+void check_interpreted(const importer::Graph& graph, const Json& expected) {
+    for (const importer::Weight& weight : graph.weights)
+        if (weight.quantization.dynamic_activations) return;
+    std::vector<int32_t> tokens = expected["prompt"];
+    for (const Json& token : expected["new_tokens"]) tokens.push_back(token);
+    tokens.pop_back();
+    const std::vector<double> logits = models::reference_logits(graph, tokens);
+    CHECK(largest_difference({logits.begin(), logits.end()}, expected_logits(expected)) <
+          expected["tolerance"].get<double>());
+}
+
+// By plan, kernels and session: the prompt at once, then token by token.
+void check_run(const importer::Graph& graph, const Json& expected, const DeviceShape& shape) {
+    INFO(shape.name);
+    const planner::Plan plan = plan_for(graph, shape, all_logits_workload(1, 16, 8));
+    runtime::Session session(plan, checked_options());
+    runtime::GenerateOptions options;
+    options.keep_logits = true;
+    const std::vector<int32_t> prompt = expected["prompt"], tokens = expected["new_tokens"];
+    options.max_new_tokens = static_cast<int64_t>(tokens.size());
+    const auto sequence = generate(session, plan, {prompt}, options).sequences.at(0);
+    CHECK(sequence.token_ids == tokens);
+    CHECK(largest_difference(sequence.logits, expected_logits(expected)) <
+          expected["tolerance"].get<double>());
+}
+
+// One device and two; three where heads are too few for them.
+void check_runs(const importer::Graph& graph, const Json& expected) {
+    for (const DeviceShape& shape : device_shapes())
+        if (shape.pipeline_stages == 1 &&
+            shape.tensor_parallel <= (expected["config"]["num_kv_heads"] == 1 ? 3 : 2))
+            check_run(graph, expected, shape);
+}
+
+bool runs(const Json& expected) {
+    return !expected.contains("refused") && !expected.contains("opaque");
+}
+
+void for_each_export(const std::function<void(const Json&, const fs::path&)>& check) {
+    const Json all = exporter_expectations();
+    TemporaryFolder folder;
+    for (const auto& [name, expected] : all.items()) {
+        INFO(name << ", " << expected["tool"].get<std::string>());
+        check(expected, unpack(name, folder.path()));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("every version of every exporter gives its model and the logits of transformers",
+          "[e2e][exporters]") {
+    std::set<std::string> seen;
+    for_each_export([&](const Json& expected, const fs::path& path) {
+        if (!runs(expected)) return;
+        const importer::Graph graph = importer::import_onnx(path.string());
+        for (const importer::Op& op : graph.ops) CHECK(!importer::keeps_onnx_form(op));
+        CHECK(described(graph) == expected["config"]);
+        check_interpreted(graph, expected);
+        seen.insert(expected["model"]);
+    });
+    CHECK(seen.size() >= 20);
+}
+
+// The same shapes in many forms, which share their kernels: float weights, and int4 in blocks.
+TEST_CASE("two models run alike from every exporter's file, on one device and on several",
+          "[e2e][exporters]") {
+    for_each_export([](const Json& expected, const fs::path& path) {
+        if (!runs(expected) ||
+            (expected["model"] != "llama_two" && expected["model"] != "llama_wide"))
+            return;
+        check_runs(importer::import_onnx(path.string()), expected);
+    });
+}
+
+TEST_CASE("every exporter's file runs alike on one device and on several",
+          "[e2e][exporters][slow]") {
+    for_each_export([](const Json& expected, const fs::path& path) {
+        if (runs(expected)) check_runs(importer::import_onnx(path.string()), expected);
+    });
+}
+
+TEST_CASE("what exporters write beyond a Llama is refused by name or kept for planning",
+          "[e2e][exporters]") {
+    for_each_export([](const Json& expected, const fs::path& path) {
+        if (expected.contains("refused")) {
+            const std::string error = user_error([&] { importer::import_onnx(path.string()); });
+            CHECK_THAT(error, Catch::Matchers::Contains(expected["refused"].get<std::string>()));
+        } else if (expected.contains("opaque")) {
+            const importer::Graph graph = importer::import_onnx(path.string());
+            for (const importer::Op& op : graph.ops) CHECK(op.kind == OpKind::kOpaque);
+            CHECK(
+                !plan_for(graph, device_shapes()[2], all_logits_workload(1, 16, 8)).stages.empty());
+        }
+    });
+}
