@@ -271,10 +271,15 @@ void Recovery::read_inputs() {
             v.term = TermId(terms.size() - 1);
             m = v;
         } else if (roles[i] == InputRole::kOther) {
-            m = Unknown{
-                fmt::format("the graph input '{}' is none of token ids, attention mask, positions "
-                            "and cached keys or values",
-                            model.values[input.value].name)};
+            const auto reader =
+                std::find_if(model.nodes.begin(), model.nodes.end(), [&](const Node& node) {
+                    return std::find(node.in.begin(), node.in.end(), input.value) != node.in.end();
+                });
+            m = Unknown{fmt::format(
+                "the graph input '{}'{} is none of token ids, attention mask, positions and cached "
+                "keys or values",
+                model.values[input.value].name,
+                reader == model.nodes.end() ? "" : ", which " + describe(*reader) + " reads,")};
         } else {
             m = Known{};
         }

@@ -305,6 +305,42 @@ def genai_recipes() -> list[Recipe]:
         ]
         for model in ("qwen2", "qwen3", "phi3_two", "gemma", "mistral_open", "llama3", "granite"):
             found.append(R(f"genai_{version}_{model}", e, model, "genai"))
+    e, wide, exact = "genai-0.18", "llama_wide", dict(accuracy_level=1)
+    found += [
+        R("genai_0.18_f16", e, wide, "genai", dict(precision="fp16", provider="cuda"), 0.05),
+        R("genai_0.18_bf16", e, wide, "genai", dict(precision="bf16", provider="cuda"), 0.3),
+        R("genai_0.18_int8", e, wide, "genai", dict(precision="int8", **exact), 1e-3, **own),
+        R("genai_0.18_webgpu", e, wide, "genai", dict(precision="int4", provider="webgpu", **exact), 0.05, **own),
+        R(
+            "genai_0.18_int4_asymmetric",
+            e,
+            wide,
+            "genai",
+            dict(precision="int4", is_symmetric="false", **exact),
+            1e-3,
+            **own,
+        ),
+        R("genai_0.18_fused_mlp", e, "llama", "genai", dict(fuse_mlp_gate_up="true")),
+        R("genai_0.18_aux_hidden", e, "llama_two", "genai", dict(aux_hidden_state_layers="1")),
+        R("genai_0.18_gemma2_whole_cache", e, "gemma2", "genai", dict(windowed_kv_cache="false")),
+        R(
+            "genai_0.18_paged",
+            e,
+            wide,
+            "genai",
+            dict(precision="fp16", provider="cuda", use_paged_attention="true"),
+            refused="PagedAttention) reads",
+        ),
+        R(
+            "genai_0.18_int4_shared",
+            e,
+            "llama_wide_tied",
+            "genai",
+            dict(precision="int4", shared_embeddings="true", **exact),
+            1e-3,
+            **own,
+        ),
+    ]
     invalid = "nothing makes the graph output 'present.0.key'"
     found += [
         R("genai_0.18_dml", "genai-0.18", "llama_tied", "genai", dict(provider="dml"), refused=invalid),

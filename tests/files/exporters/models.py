@@ -41,6 +41,7 @@ MODELS = {
     "llama_mqa": ("Llama", dict(num_key_value_heads=1)),
     "llama_mha": ("Llama", dict(num_key_value_heads=4)),
     "llama_wide": ("Llama", _WIDE),
+    "llama_wide_tied": ("Llama", dict(**_WIDE, tie_word_embeddings=True)),
     "llama3": (
         "Llama",
         dict(
