@@ -52,7 +52,17 @@ private:
     ModuleAnalysisManager modules_;
 };
 
-std::unique_ptr<TargetMachine> make_target(int optimization, std::string& error) {
+constexpr const char* kQuickPasses =
+    "always-inline,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
+    "loop-mssa(loop-rotate,licm),simplifycfg)";
+constexpr const char* kPasses =
+    "always-inline,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
+    "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),sroa,early-cse,"
+    "instcombine<no-verify-fixpoint>,simplifycfg)";
+
+std::unique_ptr<TargetMachine> make_target(const cleave_llvm_simt_options& lowered,
+                                           std::string& error) {
+    const int optimization = is_quick(lowered) ? 0 : lowered.optimization;
     std::string triple = sys::getProcessTriple();
     const Target* target = TargetRegistry::lookupTarget(triple, error);
     if (!target) return nullptr;
@@ -106,11 +116,7 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
         pipeline.run(module,
                      options.optimization == 2 ? OptimizationLevel::O2 : OptimizationLevel::O3);
     else if (options.optimization == 1)
-        pipeline.run(
-            module,
-            "always-inline,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
-            "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),sroa,early-cse,"
-            "instcombine<no-verify-fixpoint>,simplifycfg)");
+        pipeline.run(module, is_quick(options) ? kQuickPasses : kPasses);
     else
         pipeline.run(module, "always-inline");
     uint32_t cell_bytes = options.checks ? check_accesses(module) : 4;
@@ -126,7 +132,7 @@ bool compile(StringRef source, StringRef name, const std::string& entry,
     std::unique_ptr<Module> module = parse_simt(source, name, options, context, log);
     if (!module) return false;
     std::string error;
-    std::unique_ptr<TargetMachine> target = make_target(options.optimization, error);
+    std::unique_ptr<TargetMachine> target = make_target(options, error);
     if (!target) {
         log << error << "\n";
         return false;

@@ -35,6 +35,12 @@ struct SharedLayout {
     uint32_t shared_bytes = 0;
 };
 
+// Calls of the checker are most of what a checked kernel does: what it is compiled to matters less than how soon. With
+// them, loops stay rolled and registers are given out in one pass: half the time to compile, a third more to run.
+inline bool is_quick(const cleave_llvm_simt_options& options) {
+    return options.optimization == 1 && options.checks;
+}
+
 // Parses the source as CUDA device code for this machine's CPU. Null with diagnostics in `log`.
 std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef name,
                                          const cleave_llvm_simt_options& options,

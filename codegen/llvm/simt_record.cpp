@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InstIterator.h>
@@ -49,13 +51,19 @@ Constant* add_text(Module& module, StringRef text) {
                               "text");
 }
 
-uint64_t private_bytes(const Module& module) {
+// Private arrays; where registers are given out in one pass, also a place for every value.
+uint64_t private_bytes(const Module& module, bool spills_all) {
+    const DataLayout& layout = module.getDataLayout();
     uint64_t bytes = 0;
     for (const Function& function : module)
-        for (const Instruction& instruction : instructions(function))
-            if (auto* object = dyn_cast<AllocaInst>(&instruction))
-                if (auto size = object->getAllocationSize(module.getDataLayout()))
-                    bytes += size->getFixedValue();
+        for (const Instruction& instruction : instructions(function)) {
+            Type* type = instruction.getType();
+            if (auto* object = dyn_cast<AllocaInst>(&instruction)) {
+                if (auto size = object->getAllocationSize(layout)) bytes += size->getFixedValue();
+            } else if (spills_all && type->isSized()) {
+                bytes += std::max<uint64_t>(8, layout.getTypeAllocSize(type).getFixedValue());
+            }
+        }
     return bytes;
 }
 
@@ -88,7 +96,7 @@ void add_record(Module& module, Function& kernel, const SharedLayout& shared, ui
                           word(shared.dynamic_offset),
                           word(shared.shared_bytes),
                           word(cell_bytes),
-                          word(private_bytes(module) + kStackBeyondArrays),
+                          word(private_bytes(module, is_quick(options)) + kStackBeyondArrays),
                           word(variables.size()),
                           word(constants.size()),
                           or_null(add_array(module, variables, "variables")),

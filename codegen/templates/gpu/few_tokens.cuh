@@ -87,8 +87,13 @@ struct FewTokens {
         }
         int depth = min(kDepth, int(C::kIn) - k0);
         int first = thread_x() % kLanes * kWidth;
+        // Where lanes come out even they all make the same turns, and ptxas need not keep who is still there.
+        constexpr int kStep = kLanes * kWidth;
+        constexpr bool kEven = kDepth % kStep == 0 && C::kIn % kStep == 0;
 #pragma unroll kInFlight
-        for (int k = first; k < depth; k += kLanes * kWidth) {
+        for (int base = 0; base < depth; base += kStep) {
+            const int k = base + first;
+            if (!kEven && k >= depth) break;
             Floats<kWidth> w[kR];
 #pragma unroll
             for (int r = 0; r < kR; ++r) w[r] = Matrix::template load<kWidth>(row[r], k0 + k);
@@ -126,11 +131,13 @@ struct FewTokens {
 #pragma unroll
         for (int t = 0; t < kT; ++t) sums[t] = 0.0f;
         int group = thread_x() / kLanes;
+        constexpr int kTurns = int(C::kRows) / (kGroups * kR);
+        static_assert(kTurns * kGroups * kR == int(C::kRows), "every group takes as many rows");
         for (int chunk = 0; chunk < kChunks; ++chunk) {
             stage(in, t0, tokens, chunk * kDepth, norm, sums);
             barrier();
-            for (int j = group * kR; j < int(C::kRows); j += kGroups * kR)
-                rows(row_of, j, chunk * kDepth);
+            for (int turn = 0; turn < kTurns; ++turn)
+                rows(row_of, (group + turn * kGroups) * kR, chunk * kDepth);
             if constexpr (kChunks > 1) {
                 if (chunk + 1 < kChunks) {
                     barrier();
