@@ -13,6 +13,8 @@ constexpr Exporter kModelExporters[] = {
     {"onnx", "the model's own file with ONNX's multi-device annotations", export_onnx},
     {"ort", "models for ONNX Runtime: one per stage and rank, with weights and a runner",
      export_ort},
+    {"ort-collectives", "one model a rank for ONNX Runtime built with NCCL, with its collectives",
+     export_ort_collectives},
     {"iree", "an MLIR module for IREE with every device declared, weights and flags", export_iree},
     {"tensorrt", "ONNX models with DistCollective nodes, one per stage and rank", export_tensorrt},
 };

@@ -6,7 +6,8 @@
 
 namespace cleave::planner {
 
-std::string_view ort_runner();   // ort/run.py
-std::string_view iree_runner();  // iree/run.py
+std::string_view ort_runner();       // ort/run.py
+std::string_view ort_rank_runner();  // ort/run_rank.py
+std::string_view iree_runner();      // iree/run.py
 
 }  // namespace cleave::planner

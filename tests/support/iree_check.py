@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles what `cleave export --format iree` wrote and says what the compiled module does where.
 
-usage: iree_check.py FOLDER run|read|undeclared
+usage: iree_check.py FOLDER run|compile|read|undeclared
 
-run: the commands of manifest.json, in order. read: compiles as far as IREE's flow and stream phases and prints JSON,
+run: the commands of manifest.json, in order; compile: the first alone. read: compiles as far as IREE's flow and stream phases and prints JSON,
 {"transfers": flow.tensor.transfer operations, "products": {device: parameters that its matrix products read},
 "misplaced": executions that hold a parameter of another device}. undeclared: compiles without the last device's flag and
 prints the compiler's first error.
@@ -58,8 +58,8 @@ def placement(source: str, stream: str) -> tuple[dict[str, list[str]], list[str]
 def main() -> None:
     folder, action = pathlib.Path(sys.argv[1]), sys.argv[2]
     commands = json.loads((folder / "manifest.json").read_text())["commands"]
-    if action == "run":
-        for argv in commands:
+    if action in ("run", "compile"):
+        for argv in commands if action == "run" else commands[:1]:
             done = run(folder, argv)
             if done.returncode:
                 raise SystemExit(" ".join(argv) + "\n" + done.stderr)

@@ -143,6 +143,26 @@ TEST_CASE("IREE runs an exported module on four devices with the peer's logits, 
     check_against_peer(python, model, out, folder.path());
 }
 
+TEST_CASE("IREE's module keeps the sequences of a batch apart", "[tools]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP(kIreeNoPython);
+    TemporaryFolder folder;
+    const fs::path model = small_model(folder.path());
+    const fs::path out =
+        export_iree(model, {"host[0-1]", "--tp", "2", "--batch", "2"}, folder.path());
+    iree_check(python, out, "run");
+    const std::string ids[] = {"1,40,7,99", "5,77,31,100,2,3,6"};
+    const Peer both =
+        run_folder(python, out, ids[0] + " --input-ids " + ids[1], kIreeNewTokens, folder.path());
+    const Peer first = run_ours(model, {"host"}, ids[0], kIreeNewTokens, folder.path());
+    const Peer second = run_ours(model, {"host"}, ids[1], kIreeNewTokens, folder.path());
+    CHECK(both.tokens == first.tokens + "\n" + second.tokens);
+    std::vector<float> alone = first.logits;
+    alone.insert(alone.end(), second.logits.begin(), second.logits.end());
+    REQUIRE(both.logits.size() == alone.size());
+    CHECK(largest_difference(both.logits, alone) < 1e-3);
+}
+
 TEST_CASE("in IREE's compiled module products stand on the plan's devices, and transfers are its",
           "[tools]") {
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
@@ -177,6 +197,39 @@ TEST_CASE("every promise in an exported module has its flag, and IREE refuses on
     const char* python = std::getenv("CLEAVE_TEST_PYTHON");
     if (!python) CLEAVE_SKIP(kIreeNoPython);
     CHECK(iree_check(python, out, "undeclared").find("was not declared") != std::string::npos);
+}
+
+TEST_CASE("IREE compiles exported modules for NVIDIA's and AMD's GPUs", "[tools]") {
+    TemporaryFolder folder;
+    const fs::path model = small_model(folder.path());
+    const auto refusal = [&](const char* devices) {
+        return run_cleave({"export", model.string(), "--devices", devices, "--tp", "1", "--pp", "2",
+                           "--format", "iree", "-o", (folder.path() / "x").string()})
+            .error;
+    };
+    using Catch::Matchers::Contains;
+    CHECK_THAT(refusal("sim:mi300x[0],sim:mi210[0]"), Contains("one AMD architecture"));
+    CHECK_THAT(refusal("sim:h100[0],sim:mi300x[0]"), Contains("devices of one"));
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP(kIreeNoPython);
+    struct Case {
+        const char *devices, *driver, *target;
+    };
+    for (const Case& c : {Case{"sim:h100[0],sim:a100-80[0]", "cuda", "--iree-cuda-target=sm_80"},
+                          Case{"sim:mi300x[0-1]", "hip", "--iree-rocm-target=gfx942"}}) {
+        INFO(c.driver);
+        const fs::path out =
+            export_iree(model, {c.devices, "--tp", "1", "--pp", "2"}, folder.path());
+        const Json manifest = Json::parse(read_file(out / "manifest.json"));
+        const std::vector<std::string> flags = manifest["commands"][0];
+        CHECK(std::count(flags.begin(), flags.end(), c.target) == 1);
+        for (int d : {0, 1})
+            CHECK(std::count(flags.begin(), flags.end(),
+                             fmt::format("--iree-hal-target-device=device{}={}[{}]", d, c.driver,
+                                         d)) == 1);
+        iree_check(python, out, "compile");
+        CHECK(fs::file_size(out / "model.vmfb") > 1000);
+    }
 }
 
 TEST_CASE("no table in an exported module is shared by devices or without one", "[tools]") {

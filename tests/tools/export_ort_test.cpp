@@ -133,6 +133,49 @@ TEST_CASE("onnxruntime-genai runs the stages as its own pipeline", "[tools]") {
     CHECK(run_genai(python, out, kPeerPrompt, kOrtNewTokens, folder.path()) == peer.tokens);
 }
 
+TEST_CASE(
+    "ranks with com.microsoft's collectives give our logits and tokens, and stock builds refuse "
+    "nothing else in them",
+    "[tools]") {
+    const char* python = std::getenv("CLEAVE_TEST_PYTHON");
+    if (!python) CLEAVE_SKIP(kNoOnnxRuntime);
+    TemporaryFolder folder;
+    const fs::path out = folder.path() / "ranks", logits = folder.path() / "logits.f32";
+    const Peer peer = run_ours(bundled_model(), {"host"}, "1,40,7,99,3", "3", folder.path());
+    const auto exported = [&](const Devices& devices) {
+        std::vector<std::string> words{
+            "export",   bundled_model().string(), "--format", "ort-collectives", "-o", out.string(),
+            "--devices"};
+        words.insert(words.end(), devices.begin(), devices.end());
+        return run_cleave(words);
+    };
+    const CommandResult made = exported({"sim:h100[0-1]", "--tp", "2"});
+    INFO(made.error);
+    REQUIRE(made.exit_code == 0);
+    REQUIRE(std::system(fmt::format("'{}' '{}' '{}' 1,40,7,99,3 3 '{}' >'{}'", python,
+                                    (source_root() / "tests/tools/ort_ranks.py").string(),
+                                    out.string(), logits.string(), (out / "seen").string())
+                            .c_str()) == 0);
+    const auto seen = nlohmann::json::parse(read_file(out / "seen"));
+    CHECK(seen["refused"].get<std::string>().find("AllReduce") != std::string::npos);
+    CHECK(seen["loads_without"] == true);
+    CHECK(seen["tokens"] == peer.tokens);
+    std::vector<float> found(fs::file_size(logits) / sizeof(float));
+    std::ifstream(logits, std::ios::binary)
+        .read(reinterpret_cast<char*>(found.data()),
+              static_cast<std::streamsize>(found.size() * sizeof(float)));
+    REQUIRE(found.size() == peer.logits.size());
+    CHECK(largest_difference(found, peer.logits) < 1e-3);
+    for (const auto& [devices, message] :
+         {std::pair(Devices{"sim:h100[0-3]", "--tp", "2", "--pp", "2"}, "2 stages of 2 devices"),
+          std::pair(Devices{"host[0-1]", "--tp", "2"}, "no NVIDIA GPU"),
+          std::pair(Devices{"sim:h100[0-2]", "--tp", "3"}, "all-gather takes equal")}) {
+        const CommandResult refused = exported(devices);
+        CHECK(refused.exit_code == 1);
+        CHECK_THAT(refused.error, Catch::Matchers::Contains(message));
+    }
+}
+
 TEST_CASE("an export to ONNX Runtime that could not give the model's results is refused",
           "[tools]") {
     TemporaryFolder folder;

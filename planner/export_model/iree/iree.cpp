@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/export/layers.h"
 #include "planner/export_model/iree/lower_module.h"
 #include "planner/export_model/notes.h"
 #include "planner/export_model/runners.h"
@@ -47,13 +48,61 @@ void write_safetensors(const TensorFile& file, std::ostream& out) {
 struct Driver {
     const char *compile, *run;
     const char* back_end;  // a flag that chooses its code generator; null: the driver has one
+    const char* target;    // the flag of its architecture
 };
-Driver driver_of(DeviceKind kind) {
-    switch (kind) {
-        case DeviceKind::kCuda: return {"cuda", "cuda", nullptr};
-        case DeviceKind::kHip: return {"hip", "hip", nullptr};
-        default: return {"local", "local-task", "--iree-hal-local-target-device-backends=llvm-cpu"};
+Driver driver_of(const Device& device) {
+    if (device.kind != DeviceKind::kSimt) {  // GPU kernels on the CPU: for IREE, the CPU
+        if (vendor_of(device) == Vendor::kNvidia)
+            return {"cuda", "cuda", nullptr, "--iree-cuda-target"};
+        if (vendor_of(device) == Vendor::kAmd) return {"hip", "hip", nullptr, "--iree-rocm-target"};
     }
+    return {"local", "local-task", "--iree-hal-local-target-device-backends=llvm-cpu",
+            "--iree-llvmcpu-target-cpu"};
+}
+
+// NVIDIA's architectures that IREE 3.13 has a description of (--iree-cuda-target): tried one by one.
+constexpr int kKnownSm[] = {60, 70, 75, 80, 86, 89, 120};
+
+// The newest that it knows and the GPU, "sm_90a", is not older than: newer GPUs take its PTX.
+std::string known_sm(const Device& device) {
+    const int sm = std::stoi(device.arch.substr(3));
+    int known = 0;
+    for (int candidate : kKnownSm)
+        if (candidate <= sm) known = candidate;
+    if (known == 0)
+        throw UserError("--format iree: {} is {}, and IREE makes code for sm_{} and newer",
+                        device.name, device.arch, kKnownSm[0]);
+    return fmt::format("sm_{}", known);
+}
+
+// The code generator's target is one for all devices of a driver: of NVIDIA's GPUs the oldest.
+std::string target_of(const Plan& plan, const Driver& driver) {
+    std::string target;
+    for (const Device& d : plan.machine.devices) {
+        if (driver.compile != std::string_view(driver_of(d).compile)) continue;
+        const bool nvidia = vendor_of(d) == Vendor::kNvidia;
+        const std::string one = nvidia ? known_sm(d) : d.arch;
+        if (target.empty() || (nvidia && std::stoi(one.substr(3)) < std::stoi(target.substr(3))))
+            target = one;
+        if (!nvidia && one != target)
+            throw UserError(
+                "--format iree: {} is {} and others are {}, and iree-compile makes code for one "
+                "AMD architecture; plan for GPUs of one",
+                d.name, one, target);
+    }
+    return target;
+}
+
+// IREE 3.13 finds no kind of memory for what devices of two drivers exchange ("failed to legalize operation
+// 'hal.allocator.resolve_memory_properties'").
+void one_driver(const Plan& plan) {
+    const Device& first = plan.machine.devices[0];
+    for (const Device& d : plan.machine.devices)
+        if (driver_of(d).compile != std::string_view(driver_of(first).compile))
+            throw UserError(
+                "--format iree: {} is a device of '{}' and {} one of '{}', and iree-compile 3.13 "
+                "has no memory that both reach; plan for devices of one",
+                first.name, driver_of(first).compile, d.name, driver_of(d).compile);
 }
 
 struct Flags {
@@ -66,7 +115,7 @@ Flags device_flags(const Plan& plan) {
     std::map<std::string, int> ordinals;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         const Device& device = plan.machine.devices[d];
-        const Driver driver = driver_of(device.kind);
+        const Driver driver = driver_of(device);
         const int ordinal = ordinals[driver.compile]++;
         flags.compile.push_back(fmt::format("--iree-hal-target-device={}={}[{}]",
                                             iree_device(DeviceId(d)), driver.compile, ordinal));
@@ -76,10 +125,9 @@ Flags device_flags(const Plan& plan) {
         if (ordinal > 0) continue;
         if (driver.back_end) {
             flags.compile.emplace_back(driver.back_end);
-            flags.compile.emplace_back("--iree-llvmcpu-target-cpu=host");
-        } else if (!device.arch.empty()) {
-            flags.compile.push_back(
-                fmt::format("--iree-{}-target={}", driver.compile, device.arch));
+            flags.compile.push_back(fmt::format("{}=host", driver.target));
+        } else if (const std::string target = target_of(plan, driver); !target.empty()) {
+            flags.compile.push_back(fmt::format("{}={}", driver.target, target));
         }
     }
     return flags;
@@ -93,31 +141,28 @@ std::vector<std::string> notes(const Plan& plan, bool expanded) {
         "A ring is written as a sum on its first device and copies of it: the same bytes, other "
         "links."};
     for (const Device& d : plan.machine.devices)
-        if (d.kind == DeviceKind::kSim || d.kind == DeviceKind::kSimt) {
-            notes.push_back(fmt::format(
-                "{} is no device of IREE's: it is a local one in the flags; replace local[..] by "
-                "cuda[..] or hip[..] for a real one.",
-                d.name));
+        if (d.kind == DeviceKind::kSimt) {
+            notes.push_back(fmt::format("{} is the CPU to IREE: a local device.", d.name));
             break;
         }
+    if (plan.workload.batch > 1)
+        notes.emplace_back(
+            "A call of the module is of one sequence: those of a batch run one after the other, "
+            "each with keys and values of its own.");
     add_f32_notes(plan, expanded, notes);
     return notes;
-}
-
-void check_workload(const Plan& plan) {
-    if (plan.workload.batch != 1)
-        throw UserError(
-            "--format iree writes a module for one sequence, but the plan is for a batch of {}; "
-            "use --batch 1",
-            plan.workload.batch);
 }
 
 // What run.py needs to know.
 std::string module_json(const Plan& plan, const IreeModule& module, const Flags& flags,
                         const std::vector<std::shared_ptr<TensorFile>>& data) {
-    Json json{{"model", plan.graph.name},         {"vocab_size", plan.graph.config.vocab_size},
-              {"context", plan.workload.context}, {"transfers", module.transfers},
-              {"devices", Json::array()},         {"ids", Json::array()},
+    Json json{{"model", plan.graph.name},
+              {"vocab_size", plan.graph.config.vocab_size},
+              {"context", plan.workload.context},
+              {"batch", plan.workload.batch},
+              {"transfers", module.transfers},
+              {"devices", Json::array()},
+              {"ids", Json::array()},
               {"parameters", Json::object()}};
     for (const std::string& flag : flags.run)
         json["devices"].push_back(flag.substr(std::string_view("--device=").size()));
@@ -132,7 +177,7 @@ std::string module_json(const Plan& plan, const IreeModule& module, const Flags&
 
 ExportResult export_iree(const Plan& plan) {
     check_exportable_weights(plan);
-    check_workload(plan);
+    one_driver(plan);
     const Schedule schedule = make_schedule(plan);
     auto reader = std::make_shared<importer::WeightReader>(plan.graph);
     std::vector<std::shared_ptr<TensorFile>> data;
@@ -159,7 +204,8 @@ ExportResult export_iree(const Plan& plan) {
     }
     run.emplace_back("--function=forward");
     for (size_t i = 0; i < module.id_devices.size(); ++i) run.emplace_back("--input=3xi32=1 2 3");
-    run.emplace_back("--input=0");  // past
+    run.emplace_back("--input=0");                               // past
+    if (plan.workload.batch > 1) run.emplace_back("--input=0");  // sequence
     run.emplace_back("--output=@logits.npy");
     result.commands = {compile, run};
     result.files.push_back({"module.json", module_json(plan, module, flags, data)});

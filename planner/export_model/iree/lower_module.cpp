@@ -70,17 +70,27 @@ private:
                                      affinity("iree.abi.affinity", result_.id_devices[i]));
         std::string text = "module @cleave {\n";
         text += globals_;
-        text += fmt::format("  func.func @forward({}%past_i32: i32) -> ({} {{{}}}) {{\n", arguments,
-                            mlir_type(logits), affinity("iree.abi.affinity", plan_.output_device));
+        text += fmt::format("  func.func @forward({}%past_i32: i32{}) -> ({} {{{}}}) {{\n",
+                            arguments, batched() ? ", %sequence_i32: i32" : "", mlir_type(logits),
+                            affinity("iree.abi.affinity", plan_.output_device));
         text +=
             "    %past = arith.index_cast %past_i32 : i32 to index\n"
             "    %first = arith.constant 0 : index\n"
             "    %tokens = tensor.dim %ids0, %first : tensor<?xi32>\n"
             "    %total = arith.addi %past, %tokens : index\n";
+        if (batched())
+            text += fmt::format(
+                "    %sequence = arith.index_cast %sequence_i32 : i32 to index\n"
+                "    %context = arith.constant {} : index\n"
+                "    %first_row = arith.muli %sequence, %context : index\n"
+                "    %next_row = arith.addi %first_row, %past : index\n",
+                plan_.workload.context);
         text += w_.text();
         text += fmt::format("    return {} : {}\n  }}\n}}\n", logits.ssa, mlir_type(logits));
         return text;
     }
+
+    bool batched() const { return plan_.workload.batch > 1; }
 
     static std::string affinity(const char* attribute, DeviceId device) {
         return fmt::format("{} = #hal.device.promise<@{}>", attribute, iree_device(device));
@@ -323,7 +333,7 @@ private:
     // ---- Attention ---------------------------------------------------------------------------------
 
     struct Kv {
-        MlirTensor key, value;  // [context, KV heads, dim]
+        MlirTensor key, value;  // [batch * context, KV heads, dim]
     };
 
     MlirTensor append(const Local& fresh, KvSlabId id, bool is_key) {
@@ -331,7 +341,7 @@ private:
         const int64_t dim = is_key ? slab.head_dim : slab.v_head_dim;
         const std::string symbol = fmt::format("kv{}_{}", id.index(), is_key ? "key" : "value");
         MlirTensor cache{"",
-                         {plan_.workload.context, slab.kv_heads.size(), dim},
+                         {plan_.workload.batch * plan_.workload.context, slab.kv_heads.size(), dim},
                          mlir_element(plan_.workload.kv_dtype.value_or(DType::kF32))};
         // IREE 3.13 gives mutable globals with equal initial values one buffer, and one cache then overwrites another:
         // each gets a number of its own (as bits; no row is read before it is written).
@@ -344,7 +354,7 @@ private:
             w_.split_last(columns(fresh, {slab.kv_heads.begin * dim, slab.kv_heads.end * dim}),
                           {slab.kv_heads.size(), dim});
         cache = w_.insert(w_.narrow(rows, cache.element), w_.load_global(symbol, cache, true),
-                          {"%past", "0", "0"});
+                          {batched() ? "%next_row" : "%past", "0", "0"});
         w_.store_global(symbol, cache);
         return cache;
     }
@@ -361,8 +371,9 @@ private:
         const Range heads{q.columns.begin / a.head_dim, q.columns.end / a.head_dim};
         const Range result{heads.begin * a.v_head_dim, heads.end * a.v_head_dim};
         const int64_t group = a.num_heads / a.num_kv_heads, kv_heads = slab.kv_heads.size();
-        const MlirTensor key = w_.slice(kv_.at(id).key, 0, 0, kTotal),
-                         value = w_.slice(kv_.at(id).value, 0, 0, kTotal);
+        const std::string row = batched() ? "%first_row" : "0";
+        const MlirTensor key = w_.slice(kv_.at(id).key, 0, row, kTotal),
+                         value = w_.slice(kv_.at(id).value, 0, row, kTotal);
         if (heads.begin == slab.kv_heads.begin * group && heads.end == slab.kv_heads.end * group) {
             const MlirTensor query = w_.split_last(q.tensor, {kv_heads, group, a.head_dim});
             return give(op, {attend(a, query, key, value), result});

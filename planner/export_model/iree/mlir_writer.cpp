@@ -165,11 +165,12 @@ MlirTensor MlirWriter::join_last(const MlirTensor& x, size_t kept) {
     return result;
 }
 
-MlirTensor MlirWriter::slice(const MlirTensor& x, size_t dim, int64_t begin, int64_t size) {
+MlirTensor MlirWriter::slice(const MlirTensor& x, size_t dim, const std::string& begin,
+                             int64_t size) {
     MlirTensor result{fresh(), x.shape, x.element};
     result.shape.at(dim) = size;
     std::vector<std::string> offsets(x.shape.size(), "0"), sizes, strides(x.shape.size(), "1");
-    offsets[dim] = std::to_string(begin);
+    offsets[dim] = begin;
     for (int64_t d : result.shape) sizes.push_back(operand(d));
     line(fmt::format("{} = tensor.extract_slice {}{} {} {} : {} to {}", result.ssa, x.ssa,
                      brackets(offsets), brackets(sizes), brackets(strides), mlir_type(x),

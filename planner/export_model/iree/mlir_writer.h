@@ -49,7 +49,10 @@ public:
     MlirTensor split_last(const MlirTensor& x, std::vector<int64_t> parts);
     MlirTensor join_last(const MlirTensor& x, size_t kept);  // dimensions [0, kept) stay
     // [begin, begin + size) of one dimension.
-    MlirTensor slice(const MlirTensor& x, size_t dimension, int64_t begin, int64_t size);
+    MlirTensor slice(const MlirTensor& x, size_t dimension, int64_t begin, int64_t size) {
+        return slice(x, dimension, std::to_string(begin), size);
+    }
+    MlirTensor slice(const MlirTensor& x, size_t dimension, const std::string& begin, int64_t size);
     // `part` written into `x` from `offsets` on ("0", "%past").
     MlirTensor insert(const MlirTensor& part, const MlirTensor& x,
                       const std::vector<std::string>& offsets);

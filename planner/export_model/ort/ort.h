@@ -11,4 +11,8 @@ namespace cleave::planner {
 
 ExportResult export_ort(const Plan& plan);
 
+// For an ONNX Runtime that is built with NCCL: one whole model a rank, with AllReduce and AllGather of com.microsoft, and
+// run_rank.py. UserError for more than one stage (its communicator is all processes), unequal parts, other GPUs.
+ExportResult export_ort_collectives(const Plan& plan);
+
 }  // namespace cleave::planner

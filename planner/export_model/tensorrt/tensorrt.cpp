@@ -8,8 +8,8 @@
 
 #include "planner/export/layers.h"
 #include "planner/export_model/notes.h"
+#include "planner/export_model/rank_model.h"
 #include "planner/export_model/segments.h"
-#include "planner/export_model/tensorrt/rank_model.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -35,27 +35,7 @@ void check_devices(const Plan& plan) {
     }
 }
 
-// Every rank of a communicator takes part in each collective, and gathers are of equal parts.
-void check_exchange(const Plan& plan, const Exchange& e) {
-    if (e.kind == Exchange::Kind::kTransfer) return;
-    const size_t ranks = plan.stages[static_cast<size_t>(e.stage)].devices.size();
-    if (e.from.size() != ranks)
-        throw UserError(
-            "tensorrt: {} of {} devices of stage {} have no part of {}, and every rank must bring "
-            "one "
-            "to a DistCollective; plan with a smaller --tp",
-            ranks - e.from.size(), ranks, e.stage, e.result.name);
-    for (const DeviceTensor& source : e.sources)
-        if (e.kind == Exchange::Kind::kAllGather &&
-            source.columns.size() != e.sources[0].columns.size())
-            throw UserError(
-                "tensorrt: the vocabulary is cut in parts of {} and {}, and an all-gather takes "
-                "equal "
-                "ones; choose a --tp that divides it, on equal devices",
-                e.sources[0].columns.size(), source.columns.size());
-}
-
-std::string model_name(int stage, size_t rank) {
+std::string rank_name(int stage, size_t rank) {
     return fmt::format("stage{}.rank{}.onnx", stage, rank);
 }
 
@@ -69,7 +49,7 @@ std::string pipeline_json(const Plan& plan, const Schedule& schedule) {
         Json stage{{"devices", Json::array()}, {"ranks", Json::array()}};
         for (size_t r = 0; r < plan.stages[s].devices.size(); ++r) {
             stage["devices"].push_back(plan.machine.device(plan.stages[s].devices[r]).index);
-            stage["ranks"].push_back(model_name(static_cast<int>(s), r));
+            stage["ranks"].push_back(rank_name(static_cast<int>(s), r));
         }
         json["stages"].push_back(std::move(stage));
     }
@@ -88,7 +68,7 @@ ExportResult export_tensorrt(const Plan& plan) {
     check_exportable_weights(plan);
     check_devices(plan);
     const Schedule schedule = make_schedule(plan);
-    for (const Exchange& e : schedule.exchanges) check_exchange(plan, e);
+    check_collectives(plan, schedule, kTool);
     auto reader = std::make_shared<importer::WeightReader>(plan.graph);
     ExportResult result;
     bool expanded = false;
@@ -96,10 +76,10 @@ ExportResult export_tensorrt(const Plan& plan) {
         for (size_t r = 0; r < plan.stages[s].devices.size(); ++r) {
             const DeviceId device = plan.stages[s].devices[r];
             auto data = std::make_shared<TensorFile>(plan, reader);
-            const std::string name = model_name(static_cast<int>(s), r);
+            const std::string name = rank_name(static_cast<int>(s), r);
             ExportFile file{name, {}};
-            CHECK(rank_model(plan, schedule, static_cast<int>(s), device, *data,
-                             data_file_name(device))
+            CHECK(rank_model(plan, schedule, static_cast<int>(s), device, CollectiveOps::kTensorRt,
+                             *data, data_file_name(device))
                       .SerializeToString(&file.contents))
                 << name << " does not serialise";
             result.files.push_back(std::move(file));

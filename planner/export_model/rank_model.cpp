@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/export_model/tensorrt/rank_model.h"
+#include "planner/export_model/rank_model.h"
 
 #include <algorithm>
 #include <set>
@@ -14,8 +14,9 @@ namespace {
 
 class RankModel {
 public:
-    RankModel(const Plan& plan, const Schedule& schedule, int stage, DeviceId device)
-        : plan_(plan), schedule_(schedule), stage_(stage), device_(device) {}
+    RankModel(const Plan& plan, const Schedule& schedule, int stage, DeviceId device,
+              CollectiveOps ops)
+        : plan_(plan), schedule_(schedule), stage_(stage), device_(device), ops_(ops) {}
 
     onnx::ModelProto run(TensorFile& data, const std::string& data_file) {
         for (const ScheduleItem& item : schedule_.order) {
@@ -84,6 +85,32 @@ private:
         for (int64_t axis : order) perm.add_ints(axis);
     }
 
+    static void integer(onnx::NodeProto& node, const char* name, int64_t value) {
+        onnx::AttributeProto& a = *node.add_attribute();
+        a.set_name(name);
+        a.set_type(onnx::AttributeProto::INT);
+        a.set_i(value);
+    }
+
+    int64_t ranks() const {
+        return static_cast<int64_t>(plan_.stages[static_cast<size_t>(stage_)].devices.size());
+    }
+
+    onnx::NodeProto& microsoft(const std::string& type, const std::string& in,
+                               const std::string& out) {
+        constexpr const char* kDomain = "com.microsoft";
+        const auto& known = model_.opset_import();
+        if (std::none_of(known.begin(), known.end(),
+                         [](const auto& o) { return o.domain() == kDomain; })) {
+            auto& opset = *model_.add_opset_import();
+            opset.set_domain(kDomain);
+            opset.set_version(1);
+        }
+        onnx::NodeProto& made = node(type, in, out);
+        made.set_domain(kDomain);
+        return made;
+    }
+
     // The attributes are those of polygraphy's shard tool; no groups: all ranks of the communicator.
     void dist_collective(const std::string& operation, const std::string& in,
                          const std::string& out) {
@@ -94,17 +121,10 @@ private:
             a.set_type(onnx::AttributeProto::STRING);
             a.set_s(value);
         };
-        const auto number = [&](const char* name, int64_t value) {
-            onnx::AttributeProto& a = *made.add_attribute();
-            a.set_name(name);
-            a.set_type(onnx::AttributeProto::INT);
-            a.set_i(value);
-        };
         text("collective_operation", operation);
         text("reduce_op", "sum");
-        number("root", -1);
-        number("group_size",
-               static_cast<int64_t>(plan_.stages[static_cast<size_t>(stage_)].devices.size()));
+        integer(made, "root", -1);
+        integer(made, "group_size", ranks());
         onnx::AttributeProto& groups = *made.add_attribute();
         groups.set_name("groups");
         groups.set_type(onnx::AttributeProto::INTS);
@@ -117,13 +137,23 @@ private:
         taken_.insert(source);
         made_.insert(result);
         if (e.kind == Exchange::Kind::kAllReduce) {
-            dist_collective("all_reduce", source, result);
+            if (ops_ == CollectiveOps::kMicrosoft)
+                microsoft("AllReduce", source, result);
+            else
+                dist_collective("all_reduce", source, result);
             return;
         }
-        // Gathers stack along the first axis; the parts lie along the last of [batch, sequence, features].
-        transpose(source, result + "/part", {2, 0, 1});
-        dist_collective("all_gather", result + "/part", result + "/parts");
-        transpose(result + "/parts", result, {1, 2, 0});
+        gather(e, source, result);
+    }
+
+    void gather(const Exchange& e, const std::string& source, const std::string& result) {
+        if (ops_ == CollectiveOps::kMicrosoft) {
+            onnx::NodeProto& made = microsoft("AllGather", source, result);
+            integer(made, "axis", 2);
+            integer(made, "group_size", ranks());
+        } else {
+            stack(source, result);
+        }
         onnx::ValueInfoProto& out = *model_.mutable_graph()->add_output();
         out.set_name(result);
         auto* tensor = out.mutable_type()->mutable_tensor_type();
@@ -131,6 +161,13 @@ private:
         for (const char* dim : {"batch", "sequence"})
             tensor->mutable_shape()->add_dim()->set_dim_param(dim);
         tensor->mutable_shape()->add_dim()->set_dim_value(e.result.columns.size());
+    }
+
+    // Gathers stack along the first axis; the parts lie along the last of [batch, sequence, features].
+    void stack(const std::string& source, const std::string& result) {
+        transpose(source, result + "/part", {2, 0, 1});
+        dist_collective("all_gather", result + "/part", result + "/parts");
+        transpose(result + "/parts", result, {1, 2, 0});
     }
 
     // What only this rank's own segments and collectives take stays inside.
@@ -157,6 +194,7 @@ private:
     const Schedule& schedule_;
     int stage_;
     DeviceId device_;
+    CollectiveOps ops_;
     int parts_ = 0;
     onnx::ModelProto model_;
     std::set<std::string> made_, taken_, inputs_;
@@ -164,9 +202,28 @@ private:
 
 }  // namespace
 
+void check_collectives(const Plan& plan, const Schedule& schedule, const std::string& tool) {
+    for (const Exchange& e : schedule.exchanges) {
+        if (e.kind == Exchange::Kind::kTransfer) continue;
+        const size_t ranks = plan.stages[static_cast<size_t>(e.stage)].devices.size();
+        if (e.from.size() != ranks)
+            throw UserError(
+                "{}: {} of {} devices of stage {} have no part of {}, and every rank must bring "
+                "one to a collective; plan with a smaller --tp",
+                tool, ranks - e.from.size(), ranks, e.stage, e.result.name);
+        for (const DeviceTensor& source : e.sources)
+            if (e.kind == Exchange::Kind::kAllGather &&
+                source.columns.size() != e.sources[0].columns.size())
+                throw UserError(
+                    "{}: {} is cut in parts of {} and {}, and an all-gather takes equal ones; "
+                    "choose a --tp that divides it, on equal devices",
+                    tool, e.result.name, e.sources[0].columns.size(), source.columns.size());
+    }
+}
+
 onnx::ModelProto rank_model(const Plan& plan, const Schedule& schedule, int stage, DeviceId device,
-                            TensorFile& data, const std::string& data_file) {
-    return RankModel(plan, schedule, stage, device).run(data, data_file);
+                            CollectiveOps ops, TensorFile& data, const std::string& data_file) {
+    return RankModel(plan, schedule, stage, device, ops).run(data, data_file);
 }
 
 }  // namespace cleave::planner
