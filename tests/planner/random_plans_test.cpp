@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models, machines and workloads drawn at random, planned: what always holds of a plan and its views.
 #include <array>
+#include <fstream>
 #include <sstream>
 
 #include "models/llama_graph.h"
@@ -8,6 +9,7 @@
 #include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
+#include "tests/planner/support/json_schema.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"
 
@@ -47,9 +49,11 @@ Plan random_plan(Drawer& d) {
 
 }  // namespace
 
-TEST_CASE("1,000 random plans are sound, survive their file and fit the screen's width",
+TEST_CASE("1,000 random plans are sound, survive their file, fit the screen's width and the schema",
           "[planner]") {
     Drawer drawer(1);
+    const auto schema =
+        nlohmann::json::parse(std::ifstream(source_root() / "tools/schema/plan.schema.json"));
     for (int i = 0; i < 1000; ++i) {
         INFO("plan " << i);
         Plan plan = random_plan(drawer);  // verifies it, too
@@ -59,6 +63,9 @@ TEST_CASE("1,000 random plans are sound, survive their file and fit the screen's
         REQUIRE(serialize_plan(again) == bytes);
         std::istringstream text(plan_to_text(plan));
         for (std::string line; std::getline(text, line);) REQUIRE(line.size() <= 100);
+        if (i % 20 == 0)  // the check takes longer than the plan
+            REQUIRE(schema_errors(schema, nlohmann::json::parse(plan_to_json(plan))) ==
+                    std::vector<std::string>());
     }
 }
 
