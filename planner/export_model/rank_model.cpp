@@ -111,7 +111,7 @@ private:
         return made;
     }
 
-    // The attributes are those of polygraphy's shard tool; no groups: all ranks of the communicator.
+    // The attributes are those of polygraphy's shard tool (0.53.6); no groups: all ranks of the communicator.
     void dist_collective(const std::string& operation, const std::string& in,
                          const std::string& out) {
         onnx::NodeProto& made = node("DistCollective", in, out);
@@ -122,9 +122,10 @@ private:
             a.set_s(value);
         };
         text("collective_operation", operation);
-        text("reduce_op", "sum");
+        text("reduce_op", operation == "all_reduce" ? "sum" : "none");
         integer(made, "root", -1);
-        integer(made, "group_size", ranks());
+        integer(made, "nb_rank", ranks());
+        integer(made, "group_size", 0);  // of `groups`
         onnx::AttributeProto& groups = *made.add_attribute();
         groups.set_name("groups");
         groups.set_type(onnx::AttributeProto::INTS);

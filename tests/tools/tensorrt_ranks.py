@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: tensorrt_ranks.py FOLDER IDS LOGITS: runs what `cleave export --format tensorrt` wrote, without TensorRT: the
-ONNX reference evaluator does each rank in a thread, and DistCollective by what its attributes say. LOGITS gets the
-prompt's, float32."""
+ONNX reference evaluator does each rank in a thread, and DistCollective by what its attributes say, which are those that
+polygraphy's sharding tool gives such nodes. LOGITS gets the prompt's, float32."""
 
 import json
 import pathlib
@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from polygraphy.tools.multi_device.multi_device import DistCollective as Sharding
 
 folder = pathlib.Path(sys.argv[1])
 ids = np.array([[int(i) for i in sys.argv[2].split(",")]], dtype=np.int64)
@@ -37,8 +38,11 @@ communicator = None
 class DistCollective(OpRun):
     op_domain = ""
 
-    def _run(self, x, collective_operation=None, reduce_op=None, root=None, group_size=None, groups=None):
-        assert (reduce_op, root, group_size, list(groups or [])) == ("sum", -1, communicator.size, [])
+    def _run(self, x, collective_operation=None, **attributes):
+        theirs = Sharding(nb_rank=communicator.size)
+        expected = {**getattr(theirs, f"{collective_operation}_attrs")(), "groups": theirs.groups}
+        found = {**attributes, "collective_operation": collective_operation, "groups": list(attributes.get("groups") or [])}
+        assert found == expected, f"{found}, and polygraphy writes {expected}"
         parts = communicator.exchange(x)
         if collective_operation == "all_reduce":
             return (np.sum(parts, axis=0, dtype=np.float32),)
