@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/catalogue.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <vector>
 
 namespace cleave::planner {
 namespace {
@@ -65,6 +68,27 @@ const CatalogueModel* find_model(std::string_view name) {
         return &kHost;  // a plain desktop: two channels of DDR4-2666, 8 cores with AVX2
     for (const CatalogueModel& model : kModels)
         if (model.name == name) return &model;
+    return nullptr;
+}
+
+// A driver's name has the catalogue's as a word, or as two: "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090". Cards that come
+// with two sizes of memory have the size in the catalogue's name; the driver keeps a little of it, never a tenth.
+const CatalogueModel* find_model_of(std::string_view name, int64_t memory_bytes) {
+    std::vector<std::string> words(1);
+    for (char c : name) {
+        if (c == ' ' || c == '-' || c == '/')
+            words.emplace_back();
+        else
+            words.back() += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    for (size_t i = words.size() - 1; i-- > 0;) words.push_back(words[i] + words[i + 1]);
+    for (const CatalogueModel& model : kModels) {
+        const std::string_view family = model.name.substr(0, model.name.find('-'));
+        const int64_t bytes = model.memory_mib << 20;
+        if (std::find(words.begin(), words.end(), family) != words.end() &&
+            std::abs(bytes - memory_bytes) <= bytes / 10)
+            return &model;
+    }
     return nullptr;
 }
 

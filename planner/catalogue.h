@@ -32,6 +32,9 @@ struct CatalogueModel {
 const CatalogueModel* find_model(std::string_view name);
 std::string catalogue_names();  // "h100, h200, ..."
 
+// The model that a driver calls `name` ("NVIDIA A100-SXM4-80GB", "AMD Instinct MI300X") with so much memory, or nullptr.
+const CatalogueModel* find_model_of(std::string_view name, int64_t memory_bytes);
+
 // Limits of an architecture's kernels, or nullptr: sm_80, sm_90a, gfx90a, gfx942, gfx1100.
 const DeviceLimits* find_simt_arch(std::string_view arch);
 std::string simt_arch_names();

@@ -91,8 +91,32 @@ bool on_host_memory(const Device& d) {
            d.kind == DeviceKind::kNull;
 }
 
-Link make_link(const Machine& machine, const HostCalibration& calibration, DeviceId from,
-               DeviceId to) {
+template <class T>
+bool is_card(const T& device) {
+    return device.kind == DeviceKind::kCuda || device.kind == DeviceKind::kHip;
+}
+
+// Logical devices of one card have equal parts of its memory and share its bandwidth.
+void share_cards(const std::vector<DeviceSpec>& specs, Machine& machine) {
+    std::map<std::pair<DeviceKind, int>, std::vector<size_t>> cards;
+    for (size_t d = 0; d < specs.size(); ++d)
+        if (specs[d].logical >= 0) cards[{specs[d].kind, machine.devices[d].index}].push_back(d);
+    for (const auto& [card, devices] : cards) {
+        const auto count = static_cast<int64_t>(devices.size());
+        machine.domains.push_back(
+            {fmt::format("memory of {}[{}]", device_kind_name(card.first), card.second),
+             machine.devices[devices[0]].memory_bandwidth});
+        for (size_t d : devices) {
+            Device& device = machine.devices[d];
+            device.memory_bytes /= count;
+            device.reserved_bytes /= count;
+            device.memory_domain = static_cast<int>(machine.domains.size()) - 1;
+        }
+    }
+}
+
+Link make_link(const Machine& machine, const HostCalibration& calibration,
+               const GpuDescriptions* gpus, DeviceId from, DeviceId to) {
     const Device& a = machine.device(from);
     const Device& b = machine.device(to);
     Link link{from, to};
@@ -112,6 +136,15 @@ Link make_link(const Machine& machine, const HostCalibration& calibration, Devic
             link.exchange_bandwidth = calibration.exchange_bandwidth;
             link.exchange_latency_ns = calibration.exchange_latency_ns;
         }
+    } else if (is_card(a) && a.kind == b.kind && a.index == b.index) {
+        link.kind = LinkKind::kSameMemory;
+        link.bandwidth = std::max<int64_t>(1, a.memory_bandwidth / 2);  // read and written
+        link.latency_ns = a.launch_overhead_ns;
+        link.domain = a.memory_domain;
+    } else if (is_card(a) && a.kind == b.kind && gpus) {
+        link = gpus->link(a, b);
+        link.from = from;
+        link.to = to;
     } else if (a.kind == DeviceKind::kSim && b.kind == DeviceKind::kSim && a.model == b.model) {
         const CatalogueModel& model = *find_model(a.model);
         link.kind = model.peer;
@@ -177,7 +210,8 @@ const Link* Machine::link(DeviceId from, DeviceId to) const {
     return nullptr;
 }
 
-Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host) {
+Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
+                      const GpuDescriptions* gpus) {
     Machine machine;
     int num_host = 0;
     for (const DeviceSpec& spec : specs)
@@ -200,23 +234,25 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
                                                machine.devices.back().memory_bandwidth});
                 machine.devices.back().memory_domain = at->second;
             }
-        } else if (spec.kind == DeviceKind::kCuda || spec.kind == DeviceKind::kHip) {
-            throw UserError(
-                "{}: a real {} device is described by its driver, which is not part of this "
-                "machine's "
-                "description; use sim:MODEL to plan without the device",
-                spec.text, device_kind_name(spec.kind));
+        } else if (is_card(spec)) {
+            if (!gpus)
+                throw UserError(
+                    "{}: a real {} device is described by its driver, which is not part of this "
+                    "machine's description; use sim:MODEL to plan without the device",
+                    spec.text, device_kind_name(spec.kind));
+            machine.devices.push_back(gpus->describe(spec));
         } else {
             machine.devices.push_back(host_device(spec, host, num_host));
             machine.devices.back().memory_domain = 0;
         }
     }
+    share_cards(specs, machine);
     std::vector<int> adapters = share_adapters(machine);
     for (size_t a = 0; a < machine.devices.size(); ++a)
         for (size_t b = 0; b < machine.devices.size(); ++b)
             if (a != b)
                 machine.links.push_back(
-                    make_link(machine, host.calibration, DeviceId(a), DeviceId(b)));
+                    make_link(machine, host.calibration, gpus, DeviceId(a), DeviceId(b)));
     for (Link& link : machine.links)
         if (link.kind == LinkKind::kNetwork) link.domain = adapters[link.from.index()];
     return machine;

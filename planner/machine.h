@@ -136,10 +136,21 @@ struct HostFacts {
 // calibration is given to build_machine.
 HostFacts read_host_facts();
 
-// Builds the machine for devices of kinds host, simt and sim (catalogue). Host devices share memory,
-// bandwidth and cores; the memory of one is its equal part, its rates are all of the host's when it works alone. UserError for a model the catalogue lacks.
-// (Real cuda and hip devices are added by runtime/ from their drivers.)
-Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host);
+// Real GPUs, which only their drivers can describe (runtime/gpu_devices.h).
+class GpuDescriptions {
+public:
+    virtual ~GpuDescriptions() = default;
+    // UserError for a device that is not there, with the ones that are.
+    virtual Device describe(const DeviceSpec& spec) const = 0;
+    // Of two devices of one kind, on different cards; `from` and `to` are filled in by the caller.
+    virtual Link link(const Device& from, const Device& to) const = 0;
+};
+
+// Builds the machine for devices of kinds host, simt and sim (catalogue), and with `gpus` for cuda and hip. Host devices share
+// memory, bandwidth and cores, logical devices their card's; the memory of one is its equal part, its rates are all of the
+// host's or card's when it works alone. UserError for a model the catalogue lacks.
+Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
+                      const GpuDescriptions* gpus = nullptr);
 
 // Machine files: JSON, schema tools/schema/machine.schema.json. UserError names the file and field.
 Machine load_machine(const std::string& path);

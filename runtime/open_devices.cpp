@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
+#include "runtime/drivers/gpu_device.h"
 #include "runtime/drivers/host_device.h"
 #include "runtime/drivers/simt_device.h"
 #include "runtime/drivers/thread_team.h"
+#include "runtime/gpu_devices.h"
 
 namespace cleave::runtime {
 
@@ -21,10 +23,13 @@ using planner::DeviceKind;
             device.name);
     }
     throw UserError(
-        "{}: this build has no driver for devices of kind '{}'; it drives 'host' devices, for "
-        "example "
-        "--devices host[0-3]",
+        "{}: this build has no driver for devices of kind '{}'; it drives host, simt, cuda and hip "
+        "devices, for example --devices host[0-3]",
         device.name, planner::device_kind_name(device.kind));
+}
+
+bool is_gpu(const planner::Device& device) {
+    return device.kind == DeviceKind::kCuda || device.kind == DeviceKind::kHip;
 }
 
 // Whether the host's cores do the device's work.
@@ -67,14 +72,18 @@ bool threads_fit_cores(const planner::Plan& plan, int threads) {
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                                   const OpenOptions& options) {
     for (const planner::Device& device : plan.machine.devices) {
-        if (device.kind != DeviceKind::kHost && device.kind != DeviceKind::kSimt) refuse(device);
+        if (!on_cores(device) && !is_gpu(device)) refuse(device);
     }
     std::vector<int> threads = threads_of_devices(plan, options.threads);
     bool may_spin = threads_fit_cores(plan, options.threads);
     std::vector<std::unique_ptr<Device>> devices;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         const planner::Device& info = plan.machine.devices[d];
-        if (info.kind == DeviceKind::kSimt) {
+        if (is_gpu(info)) {
+            const int card = find_card(info, plan.machine.devices);
+            devices.push_back(make_gpu_device(gpu_driver(info.kind).driver, card, info,
+                                              {.poison = options.poison}));
+        } else if (info.kind == DeviceKind::kSimt) {
             devices.push_back(
                 make_simt_device(info, {.threads = threads[d], .poison = options.poison}));
         } else {

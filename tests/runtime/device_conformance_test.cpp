@@ -8,14 +8,17 @@
 
 #include "codegen/simt_compiler.h"
 #include "runtime/base/convert.h"
+#include "runtime/drivers/gpu_device.h"
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/null_device.h"
 #include "runtime/drivers/simt_device.h"
+#include "tests/runtime/fake_gpus.h"
 #include "tests/runtime/support.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
 using namespace cleave::runtime;
+using runtime::test::fake_kernel;
 using runtime::test::fixed_kernels;
 using runtime::test::host_info;
 
@@ -56,6 +59,12 @@ std::unique_ptr<Device> open_simt(const char* arch) {
     return make_simt_device(info, {});
 }
 
+std::unique_ptr<Device> open_fake(planner::DeviceKind kind) {
+    planner::Device info = host_info(0, kMemory);
+    info.kind = kind;
+    return make_gpu_device(runtime::test::FakeGpu(kind).driver(), 0, info, {});
+}
+
 std::vector<codegen::CompiledKernel> gpu_kernel(const char* arch) {
     const char* source = "extern \"C\" __attribute__((global)) void nothing() {}";
     return {codegen::compile_simt_kernel(source, "nothing", codegen::gpu_arch(arch), {})};
@@ -73,6 +82,16 @@ std::vector<Driver> drivers() {
             {"null",
              [] { return std::make_unique<NullDevice>(host_info(0, kMemory)); },
              {false, "the null driver holds no data"}},
+            {"cuda on a recording fake",
+             [] { return open_fake(planner::DeviceKind::kCuda); },
+             {true, ""},
+             {false, "the fake has kernels of its own; gpu_device_test launches them"},
+             [] { return fake_kernel("nothing"); }},
+            {"hip on a recording fake",
+             [] { return open_fake(planner::DeviceKind::kHip); },
+             {true, ""},
+             {false, "the fake has kernels of its own; gpu_device_test launches them"},
+             [] { return fake_kernel("nothing"); }},
             {"simt sm_80",
              [] { return open_simt("sm_80"); },
              {true, ""},

@@ -9,6 +9,7 @@
 #include "planner/verify.h"
 #include "planner/workload_request.h"
 #include "runtime/base/errors.h"
+#include "runtime/gpu_devices.h"
 #include "tools/cli/calibrate.h"
 
 namespace cleave::tools {
@@ -67,15 +68,8 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run)
         return flags.devices.empty() ? machine
                                      : select_devices(machine, flags.devices, flags.machine_file);
     }
-    std::vector<planner::DeviceSpec> specs =
-        planner::parse_devices(flags.devices.empty() ? "host" : flags.devices);
-    for (const planner::DeviceSpec& spec : specs)
-        if (spec.kind == planner::DeviceKind::kCuda || spec.kind == planner::DeviceKind::kHip)
-            throw UserError(
-                "--devices {}: this version drives no {} devices; run on host[N] or simt:ARCH[N], "
-                "or plan for the catalogue with "
-                "sim:MODEL[N] (cleave devices shows what was found)",
-                spec.text, planner::device_kind_name(spec.kind));
+    std::string list = flags.devices.empty() ? runtime::found_gpus() : flags.devices;
+    std::vector<planner::DeviceSpec> specs = planner::parse_devices(list.empty() ? "host" : list);
     bool on_host = std::any_of(specs.begin(), specs.end(), [](const planner::DeviceSpec& spec) {
         return spec.kind == planner::DeviceKind::kHost;
     });
@@ -83,7 +77,7 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run)
     planner::HostFacts facts =
         on_host ? facts_of_this_host(run.threads, &note) : planner::read_host_facts();
     if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
-    return planner::build_machine(specs, facts);
+    return planner::build_machine(specs, facts, &runtime::real_gpus());
 }
 
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model) {

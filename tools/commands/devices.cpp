@@ -9,8 +9,8 @@
 
 #include "codegen/compiler.h"
 #include "planner/machine.h"
-#include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
+#include "runtime/gpu_devices.h"
 #include "runtime/host_topology.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/files.h"
@@ -34,26 +34,29 @@ struct Absent {
     std::string kind, reason;
 };
 
-// What this build looked for and did not find, with the loader's reason for every name tried.
-std::vector<Absent> absent_kinds() {
+// The loader's own words matter only for a library that is there and does not load.
+std::string shortened(const std::string& reason) {
+    std::vector<std::string> tried;
+    for (size_t at = 0; at < reason.size();) {
+        const size_t end = std::min(reason.find("; ", at), reason.size());
+        const std::string one = reason.substr(at, end - at);
+        if (one.find("No such file") == std::string::npos) return reason;
+        tried.push_back(one.substr(0, one.find(':')));
+        at = end + 2;
+    }
+    return fmt::format("not installed (tried {})", fmt::join(tried, ", "));
+}
+
+// What was looked for and not found, with the reason; and what chose among what was.
+std::vector<Absent> absent_kinds(std::vector<std::string>& chosen_by) {
     std::vector<Absent> absent;
-    auto look = [&](const char* kind, std::vector<std::string> names, const char* found) {
-        std::string why;
-        auto library = DynamicLibrary::open_first(names, &why);
-        // The loader's own words matter only for a library that is there and does not load.
-        bool nowhere = !library;
-        for (size_t at = 0; nowhere && at < why.size();) {
-            size_t end = std::min(why.find("; ", at), why.size());
-            nowhere = why.substr(at, end - at).find("No such file") != std::string::npos;
-            at = end + 2;
-        }
-        if (nowhere) why = fmt::format("not installed (tried {})", fmt::join(names, ", "));
-        absent.push_back(
-            {kind, library ? fmt::format("{} was found, but {}", library->name(), found) : why});
-    };
-    look("cuda", {"libcuda.so.1", "libcuda.so"}, "this version has no CUDA driver yet");
-    look("hip", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
-         "this version has no HIP driver yet");
+    for (planner::DeviceKind kind : {planner::DeviceKind::kCuda, planner::DeviceKind::kHip}) {
+        const runtime::GpuListing listing = runtime::list_gpus(kind);
+        if (!listing.visible.empty()) chosen_by.push_back(listing.visible);
+        if (listing.cards.empty())
+            absent.push_back(
+                {std::string(planner::device_kind_name(kind)), shortened(listing.reason)});
+    }
     return absent;
 }
 
@@ -86,8 +89,25 @@ void print_measured(const planner::Machine& machine, const planner::Device& devi
         }
 }
 
+// GPUs of one vendor that differ: no fault, but worth knowing.
+std::vector<std::string> unequal_cards(const planner::Machine& machine) {
+    std::vector<std::string> notes;
+    for (planner::DeviceKind kind : {planner::DeviceKind::kCuda, planner::DeviceKind::kHip}) {
+        const planner::Device* first = nullptr;
+        for (const planner::Device& d : machine.devices) {
+            if (d.kind != kind) continue;
+            if (!first) first = &d;
+            if (d.model != first->model || d.arch != first->arch)
+                notes.push_back(fmt::format(
+                    "{} ({}) and {} ({}) are unequal; plans share out by speed and memory",
+                    first->name, first->model, d.name, d.model));
+        }
+    }
+    return notes;
+}
+
 void print_text(const planner::Machine& machine, const planner::HostFacts& facts,
-                const std::vector<Absent>& absent) {
+                const std::vector<Absent>& absent, const std::vector<std::string>& chosen_by) {
     fmt::print("{}\n", bold(fmt::format("{:<14} {:<14} {:>10} {:>12} {:>14}  {}", "device", "arch",
                                         "memory", "bandwidth", "f32 rate", "kind")));
     for (const planner::Device& d : machine.devices)
@@ -112,6 +132,13 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
             print_measured(machine, d);
             break;
         }
+    for (const planner::Device& d : machine.devices)
+        if (!d.identity.empty() && d.kind != planner::DeviceKind::kHost)
+            fmt::print("{}: {}, {}; shared memory of a block {}, {} compute units\n", d.name,
+                       d.model, d.identity, format_bytes(d.limits.shared_memory_per_block),
+                       d.limits.num_compute_units);
+    for (const std::string& note : unequal_cards(machine)) fmt::print("note: {}\n", note);
+    for (const std::string& variable : chosen_by) fmt::print("{} chooses\n", variable);
     for (const Absent& a : absent) fmt::print("no {}: {}\n", a.kind, a.reason);
 }
 
@@ -175,8 +202,14 @@ planner::Machine measure(const DevicesArguments& flags) {
 }
 
 void run_devices(const DevicesArguments& flags) {
-    planner::Machine machine = flags.measure ? measure(flags) : machine_from_flags(flags.plan, {});
-    std::vector<Absent> absent = absent_kinds();
+    PlanFlags plan = flags.plan;
+    if (plan.devices.empty() && plan.machine_file.empty()) {
+        const std::string gpus = runtime::found_gpus();
+        plan.devices = gpus.empty() ? "host" : gpus + ",host";
+    }
+    planner::Machine machine = flags.measure ? measure(flags) : machine_from_flags(plan, {});
+    std::vector<std::string> chosen_by;
+    std::vector<Absent> absent = absent_kinds(chosen_by);
     if (!flags.output.empty() && !flags.measure) {
         std::string json = planner::machine_to_json(machine) + "\n";
         write_file("-o", flags.output, json);
@@ -184,7 +217,7 @@ void run_devices(const DevicesArguments& flags) {
     if (flags.json)
         fmt::print("{}\n", to_json(machine, absent).dump(2));
     else
-        print_text(machine, planner::read_host_facts(), absent);
+        print_text(machine, planner::read_host_facts(), absent, chosen_by);
 }
 
 }  // namespace

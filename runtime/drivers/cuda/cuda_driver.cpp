@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/drivers/cuda/cuda_driver.h"
+
+#include <algorithm>
+
+#include "codegen/gpu_arch.h"
+#include "runtime/base/dynamic_library.h"
+#include "runtime/base/errors.h"
+#include "runtime/drivers/cuda/symbols.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using namespace cuda;
+
+// The opened library; contexts keep it alive.
+struct CudaLibrary {
+    explicit CudaLibrary(DynamicLibrary opened) : library(std::move(opened)) {}
+
+    // The first symbol that is missing, or null.
+    const char* resolve() {
+#define CLEAVE_RESOLVE(name, parameters)                                      \
+    call.name = reinterpret_cast<decltype(call.name)>(library.symbol(#name)); \
+    if (!call.name) return #name;
+        CLEAVE_CUDA_FUNCTIONS(CLEAVE_RESOLVE)
+#undef CLEAVE_RESOLVE
+        return nullptr;
+    }
+
+    std::string error(CUresult code) const {
+        const char *name = nullptr, *text = nullptr;
+        call.cuGetErrorName(code, &name);
+        call.cuGetErrorString(code, &text);
+        if (code == CUDA_ERROR_STUB_LIBRARY) {  // which has no texts either
+            name = "CUDA_ERROR_STUB_LIBRARY";
+            text = "the toolkit's stub to link with, no driver";
+        }
+        return vendor_error(name, text, code);
+    }
+
+    void check(CUresult code, const char* function, const std::string& device) const {
+        if (code != CUDA_SUCCESS) throw DeviceError(function, error(code), device);
+    }
+
+    DynamicLibrary library;
+    Functions call;
+};
+
+#define CLEAVE_CUDA(function, ...) lib_->check(lib_->call.function(__VA_ARGS__), #function, name_)
+
+class CudaContext final : public GpuContext {
+public:
+    CudaContext(std::shared_ptr<const CudaLibrary> lib, CUdevice device, std::string name)
+        : lib_(std::move(lib)), device_(device), name_(std::move(name)) {
+        CLEAVE_CUDA(cuDevicePrimaryCtxRetain, &context_, device_);
+        try {
+            use();
+            CLEAVE_CUDA(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
+        } catch (...) {
+            lib_->call.cuDevicePrimaryCtxRelease_v2(device_);
+            throw;
+        }
+    }
+    // After a fault every call fails; what can be given back is.
+    ~CudaContext() override {
+        lib_->call.cuCtxSetCurrent(context_);
+        lib_->call.cuStreamDestroy_v2(stream_);
+        lib_->call.cuDevicePrimaryCtxRelease_v2(device_);
+    }
+    CudaContext(const CudaContext&) = delete;
+    CudaContext& operator=(const CudaContext&) = delete;
+
+    std::optional<DeviceAddress> allocate(int64_t bytes) override {
+        use();
+        CUdeviceptr address = 0;
+        const CUresult code = lib_->call.cuMemAlloc_v2(&address, static_cast<size_t>(bytes));
+        if (code == CUDA_ERROR_OUT_OF_MEMORY) return std::nullopt;
+        lib_->check(code, "cuMemAlloc_v2", name_);
+        return address;
+    }
+    void free(DeviceAddress address) override {
+        use();
+        CLEAVE_CUDA(cuMemFree_v2, address);
+    }
+    int64_t free_bytes() override {
+        use();
+        size_t free = 0, total = 0;
+        CLEAVE_CUDA(cuMemGetInfo_v2, &free, &total);
+        return static_cast<int64_t>(free);
+    }
+
+    std::byte* allocate_pinned(int64_t bytes) override {
+        use();
+        void* memory = nullptr;
+        const CUresult code = lib_->call.cuMemHostAlloc(&memory, static_cast<size_t>(bytes), 0);
+        if (code == CUDA_ERROR_OUT_OF_MEMORY) return nullptr;
+        lib_->check(code, "cuMemHostAlloc", name_);
+        return static_cast<std::byte*>(memory);
+    }
+    void free_pinned(std::byte* memory) override {
+        use();
+        CLEAVE_CUDA(cuMemFreeHost, memory);
+    }
+
+    void fill(DeviceAddress address, int64_t bytes, uint8_t value) override {
+        use();
+        CLEAVE_CUDA(cuMemsetD8Async, address, value, static_cast<size_t>(bytes), stream_);
+    }
+    void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) override {
+        CUDA_MEMCPY2D copy{};
+        copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.srcDevice = source;
+        copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+        copy.dstHost = destination;
+        start(copy, r);
+    }
+    void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& r) override {
+        CUDA_MEMCPY2D copy{};
+        copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+        copy.srcHost = source;
+        copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.dstDevice = destination;
+        start(copy, r);
+    }
+
+    void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
+                const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args) override {
+        use();
+        CLEAVE_CUDA(cuLaunchKernel, static_cast<CUfunction>(function), grid[0], grid[1], grid[2],
+                    block[0], block[1], block[2], shared_bytes, stream_, args, nullptr);
+    }
+    void synchronize() override {
+        use();
+        CLEAVE_CUDA(cuStreamSynchronize, stream_);
+    }
+
+    GpuModule load(std::span<const std::byte> object) override {
+        use();
+        CUmodule module = nullptr;
+        CLEAVE_CUDA(cuModuleLoadData, &module, object.data());
+        return module;
+    }
+    void unload(GpuModule module) override {
+        use();
+        CLEAVE_CUDA(cuModuleUnload, static_cast<CUmodule>(module));
+    }
+    GpuFunction function(GpuModule module, const std::string& name, int64_t shared_bytes) override {
+        use();
+        CUfunction function = nullptr;
+        CLEAVE_CUDA(cuModuleGetFunction, &function, static_cast<CUmodule>(module), name.c_str());
+        // Beyond 48 KiB a kernel has to ask (CUDA C++ Programming Guide, compute capability 7.x on).
+        if (shared_bytes > 48 * 1024)
+            CLEAVE_CUDA(cuFuncSetAttribute, function,
+                        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                        static_cast<int>(shared_bytes));
+        return function;
+    }
+
+private:
+    void use() { CLEAVE_CUDA(cuCtxSetCurrent, context_); }
+
+    void start(CUDA_MEMCPY2D& copy, const Rectangle& r) {
+        if (r.rows <= 0 || r.row_bytes <= 0) return;
+        use();
+        copy.srcPitch = static_cast<size_t>(std::max(r.source_stride, r.row_bytes));
+        copy.dstPitch = static_cast<size_t>(std::max(r.destination_stride, r.row_bytes));
+        copy.WidthInBytes = static_cast<size_t>(r.row_bytes);
+        copy.Height = static_cast<size_t>(r.rows);
+        CLEAVE_CUDA(cuMemcpy2DAsync_v2, &copy, stream_);
+    }
+
+    std::shared_ptr<const CudaLibrary> lib_;
+    CUdevice device_;
+    std::string name_;
+    CUcontext context_ = nullptr;
+    CUstream stream_ = nullptr;
+};
+
+class CudaDriver final : public GpuDriver {
+public:
+    explicit CudaDriver(std::shared_ptr<const CudaLibrary> lib) : lib_(std::move(lib)) {
+        CLEAVE_CUDA(cuDeviceGetCount, &count_);
+    }
+
+    planner::DeviceKind kind() const override { return planner::DeviceKind::kCuda; }
+    const std::string& library() const override { return lib_->library.name(); }
+    std::string version() const override {
+        int version = 0;
+        CLEAVE_CUDA(cuDriverGetVersion, &version);
+        return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+    }
+    int count() const override { return count_; }
+
+    GpuFacts facts(int ordinal) const override {
+        const CUdevice device = handle(ordinal);
+        GpuFacts facts;
+        char text[256] = {};
+        CLEAVE_CUDA(cuDeviceGetName, text, sizeof text, device);
+        facts.name = text;
+        CLEAVE_CUDA(cuDeviceGetPCIBusId, text, sizeof text, device);
+        facts.pci = text;
+        std::transform(facts.pci.begin(), facts.pci.end(), facts.pci.begin(),
+                       [](unsigned char c) { return std::tolower(c); });
+        CUuuid uuid{};
+        CLEAVE_CUDA(cuDeviceGetUuid_v2, &uuid, device);
+        facts.uuid = "GPU-";
+        for (size_t i = 0; i < sizeof uuid.bytes; ++i)
+            facts.uuid += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                                      static_cast<unsigned char>(uuid.bytes[i]));
+        size_t bytes = 0;
+        CLEAVE_CUDA(cuDeviceTotalMem_v2, &bytes, device);
+        facts.memory_bytes = static_cast<int64_t>(bytes);
+        const auto attribute = [&](CUdevice_attribute which) {
+            int value = 0;
+            CLEAVE_CUDA(cuDeviceGetAttribute, &value, which, device);
+            return static_cast<int64_t>(value);
+        };
+        const auto capability = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+                                attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        facts.arch = fmt::format("sm_{}", capability);
+        // Where an architecture has features of its own, kernels are made for those.
+        if (codegen::find_gpu_arch(facts.arch + "a")) facts.arch += "a";
+        // Two transfers a clock: double data rate, as the toolkit's deviceQuery computes it.
+        facts.memory_bandwidth = 2 * 1000 * attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
+                                 (attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8);
+        facts.clock_hz = 1000 * attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+        facts.limits = {attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+                        attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+                        attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+                        attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+                        attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)};
+        return facts;
+    }
+
+    bool has_peer_access(int from, int to) const override {
+        int can = 0;
+        CLEAVE_CUDA(cuDeviceCanAccessPeer, &can, handle(from), handle(to));
+        return can != 0;
+    }
+
+    std::unique_ptr<GpuContext> open(int ordinal, const std::string& name) override {
+        return std::make_unique<CudaContext>(lib_, handle(ordinal), name);
+    }
+
+private:
+    CUdevice handle(int ordinal) const {
+        CUdevice device = 0;
+        CLEAVE_CUDA(cuDeviceGet, &device, ordinal);
+        return device;
+    }
+
+    std::shared_ptr<const CudaLibrary> lib_;
+    std::string name_ = "the CUDA driver";  // in messages
+    int count_ = 0;
+};
+
+#undef CLEAVE_CUDA
+
+}  // namespace
+
+std::span<const std::string> cuda_library_names() {
+    static const std::string kNames[] = {"libcuda.so.1", "libcuda.so"};
+    return kNames;
+}
+
+FoundDriver open_cuda_driver(std::span<const std::string> names) {
+    std::string why;
+    std::optional<DynamicLibrary> opened = DynamicLibrary::open_first(names, &why);
+    if (!opened) return {nullptr, why};
+    auto lib = std::make_shared<CudaLibrary>(std::move(*opened));
+    if (const char* missing = lib->resolve())
+        return {nullptr, fmt::format("{} lacks {}: a driver of CUDA 11.4 or newer is needed",
+                                     lib->library.name(), missing)};
+    if (const CUresult code = lib->call.cuInit(0); code != CUDA_SUCCESS)
+        return {nullptr, fmt::format("{}: cuInit: {}", lib->library.name(), lib->error(code))};
+    auto driver = std::make_shared<CudaDriver>(lib);
+    if (driver->count() == 0)
+        return {nullptr, fmt::format("{} shows no device", lib->library.name())};
+    return {driver, ""};
+}
+
+}  // namespace cleave::runtime

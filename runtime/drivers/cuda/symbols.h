@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of libcuda that Cleave calls, declared by hand so that the build needs no toolkit. The lists are texts: here they
+// become types and function pointers of cleave::runtime::cuda, and where NVIDIA's cuda.h is present a test compiles the same
+// texts against it. Names, numbers and signatures: CUDA Driver API reference (docs.nvidia.com/cuda/cuda-driver-api).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// X(function, parameters); all return CUresult.
+#define CLEAVE_CUDA_FUNCTIONS(X)                                                                  \
+    X(cuInit, (unsigned int flags))                                                               \
+    X(cuDriverGetVersion, (int* version))                                                         \
+    X(cuGetErrorName, (CUresult error, const char** text))                                        \
+    X(cuGetErrorString, (CUresult error, const char** text))                                      \
+    X(cuDeviceGetCount, (int* count))                                                             \
+    X(cuDeviceGet, (CUdevice * device, int ordinal))                                              \
+    X(cuDeviceGetName, (char* name, int length, CUdevice device))                                 \
+    X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                       \
+    X(cuDeviceGetPCIBusId, (char* text, int length, CUdevice device))                             \
+    X(cuDeviceTotalMem_v2, (size_t* bytes, CUdevice device))                                      \
+    X(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice device))          \
+    X(cuDeviceCanAccessPeer, (int* can, CUdevice device, CUdevice peer))                          \
+    X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                           \
+    X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                            \
+    X(cuCtxSetCurrent, (CUcontext context))                                                       \
+    X(cuMemGetInfo_v2, (size_t* free, size_t* total))                                             \
+    X(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))                                       \
+    X(cuMemFree_v2, (CUdeviceptr address))                                                        \
+    X(cuMemHostAlloc, (void** memory, size_t bytes, unsigned int flags))                          \
+    X(cuMemFreeHost, (void* memory))                                                              \
+    X(cuMemsetD8Async, (CUdeviceptr address, unsigned char value, size_t count, CUstream stream)) \
+    X(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* copy, CUstream stream))                           \
+    X(cuStreamCreate, (CUstream * stream, unsigned int flags))                                    \
+    X(cuStreamDestroy_v2, (CUstream stream))                                                      \
+    X(cuStreamSynchronize, (CUstream stream))                                                     \
+    X(cuModuleLoadData, (CUmodule * module, const void* image))                                   \
+    X(cuModuleUnload, (CUmodule module))                                                          \
+    X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name))            \
+    X(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value))       \
+    X(cuLaunchKernel,                                                                             \
+      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,        \
+       unsigned int block_x, unsigned int block_y, unsigned int block_z,                          \
+       unsigned int shared_bytes, CUstream stream, void** arguments, void** extra))
+
+// X(enumerator, value, its type).
+#define CLEAVE_CUDA_CONSTANTS(X)                                                     \
+    X(CUDA_SUCCESS, 0, CUresult)                                                     \
+    X(CUDA_ERROR_OUT_OF_MEMORY, 2, CUresult)                                         \
+    X(CUDA_ERROR_STUB_LIBRARY, 34, CUresult)                                         \
+    X(CUDA_ERROR_NO_DEVICE, 100, CUresult)                                           \
+    X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1, CUdevice_attribute)              \
+    X(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 10, CUdevice_attribute)                         \
+    X(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 12, CUdevice_attribute)           \
+    X(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 13, CUdevice_attribute)                        \
+    X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16, CUdevice_attribute)              \
+    X(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 36, CUdevice_attribute)                 \
+    X(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 37, CUdevice_attribute)           \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75, CUdevice_attribute)          \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76, CUdevice_attribute)          \
+    X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97, CUdevice_attribute) \
+    X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8, CUfunction_attribute)      \
+    X(CU_STREAM_NON_BLOCKING, 1, CUstream_flags)                                     \
+    X(CU_MEMORYTYPE_HOST, 1, CUmemorytype)                                           \
+    X(CU_MEMORYTYPE_DEVICE, 2, CUmemorytype)
+
+namespace cleave::runtime::cuda {
+
+// Enumerations are ints in the C ABI; handles are pointers.
+using CUresult = int;
+using CUdevice = int;
+using CUdeviceptr = unsigned long long;
+using CUdevice_attribute = int;
+using CUfunction_attribute = int;
+using CUstream_flags = int;
+using CUmemorytype = int;
+using CUcontext = struct ContextTag*;
+using CUstream = struct StreamTag*;
+using CUmodule = struct ModuleTag*;
+using CUfunction = struct FunctionTag*;
+struct CUuuid {
+    char bytes[16];
+};
+struct CUDA_MEMCPY2D {
+    size_t srcXInBytes, srcY;
+    CUmemorytype srcMemoryType;
+    const void* srcHost;
+    CUdeviceptr srcDevice;
+    void* srcArray;
+    size_t srcPitch;
+    size_t dstXInBytes, dstY;
+    CUmemorytype dstMemoryType;
+    void* dstHost;
+    CUdeviceptr dstDevice;
+    void* dstArray;
+    size_t dstPitch;
+    size_t WidthInBytes, Height;
+};
+
+#define CLEAVE_CONSTANT(name, value, type) inline constexpr type name = value;
+CLEAVE_CUDA_CONSTANTS(CLEAVE_CONSTANT)
+#undef CLEAVE_CONSTANT
+
+struct Functions {
+#define CLEAVE_MEMBER(name, parameters) CUresult(*name) parameters = nullptr;
+    CLEAVE_CUDA_FUNCTIONS(CLEAVE_MEMBER)
+#undef CLEAVE_MEMBER
+};
+
+}  // namespace cleave::runtime::cuda

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU as a Device: a vendor's context, the kernels loaded into it, and its allocations by name. All memory and modules are
+// given back when it goes, also after a fault.
+#pragma once
+
+#include <memory>
+
+#include "runtime/drivers/gpu_driver.h"
+
+namespace cleave::runtime {
+
+struct GpuDeviceOptions {
+    bool poison = false;  // fill fresh memory with NaN patterns
+};
+
+// `ordinal` of the driver; `info` is what the plan says of the device. `info.memory_bytes` is a cap below what the card has, as
+// for logical devices that share one.
+std::unique_ptr<Device> make_gpu_device(std::shared_ptr<GpuDriver> driver, int ordinal,
+                                        const planner::Device& info,
+                                        const GpuDeviceOptions& options);
+
+}  // namespace cleave::runtime

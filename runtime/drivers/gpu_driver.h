@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the runtime needs of a GPU vendor's driver library, which is opened at run time: the devices that it has, and for each
+// a context with one stream. cuda/ and hip/ implement it from hand-declared symbol tables; gpu_device.h makes a Device of it.
+//
+// Errors: every call that fails throws a DeviceError with the vendor's call, its error's name and text, and the device.
+// Threads: a GpuDriver may be used from any thread; a GpuContext by one at a time, which need not be the same one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "planner/machine.h"
+#include "runtime/device.h"
+
+namespace cleave::runtime {
+
+// What the driver says of a device.
+struct GpuFacts {
+    std::string name;  // "NVIDIA H100 80GB HBM3"
+    std::string
+        uuid;  // "GPU-1c2d...", as the vendor's tools print it; empty where the driver has none
+    std::string pci;   // "0000:3b:00.0"
+    std::string arch;  // "sm_90a", "gfx90a"
+    int64_t memory_bytes = 0;
+    int64_t memory_bandwidth = 0;  // bytes/s, of its clock and bus width; 0: not told
+    int64_t clock_hz = 0;
+    planner::DeviceLimits limits;
+};
+
+// A loaded code object and a kernel in it, as the driver names them.
+using GpuModule = void*;
+using GpuFunction = void*;
+
+class GpuContext {
+public:
+    virtual ~GpuContext() = default;
+
+    // Nothing when the device has not so much left.
+    virtual std::optional<DeviceAddress> allocate(int64_t bytes) = 0;
+    virtual void free(DeviceAddress address) = 0;
+    virtual int64_t free_bytes() = 0;
+
+    // Pinned memory of the host: copies to and from it run beside what the CPU does. Null when there is none.
+    virtual std::byte* allocate_pinned(int64_t bytes) = 0;
+    virtual void free_pinned(std::byte* memory) = 0;
+
+    // On the stream, in call order. Memory of the host must stay until `synchronize`.
+    virtual void fill(DeviceAddress address, int64_t bytes, uint8_t value) = 0;
+    virtual void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) = 0;
+    virtual void copy_in(const std::byte* source, DeviceAddress destination,
+                         const Rectangle& r) = 0;
+    virtual void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
+                        const std::array<unsigned, 3>& block, unsigned shared_bytes,
+                        void** args) = 0;
+    virtual void synchronize() = 0;
+
+    virtual GpuModule load(std::span<const std::byte> object) = 0;
+    virtual void unload(GpuModule module) = 0;
+    // `shared_bytes`: the most dynamic shared memory that a launch of it asks for.
+    virtual GpuFunction function(GpuModule module, const std::string& name,
+                                 int64_t shared_bytes) = 0;
+};
+
+class GpuDriver {
+public:
+    virtual ~GpuDriver() = default;
+
+    virtual planner::DeviceKind kind() const = 0;
+    virtual const std::string& library() const = 0;  // the file that was opened
+    virtual std::string version() const = 0;         // "13.0"
+    virtual int count() const = 0;                   // of visible devices
+    virtual GpuFacts facts(int ordinal) const = 0;
+    // Whether one device's kernels and copies reach the other's memory directly.
+    virtual bool has_peer_access(int from, int to) const = 0;
+    // `name` stands in messages.
+    virtual std::unique_ptr<GpuContext> open(int ordinal, const std::string& name) = 0;
+};
+
+// A driver with one device at least, or why there is none: every name tried, the symbol that is missing, the driver's error.
+struct FoundDriver {
+    std::shared_ptr<GpuDriver> driver;
+    std::string reason;
+};
+
+// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; `text` may be null.
+std::string vendor_error(const char* name, const char* text, int code);
+
+}  // namespace cleave::runtime

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/drivers/hip/hip_driver.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/dynamic_library.h"
+#include "runtime/base/errors.h"
+#include "runtime/drivers/hip/symbols.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using namespace hip;
+
+// The opened library; contexts keep it alive.
+struct HipLibrary {
+    explicit HipLibrary(DynamicLibrary opened) : library(std::move(opened)) {}
+
+    // The first symbol that is missing, or null.
+    const char* resolve() {
+#define CLEAVE_RESOLVE(name, parameters)                                      \
+    call.name = reinterpret_cast<decltype(call.name)>(library.symbol(#name)); \
+    if (!call.name) return #name;
+        CLEAVE_HIP_FUNCTIONS(CLEAVE_RESOLVE)
+#undef CLEAVE_RESOLVE
+        take(call.hipGetErrorName, "hipGetErrorName");
+        take(call.hipGetErrorString, "hipGetErrorString");
+        take(call.hipDeviceGetUuid, "hipDeviceGetUuid");
+        take(call.properties, "hipGetDevicePropertiesR0600");
+        if (!call.properties) take(call.properties, "hipGetDeviceProperties");
+        if (!call.hipGetErrorName || !call.hipGetErrorString) return "hipGetErrorName";
+        return call.properties ? nullptr : "hipGetDeviceProperties";
+    }
+
+    std::string error(hipError_t code) const {
+        return vendor_error(call.hipGetErrorName(code), call.hipGetErrorString(code), code);
+    }
+
+    void check(hipError_t code, const char* function, const std::string& device) const {
+        if (code != hipSuccess) throw DeviceError(function, error(code), device);
+    }
+
+    DynamicLibrary library;
+    Functions call;
+
+private:
+    template <class Function>
+    void take(Function& function, const char* name) {
+        function = reinterpret_cast<Function>(library.symbol(name));
+    }
+};
+
+#define CLEAVE_HIP(function, ...) lib_->check(lib_->call.function(__VA_ARGS__), #function, name_)
+
+class HipContext final : public GpuContext {
+public:
+    HipContext(std::shared_ptr<const HipLibrary> lib, int device, std::string name)
+        : lib_(std::move(lib)), device_(device), name_(std::move(name)) {
+        use();
+        CLEAVE_HIP(hipStreamCreateWithFlags, &stream_, kStreamNonBlocking);
+    }
+    // After a fault every call fails; what can be given back is.
+    ~HipContext() override {
+        lib_->call.hipSetDevice(device_);
+        lib_->call.hipStreamDestroy(stream_);
+    }
+    HipContext(const HipContext&) = delete;
+    HipContext& operator=(const HipContext&) = delete;
+
+    std::optional<DeviceAddress> allocate(int64_t bytes) override {
+        use();
+        void* address = nullptr;
+        const hipError_t code = lib_->call.hipMalloc(&address, static_cast<size_t>(bytes));
+        if (code == hipErrorOutOfMemory) return std::nullopt;
+        lib_->check(code, "hipMalloc", name_);
+        return reinterpret_cast<DeviceAddress>(address);
+    }
+    void free(DeviceAddress address) override {
+        use();
+        CLEAVE_HIP(hipFree, pointer(address));
+    }
+    int64_t free_bytes() override {
+        use();
+        size_t free = 0, total = 0;
+        CLEAVE_HIP(hipMemGetInfo, &free, &total);
+        return static_cast<int64_t>(free);
+    }
+
+    std::byte* allocate_pinned(int64_t bytes) override {
+        use();
+        void* memory = nullptr;
+        const hipError_t code = lib_->call.hipHostMalloc(&memory, static_cast<size_t>(bytes), 0);
+        if (code == hipErrorOutOfMemory) return nullptr;
+        lib_->check(code, "hipHostMalloc", name_);
+        return static_cast<std::byte*>(memory);
+    }
+    void free_pinned(std::byte* memory) override {
+        use();
+        CLEAVE_HIP(hipHostFree, memory);
+    }
+
+    void fill(DeviceAddress address, int64_t bytes, uint8_t value) override {
+        use();
+        CLEAVE_HIP(hipMemsetAsync, pointer(address), value, static_cast<size_t>(bytes), stream_);
+    }
+    void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) override {
+        copy(destination, pointer(source), r, hipMemcpyDeviceToHost);
+    }
+    void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& r) override {
+        copy(pointer(destination), source, r, hipMemcpyHostToDevice);
+    }
+
+    void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
+                const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args) override {
+        use();
+        CLEAVE_HIP(hipModuleLaunchKernel, static_cast<hipFunction_t>(function), grid[0], grid[1],
+                   grid[2], block[0], block[1], block[2], shared_bytes, stream_, args, nullptr);
+    }
+    void synchronize() override {
+        use();
+        CLEAVE_HIP(hipStreamSynchronize, stream_);
+    }
+
+    GpuModule load(std::span<const std::byte> object) override {
+        use();
+        hipModule_t module = nullptr;
+        CLEAVE_HIP(hipModuleLoadData, &module, object.data());
+        return module;
+    }
+    void unload(GpuModule module) override {
+        use();
+        CLEAVE_HIP(hipModuleUnload, static_cast<hipModule_t>(module));
+    }
+    GpuFunction function(GpuModule module, const std::string& name, int64_t) override {
+        use();
+        hipFunction_t function = nullptr;
+        CLEAVE_HIP(hipModuleGetFunction, &function, static_cast<hipModule_t>(module), name.c_str());
+        return function;
+    }
+
+private:
+    static void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address); }
+
+    void use() { CLEAVE_HIP(hipSetDevice, device_); }
+
+    void copy(void* destination, const void* source, const Rectangle& r, hipMemcpyKind kind) {
+        if (r.rows <= 0 || r.row_bytes <= 0) return;
+        use();
+        CLEAVE_HIP(hipMemcpy2DAsync, destination,
+                   static_cast<size_t>(std::max(r.destination_stride, r.row_bytes)), source,
+                   static_cast<size_t>(std::max(r.source_stride, r.row_bytes)),
+                   static_cast<size_t>(r.row_bytes), static_cast<size_t>(r.rows), kind, stream_);
+    }
+
+    std::shared_ptr<const HipLibrary> lib_;
+    int device_;
+    std::string name_;
+    hipStream_t stream_ = nullptr;
+};
+
+// "gfx90a" of "...gfx90a:sramecc+:xnack-..." anywhere in a struct whose layout differs between versions.
+std::string arch_in(std::string_view properties) {
+    const size_t at = properties.find("gfx");
+    if (at == std::string_view::npos) return "";
+    size_t end = at;
+    while (end < properties.size() && std::isalnum(static_cast<unsigned char>(properties[end])))
+        ++end;
+    return std::string(properties.substr(at, end - at));
+}
+
+class HipDriver final : public GpuDriver {
+public:
+    HipDriver(std::shared_ptr<const HipLibrary> lib, int count)
+        : lib_(std::move(lib)), count_(count) {}
+
+    planner::DeviceKind kind() const override { return planner::DeviceKind::kHip; }
+    const std::string& library() const override { return lib_->library.name(); }
+    // Major * 10^7 + minor * 10^5 + patch (HIP_VERSION).
+    std::string version() const override {
+        int version = 0;
+        CLEAVE_HIP(hipRuntimeGetVersion, &version);
+        return fmt::format("{}.{}", version / 10'000'000, version / 100'000 % 100);
+    }
+    int count() const override { return count_; }
+
+    GpuFacts facts(int ordinal) const override {
+        GpuFacts facts;
+        char text[256] = {};
+        CLEAVE_HIP(hipDeviceGetName, text, sizeof text, ordinal);
+        facts.name = text;
+        CLEAVE_HIP(hipDeviceGetPCIBusId, text, sizeof text, ordinal);
+        facts.pci = text;
+        std::transform(facts.pci.begin(), facts.pci.end(), facts.pci.begin(),
+                       [](unsigned char c) { return std::tolower(c); });
+        // As AMD's tools print it: the sixteen characters that the bytes are.
+        hipUUID uuid{};
+        if (lib_->call.hipDeviceGetUuid &&
+            lib_->call.hipDeviceGetUuid(&uuid, ordinal) == hipSuccess && uuid.bytes[0] != 0)
+            facts.uuid = "GPU-" + std::string(uuid.bytes, sizeof uuid.bytes);
+        size_t bytes = 0;
+        CLEAVE_HIP(hipDeviceTotalMem, &bytes, ordinal);
+        facts.memory_bytes = static_cast<int64_t>(bytes);
+        std::vector<char> properties(8192);
+        CLEAVE_HIP(properties, properties.data(), ordinal);
+        facts.arch = arch_in({properties.data(), properties.size()});
+        const auto attribute = [&](hipDeviceAttribute_t which) {
+            int value = 0;
+            CLEAVE_HIP(hipDeviceGetAttribute, &value, which, ordinal);
+            return static_cast<int64_t>(value);
+        };
+        facts.memory_bandwidth = 2 * 1000 * attribute(hipDeviceAttributeMemoryClockRate) *
+                                 (attribute(hipDeviceAttributeMemoryBusWidth) / 8);
+        facts.clock_hz = 1000 * attribute(hipDeviceAttributeClockRate);
+        facts.limits = {attribute(hipDeviceAttributeMaxSharedMemoryPerBlock),
+                        attribute(hipDeviceAttributeMaxRegistersPerBlock),
+                        attribute(hipDeviceAttributeMaxThreadsPerBlock),
+                        attribute(hipDeviceAttributeWarpSize),
+                        attribute(hipDeviceAttributeMultiprocessorCount)};
+        return facts;
+    }
+
+    bool has_peer_access(int from, int to) const override {
+        int can = 0;
+        CLEAVE_HIP(hipDeviceCanAccessPeer, &can, from, to);
+        return can != 0;
+    }
+
+    std::unique_ptr<GpuContext> open(int ordinal, const std::string& name) override {
+        return std::make_unique<HipContext>(lib_, ordinal, name);
+    }
+
+private:
+    std::shared_ptr<const HipLibrary> lib_;
+    std::string name_ = "the HIP runtime";  // in messages
+    int count_;
+};
+
+#undef CLEAVE_HIP
+
+}  // namespace
+
+std::span<const std::string> hip_library_names() {
+    static const std::string kNames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+                                         "libamdhip64.so"};
+    return kNames;
+}
+
+FoundDriver open_hip_driver(std::span<const std::string> names) {
+    std::string why;
+    std::optional<DynamicLibrary> opened = DynamicLibrary::open_first(names, &why);
+    if (!opened) return {nullptr, why};
+    auto lib = std::make_shared<HipLibrary>(std::move(*opened));
+    if (const char* missing = lib->resolve())
+        return {nullptr, fmt::format("{} lacks {}: HIP of ROCm 5 or newer is needed",
+                                     lib->library.name(), missing)};
+    int count = 0;
+    hipError_t code = lib->call.hipInit(0);
+    if (code == hipSuccess) code = lib->call.hipGetDeviceCount(&count);
+    if (code != hipSuccess)
+        return {nullptr, fmt::format("{}: {}", lib->library.name(), lib->error(code))};
+    if (count == 0) return {nullptr, fmt::format("{} shows no device", lib->library.name())};
+    return {std::make_shared<HipDriver>(lib, count), ""};
+}
+
+}  // namespace cleave::runtime

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of libamdhip64 that Cleave calls, declared by hand so that the build needs no ROCm. The lists are texts: here they
+// become types and function pointers of cleave::runtime::hip, and where AMD's hip_runtime_api.h is present a test compiles the
+// same texts against it. Names, numbers and signatures: HIP runtime API reference (rocm.docs.amd.com/projects/HIP), of ROCm 5
+// and later; attributes were renumbered between ROCm 4 and 5.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// X(function, parameters); all return hipError_t. Two of them that return texts stand in Functions alone.
+#define CLEAVE_HIP_FUNCTIONS(X)                                                               \
+    X(hipInit, (unsigned int flags))                                                          \
+    X(hipRuntimeGetVersion, (int* version))                                                   \
+    X(hipGetDeviceCount, (int* count))                                                        \
+    X(hipDeviceGetName, (char* name, int length, hipDevice_t device))                         \
+    X(hipDeviceGetPCIBusId, (char* text, int length, int device))                             \
+    X(hipDeviceTotalMem, (size_t* bytes, hipDevice_t device))                                 \
+    X(hipDeviceGetAttribute, (int* value, hipDeviceAttribute_t attribute, int device))        \
+    X(hipDeviceCanAccessPeer, (int* can, int device, int peer))                               \
+    X(hipSetDevice, (int device))                                                             \
+    X(hipMemGetInfo, (size_t* free, size_t* total))                                           \
+    X(hipMalloc, (void** address, size_t bytes))                                              \
+    X(hipFree, (void* address))                                                               \
+    X(hipHostMalloc, (void** memory, size_t bytes, unsigned int flags))                       \
+    X(hipHostFree, (void* memory))                                                            \
+    X(hipMemsetAsync, (void* address, int value, size_t bytes, hipStream_t stream))           \
+    X(hipMemcpy2DAsync,                                                                       \
+      (void* destination, size_t destination_pitch, const void* source, size_t source_pitch,  \
+       size_t width, size_t height, hipMemcpyKind kind, hipStream_t stream))                  \
+    X(hipStreamCreateWithFlags, (hipStream_t * stream, unsigned int flags))                   \
+    X(hipStreamDestroy, (hipStream_t stream))                                                 \
+    X(hipStreamSynchronize, (hipStream_t stream))                                             \
+    X(hipModuleLoadData, (hipModule_t * module, const void* image))                           \
+    X(hipModuleUnload, (hipModule_t module))                                                  \
+    X(hipModuleGetFunction, (hipFunction_t * function, hipModule_t module, const char* name)) \
+    X(hipModuleLaunchKernel,                                                                  \
+      (hipFunction_t function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, \
+       unsigned int block_x, unsigned int block_y, unsigned int block_z,                      \
+       unsigned int shared_bytes, hipStream_t stream, void** arguments, void** extra))
+
+// X(enumerator, value, its type).
+#define CLEAVE_HIP_CONSTANTS(X)                                            \
+    X(hipSuccess, 0, hipError_t)                                           \
+    X(hipErrorOutOfMemory, 2, hipError_t)                                  \
+    X(hipErrorNoDevice, 100, hipError_t)                                   \
+    X(hipMemcpyHostToDevice, 1, hipMemcpyKind)                             \
+    X(hipMemcpyDeviceToHost, 2, hipMemcpyKind)                             \
+    X(hipDeviceAttributeClockRate, 5, hipDeviceAttribute_t)                \
+    X(hipDeviceAttributeMaxThreadsPerBlock, 56, hipDeviceAttribute_t)      \
+    X(hipDeviceAttributeMemoryBusWidth, 59, hipDeviceAttribute_t)          \
+    X(hipDeviceAttributeMemoryClockRate, 60, hipDeviceAttribute_t)         \
+    X(hipDeviceAttributeMultiprocessorCount, 63, hipDeviceAttribute_t)     \
+    X(hipDeviceAttributeMaxRegistersPerBlock, 71, hipDeviceAttribute_t)    \
+    X(hipDeviceAttributeMaxSharedMemoryPerBlock, 74, hipDeviceAttribute_t) \
+    X(hipDeviceAttributeWarpSize, 87, hipDeviceAttribute_t)
+
+namespace cleave::runtime::hip {
+
+// Enumerations are ints in the C ABI; handles are pointers.
+using hipError_t = int;
+using hipDevice_t = int;
+using hipDeviceAttribute_t = int;
+using hipMemcpyKind = int;
+using hipStream_t = struct StreamTag*;
+using hipModule_t = struct ModuleTag*;
+using hipFunction_t = struct FunctionTag*;
+struct hipUUID {
+    char bytes[16];
+};
+inline constexpr unsigned int kStreamNonBlocking = 1;  // hipStreamNonBlocking, a macro
+
+#define CLEAVE_CONSTANT(name, value, type) inline constexpr type name = value;
+CLEAVE_HIP_CONSTANTS(CLEAVE_CONSTANT)
+#undef CLEAVE_CONSTANT
+
+struct Functions {
+#define CLEAVE_MEMBER(name, parameters) hipError_t(*name) parameters = nullptr;
+    CLEAVE_HIP_FUNCTIONS(CLEAVE_MEMBER)
+#undef CLEAVE_MEMBER
+    const char* (*hipGetErrorName)(hipError_t error) = nullptr;
+    const char* (*hipGetErrorString)(hipError_t error) = nullptr;
+    // Not in every version: null where absent.
+    hipError_t (*hipDeviceGetUuid)(hipUUID* uuid, hipDevice_t device) = nullptr;
+    // The struct's layout differs between versions (its name is hipGetDevicePropertiesR0600 from ROCm 6 on), its size is
+    // below 4 KiB in all; only the architecture's name is taken from it, which no attribute has.
+    hipError_t (*properties)(void* properties, int device) = nullptr;
+};
+
+}  // namespace cleave::runtime::hip

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gpu_devices.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include <fmt/ranges.h>
+
+#include "codegen/gpu_arch.h"
+#include "planner/catalogue.h"
+#include "runtime/base/errors.h"
+#include "runtime/drivers/cuda/cuda_driver.h"
+#include "runtime/drivers/hip/hip_driver.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using planner::DeviceKind;
+
+constexpr int64_t kPcieBytesPerSecond = 25'000'000'000;  // PCIe 4.0 x16, effective
+constexpr int64_t kPcieLatencyNs = 8'000;
+constexpr int64_t kLaunchNs = 3'000;
+
+struct Drivers {
+    std::mutex mutex;
+    std::map<DeviceKind, std::string> library;  // in place of the usual names
+    std::map<DeviceKind, FoundDriver> found;
+};
+Drivers& drivers() {
+    static Drivers all;
+    return all;
+}
+
+const char* visible_variable(DeviceKind kind) {
+    return kind == DeviceKind::kCuda ? "CUDA_VISIBLE_DEVICES" : "HIP_VISIBLE_DEVICES";
+}
+
+std::string named_library(DeviceKind kind) {
+    const char* named =
+        std::getenv(kind == DeviceKind::kCuda ? "CLEAVE_CUDA_LIBRARY" : "CLEAVE_HIP_LIBRARY");
+    return named ? named : "";
+}
+
+// By the kernel's device files: nvidiactl of NVIDIA's driver (dxg of WSL 2), kfd of amdgpu.
+bool may_have_cards(DeviceKind kind) {
+    namespace fs = std::filesystem;
+    std::error_code none;
+    if (!named_library(kind).empty()) return true;
+    if (kind == DeviceKind::kHip) return fs::exists("/dev/kfd", none);
+    return fs::exists("/dev/nvidiactl", none) || fs::exists("/dev/dxg", none);
+}
+
+std::string card_text(DeviceKind kind, int ordinal, const GpuFacts& facts) {
+    return fmt::format("{}[{}] ({}, {}{}{})", planner::device_kind_name(kind), ordinal, facts.name,
+                       facts.uuid, facts.uuid.empty() ? "" : ", ", facts.pci);
+}
+
+std::string cards_text(const GpuDriver& driver) {
+    std::vector<std::string> cards;
+    for (int i = 0; i < driver.count(); ++i)
+        cards.push_back(card_text(driver.kind(), i, driver.facts(i)));
+    return fmt::format("{}", fmt::join(cards, ", "));
+}
+
+// A UUID may be shortened as far as it stays the only one; a PCI address has its domain or not.
+bool is_called(const GpuFacts& facts, const std::string& identity) {
+    std::string lower = identity;
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    std::string uuid = facts.uuid;
+    std::transform(uuid.begin(), uuid.end(), uuid.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    return uuid.starts_with(lower) || facts.pci == lower ||
+           (facts.pci.size() > 5 && facts.pci.substr(5) == lower);
+}
+
+GpuDriver& driver_for(DeviceKind kind, const std::string& device) {
+    const FoundDriver& found = gpu_driver(kind);
+    if (!found.driver)
+        throw UserError(
+            "{}: no {} device can be used: {}; run on 'host' devices, or plan for the catalogue "
+            "with sim:MODEL[N]",
+            device, planner::device_kind_name(kind), found.reason);
+    return *found.driver;
+}
+
+// Rates of a card that the catalogue does not know: lanes of a compute unit (CUDA C++ Programming Guide, "Arithmetic
+// instructions"; CDNA and RDNA ISA manuals), two operations a multiply-add, matrices at four times the f32 rate.
+void estimate_rates(const GpuFacts& facts, planner::Device& d) {
+    const int64_t lanes = facts.arch == "sm_80" || facts.limits.warp_width == 64 ? 64 : 128;
+    d.memory_bandwidth = std::max<int64_t>(1, facts.memory_bandwidth);
+    d.flops_f32 = std::max<int64_t>(1, facts.limits.num_compute_units * lanes * 2 * facts.clock_hz);
+    d.flops_f16 = d.flops_f8 = d.flops_int8 = 4 * d.flops_f32;
+}
+
+class RealGpus final : public planner::GpuDescriptions {
+public:
+    planner::Device describe(const planner::DeviceSpec& spec) const override {
+        GpuDriver& driver = driver_for(spec.kind, spec.text);
+        const int ordinal = ordinal_of(driver, spec);
+        const GpuFacts facts = driver.facts(ordinal);
+        if (!codegen::find_gpu_arch(facts.arch))
+            throw UserError(
+                "{}: {} is of architecture {}, for which there are no kernels; there are for {}",
+                spec.text, facts.name, facts.arch, codegen::gpu_arch_names());
+        planner::Device d;
+        d.name = spec.text;
+        d.kind = spec.kind;
+        d.arch = facts.arch;
+        d.model = facts.name;
+        d.identity = facts.uuid.empty() ? facts.pci : facts.uuid;
+        d.index = ordinal;
+        d.memory_bytes = facts.memory_bytes;
+        // Its context is the process's own; what others hold cannot be had either.
+        d.reserved_bytes = facts.memory_bytes - driver.open(ordinal, spec.text)->free_bytes();
+        d.launch_overhead_ns = kLaunchNs;
+        d.limits = facts.limits;
+        estimate_rates(facts, d);
+        if (const auto* model = planner::find_model_of(facts.name, facts.memory_bytes)) {
+            d.memory_bandwidth = static_cast<int64_t>(model->bandwidth_gb * 1e9);
+            d.flops_f32 = static_cast<int64_t>(model->tflops_f32 * 1e12);
+            d.flops_f16 = static_cast<int64_t>(model->tflops_f16 * 1e12);
+            d.flops_f8 = static_cast<int64_t>(model->tflops_f8 * 1e12);
+            d.flops_int8 = static_cast<int64_t>(model->tops_int8 * 1e12);
+        }
+        return d;
+    }
+
+    planner::Link link(const planner::Device& from, const planner::Device& to) const override {
+        planner::Link link;
+        link.kind = planner::LinkKind::kPcie;
+        link.bandwidth = kPcieBytesPerSecond;
+        link.latency_ns = kPcieLatencyNs;
+        const GpuDriver& driver = driver_for(from.kind, from.name);
+        const auto* a = planner::find_model_of(from.model, from.memory_bytes);
+        const auto* b = planner::find_model_of(to.model, to.memory_bytes);
+        if (a && a == b && driver.has_peer_access(from.index, to.index)) {
+            link.kind = a->peer;
+            link.bandwidth = static_cast<int64_t>(a->peer_gb * 1e9);
+            link.latency_ns = a->peer_latency_ns;
+        }
+        return link;
+    }
+
+private:
+    static int ordinal_of(const GpuDriver& driver, const planner::DeviceSpec& spec) {
+        if (spec.index >= 0) {
+            if (spec.index < driver.count()) return spec.index;
+            throw UserError("{}: there {} {} {} device{}: {}", spec.text,
+                            driver.count() == 1 ? "is" : "are", driver.count(),
+                            planner::device_kind_name(spec.kind), driver.count() == 1 ? "" : "s",
+                            cards_text(driver));
+        }
+        std::vector<int> called;
+        for (int i = 0; i < driver.count(); ++i)
+            if (is_called(driver.facts(i), spec.identity)) called.push_back(i);
+        if (called.size() == 1) return called[0];
+        throw UserError("{}: {} of this machine's devices {} so called: {}", spec.text,
+                        called.empty() ? "none" : "several", called.empty() ? "is" : "are",
+                        cards_text(driver));
+    }
+};
+
+}  // namespace
+
+const FoundDriver& gpu_driver(DeviceKind kind) {
+    CHECK(kind == DeviceKind::kCuda || kind == DeviceKind::kHip)
+        << "no vendor drives " << planner::device_kind_name(kind);
+    Drivers& all = drivers();
+    const std::lock_guard lock(all.mutex);
+    auto [at, fresh] = all.found.try_emplace(kind);
+    if (!fresh) return at->second;
+    const bool cuda = kind == DeviceKind::kCuda;
+    std::span<const std::string> names = cuda ? cuda_library_names() : hip_library_names();
+    std::string& own = all.library[kind];
+    if (own.empty()) own = named_library(kind);
+    if (!own.empty()) names = {&own, 1};
+    at->second = cuda ? open_cuda_driver(names) : open_hip_driver(names);
+    return at->second;
+}
+
+std::string found_gpus() {
+    std::string list;
+    for (DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kHip}) {
+        if (!may_have_cards(kind)) continue;
+        if (const FoundDriver& found = gpu_driver(kind); found.driver)
+            list += fmt::format("{}{}[0-{}]", list.empty() ? "" : ",",
+                                planner::device_kind_name(kind), found.driver->count() - 1);
+    }
+    return list;
+}
+
+void use_gpu_library(DeviceKind kind, const std::string& library) {
+    Drivers& all = drivers();
+    const std::lock_guard lock(all.mutex);
+    all.library[kind] = library;
+    all.found.erase(kind);
+}
+
+GpuListing list_gpus(DeviceKind kind) {
+    GpuListing listing;
+    listing.kind = kind;
+    if (const char* visible = std::getenv(visible_variable(kind)))
+        listing.visible = fmt::format("{}={}", visible_variable(kind), visible);
+    const FoundDriver& found = gpu_driver(kind);
+    listing.reason = found.reason;
+    if (!found.driver) return listing;
+    listing.library = found.driver->library();
+    listing.version = found.driver->version();
+    for (int i = 0; i < found.driver->count(); ++i) listing.cards.push_back(found.driver->facts(i));
+    return listing;
+}
+
+const planner::GpuDescriptions& real_gpus() {
+    static const RealGpus gpus;
+    return gpus;
+}
+
+int find_card(const planner::Device& device, const std::vector<planner::Device>& of_plan) {
+    const GpuDriver& driver = driver_for(device.kind, device.name);
+    for (int i = 0; i < driver.count(); ++i) {
+        const GpuFacts facts = driver.facts(i);
+        const bool same = device.identity.empty()
+                              ? i == device.index
+                              : device.identity == facts.uuid || device.identity == facts.pci;
+        if (same && facts.arch == device.arch) return i;
+    }
+    std::vector<std::string> planned;
+    for (const planner::Device& d : of_plan)
+        planned.push_back(fmt::format("{} ({}{}{})", d.name, d.model,
+                                      d.identity.empty() ? "" : ", ", d.identity));
+    throw UserError(
+        "{}: the plan was made for other devices: {}; this machine has {}; make the plan anew here",
+        device.name, fmt::join(planned, ", "), cards_text(driver));
+}
+
+}  // namespace cleave::runtime

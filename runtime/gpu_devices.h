@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPUs of this machine, as the vendors' drivers give them. In: device lists as the user writes them (by index, UUID or PCI
+// address). Out: descriptions for the planner, and the card behind a device of a plan. Drivers are opened when they are first
+// asked for, once a process. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "planner/machine.h"
+#include "runtime/drivers/gpu_driver.h"
+
+namespace cleave::runtime {
+
+// The driver of kind cuda or hip, or why there is none. CLEAVE_CUDA_LIBRARY and CLEAVE_HIP_LIBRARY name a library to open in
+// place of the usual ones.
+const FoundDriver& gpu_driver(planner::DeviceKind kind);
+
+// Opens `library` when the kind is next asked for (empty: the usual ones), and forgets the driver that was open.
+void use_gpu_library(planner::DeviceKind kind, const std::string& library);
+
+// All GPUs as a device list, "cuda[0-3],hip[0]"; empty where there are none. Where the kernel has no device of a vendor its
+// library is not even opened.
+std::string found_gpus();
+
+// What `cleave devices` says of a kind: its cards, and the variable that chose among them.
+struct GpuListing {
+    planner::DeviceKind kind = planner::DeviceKind::kCuda;
+    std::string library, version, reason;  // reason: why there is none
+    std::string visible;                   // "CUDA_VISIBLE_DEVICES=2,3"; empty when unset
+    std::vector<GpuFacts> cards;
+};
+GpuListing list_gpus(planner::DeviceKind kind);
+
+// Descriptions from the drivers. Rates are the catalogue's where it knows the card by its name, else the driver's clocks times
+// the widths of the architecture; reserved_bytes is what was taken of the memory when it was asked.
+const planner::GpuDescriptions& real_gpus();
+
+// The driver's ordinal of a device of a plan, by UUID or PCI address where the plan has one. UserError that names the plan's
+// devices and this machine's when the card is not here or another one stands at its index.
+int find_card(const planner::Device& device, const std::vector<planner::Device>& of_plan);
+
+}  // namespace cleave::runtime

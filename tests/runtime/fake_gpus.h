@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recording fakes of the vendors' driver libraries (tests/runtime_fakes), as tests steer them.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "codegen/program.h"
+#include "runtime/base/errors.h"
+#include "runtime/drivers/cuda/cuda_driver.h"
+#include "runtime/drivers/hip/hip_driver.h"
+
+namespace cleave::runtime::test {
+
+// A fresh fake: three cards, nothing alive, nothing recorded.
+class FakeGpu {
+public:
+    explicit FakeGpu(planner::DeviceKind kind)
+        : kind_(kind),
+          path_(kind == planner::DeviceKind::kCuda ? CLEAVE_FAKE_CUDA : CLEAVE_FAKE_HIP),
+          handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        CHECK(handle_) << ::dlerror();
+        call<void>("fake_reset");
+    }
+    ~FakeGpu() { ::dlclose(handle_); }
+    FakeGpu(const FakeGpu&) = delete;
+    FakeGpu& operator=(const FakeGpu&) = delete;
+
+    const std::string& path() const { return path_; }
+    FoundDriver open() const {
+        const std::string names[] = {path_};
+        return kind_ == planner::DeviceKind::kCuda ? open_cuda_driver(names)
+                                                   : open_hip_driver(names);
+    }
+    std::shared_ptr<GpuDriver> driver() const { return open().driver; }
+
+    // The nth call of `name` from now on fails with `code`.
+    void fail(const std::string& name, int nth, int code) const {
+        call<void>("fake_fail", name.c_str(), nth, code);
+    }
+    // Every call fails from now on, as after a kernel's fault.
+    void break_down(int code) const { call<void>("fake_break", code); }
+    void show(int cards) const { call<void>("fake_show", cards); }
+    // Memory that other programs hold.
+    void take(int64_t bytes) const { call<void>("fake_take", bytes); }
+    int alive() const { return call<int>("fake_alive"); }
+    int calls(const std::string& name) const { return call<int>("fake_calls", name.c_str()); }
+    std::string log() const { return call<const char*>("fake_log"); }
+
+private:
+    template <class Result, class... Args>
+    Result call(const char* name, Args... args) const {
+        return reinterpret_cast<Result (*)(Args...)>(::dlsym(handle_, name))(args...);
+    }
+
+    planner::DeviceKind kind_;
+    std::string path_;
+    void* handle_;
+};
+
+// A code object of the fakes: its kernel's name. "nothing", and "add_words": address, value, count.
+inline std::vector<codegen::CompiledKernel> fake_kernel(const std::string& name) {
+    codegen::CompiledKernel kernel;
+    kernel.name = name;
+    for (char c : name + '\0') kernel.object.push_back(static_cast<std::byte>(c));
+    return {kernel};
+}
+
+}  // namespace cleave::runtime::test

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA and HIP drivers on recording fakes of the vendors' libraries: what they call, in which order, what they give back,
+// and what becomes of every error. The same tests for both.
+#include <numeric>
+
+#include "runtime/drivers/gpu_device.h"
+#include "runtime/gpu_devices.h"
+#include "tests/runtime/fake_gpus.h"
+#include "tests/runtime/support.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::runtime;
+using Catch::Matchers::Contains;
+using planner::DeviceKind;
+using runtime::test::fake_kernel;
+using runtime::test::FakeGpu;
+
+namespace {
+
+// What the two vendors call the same thing.
+struct Vendor {
+    DeviceKind kind;
+    const char *list, *init, *allocate, *free, *pinned, *fill, *copy, *stream, *wait, *load, *find,
+        *launch;
+};
+constexpr Vendor kVendors[] = {
+    {DeviceKind::kCuda, "cuda", "cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",
+     "cuMemsetD8Async", "cuMemcpy2DAsync_v2", "cuStreamCreate", "cuStreamSynchronize",
+     "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"},
+    {DeviceKind::kHip, "hip", "hipInit", "hipMalloc", "hipFree", "hipHostMalloc", "hipMemsetAsync",
+     "hipMemcpy2DAsync", "hipStreamCreateWithFlags", "hipStreamSynchronize", "hipModuleLoadData",
+     "hipModuleGetFunction", "hipModuleLaunchKernel"}};
+
+planner::Device card(const Vendor& vendor, int64_t memory = 1 << 24) {
+    planner::Device info = runtime::test::host_info(0, memory);
+    info.kind = vendor.kind;
+    info.name = std::string(vendor.list) + "[0]";
+    return info;
+}
+
+// Uses everything a Device has, once.
+void use_all(Device& device) {
+    const DeviceAddress a = device.allocate(64, "words");
+    device.fill(a, 64, 0);
+    device.load(fake_kernel("add_words"));
+    codegen::Launch launch;
+    launch.block = {32, 1, 1};
+    launch.shared_bytes = 60 * 1024;
+    const uint64_t args[] = {a, 5, 8};
+    device.launch(0, args, {2, 1, 1}, launch);
+    std::vector<float> terms(16, 1.0f);
+    const std::byte* sources[] = {reinterpret_cast<const std::byte*>(terms.data())};
+    device.reduce(sources, a, a, 16, DType::kF32);
+    std::vector<std::byte> out(64);
+    device.download(a, out);
+    device.free(a);
+}
+
+std::string error_of(const std::function<void()>& act) {
+    try {
+        act();
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
+// The usual libraries again when a test is over.
+struct Installed {
+    explicit Installed(const FakeGpu& fake, DeviceKind kind) : kind_(kind) {
+        use_gpu_library(kind, fake.path());
+    }
+    ~Installed() { use_gpu_library(kind_, ""); }
+    DeviceKind kind_;
+};
+
+planner::Machine machine_of(const std::string& list) {
+    return planner::build_machine(planner::parse_devices(list), planner::read_host_facts(),
+                                  &real_gpus());
+}
+
+}  // namespace
+
+TEST_CASE("a launch has its arguments as words, its shape and its shared memory", "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        INFO(vendor.list);
+        const FakeGpu fake(vendor.kind);
+        auto device = make_gpu_device(fake.driver(), 0, card(vendor), {});
+        const DeviceAddress a = device->allocate(80, "words");
+        std::vector<uint64_t> words(10);
+        std::iota(words.begin(), words.end(), uint64_t{100});
+        device->upload(a, std::as_bytes(std::span(words)));
+        device->load(fake_kernel("add_words"));
+        codegen::Launch launch;
+        launch.block = {64, 2, 1};
+        launch.shared_bytes = 60 * 1024;
+        uint64_t args[] = {a + 8, uint64_t{1} << 40, 3};
+        device->launch(0, args, {7, 1, 1}, launch);
+        args[1] = 0;  // they were read by then
+        device->launch(0, args, {0, 1, 1}, launch);
+        std::vector<uint64_t> got(10);
+        device->download(a, std::as_writable_bytes(std::span(got)));
+        for (size_t i = 1; i < 4; ++i) words[i] += uint64_t{1} << 40;
+        CHECK(got == words);
+        CHECK(fake.calls(vendor.launch) == 1);
+        if (vendor.kind == DeviceKind::kCuda)
+            CHECK_THAT(fake.log(), Contains("cuFuncSetAttribute 61440"));
+    }
+}
+
+TEST_CASE("a GPU's device gives back all that it took", "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        INFO(vendor.list);
+        const FakeGpu fake(vendor.kind);
+        {
+            auto device = make_gpu_device(fake.driver(), 1, card(vendor), {.poison = true});
+            use_all(*device);
+            device->allocate(1000, "kept to the end");
+            CHECK(fake.alive() > 0);
+        }
+        INFO(fake.log());
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("each driver call that fails is named with its error and device, and nothing leaks",
+          "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        for (const char* call :
+             {vendor.allocate, vendor.pinned, vendor.fill, vendor.copy, vendor.stream, vendor.wait,
+              vendor.load, vendor.find, vendor.launch, vendor.free}) {
+            INFO(call);
+            const FakeGpu fake(vendor.kind);
+            fake.fail(call, 1, 700);
+            const std::string error = error_of([&] {
+                auto device = make_gpu_device(fake.driver(), 0, card(vendor), {});
+                use_all(*device);
+            });
+            CHECK_THAT(error, Contains(call) && Contains(card(vendor).name));
+            if (vendor.kind == DeviceKind::kCuda)
+                CHECK_THAT(error, Contains("CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access "
+                                           "was encountered)"));
+            CHECK(fake.alive() == 0);
+        }
+    }
+}
+
+TEST_CASE("after a kernel's fault every call fails, and the device still goes", "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        INFO(vendor.list);
+        const FakeGpu fake(vendor.kind);
+        auto device = make_gpu_device(fake.driver(), 0, card(vendor), {});
+        const DeviceAddress a = device->allocate(64, "words");
+        device->load(fake_kernel("nothing"));
+        device->launch(0, {}, {1, 1, 1}, {});
+        fake.break_down(700);
+        CHECK_THROWS_AS(device->synchronize(), DeviceError);
+        CHECK_THROWS_AS(device->fill(a, 64, 0), DeviceError);
+        device.reset();
+        CHECK(fake.calls(vendor.free) > 0);
+    }
+}
+
+TEST_CASE("out of memory has the plan's numbers and the driver's", "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        INFO(vendor.list);
+        const FakeGpu fake(vendor.kind);
+        auto device = make_gpu_device(fake.driver(), 0, card(vendor, int64_t{60} << 30), {});
+        fake.take(int64_t{63} << 30);
+        const std::string error =
+            error_of([&] { device->allocate(int64_t{20} << 30, "the weights arena"); });
+        CHECK_THAT(error, Contains("the weights arena") && Contains("21474836480") &&
+                              Contains("64424509440") && Contains("bytes free"));
+        CHECK(device->allocated_bytes() == 0);
+    }
+}
+
+TEST_CASE("cards are chosen by index, UUID and PCI address, in the user's order", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    const Installed installed(fake, DeviceKind::kCuda);
+    const planner::Machine all = machine_of("cuda[0-2]");
+    REQUIRE(all.devices.size() == 3);
+    CHECK(all.devices[0].arch == "sm_90a");
+    CHECK(all.devices[2].arch == "sm_86");
+    CHECK(all.devices[0].identity == "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f");
+    CHECK(all.devices[0].memory_bandwidth == 3'350'000'000'000);  // the catalogue knows an H100
+    CHECK(all.link(planner::DeviceId(0), planner::DeviceId(1))->kind == planner::LinkKind::kNvlink);
+    CHECK(all.link(planner::DeviceId(0), planner::DeviceId(2))->kind == planner::LinkKind::kPcie);
+
+    const planner::Machine chosen = machine_of("cuda[GPU-7071],cuda[0000:5e:00.0],cuda[0]");
+    std::vector<int> order;
+    for (const planner::Device& d : chosen.devices) order.push_back(d.index);
+    CHECK(order == std::vector<int>{2, 1, 0});
+
+    CHECK_THAT(error_of([] { machine_of("cuda[3]"); }),
+               Contains("cuda[3]") && Contains("there are 3") && Contains("0000:86:00.0"));
+    CHECK_THAT(error_of([] { machine_of("cuda[GPU-ffff]"); }), Contains("none"));
+    CHECK(fake.alive() == 0);
+}
+
+TEST_CASE("logical devices of a card share its memory and its bandwidth", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kHip);
+    const Installed installed(fake, DeviceKind::kHip);
+    const planner::Machine machine = machine_of("hip[1]/0-3");
+    REQUIRE(machine.devices.size() == 4);
+    for (const planner::Device& d : machine.devices) {
+        CHECK(d.memory_bytes == int64_t{16} << 30);
+        CHECK(d.index == 1);
+        CHECK(d.memory_domain == 0);
+        CHECK(d.arch == "gfx90a");
+    }
+    CHECK(machine.link(planner::DeviceId(0), planner::DeviceId(3))->kind ==
+          planner::LinkKind::kSameMemory);
+}
+
+TEST_CASE("a plan for other devices is refused with both lists", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    const Installed installed(fake, DeviceKind::kCuda);
+    planner::Machine machine = machine_of("cuda[0-1]");
+    CHECK(find_card(machine.devices[1], machine.devices) == 1);
+    machine.devices[1].identity = "GPU-99999999-0000-0000-0000-000000000000";
+    const std::string error = error_of([&] { find_card(machine.devices[1], machine.devices); });
+    CHECK_THAT(error, Contains("made for other devices") && Contains("GPU-99999999") &&
+                          Contains("GPU-40414243") && Contains("make the plan anew"));
+}
+
+TEST_CASE("a driver without a device, without a symbol or without a file says so", "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        const FakeGpu fake(vendor.kind);
+        fake.show(0);
+        CHECK_THAT(fake.open().reason,
+                   Contains("fake") && Contains("NO_DEVICE", Catch::CaseSensitive::No) ||
+                       Contains("NoDevice"));
+        const std::string none[] = {"libnothing-of-the-kind.so"};
+        const FoundDriver found =
+            vendor.kind == DeviceKind::kCuda ? open_cuda_driver(none) : open_hip_driver(none);
+        CHECK_FALSE(found.driver);
+        CHECK_THAT(found.reason, Contains("libnothing-of-the-kind.so"));
+    }
+    // The other vendor's library has other symbols.
+    const std::string wrong[] = {FakeGpu(DeviceKind::kHip).path()};
+    CHECK_THAT(open_cuda_driver(wrong).reason, Contains("lacks cuInit"));
+}
+
+TEST_CASE("the vendors' real libraries load and find no device where there is none", "[runtime]") {
+    for (DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kHip}) {
+        use_gpu_library(kind, "");
+        const FoundDriver& found = gpu_driver(kind);
+        INFO(planner::device_kind_name(kind));
+        if (found.driver)
+            CHECK(found.driver->count() > 0);
+        else
+            CHECK_FALSE(found.reason.empty());
+    }
+}

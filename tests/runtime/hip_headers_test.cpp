@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is declared of libamdhip64 by hand, held against AMD's own header where there is one: the compiler checks every name,
+// number and signature; nothing is linked.
+#if __has_include(<hip/hip_runtime_api.h>)
+#define __HIP_PLATFORM_AMD__
+#include <hip/hip_runtime_api.h>
+#define CLEAVE_HAS_HIP_HEADER 1
+#endif
+
+#include <type_traits>
+
+#include "runtime/drivers/hip/symbols.h"
+#include "tests/support/test.h"
+
+#ifdef CLEAVE_HAS_HIP_HEADER
+namespace {
+
+// Some are overloaded by templates in C++: the plain function is asked for.
+#define CLEAVE_SAME(name, parameters) \
+    [[maybe_unused]] constexpr hipError_t(*k_##name) parameters = &::name;
+CLEAVE_HIP_FUNCTIONS(CLEAVE_SAME)
+
+#define CLEAVE_EQUAL(name, value, type)                                       \
+    static_assert(std::is_same_v<std::remove_cv_t<decltype(::name)>, type> && \
+                      static_cast<long long>(::name) == (value),              \
+                  #name);
+CLEAVE_HIP_CONSTANTS(CLEAVE_EQUAL)
+
+constexpr const char* (*kErrorName)(hipError_t) = &::hipGetErrorName;
+constexpr const char* (*kErrorString)(hipError_t) = &::hipGetErrorString;
+constexpr hipError_t (*kUuid)(hipUUID*, hipDevice_t) = &::hipDeviceGetUuid;
+static_assert(kErrorName && kErrorString && kUuid);
+
+namespace ours = cleave::runtime::hip;
+static_assert(sizeof(ours::hipUUID) == sizeof(::hipUUID));
+static_assert(sizeof(ours::hipError_t) == sizeof(::hipError_t));
+static_assert(sizeof(ours::hipDevice_t) == sizeof(::hipDevice_t));
+static_assert(ours::kStreamNonBlocking == hipStreamNonBlocking);
+static_assert(sizeof(hipDeviceProp_t) < 8192);
+
+}  // namespace
+#endif
+
+TEST_CASE("libamdhip64's declarations are AMD's own", "[runtime]") {
+#ifdef CLEAVE_HAS_HIP_HEADER
+    SUCCEED("compiled against HIP " << HIP_VERSION_MAJOR);
+#else
+    CLEAVE_SKIP("this machine has no hip/hip_runtime_api.h to compare with");
+#endif
+}
