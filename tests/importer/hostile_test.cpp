@@ -5,6 +5,7 @@
 
 #include "importer/import.h"
 #include "models/onnx_builder.h"
+#include "models/onnx_quantize.h"
 #include "models/reference.h"
 #include "tests/importer/onnx_files.h"
 
@@ -118,6 +119,42 @@ TEST_CASE("Weights of a type that their operator cannot take are refused by name
                        }
                }),
                Contains("up_proj"));
+}
+
+TEST_CASE("Sizes of quantised weights that overflow are refused by their node", "[importer]") {
+    using Form = models::QuantizeOptions::Form;
+    for (Form f : {Form::kMatMulNBits, Form::kDequantizeLinear})
+        for (const char* attribute : {"block_size", "K", "N"}) {
+            if (f == Form::kDequantizeLinear && attribute != std::string("block_size")) continue;
+            INFO(static_cast<int>(f) << " " << attribute);
+            test::TemporaryFolder folder;
+            models::WriteOptions plain =
+                form(f == Form::kMatMulNBits ? OnnxForm::kDecomposed : OnnxForm::kAttention);
+            plain.external_data = false;
+            const std::string path = test::write_tiny(folder.path(), plain).string();
+            models::QuantizeOptions options;
+            options.form = f;
+            if (f == Form::kDequantizeLinear)
+                options.zero_points = models::QuantizeOptions::ZeroPoints::kInteger;
+            models::quantize_onnx(path, path, options);
+            for (const int64_t size : {std::numeric_limits<int64_t>::max(), int64_t{1} << 60}) {
+                ModelProto model = test::load_onnx(path);
+                std::string changed;
+                for (NodeProto& node : *model.mutable_graph()->mutable_node())
+                    for (auto& a : *node.mutable_attribute())
+                        if (a.name() == attribute && changed.empty()) {
+                            a.set_i(size);
+                            changed = node.name().empty() ? node.output(0) : node.name();
+                        }
+                const auto hostile = folder.path() / "hostile.onnx";
+                test::save_onnx(model, hostile);
+                const std::string error = test::user_error([&] {
+                    models::reference_logits(importer::import_onnx(hostile.string()),
+                                             std::vector<int32_t>{1, 2});
+                });
+                CHECK_THAT(error, Contains(changed));
+            }
+        }
 }
 
 TEST_CASE("An attention mask of more sequences than the tokens have is refused by its node",

@@ -54,6 +54,9 @@ void present(Evaluation& e, size_t output, size_t past, int64_t axis, const Dims
     e.set_shape(output, dims);
 }
 
+// Of heads, as a file says: their products with dimensions stay far from overflow.
+bool is_count(int64_t n) { return n > 0 && n <= 4096; }
+
 void group_query_attention(Evaluation& e) {
     const Dims* q = e.shape(0);
     if (!q || q->size() != 3) return;
@@ -61,7 +64,7 @@ void group_query_attention(Evaluation& e) {
     if (!e.given(1)) {
         const int64_t heads = e.node.integer("num_heads", 1),
                       kv = e.node.integer("kv_num_heads", 1);
-        if (heads + 2 * kv == 0) return;
+        if (!is_count(heads) || !is_count(kv)) return;
         dims[2] = dims[2] / (heads + 2 * kv) * heads;
     }
     e.set_shape(0, dims);
@@ -80,14 +83,14 @@ void multi_head_attention(Evaluation& e) {
 // ONNX Attention: [B, heads, S, d] or [B, S, heads * d].
 void attention(Evaluation& e) {
     const Dims *q = e.shape(0), *v = e.shape(2);
-    if (!q || !v) return;
+    if (!q || !v || q->size() != v->size()) return;
     Dims dims = *q;
     if (q->size() == 4) {
         dims[3] = (*v)[3];
     } else if (q->size() == 3) {
         const int64_t heads = e.node.integer("q_num_heads", 0),
                       kv = e.node.integer("kv_num_heads", 0);
-        if (heads <= 0 || kv <= 0) return;
+        if (!is_count(heads) || !is_count(kv)) return;
         dims[2] = (*v)[2] / kv * heads;
     }
     e.set_shape(0, dims);

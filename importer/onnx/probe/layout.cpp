@@ -353,7 +353,7 @@ void split(Evaluation& e) {
     for (int64_t i = 0; i < outputs; ++i) {
         Dims dims = *s;
         dims[axis] = (*sizes)[i];
-        if (dims[axis] < 0 || begin + dims[axis] > n) return;
+        if (dims[axis] < 0 || dims[axis] > n - begin) return;
         e.set_shape(i, dims);
         if (const Tensor* x = e.with_data ? e.data(0) : nullptr)
             e.set_data(i, gather_strided(*x, dims, strides, begin * strides[axis]));

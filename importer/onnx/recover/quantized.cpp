@@ -57,6 +57,13 @@ std::optional<std::string> unsupported(const Node& node) {
     return std::nullopt;
 }
 
+// Of a file's own numbers: their products stay far from overflow.
+bool is_size(int64_t n) { return n > 0 && n <= int64_t{1} << 28; }
+
+std::string not_supported(int64_t bits, int64_t block) {
+    return fmt::format("{} bits in blocks of {} are not supported; 4 and 8 are", bits, block);
+}
+
 // (A, B [N, blocks, bytes], scales, zero points, g_idx, bias).
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
 Meaning matmul_nbits(Recovery& r, const Node& node) {
@@ -71,10 +78,8 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
     const int64_t k = node.integer("K", 0), n = node.integer("N", 0),
                   block = node.integer("block_size", 0);
     const int64_t bits = node.integer("bits", 4);
-    if (k <= 0 || n <= 0 || block < 2 || (bits != 4 && bits != 8))
-        return unknown(
-            r, node,
-            fmt::format("{} bits in blocks of {} are not supported; 4 and 8 are", bits, block));
+    if (!is_size(k) || !is_size(n) || !is_size(block) || block < 2 || (bits != 4 && bits != 8))
+        return unknown(r, node, not_supported(bits, block));
     const int64_t blocks = (k + block - 1) / block;
     if (b->count() != n * blocks * block * bits / 8 || scales->count() != n * blocks)
         return unknown(r, node,
@@ -124,8 +129,8 @@ std::optional<WeightView> block_quantized_table(Recovery& r, const Node& node, s
                           elem_type_name(table->elem_type));
     else if (sizes->size() != 2 || node.integer("gather_axis", 0) != 0 || (axis != 1 && axis != -1))
         why = "only rows of a matrix, in blocks along a row, are supported";
-    else if (block < 2 || (bits != 4 && bits != 8))
-        why = fmt::format("{} bits in blocks of {} are not supported; 4 and 8 are", bits, block);
+    else if (!is_size(block) || block < 2 || (bits != 4 && bits != 8))
+        why = not_supported(bits, block);
     if (!why.empty()) return std::nullopt;
     const int64_t vocab = (*sizes)[0][0], stored_columns = (*sizes)[1][0],
                   hidden = bytes ? stored_columns * 8 / bits : stored_columns,
@@ -178,9 +183,10 @@ Meaning read_dequantize(Recovery& r, const Node& node) {
     w.quantization.is_signed = is_signed;
     w.quantization.block = node.integer("block_size", 0);
     const int64_t axis = node.integer("axis", 1);
+    if (axis < -2 || axis > 1) return unknown(r, node, "its axis is out of range");
     w.quantization.axis = static_cast<int>(axis < 0 ? axis + 2 : axis);
-    if (w.quantization.axis != 0 && w.quantization.axis != 1)
-        return unknown(r, node, "its axis is out of range");
+    if (w.quantization.block != 0 && !is_size(w.quantization.block))
+        return unknown(r, node, fmt::format("its block_size is {}", w.quantization.block));
     add_scales(r, node, 1, w);
     if (zeros) add_zero_points(r, node, 2, w);
     const int64_t along = x->dims[w.quantization.axis], other = x->dims[1 - w.quantization.axis];

@@ -218,14 +218,15 @@ Meaning rotary_embedding(Recovery& r, const Node& node) {
     } else {
         const int64_t features = contiguous_features(view.axes.back());
         const auto table = r.sizes(cos);
-        if (heads == 0 && table && !table->empty()) heads = features / (2 * table->back()[0]);
+        if (heads == 0 && table && !table->empty() && table->back()[0] > 0)
+            heads = features / (2 * table->back()[0]);
         if (heads <= 0 || features == 0 || features % heads != 0)
             return unknown(r, node, "num_heads does not divide its input");
         head_dim = features / heads;
     }
     int64_t rotary = node.integer("rotary_embedding_dim", 0);
     if (rotary == 0) rotary = head_dim;
-    if (node.real("scale", 1.0) != 1.0 || rotary > head_dim || rotary % 2 != 0)
+    if (node.real("scale", 1.0) != 1.0 || rotary <= 0 || rotary > head_dim || rotary % 2 != 0)
         return unknown(r, node, "a scale other than 1 or an odd rotary dimension is not supported");
     const bool interleaved = node.integer("interleaved", 0) != 0;
     const Ref positions = node.input(contrib ? 1 : 3);
