@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points of a warpgroup's products. PTX ISA 8.5, section 9.7.14, "Asynchronous warpgroup level matrix
+// Entry points of a warpgroup's products. PTX ISA 9.2, 9.7.15, "Asynchronous warpgroup level matrix multiply-accumulate
 // instructions": what must be fenced, committed and waited for.
 #include "runtime/simt/warpgroup.h"
 

@@ -72,6 +72,7 @@ void check_plan(const std::string& shape, int devices, const std::string& arch_n
     Program program = program_for(shape, arch, devices);
     std::vector<CompiledKernel> compiled = compile_program(program, with(compiler));
     REQUIRE(compiled.size() == program.kernels.size());
+    adopt_compiled(program, compiled);
     std::set<int> decode = kernels_of(program.decode);
     for (size_t i = 0; i < compiled.size(); ++i) {
         const Resources& r = compiled[i].measured;

@@ -31,8 +31,8 @@ struct MmaSync16n8k16 {
 };
 
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.{f16,bf16} (sm_90a), N = kN a multiple of 8: four warps, whose lane of
-// the sum is the thread's number in its warpgroup. PTX ISA, "Register fragments and shared memory matrix layouts":
-// "Register fragments for wgmma.mma_async.m64nNk16", accumulator D (section 9.7.14.5.1.2 in version 8.5).
+// the sum is the thread's number in its warpgroup. PTX ISA 9.2, 9.7.15.5.1.1.1, "Matrix fragments for
+// wgmma.mma_async.m64nNk16", accumulator D (figure 149).
 template <int kN>
 struct Wgmma64 {
     static constexpr int kLanes = 128, kRows = 64, kCols = kN, kDepth = 16;
@@ -44,11 +44,11 @@ struct Wgmma64 {
 };
 
 // A and B of the same instruction, in shared memory: rows of 64 elements of 16 bits (rows of A, columns of B), eight
-// rows a group of 1024 bytes, the 16-byte chunks of a row exchanged by the 128-byte swizzle. PTX ISA, "Shared memory
-// matrix layout" ("K-major", "128-byte swizzle mode", section 9.7.14.5.1) and "Matrix-descriptor format" (table 33 there):
-// bits 0-13 the start address / 16, 16-29 the leading and 32-45 the stride byte offset / 16, 49-51 the base offset, 62-63
-// the swizzle, 1 for 128 bytes. The stride is that from group to group; the leading one is not read in this layout. A
-// start that is a multiple of 1024 but for the depth within its row has base offset 0.
+// rows a group of 1024 bytes, the 16-byte chunks of a row exchanged by the 128-byte swizzle. PTX ISA 9.2, 9.7.15.5.1.2,
+// "Shared memory matrix layout" (K-major, 128B swizzling: figure 157), and 9.7.15.5.1.2.2, "Matrix descriptor format": bits
+// 0-13 the start address / 16, 16-29 the leading and 32-45 the stride byte offset / 16, 49-51 the base offset, 62-63 the
+// swizzle, 1 for 128 bytes. The stride is that from eight rows to the next; the leading one, which this layout does not
+// use, is taken to be 1. The base offset is 0, for the pattern starts at multiples of 1024.
 struct WgmmaOperand {
     static constexpr int kDepth = 64, kRowBytes = 128, kGroupRows = 8, kGroupBytes = 1024;
     using Descriptor = unsigned long long;

@@ -172,7 +172,7 @@ DEVICE void matrix_multiply_add<bf16>(float* c, const u32* a, const u32* b) {
 }
 #endif
 
-// ---- Products of a warpgroup: PTX ISA 8.5, 9.7.14 (wgmma) and 9.7.12.15 (fence.proxy.async)
+// ---- Products of a warpgroup: PTX ISA 9.2, 9.7.15 (wgmma); "fence.proxy.async" under "membar / fence"
 
 #if defined(CLEAVE_WGMMA)
 DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
