@@ -139,4 +139,11 @@ TEST_CASE("llama-server puts every layer on the plan's device and gives our toke
         CHECK(fmt::format("{}", fmt::join(seen["tokens"].get<std::vector<int>>(), ",")) ==
               ours.tokens);
     }
+    // Tensor mode: llama.cpp makes one device of both, and cuts matrices by its own rule.
+    const Json divided =
+        given_to("llama.cpp", {"sim:h100[0-1]", "--tp", "2"},
+                 fmt::format("'{}' {} 8", bundled_model().string(), kPeerPrompt), folder.path());
+    CHECK(divided["layers"] == Json(std::vector<std::string>(7, "Meta()")));
+    CHECK(fmt::format("{}", fmt::join(divided["tokens"].get<std::vector<int>>(), ",")) ==
+          ours.tokens);
 }
