@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/gpu_formats.h"
 #include "codegen/gpu_program.h"
 #include "codegen/kernel_spec.h"
 #include "codegen/stub_writer.h"
@@ -62,33 +62,6 @@ struct Stub {
         return kernel;
     }
 };
-
-// Matrices of one launch share their main loop.
-void one_format(std::string_view what, const std::vector<WeightFormat>& formats) {
-    std::string names;
-    bool equal = true;
-    for (const WeightFormat& f : formats) {
-        equal = equal && f.dtype == formats[0].dtype && f.quantized == formats[0].quantized;
-        names += (names.empty() ? "" : "; ") + describe(f);
-    }
-    if (!equal)
-        throw UserError(
-            "weights of {} have different forms ({}): GPU kernels read them in one; convert with "
-            "--dtype f32, f16 or bf16",
-            what, names);
-}
-
-// What the arithmetic of tiles needs to know of a matrix.
-void set_format(const WeightFormat& format, std::string_view what, planner::ProductShape& shape) {
-    if (format.dynamic())
-        throw UserError(
-            "GPU kernels cannot read {} as {}: a product of integers (DynamicQuantizeLinear, "
-            "MatMulInteger) runs on host devices; use --devices host, or the model that it was "
-            "quantised from",
-            what, describe(format));
-    planner::set_weight_type(format.dtype, shape);
-    if (format.quantized) shape.code_bits = format.dtype == DType::kUInt4 ? 4 : 8;
-}
 
 // The matrix as a parameter.
 constexpr std::string_view kMatrix = "const Config::Weight*";
@@ -550,31 +523,6 @@ Kernel make(const TensorSpec& s, const Stub&) {
         s.call);
 }
 
-// Integers that a plan asks for (--dtype int8, int4) are codes in blocks of 32 with f16 scales.
-void settle(WeightFormat& format) {
-    const bool four = format.dtype == DType::kInt4, eight = format.dtype == DType::kInt8;
-    if (format.quantized || !(four || eight)) return;
-    importer::QuantizedFormat quantized;
-    quantized.code = four ? DType::kUInt4 : DType::kUInt8;
-    quantized.block = importer::kCodeGroup;
-    quantized.scale = DType::kF16;
-    quantized.constant_zero = four ? 8 : 128;
-    format = quantized;
-}
-template <class Spec>
-void settle_formats(Spec&) {}
-void settle_formats(LinearSpec& s) { settle(s.weight); }
-void settle_formats(EmbeddingSpec& s) { settle(s.weight); }
-void settle_formats(GateUpSpec& s) {
-    settle(s.gate);
-    settle(s.up);
-}
-void settle_formats(QkvSpec& s) {
-    settle(s.q);
-    settle(s.k);
-    settle(s.v);
-}
-
 }  // namespace
 
 bool attends_many_tokens(const Tile& tile) { return tile.tokens > 1; }
@@ -582,9 +530,9 @@ bool attention_is_split(const Tile& tile) { return tile.splits > 1; }
 
 Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
                        const std::vector<std::string>& fused, const GpuTarget& target) {
+    const KernelSpec settled = with_settled_formats(spec);
     return std::visit(
-        [&](auto s) {
-            settle_formats(s);
+        [&](const auto& s) {
             Stub stub{kind, fused, target, {}, {}, {}, {}};
             Kernel kernel = make(s, stub);
             if (stub.smaller)
@@ -595,7 +543,7 @@ Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
                 };
             return kernel;
         },
-        spec);
+        settled);
 }
 
 Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target) {
