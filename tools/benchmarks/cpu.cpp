@@ -77,7 +77,7 @@ struct Result {
 };
 
 constexpr int64_t kPrompt = 256, kContext = 512;
-constexpr int kNewTokens = 24, kRepeats = 6;
+constexpr int kNewTokens = 24, kRepeats = 10;
 constexpr size_t kAtOnce = 3;  // sessions that are open together
 
 // Median microseconds a step and a pass, by kernel or collective, as the trace has them, beside the plan's.

@@ -44,7 +44,7 @@ private:
 };
 
 // Fills the calibration, and memory_bandwidth with what host devices reach that work at the same time. Rates are
-// of times that are kept two thirds of the time. `progress` hears (done, total). Throws Cancelled when `cancel` is set.
+// of mean times (host_bench.h). `progress` hears (done, total). Throws Cancelled when `cancel` is set.
 Measurement calibrate_host(planner::HostFacts& facts,
                            const std::function<void(int64_t, int64_t)>& progress,
                            const CancelToken* cancel);

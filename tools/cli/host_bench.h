@@ -36,9 +36,9 @@ struct HostRun {
     double spread = 0;       // the slowest generation's token over the fastest's, less 1
 };
 
-// The figure of several generations of tokens, each its own median: two thirds of them are no slower. Virtual machines are
-// moved between cores that share a path to memory and cores that do not, for seconds at a time, and rates then differ by
-// half; the lucky state is not the one to count on.
+// The figure of several generations of tokens, each its own median: their mean, without the slowest and the fastest tenth.
+// Virtual machines are moved between cores that share a path to memory and cores that do not, for seconds at a time, and
+// rates then differ by half: a mean has the share of each state, where a median or another quantile jumps from one to the other.
 double usual(std::vector<double> medians);
 
 // A graph and its weights, for several configurations.
