@@ -66,13 +66,14 @@ void constant_of_shape(Evaluation& e) {
     if (real)
         std::fill(out.reals.begin(), out.reals.end(), value);
     else
-        std::fill(out.integers.begin(), out.integers.end(), static_cast<int64_t>(value));
+        std::fill(out.integers.begin(), out.integers.end(), whole(value));
     e.set_data(0, std::move(out));
 }
 
 void range(Evaluation& e) {
     const Tensor *start = e.data(0), *limit = e.data(1), *delta = e.data(2);
     if (!start || !limit || !delta || !start->count() || !limit->count() || !delta->count()) return;
+    if (start->real != limit->real || start->real != delta->real) return;
     const double step = delta->at(0);
     if (step == 0) return;
     const double count = std::ceil((limit->at(0) - start->at(0)) / step);
@@ -83,7 +84,10 @@ void range(Evaluation& e) {
         if (t.real)
             t.reals[i] = start->reals[0] + static_cast<double>(i) * step;
         else
-            t.integers[i] = start->integers[0] + i * delta->integers[0];
+            t.integers[i] =
+                static_cast<int64_t>(  // exact, and wraps where a hostile file overflows
+                    static_cast<uint64_t>(start->integers[0]) +
+                    static_cast<uint64_t>(i) * static_cast<uint64_t>(delta->integers[0]));
     e.set_data(0, std::move(t));
 }
 
@@ -107,7 +111,9 @@ void matmul(Evaluation& e) {
     if (a->size() > 1) dims.push_back(m);
     if (b->size() > 1) dims.push_back(n);
     e.set_shape(0, dims);
-    if (!e.with_data || product(dims) * k > kMostElements) return;
+    if (!e.with_data || k > kMostElements || product(dims) > kMostElements ||
+        product(dims) * k > kMostElements)
+        return;
     const Tensor *xt = e.data(0), *yt = e.data(1);
     if (!xt || !yt) return;
     Tensor out = Tensor::of(dims, xt->real || yt->real);
@@ -123,7 +129,7 @@ void matmul(Evaluation& e) {
                                if (out.real)
                                    out.reals[to] = alpha * sum;
                                else
-                                   out.integers[to] = static_cast<int64_t>(sum);
+                                   out.integers[to] = whole(sum);
                            }
                    });
     e.model().probe_work.evaluated += product(dims) * k;

@@ -27,10 +27,6 @@ void unary(Evaluation& e, Result result, F f) {
     e.set_data(0, std::move(out));
 }
 
-// A number as an integer; what no integer can hold is 0, as it is undefined.
-int64_t whole(double v) { return std::fabs(v) < 9e18 ? static_cast<int64_t>(v) : 0; }
-int64_t whole(int64_t v) { return v; }
-
 template <class RealF, class IntegerF>
 bool combine(const Tensor& a, const Tensor& b, Result result, RealF fr, IntegerF fi, Tensor& out) {
     Dims dims;
@@ -152,7 +148,7 @@ void cast_like(Evaluation& e) {
         if (out.real)
             out.reals[i] = x->at(i);
         else
-            out.integers[i] = x->real ? static_cast<int64_t>(x->reals[i]) : x->integers[i];
+            out.integers[i] = x->real ? whole(x->reals[i]) : x->integers[i];
     e.set_data(0, std::move(out));
 }
 

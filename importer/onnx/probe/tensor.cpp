@@ -2,6 +2,7 @@
 #include "importer/onnx/probe/tensor.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace cleave::importer::from_onnx {
 
@@ -17,6 +18,8 @@ Tensor Tensor::of(Dims dims, bool real) {
     t.dims = std::move(dims);
     return t;
 }
+
+int64_t whole(double v) { return std::fabs(v) < 9e18 ? static_cast<int64_t>(v) : 0; }
 
 int64_t product(const Dims& dims) {
     int64_t n = 1;

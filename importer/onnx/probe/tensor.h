@@ -21,6 +21,10 @@ struct Tensor {
     static Tensor of(Dims dims, bool real);  // zeros
 };
 
+// A number as an integer; what no integer can hold is 0, as it is undefined.
+int64_t whole(double v);
+inline int64_t whole(int64_t v) { return v; }
+
 int64_t product(const Dims& dims);  // saturates at 2^56
 
 // Row-major strides, 0 where a dimension of `dims` is broadcast to `to` (aligned at the back).

@@ -25,7 +25,7 @@ std::vector<std::byte> bytes_of(const Tensor& data, DType dtype) {
             convert_elements(DType::kF32, &value, dtype, to, 1);
             continue;
         }
-        const int64_t value = data.real ? static_cast<int64_t>(data.reals[i]) : data.integers[i];
+        const int64_t value = data.real ? whole(data.reals[i]) : data.integers[i];
         std::memcpy(to, &value, size);  // little-endian
     }
     return bytes;
