@@ -44,7 +44,7 @@ struct CudaLibrary {
     }
 
     DynamicLibrary library;
-    Functions call;
+    cuda::Functions call;
 };
 
 #define CLEAVE_CUDA(function, ...) lib_->check(lib_->call.function(__VA_ARGS__), #function, name_)

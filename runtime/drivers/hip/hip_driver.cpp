@@ -46,7 +46,7 @@ struct HipLibrary {
     }
 
     DynamicLibrary library;
-    Functions call;
+    hip::Functions call;
 
 private:
     template <class Function>
