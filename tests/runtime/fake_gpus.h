@@ -20,7 +20,7 @@ public:
         : kind_(kind),
           path_(kind == planner::DeviceKind::kCuda ? CLEAVE_FAKE_CUDA : CLEAVE_FAKE_HIP),
           handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-        CHECK(handle_) << ::dlerror();
+        if (!handle_) throw InternalError(::dlerror());
         call<void>("fake_reset");
     }
     ~FakeGpu() { ::dlclose(handle_); }

@@ -27,6 +27,10 @@ inline const nlohmann::json& text_cases() {
     return document;
 }
 
+inline bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
 /// The complete tokenizer.json of one entry of "tokenizers".
 inline nlohmann::json tokenizer_document(const nlohmann::json& entry) {
     nlohmann::json document = entry.at("parts");

@@ -32,10 +32,6 @@ std::string render(const std::string& source) {
     return ChatTemplate(source, "test.jinja").render(nlohmann::ordered_json::array());
 }
 
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("chat templates render as jinja2 renders them, and what it refuses is an error",

@@ -14,10 +14,6 @@ std::string refused(const json& document) {
     return user_error([&] { make_tokenizer(document); });
 }
 
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
-
 /// Loads a file with these bytes and encodes with it: it works or it is a UserError. Anything else escapes.
 void survives(const std::string& bytes) {
     const TemporaryFolder folder;
