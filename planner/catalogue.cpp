@@ -102,6 +102,15 @@ const DeviceLimits* find_simt_arch(std::string_view arch) {
 
 std::string simt_arch_names() { return join_names(kSimtArchs); }
 
+void set_rates(const CatalogueModel& model, Device& device) {
+    const auto tera = [](double t) { return static_cast<int64_t>(t * 1e12); };
+    device.memory_bandwidth = static_cast<int64_t>(model.bandwidth_gb * 1e9);
+    device.flops_f32 = tera(model.tflops_f32);
+    device.flops_f16 = tera(model.tflops_f16);
+    device.flops_f8 = tera(model.tflops_f8);
+    device.flops_int8 = tera(model.tops_int8);
+}
+
 DeviceLimits limits_of(const CatalogueModel& model) {
     DeviceLimits limits;
     limits.shared_memory_per_block = model.shared_kib * 1024;

@@ -40,5 +40,7 @@ const DeviceLimits* find_simt_arch(std::string_view arch);
 std::string simt_arch_names();
 
 DeviceLimits limits_of(const CatalogueModel& model);
+// Its bandwidth and its operations a second.
+void set_rates(const CatalogueModel& model, Device& device);
 
 }  // namespace cleave::planner

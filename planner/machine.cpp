@@ -23,8 +23,6 @@ constexpr int64_t kHostReserved = 0;
 constexpr int64_t kGpuReserved = int64_t{512}
                                  << 20;  // context, modules and library work space of one process
 
-int64_t tera(double t) { return static_cast<int64_t>(t * 1e12); }
-
 Device sim_device(const DeviceSpec& spec) {
     const CatalogueModel& model = *find_model(spec.arch);
     Device d;
@@ -37,11 +35,7 @@ Device sim_device(const DeviceSpec& spec) {
     d.host = node == 0 ? "localhost" : "node" + std::to_string(node);
     d.memory_bytes = model.memory_mib << 20;
     d.reserved_bytes = model.name == "host" ? kHostReserved : kGpuReserved;
-    d.memory_bandwidth = static_cast<int64_t>(model.bandwidth_gb * 1e9);
-    d.flops_f32 = tera(model.tflops_f32);
-    d.flops_f16 = tera(model.tflops_f16);
-    d.flops_f8 = tera(model.tflops_f8);
-    d.flops_int8 = tera(model.tops_int8);
+    set_rates(model, d);
     d.launch_overhead_ns = model.name == "host" ? 2'000 : 3'000;
     d.limits = limits_of(model);
     return d;

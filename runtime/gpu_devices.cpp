@@ -2,7 +2,6 @@
 #include "runtime/gpu_devices.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -69,13 +68,8 @@ std::string cards_text(const GpuDriver& driver) {
 
 // A UUID may be shortened as far as it stays the only one; a PCI address has its domain or not.
 bool is_called(const GpuFacts& facts, const std::string& identity) {
-    std::string lower = identity;
-    std::transform(lower.begin(), lower.end(), lower.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    std::string uuid = facts.uuid;
-    std::transform(uuid.begin(), uuid.end(), uuid.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    return uuid.starts_with(lower) || facts.pci == lower ||
+    const std::string lower = lower_case(identity);
+    return lower_case(facts.uuid).starts_with(lower) || facts.pci == lower ||
            (facts.pci.size() > 5 && facts.pci.substr(5) == lower);
 }
 
@@ -121,13 +115,8 @@ public:
         d.launch_overhead_ns = kLaunchNs;
         d.limits = facts.limits;
         estimate_rates(facts, d);
-        if (const auto* model = planner::find_model_of(facts.name, facts.memory_bytes)) {
-            d.memory_bandwidth = static_cast<int64_t>(model->bandwidth_gb * 1e9);
-            d.flops_f32 = static_cast<int64_t>(model->tflops_f32 * 1e12);
-            d.flops_f16 = static_cast<int64_t>(model->tflops_f16 * 1e12);
-            d.flops_f8 = static_cast<int64_t>(model->tflops_f8 * 1e12);
-            d.flops_int8 = static_cast<int64_t>(model->tops_int8 * 1e12);
-        }
+        if (const auto* model = planner::find_model_of(facts.name, facts.memory_bytes))
+            planner::set_rates(*model, d);
         return d;
     }
 

@@ -222,9 +222,19 @@ void check_collectives(const Plan& plan, const Schedule& schedule, const std::st
     }
 }
 
-onnx::ModelProto rank_model(const Plan& plan, const Schedule& schedule, int stage, DeviceId device,
-                            CollectiveOps ops, TensorFile& data, const std::string& data_file) {
-    return RankModel(plan, schedule, stage, device, ops).run(data, data_file);
+bool add_rank(const Plan& plan, const Schedule& schedule, int stage, DeviceId device,
+              CollectiveOps ops, const std::string& name,
+              const std::shared_ptr<importer::WeightReader>& reader, ExportResult& result) {
+    auto data = std::make_shared<TensorFile>(plan, reader);
+    ExportFile file{name, {}};
+    CHECK(RankModel(plan, schedule, stage, device, ops)
+              .run(*data, data_file_name(device))
+              .SerializeToString(&file.contents))
+        << name << " does not serialise";
+    result.files.push_back(std::move(file));
+    result.files.push_back(
+        {data_file_name(device), {}, [data](std::ostream& out) { data->write(out); }});
+    return data->expanded();
 }
 
 }  // namespace cleave::planner

@@ -4,10 +4,12 @@
 // makes or takes.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include <onnx/onnx_pb.h>
 
+#include "planner/export.h"
 #include "planner/export_model/segments.h"
 #include "planner/export_model/tensor_file.h"
 
@@ -21,7 +23,9 @@ enum class CollectiveOps : uint8_t {
 // UserError where a rank has no part in an exchange, or parts that are gathered are unequal: neither has room for it.
 void check_collectives(const Plan& plan, const Schedule& schedule, const std::string& tool);
 
-onnx::ModelProto rank_model(const Plan& plan, const Schedule& schedule, int stage, DeviceId device,
-                            CollectiveOps ops, TensorFile& data, const std::string& data_file);
+// Adds a rank's model as the file `name`, and its weights as the device's data file. Whether weights were expanded.
+bool add_rank(const Plan& plan, const Schedule& schedule, int stage, DeviceId device,
+              CollectiveOps ops, const std::string& name,
+              const std::shared_ptr<importer::WeightReader>& reader, ExportResult& result);
 
 }  // namespace cleave::planner

@@ -2,6 +2,7 @@
 #include "runtime/drivers/gpu_device.h"
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <map>
 #include <vector>
@@ -11,6 +12,12 @@
 #include "runtime/drivers/reduce.h"
 
 namespace cleave::runtime {
+
+std::string lower_case(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+}
 
 std::string vendor_error(const char* name, const char* text, int code) {
     const std::string called = name ? name : fmt::format("error {}", code);
@@ -67,7 +74,6 @@ public:
               const GpuDeviceOptions& options)
         : driver_(std::move(driver)),
           context_(driver_->open(ordinal, info.name)),
-          ordinal_(ordinal),
           info_(info),
           options_(options),
           pinned_(*context_) {}
@@ -223,7 +229,6 @@ private:
 
     std::shared_ptr<GpuDriver> driver_;
     std::unique_ptr<GpuContext> context_;
-    int ordinal_;
     planner::Device info_;
     GpuDeviceOptions options_;
     PinnedBuffer pinned_;

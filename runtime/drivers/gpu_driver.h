@@ -87,6 +87,9 @@ struct FoundDriver {
     std::string reason;
 };
 
+// In small letters, as PCI addresses and UUIDs are compared.
+std::string lower_case(std::string text);
+
 // "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; `text` may be null.
 std::string vendor_error(const char* name, const char* text, int code);
 

@@ -207,7 +207,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     if (int code = enter("cuModuleLoadData")) return code;
     if (!is_retained(current_device)) return kInvalidContext;
     if (!image) return kInvalidValue;
-    auto* made = new Module{current_device, static_cast<const char*>(image), {}};
+    auto* made = new Module{current_device, static_cast<const char*>(image)};
     state().modules.insert(made);
     *module = reinterpret_cast<CUmodule>(made);
     return CUDA_SUCCESS;

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -34,7 +33,6 @@ struct Stream {
 struct Module {
     int device = 0;
     std::string image;
-    std::set<std::string> functions;
 };
 
 struct Function {
@@ -62,7 +60,6 @@ struct State {
     std::set<Module*> modules;
     std::vector<Function*> functions;
     std::map<int, int> contexts;  // retained, by device
-    std::vector<std::array<uint64_t, 8>> launches;
     int visible = 3;
     int64_t taken = 0;  // by other programs, of each card
 

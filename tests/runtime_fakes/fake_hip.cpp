@@ -180,7 +180,7 @@ hipError_t hipStreamSynchronize(hipStream_t stream) {
 hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
     if (int code = enter("hipModuleLoadData")) return code;
     if (!image) return kInvalidValue;
-    auto* made = new Module{current_device, static_cast<const char*>(image), {}};
+    auto* made = new Module{current_device, static_cast<const char*>(image)};
     state().modules.insert(made);
     *module = reinterpret_cast<hipModule_t>(made);
     return hipSuccess;

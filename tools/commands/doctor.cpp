@@ -17,6 +17,8 @@
 #include "codegen/llvm_library.h"
 #include "planner/machine.h"
 #include "runtime/base/dynamic_library.h"
+#include "runtime/drivers/cuda/cuda_driver.h"
+#include "runtime/drivers/hip/hip_driver.h"
 #include "runtime/host_topology.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -145,26 +147,22 @@ Finding vendor_compiler(const char* name, const char* purpose, const codegen::Gp
     return f;
 }
 
+std::vector<std::string> names_of(std::span<const std::string> names) {
+    return {names.begin(), names.end()};
+}
+
 std::vector<Finding> gpu_findings() {
     const std::vector<Optional> all = {
-        {"CUDA driver",
-         "NVIDIA GPUs",
-         {"libcuda.so.1", "libcuda.so"},
-         "cuDriverGetVersion",
-         cuda_version,
-         "install the NVIDIA driver"},
+        {"CUDA driver", "NVIDIA GPUs", names_of(runtime::cuda_library_names()),
+         "cuDriverGetVersion", cuda_version, "install the NVIDIA driver"},
         {"NCCL",
          "collectives of NVIDIA GPUs",
          {"libnccl.so.2", "libnccl.so"},
          "ncclGetVersion",
          nccl_version,
          "install NCCL; without it collectives are staged through the host"},
-        {"HIP runtime",
-         "AMD GPUs",
-         {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
-         "hipRuntimeGetVersion",
-         hip_version,
-         "install ROCm's HIP runtime"},
+        {"HIP runtime", "AMD GPUs", names_of(runtime::hip_library_names()), "hipRuntimeGetVersion",
+         hip_version, "install ROCm's HIP runtime"},
         {"RCCL",
          "collectives of AMD GPUs",
          {"librccl.so.1", "librccl.so"},

@@ -334,7 +334,7 @@ void run_generate(const RunArguments& flags, Ready& ready) {
                    host_difference(flags, plan, ready.prompts, options, result));
 }
 
-// RunArguments that would do nothing are refused, not ignored.
+// Flags that would do nothing are refused, not ignored.
 void check_flags(const RunArguments& flags) {
     const bool scores = !flags.score_file.empty();
     const bool prompts = !flags.prompt.prompts.empty() || !flags.prompt.input_ids.empty();

@@ -59,7 +59,7 @@ void reduce(Evaluation& e, double start, F f) {
         if (out.real)
             out.reals[i] = sums[i];
         else
-            out.integers[i] = std::fabs(sums[i]) < 9e18 ? static_cast<int64_t>(sums[i]) : 0;
+            out.integers[i] = whole(sums[i]);
     e.set_data(0, std::move(out));
 }
 

@@ -50,17 +50,11 @@ ExportResult export_ort_collectives(const Plan& plan) {
     bool expanded = false;
     const std::vector<DeviceId>& devices = plan.stages[0].devices;
     for (size_t r = 0; r < devices.size(); ++r) {
-        auto data = std::make_shared<TensorFile>(plan, reader);
-        const std::string name = fmt::format("rank{}.onnx", r), bytes = data_file_name(devices[r]);
-        ExportFile file{name, {}};
-        CHECK(rank_model(plan, schedule, 0, devices[r], CollectiveOps::kMicrosoft, *data, bytes)
-                  .SerializeToString(&file.contents))
-            << name << " does not serialise";
-        result.files.push_back(std::move(file));
-        result.files.push_back({bytes, {}, [data](std::ostream& out) { data->write(out); }});
+        const std::string name = fmt::format("rank{}.onnx", r);
+        expanded |= add_rank(plan, schedule, 0, devices[r], CollectiveOps::kMicrosoft, name, reader,
+                             result);
         json["ranks"].push_back(
             {{"model", name}, {"device", plan.machine.device(devices[r]).index}});
-        expanded = expanded || data->expanded();
     }
     result.files.push_back(
         {"ranks.json", json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"});

@@ -75,19 +75,11 @@ ExportResult export_tensorrt(const Plan& plan) {
     for (size_t s = 0; s < plan.stages.size(); ++s)
         for (size_t r = 0; r < plan.stages[s].devices.size(); ++r) {
             const DeviceId device = plan.stages[s].devices[r];
-            auto data = std::make_shared<TensorFile>(plan, reader);
             const std::string name = rank_name(static_cast<int>(s), r);
-            ExportFile file{name, {}};
-            CHECK(rank_model(plan, schedule, static_cast<int>(s), device, CollectiveOps::kTensorRt,
-                             *data, data_file_name(device))
-                      .SerializeToString(&file.contents))
-                << name << " does not serialise";
-            result.files.push_back(std::move(file));
-            result.files.push_back(
-                {data_file_name(device), {}, [data](std::ostream& out) { data->write(out); }});
+            expanded |= add_rank(plan, schedule, static_cast<int>(s), device,
+                                 CollectiveOps::kTensorRt, name, reader, result);
             result.commands.push_back({"trtexec", "--onnx=" + name,
                                        fmt::format("--saveEngine=stage{}.rank{}.engine", s, r)});
-            expanded = expanded || data->expanded();
         }
     result.files.push_back({"pipeline.json", pipeline_json(plan, schedule)});
     result.not_expressed = {

@@ -199,9 +199,7 @@ public:
         CLEAVE_CUDA(cuDeviceGetName, text, sizeof text, device);
         facts.name = text;
         CLEAVE_CUDA(cuDeviceGetPCIBusId, text, sizeof text, device);
-        facts.pci = text;
-        std::transform(facts.pci.begin(), facts.pci.end(), facts.pci.begin(),
-                       [](unsigned char c) { return std::tolower(c); });
+        facts.pci = lower_case(text);
         CUuuid uuid{};
         CLEAVE_CUDA(cuDeviceGetUuid_v2, &uuid, device);
         facts.uuid = "GPU-";

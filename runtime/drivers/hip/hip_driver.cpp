@@ -194,9 +194,7 @@ public:
         CLEAVE_HIP(hipDeviceGetName, text, sizeof text, ordinal);
         facts.name = text;
         CLEAVE_HIP(hipDeviceGetPCIBusId, text, sizeof text, ordinal);
-        facts.pci = text;
-        std::transform(facts.pci.begin(), facts.pci.end(), facts.pci.begin(),
-                       [](unsigned char c) { return std::tolower(c); });
+        facts.pci = lower_case(text);
         // As AMD's tools print it: the sixteen characters that the bytes are.
         hipUUID uuid{};
         if (lib_->call.hipDeviceGetUuid &&
