@@ -28,6 +28,7 @@ struct Node {
     std::string op;
     std::vector<Ref> in, out;
     const onnx::NodeProto* proto = nullptr;
+    int element = -1;  // of a ConstantOfShape that gives one: its constant
 
     bool is(std::string_view op_type) const { return domain.empty() && op == op_type; }
     bool is_contrib(std::string_view op_type) const {

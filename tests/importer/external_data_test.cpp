@@ -166,6 +166,34 @@ TEST_CASE("Offsets and lengths of external data are checked by initializer", "[i
     }
 }
 
+TEST_CASE("The element of a ConstantOfShape may lie in external data", "[importer]") {
+    CLEAVE_NEEDS_SHARED_DATA();
+    const fs::path source = test::shared_data() / "models/rand_gqa16/legacy_op17_past_sdpa.onnx";
+    onnx::ModelProto model = test::load_onnx(source);
+    const std::string inside = importer::to_text(importer::import_onnx(source.string()));
+    std::string bytes;
+    int moved = 0;
+    for (onnx::NodeProto& node : *model.mutable_graph()->mutable_node()) {
+        if (node.op_type() != "ConstantOfShape" || node.attribute_size() == 0) continue;
+        TensorProto& t = *node.mutable_attribute(0)->mutable_t();
+        set_entry(t, "location", "elements.bin");
+        set_entry(t, "offset", std::to_string(bytes.size()));
+        set_entry(t, "length", std::to_string(t.raw_data().size()));
+        bytes += t.raw_data();
+        t.clear_raw_data();
+        t.set_data_location(TensorProto::EXTERNAL);
+        ++moved;
+    }
+    REQUIRE(moved > 0);
+    test::TemporaryFolder folder;
+    const fs::path path = folder.path() / source.filename();
+    std::ofstream(folder.path() / "elements.bin", std::ios::binary) << bytes;
+    test::save_onnx(model, path);
+    CHECK(importer::to_text(importer::import_onnx(path.string())) == inside);
+    fs::remove(folder.path() / "elements.bin");
+    CHECK_THAT(file_error(path), Contains("elements.bin") && Contains("ConstantOfShape"));
+}
+
 TEST_CASE("A model without its weights is planned from and refused to run", "[importer]") {
     test::TemporaryFolder folder;
     const fs::path path = test::write_tiny(folder.path());

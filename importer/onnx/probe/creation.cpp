@@ -37,30 +37,13 @@ void constant_of_shape(Evaluation& e) {
     e.set_shape(0, *dims);
     if (!e.with_data || product(*dims) > kMostElements) return;
     double value = 0;
-    bool real = true;
-    if (const onnx::AttributeProto* a = e.node.attribute("value")) {
-        const onnx::TensorProto& t = a->t();
-        Model scratch;  // the value lies in the attribute, not in a file
-        Constant c{"", t.data_type(), {1}, {{}, BlobId(0), 0, t.raw_data().size()}};
-        real = c.is_floating();
-        const auto* raw = reinterpret_cast<const std::byte*>(t.raw_data().data());
-        scratch.blobs.emplace_back(raw, raw + t.raw_data().size());
-        if (t.has_raw_data()) {
-            if (c.data.length * 8 != static_cast<uint64_t>(elem_type_bits(t.data_type()))) return;
-            std::optional<Tensor> one = read_constant(scratch, c);
-            if (!one) return;
-            value = one->at(0);
-        } else if (t.float_data_size() == 1) {
-            value = t.float_data(0);
-        } else if (t.double_data_size() == 1) {
-            value = t.double_data(0);
-        } else if (t.int64_data_size() == 1) {
-            value = static_cast<double>(t.int64_data(0));
-        } else if (t.int32_data_size() == 1 && !real) {
-            value = t.int32_data(0);
-        } else {
-            return;  // bits of a narrow float, or not the one element that it must be
-        }
+    bool real = true;  // without an element it is 0.0
+    if (e.node.element >= 0) {
+        const Constant& element = e.model().constants[static_cast<size_t>(e.node.element)];
+        const std::optional<Tensor> one = read_constant(e.model(), element);
+        if (!one) return;
+        value = one->at(0);
+        real = one->real;
     }
     Tensor out = Tensor::of(*dims, real);
     if (real)

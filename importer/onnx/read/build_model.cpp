@@ -96,6 +96,7 @@ private:
             Node node{proto.name(), plain_domain(proto.domain()), proto.op_type(), {}, {}, &proto};
             for (const std::string& name : proto.input()) node.in.push_back(value(name));
             if (node.is("Constant") && add_constant_node(node)) continue;
+            if (node.is("ConstantOfShape")) locate_element(node);
             const int id = static_cast<int>(model_.nodes.size());
             for (const std::string& name : proto.output()) {
                 Ref v = define(name, describe(model_, node));
@@ -104,6 +105,18 @@ private:
             }
             model_.nodes.push_back(std::move(node));
         }
+    }
+
+    // Its tensor may lie where an initializer's may, in a file of its own too.
+    void locate_element(Node& node) {
+        const onnx::AttributeProto* a = node.attribute("value");
+        if (!a || !a->has_t()) return;
+        model_.constants.push_back(
+            locate_tensor(model_, a->t(), "value of " + describe(model_, node), options_));
+        node.element = static_cast<int>(model_.constants.size()) - 1;
+        if (model_.constants.back().count() != 1)
+            throw UserError("{}: {} is filled with a tensor of {} elements; it takes one",
+                            model_.path, describe(model_, node), model_.constants.back().count());
     }
 
     // A Constant node is an initializer that stands among the nodes.
