@@ -4,7 +4,8 @@
 //
 // Threads: one thread at a time uses a Device (its worker in the executor); different devices are independent.
 // Order: launches, copies and fills take effect in call order on the device's single stream; `synchronize`
-// returns when all of them have. Memory: addresses are the device's own; nobody else dereferences them.
+// returns when all of them have. Memory: addresses are the device's own; nobody else dereferences them, but for
+// kernels of devices that were given peer access.
 #pragma once
 
 #include <array>
@@ -72,8 +73,19 @@ public:
 
     virtual void synchronize() = 0;
 
-    // What this driver cannot do, with the reason.
+    // Whether kernels of this device can read, write and wait on memory of `other`; else the reason.
     virtual Supports supports_peer_copy(const Device& other) const = 0;
+    // From now on they may, whatever `other` has allocated and will. Again is harmless. DeviceError when the driver
+    // refuses; InternalError where it is not supported.
+    virtual void enable_peer_access(Device& other);
+    // As `allocate`, of memory in which devices signal to each other while their kernels run.
+    virtual DeviceAddress allocate_exchange(int64_t bytes, const std::string& what) {
+        return allocate(bytes, what);
+    }
+    // kMailboxBytes of host memory, zero at first, that the host and this device's kernels see at the same address
+    // while kernels run; empty where the device has no such memory. The device's own; any thread may use it.
+    static constexpr int64_t kMailboxBytes = 256;
+    virtual std::span<std::byte> mailbox() { return {}; }
 };
 
 struct HostDeviceOptions {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <vector>
@@ -74,12 +75,20 @@ public:
               const GpuDeviceOptions& options)
         : driver_(std::move(driver)),
           context_(driver_->open(ordinal, info.name)),
+          ordinal_(ordinal),
           info_(info),
           options_(options),
           pinned_(*context_) {}
 
     ~GpuDevice() override {
         unload();
+        if (mailbox_) {
+            try {
+                context_->free_pinned(mailbox_);
+            } catch (const DeviceError&) {
+                // After a fault the driver frees it with the context.
+            }
+        }
         for (const auto& [address, block] : blocks_) {
             try {
                 context_->free(address);
@@ -92,26 +101,10 @@ public:
     const planner::Device& info() const override { return info_; }
 
     DeviceAddress allocate(int64_t bytes, const std::string& what) override {
-        const auto refuse = [&](const std::string& why) {
-            return DeviceError(fmt::format("allocating {} bytes for {}", bytes, what), why,
-                               info_.name);
-        };
-        if (info_.memory_bytes > 0 && bytes > info_.memory_bytes - allocated_)
-            throw refuse(fmt::format("only {} of its {} bytes are left",
-                                     info_.memory_bytes - allocated_, info_.memory_bytes));
-        const std::optional<DeviceAddress> address =
-            context_->allocate(std::max<int64_t>(bytes, 1));
-        if (!address)
-            throw refuse(fmt::format(
-                "the driver has {} bytes free, the plan counts on {} bytes of which {} are used; "
-                "another program may hold the rest",
-                context_->free_bytes(), info_.memory_bytes, allocated_));
-        CHECK(*address % 256 == 0) << info_.name << " gave an address that is not aligned to 256";
-        blocks_[*address] = bytes;
-        allocated_ += bytes;
-        peak_ = std::max(peak_, allocated_);
-        if (options_.poison) fill(*address, bytes, kPoisonByte);
-        return *address;
+        return take(bytes, what, false);
+    }
+    DeviceAddress allocate_exchange(int64_t bytes, const std::string& what) override {
+        return take(bytes, what, true);
     }
 
     void free(DeviceAddress address) override {
@@ -198,12 +191,60 @@ public:
 
     void synchronize() override { context_->synchronize(); }
 
+    // Devices of one driver: logical ones of one card share its memory, others need the driver's word.
     Supports supports_peer_copy(const Device& other) const override {
-        return {false, fmt::format("{} and {} exchange values through staging memory", info_.name,
-                                   other.info().name)};
+        const auto* peer = dynamic_cast<const GpuDevice*>(&other);
+        if (!peer || peer->driver_ != driver_)
+            return {false,
+                    fmt::format("{} and {} have different drivers", info_.name, other.info().name)};
+        if (peer->ordinal_ != ordinal_ && !driver_->has_peer_access(ordinal_, peer->ordinal_))
+            return {false, fmt::format("the driver gives {} no access to {}'s memory", info_.name,
+                                       other.info().name)};
+        return {true, {}};
+    }
+    void enable_peer_access(Device& other) override {
+        auto* peer = dynamic_cast<GpuDevice*>(&other);
+        if (!peer || peer->driver_ != driver_) return Device::enable_peer_access(other);
+        if (peer->ordinal_ != ordinal_) context_->enable_peer_access(*peer->context_);
+    }
+
+    // Pinned memory has one address for the host and for kernels (unified addressing).
+    std::span<std::byte> mailbox() override {
+        if (!mailbox_) {
+            mailbox_ = context_->allocate_pinned(kMailboxBytes);
+            if (!mailbox_)
+                throw DeviceError("allocating a mailbox", "the host has no pinned memory left",
+                                  info_.name);
+            std::memset(mailbox_, 0, static_cast<size_t>(kMailboxBytes));
+        }
+        return {mailbox_, static_cast<size_t>(kMailboxBytes)};
     }
 
 private:
+    DeviceAddress take(int64_t bytes, const std::string& what, bool exchange) {
+        const auto refuse = [&](const std::string& why) {
+            return DeviceError(fmt::format("allocating {} bytes for {}", bytes, what), why,
+                               info_.name);
+        };
+        if (info_.memory_bytes > 0 && bytes > info_.memory_bytes - allocated_)
+            throw refuse(fmt::format("only {} of its {} bytes are left",
+                                     info_.memory_bytes - allocated_, info_.memory_bytes));
+        const std::optional<DeviceAddress> address =
+            exchange ? context_->allocate_exchange(std::max<int64_t>(bytes, 1))
+                     : context_->allocate(std::max<int64_t>(bytes, 1));
+        if (!address)
+            throw refuse(fmt::format(
+                "the driver has {} bytes free, the plan counts on {} bytes of which {} are used; "
+                "another program may hold the rest",
+                context_->free_bytes(), info_.memory_bytes, allocated_));
+        CHECK(*address % 256 == 0) << info_.name << " gave an address that is not aligned to 256";
+        blocks_[*address] = bytes;
+        allocated_ += bytes;
+        peak_ = std::max(peak_, allocated_);
+        if (options_.poison) fill(*address, bytes, kPoisonByte);
+        return *address;
+    }
+
     struct Loaded {
         std::string name;
         GpuModule module = nullptr;
@@ -229,9 +270,11 @@ private:
 
     std::shared_ptr<GpuDriver> driver_;
     std::unique_ptr<GpuContext> context_;
+    int ordinal_;
     planner::Device info_;
     GpuDeviceOptions options_;
     PinnedBuffer pinned_;
+    std::byte* mailbox_ = nullptr;
     std::vector<Loaded> kernels_;
     std::vector<uint64_t> words_;
     std::vector<void*> pointers_;

@@ -44,6 +44,13 @@ public:
     virtual std::optional<DeviceAddress> allocate(int64_t bytes) = 0;
     virtual void free(DeviceAddress address) = 0;
     virtual int64_t free_bytes() = 0;
+    // As `allocate`, of memory through which devices may signal while kernels run.
+    virtual std::optional<DeviceAddress> allocate_exchange(int64_t bytes) {
+        return allocate(bytes);
+    }
+
+    // Kernels of this context reach memory of `peer`, a context of the same driver on another card. Again is harmless.
+    virtual void enable_peer_access(GpuContext& peer) = 0;
 
     // Pinned memory of the host: copies to and from it run beside what the CPU does. Null when there is none.
     virtual std::byte* allocate_pinned(int64_t bytes) = 0;

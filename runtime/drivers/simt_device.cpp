@@ -35,6 +35,7 @@ public:
           engine_(std::max(1, options.threads)) {}
     ~SimtDevice() override {
         for (const auto& [address, bytes] : blocks_) simt::free_slots(bytes_at(address));
+        if (mailbox_) simt::free_slots(mailbox_);
     }
 
     const planner::Device& info() const override { return info_; }
@@ -90,7 +91,7 @@ public:
         CHECK(kernel >= 0 && static_cast<size_t>(kernel) < programs_.size())
             << "kernel " << kernel << " of " << programs_.size() << " on " << info_.name;
         if (grid[0] * grid[1] * grid[2] == 0) return;
-        simt::LaunchOptions options{options_.seed, options_.shuffle_order, owner_};
+        simt::LaunchOptions options{options_.seed, options_.shuffle_order, owner_, peers_};
         simt::SimtReport report = engine_.launch(programs_[static_cast<size_t>(kernel)], args, grid,
                                                  launch.block, launch.shared_bytes, options);
         if (!report.clean())
@@ -116,9 +117,27 @@ public:
 
     void synchronize() override {}
 
+    // All simt devices of a process share its address space.
     Supports supports_peer_copy(const Device& other) const override {
-        return {false, fmt::format("{} and {} exchange values through staging memory", info_.name,
-                                   other.info().name)};
+        if (dynamic_cast<const SimtDevice*>(&other)) return {true, {}};
+        return {false,
+                fmt::format("{} reaches the memory of other simt devices only, and {} is none",
+                            info_.name, other.info().name)};
+    }
+    void enable_peer_access(Device& other) override {
+        auto* peer = dynamic_cast<SimtDevice*>(&other);
+        if (!peer) return Device::enable_peer_access(other);
+        if (peer != this && std::find(peers_.begin(), peers_.end(), peer->owner_) == peers_.end())
+            peers_.push_back(peer->owner_);
+    }
+
+    std::span<std::byte> mailbox() override {
+        if (!mailbox_) {
+            mailbox_ = static_cast<std::byte*>(simt::allocate_slots(kMailboxBytes, owner_));
+            if (!mailbox_)
+                throw DeviceError("allocating a mailbox", "no address space is left", info_.name);
+        }
+        return {mailbox_, static_cast<size_t>(kMailboxBytes)};
     }
 
 private:
@@ -132,6 +151,8 @@ private:
     SimtDeviceOptions options_;
     const codegen::GpuArch& arch_;
     uint32_t owner_;
+    std::vector<uint32_t> peers_;  // owners whose memory kernels may touch too
+    std::byte* mailbox_ = nullptr;
     simt::Engine engine_;
     std::vector<simt::SimtProgram> programs_;
     std::map<DeviceAddress, int64_t> blocks_;

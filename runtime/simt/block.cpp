@@ -54,15 +54,16 @@ Block::~Block() { ::munmap(shared, kArenaBytes); }
 
 void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& arch,
                     const uint64_t* arguments, const int (&grid)[3], const int (&block)[3],
-                    uint32_t dynamic_bytes, uint32_t device, uint64_t order_seed, bool shuffle) {
+                    uint32_t dynamic_bytes, const LaunchOptions& options) {
     record = &kernel;
     matrix = arch.matrix;
     args = arguments;
-    owner = device;
+    owner = options.owner;
+    peers = options.peers;
     width = kernel.warp_width;
     checked = kernel.checked != 0;
-    shuffle_order = shuffle;
-    seed = order_seed;
+    shuffle_order = options.shuffle_order;
+    seed = options.seed;
     random = SplitMix64(seed);
     report = SimtReport{};
     doubtful.reset();

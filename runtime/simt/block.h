@@ -4,6 +4,7 @@
 // releases the others. Only seeds decide the order: equal launches run alike.
 #pragma once
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "runtime/simt/fiber.h"
 #include "runtime/simt/report.h"
 #include "runtime/simt/shadow.h"
+#include "runtime/simt/simt.h"
 
 namespace cleave::runtime::simt {
 
@@ -105,7 +107,7 @@ struct Block {
     // Readies threads, stacks and shared memory for a launch.
     void prepare(const codegen::SimtRecord& record, const codegen::GpuArch& arch,
                  const uint64_t* args, const int (&grid)[3], const int (&block)[3],
-                 uint32_t dynamic_bytes, uint32_t owner, uint64_t order_seed, bool shuffle);
+                 uint32_t dynamic_bytes, const LaunchOptions& options);
     // Runs block `index` of the grid; false after a fault.
     bool run(uint64_t index);
 
@@ -133,6 +135,10 @@ struct Block {
         if (doubtful) [[unlikely]]
             leave();
     }
+    // Whether the kernel may touch allocations of `other`.
+    bool reaches(uint32_t other) const {
+        return other == owner || std::find(peers.begin(), peers.end(), other) != peers.end();
+    }
     // Reports that no thread can go on.
     [[noreturn]] void stuck();
     // Ends the current thread.
@@ -146,6 +152,7 @@ struct Block {
     Here barrier_here;
     bool checked = false, shuffle_order = false;
     uint32_t owner = 0;
+    std::span<const uint32_t> peers;
     uint64_t seed = 0;
     SplitMix64 random{0};  // of the running block: equal however blocks are spread over OS threads
     const codegen::SimtRecord* record = nullptr;

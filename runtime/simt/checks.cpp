@@ -111,8 +111,10 @@ inline void check_shared(Block& block, int64_t offset, uint64_t bytes, Touch tou
     if (slot.end == 0)
         block.fail(Fault::kGlobalBounds, here, "%s of %llu bytes in memory that is free",
                    touch_name(touch), static_cast<unsigned long long>(bytes));
-    if (slot.owner != block.owner)
-        block.fail(Fault::kGlobalBounds, here, "%s of memory of another device", touch_name(touch));
+    if (!block.reaches(slot.owner))
+        block.fail(Fault::kGlobalBounds, here,
+                   "%s of memory of another device, to which this one was given no peer access",
+                   touch_name(touch));
     block.fail(Fault::kGlobalBounds, here,
                "%s of %llu bytes at byte %lld of an allocation of %llu bytes", touch_name(touch),
                static_cast<unsigned long long>(bytes), within - static_cast<long long>(kSlotMargin),
@@ -141,7 +143,7 @@ inline void check_any(Block& block, const void* p, uint64_t size, Touch touch, H
         uint64_t offset = address & (kSlotBytes - 1);
         if (offset < slot->begin.load(std::memory_order_relaxed) ||
             offset + bytes > slot->end.load(std::memory_order_relaxed) ||
-            slot->owner.load(std::memory_order_relaxed) != block.owner) [[unlikely]]
+            !block.reaches(slot->owner.load(std::memory_order_relaxed))) [[unlikely]]
             if (bytes > 0) fail_global(block, *slot, address, bytes, touch, here);
         return;
     }

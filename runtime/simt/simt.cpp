@@ -112,8 +112,7 @@ SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> 
         auto& mine = state_->blocks[static_cast<size_t>(thread)];
         if (!mine) mine = std::make_unique<Block>();
         mine->prepare(program.record(), program.arch(), args.data(), grid_size, block_size,
-                      static_cast<uint32_t>(dynamic_shared_bytes), options.owner, options.seed,
-                      options.shuffle_order);
+                      static_cast<uint32_t>(dynamic_shared_bytes), options);
         for (uint64_t i = work.next++; i < work.count && !work.stop; i = work.next++)
             if (!mine->run(i)) work.stop = true;
     };

@@ -42,6 +42,7 @@ struct LaunchOptions {
     uint64_t seed = 0;
     bool shuffle_order = false;  // threads run in an order drawn from the seed instead of by index
     uint32_t owner = 0;          // whose allocations the kernel may touch
+    std::span<const uint32_t> peers = {};  // and theirs
 };
 
 // One or more OS threads with what a running block needs, kept between launches. One launch at a time.

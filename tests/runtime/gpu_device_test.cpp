@@ -162,6 +162,46 @@ TEST_CASE("after a kernel's fault every call fails, and the device still goes", 
     }
 }
 
+TEST_CASE("peer access is between cards of one driver, once for each pair", "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        INFO(vendor.list);
+        const FakeGpu fake(vendor.kind);
+        const auto driver = fake.driver();
+        auto first = make_gpu_device(driver, 0, card(vendor), {});
+        auto logical = make_gpu_device(driver, 0, card(vendor), {});
+        auto second = make_gpu_device(driver, 1, card(vendor), {});
+        const char* call = vendor.kind == DeviceKind::kCuda ? "cuCtxEnablePeerAccess"
+                                                            : "hipDeviceEnablePeerAccess";
+        CHECK(first->supports_peer_copy(*logical));
+        first->enable_peer_access(*logical);
+        CHECK(fake.calls(call) == 0);  // one card, one memory
+        CHECK(first->supports_peer_copy(*second));
+        first->enable_peer_access(*second);
+        first->enable_peer_access(*second);
+        second->enable_peer_access(*logical);
+        CHECK_THAT(fake.log(),
+                   Contains(std::string(call) + " 0 1") && Contains(std::string(call) + " 1 0"));
+        fake.fail(call, 1, 217);
+        CHECK_THAT(error_of([&] { first->enable_peer_access(*second); }), Contains(call));
+        if (vendor.kind == DeviceKind::kCuda) {
+            auto third = make_gpu_device(driver, 2, card(vendor), {});
+            CHECK_THAT(first->supports_peer_copy(*third).reason, Contains("no access"));
+        }
+        const FakeGpu stranger(vendor.kind == DeviceKind::kCuda ? DeviceKind::kHip
+                                                                : DeviceKind::kCuda);
+        auto other = make_gpu_device(stranger.driver(), 0, card(vendor), {});
+        CHECK_THAT(first->supports_peer_copy(*other).reason, Contains("different drivers"));
+        CHECK_THROWS_AS(first->enable_peer_access(*other), InternalError);
+        // Signals of peers lie in memory of the device, answers to the host in the host's.
+        const DeviceAddress signals = first->allocate_exchange(4096, "signals");
+        CHECK(first->allocated_bytes() == 4096);
+        first->free(signals);
+        REQUIRE(first->mailbox().size() == static_cast<size_t>(Device::kMailboxBytes));
+        CHECK(first->mailbox()[17] == std::byte{0});
+        CHECK(first->mailbox().data() == first->mailbox().data());
+    }
+}
+
 TEST_CASE("out of memory has the plan's numbers and the driver's", "[runtime]") {
     for (const Vendor& vendor : kVendors) {
         INFO(vendor.list);

@@ -36,6 +36,7 @@ static_assert(sizeof(ours::hipUUID) == sizeof(::hipUUID));
 static_assert(sizeof(ours::hipError_t) == sizeof(::hipError_t));
 static_assert(sizeof(ours::hipDevice_t) == sizeof(::hipDevice_t));
 static_assert(ours::kStreamNonBlocking == hipStreamNonBlocking);
+static_assert(ours::kMallocFinegrained == hipDeviceMallocFinegrained);
 static_assert(sizeof(hipDeviceProp_t) < 8192);
 
 }  // namespace

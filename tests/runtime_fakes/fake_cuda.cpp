@@ -97,6 +97,17 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
     *can = device != peer && device < 2 && peer < 2;
     return enter("cuDeviceCanAccessPeer");
 }
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+    const int to = static_cast<int>(reinterpret_cast<uintptr_t>(peer)) - 1;
+    if (int code = enter("cuCtxEnablePeerAccess",
+                         std::to_string(current_device) + " " + std::to_string(to)))
+        return code;
+    if (flags != 0 || !is_retained(current_device) || !is_retained(to) || to == current_device)
+        return kInvalidValue;
+    return state().peers.insert({current_device, to}).second
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+}
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     if (int code = enter("cuDevicePrimaryCtxRetain", std::to_string(device))) return code;
     ++state().contexts[device];

@@ -59,7 +59,8 @@ struct State {
     std::set<Stream*> streams;
     std::set<Module*> modules;
     std::vector<Function*> functions;
-    std::map<int, int> contexts;  // retained, by device
+    std::map<int, int> contexts;          // retained, by device
+    std::set<std::pair<int, int>> peers;  // who may reach whom
     int visible = 3;
     int64_t taken = 0;  // by other programs, of each card
 
@@ -149,6 +150,7 @@ inline void fake_reset_state() {
     s.modules.clear();
     s.functions.clear();
     s.contexts.clear();
+    s.peers.clear();
     s.visible = 3;
     s.taken = 0;
 }

@@ -89,6 +89,14 @@ hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
     *can = device != peer;
     return enter("hipDeviceCanAccessPeer");
 }
+hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
+    if (int code = enter("hipDeviceEnablePeerAccess",
+                         std::to_string(current_device) + " " + std::to_string(peer)))
+        return code;
+    if (flags != 0 || !is_shown(peer) || peer == current_device) return kInvalidValue;
+    return state().peers.insert({current_device, peer}).second ? hipSuccess
+                                                               : hipErrorPeerAccessAlreadyEnabled;
+}
 hipError_t hipSetDevice(int device) {
     if (!is_shown(device)) return kInvalidDevice;
     current_device = device;
@@ -109,6 +117,10 @@ hipError_t hipMalloc(void** address, size_t bytes) {
     s.blocks[number(memory)] = {current_device, static_cast<int64_t>(bytes)};
     *address = memory;
     return hipSuccess;
+}
+hipError_t hipExtMallocWithFlags(void** address, size_t bytes, unsigned int flags) {
+    if (int code = enter("hipExtMallocWithFlags", std::to_string(flags))) return code;
+    return hipMalloc(address, bytes);
 }
 hipError_t hipFree(void* address) {
     if (int code = enter("hipFree")) return code;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simt driver: launches through runtime/device.h, the limits of architectures, what a faulty kernel raises.
+#include <cstring>
 #include <numeric>
 
 #include "runtime/base/errors.h"
@@ -82,6 +83,26 @@ TEST_CASE("a kernel cannot reach the memory of another device", "[simt]") {
     CHECK_NOTHROW(mine->launch(0, own, {1, 1, 1}, {}));
     CHECK(message_of([&] { mine->launch(0, foreign, {1, 1, 1}, {}); }).find("another device") !=
           std::string::npos);
+    // Access goes one way, and covers what the peer allocates later.
+    REQUIRE(mine->supports_peer_copy(*other));
+    mine->enable_peer_access(*other);
+    mine->enable_peer_access(*other);
+    uint64_t later[] = {other->allocate(64, "later")};
+    for (uint64_t* args : {own, foreign, later})
+        CHECK_NOTHROW(mine->launch(0, {args, 1}, {1, 1, 1}, {}));
+    float written = 0.0f;
+    other->download(later[0], std::as_writable_bytes(std::span(&written, 1)));
+    CHECK(written == 1.0f);
+    other->load({compiled("KERNEL(1) touch(float* p) {\n p[0] = 2.0f;\n}", "touch", "sm_80")});
+    CHECK(message_of([&] { other->launch(0, own, {1, 1, 1}, {}); }).find("no peer access") !=
+          std::string::npos);
+    // The mailbox is the host's and the device's at once.
+    std::span<std::byte> mailbox = mine->mailbox();
+    uint64_t letter[] = {reinterpret_cast<uint64_t>(mailbox.data())};
+    mine->launch(0, letter, {1, 1, 1}, {});
+    std::memcpy(&written, mailbox.data(), sizeof written);
+    CHECK(written == 1.0f);
+    CHECK(mine->mailbox().data() == mailbox.data());
     mine->free(own[0]);
     CHECK(message_of([&] { mine->launch(0, own, {1, 1, 1}, {}); }).find("memory that is free") !=
           std::string::npos);

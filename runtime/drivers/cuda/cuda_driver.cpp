@@ -90,6 +90,15 @@ public:
         return static_cast<int64_t>(free);
     }
 
+    // Primary contexts outlive a session: another may have enabled it before.
+    void enable_peer_access(GpuContext& peer) override {
+        use();
+        const CUresult code =
+            lib_->call.cuCtxEnablePeerAccess(static_cast<CudaContext&>(peer).context_, 0);
+        if (code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+            lib_->check(code, "cuCtxEnablePeerAccess", name_);
+    }
+
     std::byte* allocate_pinned(int64_t bytes) override {
         use();
         void* memory = nullptr;

@@ -24,6 +24,7 @@
     X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                           \
     X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                            \
     X(cuCtxSetCurrent, (CUcontext context))                                                       \
+    X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags))                                \
     X(cuMemGetInfo_v2, (size_t* free, size_t* total))                                             \
     X(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))                                       \
     X(cuMemFree_v2, (CUdeviceptr address))                                                        \
@@ -49,6 +50,7 @@
     X(CUDA_ERROR_OUT_OF_MEMORY, 2, CUresult)                                         \
     X(CUDA_ERROR_STUB_LIBRARY, 34, CUresult)                                         \
     X(CUDA_ERROR_NO_DEVICE, 100, CUresult)                                           \
+    X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704, CUresult)                         \
     X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1, CUdevice_attribute)              \
     X(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 10, CUdevice_attribute)                         \
     X(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 12, CUdevice_attribute)           \

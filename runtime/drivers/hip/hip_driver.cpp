@@ -80,6 +80,23 @@ public:
         lib_->check(code, "hipMalloc", name_);
         return reinterpret_cast<DeviceAddress>(address);
     }
+    // Stores to coarse-grained memory may reach other devices at the end of a kernel only (HIP, "coherency control").
+    std::optional<DeviceAddress> allocate_exchange(int64_t bytes) override {
+        use();
+        void* address = nullptr;
+        const hipError_t code = lib_->call.hipExtMallocWithFlags(
+            &address, static_cast<size_t>(bytes), kMallocFinegrained);
+        if (code == hipErrorOutOfMemory) return std::nullopt;
+        lib_->check(code, "hipExtMallocWithFlags", name_);
+        return reinterpret_cast<DeviceAddress>(address);
+    }
+    void enable_peer_access(GpuContext& peer) override {
+        use();
+        const hipError_t code =
+            lib_->call.hipDeviceEnablePeerAccess(static_cast<HipContext&>(peer).device_, 0);
+        if (code != hipErrorPeerAccessAlreadyEnabled)
+            lib_->check(code, "hipDeviceEnablePeerAccess", name_);
+    }
     void free(DeviceAddress address) override {
         use();
         CLEAVE_HIP(hipFree, pointer(address));

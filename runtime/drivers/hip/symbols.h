@@ -18,9 +18,11 @@
     X(hipDeviceTotalMem, (size_t* bytes, hipDevice_t device))                                 \
     X(hipDeviceGetAttribute, (int* value, hipDeviceAttribute_t attribute, int device))        \
     X(hipDeviceCanAccessPeer, (int* can, int device, int peer))                               \
+    X(hipDeviceEnablePeerAccess, (int peer, unsigned int flags))                              \
     X(hipSetDevice, (int device))                                                             \
     X(hipMemGetInfo, (size_t* free, size_t* total))                                           \
     X(hipMalloc, (void** address, size_t bytes))                                              \
+    X(hipExtMallocWithFlags, (void** address, size_t bytes, unsigned int flags))              \
     X(hipFree, (void* address))                                                               \
     X(hipHostMalloc, (void** memory, size_t bytes, unsigned int flags))                       \
     X(hipHostFree, (void* memory))                                                            \
@@ -44,6 +46,7 @@
     X(hipSuccess, 0, hipError_t)                                           \
     X(hipErrorOutOfMemory, 2, hipError_t)                                  \
     X(hipErrorNoDevice, 100, hipError_t)                                   \
+    X(hipErrorPeerAccessAlreadyEnabled, 704, hipError_t)                   \
     X(hipMemcpyHostToDevice, 1, hipMemcpyKind)                             \
     X(hipMemcpyDeviceToHost, 2, hipMemcpyKind)                             \
     X(hipDeviceAttributeClockRate, 5, hipDeviceAttribute_t)                \
@@ -69,6 +72,7 @@ struct hipUUID {
     char bytes[16];
 };
 inline constexpr unsigned int kStreamNonBlocking = 1;  // hipStreamNonBlocking, a macro
+inline constexpr unsigned int kMallocFinegrained = 1;  // hipDeviceMallocFinegrained, a macro
 
 #define CLEAVE_CONSTANT(name, value, type) inline constexpr type name = value;
 CLEAVE_HIP_CONSTANTS(CLEAVE_CONSTANT)
