@@ -307,6 +307,76 @@ TEST_CASE("A decoder without its head stays opaque and says why", "[importer]") 
     }
 }
 
+onnx::TypeProto_Tensor* add_input(onnx::GraphProto& graph, const std::string& name, bool scalar) {
+    onnx::ValueInfoProto& input = *graph.add_input();
+    input.set_name(name);
+    auto* type = input.mutable_type()->mutable_tensor_type();
+    type->mutable_shape();
+    if (!scalar) type->mutable_shape()->add_dim()->set_dim_value(1);
+    return type;
+}
+
+void add_numbers(onnx::GraphProto& graph, const std::string& name,
+                 const std::vector<int64_t>& numbers) {
+    onnx::TensorProto& t = *graph.add_initializer();
+    t.set_name(name);
+    t.set_data_type(onnx::TensorProto::INT64);
+    t.add_dims(static_cast<int64_t>(numbers.size()));
+    for (int64_t n : numbers) t.add_int64_data(n);
+}
+
+void add_node(onnx::GraphProto& graph, const std::string& op,
+              const std::vector<std::string>& inputs, const std::string& output) {
+    onnx::NodeProto& node = *graph.add_node();
+    node.set_op_type(op);
+    for (const std::string& input : inputs) node.add_input(input);
+    node.add_output(output);
+}
+
+// logits[:, -keep:, :] as transformers writes it, with `keep` an input: 0 keeps all.
+TEST_CASE("How many logits to keep may be an input", "[importer]") {
+    for (bool scalar : {true, false}) {
+        test::TemporaryFolder folder;
+        const auto path = test::write_tiny(folder.path());
+        onnx::ModelProto model = test::load_onnx(path);
+        onnx::GraphProto& graph = *model.mutable_graph();
+        auto& type = *add_input(graph, "logits_to_keep", scalar);
+        type.set_elem_type(onnx::TensorProto::INT64);
+        onnx::NodeProto* head = nullptr;
+        for (onnx::NodeProto& node : *graph.mutable_node())
+            if (node.output(0) == "logits") head = &node;
+        REQUIRE(head != nullptr);
+        const std::string hidden = head->input(0);
+        head->set_input(0, "kept");
+        add_numbers(graph, "axis", {0});
+        add_numbers(graph, "tokens", {1});
+        add_numbers(graph, "end", {INT64_MAX});
+        add_node(graph, "Neg", {"logits_to_keep"}, "from");
+        if (scalar) add_node(graph, "Unsqueeze", {"from", "axis"}, "start");
+        add_node(graph, "Slice", {hidden, scalar ? "start" : "from", "end", "tokens"}, "kept");
+        test::save_onnx(model, path);
+        const Graph recovered = importer::import_onnx(path.string());
+        CHECK(difference(models::reference_logits(recovered, kPrompt), plain_logits()) == 0);
+    }
+}
+
+// ONNX Runtime's dynamic quantiser makes QAttention of the standard's Attention, which it cannot load itself.
+TEST_CASE("An attention operator that is unknown is refused by name, not its mask", "[importer]") {
+    models::WriteOptions options;
+    options.form = OnnxForm::kAttention;
+    CHECK_THAT(test::import_error(
+                   [](onnx::ModelProto& m) {
+                       onnx::NodeProto& node = test::node_of(m, "Attention");
+                       node.set_op_type("QAttention");
+                       node.set_domain("com.microsoft");
+                       auto* set = m.add_opset_import();
+                       set->set_domain("com.microsoft");
+                       set->set_version(1);
+                   },
+                   options),
+               Catch::Matchers::Contains("(com.microsoft.QAttention)"));
+}
+
 TEST_CASE("SkipSimplifiedLayerNormalization's bias is the product's", "[importer]") {
     test::TemporaryFolder folder;
     models::WriteOptions options;

@@ -130,6 +130,7 @@ std::unique_ptr<Tensor> Probe::input_data(const ModelInput&, InputRole role, con
         std::fill(t->integers.begin(), t->integers.end(), scenario_.past + fresh);
         return t;
     }
+    if (role == InputRole::kKeptLogits) return std::make_unique<Tensor>(Tensor::of(dims, false));
     if (role != InputRole::kAttentionMask && role != InputRole::kPositionIds) return nullptr;
     if (dims.empty() || dims.size() > 2 || product(dims) > kMostElements) return nullptr;
     auto t = std::make_unique<Tensor>(Tensor::of(dims, false));

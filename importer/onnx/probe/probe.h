@@ -19,6 +19,7 @@ namespace cleave::importer::from_onnx {
 
 // What each graph input is for. Found by use, never by name (see roles.h).
 // kPastLengths and kTotalLengths: of each sequence, before and with the new tokens (static caches).
+// kKeptLogits: how many of the last tokens get logits, 0 for all, which is what we ask.
 enum class InputRole {
     kTokenIds,
     kAttentionMask,
@@ -26,6 +27,7 @@ enum class InputRole {
     kPast,
     kPastLengths,
     kTotalLengths,
+    kKeptLogits,
     kOther
 };
 

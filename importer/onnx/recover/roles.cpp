@@ -123,10 +123,14 @@ bool makes_rotation(const std::set<Ref>& tables, const Node& node, Ref from) {
     return node.is("Gather") && node.input(1) == from && tables.count(node.input(0)) > 0;
 }
 
+bool is_one_number(const ModelInput& input) {
+    return input.dims.empty() || (input.dims.size() == 1 && input.dims[0].value == 1);
+}
+
 bool hides_keys(const Node& node, Ref from, bool meets_activations) {
     if (!meets_activations) return false;
     if (node.op == "GroupQueryAttention") return node.input(9) != from;  // 9: position ids
-    return is_one_of(node, {"Add", "Sub", "Where", "Attention", "MultiHeadAttention"});
+    return is_one_of(node, {"Add", "Sub", "Where"}) || node.op.ends_with("Attention");
 }
 
 }  // namespace
@@ -147,6 +151,9 @@ std::vector<InputRole> find_roles(const Model& model) {
     };
     const auto counts = [](const Node& n, Ref from, bool) {
         return n.is("Attention") && n.input(6) == from;
+    };
+    const auto cuts = [](const Node& n, Ref from, bool meets_activations) {
+        return n.is("Slice") && meets_activations && n.input(1) == from;
     };
     const auto rotates = [&](const Node& n, Ref from, bool) {
         return makes_rotation(tables, n, from);
@@ -177,6 +184,8 @@ std::vector<InputRole> find_roles(const Model& model) {
             roles[i] = InputRole::kPastLengths;
         else if (uses.reaches(input.value, activations, counts))
             roles[i] = InputRole::kTotalLengths;
+        else if (is_one_number(input) && uses.reaches(input.value, activations, cuts))
+            roles[i] = InputRole::kKeptLogits;
         return input.dims.empty() || roles[i] != InputRole::kOther;
     });
     // Positions turn; masks hide. One that does both makes positions out of a mask, unless the other does
