@@ -24,7 +24,9 @@ struct CompileOptions {
     std::function<void(int done, int total)> progress;
     const CancelToken* cancel = nullptr;
     std::string nvrtc;  // "--nvrtc": libnvrtc.so.*, or a folder with it; empty: the usual places
-    std::string gpu_compiler;   // "nvrtc", "hiprtc" or "clang"; empty: the best that is here
+    // "nvrtc", "hiprtc" or "clang"; empty: the best that is here. "simt": for a driver whose cards the CPU imitates, as
+    // tests have one.
+    std::string gpu_compiler;
     int timeout_seconds = 600;  // of one kernel in a worker process
 };
 

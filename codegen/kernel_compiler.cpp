@@ -190,6 +190,10 @@ std::vector<CompiledKernel> compile_program(const Program& program, const Compil
             {.checks = options.simt_checks, .defines = {}, .file_name = {}});
     const GpuArch* arch = find_gpu_arch(program.arch);
     if (!arch) return compile_kernels(*make_host_compiler(options), program, options);
+    if (options.gpu_compiler == "simt")
+        return compile_simt_program(
+            program, *arch, options,
+            {.checks = options.simt_checks, .defines = {}, .file_name = {}});
     return compile_kernels(*make_gpu_compiler(*arch, options), program, options, arch);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simt/memory.h"
 
+#include <cerrno>
 #include <mutex>
 
 #include <sys/mman.h>
@@ -31,23 +32,34 @@ uint32_t find_free(uint32_t count) {
     return 0;
 }
 
+// Null with errno when it cannot be had.
+void* map_slot(uint32_t first, uint64_t bytes) {
+    auto* wanted = reinterpret_cast<void*>(kSlotBase + uint64_t{first} * kSlotBytes + kSlotMargin);
+    void* mapped = ::mmap(wanted, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    if (mapped == wanted) return mapped;
+    ::munmap(mapped, bytes);  // a kernel older than MAP_FIXED_NOREPLACE chose otherwise
+    errno = EEXIST;
+    return nullptr;
+}
+
 }  // namespace
 
 void* allocate_slots(uint64_t bytes, uint32_t owner) {
     std::lock_guard lock(mutex);
     auto count = static_cast<uint32_t>((kSlotMargin + bytes + kSlotBytes - 1) >> 32);
-    uint32_t first = find_free(count);
-    if (first == 0) return nullptr;
-    uint64_t address = kSlotBase + first * kSlotBytes + kSlotMargin;
-    void* mapped =
-        ::mmap(reinterpret_cast<void*>(address), page_round(bytes), PROT_READ | PROT_WRITE,
-               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) return nullptr;
-    if (mapped != reinterpret_cast<void*>(
-                      address)) {  // a kernel older than MAP_FIXED_NOREPLACE chose otherwise
-        ::munmap(mapped, page_round(bytes));
-        return nullptr;
+    void* mapped = nullptr;
+    uint32_t first = 0;
+    // Another copy of this code in the process, with a table of its own, may have taken an address: go on behind it.
+    for (uint32_t tried = 0; tried < kNumSlots && !mapped; ++tried) {
+        first = find_free(count);
+        if (first == 0) return nullptr;
+        mapped = map_slot(first, page_round(bytes));
+        if (!mapped && errno != EEXIST) return nullptr;
+        next_slot = first + count;
     }
+    if (!mapped) return nullptr;
     for (uint32_t i = 0; i < count; ++i) {
         uint64_t end = kSlotMargin + bytes - i * kSlotBytes;
         slot_table[first + i].owner = owner;
@@ -56,7 +68,6 @@ void* allocate_slots(uint64_t bytes, uint32_t owner) {
         slot_table[first + i].end = end > kSlotBytes ? kSlotBytes + 16 : end;
     }
     slot_table[first].slots = count;
-    next_slot = first + count;
     return mapped;
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/llama_graph.h"
+#include "runtime/gpu_devices.h"
 #include "runtime/philox.h"
 #include "tests/support/test.h"
 
@@ -74,8 +75,9 @@ planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape,
     planner::PlanOptions options;
     options.tensor_parallel = shape.tensor_parallel;
     options.pipeline_stages = shape.pipeline_stages;
-    return make_plan(graph, build_machine(planner::parse_devices(shape.devices), facts), workload,
-                     options);
+    return make_plan(
+        graph, build_machine(planner::parse_devices(shape.devices), facts, &runtime::real_gpus()),
+        workload, options);
 }
 
 planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t prefill_chunk) {

@@ -30,6 +30,7 @@ static_assert(sizeof(ours::CUdeviceptr) == sizeof(::CUdeviceptr));
 static_assert(sizeof(ours::CUdevice) == sizeof(::CUdevice));
 static_assert(sizeof(ours::CUresult) == sizeof(::CUresult));
 static_assert(sizeof(ours::CUDA_MEMCPY2D) == sizeof(::CUDA_MEMCPY2D));
+static_assert(ours::kHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
 #define CLEAVE_PLACE(member)                                                                  \
     static_assert(offsetof(ours::CUDA_MEMCPY2D, member) == offsetof(::CUDA_MEMCPY2D, member), \
                   #member);

@@ -10,6 +10,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"
+#include "runtime/gpu_devices.h"
 
 namespace cleave::runtime::test {
 
@@ -44,6 +45,12 @@ public:
     void show(int cards) const { call<void>("fake_show", cards); }
     // Memory that other programs hold.
     void take(int64_t bytes) const { call<void>("fake_take", bytes); }
+    // Streams run on their own, as real ones do; each piece of work takes so long at least.
+    void live(int64_t lag_us = 0) const { call<void>("fake_live", lag_us); }
+    // Kernels named "hang" end.
+    void release() const { call<void>("fake_release"); }
+    // What a checked kernel did wrong.
+    std::string finding() const { return call<const char*>("fake_finding"); }
     int alive() const { return call<int>("fake_alive"); }
     int calls(const std::string& name) const { return call<int>("fake_calls", name.c_str()); }
     std::string log() const { return call<const char*>("fake_log"); }
@@ -59,12 +66,24 @@ private:
     void* handle_;
 };
 
-// A code object of the fakes: its kernel's name. "nothing", and "add_words": address, value, count.
+// A code object of the fakes: its kernel's name. "nothing"; "add_words": address, value, count; "fault"; "hang".
 inline std::vector<codegen::CompiledKernel> fake_kernel(const std::string& name) {
     codegen::CompiledKernel kernel;
     kernel.name = name;
     for (char c : name + '\0') kernel.object.push_back(static_cast<std::byte>(c));
     return {kernel};
 }
+
+// A fake as the process's driver of its kind; the usual libraries again when it goes.
+class InstalledFake : public FakeGpu {
+public:
+    explicit InstalledFake(planner::DeviceKind kind) : FakeGpu(kind), kind_(kind) {
+        use_gpu_library(kind, path());
+    }
+    ~InstalledFake() { use_gpu_library(kind_, ""); }
+
+private:
+    planner::DeviceKind kind_;
+};
 
 }  // namespace cleave::runtime::test

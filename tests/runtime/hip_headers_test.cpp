@@ -37,6 +37,8 @@ static_assert(sizeof(ours::hipError_t) == sizeof(::hipError_t));
 static_assert(sizeof(ours::hipDevice_t) == sizeof(::hipDevice_t));
 static_assert(ours::kStreamNonBlocking == hipStreamNonBlocking);
 static_assert(ours::kMallocFinegrained == hipDeviceMallocFinegrained);
+static_assert(ours::kEventDisableTiming == hipEventDisableTiming);
+static_assert(ours::kHostMallocPortable == hipHostMallocPortable);
 static_assert(sizeof(hipDeviceProp_t) < 8192);
 
 }  // namespace

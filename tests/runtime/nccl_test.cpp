@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "runtime/drivers/nccl/collective_library.h"
-#include "tests/runtime_fakes/fake_gpu.h"
+#include "tests/runtime_fakes/work_queue.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -48,11 +48,11 @@ public:
         for (int r = 0; r < group.size(); ++r)
             threads.emplace_back([&, r] {
                 work(group.rank(r), r);
-                cleave::fake::finish(streams_[static_cast<size_t>(r)]);
+                streams_[static_cast<size_t>(r)].finish();
             });
         for (std::thread& thread : threads) thread.join();
     }
-    cleave::fake::Stream& stream(int rank) { return streams_[static_cast<size_t>(rank)]; }
+    cleave::fake::HeldStream& stream(int rank) { return streams_[static_cast<size_t>(rank)]; }
 
     void fail(const char* name, int nth) const { call<void>("fake_fail", name, nth, 1); }
     void fail_later() const { call<void>("fake_late_error", 1); }
@@ -68,7 +68,7 @@ private:
     }
 
     void* handle_;
-    std::vector<cleave::fake::Stream> streams_;
+    std::vector<cleave::fake::HeldStream> streams_;
 };
 
 DeviceAddress address(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }

@@ -9,71 +9,69 @@ using namespace cleave::runtime::cuda;
 
 namespace {
 
-constexpr CUresult kInvalidValue = 1, kInvalidDevice = 101, kInvalidContext = 201, kNotFound = 500;
-
-constexpr Card kCards[] = {{"NVIDIA H100 80GB HBM3", "0000:3B:00.0", 0x10, int64_t{80} << 30},
-                           {"NVIDIA H100 80GB HBM3", "0000:5E:00.0", 0x40, int64_t{80} << 30},
-                           {"NVIDIA A40", "0000:86:00.0", 0x70, int64_t{45} << 30}};
+constexpr Card kCards[] = {
+    {"NVIDIA H100 80GB HBM3", "0000:3B:00.0", 0x10, int64_t{80} << 30, "sm_90a"},
+    {"NVIDIA H100 80GB HBM3", "0000:5E:00.0", 0x40, int64_t{80} << 30, "sm_90a"},
+    {"NVIDIA A40", "0000:86:00.0", 0x70, int64_t{45} << 30, "sm_86"}};
 
 // Contexts are numbers from 1.
 CUcontext context_of(int device) {
     return reinterpret_cast<CUcontext>(static_cast<uintptr_t>(device) + 1);
 }
-Stream* stream_of(CUstream stream) {
-    auto* known = reinterpret_cast<Stream*>(stream);
-    return state().streams.count(known) ? known : nullptr;
-}
 bool is_retained(int device) { return device >= 0 && state().contexts[device] > 0; }
 
 }  // namespace
 
-CLEAVE_FAKE_CONTROLS
-
 extern "C" {
 
 CUresult cuInit(unsigned int) {
-    if (int code = enter("cuInit")) return code;
+    Call call("cuInit");
+    if (call.code) return call.code;
     return state().visible > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 CUresult cuDriverGetVersion(int* version) {
     *version = 13000;
-    return enter("cuDriverGetVersion");
+    return Call("cuDriverGetVersion").code;
 }
 CUresult cuGetErrorName(CUresult error, const char** text) {
-    *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
-            : error == CUDA_ERROR_NO_DEVICE   ? "CUDA_ERROR_NO_DEVICE"
-            : error == 700                    ? "CUDA_ERROR_ILLEGAL_ADDRESS"
-                                              : nullptr;
+    static const std::map<int, const char*> names{
+        {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+        {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
+        {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+        {kCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+        {kCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"}};
+    const auto found = names.find(error);
+    *text = found == names.end() ? nullptr : found->second;
     return CUDA_SUCCESS;
 }
 CUresult cuGetErrorString(CUresult error, const char** text) {
-    *text = error == 700 ? "an illegal memory access was encountered" : nullptr;
+    *text = error == kIllegalAddress ? "an illegal memory access was encountered" : nullptr;
     return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
     *count = state().visible;
-    return enter("cuDeviceGetCount");
+    return Call("cuDeviceGetCount").code;
 }
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     *device = ordinal;
-    if (int code = enter("cuDeviceGet")) return code;
+    if (const Call call("cuDeviceGet"); call.code) return call.code;
     return ordinal >= 0 && ordinal < state().visible ? CUDA_SUCCESS : kInvalidDevice;
 }
 CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
     std::strncpy(name, kCards[device].name, static_cast<size_t>(length));
-    return enter("cuDeviceGetName");
+    return Call("cuDeviceGetName").code;
 }
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
     for (int i = 0; i < 16; ++i) uuid->bytes[i] = static_cast<char>(kCards[device].uuid + i);
-    return enter("cuDeviceGetUuid_v2");
+    return Call("cuDeviceGetUuid_v2").code;
 }
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
     std::strncpy(text, kCards[device].pci, static_cast<size_t>(length));
-    return enter("cuDeviceGetPCIBusId");
+    return Call("cuDeviceGetPCIBusId").code;
 }
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
     *bytes = static_cast<size_t>(kCards[device].memory);
-    return enter("cuDeviceTotalMem_v2");
+    return Call("cuDeviceTotalMem_v2").code;
 }
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
     const bool hopper = device < 2;
@@ -91,17 +89,17 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     const auto found = values.find(attribute);
     if (found == values.end()) return kInvalidValue;
     *value = found->second;
-    return enter("cuDeviceGetAttribute");
+    return Call("cuDeviceGetAttribute").code;
 }
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
     *can = device != peer && device < 2 && peer < 2;
-    return enter("cuDeviceCanAccessPeer");
+    return Call("cuDeviceCanAccessPeer").code;
 }
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     const int to = static_cast<int>(reinterpret_cast<uintptr_t>(peer)) - 1;
-    if (int code = enter("cuCtxEnablePeerAccess",
-                         std::to_string(current_device) + " " + std::to_string(to)))
-        return code;
+    const Call call("cuCtxEnablePeerAccess",
+                    std::to_string(current_device) + " " + std::to_string(to));
+    if (call.code) return call.code;
     if (flags != 0 || !is_retained(current_device) || !is_retained(to) || to == current_device)
         return kInvalidValue;
     return state().peers.insert({current_device, to}).second
@@ -109,140 +107,162 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
                : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-    if (int code = enter("cuDevicePrimaryCtxRetain", std::to_string(device))) return code;
+    const Call call("cuDevicePrimaryCtxRetain", std::to_string(device));
+    if (call.code) return call.code;
     ++state().contexts[device];
     *context = context_of(device);
     return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    enter("cuDevicePrimaryCtxRelease_v2", std::to_string(device));
+    const Call call("cuDevicePrimaryCtxRelease_v2", std::to_string(device));
     if (!is_retained(device)) return kInvalidContext;
     --state().contexts[device];
     return CUDA_SUCCESS;
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
+    const std::lock_guard lock(state().mutex);
     const int device = static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1;
     if (!is_retained(device)) return kInvalidContext;
     current_device = device;
     return CUDA_SUCCESS;
 }
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+    const Call call("cuMemGetInfo_v2");
     if (!is_retained(current_device)) return kInvalidContext;
     *total = static_cast<size_t>(kCards[current_device].memory);
     *free = *total - static_cast<size_t>(state().used(current_device));
-    return enter("cuMemGetInfo_v2");
+    return call.code;
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
-    if (int code = enter("cuMemAlloc_v2", std::to_string(bytes))) return code;
+    Call call("cuMemAlloc_v2", std::to_string(bytes));
+    if (call.unsafe().code) return call.code;
     if (!is_retained(current_device)) return kInvalidContext;
-    State& s = state();
-    if (s.used(current_device) + static_cast<int64_t>(bytes) > kCards[current_device].memory)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    void* memory = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
-    if (!memory) return CUDA_ERROR_OUT_OF_MEMORY;
-    s.blocks[reinterpret_cast<uintptr_t>(memory)] = {current_device, static_cast<int64_t>(bytes)};
-    *address = reinterpret_cast<CUdeviceptr>(memory);
-    return CUDA_SUCCESS;
+    uintptr_t made = 0;
+    const int code = allocate(&made, bytes, kCards[current_device]);
+    *address = made;
+    return code;
 }
 CUresult cuMemFree_v2(CUdeviceptr address) {
-    if (int code = enter("cuMemFree_v2")) return code;
-    auto found = state().blocks.find(address);
-    if (found == state().blocks.end() || found->second.device != current_device)
-        return kInvalidValue;
-    state().blocks.erase(found);
-    std::free(reinterpret_cast<void*>(address));
-    return CUDA_SUCCESS;
+    Call call("cuMemFree_v2");
+    return call.unsafe().code ? call.code : free_block(call, address);
 }
-CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned int) {
-    if (int code = enter("cuMemHostAlloc", std::to_string(bytes))) return code;
-    *memory = std::malloc(bytes);
-    state().pinned.insert(*memory);
-    return CUDA_SUCCESS;
+CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned int flags) {
+    Call call("cuMemHostAlloc", std::to_string(bytes));
+    if (call.unsafe().code) return call.code;
+    if (!is_retained(current_device)) return kInvalidContext;
+    return flags > 7 ? kInvalidValue : allocate_pinned(memory, bytes);
 }
 CUresult cuMemFreeHost(void* memory) {
-    if (int code = enter("cuMemFreeHost")) return code;
-    if (state().pinned.erase(memory) == 0) return kInvalidValue;
-    std::free(memory);
-    return CUDA_SUCCESS;
+    Call call("cuMemFreeHost");
+    return call.unsafe().code ? call.code : free_pinned(call, memory);
 }
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count, CUstream stream) {
-    if (int code = enter("cuMemsetD8Async")) return code;
-    Stream* s = stream_of(stream);
-    if (!s || !state().holds(address, static_cast<int64_t>(count), s->device)) return kInvalidValue;
-    s->queue.emplace_back([=] { std::memset(reinterpret_cast<void*>(address), value, count); });
-    return CUDA_SUCCESS;
+    const Call call("cuMemsetD8Async");
+    return call.code ? call.code : fill(address, value, count, stream);
 }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream stream) {
-    if (int code = enter("cuMemcpy2DAsync_v2")) return code;
-    Stream* s = stream_of(stream);
-    if (!s || c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes) return kInvalidValue;
+    const Call call("cuMemcpy2DAsync_v2");
+    if (call.code) return call.code;
     const bool in = c->srcMemoryType == CU_MEMORYTYPE_HOST;
-    const Copy copy{in ? reinterpret_cast<uintptr_t>(c->srcHost) : c->srcDevice,
-                    in ? c->dstDevice : reinterpret_cast<uintptr_t>(c->dstHost),
-                    c->srcPitch,
-                    c->dstPitch,
-                    c->WidthInBytes,
-                    c->Height};
-    const uintptr_t device = in ? copy.to : copy.from;
-    const size_t pitch = in ? copy.to_pitch : copy.from_pitch;
-    if (!state().holds(device, static_cast<int64_t>(pitch * (copy.height - 1) + copy.width),
-                       s->device))
-        return kInvalidValue;
-    s->queue.emplace_back([copy] { run(copy); });
-    return CUDA_SUCCESS;
+    const Copy wanted{in ? reinterpret_cast<uintptr_t>(c->srcHost) : c->srcDevice,
+                      in ? c->dstDevice : reinterpret_cast<uintptr_t>(c->dstHost),
+                      c->srcPitch,
+                      c->dstPitch,
+                      c->WidthInBytes,
+                      c->Height,
+                      in};
+    return copy(wanted, stream);
 }
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
-    if (int code = enter("cuStreamCreate", std::to_string(flags))) return code;
+    Call call("cuStreamCreate", std::to_string(flags));
+    if (call.code) return call.code;
     if (!is_retained(current_device)) return kInvalidContext;
-    auto* made = new Stream{current_device, {}};
-    state().streams.insert(made);
-    *stream = reinterpret_cast<CUstream>(made);
-    return CUDA_SUCCESS;
+    return make_stream(reinterpret_cast<Stream**>(stream));
 }
 CUresult cuStreamDestroy_v2(CUstream stream) {
-    enter("cuStreamDestroy_v2");
-    Stream* s = stream_of(stream);
-    if (!s) return kInvalidValue;
-    state().streams.erase(s);
-    delete s;
-    return CUDA_SUCCESS;
+    Call call("cuStreamDestroy_v2");
+    return destroy_stream(call, stream);
 }
 CUresult cuStreamSynchronize(CUstream stream) {
-    if (int code = enter("cuStreamSynchronize")) return code;
-    Stream* s = stream_of(stream);
-    if (!s) return kInvalidValue;
-    finish(*s);
-    return CUDA_SUCCESS;
+    Call call("cuStreamSynchronize");
+    return call.code ? call.code : wait_for_stream(call, stream);
+}
+CUresult cuStreamQuery(CUstream stream) {
+    const Call call("cuStreamQuery");
+    return call.code ? call.code : query_stream(stream);
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+    const Call call("cuStreamWaitEvent");
+    return call.code ? call.code : flags ? kInvalidValue : stream_waits(stream, event);
+}
+CUresult cuEventCreate(CUevent* event, unsigned int flags) {
+    const Call call("cuEventCreate", std::to_string(flags));
+    if (call.code) return call.code;
+    if (!is_retained(current_device)) return kInvalidContext;
+    return make_event(reinterpret_cast<Event**>(event), !(flags & CU_EVENT_DISABLE_TIMING));
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+    const Call call("cuEventDestroy_v2");
+    return destroy_event(event);
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    const Call call("cuEventRecord");
+    return call.code ? call.code : record_event(event, stream);
+}
+CUresult cuEventQuery(CUevent event) {
+    const Call call("cuEventQuery");
+    return call.code ? call.code : query_event(event);
+}
+CUresult cuEventElapsedTime(float* ms, CUevent from, CUevent to) {
+    const Call call("cuEventElapsedTime");
+    return call.code ? call.code : elapsed(ms, from, to);
+}
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    const Call call("cuStreamBeginCapture_v2", std::to_string(mode));
+    return call.code ? call.code : begin_capture(stream, mode);
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+    const Call call("cuStreamEndCapture");
+    const int code = end_capture(stream, reinterpret_cast<Graph**>(graph));
+    return call.code ? call.code : code;
+}
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+    const Call call("cuGraphInstantiateWithFlags");
+    if (call.code) return call.code;
+    return flags ? kInvalidValue : instantiate(reinterpret_cast<GraphExec**>(exec), graph);
+}
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+    const Call call("cuGraphLaunch");
+    return call.code ? call.code : launch_graph(exec, stream);
+}
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+    const Call call("cuGraphExecDestroy");
+    return destroy_exec(exec);
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+    const Call call("cuGraphDestroy");
+    return destroy_graph(graph);
 }
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-    if (int code = enter("cuModuleLoadData")) return code;
+    Call call("cuModuleLoadData");
+    if (call.unsafe().code) return call.code;
     if (!is_retained(current_device)) return kInvalidContext;
-    if (!image) return kInvalidValue;
-    auto* made = new Module{current_device, static_cast<const char*>(image)};
-    state().modules.insert(made);
-    *module = reinterpret_cast<CUmodule>(made);
-    return CUDA_SUCCESS;
+    return load_module(reinterpret_cast<Module**>(module), image);
 }
 CUresult cuModuleUnload(CUmodule module) {
-    if (int code = enter("cuModuleUnload")) return code;
-    auto* known = reinterpret_cast<Module*>(module);
-    if (state().modules.erase(known) == 0) return kInvalidValue;
-    delete known;
-    return CUDA_SUCCESS;
+    Call call("cuModuleUnload");
+    return call.unsafe().code ? call.code : unload_module(call, module);
 }
-// The image is the text of the kernel's name.
+// A text as image is the kernel's name.
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    if (int code = enter("cuModuleGetFunction", name)) return code;
-    auto* known = reinterpret_cast<Module*>(module);
-    if (state().modules.count(known) == 0) return kInvalidValue;
-    if (known->image != name) return kNotFound;
-    auto* made = new Function{known, name, 48 * 1024};
-    state().functions.push_back(made);
-    *function = reinterpret_cast<CUfunction>(made);
-    return CUDA_SUCCESS;
+    const Call call("cuModuleGetFunction", name);
+    if (call.code) return call.code;
+    return find_function(reinterpret_cast<Function**>(function), module, name,
+                         kCards[current_device], 48 * 1024);
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
-    if (int code = enter("cuFuncSetAttribute", std::to_string(value))) return code;
+    const Call call("cuFuncSetAttribute", std::to_string(value));
+    if (call.code) return call.code;
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value > 232'448)
         return kInvalidValue;
     reinterpret_cast<Function*>(function)->most_shared = value;
@@ -252,19 +272,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                         void** arguments, void** extra) {
-    const auto* f = reinterpret_cast<Function*>(function);
-    if (int code = enter("cuLaunchKernel", f->name)) return code;
-    Stream* s = stream_of(stream);
-    const bool empty = grid_x * grid_y * grid_z * block_x * block_y * block_z == 0;
-    if (!s || extra || empty || block_x * block_y * block_z > 1024 || grid_y > 65535 ||
-        grid_z > 65535 || static_cast<int>(shared_bytes) > f->most_shared)
-        return kInvalidValue;
-    // Arguments are read at once, as the driver does.
-    std::vector<uint64_t> args;
-    const size_t count = f->name == "add_words" ? 3 : 0;
-    for (size_t i = 0; i < count; ++i) args.push_back(*static_cast<uint64_t*>(arguments[i]));
-    s->queue.emplace_back([name = f->name, args] { run_kernel(name, args); });
-    return CUDA_SUCCESS;
+    auto* f = reinterpret_cast<Function*>(function);
+    const Call call("cuLaunchKernel", f->name);
+    if (call.code) return call.code;
+    if (extra || grid_y > 65535 || grid_z > 65535) return kInvalidValue;
+    return launch(f, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                  arguments);
 }
 
 }  // extern "C"

@@ -1,44 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the recording fakes of libcuda and libamdhip64 share: three cards whose memory is the host's, streams that do nothing
-// until somebody waits for them (work that nobody waited for is never done, and host memory is read when it is), and a count of
-// everything that is alive. Each fake is a shared library of its own, with its own state; the control functions at the end are
-// how a test steers it. Not thread-safe beyond what the drivers under test do.
+// What the recording fakes of libcuda and libamdhip64 share: three cards whose memory is this machine's, streams with a thread
+// each, events, captured graphs, kernels that compute (GPU source compiled for the CPU's imitation, runtime/simt), and a count
+// of everything that is alive. Each fake is a shared library of its own, with its own state; the control functions at the end
+// are how a test steers it.
+//
+// A stream does nothing until somebody waits for it or asks whether it is done: work that nobody waits for is never done, and
+// host memory is read when it is. `fake_live` lets streams run on their own, as real ones do.
+// Legality follows the vendors' documents where a program can break it: see `Call` and the functions that use it.
 #pragma once
 
-#include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "tests/runtime_fakes/work_queue.h"
+
 namespace cleave::fake {
+
+// The same numbers in both vendors' lists.
+inline constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101,
+                     kInvalidContext = 201, kNoBinary = 209, kInvalidHandle = 400, kNotFound = 500,
+                     kNotReady = 600, kIllegalAddress = 700, kCaptureUnsupported = 900,
+                     kCaptureInvalidated = 901, kCaptureUnmatched = 903, kCaptureWrongThread = 908;
 
 struct Card {
     const char* name;
     const char* pci;
     unsigned char uuid;  // its bytes count up from here
     int64_t memory;
+    const char* arch;
 };
 
-struct Stream {
-    int device = 0;
-    std::vector<std::function<void()>> queue;
+// When a stream came to a point: shared by the event and the stream's queue.
+struct Mark {
+    struct Stream* stream = nullptr;
+    uint64_t ticket = 0;  // of the stream's work
+    int64_t time_ns = 0;
+};
+
+struct Event {
+    bool timing = true;
+    std::shared_ptr<Mark> mark;  // null: never recorded
+};
+
+// Work of a stream between the begin and the end of a capture; its thread's other calls are watched.
+struct Capture {
+    std::vector<Work> nodes;
+    bool invalid = false;
+    std::thread::id thread;
+};
+
+struct Graph {
+    std::vector<Work> nodes;
+};
+struct GraphExec {
+    std::vector<Work> nodes;
+};
+
+// One thread that does the queue's work in order, as far as it is allowed to.
+struct Stream final : WorkQueue {
+    explicit Stream(int of_device);
+    ~Stream() override;
+    uint64_t submit(Work work) override;
+    void allow(uint64_t ticket);
+    bool is_done(uint64_t ticket);
+    void wait(uint64_t ticket);
+    uint64_t last();
+    bool is_closing() const { return quit_; }
+
+    int device;
+    std::unique_ptr<Capture> capture;
+
+private:
+    void serve();
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Work> queue_;
+    uint64_t submitted_ = 0, done_ = 0, allowed_ = 0;
+    std::atomic<bool> quit_{false};
+    std::thread thread_;
 };
 
 struct Module {
     int device = 0;
-    std::string image;
+    std::string image;              // a text: the name of one of the fakes' own kernels
+    std::vector<std::byte> object;  // or an object for runtime/simt
 };
 
+struct Program;  // a loaded object
 struct Function {
     Module* module;
     std::string name;
     int most_shared = 48 * 1024;
+    std::shared_ptr<Program> program;  // null for the fakes' own kernels
 };
 
 struct Block {
@@ -47,16 +112,23 @@ struct Block {
 };
 
 struct State {
-    std::mutex mutex;
+    std::recursive_mutex mutex;
     std::vector<std::string> log;
     std::string text;  // of the log, for who reads it
     std::map<std::string, int> calls;
     std::string failing;
     int fail_after = 0, fail_code = 0;
-    int sticky = 0;  // after a fault every call gives it
+    std::atomic<int> sticky{0};         // after a fault every call gives it
+    std::string finding;                // what runtime/simt said of a kernel's fault
+    std::atomic<bool> live{false};      // streams run on their own
+    std::atomic<int64_t> lag_us{0};     // before each piece of work
+    std::atomic<bool> released{false};  // kernels that hang go on
     std::map<uintptr_t, Block> blocks;
-    std::set<void*> pinned;
+    std::map<uintptr_t, int64_t> pinned;
     std::set<Stream*> streams;
+    std::set<Event*> events;
+    std::set<Graph*> graphs;
+    std::set<GraphExec*> execs;
     std::set<Module*> modules;
     std::vector<Function*> functions;
     std::map<int, int> contexts;          // retained, by device
@@ -64,128 +136,91 @@ struct State {
     int visible = 3;
     int64_t taken = 0;  // by other programs, of each card
 
-    int64_t used(int device) const {
-        int64_t sum = taken;
-        for (const auto& [address, block] : blocks)
-            if (block.device == device) sum += block.bytes;
-        return sum;
-    }
+    int64_t used(int device) const;
     // The block that holds [address, address + bytes) of a device, or null.
-    const Block* holds(uintptr_t address, int64_t bytes, int device) const {
-        auto at = blocks.upper_bound(address);
-        if (at == blocks.begin()) return nullptr;
-        --at;
-        const bool inside = static_cast<int64_t>(address - at->first) + bytes <= at->second.bytes;
-        return inside && at->second.device == device ? &at->second : nullptr;
-    }
+    const Block* holds(uintptr_t address, int64_t bytes, int device) const;
+    bool is_pinned(uintptr_t address, int64_t bytes) const;
+};
+State& state();
+inline thread_local int current_device = -1;
+inline thread_local Stream* running_stream = nullptr;  // whose thread this is
+
+// A call of the library: holds the state, is counted and noted. `code` is the error that the test asked for or the sticky one;
+// 0 otherwise.
+struct Call {
+    explicit Call(const std::string& name, const std::string& detail = "");
+    // Of calls that no thread may make while it captures a stream (CUDA Driver API, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL): it
+    // ends the capture.
+    Call& unsafe();
+    std::unique_lock<std::recursive_mutex> lock;
+    int code = 0;
 };
 
-inline State& state() {
-    static State all;
-    return all;
-}
+Stream* find_stream(const void* handle);
+Event* find_event(const void* handle);
 
-inline thread_local int current_device = -1;
+// Each gives an error code of both vendors. Those that wait let go of the call's lock meanwhile.
+int make_stream(Stream** stream);
+int destroy_stream(Call& call, void* handle);
+int wait_for_stream(Call& call, void* handle);
+int query_stream(void* handle);
+int make_event(Event** event, bool timing);
+int destroy_event(void* handle);
+int record_event(void* event, void* stream);
+int query_event(void* event);
+int elapsed(float* ms, void* from, void* to);
+int stream_waits(void* stream, void* event);
+int begin_capture(void* stream, int mode);
+int end_capture(void* stream, Graph** graph);
+int instantiate(GraphExec** exec, void* graph);
+int launch_graph(void* exec, void* stream);
+int destroy_graph(void* graph);
+int destroy_exec(void* exec);
 
-// Counts the call, notes it, and gives the error that the test asked for; 0 otherwise.
-inline int enter(const std::string& call, const std::string& detail = "") {
-    State& s = state();
-    const std::lock_guard lock(s.mutex);
-    s.log.push_back(detail.empty() ? call : call + " " + detail);
-    ++s.calls[call];
-    if (s.failing == call && --s.fail_after == 0) {
-        s.failing.clear();
-        return s.fail_code;
-    }
-    return s.sticky;
-}
+int allocate(uintptr_t* address, size_t bytes, const Card& card);
+int free_block(Call& call, uintptr_t address);
+int allocate_pinned(void** memory, size_t bytes);
+int free_pinned(Call& call, void* memory);
 
-// A copied rectangle, with its host side read or written when the stream gets there.
+int fill(uintptr_t address, int value, size_t bytes, void* stream);
 struct Copy {
     uintptr_t from, to;
     size_t from_pitch, to_pitch, width, height;
+    bool to_device;
 };
-inline void run(const Copy& c) {
-    for (size_t row = 0; row < c.height; ++row)
-        std::memcpy(reinterpret_cast<void*>(c.to + row * c.to_pitch),
-                    reinterpret_cast<const void*>(c.from + row * c.from_pitch), c.width);
-}
+int copy(const Copy& copy, void* stream);
 
-// What the fakes' kernels do: `words` of count, value, address; nothing else.
-inline void run_kernel(const std::string& name, const std::vector<uint64_t>& args) {
-    if (name != "add_words") return;
-    auto* words = reinterpret_cast<uint64_t*>(args[0]);
-    for (uint64_t i = 0; i < args[2]; ++i) words[i] += args[1];
-}
+int load_module(Module** module, const void* image);
+int unload_module(Call& call, void* handle);
+int find_function(Function** function, void* module, const char* name, const Card& card,
+                  int most_shared);
+struct Shape {
+    unsigned grid[3], block[3], shared_bytes;
+};
+int launch(Function* function, const Shape& shape, void* stream, void** arguments);
 
-inline void finish(Stream& stream) {
-    std::vector<std::function<void()>> queue;
-    queue.swap(stream.queue);
-    for (const auto& work : queue) work();
-}
+// Forgets everything, leaks included.
+void reset();
+int alive();
 
 }  // namespace cleave::fake
 
-// ---- For tests ------------------------------------------------------------------------------------
-
+// The control functions of each fake.
 extern "C" {
-
-// Forgets everything, leaks included.
-inline void fake_reset_state() {
-    using namespace cleave::fake;
-    State& s = state();
-    const std::lock_guard lock(s.mutex);
-    for (const auto& [address, block] : s.blocks) std::free(reinterpret_cast<void*>(address));
-    for (void* memory : s.pinned) std::free(memory);
-    for (Stream* stream : s.streams) delete stream;
-    for (Module* module : s.modules) delete module;
-    for (Function* function : s.functions) delete function;
-    s.log.clear();
-    s.calls.clear();
-    s.failing.clear();
-    s.sticky = 0;
-    s.blocks.clear();
-    s.pinned.clear();
-    s.streams.clear();
-    s.modules.clear();
-    s.functions.clear();
-    s.contexts.clear();
-    s.peers.clear();
-    s.visible = 3;
-    s.taken = 0;
+void fake_reset();
+// The nth call of `call` from now on fails with `code`.
+void fake_fail(const char* call, int nth, int code);
+// Every call fails from now on, as after a kernel's fault.
+void fake_break(int code);
+void fake_show(int count);
+void fake_take(int64_t bytes);
+// Streams run on their own, each piece of work after this many microseconds.
+void fake_live(int64_t lag_us);
+// Kernels named "hang" end.
+void fake_release();
+// What is alive: allocations, pinned blocks, streams, events, graphs, modules, contexts.
+int fake_alive();
+int fake_calls(const char* call);
+const char* fake_log();
+const char* fake_finding();
 }
-
-}  // extern "C"
-
-// The same functions in each fake: definitions with external names.
-#define CLEAVE_FAKE_CONTROLS                                                           \
-    extern "C" {                                                                       \
-    void fake_reset() { fake_reset_state(); }                                          \
-    /* The nth call of `call` from now on fails with `code`. */                        \
-    void fake_fail(const char* call, int nth, int code) {                              \
-        auto& s = cleave::fake::state();                                               \
-        s.failing = call;                                                              \
-        s.fail_after = nth;                                                            \
-        s.fail_code = code;                                                            \
-    }                                                                                  \
-    /* From the next wait on every call fails: a kernel fault. */                      \
-    void fake_break(int code) { cleave::fake::state().sticky = code; }                 \
-    void fake_show(int count) { cleave::fake::state().visible = count; }               \
-    void fake_take(int64_t bytes) { cleave::fake::state().taken = bytes; }             \
-    /* What is alive: allocations, pinned blocks, streams, modules, contexts. */       \
-    int fake_alive() {                                                                 \
-        auto& s = cleave::fake::state();                                               \
-        int contexts = 0;                                                              \
-        for (const auto& [device, count] : s.contexts) contexts += count;              \
-        return static_cast<int>(s.blocks.size() + s.pinned.size() + s.streams.size() + \
-                                s.modules.size()) +                                    \
-               contexts;                                                               \
-    }                                                                                  \
-    int fake_calls(const char* call) { return cleave::fake::state().calls[call]; }     \
-    const char* fake_log() {                                                           \
-        auto& s = cleave::fake::state();                                               \
-        s.text.clear();                                                                \
-        for (const std::string& line : s.log) s.text += line + "\n";                   \
-        return s.text.c_str();                                                         \
-    }                                                                                  \
-    }

@@ -9,67 +9,65 @@ using namespace cleave::runtime::hip;
 
 namespace {
 
-constexpr hipError_t kInvalidValue = 1, kInvalidDevice = 101, kNotFound = 500;
+constexpr Card kCards[] = {
+    {"AMD Instinct MI250X", "0000:C1:00.0", 'a', int64_t{64} << 30, "gfx90a"},
+    {"AMD Instinct MI250X", "0000:C6:00.0", 'b', int64_t{64} << 30, "gfx90a"},
+    {"AMD Instinct MI300X", "0000:D1:00.0", 'c', int64_t{192} << 30, "gfx942"}};
 
-constexpr Card kCards[] = {{"AMD Instinct MI250X", "0000:C1:00.0", 'a', int64_t{64} << 30},
-                           {"AMD Instinct MI250X", "0000:C6:00.0", 'b', int64_t{64} << 30},
-                           {"AMD Instinct MI300X", "0000:D1:00.0", 'c', int64_t{192} << 30}};
-
-Stream* stream_of(hipStream_t stream) {
-    auto* known = reinterpret_cast<Stream*>(stream);
-    return state().streams.count(known) ? known : nullptr;
-}
 bool is_shown(int device) { return device >= 0 && device < state().visible; }
 uintptr_t number(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 }  // namespace
 
-CLEAVE_FAKE_CONTROLS
-
 extern "C" {
 
 const char* hipGetErrorName(hipError_t error) {
-    return error == hipErrorOutOfMemory ? "hipErrorOutOfMemory"
-           : error == hipErrorNoDevice  ? "hipErrorNoDevice"
-                                        : "hipErrorUnknown";
+    static const std::map<int, const char*> names{
+        {hipErrorOutOfMemory, "hipErrorOutOfMemory"},
+        {hipErrorNoDevice, "hipErrorNoDevice"},
+        {kIllegalAddress, "hipErrorIllegalAddress"},
+        {kCaptureUnsupported, "hipErrorStreamCaptureUnsupported"},
+        {kCaptureInvalidated, "hipErrorStreamCaptureInvalidated"}};
+    const auto found = names.find(error);
+    return found == names.end() ? "hipErrorUnknown" : found->second;
 }
 const char* hipGetErrorString(hipError_t error) {
     return error == hipErrorNoDevice ? "no ROCm-capable device is detected" : "unknown error";
 }
 hipError_t hipInit(unsigned int) {
-    if (int code = enter("hipInit")) return code;
+    if (const Call call("hipInit"); call.code) return call.code;
     return state().visible > 0 ? hipSuccess : hipErrorNoDevice;
 }
 hipError_t hipRuntimeGetVersion(int* version) {
     *version = 60'240'134;
-    return enter("hipRuntimeGetVersion");
+    return Call("hipRuntimeGetVersion").code;
 }
 hipError_t hipGetDeviceCount(int* count) {
     *count = state().visible;
-    return enter("hipGetDeviceCount");
+    return Call("hipGetDeviceCount").code;
 }
 hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
     if (!is_shown(device)) return kInvalidDevice;
     std::strncpy(name, kCards[device].name, static_cast<size_t>(length));
-    return enter("hipDeviceGetName");
+    return Call("hipDeviceGetName").code;
 }
 hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t device) {
     std::memset(uuid->bytes, kCards[device].uuid, 16);
-    return enter("hipDeviceGetUuid");
+    return Call("hipDeviceGetUuid").code;
 }
 hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
     std::strncpy(text, kCards[device].pci, static_cast<size_t>(length));
-    return enter("hipDeviceGetPCIBusId");
+    return Call("hipDeviceGetPCIBusId").code;
 }
 hipError_t hipDeviceTotalMem(size_t* bytes, hipDevice_t device) {
     *bytes = static_cast<size_t>(kCards[device].memory);
-    return enter("hipDeviceTotalMem");
+    return Call("hipDeviceTotalMem").code;
 }
 // The layout is no version's: the architecture's name stands somewhere.
 hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
     const char* arch = device < 2 ? "gfx90a:sramecc+:xnack-" : "gfx942:sramecc+:xnack-";
     std::memcpy(static_cast<char*>(properties) + 1160, arch, std::strlen(arch) + 1);
-    return enter("hipGetDevicePropertiesR0600");
+    return Call("hipGetDevicePropertiesR0600").code;
 }
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
     const std::map<int, int> values{{hipDeviceAttributeClockRate, 1'700'000},
@@ -83,16 +81,16 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
     const auto found = values.find(attribute);
     if (found == values.end()) return kInvalidValue;
     *value = found->second;
-    return enter("hipDeviceGetAttribute");
+    return Call("hipDeviceGetAttribute").code;
 }
 hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
     *can = device != peer;
-    return enter("hipDeviceCanAccessPeer");
+    return Call("hipDeviceCanAccessPeer").code;
 }
 hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
-    if (int code = enter("hipDeviceEnablePeerAccess",
-                         std::to_string(current_device) + " " + std::to_string(peer)))
-        return code;
+    const Call call("hipDeviceEnablePeerAccess",
+                    std::to_string(current_device) + " " + std::to_string(peer));
+    if (call.code) return call.code;
     if (flags != 0 || !is_shown(peer) || peer == current_device) return kInvalidValue;
     return state().peers.insert({current_device, peer}).second ? hipSuccess
                                                                : hipErrorPeerAccessAlreadyEnabled;
@@ -103,134 +101,141 @@ hipError_t hipSetDevice(int device) {
     return hipSuccess;
 }
 hipError_t hipMemGetInfo(size_t* free, size_t* total) {
+    const Call call("hipMemGetInfo");
     *total = static_cast<size_t>(kCards[current_device].memory);
     *free = *total - static_cast<size_t>(state().used(current_device));
-    return enter("hipMemGetInfo");
+    return call.code;
 }
 hipError_t hipMalloc(void** address, size_t bytes) {
-    if (int code = enter("hipMalloc", std::to_string(bytes))) return code;
-    State& s = state();
-    if (s.used(current_device) + static_cast<int64_t>(bytes) > kCards[current_device].memory)
-        return hipErrorOutOfMemory;
-    void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (!memory) return hipErrorOutOfMemory;
-    s.blocks[number(memory)] = {current_device, static_cast<int64_t>(bytes)};
-    *address = memory;
-    return hipSuccess;
+    Call call("hipMalloc", std::to_string(bytes));
+    if (call.unsafe().code) return call.code;
+    uintptr_t made = 0;
+    const int code = allocate(&made, bytes, kCards[current_device]);
+    *address = reinterpret_cast<void*>(made);
+    return code;
 }
 hipError_t hipExtMallocWithFlags(void** address, size_t bytes, unsigned int flags) {
-    if (int code = enter("hipExtMallocWithFlags", std::to_string(flags))) return code;
+    if (const Call call("hipExtMallocWithFlags", std::to_string(flags)); call.code)
+        return call.code;
     return hipMalloc(address, bytes);
 }
 hipError_t hipFree(void* address) {
-    if (int code = enter("hipFree")) return code;
-    auto found = state().blocks.find(number(address));
-    if (found == state().blocks.end() || found->second.device != current_device)
-        return kInvalidValue;
-    state().blocks.erase(found);
-    std::free(address);
-    return hipSuccess;
+    Call call("hipFree");
+    return call.unsafe().code ? call.code : free_block(call, number(address));
 }
 hipError_t hipHostMalloc(void** memory, size_t bytes, unsigned int) {
-    if (int code = enter("hipHostMalloc", std::to_string(bytes))) return code;
-    *memory = std::malloc(bytes);
-    state().pinned.insert(*memory);
-    return hipSuccess;
+    Call call("hipHostMalloc", std::to_string(bytes));
+    return call.unsafe().code ? call.code : allocate_pinned(memory, bytes);
 }
 hipError_t hipHostFree(void* memory) {
-    if (int code = enter("hipHostFree")) return code;
-    if (state().pinned.erase(memory) == 0) return kInvalidValue;
-    std::free(memory);
-    return hipSuccess;
+    Call call("hipHostFree");
+    return call.unsafe().code ? call.code : free_pinned(call, memory);
 }
 hipError_t hipMemsetAsync(void* address, int value, size_t bytes, hipStream_t stream) {
-    if (int code = enter("hipMemsetAsync")) return code;
-    Stream* s = stream_of(stream);
-    if (!s || !state().holds(number(address), static_cast<int64_t>(bytes), s->device))
-        return kInvalidValue;
-    s->queue.emplace_back([=] { std::memset(address, value, bytes); });
-    return hipSuccess;
+    const Call call("hipMemsetAsync");
+    return call.code ? call.code : fill(number(address), value, bytes, stream);
 }
 hipError_t hipMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source,
                             size_t source_pitch, size_t width, size_t height, hipMemcpyKind kind,
                             hipStream_t stream) {
-    if (int code = enter("hipMemcpy2DAsync")) return code;
-    Stream* s = stream_of(stream);
-    if (!s || source_pitch < width || destination_pitch < width) return kInvalidValue;
-    const bool in = kind == hipMemcpyHostToDevice;
-    const uintptr_t device = number(in ? destination : source);
-    const size_t pitch = in ? destination_pitch : source_pitch;
-    if (!state().holds(device, static_cast<int64_t>(pitch * (height - 1) + width), s->device))
-        return kInvalidValue;
-    const Copy copy{number(source), number(destination), source_pitch, destination_pitch, width,
-                    height};
-    s->queue.emplace_back([copy] { run(copy); });
-    return hipSuccess;
+    const Call call("hipMemcpy2DAsync");
+    if (call.code) return call.code;
+    return copy({number(source), number(destination), source_pitch, destination_pitch, width,
+                 height, kind == hipMemcpyHostToDevice},
+                stream);
 }
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags) {
-    if (int code = enter("hipStreamCreateWithFlags", std::to_string(flags))) return code;
-    auto* made = new Stream{current_device, {}};
-    state().streams.insert(made);
-    *stream = reinterpret_cast<hipStream_t>(made);
-    return hipSuccess;
+    const Call call("hipStreamCreateWithFlags", std::to_string(flags));
+    return call.code ? call.code : make_stream(reinterpret_cast<Stream**>(stream));
 }
 hipError_t hipStreamDestroy(hipStream_t stream) {
-    enter("hipStreamDestroy");
-    Stream* s = stream_of(stream);
-    if (!s) return kInvalidValue;
-    state().streams.erase(s);
-    delete s;
-    return hipSuccess;
+    Call call("hipStreamDestroy");
+    return destroy_stream(call, stream);
 }
 hipError_t hipStreamSynchronize(hipStream_t stream) {
-    if (int code = enter("hipStreamSynchronize")) return code;
-    Stream* s = stream_of(stream);
-    if (!s) return kInvalidValue;
-    finish(*s);
-    return hipSuccess;
+    Call call("hipStreamSynchronize");
+    return call.code ? call.code : wait_for_stream(call, stream);
+}
+hipError_t hipStreamQuery(hipStream_t stream) {
+    const Call call("hipStreamQuery");
+    return call.code ? call.code : query_stream(stream);
+}
+hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags) {
+    const Call call("hipStreamWaitEvent");
+    return call.code ? call.code : flags ? kInvalidValue : stream_waits(stream, event);
+}
+hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
+    const Call call("hipEventCreateWithFlags", std::to_string(flags));
+    if (call.code) return call.code;
+    return make_event(reinterpret_cast<Event**>(event), !(flags & kEventDisableTiming));
+}
+hipError_t hipEventDestroy(hipEvent_t event) {
+    const Call call("hipEventDestroy");
+    return destroy_event(event);
+}
+hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
+    const Call call("hipEventRecord");
+    return call.code ? call.code : record_event(event, stream);
+}
+hipError_t hipEventQuery(hipEvent_t event) {
+    const Call call("hipEventQuery");
+    return call.code ? call.code : query_event(event);
+}
+hipError_t hipEventElapsedTime(float* ms, hipEvent_t from, hipEvent_t to) {
+    const Call call("hipEventElapsedTime");
+    return call.code ? call.code : elapsed(ms, from, to);
+}
+hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode) {
+    const Call call("hipStreamBeginCapture", std::to_string(mode));
+    return call.code ? call.code : begin_capture(stream, mode);
+}
+hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {
+    const Call call("hipStreamEndCapture");
+    const int code = end_capture(stream, reinterpret_cast<Graph**>(graph));
+    return call.code ? call.code : code;
+}
+hipError_t hipGraphInstantiate(hipGraphExec_t* exec, hipGraph_t graph, hipGraphNode_t*, char*,
+                               size_t) {
+    const Call call("hipGraphInstantiate");
+    return call.code ? call.code : instantiate(reinterpret_cast<GraphExec**>(exec), graph);
+}
+hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream) {
+    const Call call("hipGraphLaunch");
+    return call.code ? call.code : launch_graph(exec, stream);
+}
+hipError_t hipGraphExecDestroy(hipGraphExec_t exec) {
+    const Call call("hipGraphExecDestroy");
+    return destroy_exec(exec);
+}
+hipError_t hipGraphDestroy(hipGraph_t graph) {
+    const Call call("hipGraphDestroy");
+    return destroy_graph(graph);
 }
 hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
-    if (int code = enter("hipModuleLoadData")) return code;
-    if (!image) return kInvalidValue;
-    auto* made = new Module{current_device, static_cast<const char*>(image)};
-    state().modules.insert(made);
-    *module = reinterpret_cast<hipModule_t>(made);
-    return hipSuccess;
+    Call call("hipModuleLoadData");
+    if (call.unsafe().code) return call.code;
+    return load_module(reinterpret_cast<Module**>(module), image);
 }
 hipError_t hipModuleUnload(hipModule_t module) {
-    if (int code = enter("hipModuleUnload")) return code;
-    auto* known = reinterpret_cast<Module*>(module);
-    if (state().modules.erase(known) == 0) return kInvalidValue;
-    delete known;
-    return hipSuccess;
+    Call call("hipModuleUnload");
+    return call.unsafe().code ? call.code : unload_module(call, module);
 }
-// The image is the text of the kernel's name.
+// A text as image is the kernel's name.
 hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
-    if (int code = enter("hipModuleGetFunction", name)) return code;
-    auto* known = reinterpret_cast<Module*>(module);
-    if (state().modules.count(known) == 0) return kInvalidValue;
-    if (known->image != name) return kNotFound;
-    auto* made = new Function{known, name, 64 * 1024};
-    state().functions.push_back(made);
-    *function = reinterpret_cast<hipFunction_t>(made);
-    return hipSuccess;
+    const Call call("hipModuleGetFunction", name);
+    if (call.code) return call.code;
+    return find_function(reinterpret_cast<Function**>(function), module, name,
+                         kCards[current_device], 64 * 1024);
 }
 hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned int grid_x, unsigned int grid_y,
                                  unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                  unsigned int block_z, unsigned int shared_bytes,
                                  hipStream_t stream, void** arguments, void** extra) {
-    const auto* f = reinterpret_cast<Function*>(function);
-    if (int code = enter("hipModuleLaunchKernel", f->name)) return code;
-    Stream* s = stream_of(stream);
-    const bool empty = grid_x * grid_y * grid_z * block_x * block_y * block_z == 0;
-    if (!s || extra || empty || block_x * block_y * block_z > 1024 || shared_bytes > 65536)
-        return kInvalidValue;
-    // Arguments are read at once, as the runtime does.
-    std::vector<uint64_t> args;
-    const size_t count = f->name == "add_words" ? 3 : 0;
-    for (size_t i = 0; i < count; ++i) args.push_back(*static_cast<uint64_t*>(arguments[i]));
-    s->queue.emplace_back([name = f->name, args] { run_kernel(name, args); });
-    return hipSuccess;
+    auto* f = reinterpret_cast<Function*>(function);
+    const Call call("hipModuleLaunchKernel", f->name);
+    if (call.code || extra) return call.code ? call.code : kInvalidValue;
+    return launch(f, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
+                  arguments);
 }
 
 }  // extern "C"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runtime/drivers/nccl/symbols.h"
-#include "tests/runtime_fakes/fake_gpu.h"
+#include "tests/runtime_fakes/work_queue.h"
 
 using namespace cleave::runtime::nccl;
 
@@ -63,7 +63,7 @@ struct Clique {
 
 struct Pending {
     Rank* rank;
-    cleave::fake::Stream* stream;
+    cleave::fake::WorkQueue* stream;
     std::vector<Part> parts;
 };
 
@@ -196,7 +196,7 @@ ncclResult_t submit(const char* call, ncclComm_t communicator, cudaStream_t stre
     if (const ncclResult_t code = note(call, detail)) return code;
     if (rank->aborted || rank->polls > 0 || !stream || current_device() != rank->device)
         return kInvalidUsage;
-    auto* on = reinterpret_cast<cleave::fake::Stream*>(stream);
+    auto* on = reinterpret_cast<cleave::fake::WorkQueue*>(stream);
     auto at = std::find_if(pending.begin(), pending.end(),
                            [&](const Pending& p) { return p.rank == rank && p.stream == on; });
     if (at == pending.end()) at = pending.insert(pending.end(), {rank, on, {}});
@@ -312,7 +312,7 @@ ncclResult_t ncclGroupEnd() {
     for (Pending& p : submitted) {
         const bool messages = p.parts[0].kind == Part::kSend || p.parts[0].kind == Part::kRecv;
         const uint64_t number = messages ? 0 : p.rank->operations++;
-        p.stream->queue.emplace_back([p, messages, number] {
+        p.stream->submit([p, messages, number] {
             messages ? run_messages(p.rank, p.parts) : run_collective(p.rank, number, p.parts);
         });
     }

@@ -35,6 +35,19 @@
     X(cuStreamCreate, (CUstream * stream, unsigned int flags))                                    \
     X(cuStreamDestroy_v2, (CUstream stream))                                                      \
     X(cuStreamSynchronize, (CUstream stream))                                                     \
+    X(cuStreamQuery, (CUstream stream))                                                           \
+    X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                    \
+    X(cuEventCreate, (CUevent * event, unsigned int flags))                                       \
+    X(cuEventDestroy_v2, (CUevent event))                                                         \
+    X(cuEventRecord, (CUevent event, CUstream stream))                                            \
+    X(cuEventQuery, (CUevent event))                                                              \
+    X(cuEventElapsedTime, (float* milliseconds, CUevent from, CUevent to))                        \
+    X(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))                       \
+    X(cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                     \
+    X(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) \
+    X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                         \
+    X(cuGraphExecDestroy, (CUgraphExec exec))                                                     \
+    X(cuGraphDestroy, (CUgraph graph))                                                            \
     X(cuModuleLoadData, (CUmodule * module, const void* image))                                   \
     X(cuModuleUnload, (CUmodule module))                                                          \
     X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name))            \
@@ -62,7 +75,11 @@
     X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76, CUdevice_attribute)          \
     X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97, CUdevice_attribute) \
     X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8, CUfunction_attribute)      \
+    X(CUDA_ERROR_NOT_READY, 600, CUresult)                                           \
     X(CU_STREAM_NON_BLOCKING, 1, CUstream_flags)                                     \
+    X(CU_EVENT_DEFAULT, 0, CUevent_flags)                                            \
+    X(CU_EVENT_DISABLE_TIMING, 2, CUevent_flags)                                     \
+    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1, CUstreamCaptureMode)                   \
     X(CU_MEMORYTYPE_HOST, 1, CUmemorytype)                                           \
     X(CU_MEMORYTYPE_DEVICE, 2, CUmemorytype)
 
@@ -76,10 +93,16 @@ using CUdevice_attribute = int;
 using CUfunction_attribute = int;
 using CUstream_flags = int;
 using CUmemorytype = int;
+using CUevent_flags = int;
+using CUstreamCaptureMode = int;
 using CUcontext = struct ContextTag*;
 using CUstream = struct StreamTag*;
 using CUmodule = struct ModuleTag*;
+using CUevent = struct EventTag*;
+using CUgraph = struct GraphTag*;
+using CUgraphExec = struct GraphExecTag*;
 using CUfunction = struct FunctionTag*;
+inline constexpr unsigned int kHostAllocPortable = 1;  // CU_MEMHOSTALLOC_PORTABLE, a macro
 struct CUuuid {
     char bytes[16];
 };

@@ -9,36 +9,50 @@
 #include <cstdint>
 
 // X(function, parameters); all return hipError_t. Two of them that return texts stand in Functions alone.
-#define CLEAVE_HIP_FUNCTIONS(X)                                                               \
-    X(hipInit, (unsigned int flags))                                                          \
-    X(hipRuntimeGetVersion, (int* version))                                                   \
-    X(hipGetDeviceCount, (int* count))                                                        \
-    X(hipDeviceGetName, (char* name, int length, hipDevice_t device))                         \
-    X(hipDeviceGetPCIBusId, (char* text, int length, int device))                             \
-    X(hipDeviceTotalMem, (size_t* bytes, hipDevice_t device))                                 \
-    X(hipDeviceGetAttribute, (int* value, hipDeviceAttribute_t attribute, int device))        \
-    X(hipDeviceCanAccessPeer, (int* can, int device, int peer))                               \
-    X(hipDeviceEnablePeerAccess, (int peer, unsigned int flags))                              \
-    X(hipSetDevice, (int device))                                                             \
-    X(hipMemGetInfo, (size_t* free, size_t* total))                                           \
-    X(hipMalloc, (void** address, size_t bytes))                                              \
-    X(hipExtMallocWithFlags, (void** address, size_t bytes, unsigned int flags))              \
-    X(hipFree, (void* address))                                                               \
-    X(hipHostMalloc, (void** memory, size_t bytes, unsigned int flags))                       \
-    X(hipHostFree, (void* memory))                                                            \
-    X(hipMemsetAsync, (void* address, int value, size_t bytes, hipStream_t stream))           \
-    X(hipMemcpy2DAsync,                                                                       \
-      (void* destination, size_t destination_pitch, const void* source, size_t source_pitch,  \
-       size_t width, size_t height, hipMemcpyKind kind, hipStream_t stream))                  \
-    X(hipStreamCreateWithFlags, (hipStream_t * stream, unsigned int flags))                   \
-    X(hipStreamDestroy, (hipStream_t stream))                                                 \
-    X(hipStreamSynchronize, (hipStream_t stream))                                             \
-    X(hipModuleLoadData, (hipModule_t * module, const void* image))                           \
-    X(hipModuleUnload, (hipModule_t module))                                                  \
-    X(hipModuleGetFunction, (hipFunction_t * function, hipModule_t module, const char* name)) \
-    X(hipModuleLaunchKernel,                                                                  \
-      (hipFunction_t function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, \
-       unsigned int block_x, unsigned int block_y, unsigned int block_z,                      \
+#define CLEAVE_HIP_FUNCTIONS(X)                                                                   \
+    X(hipInit, (unsigned int flags))                                                              \
+    X(hipRuntimeGetVersion, (int* version))                                                       \
+    X(hipGetDeviceCount, (int* count))                                                            \
+    X(hipDeviceGetName, (char* name, int length, hipDevice_t device))                             \
+    X(hipDeviceGetPCIBusId, (char* text, int length, int device))                                 \
+    X(hipDeviceTotalMem, (size_t* bytes, hipDevice_t device))                                     \
+    X(hipDeviceGetAttribute, (int* value, hipDeviceAttribute_t attribute, int device))            \
+    X(hipDeviceCanAccessPeer, (int* can, int device, int peer))                                   \
+    X(hipDeviceEnablePeerAccess, (int peer, unsigned int flags))                                  \
+    X(hipSetDevice, (int device))                                                                 \
+    X(hipMemGetInfo, (size_t* free, size_t* total))                                               \
+    X(hipMalloc, (void** address, size_t bytes))                                                  \
+    X(hipExtMallocWithFlags, (void** address, size_t bytes, unsigned int flags))                  \
+    X(hipFree, (void* address))                                                                   \
+    X(hipHostMalloc, (void** memory, size_t bytes, unsigned int flags))                           \
+    X(hipHostFree, (void* memory))                                                                \
+    X(hipMemsetAsync, (void* address, int value, size_t bytes, hipStream_t stream))               \
+    X(hipMemcpy2DAsync,                                                                           \
+      (void* destination, size_t destination_pitch, const void* source, size_t source_pitch,      \
+       size_t width, size_t height, hipMemcpyKind kind, hipStream_t stream))                      \
+    X(hipStreamCreateWithFlags, (hipStream_t * stream, unsigned int flags))                       \
+    X(hipStreamDestroy, (hipStream_t stream))                                                     \
+    X(hipStreamSynchronize, (hipStream_t stream))                                                 \
+    X(hipStreamQuery, (hipStream_t stream))                                                       \
+    X(hipStreamWaitEvent, (hipStream_t stream, hipEvent_t event, unsigned int flags))             \
+    X(hipEventCreateWithFlags, (hipEvent_t * event, unsigned flags))                              \
+    X(hipEventDestroy, (hipEvent_t event))                                                        \
+    X(hipEventRecord, (hipEvent_t event, hipStream_t stream))                                     \
+    X(hipEventQuery, (hipEvent_t event))                                                          \
+    X(hipEventElapsedTime, (float* milliseconds, hipEvent_t from, hipEvent_t to))                 \
+    X(hipStreamBeginCapture, (hipStream_t stream, hipStreamCaptureMode mode))                     \
+    X(hipStreamEndCapture, (hipStream_t stream, hipGraph_t * graph))                              \
+    X(hipGraphInstantiate, (hipGraphExec_t * exec, hipGraph_t graph, hipGraphNode_t * error_node, \
+                            char* log, size_t log_bytes))                                         \
+    X(hipGraphLaunch, (hipGraphExec_t exec, hipStream_t stream))                                  \
+    X(hipGraphExecDestroy, (hipGraphExec_t exec))                                                 \
+    X(hipGraphDestroy, (hipGraph_t graph))                                                        \
+    X(hipModuleLoadData, (hipModule_t * module, const void* image))                               \
+    X(hipModuleUnload, (hipModule_t module))                                                      \
+    X(hipModuleGetFunction, (hipFunction_t * function, hipModule_t module, const char* name))     \
+    X(hipModuleLaunchKernel,                                                                      \
+      (hipFunction_t function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,     \
+       unsigned int block_x, unsigned int block_y, unsigned int block_z,                          \
        unsigned int shared_bytes, hipStream_t stream, void** arguments, void** extra))
 
 // X(enumerator, value, its type).
@@ -47,6 +61,8 @@
     X(hipErrorOutOfMemory, 2, hipError_t)                                  \
     X(hipErrorNoDevice, 100, hipError_t)                                   \
     X(hipErrorPeerAccessAlreadyEnabled, 704, hipError_t)                   \
+    X(hipErrorNotReady, 600, hipError_t)                                   \
+    X(hipStreamCaptureModeThreadLocal, 1, hipStreamCaptureMode)            \
     X(hipMemcpyHostToDevice, 1, hipMemcpyKind)                             \
     X(hipMemcpyDeviceToHost, 2, hipMemcpyKind)                             \
     X(hipDeviceAttributeClockRate, 5, hipDeviceAttribute_t)                \
@@ -65,14 +81,21 @@ using hipError_t = int;
 using hipDevice_t = int;
 using hipDeviceAttribute_t = int;
 using hipMemcpyKind = int;
+using hipStreamCaptureMode = int;
 using hipStream_t = struct StreamTag*;
 using hipModule_t = struct ModuleTag*;
+using hipEvent_t = struct EventTag*;
+using hipGraph_t = struct GraphTag*;
+using hipGraphExec_t = struct GraphExecTag*;
+using hipGraphNode_t = struct GraphNodeTag*;
 using hipFunction_t = struct FunctionTag*;
 struct hipUUID {
     char bytes[16];
 };
-inline constexpr unsigned int kStreamNonBlocking = 1;  // hipStreamNonBlocking, a macro
-inline constexpr unsigned int kMallocFinegrained = 1;  // hipDeviceMallocFinegrained, a macro
+inline constexpr unsigned int kStreamNonBlocking = 1;   // hipStreamNonBlocking, a macro
+inline constexpr unsigned int kEventDisableTiming = 2;  // hipEventDisableTiming, a macro
+inline constexpr unsigned int kHostMallocPortable = 1;  // hipHostMallocPortable, a macro
+inline constexpr unsigned int kMallocFinegrained = 1;   // hipDeviceMallocFinegrained, a macro
 
 #define CLEAVE_CONSTANT(name, value, type) inline constexpr type name = value;
 CLEAVE_HIP_CONSTANTS(CLEAVE_CONSTANT)

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, copies, code objects and launches of the fakes. Device and pinned memory lie in runtime/simt's slots, so that a
+// checked kernel which leaves its device's allocations is found.
+#include <elf.h>
+
+#include <algorithm>
+
+#include "runtime/simt/memory.h"
+#include "runtime/simt/simt.h"
+#include "tests/runtime_fakes/fake_gpu.h"
+
+namespace cleave::fake {
+
+namespace {
+
+constexpr uint32_t kPinnedOwner = 1000;
+uint32_t owner_of(int device) { return static_cast<uint32_t>(device) + 1; }
+
+// What waits for the device first, as the real ones do: everything submitted to it.
+void settle(Call& call, int device) {
+    std::vector<Stream*> streams;
+    for (Stream* stream : state().streams)
+        if (stream->device == device) streams.push_back(stream);
+    call.lock.unlock();
+    for (Stream* stream : streams) stream->wait(stream->last());
+    call.lock.lock();
+}
+
+void break_down(int code, const std::string& finding) {
+    const std::lock_guard lock(state().mutex);
+    if (state().sticky) return;
+    state().sticky = code;
+    state().finding = finding;
+}
+
+// Bytes of an object file: the end of what its section headers name.
+size_t object_size(const void* image) {
+    const auto* header = static_cast<const Elf64_Ehdr*>(image);
+    const auto* bytes = static_cast<const std::byte*>(image);
+    size_t end = header->e_shoff + size_t{header->e_shnum} * header->e_shentsize;
+    for (size_t i = 0; i < header->e_shnum; ++i) {
+        Elf64_Shdr section;
+        std::memcpy(&section, bytes + header->e_shoff + i * header->e_shentsize, sizeof section);
+        if (section.sh_type != SHT_NOBITS)
+            end = std::max<size_t>(end, section.sh_offset + section.sh_size);
+    }
+    return end;
+}
+
+// The fakes' own kernels: "add_words" of address, value, count; "fault"; "hang"; any other name does nothing.
+void run_own(const std::string& name, const std::vector<uint64_t>& args) {
+    if (name == "fault") return break_down(kIllegalAddress, "the kernel 'fault'");
+    if (name == "hang") {
+        while (!state().released && !running_stream->is_closing())
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return;
+    }
+    if (name != "add_words") return;
+    auto* words = reinterpret_cast<uint64_t*>(args[0]);
+    for (uint64_t i = 0; i < args[2]; ++i) words[i] += args[1];
+}
+
+}  // namespace
+
+struct Program {
+    Program(const codegen::CompiledKernel& kernel, const codegen::GpuArch& arch)
+        : simt(kernel, arch) {}
+    runtime::simt::SimtProgram simt;
+};
+
+State& state() {
+    static State all;
+    return all;
+}
+
+int64_t State::used(int device) const {
+    int64_t sum = taken;
+    for (const auto& [address, block] : blocks)
+        if (block.device == device) sum += block.bytes;
+    return sum;
+}
+
+const Block* State::holds(uintptr_t address, int64_t bytes, int device) const {
+    auto at = blocks.upper_bound(address);
+    if (at == blocks.begin()) return nullptr;
+    --at;
+    const bool inside = static_cast<int64_t>(address - at->first) + bytes <= at->second.bytes;
+    return inside && at->second.device == device ? &at->second : nullptr;
+}
+
+bool State::is_pinned(uintptr_t address, int64_t bytes) const {
+    auto at = pinned.upper_bound(address);
+    if (at == pinned.begin()) return false;
+    --at;
+    return static_cast<int64_t>(address - at->first) + bytes <= at->second;
+}
+
+Call::Call(const std::string& name, const std::string& detail) : lock(state().mutex) {
+    State& s = state();
+    s.log.push_back(detail.empty() ? name : name + " " + detail);
+    ++s.calls[name];
+    if (s.failing == name && --s.fail_after == 0) {
+        s.failing.clear();
+        code = s.fail_code;
+    } else {
+        code = s.sticky;
+    }
+}
+
+int allocate(uintptr_t* address, size_t bytes, const Card& card) {
+    State& s = state();
+    if (s.used(current_device) + static_cast<int64_t>(bytes) > card.memory) return kOutOfMemory;
+    void* memory = runtime::simt::allocate_slots(bytes, owner_of(current_device));
+    if (!memory) return kOutOfMemory;
+    *address = reinterpret_cast<uintptr_t>(memory);
+    s.blocks[*address] = {current_device, static_cast<int64_t>(bytes)};
+    return 0;
+}
+
+int free_block(Call& call, uintptr_t address) {
+    auto found = state().blocks.find(address);
+    if (found == state().blocks.end() || found->second.device != current_device)
+        return kInvalidValue;
+    settle(call, current_device);
+    state().blocks.erase(address);
+    runtime::simt::free_slots(reinterpret_cast<void*>(address));
+    return 0;
+}
+
+int allocate_pinned(void** memory, size_t bytes) {
+    *memory = runtime::simt::allocate_slots(bytes, kPinnedOwner);
+    if (!*memory) return kOutOfMemory;
+    state().pinned[reinterpret_cast<uintptr_t>(*memory)] = static_cast<int64_t>(bytes);
+    return 0;
+}
+
+int free_pinned(Call& call, void* memory) {
+    if (state().pinned.count(reinterpret_cast<uintptr_t>(memory)) == 0) return kInvalidValue;
+    settle(call, current_device);
+    state().pinned.erase(reinterpret_cast<uintptr_t>(memory));
+    runtime::simt::free_slots(memory);
+    return 0;
+}
+
+int fill(uintptr_t address, int value, size_t bytes, void* stream) {
+    Stream* s = find_stream(stream);
+    if (!s || !state().holds(address, static_cast<int64_t>(bytes), s->device)) return kInvalidValue;
+    s->submit([=] { std::memset(reinterpret_cast<void*>(address), value, bytes); });
+    return 0;
+}
+
+int copy(const Copy& c, void* stream) {
+    Stream* s = find_stream(stream);
+    if (!s || c.from_pitch < c.width || c.to_pitch < c.width || c.height == 0) return kInvalidValue;
+    const auto span = [&](size_t pitch) {
+        return static_cast<int64_t>(pitch * (c.height - 1) + c.width);
+    };
+    const bool inside = c.to_device ? state().holds(c.to, span(c.to_pitch), s->device)
+                                    : state().holds(c.from, span(c.from_pitch), s->device);
+    if (!inside) return kInvalidValue;
+    const bool pinned = c.to_device ? state().is_pinned(c.from, span(c.from_pitch))
+                                    : state().is_pinned(c.to, span(c.to_pitch));
+    // Of pageable memory no copy is asynchronous, nor can one be captured.
+    if (!pinned) {
+        ++state().calls["pageable copy"];
+        if (s->capture) {
+            s->capture->invalid = true;
+            return kCaptureUnsupported;
+        }
+    }
+    s->submit([c] {
+        for (size_t row = 0; row < c.height; ++row)
+            std::memcpy(reinterpret_cast<void*>(c.to + row * c.to_pitch),
+                        reinterpret_cast<const void*>(c.from + row * c.from_pitch), c.width);
+    });
+    return 0;
+}
+
+int load_module(Module** module, const void* image) {
+    if (!image) return kInvalidValue;
+    auto made = std::make_unique<Module>();
+    made->device = current_device;
+    if (std::memcmp(image, ELFMAG, SELFMAG) == 0) {
+        if (static_cast<const Elf64_Ehdr*>(image)->e_machine != EM_X86_64) return kNoBinary;
+        const auto* bytes = static_cast<const std::byte*>(image);
+        made->object.assign(bytes, bytes + object_size(image));
+    } else {
+        made->image = static_cast<const char*>(image);
+    }
+    *module = made.get();
+    state().modules.insert(made.release());
+    return 0;
+}
+
+int unload_module(Call& call, void* handle) {
+    auto* module = static_cast<Module*>(handle);
+    if (state().modules.count(module) == 0) return kInvalidValue;
+    settle(call, module->device);
+    state().modules.erase(module);
+    for (Function* function : state().functions)
+        if (function->module == module) function->program.reset();
+    delete module;
+    return 0;
+}
+
+int find_function(Function** function, void* handle, const char* name, const Card& card,
+                  int most_shared) {
+    auto* module = static_cast<Module*>(handle);
+    if (state().modules.count(module) == 0) return kInvalidValue;
+    auto made = std::make_unique<Function>(Function{module, name, most_shared, nullptr});
+    if (module->object.empty()) {
+        if (module->image != name) return kNotFound;
+    } else {
+        codegen::CompiledKernel kernel;
+        kernel.name = name;
+        kernel.object = module->object;
+        try {
+            made->program = std::make_shared<Program>(kernel, codegen::gpu_arch(card.arch));
+        } catch (const std::exception& error) {
+            state().finding = error.what();
+            return kNotFound;
+        }
+    }
+    *function = made.get();
+    state().functions.push_back(made.release());
+    return 0;
+}
+
+// Arguments are read at once, as the drivers do.
+int launch(Function* function, const Shape& shape, void* stream, void** arguments) {
+    Stream* s = find_stream(stream);
+    const auto& [grid, block, shared] = shape;
+    const bool empty = !grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2];
+    if (!s || empty || block[0] * block[1] * block[2] > 1024 ||
+        static_cast<int>(shared) > function->most_shared || function->module->device != s->device)
+        return kInvalidValue;
+    const std::shared_ptr<Program> program = function->program;
+    const size_t count = program                         ? program->simt.record().num_args
+                         : function->name == "add_words" ? 3
+                                                         : 0;
+    std::vector<uint64_t> args;
+    for (size_t i = 0; i < count; ++i) args.push_back(*static_cast<uint64_t*>(arguments[i]));
+    if (!program) {
+        s->submit([name = function->name, args] { run_own(name, args); });
+        return 0;
+    }
+    s->submit([program, args, shape, device = s->device] {
+        runtime::simt::LaunchOptions options;
+        options.owner = owner_of(device);
+        std::vector<uint32_t> peers{kPinnedOwner};
+        {
+            const std::lock_guard lock(state().mutex);
+            for (const auto& [from, to] : state().peers)
+                if (from == device) peers.push_back(owner_of(to));
+        }
+        options.peers = peers;
+        try {
+            thread_local runtime::simt::Engine engine(1);
+            const auto report =
+                engine.launch(program->simt, args, {shape.grid[0], shape.grid[1], shape.grid[2]},
+                              {static_cast<int>(shape.block[0]), static_cast<int>(shape.block[1]),
+                               static_cast<int>(shape.block[2])},
+                              shape.shared_bytes, options);
+            if (!report.clean()) break_down(kIllegalAddress, report.finding->text());
+        } catch (const std::exception& error) {
+            break_down(kIllegalAddress, error.what());
+        }
+    });
+    return 0;
+}
+
+void reset() {
+    State& s = state();
+    s.released = true;
+    for (Stream* stream : s.streams) delete stream;  // joins its thread, which may look at the rest
+    const std::lock_guard lock(s.mutex);
+    for (const auto& [address, block] : s.blocks)
+        runtime::simt::free_slots(reinterpret_cast<void*>(address));
+    for (const auto& [address, bytes] : s.pinned)
+        runtime::simt::free_slots(reinterpret_cast<void*>(address));
+    for (Event* event : s.events) delete event;
+    for (Graph* graph : s.graphs) delete graph;
+    for (GraphExec* exec : s.execs) delete exec;
+    for (Module* module : s.modules) delete module;
+    for (Function* function : s.functions) delete function;
+    s.log.clear();
+    s.calls.clear();
+    s.failing.clear();
+    s.finding.clear();
+    s.sticky = 0;
+    s.live = s.released = false;
+    s.lag_us = 0;
+    s.blocks.clear();
+    s.pinned.clear();
+    s.streams.clear();
+    s.events.clear();
+    s.graphs.clear();
+    s.execs.clear();
+    s.modules.clear();
+    s.functions.clear();
+    s.contexts.clear();
+    s.peers.clear();
+    s.visible = 3;
+    s.taken = 0;
+}
+
+int alive() {
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    size_t count = s.blocks.size() + s.pinned.size() + s.streams.size() + s.events.size() +
+                   s.graphs.size() + s.execs.size() + s.modules.size();
+    for (const auto& [device, contexts] : s.contexts) count += static_cast<size_t>(contexts);
+    return static_cast<int>(count);
+}
+
+}  // namespace cleave::fake
+
+using namespace cleave::fake;
+
+extern "C" {
+
+void fake_reset() { reset(); }
+void fake_fail(const char* call, int nth, int code) {
+    const std::lock_guard lock(state().mutex);
+    state().failing = call;
+    state().fail_after = nth;
+    state().fail_code = code;
+}
+void fake_break(int code) { state().sticky = code; }
+void fake_show(int count) { state().visible = count; }
+void fake_take(int64_t bytes) { state().taken = bytes; }
+void fake_live(int64_t lag_us) {
+    state().live = true;
+    state().lag_us = lag_us;
+}
+void fake_release() { state().released = true; }
+int fake_alive() { return alive(); }
+int fake_calls(const char* call) {
+    const std::lock_guard lock(state().mutex);
+    return state().calls[call];
+}
+const char* fake_log() {
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    s.text.clear();
+    for (const std::string& line : s.log) s.text += line + "\n";
+    return s.text.c_str();
+}
+const char* fake_finding() { return state().finding.c_str(); }
+
+}  // extern "C"

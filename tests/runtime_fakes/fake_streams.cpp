@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, events and captured graphs of the fakes.
+#include <algorithm>
+#include <chrono>
+
+#include "tests/runtime_fakes/fake_gpu.h"
+
+namespace cleave::fake {
+
+namespace {
+
+thread_local Stream* capturing = nullptr;  // the stream that this thread captures
+
+template <class T>
+T* known(std::set<T*>& all, const void* handle) {
+    auto* object = static_cast<T*>(const_cast<void*>(handle));
+    return all.count(object) ? object : nullptr;
+}
+
+template <class T>
+int destroy(std::set<T*>& all, void* handle) {
+    T* object = known(all, handle);
+    if (!object) return kInvalidHandle;
+    all.erase(object);
+    delete object;
+    return 0;
+}
+
+}  // namespace
+
+Stream::Stream(int of_device) : device(of_device), thread_([this] { serve(); }) {}
+
+// Work that nobody waited for is dropped.
+Stream::~Stream() {
+    {
+        const std::lock_guard lock(mutex_);
+        quit_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+uint64_t Stream::submit(Work work) {
+    if (capture) {
+        capture->nodes.push_back(std::move(work));
+        return 0;
+    }
+    const bool live = state().live;
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    ++submitted_;
+    if (live) {
+        allowed_ = submitted_;
+        changed_.notify_all();
+    }
+    return submitted_;
+}
+
+void Stream::allow(uint64_t ticket) {
+    const std::lock_guard lock(mutex_);
+    allowed_ = std::max(allowed_, ticket);
+    changed_.notify_all();
+}
+
+bool Stream::is_done(uint64_t ticket) {
+    const std::lock_guard lock(mutex_);
+    return done_ >= ticket;
+}
+
+void Stream::wait(uint64_t ticket) {
+    std::unique_lock lock(mutex_);
+    allowed_ = std::max(allowed_, ticket);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return done_ >= ticket || quit_; });
+}
+
+uint64_t Stream::last() {
+    const std::lock_guard lock(mutex_);
+    return submitted_;
+}
+
+void Stream::serve() {
+    running_stream = this;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return quit_ || (done_ < allowed_ && !queue_.empty()); });
+        if (quit_) return;
+        Work work = std::move(queue_.front());
+        queue_.pop_front();
+        lock.unlock();
+        if (const int64_t lag = state().lag_us; lag > 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(lag));
+        if (!state().sticky) work();
+        lock.lock();
+        ++done_;
+        changed_.notify_all();
+    }
+}
+
+Stream* find_stream(const void* handle) { return known(state().streams, handle); }
+Event* find_event(const void* handle) { return known(state().events, handle); }
+
+Call& Call::unsafe() {
+    if (code == 0 && capturing) {
+        capturing->capture->invalid = true;
+        code = kCaptureUnsupported;
+    }
+    return *this;
+}
+
+int make_stream(Stream** stream) {
+    *stream = new Stream(current_device);
+    state().streams.insert(*stream);
+    return 0;
+}
+
+int destroy_stream(Call& call, void* handle) {
+    Stream* stream = find_stream(handle);
+    if (!stream) return kInvalidHandle;
+    if (capturing == stream) capturing = nullptr;
+    state().streams.erase(stream);
+    call.lock.unlock();
+    delete stream;
+    call.lock.lock();
+    return 0;
+}
+
+int wait_for_stream(Call& call, void* handle) {
+    Stream* stream = find_stream(handle);
+    if (!stream) return kInvalidHandle;
+    if (stream->capture) {
+        stream->capture->invalid = true;
+        return kCaptureUnsupported;
+    }
+    call.lock.unlock();
+    stream->wait(stream->last());
+    call.lock.lock();
+    return state().sticky;
+}
+
+// The first question allows the work, a later one sees it done.
+int query_stream(void* handle) {
+    Stream* stream = find_stream(handle);
+    if (!stream) return kInvalidHandle;
+    if (stream->capture) {
+        stream->capture->invalid = true;
+        return kCaptureUnsupported;
+    }
+    const uint64_t last = stream->last();
+    if (stream->is_done(last)) return state().sticky;
+    stream->allow(last);
+    return kNotReady;
+}
+
+int make_event(Event** event, bool timing) {
+    *event = new Event{timing, nullptr};
+    state().events.insert(*event);
+    return 0;
+}
+
+int destroy_event(void* handle) { return destroy(state().events, handle); }
+
+// While capturing an event would become part of the graph: the fakes have no such nodes.
+int record_event(void* event, void* stream) {
+    Event* e = find_event(event);
+    Stream* s = find_stream(stream);
+    if (!e || !s) return kInvalidHandle;
+    if (s->capture) return kInvalidValue;
+    auto mark = std::make_shared<Mark>();
+    mark->stream = s;
+    e->mark = mark;
+    mark->ticket = s->submit([mark] {
+        mark->time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                            std::chrono::steady_clock::now().time_since_epoch())
+                            .count();
+    });
+    return 0;
+}
+
+int query_event(void* event) {
+    Event* e = find_event(event);
+    if (!e) return kInvalidHandle;
+    if (!e->mark || state().streams.count(e->mark->stream) == 0) return state().sticky;
+    if (e->mark->stream->is_done(e->mark->ticket)) return state().sticky;
+    e->mark->stream->allow(e->mark->ticket);
+    return kNotReady;
+}
+
+int elapsed(float* ms, void* from, void* to) {
+    Event *a = find_event(from), *b = find_event(to);
+    if (!a || !b || !a->timing || !b->timing || !a->mark || !b->mark) return kInvalidHandle;
+    for (Event* e : {a, b})
+        if (state().streams.count(e->mark->stream) == 0 ||
+            !e->mark->stream->is_done(e->mark->ticket))
+            return kNotReady;
+    *ms = static_cast<float>(static_cast<double>(b->mark->time_ns - a->mark->time_ns) / 1e6);
+    return 0;
+}
+
+int stream_waits(void* stream, void* event) {
+    Event* e = find_event(event);
+    Stream* s = find_stream(stream);
+    if (!e || !s) return kInvalidHandle;
+    if (!e->mark) return 0;
+    s->submit([mark = e->mark] { mark->stream->wait(mark->ticket); });
+    return 0;
+}
+
+int begin_capture(void* stream, int mode) {
+    Stream* s = find_stream(stream);
+    if (!s || mode < 0 || mode > 2) return kInvalidValue;
+    if (s->capture || capturing) return kInvalidValue;
+    s->capture = std::make_unique<Capture>();
+    s->capture->thread = std::this_thread::get_id();
+    capturing = s;
+    return 0;
+}
+
+int end_capture(void* stream, Graph** graph) {
+    Stream* s = find_stream(stream);
+    *graph = nullptr;
+    if (!s || !s->capture) return kCaptureUnmatched;
+    if (s->capture->thread != std::this_thread::get_id()) return kCaptureWrongThread;
+    const std::unique_ptr<Capture> capture = std::move(s->capture);
+    capturing = nullptr;
+    if (capture->invalid) return kCaptureInvalidated;
+    *graph = new Graph{capture->nodes};
+    state().graphs.insert(*graph);
+    return 0;
+}
+
+int instantiate(GraphExec** exec, void* graph) {
+    Graph* g = known(state().graphs, graph);
+    if (!g) return kInvalidValue;
+    *exec = new GraphExec{g->nodes};
+    state().execs.insert(*exec);
+    return 0;
+}
+
+int launch_graph(void* exec, void* stream) {
+    GraphExec* e = known(state().execs, exec);
+    Stream* s = find_stream(stream);
+    if (!e || !s) return kInvalidValue;
+    s->submit([nodes = e->nodes] {
+        for (const Work& node : nodes)
+            if (!state().sticky) node();
+    });
+    return 0;
+}
+
+int destroy_graph(void* graph) { return destroy(state().graphs, graph); }
+int destroy_exec(void* exec) { return destroy(state().execs, exec); }
+
+}  // namespace cleave::fake
