@@ -229,7 +229,7 @@ TEST_CASE("ranks that wait for one that never comes leave when the group is abor
         waiting.emplace_back([&, r] {
             float* value = &values[static_cast<size_t>(r)];
             group->rank(r).all_reduce(address(value), address(value), 1, DType::kF32);
-            cleave::fake::finish(fake.stream(r));  // as the driver's wait
+            fake.stream(r).finish();  // as the driver's wait
         });
     while (fake.calls("ncclAllReduce") < 2) std::this_thread::yield();
     group->abort();
