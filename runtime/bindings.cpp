@@ -27,7 +27,9 @@ public:
         BoundLaunch bound;
         bound.step = instruction.step;
         bound.kernel = instruction.kernel;
-        bound.launch = &program.kernels[static_cast<size_t>(instruction.kernel)].launch;
+        const codegen::Kernel& kernel = program.kernels[static_cast<size_t>(instruction.kernel)];
+        bound.launch = &kernel.launch;
+        bound.kernel_name = &kernel.name;
         for (const Arg& arg : instruction.args) {
             if (arg.kind == ArgKind::kBatch && is_count(arg.field)) {
                 bound.patches.push_back({bound.args.size(), arg.field});
@@ -112,6 +114,22 @@ std::vector<BoundLaunch> bind_launches(const Plan& plan, const codegen::Program&
         launches.push_back(binder.bind(instruction, program));
     }
     return launches;
+}
+
+void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {
+    for (const BoundLaunch::Patch& patch : bound.patches) {
+        int64_t count = patch.field == codegen::BatchField::kNumTokens    ? shape.num_tokens
+                        : patch.field == codegen::BatchField::kNumOutputs ? shape.num_outputs
+                                                                          : shape.num_sequences;
+        bound.args[patch.arg] = static_cast<uint64_t>(count);
+    }
+    std::array<int64_t, 3> grid;
+    for (size_t i = 0; i < grid.size(); ++i) {
+        grid[i] =
+            bound.launch->grid[i].at(shape.num_tokens, shape.num_outputs, shape.num_sequences);
+        if (grid[i] <= 0) return;  // nothing to do, such as logits of no rows
+    }
+    device.launch(bound.kernel, bound.args, grid, *bound.launch);
 }
 
 }  // namespace cleave::runtime

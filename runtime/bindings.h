@@ -10,10 +10,18 @@
 
 namespace cleave::runtime {
 
+// The lengths of one pass.
+struct PassShape {
+    int64_t num_tokens = 0;
+    int64_t num_outputs = 0;
+    int64_t num_sequences = 0;
+};
+
 struct BoundLaunch {
     planner::StepId step;
     int kernel = -1;
-    const codegen::Launch* launch = nullptr;  // of the Program
+    const codegen::Launch* launch = nullptr;   // of the Program
+    const std::string* kernel_name = nullptr;  // likewise
     std::vector<uint64_t> args;
     struct Patch {
         size_t arg = 0;
@@ -26,5 +34,8 @@ struct BoundLaunch {
 // step for an argument that the plan does not place on this device.
 std::vector<BoundLaunch> bind_launches(const planner::Plan& plan, const codegen::Program& program,
                                        bool is_prefill, const Arenas& arenas);
+
+// Launches with the counts of this pass; nothing where they leave no block.
+void launch(Device& device, BoundLaunch& bound, const PassShape& shape);
 
 }  // namespace cleave::runtime

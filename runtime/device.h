@@ -24,6 +24,8 @@ namespace cleave::runtime {
 
 using DeviceAddress = uint64_t;
 
+class DeviceStream;
+
 // A copied rectangle: `rows` runs of `row_bytes`, at these distances in source and destination.
 struct Rectangle {
     int64_t rows = 1;
@@ -46,7 +48,7 @@ public:
     virtual int64_t peak_allocated_bytes() const = 0;
 
     virtual void fill(DeviceAddress address, int64_t bytes, uint8_t value) = 0;
-    // Synchronous: the source may be reused on return / the destination is complete on return.
+    // The source may be reused on return / the destination is complete on return.
     virtual void upload(DeviceAddress destination, std::span<const std::byte> source) = 0;
     virtual void download(DeviceAddress source, std::span<std::byte> destination) = 0;
 
@@ -72,6 +74,9 @@ public:
                         DeviceAddress destination, int64_t count, DType dtype) = 0;
 
     virtual void synchronize() = 0;
+
+    // Of a device that does its work later than it is asked to (runtime/device_stream.h); null: it has when a call returns.
+    virtual DeviceStream* stream() { return nullptr; }
 
     // Whether kernels of this device can read, write and wait on memory of `other`; else the reason.
     virtual Supports supports_peer_copy(const Device& other) const = 0;

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/bindings.h"
-#include "runtime/communicate/communication.h"
+#include "runtime/drivers/gpu_driver.h"
 #include "runtime/presence.h"
+#include "runtime/stream_passes.h"
 
 namespace cleave::runtime {
 
@@ -18,19 +18,6 @@ namespace {
 
 using namespace planner;
 using Clock = std::chrono::steady_clock;
-
-// A step as one device takes it: a launch or its part of a communication.
-struct DeviceStep {
-    StepId step;
-    BoundLaunch* launch = nullptr;
-    Communication* communication = nullptr;
-};
-
-struct DevicePhase {
-    std::vector<BoundLaunch> launches;
-    std::vector<DeviceStep> steps;
-    uint64_t rounds = 0;  // passes of this phase so far
-};
 
 // What run() asks of the workers.
 struct Job {
@@ -42,42 +29,40 @@ struct Job {
     std::span<Tensor> outputs;
 };
 
-// The words and grid of one launch in this pass.
-void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {
-    for (const BoundLaunch::Patch& patch : bound.patches) {
-        int64_t count = patch.field == codegen::BatchField::kNumTokens    ? shape.num_tokens
-                        : patch.field == codegen::BatchField::kNumOutputs ? shape.num_outputs
-                                                                          : shape.num_sequences;
-        bound.args[patch.arg] = static_cast<uint64_t>(count);
-    }
-    std::array<int64_t, 3> grid;
-    for (size_t i = 0; i < grid.size(); ++i) {
-        grid[i] =
-            bound.launch->grid[i].at(shape.num_tokens, shape.num_outputs, shape.num_sequences);
-        if (grid[i] <= 0) return;  // nothing to do, such as logits of no rows
-    }
-    device.launch(bound.kernel, bound.args, grid, *bound.launch);
-}
-
 // One device's part: its steps of both phases, and what it records.
 class Worker {
 public:
     Worker(const Plan& plan, const Arenas& arenas, Device& device, DeviceId id, RunControl& control,
-           bool record, Clock::time_point origin)
+           const StreamOptions& options, Clock::time_point origin)
         : plan_(plan),
           arenas_(arenas),
           device_(device),
           id_(id),
           control_(control),
           lane_(make_lane(arenas, device, id)),
-          record_(record),
-          origin_(origin) {}
+          record_(options.record_trace),
+          origin_(origin) {
+        if (device.stream())
+            passes_ = std::make_unique<StreamPasses>(plan, arenas, device, id, control, options);
+    }
 
     DevicePhase& phase(bool is_prefill) { return phases_[is_prefill ? 0 : 1]; }
     const std::vector<TraceEvent>& events() const { return events_; }
     int64_t received_bytes() const { return received_bytes_; }
 
     void run(const Job& job) {
+        try {
+            run_passes(job);
+            // Of a device that works later than it is asked to, faults come to light here at last.
+            if (passes_ && id_ != plan_.output_device) device_.synchronize();
+        } catch (const VendorError& error) {
+            if (!passes_) throw;
+            passes_->rethrow(error);
+        }
+    }
+
+private:
+    void run_passes(const Job& job) {
         if (!job.outputs.empty()) return run_tensors(job);
         for (size_t i = 0; i < job.passes.size(); ++i) {
             run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i));
@@ -85,7 +70,6 @@ public:
         }
     }
 
-private:
     void run_tensors(const Job& job) {
         const Batch& batch = job.passes.front();
         const Phase& phase = plan_.phase(batch.is_prefill);
@@ -104,6 +88,10 @@ private:
 
     void run_pass(const Batch& batch, int32_t pass) {
         DevicePhase& phase = this->phase(batch.is_prefill);
+        if (passes_) {
+            received_bytes_ += passes_->run(phase, batch, pass, lane_, events_, origin_ns());
+            return;
+        }
         PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
         upload_batch(batch);
         for (DeviceStep& step : phase.steps) {
@@ -134,8 +122,10 @@ private:
 
     static StagingLane make_lane(const Arenas& arenas, Device& device, DeviceId id) {
         const ExchangeArea& area = arenas.exchange(id);
-        return {device.info().name, area.bytes > 0 ? device.host_view(area.address) : nullptr,
-                area.bytes};
+        std::byte* memory = area.bytes > 0 ? device.host_view(area.address) : nullptr;
+        if (!memory && area.bytes > 0 && device.stream())
+            memory = device.stream()->pinned_memory(area.bytes).data();
+        return {device.info().name, memory, area.bytes};
     }
 
     void download_logits(const Batch& batch, std::vector<float>& logits) {
@@ -145,6 +135,10 @@ private:
         device_.download(view.address, std::as_writable_bytes(std::span(logits)));
     }
 
+    int64_t origin_ns() const {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(origin_.time_since_epoch())
+            .count();
+    }
     int64_t now() const {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - origin_).count();
     }
@@ -158,6 +152,7 @@ private:
     bool record_;
     Clock::time_point origin_;
     std::array<DevicePhase, 2> phases_;
+    std::unique_ptr<StreamPasses> passes_;  // of a device with a stream
     std::vector<TraceEvent> events_;
     int64_t received_bytes_ = 0;
 };
@@ -226,10 +221,10 @@ struct Executor::Impl {
 
     void build(std::span<const codegen::Program> programs,
                std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
-               bool record) {
+               const StreamOptions& options) {
         for (size_t d = 0; d < devices.size(); ++d) {
             workers.push_back(std::make_unique<Worker>(plan, arenas, *devices[d], DeviceId(d),
-                                                       control, record, origin));
+                                                       control, options, origin));
         }
         for (bool is_prefill : {true, false}) {
             for (size_t d = 0; d < devices.size(); ++d) {
@@ -328,7 +323,7 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
     CHECK(programs.size() == devices.size() && devices.size() == plan.machine.devices.size())
         << "a program and a device for each of the plan's devices";
     check_presence(plan);
-    impl_->build(programs, devices, arenas, options.record_trace);
+    impl_->build(programs, devices, arenas, {options.record_trace, options.step_by_step});
     impl_->start();
 }
 

@@ -25,7 +25,8 @@ struct SessionOptions {
     int threads = 0;  // of the host devices of each stage together; 0: one per core
     codegen::CompileOptions compile;
     bool record_trace = false;
-    bool poison = false;  // fill arenas with NaN patterns before use
+    bool poison = false;        // fill arenas with NaN patterns before use
+    bool step_by_step = false;  // GPUs: waits after each step, so that one that fails has its name
     int watchdog_seconds =
         60;  // a transfer or collective that a member never reaches: error naming the step
     std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "importer/weight_reader.h"
+#include "runtime/device_stream.h"
 
 namespace cleave::runtime {
 
@@ -19,8 +20,24 @@ using importer::RopeTable;
 using importer::Weight;
 using importer::WeightReader;
 
-// Large enough to amortise a call, small enough to stay in the second-level cache between cut and upload.
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
+// Where chunks of shards are cut and converted, before their upload: of a GPU its pinned memory, in which the next chunk is
+// made while the last is still copied.
+class Chunks {
+public:
+    explicit Chunks(Device& device) : stream_(device.stream()) {}
+    int64_t bytes() const { return stream_ ? kOfStream : kOfHost; }
+    std::span<std::byte> take(int64_t bytes) {
+        if (stream_) return stream_->upload_space(bytes);
+        own_.resize(static_cast<size_t>(bytes));
+        return own_;
+    }
+
+private:
+    // Large enough to amortise a call; of the host, small enough to stay in the second-level cache between cut and upload.
+    static constexpr int64_t kOfHost = int64_t{1} << 20, kOfStream = int64_t{4} << 20;
+    DeviceStream* stream_;
+    std::vector<std::byte> own_;
+};
 
 // What all devices' uploads share.
 class Uploads {
@@ -45,9 +62,12 @@ public:
 
     const WeightReader& reader() const { return reader_; }
 
-    void advance(int64_t bytes) {
+    void throw_if_stopped() const {
         if (options_.cancel) options_.cancel->throw_if_cancelled();
         if (failed_.load(std::memory_order_relaxed)) throw Cancelled();
+    }
+    void advance(int64_t bytes) {
+        throw_if_stopped();
         std::lock_guard lock(mutex_);
         done_ += bytes;
         if (options_.progress) options_.progress(done_, total_);
@@ -74,17 +94,16 @@ private:
 
 // Codes, scales and zero points of some rows at a time, each to its own part of the buffer.
 void upload_quantized(const Plan& plan, const WeightShard& shard, DeviceAddress destination,
-                      Device& device, Uploads& uploads, std::vector<std::byte>& chunk) {
+                      Device& device, Uploads& uploads, Chunks& chunks) {
     const auto format = importer::quantized_format(plan.graph.weight(shard.weight));
     const auto l = quantized_layout(format, shard.rows.size(), shard.columns.size());
     CHECK(l.bytes <= plan.buffer(shard.buffer).size)
         << plan.graph.weight(shard.weight).name << " takes " << l.bytes << " bytes";
     const int64_t row_bytes = l.row_bytes + l.scale_row_bytes + l.zero_row_bytes;
-    const int64_t rows_per_chunk = std::max<int64_t>(1, kChunkBytes / row_bytes);
+    const int64_t rows_per_chunk = std::max<int64_t>(1, chunks.bytes() / row_bytes);
     for (int64_t row = 0; row < shard.rows.size(); row += rows_per_chunk) {
         const int64_t count = std::min(shard.rows.size() - row, rows_per_chunk);
-        chunk.resize(static_cast<size_t>(count * row_bytes));
-        const std::span<std::byte> all(chunk);
+        const std::span<std::byte> all = chunks.take(count * row_bytes);
         const auto part = [&](int64_t before, int64_t size) {
             return all.subspan(static_cast<size_t>(count * before),
                                static_cast<size_t>(count * size));
@@ -102,20 +121,20 @@ void upload_quantized(const Plan& plan, const WeightShard& shard, DeviceAddress 
         send(parts.codes, row * l.row_bytes);
         send(parts.scales, l.scales_offset + row * l.scale_row_bytes);
         send(parts.zero_points, l.zeros_offset + row * l.zero_row_bytes);
-        uploads.advance(static_cast<int64_t>(chunk.size()));
+        uploads.advance(static_cast<int64_t>(all.size()));
     }
 }
 
 void upload_shard(const Plan& plan, const WeightShard& shard, DeviceAddress destination,
-                  Device& device, Uploads& uploads, std::vector<std::byte>& chunk) {
+                  Device& device, Uploads& uploads, Chunks& chunks) {
     int64_t row_bytes = dtype_bytes(shard.dtype, Uploads::columns(plan, shard));
     if (row_bytes == 0 || shard.rows.empty()) return;
     if (stays_quantized(plan.graph.weight(shard.weight), shard.dtype))
-        return upload_quantized(plan, shard, destination, device, uploads, chunk);
-    int64_t rows_per_chunk = std::max<int64_t>(1, kChunkBytes / row_bytes);
+        return upload_quantized(plan, shard, destination, device, uploads, chunks);
+    int64_t rows_per_chunk = std::max<int64_t>(1, chunks.bytes() / row_bytes);
     for (int64_t row = shard.rows.begin; row < shard.rows.end; row += rows_per_chunk) {
         Range rows{row, std::min(shard.rows.end, row + rows_per_chunk)};
-        chunk.resize(static_cast<size_t>(rows.size() * row_bytes));
+        const std::span<std::byte> chunk = chunks.take(rows.size() * row_bytes);
         uploads.reader().read(shard.weight, rows, shard.columns, shard.dtype, chunk);
         device.upload(
             destination + static_cast<DeviceAddress>((row - shard.rows.begin) * row_bytes), chunk);
@@ -141,10 +160,10 @@ std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightR
 
 void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& device,
                    const std::vector<std::vector<float>>& rope_tables, Uploads& uploads) {
-    std::vector<std::byte> chunk;
+    Chunks chunks(device);
     for (const WeightShard& shard : plan.weights) {
         if (shard.device == id && shard.buffer.valid()) {
-            upload_shard(plan, shard, arenas.address(shard.buffer), device, uploads, chunk);
+            upload_shard(plan, shard, arenas.address(shard.buffer), device, uploads, chunks);
         }
     }
     for (const RopeShard& shard : plan.rope_tables) {
@@ -155,7 +174,24 @@ void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& 
             << plan.buffer(shard.buffer).name;
         device.upload(arenas.address(shard.buffer), std::as_bytes(std::span(values)));
     }
+    device.synchronize();
 }
+
+// While a device with a stream is waited for, the user may interrupt and another device may fail.
+class WaitCheck {
+public:
+    WaitCheck(Device& device, Uploads& uploads) : stream_(device.stream()) {
+        if (stream_) stream_->set_wait_check([&uploads] { uploads.throw_if_stopped(); });
+    }
+    ~WaitCheck() {
+        if (stream_) stream_->set_wait_check(nullptr);
+    }
+    WaitCheck(const WaitCheck&) = delete;
+    WaitCheck& operator=(const WaitCheck&) = delete;
+
+private:
+    DeviceStream* stream_;
+};
 
 // Each table that some device holds, by RopeTableId.
 std::vector<std::vector<float>> make_rope_tables(const Plan& plan, const WeightReader& reader) {
@@ -214,6 +250,7 @@ void upload_weights(const Plan& plan, const Arenas& arenas,
     for (size_t d = 0; d < devices.size(); ++d) {
         threads.emplace_back([&, d] {
             try {
+                const WaitCheck check(*devices[d], uploads);
                 upload_device(plan, arenas, DeviceId(d), *devices[d], rope_tables, uploads);
             } catch (...) {
                 uploads.fail(std::current_exception());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cuts each device's weight shards out of the memory-mapped files, converts them, and uploads them, all devices
-// at once; fills the rotary tables. A chunk of a shard is the only copy made on the way.
+// at once; fills the rotary tables. A chunk of a shard is the only copy made on the way; for a GPU it is made in one of two
+// blocks of pinned memory while the card copies from the other.
 #pragma once
 
 #include <functional>

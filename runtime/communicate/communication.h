@@ -8,17 +8,11 @@
 
 #include "planner/plan.h"
 #include "runtime/arenas.h"
+#include "runtime/bindings.h"
 #include "runtime/device.h"
 #include "runtime/rendezvous.h"
 
 namespace cleave::runtime {
-
-// The lengths of one pass.
-struct PassShape {
-    int64_t num_tokens = 0;
-    int64_t num_outputs = 0;
-    int64_t num_sequences = 0;
-};
 
 // One worker's side of a communication.
 struct Participant {
@@ -33,6 +27,9 @@ public:
 
     // Devices that take part, in device order.
     virtual std::vector<planner::DeviceId> participants() const = 0;
+
+    // Whether `take_part` only puts work on the device's stream, the same every time but for the counts of the pass.
+    virtual bool is_on_stream() const { return false; }
 
     // The part of `self` in round `round` of this step. Returns the bytes that came from other devices. Throws
     // what Rendezvous throws.

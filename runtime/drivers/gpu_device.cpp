@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <map>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/errors.h"
 #include "runtime/drivers/host_memory.h"
+#include "runtime/drivers/pinned_ring.h"
 #include "runtime/drivers/reduce.h"
 
 namespace cleave::runtime {
@@ -27,41 +31,15 @@ std::string vendor_error(const char* name, const char* text, int code) {
 
 namespace {
 
-// Pinned memory that grows to what is asked for.
-class PinnedBuffer {
-public:
-    explicit PinnedBuffer(GpuContext& context) : context_(context) {}
-    ~PinnedBuffer() { release(); }
-    PinnedBuffer(const PinnedBuffer&) = delete;
-    PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+using Clock = std::chrono::steady_clock;
 
-    std::byte* at_least(int64_t bytes, const std::string& device) {
-        if (bytes <= bytes_) return memory_;
-        release();
-        memory_ = context_.allocate_pinned(bytes);
-        if (!memory_)
-            throw DeviceError(fmt::format("allocating {} bytes of pinned host memory", bytes),
-                              "the host has none left", device);
-        bytes_ = bytes;
-        return memory_;
-    }
+// Of sums and downloads through the host: the copy of one piece runs while the host takes the last.
+constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-private:
-    void release() {
-        bytes_ = 0;
-        if (!memory_) return;
-        try {
-            context_.free_pinned(memory_);
-        } catch (const DeviceError&) {
-            // After a fault the driver frees it with the context.
-        }
-        memory_ = nullptr;
-    }
-
-    GpuContext& context_;
-    std::byte* memory_ = nullptr;
-    int64_t bytes_ = 0;
-};
+int64_t nanoseconds_now() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+        .count();
+}
 
 unsigned dimension(int64_t n, const std::string& device) {
     CHECK(n >= 0 && n <= std::numeric_limits<int32_t>::max())
@@ -69,7 +47,16 @@ unsigned dimension(int64_t n, const std::string& device) {
     return static_cast<unsigned>(n);
 }
 
-class GpuDevice final : public Device {
+// After a fault the driver gives all back with the context: a call that fails then takes nothing from anybody.
+template <class Act>
+void try_to(Act act) noexcept {
+    try {
+        act();
+    } catch (const DeviceError&) {
+    }
+}
+
+class GpuDevice final : public Device, public DeviceStream {
 public:
     GpuDevice(std::shared_ptr<GpuDriver> driver, int ordinal, const planner::Device& info,
               const GpuDeviceOptions& options)
@@ -78,27 +65,27 @@ public:
           ordinal_(ordinal),
           info_(info),
           options_(options),
-          pinned_(*context_) {}
+          ring_(*context_, [this](GpuEvent event) { await(event); }, info.name) {}
 
     ~GpuDevice() override {
+        check_ = nullptr;
+        settle();
+        if (abandoned_) {
+            // Every call that gives something back would wait for the device, and it does not end.
+            context_.release();
+            return;
+        }
+        drop_captures();
         unload();
-        if (mailbox_) {
-            try {
-                context_->free_pinned(mailbox_);
-            } catch (const DeviceError&) {
-                // After a fault the driver frees it with the context.
-            }
-        }
-        for (const auto& [address, block] : blocks_) {
-            try {
-                context_->free(address);
-            } catch (const DeviceError&) {
-                // After a fault the driver frees all with the context.
-            }
-        }
+        ring_.release();
+        for (std::vector<GpuEvent>* events : {&out_events_, &mark_events_})
+            for (GpuEvent event : *events) try_to([&] { context_->destroy_event(event); });
+        for (const auto& [memory, bytes] : pinned_) try_to([&] { context_->free_pinned(memory); });
+        for (const auto& [address, block] : blocks_) try_to([&] { context_->free(address); });
     }
 
     const planner::Device& info() const override { return info_; }
+    DeviceStream* stream() override { return this; }
 
     DeviceAddress allocate(int64_t bytes, const std::string& what) override {
         return take(bytes, what, false);
@@ -110,7 +97,7 @@ public:
     void free(DeviceAddress address) override {
         auto found = blocks_.find(address);
         CHECK(found != blocks_.end()) << "freeing memory that " << info_.name << " does not own";
-        context_->synchronize();
+        synchronize();
         context_->free(address);
         allocated_ -= found->second;
         blocks_.erase(found);
@@ -122,16 +109,28 @@ public:
     void fill(DeviceAddress address, int64_t bytes, uint8_t value) override {
         if (bytes > 0) context_->fill(address, bytes, value);
     }
+
+    // The source has been read when it returns, the copy is on the stream.
     void upload(DeviceAddress destination, std::span<const std::byte> source) override {
-        copy_in(source.data(), destination, line(source.size()));
-        context_->synchronize();
+        if (ring_.holds(source)) return copy_in(source.data(), destination, line(source.size()));
+        for (size_t at = 0; at < source.size();) {
+            const size_t size = std::min<size_t>(source.size() - at, PinnedRing::kBlockBytes);
+            const std::span<std::byte> space = ring_.take(static_cast<int64_t>(size));
+            std::memcpy(space.data(), source.data() + at, size);
+            copy_in(space.data(), destination + at, line(size));
+            at += size;
+        }
     }
     void download(DeviceAddress source, std::span<std::byte> destination) override {
-        copy_out(source, destination.data(), line(destination.size()));
-        context_->synchronize();
+        stream_out(source, static_cast<int64_t>(destination.size()),
+                   [&](int64_t at, std::span<const std::byte> piece) {
+                       std::memcpy(destination.data() + at, piece.data(), piece.size());
+                   });
+        if (!destination.empty()) ++synchronizations_;
     }
 
     void load(std::vector<codegen::CompiledKernel> kernels) override {
+        drop_captures();
         unload();
         kernels_.reserve(kernels.size());
         for (const codegen::CompiledKernel& kernel : kernels) {
@@ -176,20 +175,26 @@ public:
     // Staged through the host, which adds: always right, on any vendor's devices.
     void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
                 DeviceAddress destination, int64_t count, DType dtype) override {
-        if (count <= 0) return;
         const int64_t bytes = dtype_bytes(dtype, count);
-        std::byte* sum = pinned_.at_least(bytes, info_.name);
-        if (residual) {
-            copy_out(residual, sum, line(static_cast<size_t>(bytes)));
-            context_->synchronize();
-        }
-        reduce_elements(sources, residual ? sum : nullptr, sum, 0, count, dtype);
-        copy_in(sum, destination, line(static_cast<size_t>(bytes)));
-        // The buffer is reused by the next sum.
-        context_->synchronize();
+        std::vector<const std::byte*> at_piece(sources.size());
+        const auto add = [&](int64_t at, int64_t size, const std::byte* with) {
+            for (size_t s = 0; s < sources.size(); ++s) at_piece[s] = sources[s] + at;
+            const std::span<std::byte> sum = ring_.take(size);
+            reduce_elements(at_piece, with, sum.data(), 0, size / dtype_bytes(dtype, 1), dtype);
+            copy_in(sum.data(), destination + static_cast<DeviceAddress>(at), line(sum.size()));
+        };
+        if (residual)
+            return stream_out(residual, bytes, [&](int64_t at, std::span<const std::byte> piece) {
+                add(at, static_cast<int64_t>(piece.size()), piece.data());
+            });
+        for (int64_t at = 0; at < bytes; at += kPieceBytes)
+            add(at, std::min(kPieceBytes, bytes - at), nullptr);
     }
 
-    void synchronize() override { context_->synchronize(); }
+    void synchronize() override {
+        await_until([&] { return context_->is_idle(); });
+        ++synchronizations_;
+    }
 
     // Devices of one driver: logical ones of one card share its memory, others need the driver's word.
     Supports supports_peer_copy(const Device& other) const override {
@@ -210,17 +215,103 @@ public:
 
     // Pinned memory has one address for the host and for kernels (unified addressing).
     std::span<std::byte> mailbox() override {
-        if (!mailbox_) {
-            mailbox_ = context_->allocate_pinned(kMailboxBytes);
-            if (!mailbox_)
-                throw DeviceError("allocating a mailbox", "the host has no pinned memory left",
-                                  info_.name);
-            std::memset(mailbox_, 0, static_cast<size_t>(kMailboxBytes));
+        if (mailbox_.empty()) mailbox_ = pinned_memory(kMailboxBytes);
+        return mailbox_;
+    }
+
+    // ---- DeviceStream -----------------------------------------------------------------------
+
+    void set_wait_check(std::function<void()> check) override { check_ = std::move(check); }
+    uint64_t synchronizations() const override { return synchronizations_; }
+
+    void settle() noexcept override {
+        if (abandoned_) return;
+        const auto until = Clock::now() + options_.settle_time;
+        try {
+            if (capturing_) abandon_capture();
+            while (!context_->is_idle()) {
+                if (Clock::now() > until) {
+                    abandoned_ = true;
+                    return;
+                }
+                std::this_thread::sleep_for(std::chrono::microseconds(50));
+            }
+        } catch (const DeviceError&) {
+            // A device with a fault does nothing more.
         }
-        return {mailbox_, static_cast<size_t>(kMailboxBytes)};
+    }
+
+    void begin_capture() override {
+        context_->begin_capture();
+        capturing_ = true;
+    }
+    int end_capture() override {
+        capturing_ = false;
+        captures_.push_back(context_->end_capture());
+        return static_cast<int>(captures_.size()) - 1;
+    }
+    void abandon_capture() noexcept override {
+        capturing_ = false;
+        context_->abandon_capture();
+    }
+    void replay(int capture) override {
+        CHECK(capture >= 0 && static_cast<size_t>(capture) < captures_.size())
+            << "capture " << capture << " of " << captures_.size() << " on " << info_.name;
+        context_->replay(captures_[static_cast<size_t>(capture)]);
+    }
+    void drop_captures() override {
+        for (GpuGraph graph : captures_) try_to([&] { context_->destroy_graph(graph); });
+        captures_.clear();
+    }
+
+    // The first of a row of marks is set against the host's clock.
+    void mark() override {
+        if (marks_ == 0) {
+            if (mark_events_.empty()) mark_events_.push_back(context_->make_event(true));
+            synchronize();
+            context_->record(mark_events_[0]);
+            await(mark_events_[0]);
+            origin_ns_ = nanoseconds_now();
+        }
+        if (++marks_ == mark_events_.size()) mark_events_.push_back(context_->make_event(true));
+        context_->record(mark_events_[marks_]);
+    }
+    std::vector<int64_t> take_marks() override {
+        synchronize();
+        std::vector<int64_t> times;
+        for (size_t i = 1; i <= marks_; ++i)
+            times.push_back(
+                origin_ns_ +
+                static_cast<int64_t>(context_->elapsed_ms(mark_events_[0], mark_events_[i]) * 1e6));
+        marks_ = 0;
+        return times;
+    }
+
+    std::span<std::byte> upload_space(int64_t bytes) override { return ring_.take(bytes); }
+
+    std::span<std::byte> pinned_memory(int64_t bytes) override {
+        std::byte* memory = context_->allocate_pinned(std::max<int64_t>(bytes, 1));
+        if (!memory)
+            throw DeviceError(fmt::format("allocating {} bytes of pinned host memory", bytes),
+                              "the host has none left", info_.name);
+        pinned_.emplace_back(memory, bytes);
+        std::memset(memory, 0, static_cast<size_t>(bytes));
+        return {memory, static_cast<size_t>(bytes)};
     }
 
 private:
+    struct Loaded {
+        std::string name;
+        GpuModule module = nullptr;
+        GpuFunction function = nullptr;
+        int64_t shared_bytes = -1;
+    };
+
+    static Rectangle line(size_t bytes) {
+        const auto n = static_cast<int64_t>(bytes);
+        return {1, n, n, n};
+    }
+
     DeviceAddress take(int64_t bytes, const std::string& what, bool exchange) {
         const auto refuse = [&](const std::string& why) {
             return DeviceError(fmt::format("allocating {} bytes for {}", bytes, what), why,
@@ -245,27 +336,54 @@ private:
         return *address;
     }
 
-    struct Loaded {
-        std::string name;
-        GpuModule module = nullptr;
-        GpuFunction function = nullptr;
-        int64_t shared_bytes = -1;
-    };
-
-    static Rectangle line(size_t bytes) {
-        const auto n = static_cast<int64_t>(bytes);
-        return {1, n, n, n};
+    void unload() {
+        for (const Loaded& kernel : kernels_) try_to([&] { context_->unload(kernel.module); });
+        kernels_.clear();
     }
 
-    void unload() {
-        for (const Loaded& kernel : kernels_) {
-            try {
-                context_->unload(kernel.module);
-            } catch (const DeviceError&) {
-                // After a fault the driver unloads all with the context.
-            }
+    // Polls rather than blocks: nobody could end a call that blocks. Short waits, as for a token, keep the core.
+    template <class Done>
+    void await_until(Done done) {
+        const auto patient = Clock::now() + std::chrono::milliseconds(1);
+        while (!done()) {
+            if (check_) check_();
+            if (Clock::now() < patient)
+                std::this_thread::yield();
+            else
+                std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
-        kernels_.clear();
+    }
+    void await(GpuEvent event) {
+        await_until([&] { return context_->has_passed(event); });
+    }
+
+    // Copies from the device piece by piece; `take` gets each, in pinned memory, while the next is on its way.
+    template <class Take>
+    void stream_out(DeviceAddress source, int64_t bytes, Take take) {
+        const int64_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
+        const auto piece_at = [&](int64_t i) {
+            return out_block(i % 2, std::min(bytes, kPieceBytes))
+                .first(static_cast<size_t>(std::min(kPieceBytes, bytes - i * kPieceBytes)));
+        };
+        const auto start = [&](int64_t i) {
+            const std::span<std::byte> piece = piece_at(i);
+            copy_out(source + static_cast<DeviceAddress>(i * kPieceBytes), piece.data(),
+                     line(piece.size()));
+            context_->record(out_events_[static_cast<size_t>(i % 2)]);
+        };
+        if (pieces > 0) start(0);
+        for (int64_t i = 0; i < pieces; ++i) {
+            if (i + 1 < pieces) start(i + 1);
+            await(out_events_[static_cast<size_t>(i % 2)]);
+            take(i * kPieceBytes, piece_at(i));
+        }
+    }
+    std::span<std::byte> out_block(int64_t which, int64_t bytes) {
+        std::span<std::byte>& block = out_[static_cast<size_t>(which)];
+        while (out_events_.size() < 2) out_events_.push_back(context_->make_event(false));
+        if (static_cast<int64_t>(block.size()) < bytes)
+            block = pinned_memory(bytes > kPieceBytes / 16 ? kPieceBytes : kPieceBytes / 16);
+        return block;
     }
 
     std::shared_ptr<GpuDriver> driver_;
@@ -273,13 +391,23 @@ private:
     int ordinal_;
     planner::Device info_;
     GpuDeviceOptions options_;
-    PinnedBuffer pinned_;
-    std::byte* mailbox_ = nullptr;
+    PinnedRing ring_;
+    std::vector<std::pair<std::byte*, int64_t>> pinned_;
+    std::span<std::byte> mailbox_;
+    std::array<std::span<std::byte>, 2> out_;
+    std::vector<GpuEvent> out_events_;
     std::vector<Loaded> kernels_;
     std::vector<uint64_t> words_;
     std::vector<void*> pointers_;
     std::map<DeviceAddress, int64_t> blocks_;
     int64_t allocated_ = 0, peak_ = 0;
+    std::function<void()> check_;
+    uint64_t synchronizations_ = 0;
+    bool capturing_ = false, abandoned_ = false;
+    std::vector<GpuGraph> captures_;
+    std::vector<GpuEvent> mark_events_;  // the first is the origin
+    size_t marks_ = 0;
+    int64_t origin_ns_ = 0;
 };
 
 }  // namespace

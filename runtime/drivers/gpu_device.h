@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU as a Device: a vendor's context, the kernels loaded into it, and its allocations by name. All memory and modules are
-// given back when it goes, also after a fault.
+// given back when it goes, also after a fault. It is a DeviceStream: work is done later than it is asked for.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
+#include "runtime/device_stream.h"
 #include "runtime/drivers/gpu_driver.h"
 
 namespace cleave::runtime {
 
 struct GpuDeviceOptions {
     bool poison = false;  // fill fresh memory with NaN patterns
+    // How long a device that is given up may take to end its work: see DeviceStream::settle.
+    std::chrono::milliseconds settle_time{10'000};
 };
 
 // `ordinal` of the driver; `info` is what the plan says of the device. `info.memory_bytes` is a cap below what the card has, as

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "planner/machine.h"
+#include "runtime/base/errors.h"
 #include "runtime/device.h"
 
 namespace cleave::runtime {
@@ -35,6 +36,14 @@ struct GpuFacts {
 // A loaded code object and a kernel in it, as the driver names them.
 using GpuModule = void*;
 using GpuFunction = void*;
+using GpuEvent = void*;
+using GpuGraph = void*;  // instantiated
+
+// A call of a vendor's library failed. After some of them, such as a kernel's fault, every later one does.
+class VendorError : public DeviceError {
+public:
+    using DeviceError::DeviceError;
+};
 
 class GpuContext {
 public:
@@ -52,11 +61,12 @@ public:
     // Kernels of this context reach memory of `peer`, a context of the same driver on another card. Again is harmless.
     virtual void enable_peer_access(GpuContext& peer) = 0;
 
-    // Pinned memory of the host: copies to and from it run beside what the CPU does. Null when there is none.
+    // Pinned memory of the host, for all contexts of the driver: copies to and from it run beside what the CPU does. Null
+    // when there is none.
     virtual std::byte* allocate_pinned(int64_t bytes) = 0;
     virtual void free_pinned(std::byte* memory) = 0;
 
-    // On the stream, in call order. Memory of the host must stay until `synchronize`.
+    // On the stream, in call order. Memory of the host must stay until the stream has passed the copy.
     virtual void fill(DeviceAddress address, int64_t bytes, uint8_t value) = 0;
     virtual void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) = 0;
     virtual void copy_in(const std::byte* source, DeviceAddress destination,
@@ -64,7 +74,24 @@ public:
     virtual void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
                         const std::array<unsigned, 3>& block, unsigned shared_bytes,
                         void** args) = 0;
-    virtual void synchronize() = 0;
+    // Whether all of it is done. Never blocks.
+    virtual bool is_idle() = 0;
+
+    // Points of the stream; `timed` ones can be subtracted. `wait`: the stream goes on when `event`, of any context of this
+    // driver, has been passed.
+    virtual GpuEvent make_event(bool timed) = 0;
+    virtual void destroy_event(GpuEvent event) = 0;
+    virtual void record(GpuEvent event) = 0;
+    virtual bool has_passed(GpuEvent event) = 0;
+    virtual double elapsed_ms(GpuEvent from, GpuEvent to) = 0;
+    virtual void wait(GpuEvent event) = 0;
+
+    // What this thread puts on the stream between the two is kept, and done by each `replay`. Other threads go on as ever.
+    virtual void begin_capture() = 0;
+    virtual GpuGraph end_capture() = 0;
+    virtual void abandon_capture() noexcept = 0;
+    virtual void replay(GpuGraph graph) = 0;
+    virtual void destroy_graph(GpuGraph graph) = 0;
 
     virtual GpuModule load(std::span<const std::byte> object) = 0;
     virtual void unload(GpuModule module) = 0;

@@ -26,10 +26,10 @@ struct Vendor {
 };
 constexpr Vendor kVendors[] = {
     {DeviceKind::kCuda, "cuda", "cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",
-     "cuMemsetD8Async", "cuMemcpy2DAsync_v2", "cuStreamCreate", "cuStreamSynchronize",
+     "cuMemsetD8Async", "cuMemcpy2DAsync_v2", "cuStreamCreate", "cuStreamQuery",
      "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"},
     {DeviceKind::kHip, "hip", "hipInit", "hipMalloc", "hipFree", "hipHostMalloc", "hipMemsetAsync",
-     "hipMemcpy2DAsync", "hipStreamCreateWithFlags", "hipStreamSynchronize", "hipModuleLoadData",
+     "hipMemcpy2DAsync", "hipStreamCreateWithFlags", "hipStreamQuery", "hipModuleLoadData",
      "hipModuleGetFunction", "hipModuleLaunchKernel"}};
 
 planner::Device card(const Vendor& vendor, int64_t memory = 1 << 24) {

@@ -40,7 +40,7 @@ struct CudaLibrary {
     }
 
     void check(CUresult code, const char* function, const std::string& device) const {
-        if (code != CUDA_SUCCESS) throw DeviceError(function, error(code), device);
+        if (code != CUDA_SUCCESS) throw VendorError(function, error(code), device);
     }
 
     DynamicLibrary library;
@@ -102,7 +102,8 @@ public:
     std::byte* allocate_pinned(int64_t bytes) override {
         use();
         void* memory = nullptr;
-        const CUresult code = lib_->call.cuMemHostAlloc(&memory, static_cast<size_t>(bytes), 0);
+        const CUresult code =
+            lib_->call.cuMemHostAlloc(&memory, static_cast<size_t>(bytes), kHostAllocPortable);
         if (code == CUDA_ERROR_OUT_OF_MEMORY) return nullptr;
         lib_->check(code, "cuMemHostAlloc", name_);
         return static_cast<std::byte*>(memory);
@@ -139,9 +140,67 @@ public:
         CLEAVE_CUDA(cuLaunchKernel, static_cast<CUfunction>(function), grid[0], grid[1], grid[2],
                     block[0], block[1], block[2], shared_bytes, stream_, args, nullptr);
     }
-    void synchronize() override {
+    bool is_idle() override {
         use();
-        CLEAVE_CUDA(cuStreamSynchronize, stream_);
+        return is_ready(lib_->call.cuStreamQuery(stream_), "cuStreamQuery");
+    }
+
+    GpuEvent make_event(bool timed) override {
+        use();
+        CUevent event = nullptr;
+        CLEAVE_CUDA(cuEventCreate, &event, timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING);
+        return event;
+    }
+    void destroy_event(GpuEvent event) override {
+        use();
+        CLEAVE_CUDA(cuEventDestroy_v2, static_cast<CUevent>(event));
+    }
+    void record(GpuEvent event) override {
+        use();
+        CLEAVE_CUDA(cuEventRecord, static_cast<CUevent>(event), stream_);
+    }
+    bool has_passed(GpuEvent event) override {
+        use();
+        return is_ready(lib_->call.cuEventQuery(static_cast<CUevent>(event)), "cuEventQuery");
+    }
+    double elapsed_ms(GpuEvent from, GpuEvent to) override {
+        use();
+        float ms = 0;
+        CLEAVE_CUDA(cuEventElapsedTime, &ms, static_cast<CUevent>(from), static_cast<CUevent>(to));
+        return ms;
+    }
+    void wait(GpuEvent event) override {
+        use();
+        CLEAVE_CUDA(cuStreamWaitEvent, stream_, static_cast<CUevent>(event), 0);
+    }
+
+    void begin_capture() override {
+        use();
+        CLEAVE_CUDA(cuStreamBeginCapture_v2, stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    }
+    GpuGraph end_capture() override {
+        use();
+        CUgraph graph = nullptr;
+        CLEAVE_CUDA(cuStreamEndCapture, stream_, &graph);
+        CUgraphExec exec = nullptr;
+        const CUresult code = lib_->call.cuGraphInstantiateWithFlags(&exec, graph, 0);
+        lib_->call.cuGraphDestroy(graph);
+        lib_->check(code, "cuGraphInstantiateWithFlags", name_);
+        return exec;
+    }
+    void abandon_capture() noexcept override {
+        lib_->call.cuCtxSetCurrent(context_);
+        CUgraph graph = nullptr;
+        lib_->call.cuStreamEndCapture(stream_, &graph);
+        if (graph) lib_->call.cuGraphDestroy(graph);
+    }
+    void replay(GpuGraph graph) override {
+        use();
+        CLEAVE_CUDA(cuGraphLaunch, static_cast<CUgraphExec>(graph), stream_);
+    }
+    void destroy_graph(GpuGraph graph) override {
+        use();
+        CLEAVE_CUDA(cuGraphExecDestroy, static_cast<CUgraphExec>(graph));
     }
 
     GpuModule load(std::span<const std::byte> object) override {
@@ -168,6 +227,12 @@ public:
 
 private:
     void use() { CLEAVE_CUDA(cuCtxSetCurrent, context_); }
+
+    bool is_ready(CUresult code, const char* function) const {
+        if (code == CUDA_ERROR_NOT_READY) return false;
+        lib_->check(code, function, name_);
+        return true;
+    }
 
     void start(CUDA_MEMCPY2D& copy, const Rectangle& r) {
         if (r.rows <= 0 || r.row_bytes <= 0) return;

@@ -34,7 +34,6 @@
     X(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* copy, CUstream stream))                           \
     X(cuStreamCreate, (CUstream * stream, unsigned int flags))                                    \
     X(cuStreamDestroy_v2, (CUstream stream))                                                      \
-    X(cuStreamSynchronize, (CUstream stream))                                                     \
     X(cuStreamQuery, (CUstream stream))                                                           \
     X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                    \
     X(cuEventCreate, (CUevent * event, unsigned int flags))                                       \

@@ -42,7 +42,7 @@ struct HipLibrary {
     }
 
     void check(hipError_t code, const char* function, const std::string& device) const {
-        if (code != hipSuccess) throw DeviceError(function, error(code), device);
+        if (code != hipSuccess) throw VendorError(function, error(code), device);
     }
 
     DynamicLibrary library;
@@ -111,7 +111,8 @@ public:
     std::byte* allocate_pinned(int64_t bytes) override {
         use();
         void* memory = nullptr;
-        const hipError_t code = lib_->call.hipHostMalloc(&memory, static_cast<size_t>(bytes), 0);
+        const hipError_t code =
+            lib_->call.hipHostMalloc(&memory, static_cast<size_t>(bytes), kHostMallocPortable);
         if (code == hipErrorOutOfMemory) return nullptr;
         lib_->check(code, "hipHostMalloc", name_);
         return static_cast<std::byte*>(memory);
@@ -138,9 +139,68 @@ public:
         CLEAVE_HIP(hipModuleLaunchKernel, static_cast<hipFunction_t>(function), grid[0], grid[1],
                    grid[2], block[0], block[1], block[2], shared_bytes, stream_, args, nullptr);
     }
-    void synchronize() override {
+    bool is_idle() override {
         use();
-        CLEAVE_HIP(hipStreamSynchronize, stream_);
+        return is_ready(lib_->call.hipStreamQuery(stream_), "hipStreamQuery");
+    }
+
+    GpuEvent make_event(bool timed) override {
+        use();
+        hipEvent_t event = nullptr;
+        CLEAVE_HIP(hipEventCreateWithFlags, &event, timed ? 0 : kEventDisableTiming);
+        return event;
+    }
+    void destroy_event(GpuEvent event) override {
+        use();
+        CLEAVE_HIP(hipEventDestroy, static_cast<hipEvent_t>(event));
+    }
+    void record(GpuEvent event) override {
+        use();
+        CLEAVE_HIP(hipEventRecord, static_cast<hipEvent_t>(event), stream_);
+    }
+    bool has_passed(GpuEvent event) override {
+        use();
+        return is_ready(lib_->call.hipEventQuery(static_cast<hipEvent_t>(event)), "hipEventQuery");
+    }
+    double elapsed_ms(GpuEvent from, GpuEvent to) override {
+        use();
+        float ms = 0;
+        CLEAVE_HIP(hipEventElapsedTime, &ms, static_cast<hipEvent_t>(from),
+                   static_cast<hipEvent_t>(to));
+        return ms;
+    }
+    void wait(GpuEvent event) override {
+        use();
+        CLEAVE_HIP(hipStreamWaitEvent, stream_, static_cast<hipEvent_t>(event), 0);
+    }
+
+    void begin_capture() override {
+        use();
+        CLEAVE_HIP(hipStreamBeginCapture, stream_, hipStreamCaptureModeThreadLocal);
+    }
+    GpuGraph end_capture() override {
+        use();
+        hipGraph_t graph = nullptr;
+        CLEAVE_HIP(hipStreamEndCapture, stream_, &graph);
+        hipGraphExec_t exec = nullptr;
+        const hipError_t code = lib_->call.hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0);
+        lib_->call.hipGraphDestroy(graph);
+        lib_->check(code, "hipGraphInstantiate", name_);
+        return exec;
+    }
+    void abandon_capture() noexcept override {
+        lib_->call.hipSetDevice(device_);
+        hipGraph_t graph = nullptr;
+        lib_->call.hipStreamEndCapture(stream_, &graph);
+        if (graph) lib_->call.hipGraphDestroy(graph);
+    }
+    void replay(GpuGraph graph) override {
+        use();
+        CLEAVE_HIP(hipGraphLaunch, static_cast<hipGraphExec_t>(graph), stream_);
+    }
+    void destroy_graph(GpuGraph graph) override {
+        use();
+        CLEAVE_HIP(hipGraphExecDestroy, static_cast<hipGraphExec_t>(graph));
     }
 
     GpuModule load(std::span<const std::byte> object) override {
@@ -164,6 +224,12 @@ private:
     static void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address); }
 
     void use() { CLEAVE_HIP(hipSetDevice, device_); }
+
+    bool is_ready(hipError_t code, const char* function) const {
+        if (code == hipErrorNotReady) return false;
+        lib_->check(code, function, name_);
+        return true;
+    }
 
     void copy(void* destination, const void* source, const Rectangle& r, hipMemcpyKind kind) {
         if (r.rows <= 0 || r.row_bytes <= 0) return;

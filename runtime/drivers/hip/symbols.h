@@ -32,7 +32,6 @@
        size_t width, size_t height, hipMemcpyKind kind, hipStream_t stream))                      \
     X(hipStreamCreateWithFlags, (hipStream_t * stream, unsigned int flags))                       \
     X(hipStreamDestroy, (hipStream_t stream))                                                     \
-    X(hipStreamSynchronize, (hipStream_t stream))                                                 \
     X(hipStreamQuery, (hipStream_t stream))                                                       \
     X(hipStreamWaitEvent, (hipStream_t stream, hipEvent_t event, unsigned int flags))             \
     X(hipEventCreateWithFlags, (hipEvent_t * event, unsigned flags))                              \

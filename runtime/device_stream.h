@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device has beside runtime/device.h when it does its work later than it is asked to, as GPUs do: waits that can be
+// ended, captured sequences of launches, points in time, pinned memory of the host.
+//
+// Threads and order as for the Device that it belongs to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace cleave::runtime {
+
+class DeviceStream {
+public:
+    virtual ~DeviceStream() = default;
+
+    // Called again and again while the host waits for the device; what it throws ends the wait, the work goes on. Empty: none.
+    virtual void set_wait_check(std::function<void()> check) = 0;
+    // How often a wait has seen all work done: what was asked for before it has not failed.
+    virtual uint64_t synchronizations() const = 0;
+    // After an error, before memory that the device may still use is freed: waits for the work that is left, for a bounded
+    // time. A device that does not end in it is left alone from then on: its memory goes with the process.
+    virtual void settle() noexcept = 0;
+
+    // Launches between the two are kept instead of done; `replay` does them all at once, with the arguments that they had.
+    // Nothing else may be asked of the device between, but `abandon_capture` ends it after an error.
+    virtual void begin_capture() = 0;
+    virtual int end_capture() = 0;  // the capture's number
+    virtual void abandon_capture() noexcept = 0;
+    virtual void replay(int capture) = 0;
+    virtual void drop_captures() = 0;
+
+    // A mark in the stream; `take_marks` waits for the marks made since the last time, and gives when the device came to each,
+    // in nanoseconds of the steady clock.
+    virtual void mark() = 0;
+    virtual std::vector<int64_t> take_marks() = 0;
+
+    // Pinned memory to write an upload's source into, so that `upload` from there need not copy it first. Valid until the next
+    // call or upload.
+    virtual std::span<std::byte> upload_space(int64_t bytes) = 0;
+    // Pinned memory that stays as long as the device; zero at first.
+    virtual std::span<std::byte> pinned_memory(int64_t bytes) = 0;
+};
+
+}  // namespace cleave::runtime

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/drivers/pinned_ring.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/errors.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+constexpr int64_t kFirstBytes = int64_t{64} << 10;  // a block's size before anybody needs more
+
+}  // namespace
+
+std::span<std::byte> PinnedRing::take(int64_t bytes) {
+    const int64_t aligned = (bytes + 255) / 256 * 256;
+    Block* block = &blocks_[current_];
+    if (block->used + aligned > block->bytes) {
+        if (block->used > 0) {
+            if (!block->event) block->event = context_.make_event(false);
+            context_.record(block->event);
+            block->in_flight = true;
+            current_ = 1 - current_;
+            block = &blocks_[current_];
+        }
+        if (block->in_flight) wait_(block->event);
+        block->in_flight = false;
+        block->used = 0;
+        if (block->bytes < aligned) renew(*block, aligned);
+    }
+    std::byte* memory = block->memory + block->used;
+    block->used += aligned;
+    last_ = {memory, static_cast<size_t>(bytes)};
+    return {memory, static_cast<size_t>(bytes)};
+}
+
+void PinnedRing::renew(Block& block, int64_t bytes) {
+    if (block.memory) context_.free_pinned(std::exchange(block.memory, nullptr));
+    block.bytes = 0;
+    const int64_t wanted = std::max(bytes, kFirstBytes);
+    block.memory = context_.allocate_pinned(wanted);
+    if (!block.memory)
+        throw DeviceError(fmt::format("allocating {} bytes of pinned host memory", wanted),
+                          "the host has none left", device_);
+    block.bytes = wanted;
+}
+
+void PinnedRing::release() noexcept {
+    for (Block& block : blocks_) {
+        try {
+            if (block.event) context_.destroy_event(std::exchange(block.event, nullptr));
+            if (block.memory) context_.free_pinned(std::exchange(block.memory, nullptr));
+        } catch (const DeviceError&) {
+            // After a fault the driver frees all with the context.
+        }
+        block = {};
+    }
+    last_ = {};
+}
+
+}  // namespace cleave::runtime

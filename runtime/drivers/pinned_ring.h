@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two blocks of pinned memory that uploads leave from in turn: one is filled while the device still copies from the other.
+// Small pieces share a block. One thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "runtime/drivers/gpu_driver.h"
+
+namespace cleave::runtime {
+
+class PinnedRing {
+public:
+    // `wait` returns when the stream has passed an event. `device` names it in messages.
+    PinnedRing(GpuContext& context, std::function<void(GpuEvent)> wait, std::string device)
+        : context_(context), wait_(std::move(wait)), device_(std::move(device)) {}
+    PinnedRing(const PinnedRing&) = delete;
+    PinnedRing& operator=(const PinnedRing&) = delete;
+
+    // Room for `bytes`, which no copy reads any more, aligned to 256. Copies from it must be on the stream before the next
+    // call. DeviceError when the host has no pinned memory left.
+    std::span<std::byte> take(int64_t bytes);
+    // Whether `bytes` lie in what `take` gave last.
+    bool holds(std::span<const std::byte> bytes) const {
+        return bytes.data() >= last_.data() &&
+               bytes.data() + bytes.size() <= last_.data() + last_.size();
+    }
+
+    // Gives all back; the owner calls it while its context lives.
+    void release() noexcept;
+
+    static constexpr int64_t kBlockBytes = int64_t{8} << 20;
+
+private:
+    struct Block {
+        std::byte* memory = nullptr;
+        int64_t bytes = 0, used = 0;
+        GpuEvent event = nullptr;  // after the last copy from it
+        bool in_flight = false;
+    };
+    void renew(Block& block, int64_t bytes);
+
+    GpuContext& context_;
+    std::function<void(GpuEvent)> wait_;
+    std::string device_;
+    std::array<Block, 2> blocks_;
+    size_t current_ = 0;
+    std::span<const std::byte> last_;
+};
+
+}  // namespace cleave::runtime

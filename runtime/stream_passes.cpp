@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/stream_passes.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/presence.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using namespace planner;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostShapes = 32;  // that are kept captured
+
+struct BatchArray {
+    DeviceAddress address;
+    std::span<const std::byte> bytes;
+};
+
+std::array<BatchArray, 5> arrays_of(const Batch& batch, const BatchAddresses& to) {
+    const auto bytes = [](const std::vector<int32_t>& v) { return std::as_bytes(std::span(v)); };
+    return {{{to.token_ids, bytes(batch.token_ids)},
+             {to.positions, bytes(batch.positions)},
+             {to.slots, bytes(batch.slots)},
+             {to.sequence_starts, bytes(batch.sequence_starts)},
+             {to.output_rows, bytes(batch.output_rows)}}};
+}
+
+// Whether nothing lies between the arrays of a batch, as the plan places them: then one copy brings them all.
+bool are_neighbours(const BatchAddresses& at, const Workload& workload) {
+    const auto size = static_cast<DeviceAddress>(sizeof(int32_t));
+    const auto tokens = static_cast<DeviceAddress>(workload.max_tokens()) * size;
+    std::array<std::pair<DeviceAddress, DeviceAddress>, 5> all{
+        {{at.token_ids, tokens},
+         {at.positions, tokens},
+         {at.slots, tokens},
+         {at.sequence_starts, static_cast<DeviceAddress>(workload.batch + 1) * size},
+         {at.output_rows, static_cast<DeviceAddress>(workload.max_outputs()) * size}}};
+    std::sort(all.begin(), all.end());
+    for (size_t i = 1; i < all.size(); ++i) {
+        const DeviceAddress end = all[i - 1].first + all[i - 1].second;
+        if (all[i].first < end || all[i].first - end >= 256) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+StreamPasses::StreamPasses(const Plan& plan, const Arenas& arenas, Device& device, DeviceId id,
+                           RunControl& control, const StreamOptions& options)
+    : plan_(plan),
+      arenas_(arenas),
+      device_(device),
+      stream_(*device.stream()),
+      id_(id),
+      control_(control),
+      options_(options),
+      one_upload_(are_neighbours(arenas.batch(id), plan.workload)),
+      seen_waits_(stream_.synchronizations()) {
+    stream_.set_wait_check([this] { check_wait(); });
+}
+
+StreamPasses::~StreamPasses() {
+    stream_.set_wait_check(nullptr);
+    stream_.settle();
+}
+
+int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, StagingLane& lane,
+                          std::vector<TraceEvent>& trace, int64_t origin_ns) {
+    const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
+    newest_ = {batch.is_prefill, nullptr, pass};
+    moved_ = Clock::now();
+    if (options_.record_trace) stream_.mark();
+    upload_batch(batch);
+    int64_t received = 0;
+    if (!options_.record_trace) {
+        received = batch.is_prefill || options_.step_by_step
+                       ? take_steps(phase, shape, 0, phase.steps.size(), lane)
+                       : decode(phase, shape, lane);
+    } else {
+        std::vector<int64_t> bytes;
+        stream_.mark();
+        for (size_t i = 0; i < phase.steps.size(); ++i) {
+            bytes.push_back(take_steps(phase, shape, i, i + 1, lane));
+            stream_.mark();
+            received += bytes.back();
+        }
+        const std::vector<int64_t> times = stream_.take_marks();
+        for (size_t i = 0; i < bytes.size(); ++i)
+            trace.push_back({pass, batch.is_prefill, phase.steps[i].step, id_,
+                             times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i]});
+    }
+    ++phase.rounds;
+    return received;
+}
+
+void StreamPasses::upload_batch(const Batch& batch) {
+    const std::array<BatchArray, 5> arrays = arrays_of(batch, arenas_.batch(id_));
+    if (!one_upload_) {
+        for (const BatchArray& array : arrays) device_.upload(array.address, array.bytes);
+        return;
+    }
+    DeviceAddress begin = arrays[0].address, end = begin;
+    for (const BatchArray& array : arrays) {
+        begin = std::min(begin, array.address);
+        end = std::max(end, array.address + array.bytes.size());
+    }
+    const std::span<std::byte> space = stream_.upload_space(static_cast<int64_t>(end - begin));
+    for (const BatchArray& array : arrays)
+        std::copy(array.bytes.begin(), array.bytes.end(),
+                  space.begin() + static_cast<ptrdiff_t>(array.address - begin));
+    device_.upload(begin, space);
+}
+
+int64_t StreamPasses::take_steps(DevicePhase& phase, const PassShape& shape, size_t begin,
+                                 size_t end, StagingLane& lane) {
+    int64_t received = 0;
+    for (size_t i = begin; i < end; ++i) {
+        DeviceStep& step = phase.steps[i];
+        control_.throw_if_stopped();
+        go_to(step);
+        if (step.launch)
+            launch(device_, *step.launch, shape);
+        else
+            received += step.communication->take_part({id_, device_, lane}, shape, phase.rounds);
+        if (options_.step_by_step) device_.synchronize();
+        control_.step_done();
+    }
+    return received;
+}
+
+// The first pass of a shape loads what its kernels need, the second is captured, later ones are replayed.
+int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, StagingLane& lane) {
+    if (runs_.empty()) find_runs(phase);
+    const std::array<int64_t, 3> key{shape.num_tokens, shape.num_outputs, shape.num_sequences};
+    const auto [at, fresh] = captures_.try_emplace(key);
+    if (fresh) {
+        if (captures_.size() > kMostShapes) {
+            captures_.clear();
+            stream_.drop_captures();
+            captures_[key];
+        }
+        return take_steps(phase, shape, 0, phase.steps.size(), lane);
+    }
+    std::vector<Capture>& captures = at->second;
+    const bool captured = !captures.empty();
+    size_t next = 0;
+    int64_t received = 0;
+    for (const Run& run : runs_) {
+        if (!run.captured) {
+            received += take_steps(phase, shape, run.begin, run.end, lane);
+            continue;
+        }
+        control_.throw_if_stopped();
+        if (!captured) captures.push_back(capture(phase, shape, run, lane));
+        for (size_t i : {run.begin, run.end - 1}) go_to(phase.steps[i]);
+        stream_.replay(captures[next].number);
+        received += captures[next++].bytes;
+        for (size_t i = run.begin; i < run.end; ++i) control_.step_done();
+    }
+    return received;
+}
+
+StreamPasses::Capture StreamPasses::capture(DevicePhase& phase, const PassShape& shape,
+                                            const Run& run, StagingLane& lane) {
+    stream_.begin_capture();
+    try {
+        const int64_t bytes = take_steps(phase, shape, run.begin, run.end, lane);
+        return {stream_.end_capture(), bytes};
+    } catch (...) {
+        stream_.abandon_capture();
+        throw;
+    }
+}
+
+// Rows of what only goes on the stream, as long as they can be; one step alone gains nothing.
+void StreamPasses::find_runs(const DevicePhase& phase) {
+    for (size_t i = 0; i < phase.steps.size(); ++i) {
+        const DeviceStep& step = phase.steps[i];
+        const bool on_stream = step.launch || step.communication->is_on_stream();
+        if (runs_.empty() || runs_.back().captured != on_stream) runs_.push_back({i, i, on_stream});
+        runs_.back().end = i + 1;
+    }
+    for (Run& run : runs_) run.captured = run.captured && run.end - run.begin > 1;
+}
+
+void StreamPasses::go_to(const DeviceStep& step) {
+    newest_.step = &step;
+    if (seen_waits_ != stream_.synchronizations() || !oldest_.step) oldest_ = newest_;
+    seen_waits_ = stream_.synchronizations();
+}
+
+void StreamPasses::check_wait() {
+    control_.throw_if_stopped();
+    const Clock::time_point now = Clock::now();
+    if (control_.progress() != seen_progress_) {
+        seen_progress_ = control_.progress();
+        moved_ = now;
+    } else if (now - moved_ > std::chrono::seconds(control_.watchdog_seconds())) {
+        throw DeviceError(where(),
+                          fmt::format("it does not end, and no device has finished a step for {} s",
+                                      control_.watchdog_seconds()),
+                          device_.info().name);
+    }
+}
+
+std::string StreamPasses::label(const Place& place) const {
+    const std::string step = step_label(plan_, place.is_prefill, place.step->step);
+    return place.step->launch
+               ? fmt::format("{} (kernel {})", step, *place.step->launch->kernel_name)
+               : step;
+}
+
+std::string StreamPasses::where() const {
+    if (!newest_.step || !oldest_.step) return fmt::format("pass {}", newest_.pass);
+    if (oldest_.step == newest_.step && oldest_.pass == newest_.pass) return label(newest_);
+    return fmt::format("a step from {} of pass {} to {} of pass {}", label(oldest_), oldest_.pass,
+                       label(newest_), newest_.pass);
+}
+
+void StreamPasses::rethrow(const DeviceError& error) const {
+    const bool exact = options_.step_by_step || (oldest_.step == newest_.step);
+    throw DeviceError(
+        where(),
+        fmt::format("{}{}", error.what(),
+                    exact ? "" : "; run with --step-by-step to have the step that fails named"),
+        device_.info().name);
+}
+
+}  // namespace cleave::runtime

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes of a device that does its work later than it is asked to (runtime/device_stream.h). Steps go on its stream in plan
+// order, and the host waits for nothing but communications through its own memory. Decode is captured once for each shape of
+// pass, in runs between such communications, and replayed. With a trace every step is put between two marks of the stream.
+// One worker's; not thread-safe.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/arenas.h"
+#include "runtime/batch.h"
+#include "runtime/device_steps.h"
+#include "runtime/device_stream.h"
+#include "runtime/trace.h"
+
+namespace cleave::runtime {
+
+struct StreamOptions {
+    bool record_trace = false;
+    bool step_by_step = false;  // waits after each step, so that a fault has its name
+};
+
+class StreamPasses {
+public:
+    // `device` has a stream; its waits end from now on when the run is stopped, when the user interrupts, and when nothing in
+    // the session has moved for the watchdog's time.
+    StreamPasses(const planner::Plan& plan, const Arenas& arenas, Device& device,
+                 planner::DeviceId id, RunControl& control, const StreamOptions& options);
+    ~StreamPasses();
+    StreamPasses(const StreamPasses&) = delete;
+    StreamPasses& operator=(const StreamPasses&) = delete;
+
+    // Puts a pass on the stream. Returns the bytes that came from other devices. `origin` is where the trace's time begins.
+    int64_t run(DevicePhase& phase, const Batch& batch, int32_t pass, StagingLane& lane,
+                std::vector<TraceEvent>& trace, int64_t origin_ns);
+
+    // Ends in a DeviceError that says at which steps the device was.
+    [[noreturn]] void rethrow(const DeviceError& error) const;
+
+private:
+    struct Run {
+        size_t begin = 0, end = 0;  // of the phase's steps
+        bool captured = false;
+    };
+    struct Capture {
+        int number = 0;
+        int64_t bytes = 0;  // that its communications bring
+    };
+    struct Place {
+        bool is_prefill = true;
+        const DeviceStep* step = nullptr;
+        int32_t pass = 0;
+    };
+
+    void upload_batch(const Batch& batch);
+    int64_t take_steps(DevicePhase& phase, const PassShape& shape, size_t begin, size_t end,
+                       StagingLane& lane);
+    int64_t decode(DevicePhase& phase, const PassShape& shape, StagingLane& lane);
+    Capture capture(DevicePhase& phase, const PassShape& shape, const Run& run, StagingLane& lane);
+    void find_runs(const DevicePhase& phase);
+    void go_to(const DeviceStep& step);
+    void check_wait();
+    std::string label(const Place& place) const;
+    std::string where() const;
+
+    const planner::Plan& plan_;
+    const Arenas& arenas_;
+    Device& device_;
+    DeviceStream& stream_;
+    planner::DeviceId id_;
+    RunControl& control_;
+    StreamOptions options_;
+    bool one_upload_ = false;  // the batch's arrays lie side by side
+    std::vector<Run> runs_;    // of decode, captured and not
+    std::map<std::array<int64_t, 3>, std::vector<Capture>> captures_;  // by shape: of each such run
+    Place oldest_, newest_;  // steps that no wait has seen done
+    uint64_t seen_waits_ = 0;
+    uint64_t seen_progress_ = 0;
+    std::chrono::steady_clock::time_point moved_;
+};
+
+}  // namespace cleave::runtime
