@@ -10,6 +10,7 @@
 #include "codegen/gpu_program.h"
 #include "codegen/kernel_spec.h"
 #include "codegen/stub_writer.h"
+#include "codegen/tail.h"
 #include "planner/gpu_tiles.h"
 #include "runtime/base/errors.h"
 
@@ -125,6 +126,7 @@ Kernel make(const LinearSpec& s, Stub& stub) {
     if (s.select) w.arg("const i32*", "rows");
     w.arg(s.logits ? "float*" : stub.out_pointer(), "out");
     w.arg("i64", "num_tokens");
+    write_gpu_tail(w, s.tail, stub.x_pointer());
     return stub.finish("gpu/linear.cuh", "linear", "LinearArgs");
 }
 
@@ -156,6 +158,7 @@ Kernel make(const GateUpSpec& s, Stub& stub) {
     optional_arg(w, s.up_bias, "up_bias");
     w.arg(stub.out_pointer(), "out");
     w.arg("i64", "num_tokens");
+    write_gpu_tail(w, s.tail, stub.x_pointer());
     return stub.finish("gpu/gate_up.cuh", "gate_up", "GateUpArgs");
 }
 
@@ -349,7 +352,8 @@ Kernel make(const EmbeddingSpec& s, Stub& stub) {
 
 Kernel make(const RmsNormSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset}), s.count);
+    write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset, tail_alignment(s.tail)}),
+               s.count);
     stub.launch.grid[0] = Extent{s.out / s.group};
     w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
     w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.norm.weight,
@@ -363,6 +367,7 @@ Kernel make(const RmsNormSpec& s, Stub& stub) {
     w.arg(stub.x_pointer(), "x");
     w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
     w.arg(stub.out_pointer(), "out");
+    write_gpu_tail(w, s.tail, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "rms_norm");
 }
 
@@ -381,6 +386,7 @@ Kernel make(const RopeOnlySpec& s, Stub& stub) {
     w.arg("i64", "context");
     w.arg("const i32*", "positions");
     w.arg(stub.out_pointer(), "out");
+    write_gpu_tail(w, s.tail, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "rope");
 }
 
@@ -410,7 +416,9 @@ Kernel make(const KvAppendSpec& s, Stub& stub) {
 
 Kernel make(const GatedActivationSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out, s.gate.stride, s.gate.offset, s.up.stride, s.up.offset}),
+    write_rows(stub, s.out,
+               run_of({s.out, s.gate.stride, s.gate.offset, s.up.stride, s.up.offset,
+                       tail_alignment(s.tail)}),
                RowCount::kTokens);
     w.note(
         fmt::format("shapes: gate, up, out [num_tokens, {}]; {}", s.out, activations_note(stub)));
@@ -420,43 +428,51 @@ Kernel make(const GatedActivationSpec& s, Stub& stub) {
     w.arg(stub.x_pointer(), "gate");
     w.arg(stub.x_pointer(), "up");
     w.arg(stub.out_pointer(), "out");
+    write_gpu_tail(w, s.tail, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "gated_activation");
 }
 
 Kernel make(const AddSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset}),
-               s.count);
+    write_rows(
+        stub, s.out,
+        run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset, tail_alignment(s.tail)}),
+        s.count);
     w.note(fmt::format("shapes: x, y, out [rows, {}]; {}", s.out, activations_note(stub)));
     w.view("X", s.x);
     w.view("Y", s.y);
     w.arg(stub.x_pointer(), "x");
     w.arg(stub.x_pointer(), "y");
     w.arg(stub.out_pointer(), "out");
+    write_gpu_tail(w, s.tail, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "add");
 }
 
 Kernel make(const ScaleSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset}), s.count);
+    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, tail_alignment(s.tail)}),
+               s.count);
     w.note(fmt::format("shapes: x, out [rows, {}]; {}", s.out, activations_note(stub)));
     w.real("float", "kScale", s.factor);
     w.real("float", "kSoftcap", s.softcap);
     w.view("X", s.x);
     w.arg(stub.x_pointer(), "x");
     w.arg(stub.out_pointer(), "out");
+    write_gpu_tail(w, s.tail, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "scale");
 }
 
 Kernel make(const SelectTokensSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset}), RowCount::kOutputs);
+    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, tail_alignment(s.tail)}),
+               RowCount::kOutputs);
     w.note(fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; {}", s.out, s.out,
                        activations_note(stub)));
     w.view("X", s.x);
     w.arg(stub.x_pointer(), "x");
     w.arg("const i32*", "rows");
     w.arg(stub.out_pointer(), "out");
+    write_gpu_tail(w, s.tail, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "select_tokens");
 }
 

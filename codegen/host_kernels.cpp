@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "codegen/host_stub.h"
+#include "codegen/tail.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -96,6 +97,13 @@ Kernel make(const EmbeddingSpec& s, HostStub stub) {
     return stub.finish("host/elementwise.h", "embedding");
 }
 
+// Of kernels whose items are rows.
+void write_row_tail(StubWriter& w, const Tail& tail) {
+    if (tail.empty()) return;
+    write_host_tail(w, tail);
+    w.tail_each_row();
+}
+
 Kernel make(const RmsNormSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(s.count);
@@ -110,6 +118,7 @@ Kernel make(const RmsNormSpec& s, HostStub stub) {
     w.arg("const float*", "x");
     w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
     w.arg("float*", "out");
+    write_row_tail(w, s.tail);
     return stub.finish("host/elementwise.h", "rms_norm");
 }
 
@@ -129,6 +138,7 @@ Kernel make(const RopeOnlySpec& s, HostStub stub) {
     w.arg("i64", "context");
     w.arg("const i32*", "positions");
     w.arg("float*", "out");
+    write_row_tail(w, s.tail);
     return stub.finish("host/elementwise.h", "rope");
 }
 
@@ -163,6 +173,7 @@ Kernel make(const GatedActivationSpec& s, HostStub stub) {
     w.arg("const float*", "gate");
     w.arg("const float*", "up");
     w.arg("float*", "out");
+    write_row_tail(w, s.tail);
     return stub.finish("host/elementwise.h", "gated_activation");
 }
 
@@ -176,6 +187,7 @@ Kernel make(const AddSpec& s, HostStub stub) {
     w.arg("const float*", "x");
     w.arg("const float*", "y");
     w.arg("float*", "out");
+    write_row_tail(w, s.tail);
     return stub.finish("host/elementwise.h", "add");
 }
 
@@ -189,6 +201,7 @@ Kernel make(const ScaleSpec& s, HostStub stub) {
     w.view("X", s.x);
     w.arg("const float*", "x");
     w.arg("float*", "out");
+    write_row_tail(w, s.tail);
     return stub.finish("host/elementwise.h", "scale");
 }
 
@@ -202,6 +215,7 @@ Kernel make(const SelectTokensSpec& s, HostStub stub) {
     w.arg("const float*", "x");
     w.arg("const i32*", "rows");
     w.arg("float*", "out");
+    write_row_tail(w, s.tail);
     return stub.finish("host/elementwise.h", "select_tokens");
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/host_stub.h"
+#include "codegen/tail.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -90,6 +91,7 @@ Kernel make_product(const LinearSpec& s, HostStub stub) {
     w.arg("float*", "out");
     w.arg("i64", "num_tokens");
     if (s.weight.dynamic()) w.arg("i64", "all_tokens");
+    write_host_tail(w, s.tail);
     return stub.finish("host/linear.h", "linear", "LinearArgs");
 }
 
@@ -123,6 +125,7 @@ Kernel make_product(const GateUpSpec& s, HostStub stub) {
     optional_arg(w, s.up_bias, "up_bias");
     w.arg("float*", "out");
     w.arg("i64", "num_tokens");
+    write_host_tail(w, s.tail);
     return stub.finish("host/gate_up.h", "gate_up", "GateUpArgs");
 }
 

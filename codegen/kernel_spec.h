@@ -37,6 +37,18 @@ struct NormSpec {
     double offset = 0.0;
 };
 
+// An elementwise operator that a launch computes on its own result before it is stored.
+struct TailStep {
+    enum class Kind : uint8_t { kScale, kAdd, kGated };
+    Kind kind = Kind::kScale;
+    double factor = 1.0, softcap = 0.0;                             // kScale; softcap 0: none
+    importer::Activation activation = importer::Activation::kSilu;  // kGated
+    bool is_gate = false;       // kGated: the result so far is the gate; else what it multiplies
+    std::optional<View> other;  // the second operand; none: the result itself
+};
+// In order. Each operand is one further argument, behind all others.
+using Tail = std::vector<TailStep>;
+
 // Which count of the batch is the number of rows.
 enum class RowCount : uint8_t { kTokens, kOutputs };
 
@@ -62,6 +74,7 @@ struct LinearSpec {
     bool logits = false;  // the result is f32 whatever the activations are
     RowCount count = RowCount::kTokens;
     View x;
+    Tail tail = {};
 };
 
 // Args: x, [norm,] gate, [gate_bias,] up, [up_bias,] out, count.
@@ -72,6 +85,7 @@ struct GateUpSpec {
     std::optional<NormSpec> norm;
     importer::Activation activation = importer::Activation::kSilu;
     View x;
+    Tail tail = {};
 };
 
 struct RopeSpec {
@@ -121,6 +135,7 @@ struct RmsNormSpec {
     NormSpec norm;
     View x;
     RowCount count = RowCount::kTokens;
+    Tail tail = {};
 };
 
 // Args: x, table, rope_context, positions, out.
@@ -129,6 +144,7 @@ struct RopeOnlySpec {
     int64_t head_dim = 0;
     RopeSpec rope;
     View x;
+    Tail tail = {};
 };
 
 // Args: k, v, kv, num_slots, context, positions, slots.
@@ -143,6 +159,7 @@ struct GatedActivationSpec {
     int64_t out = 0;
     importer::Activation activation = importer::Activation::kSilu;
     View gate, up;
+    Tail tail = {};
 };
 
 // Args: x, y, out.
@@ -150,6 +167,7 @@ struct AddSpec {
     int64_t out = 0;
     View x, y;
     RowCount count = RowCount::kTokens;
+    Tail tail = {};
 };
 
 // Args: x, out.
@@ -159,12 +177,14 @@ struct ScaleSpec {
     View x;
     RowCount count = RowCount::kTokens;
     double softcap = 0.0;  // 0: none
+    Tail tail = {};
 };
 
 // Args: x, output_rows, out.
 struct SelectTokensSpec {
     int64_t out = 0;
     View x;
+    Tail tail = {};
 };
 
 // A tensor operator (codegen/tensor/): the template that computes it, its constants, and its arguments in order.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/tail.h"
 #include "codegen/tensor/tensor_kernels.h"
 #include "runtime/base/errors.h"
 
@@ -48,27 +49,25 @@ Lowered lower_embedding(const StepReader& s) {
     spec.scale = op.as<importer::EmbeddingAttrs>().scale;
     return {spec,
             {batch(BatchField::kTokenIds, "ids"), immediate(table.rows.begin, "first"),
-             s.weight_arg(op, 0, "table"), s.output_arg(op, "out")}};
+             s.weight_arg(op, 0, "table"), s.output_arg("out")}};
 }
 
-// Linear, with or without norm, selection, scale and residual.
+// Linear, with or without norm and selection in front, and elementwise operators behind it.
 Lowered lower_linear(const StepReader& s) {
-    const Op& linear = s.only(OpKind::kLinear);
+    size_t next = s.find_first(OpKind::kLinear);
+    const Op& linear = s.op(next++);
     const planner::WeightShard& weight = s.weight(linear, 0);
     const Op* norm = s.find(OpKind::kRmsNorm);
     const Op* select = s.find(OpKind::kSelectTokens);
-    const Op* scale = s.find(OpKind::kScale);
-    const Op* sum = s.find(OpKind::kAdd);
     const Op& first = select ? *select : norm ? *norm : linear;
-    const Op& last = sum ? *sum : scale ? *scale : linear;
 
     LinearSpec spec;
     std::vector<Arg> args = {s.input_arg(first.inputs[0], "x")};
     spec.in = weight.columns.size();
     spec.out = weight.rows.size();
     spec.weight = s.format(weight);
-    spec.count = s.rows_of(last);
-    spec.logits = s.makes_logits(last);
+    spec.count = s.rows_of(s.last());
+    spec.logits = s.makes_logits(s.last());
     spec.x = s.view(first.inputs[0], weight.columns.begin);
     if (norm) {
         spec.norm = s.norm(*norm);
@@ -79,30 +78,38 @@ Lowered lower_linear(const StepReader& s) {
         spec.bias = bias->dtype;
         args.push_back(s.weight_arg(linear, 1, "bias"));
     }
-    if (scale) {
-        spec.scale = scale->as<importer::ScaleAttrs>().factor;
-        spec.softcap = scale->as<importer::ScaleAttrs>().softcap;
+    importer::ValueId product = linear.outputs[0];
+    if (next < s.num_ops() && s.op(next).kind == OpKind::kScale) {
+        const auto& scale = s.op(next).as<importer::ScaleAttrs>();
+        spec.scale = scale.factor;
+        spec.softcap = scale.softcap;
+        product = s.op(next++).outputs[0];
     }
-    if (sum) {
-        importer::ValueId product = scale ? scale->outputs[0] : linear.outputs[0];
-        importer::ValueId residual = sum->inputs[sum->inputs[0] == product ? 1 : 0];
-        spec.residual = s.view(residual, weight.rows.begin);
-        args.push_back(s.input_arg(residual, "residual"));
+    if (next < s.num_ops() && s.op(next).kind == OpKind::kAdd) {
+        const Op& sum = s.op(next);
+        importer::ValueId residual = sum.inputs[sum.inputs[0] == product ? 1 : 0];
+        if (residual != product) {
+            spec.residual = s.view(residual, weight.rows.begin);
+            args.push_back(s.input_arg(residual, "residual"));
+            product = s.op(next++).outputs[0];
+        }
     }
     if (select) {
         spec.select = true;
         args.push_back(batch(BatchField::kOutputRows, "output_rows"));
     }
-    args.push_back(s.output_arg(last, "out"));
+    args.push_back(s.output_arg("out"));
     args.push_back(count_arg(spec.count));
     // All rows of x decide how its elements become integers, also where few are selected.
     if (spec.weight.dynamic())
         args.push_back(count_arg(select ? RowCount::kTokens : s.rows_of(first)));
+    spec.tail = read_tail(s, next, product, args);
     return {spec, args};
 }
 
 Lowered lower_gate_up(const StepReader& s) {
-    const Op& gated = s.only(OpKind::kGatedActivation);
+    const size_t at = s.find_first(OpKind::kGatedActivation);
+    const Op& gated = s.op(at);
     const Op& gate = s.producer(gated.inputs[0]);
     const Op& up = s.producer(gated.inputs[1]);
     const Op* norm = s.find(OpKind::kRmsNorm);
@@ -127,8 +134,9 @@ Lowered lower_gate_up(const StepReader& s) {
     if (spec.gate_bias) args.push_back(s.weight_arg(gate, 1, "gate_bias"));
     args.push_back(s.weight_arg(up, 0, "up"));
     if (spec.up_bias) args.push_back(s.weight_arg(up, 1, "up_bias"));
-    args.push_back(s.output_arg(gated, "out"));
+    args.push_back(s.output_arg("out"));
     args.push_back(count_arg(RowCount::kTokens));
+    spec.tail = read_tail(s, at + 1, gated.outputs[0], args);
     return {spec, args};
 }
 
@@ -247,37 +255,45 @@ Lowered lower_attention(const StepReader& s) {
     spec.q = s.view(op.inputs[0], spec.heads.begin * spec.slab.head_dim);
     return {spec,
             {s.input_arg(op.inputs[0], "q"), s.kv_arg(), immediate(s.num_slots(), "num_slots"),
-             immediate(s.context(), "context"), s.output_arg(op, "out"),
+             immediate(s.context(), "context"), s.output_arg("out"),
              batch(BatchField::kPositions, "positions"), batch(BatchField::kSlots, "slots"),
              count_arg(RowCount::kTokens)}};
 }
 
-// ---- Operators that stand alone -----------------------------------------------------------------------
+// ---- Operators that stand alone: the step's first, and those behind it ---------------------------------
+
+template <class Spec>
+Lowered with_tail(const StepReader& s, Spec spec, std::vector<Arg> args) {
+    spec.tail = read_tail(s, 1, s.op(0).outputs[0], args);
+    return {std::move(spec), std::move(args)};
+}
+
+importer::Range columns_of_step(const StepReader& s) { return s.columns(s.last().outputs[0]); }
 
 Lowered lower_rms_norm(const StepReader& s) {
-    const Op& op = s.only(OpKind::kRmsNorm);
+    const Op& op = s.op(0);
     RmsNormSpec spec;
-    importer::Range columns = s.columns(op.outputs[0]);
+    importer::Range columns = columns_of_step(s);
     spec.out = columns.size();
     spec.group = op.as<importer::RmsNormAttrs>().group;
     if (spec.group == 0) spec.group = s.width(op.outputs[0]);
     spec.norm = s.norm(op);
     spec.x = s.view(op.inputs[0], columns.begin);
     spec.count = s.rows_of(op);
-    return {
-        spec,
-        {s.input_arg(op.inputs[0], "x"), s.weight_arg(op, 0, "weight"), s.output_arg(op, "out")}};
+    return with_tail(
+        s, spec,
+        {s.input_arg(op.inputs[0], "x"), s.weight_arg(op, 0, "weight"), s.output_arg("out")});
 }
 
 Lowered lower_rope(const StepReader& s) {
-    const Op& op = s.only(OpKind::kRope);
-    importer::Range columns = s.columns(op.outputs[0]);
+    const Op& op = s.op(0);
+    importer::Range columns = columns_of_step(s);
     RopeOnlySpec spec{columns.size(), op.as<importer::RopeAttrs>().head_dim, *rope_spec(&op),
                       s.view(op.inputs[0], columns.begin)};
-    return {spec,
-            {s.input_arg(op.inputs[0], "x"), s.rope_arg(op, "table"),
-             immediate(s.context(), "rope_context"), batch(BatchField::kPositions, "positions"),
-             s.output_arg(op, "out")}};
+    return with_tail(s, spec,
+                     {s.input_arg(op.inputs[0], "x"), s.rope_arg(op, "table"),
+                      immediate(s.context(), "rope_context"),
+                      batch(BatchField::kPositions, "positions"), s.output_arg("out")});
 }
 
 Lowered lower_kv_append(const StepReader& s) {
@@ -295,42 +311,42 @@ Lowered lower_kv_append(const StepReader& s) {
 }
 
 Lowered lower_gated_activation(const StepReader& s) {
-    const Op& op = s.only(OpKind::kGatedActivation);
-    importer::Range columns = s.columns(op.outputs[0]);
+    const Op& op = s.op(0);
+    importer::Range columns = columns_of_step(s);
     GatedActivationSpec spec{columns.size(), op.as<importer::GatedActivationAttrs>().activation,
                              s.view(op.inputs[0], columns.begin),
                              s.view(op.inputs[1], columns.begin)};
-    return {spec,
-            {s.input_arg(op.inputs[0], "gate"), s.input_arg(op.inputs[1], "up"),
-             s.output_arg(op, "out")}};
+    return with_tail(
+        s, spec,
+        {s.input_arg(op.inputs[0], "gate"), s.input_arg(op.inputs[1], "up"), s.output_arg("out")});
 }
 
 Lowered lower_add(const StepReader& s) {
-    const Op& op = s.only(OpKind::kAdd);
-    importer::Range columns = s.columns(op.outputs[0]);
+    const Op& op = s.op(0);
+    importer::Range columns = columns_of_step(s);
     AddSpec spec{columns.size(), s.view(op.inputs[0], columns.begin),
                  s.view(op.inputs[1], columns.begin), s.rows_of(op)};
-    return {
-        spec,
-        {s.input_arg(op.inputs[0], "x"), s.input_arg(op.inputs[1], "y"), s.output_arg(op, "out")}};
+    return with_tail(
+        s, spec,
+        {s.input_arg(op.inputs[0], "x"), s.input_arg(op.inputs[1], "y"), s.output_arg("out")});
 }
 
 Lowered lower_scale(const StepReader& s) {
-    const Op& op = s.only(OpKind::kScale);
-    importer::Range columns = s.columns(op.outputs[0]);
+    const Op& op = s.op(0);
+    importer::Range columns = columns_of_step(s);
     ScaleSpec spec{columns.size(), op.as<importer::ScaleAttrs>().factor,
                    s.view(op.inputs[0], columns.begin), s.rows_of(op),
                    op.as<importer::ScaleAttrs>().softcap};
-    return {spec, {s.input_arg(op.inputs[0], "x"), s.output_arg(op, "out")}};
+    return with_tail(s, spec, {s.input_arg(op.inputs[0], "x"), s.output_arg("out")});
 }
 
 Lowered lower_select(const StepReader& s) {
-    const Op& op = s.only(OpKind::kSelectTokens);
-    importer::Range columns = s.columns(op.outputs[0]);
+    const Op& op = s.op(0);
+    importer::Range columns = columns_of_step(s);
     SelectTokensSpec spec{columns.size(), s.view(op.inputs[0], columns.begin)};
-    return {spec,
-            {s.input_arg(op.inputs[0], "x"), batch(BatchField::kOutputRows, "output_rows"),
-             s.output_arg(op, "out")}};
+    return with_tail(s, spec,
+                     {s.input_arg(op.inputs[0], "x"), batch(BatchField::kOutputRows, "output_rows"),
+                      s.output_arg("out")});
 }
 
 }  // namespace

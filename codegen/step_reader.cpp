@@ -47,6 +47,14 @@ const Op& StepReader::only(OpKind kind) const {
     return *op;
 }
 
+size_t StepReader::find_first(OpKind kind) const {
+    size_t i = 0;
+    while (i < num_ops() && op(i).kind != kind) ++i;
+    CHECK(i < num_ops()) << planner::kernel_kind_name(compute_.kernel) << " step without "
+                         << importer::op_kind_name(kind);
+    return i;
+}
+
 const Op& StepReader::opaque() const {
     for (const Op& op : plan_.graph.ops)
         if (op.kind == OpKind::kOpaque && !op.as<importer::OpaqueAttrs>().reason.empty()) return op;

@@ -25,9 +25,15 @@ public:
     int64_t context() const { return plan_.workload.context; }
     std::vector<std::string> fused() const;  // kinds of the operators, in order
 
+    size_t num_ops() const { return compute_.ops.size(); }
     const importer::Op& op(size_t i) const { return plan_.graph.op(compute_.ops.at(i)); }
+    size_t find_first(importer::OpKind kind) const;  // index of the first of that kind
+    const std::string& value_name(importer::ValueId value) const {
+        return plan_.graph.value(value).name;
+    }
     const importer::Op* find(importer::OpKind kind) const;  // the only one of that kind, or nullptr
     const importer::Op& only(importer::OpKind kind) const;
+    const importer::Op& last() const { return op(num_ops() - 1); }
     // Of a step that cannot be computed: its operator, or the one that keeps the whole graph from it.
     const importer::Op& opaque() const;
     const importer::Op* find_producer(importer::ValueId value) const;  // within the step
@@ -57,8 +63,9 @@ public:
 
     Arg input_arg(importer::ValueId value, std::string name) const;
     Arg output_arg(importer::ValueId value, std::string name) const;
-    Arg output_arg(const importer::Op& op, std::string name) const {
-        return output_arg(op.outputs[0], std::move(name));
+    // What the last operator makes.
+    Arg output_arg(std::string name) const {
+        return output_arg(last().outputs[0], std::move(name));
     }
     Arg weight_arg(const importer::Op& op, size_t i, std::string name) const;
     Arg rope_arg(const importer::Op& op, std::string name) const;

@@ -72,15 +72,8 @@ void StubWriter::real(std::string_view type, std::string_view name, double value
 }
 
 void StubWriter::activation(std::string_view name, importer::Activation value) {
-    const char* spelled = "";
-    switch (value) {
-        case importer::Activation::kSilu: spelled = "kSilu"; break;
-        case importer::Activation::kGeluTanh: spelled = "kGeluTanh"; break;
-        case importer::Activation::kGeluErf: spelled = "kGeluErf"; break;
-        case importer::Activation::kRelu: spelled = "kRelu"; break;
-    }
-    config_.push_back(
-        fmt::format("static constexpr Activation {} = Activation::{};", name, spelled));
+    config_.push_back(fmt::format("static constexpr Activation {} = Activation::{};", name,
+                                  activation_spelling(value)));
 }
 
 void StubWriter::type(std::string_view name, std::string_view value) {
@@ -103,6 +96,16 @@ std::string zero_type(const importer::QuantizedFormat& q) {
 }
 
 }  // namespace
+
+std::string_view activation_spelling(importer::Activation activation) {
+    switch (activation) {
+        case importer::Activation::kSilu: return "kSilu";
+        case importer::Activation::kGeluTanh: return "kGeluTanh";
+        case importer::Activation::kGeluErf: return "kGeluErf";
+        case importer::Activation::kRelu: return "kRelu";
+    }
+    return "";
+}
 
 std::string describe(const WeightFormat& format) {
     if (!format.quantized) return std::string(dtype_name(format.dtype));
@@ -147,30 +150,47 @@ std::string StubWriter::config() const {
     return text + "};\n\n}  // namespace cleave\n\n";
 }
 
+std::string StubWriter::Argument::value(size_t i) const {
+    std::string_view cast = type.back() == '*' ? "reinterpret_cast" : "static_cast";
+    return fmt::format("{}<{}>(args[{}])", cast, type, i);
+}
+
 std::string StubWriter::body(std::string_view call, std::string_view args_struct) const {
     std::string text = config();
     text +=
         "extern \"C\" void ENTRY(const cleave::u64* args, cleave::i64 begin, cleave::i64 end, "
         "void* scratch) {\n";
     text += "    using namespace cleave;\n    (void)scratch;\n";
-    if (!args_struct.empty()) text += fmt::format("    {}<Config> a{{}};\n", args_struct);
-    std::vector<std::string> passed;
+    if (args_struct.empty()) return text + row_calls(call) + "}\n";
+    text += fmt::format("    {}<Config> a{{}};\n", args_struct);
+    for (size_t i = 0; i < args_.size(); ++i)
+        text += fmt::format("    a.{} = {};\n", args_[i].name, args_[i].value(i));
+    return text + fmt::format("    cleave::{}<Config>(a, begin, end, scratch);\n}}\n", call);
+}
+
+// The call with the arguments in order: for all items, or row by row where a tail follows.
+std::string StubWriter::row_calls(std::string_view call) const {
+    std::string text;
+    std::vector<std::string> passed, others;
     for (size_t i = 0; i < args_.size(); ++i) {
-        const Argument& a = args_[i];
-        std::string_view cast = a.type.back() == '*' ? "reinterpret_cast" : "static_cast";
-        std::string value = fmt::format("{}<{}>(args[{}])", cast, a.type, i);
-        if (args_struct.empty())
-            text += fmt::format("    auto {} = {};\n", a.name, value);
-        else
-            text += fmt::format("    a.{} = {};\n", a.name, value);
-        passed.push_back(a.name);
+        if (args_[i].name.ends_with(']')) {
+            others.push_back(args_[i].value(i));
+            continue;
+        }
+        text += fmt::format("    auto {} = {};\n", args_[i].name, args_[i].value(i));
+        passed.push_back(args_[i].name);
     }
-    if (args_struct.empty())
-        text += fmt::format("    cleave::{}<Config>({}, begin, end);\n}}\n", call,
-                            fmt::join(passed, ", "));
-    else
-        text += fmt::format("    cleave::{}<Config>(a, begin, end, scratch);\n}}\n", call);
-    return text;
+    const std::string all = fmt::format("{}", fmt::join(passed, ", "));
+    if (!tail_each_row_)
+        return text + fmt::format("    cleave::{}<Config>({}, begin, end);\n", call, all);
+    others.emplace_back("nullptr");
+    return text + fmt::format(
+                      "    const float* const other[] = {{{}}};\n"
+                      "    for (i64 t = begin; t < end; ++t) {{\n"
+                      "        cleave::{}<Config>({}, t, t + 1);\n"
+                      "        apply_tail<Config>(out + t * Config::kOut, other, t, 0, "
+                      "Config::kOut);\n    }}\n",
+                      fmt::join(others, ", "), call, all);
 }
 
 std::string StubWriter::gpu_body(std::string_view call, std::string_view args_struct,

@@ -23,6 +23,8 @@ Extent rows_extent(RowCount count, int64_t divisor = 1);
 
 // "bf16", "uint4 in blocks of 32, scales f16, zero points".
 std::string describe(const WeightFormat& format);
+// As the templates call it: "kSilu".
+std::string_view activation_spelling(importer::Activation activation);
 
 class StubWriter {
 public:
@@ -43,6 +45,9 @@ public:
 
     // The next word of `args`. A pointer type ends in '*'; an integer is "i64".
     void arg(std::string_view type, std::string_view name);
+    // Of host kernels without args_struct, whose items are rows [kOut] of `out`: the tail follows each row. Arguments
+    // `other[..]` are its operands (codegen/tail.h).
+    void tail_each_row() { tail_each_row_ = true; }
 
     // Comment lines: what is computed, on what shapes, of which types.
     void note(std::string text) { notes_.push_back(std::move(text)); }
@@ -61,8 +66,10 @@ public:
 private:
     struct Argument {
         std::string type, name;
+        std::string value(size_t i) const;  // of a host kernel's word `i`
     };
     std::string config() const;
+    std::string row_calls(std::string_view call) const;
     std::string body(std::string_view call, std::string_view args_struct) const;
     std::string gpu_body(std::string_view call, std::string_view args_struct, int threads) const;
     Kernel complete(planner::KernelKind kind, const std::vector<std::string>& fused,
@@ -71,6 +78,7 @@ private:
     std::vector<std::string> config_;
     std::vector<Argument> args_;
     std::vector<std::string> notes_;
+    bool tail_each_row_ = false;
 };
 
 // The part of a Config that a norm is; its epsilon is a "float" or a "double".

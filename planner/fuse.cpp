@@ -32,8 +32,11 @@ public:
         for (size_t i = 0; i < graph_.ops.size(); ++i) fuse_gate_up(OpId(i));
         for (size_t i = 0; i < graph_.ops.size(); ++i) fuse_logits(OpId(i));
         for (size_t i = 0; i < graph_.ops.size(); ++i) fuse_linear(OpId(i));
+        // Sums take their residuals first; what is left of a chain then goes to whoever makes its input.
+        for (FusedGroup& group : groups_) fuse_tail(group);
         for (size_t i = 0; i < graph_.ops.size(); ++i)
-            if (!taken_[i]) add(single_kernel(graph_.ops[i].kind), {OpId(i)}, splits_.ops[i]);
+            if (!taken_[i])
+                fuse_tail(add(single_kernel(graph_.ops[i].kind), {OpId(i)}, splits_.ops[i]));
         // A group's outputs are read only after its last operator, so that order is a valid one.
         std::sort(groups_.begin(), groups_.end(),
                   [](const FusedGroup& a, const FusedGroup& b) { return a.last < b.last; });
@@ -128,9 +131,10 @@ private:
         if (!free(linear) || op(linear).kind != OpKind::kLinear) return;
         std::vector<OpId> ops{linear};
         ValueId out = op(linear).outputs[0];
-        if (OpId scale = only_consumer(out, OpKind::kScale);
-            scale.valid() && (op(scale).as<ScaleAttrs>().softcap == 0 ||
-                              split(linear).effect != SplitEffect::kPartial)) {
+        for (OpId scale = only_consumer(out, OpKind::kScale);
+             scale.valid() && (op(scale).as<ScaleAttrs>().softcap == 0 ||
+                               split(linear).effect != SplitEffect::kPartial);
+             scale = only_consumer(out, OpKind::kScale)) {
             ops.push_back(scale);
             out = op(scale).outputs[0];
         }
@@ -155,7 +159,8 @@ private:
         OpId sum = only_consumer(out, OpKind::kAdd);
         ValueId residual;
         if (sum.valid() && splits_.values[op(sum).outputs[0].index()].whole() &&
-            split(linear).effect != SplitEffect::kSplit) {
+            split(linear).effect != SplitEffect::kSplit &&
+            split(linear).effect != SplitEffect::kWhole) {
             residual = op(sum).inputs[0] == out ? op(sum).inputs[1] : op(sum).inputs[0];
             if (residual == out) residual = {};
         }
@@ -167,6 +172,50 @@ private:
             group.partial = out;
             group.outputs = {op(sum).outputs[0]};
             group.last = std::max(group.last, sum);
+        }
+    }
+
+    static bool takes_tail(const FusedGroup& group) {
+        switch (group.kernel) {
+            case KernelKind::kEmbedding:
+            case KernelKind::kNormQkvRopeAppend:
+            case KernelKind::kAttention:
+            case KernelKind::kKvAppend:
+            case KernelKind::kOpaque:
+            case KernelKind::kTensor: return false;
+            default: break;
+        }
+        // What devices add up or put together is no result before that.
+        return group.split.effect == SplitEffect::kWhole ||
+               group.split.effect == SplitEffect::kSplit;
+    }
+
+    // The elementwise operator that alone reads the value, and is divided as the launch that makes it.
+    OpId next_of_tail(ValueId value, const OpSplit& made) const {
+        for (OpKind kind : {OpKind::kScale, OpKind::kAdd, OpKind::kGatedActivation}) {
+            OpId id = only_consumer(value, kind);
+            if (!id.valid()) continue;
+            const OpSplit& own = split(id);
+            const bool alike = made.effect == SplitEffect::kWhole
+                                   ? own.effect == SplitEffect::kWhole
+                                   : own.effect == SplitEffect::kSplit && own.work == made.work;
+            return alike ? id : OpId{};
+        }
+        return {};
+    }
+
+    void fuse_tail(FusedGroup& group) {
+        if (!takes_tail(group) || group.outputs.size() != 1) return;
+        for (OpId next = next_of_tail(group.outputs[0], group.split); next.valid();
+             next = next_of_tail(group.outputs[0], group.split)) {
+            for (ValueId v : op(next).inputs)
+                if (v != group.outputs[0] &&
+                    std::find(group.inputs.begin(), group.inputs.end(), v) == group.inputs.end())
+                    group.inputs.push_back(v);
+            taken_[next.index()] = true;
+            group.ops.push_back(next);
+            group.outputs = op(next).outputs;
+            group.last = std::max(group.last, next);
         }
     }
 

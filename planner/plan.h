@@ -105,10 +105,10 @@ enum class KernelKind : uint8_t {
     kEmbedding,          // Embedding
     kNormQkvRopeAppend,  // [RmsNorm,] Linear q, k, v [, RmsNorm q, k] [, Rope q, k], KvAppend; output: q
     kAttention,          // Attention
-    kLinear,             // Linear [, Scale] [, Add]: output and down projections with residual
-    kNormGateUp,         // [RmsNorm,] Linear gate, Linear up, GatedActivation
-    kNormLinear,         // [SelectTokens,] [RmsNorm,] Linear [, Scale]: lm_head
-    kRmsNorm,            // single operators, where nothing fuses
+    kLinear,      // Linear [, Scale] [, Add] [, tail]: output and down projections with residual
+    kNormGateUp,  // [RmsNorm,] Linear gate, Linear up, GatedActivation [, tail]
+    kNormLinear,  // [SelectTokens,] [RmsNorm,] Linear [, tail]: lm_head
+    kRmsNorm,     // what no pattern takes; tail: a chain of elementwise operators
     kRope,
     kKvAppend,
     kGatedActivation,

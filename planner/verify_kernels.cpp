@@ -16,19 +16,44 @@ char letter(OpKind kind) {
     return kLetters[static_cast<size_t>(kind)];
 }
 
-// Letters in order; those in brackets may be absent, all or none.
-constexpr std::array<std::string_view, 15> kPatterns{"E",      "[N]LLL[NN][RR]K",
-                                                     "T",      "L[S][A]",
-                                                     "[N]LLG", "[M][N]L[S]",
-                                                     "N",      "R",
-                                                     "K",      "G",
-                                                     "A",      "S",
-                                                     "M",      "O",
+// Letters in order; those in brackets may be absent, all or none. A star: a chain of elementwise operators.
+constexpr std::array<std::string_view, 15> kPatterns{"E",       "[N]LLL[NN][RR]K",
+                                                     "T",       "L*",
+                                                     "[N]LLG*", "[M][N]L*",
+                                                     "N*",      "R*",
+                                                     "K",       "G*",
+                                                     "A*",      "S*",
+                                                     "M*",      "O",
                                                      "X"};
 
-// No pattern needs a second try: what a bracket opens with never stands right after it.
-bool matches(std::string_view pattern, std::string_view text) {
+// Whether the last `count` operators are elementwise and each reads the one before it, and of the launch nothing else.
+bool is_chain(const Graph& graph, const std::vector<OpId>& ops, size_t count) {
+    for (size_t i = ops.size() - count; i < ops.size(); ++i) {
+        const importer::Op& op = graph.op(ops[i]);
+        if (op.kind != OpKind::kAdd && op.kind != OpKind::kScale &&
+            op.kind != OpKind::kGatedActivation)
+            return false;
+        bool reads = false;
+        for (ValueId v : op.inputs)
+            for (size_t j = 0; j < i; ++j)
+                for (ValueId made : graph.op(ops[j]).outputs) {
+                    if (made != v) continue;
+                    if (j + 1 != i) return false;
+                    reads = true;
+                }
+        if (!reads) return false;
+    }
+    return true;
+}
+
+// No pattern needs a second try: what a bracket opens with never stands right after it. `tail`: operators left for a star.
+bool matches(std::string_view pattern, std::string_view text, size_t& tail) {
+    tail = 0;
     while (!pattern.empty()) {
+        if (pattern == "*") {
+            tail = text.size();
+            return true;
+        }
         const bool optional = pattern[0] == '[';
         std::string_view part =
             optional ? pattern.substr(1, pattern.find(']') - 1) : pattern.substr(0, 1);
@@ -46,7 +71,9 @@ bool matches(std::string_view pattern, std::string_view text) {
 bool kernel_fits(const Graph& graph, const Compute& compute) {
     std::string letters;
     for (OpId id : compute.ops) letters += letter(graph.op(id).kind);
-    return matches(kPatterns[static_cast<size_t>(compute.kernel)], letters);
+    size_t tail = 0;
+    return matches(kPatterns[static_cast<size_t>(compute.kernel)], letters, tail) &&
+           is_chain(graph, compute.ops, tail);
 }
 
 }  // namespace cleave::planner::verify

@@ -219,3 +219,70 @@ TEST_CASE(
     CHECK(ring);
     CHECK(find_violations(plan).empty());
 }
+
+namespace {
+
+// A post-norm and a soft-capped sum in every layer: x -> cap(x + norm(down)).
+Graph graph_with_chains() {
+    Graph graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
+    auto copy_of = [&](ValueId value, const std::string& name) {
+        graph.values.push_back(graph.value(value));
+        graph.values.back().name += name;
+        return ValueId(graph.values.size() - 1);
+    };
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+        if (!graph.ops[i].name.ends_with(".mlp_residual")) continue;
+        const importer::Op sum = graph.ops[i];
+        const auto norm =
+            std::find_if(graph.ops.begin(), graph.ops.end(),
+                         [](const importer::Op& op) { return op.name == "layers.0.post_norm"; });
+        importer::Op after = *norm, cap = sum;
+        after.name = sum.name + "_norm";
+        after.layer = sum.layer;
+        const size_t down = graph.ops[i - 1].outputs[0] == sum.inputs[1] ? 1 : 0;
+        after.inputs = {sum.inputs[down]};
+        after.outputs = {copy_of(sum.inputs[down], "_normed")};
+        cap.kind = importer::OpKind::kScale;
+        cap.attrs = importer::ScaleAttrs{1.0, 30.0};
+        cap.name = sum.name + "_cap";
+        cap.inputs = {copy_of(sum.outputs[0], "_sum")};
+        graph.ops[i].inputs[down] = after.outputs[0];
+        graph.ops[i].outputs = cap.inputs;
+        graph.ops.insert(graph.ops.begin() + static_cast<ptrdiff_t>(i), after);
+        graph.ops.insert(graph.ops.begin() + static_cast<ptrdiff_t>(i) + 2, cap);
+        i += 2;
+    }
+    return graph;
+}
+
+}  // namespace
+
+TEST_CASE("a chain of elementwise operators belongs to the launch that makes its input",
+          "[planner]") {
+    const Graph graph = graph_with_chains();
+    const auto layers = static_cast<int>(graph.config.num_layers);
+    for (int tp : {1, 2}) {
+        Workload workload;
+        workload.context = 512;
+        PlanOptions options;
+        options.tensor_parallel = tp;
+        Plan plan = make_plan(graph, build_machine(parse_devices("host[0-1]"), small_host()),
+                              workload, options);
+        auto count = count_steps(plan.decode);
+        REQUIRE(count["rms_norm"] == layers * tp);
+        REQUIRE(count["add"] + count["scale"] == 0);
+        REQUIRE(find_violations(plan).empty());
+
+        // Without its second operator the third has nothing to read.
+        for (Step& step : plan.decode.steps) {
+            auto* compute = std::get_if<Compute>(&step.action);
+            if (!compute || compute->kernel != KernelKind::kRmsNorm) continue;
+            REQUIRE(compute->ops.size() == 3);
+            compute->ops.erase(compute->ops.begin() + 1);
+            break;
+        }
+        bool found = false;
+        for (const Violation& v : find_violations(plan)) found = found || v.rule == "kernel";
+        REQUIRE(found);
+    }
+}

@@ -43,6 +43,8 @@ KernelCase plain_case(Plain which, int64_t n, DType activations);
 KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool norm,
                            DType activations);
 KernelCase argmax_case(int64_t vocabulary);
+// The case's kernel with elementwise operators behind it, on rows of `n` features.
+KernelCase with_tail(KernelCase c, int64_t n, const codegen::Tail& tail);
 KernelCase copy_case(DType from, DType to);
 
 }  // namespace cleave::test

@@ -191,6 +191,52 @@ KernelCase plain_case(Plain which, int64_t n, DType activations) {
     return c;
 }
 
+namespace {
+
+double after(const TailStep& step, double v, double other) {
+    switch (step.kind) {
+        case TailStep::Kind::kScale:
+            v *= step.factor;
+            return step.softcap > 0 ? step.softcap * std::tanh(v / step.softcap) : v;
+        case TailStep::Kind::kAdd: return v + other;
+        case TailStep::Kind::kGated:
+            return step.is_gate ? activate(step.activation, v) * other
+                                : activate(step.activation, other) * v;
+    }
+    return v;
+}
+
+}  // namespace
+
+KernelCase with_tail(KernelCase c, int64_t n, const Tail& tail) {
+    static constexpr const char* kKinds[] = {"scale", "add", "gated_activation"};
+    std::mt19937 rng(14);
+    std::vector<double>& want = c.results[0].want;
+    const int64_t rows = static_cast<int64_t>(want.size()) / n;
+    for (const TailStep& step : tail) {
+        c.fused.emplace_back(kKinds[static_cast<size_t>(step.kind)]);
+        c.name += fmt::format(" + {}{}", c.fused.back(), step.other ? "" : " of itself");
+        int other = -1;
+        if (step.other)
+            other = c.add_arg(
+                GuardedBuffer::random("other", c.activations, rows * step.other->stride, rng, 2.0));
+        for (int64_t i = 0; i < rows * n; ++i) {
+            double& v = want[static_cast<size_t>(i)];
+            double second = v;
+            if (step.other)
+                second =
+                    c.operand(other).at(i / n * step.other->stride + step.other->offset + i % n);
+            v = after(step, v, second);
+        }
+    }
+    std::visit(
+        [&](auto& spec) {
+            if constexpr (requires { spec.tail; }) spec.tail = tail;
+        },
+        c.spec);
+    return c;
+}
+
 // ---- Between the steps of a plan ------------------------------------------------------------------------
 
 KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool norm,

@@ -2,11 +2,11 @@
 // Operators that stand alone: embedding, RmsNorm, Rope, KV append, gated activation, Add, Scale, SelectTokens, and the
 // copies and sums of collectives. Inputs have a row stride and a first column, outputs are dense [rows, kOut]. A block
 // takes one row (block_y) and a run of kThreads * kRun features (block_x); a thread kRun neighbours, which divide
-// every length, offset and stride. X: activations.
+// every length, offset and stride. X: activations. `others`: operands of the tail (tail.cuh).
 #pragma once
 
-#include "activation.cuh"
 #include "kv_cache.cuh"
+#include "tail.cuh"
 #include "weights.cuh"
 
 namespace cleave {
@@ -25,6 +25,13 @@ DEVICE void each_feature(const F& f) {
 
 template <class C>
 using Run = Floats<int(C::kRun)>;
+
+// Features from i on of row t, after the tail.
+template <class C, class... Others>
+DEVICE void put(typename C::X* out, i64 t, i64 i, const Run<C>& v, Others... others) {
+    const typename C::X* other[] = {others..., nullptr};
+    store_floats<int(C::kRun)>(out + t * C::kOut + i, with_tail<C>(v, other, t, i));
+}
 
 // A row of a table for ids in [first, first + kRows), zero for every other id (vocabulary-parallel).
 template <class C>
@@ -50,8 +57,9 @@ DEVICE void embedding(const i32* ids, i64 first, const typename C::Weight* table
 }
 
 // Each run of kGroup features is normalised alone, by the whole block; its weight is [kGroup]. Grid: [kOut / kGroup, rows].
-template <class C>
-DEVICE void rms_norm(const typename C::X* x, const typename C::Weight* weight, typename C::X* out) {
+template <class C, class... Others>
+DEVICE void rms_norm(const typename C::X* x, const typename C::Weight* weight, typename C::X* out,
+                     Others... others) {
     static_assert(C::kThreads / WARP * 4 <= C::kSharedBytes);
     DYNAMIC_SHARED(float, partial);  // [kThreads / WARP]
     i64 t = block_y(), g = block_x();
@@ -72,14 +80,14 @@ DEVICE void rms_norm(const typename C::X* x, const typename C::Weight* weight, t
         Run<C> v = load_floats<int(C::kRun)>(from + i), w = load_floats<int(C::kRun)>(weight + i);
 #pragma unroll
         for (int j = 0; j < int(C::kRun); ++j) v[j] *= scale * (w[j] + C::kOffset);
-        store_floats<int(C::kRun)>(out + t * C::kOut + g * C::kGroup + i, v);
+        put<C>(out, t, g * C::kGroup + i, v, others...);
     }
 }
 
 // kRun is 1: a thread reads the other feature of its pair too.
-template <class C>
+template <class C, class... Others>
 DEVICE void rope(const typename C::X* x, const float* table, i64 context, const i32* positions,
-                 typename C::X* out) {
+                 typename C::X* out, Others... others) {
     each_feature<C>([&](i64 t, i64 i) {
         const typename C::X* row = x + t * C::kXStride + C::kXOffset;
         constexpr int kHalf = int(C::kRotary) / 2;
@@ -94,7 +102,7 @@ DEVICE void rope(const typename C::X* x, const float* table, i64 context, const 
             float cos = table[at], sin = table[context * kHalf + at];
             v = second ? v * cos + other * sin : v * cos - other * sin;
         }
-        out[t * C::kOut + i] = from_float<typename C::X>(v);
+        put<C>(out, t, i, Run<C>{{v}}, others...);
     });
 }
 
@@ -116,31 +124,32 @@ DEVICE void kv_append(const typename C::X* k, const typename C::X* v, typename C
     });
 }
 
-template <class C>
-DEVICE void gated_activation(const typename C::X* gate, const typename C::X* up,
-                             typename C::X* out) {
+template <class C, class... Others>
+DEVICE void gated_activation(const typename C::X* gate, const typename C::X* up, typename C::X* out,
+                             Others... others) {
     each_feature<C>([&](i64 t, i64 i) {
         Run<C> g = load_floats<int(C::kRun)>(gate + t * C::kXStride + C::kXOffset + i);
         Run<C> u = load_floats<int(C::kRun)>(up + t * C::kYStride + C::kYOffset + i);
 #pragma unroll
         for (int j = 0; j < int(C::kRun); ++j) g[j] = activate<C::kActivation>(g[j]) * u[j];
-        store_floats<int(C::kRun)>(out + t * C::kOut + i, g);
+        put<C>(out, t, i, g, others...);
     });
 }
 
-template <class C>
-DEVICE void add(const typename C::X* x, const typename C::X* y, typename C::X* out) {
+template <class C, class... Others>
+DEVICE void add(const typename C::X* x, const typename C::X* y, typename C::X* out,
+                Others... others) {
     each_feature<C>([&](i64 t, i64 i) {
         Run<C> v = load_floats<int(C::kRun)>(x + t * C::kXStride + C::kXOffset + i);
         Run<C> w = load_floats<int(C::kRun)>(y + t * C::kYStride + C::kYOffset + i);
 #pragma unroll
         for (int j = 0; j < int(C::kRun); ++j) v[j] += w[j];
-        store_floats<int(C::kRun)>(out + t * C::kOut + i, v);
+        put<C>(out, t, i, v, others...);
     });
 }
 
-template <class C>
-DEVICE void scale(const typename C::X* x, typename C::X* out) {
+template <class C, class... Others>
+DEVICE void scale(const typename C::X* x, typename C::X* out, Others... others) {
     each_feature<C>([&](i64 t, i64 i) {
         Run<C> v = load_floats<int(C::kRun)>(x + t * C::kXStride + C::kXOffset + i);
 #pragma unroll
@@ -149,16 +158,17 @@ DEVICE void scale(const typename C::X* x, typename C::X* out) {
             if constexpr (C::kSoftcap > 0.0f)
                 v[j] = C::kSoftcap * tanh(v[j] * (1.0f / C::kSoftcap));
         }
-        store_floats<int(C::kRun)>(out + t * C::kOut + i, v);
+        put<C>(out, t, i, v, others...);
     });
 }
 
-template <class C>
-DEVICE void select_tokens(const typename C::X* x, const i32* rows, typename C::X* out) {
+template <class C, class... Others>
+DEVICE void select_tokens(const typename C::X* x, const i32* rows, typename C::X* out,
+                          Others... others) {
     each_feature<C>([&](i64 t, i64 i) {
-        store_floats<int(C::kRun)>(
-            out + t * C::kOut + i,
-            load_floats<int(C::kRun)>(x + i64(rows[t]) * C::kXStride + C::kXOffset + i));
+        put<C>(out, t, i,
+               load_floats<int(C::kRun)>(x + i64(rows[t]) * C::kXStride + C::kXOffset + i),
+               others...);
     });
 }
 

@@ -2,11 +2,11 @@
 // [RmsNorm] Linear gate, Linear up [bias], act(gate) * up. Rows 2j and 2j + 1 of a block's table are gate and up of
 // one feature, so that both meet in one thread. Grid: kRows / 2 features x kTokens tokens.
 // Config: products.cuh's, kOut, Weight, kGateBias + GateBias, kUpBias + UpBias, kActivation, kXStride, kXOffset,
-// kSharedBytes.
+// kSharedBytes, tail.cuh's.
 #pragma once
 
-#include "activation.cuh"
 #include "products.cuh"
+#include "tail.cuh"
 
 namespace cleave {
 
@@ -20,6 +20,7 @@ struct GateUpArgs {
     const typename C::UpBias* up_bias = nullptr;
     typename C::Out* out = nullptr;  // [num_tokens, kOut]
     i64 num_tokens = 0;
+    const typename C::X* other[C::kOthers + 1] = {};
 };
 
 template <class C>
@@ -48,7 +49,8 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
         float gate = products.at(t, 2 * j) * scale + bias_at<C::kGateBias>(a.gate_bias, row);
         float up = products.at(t, 2 * j + 1) * scale + bias_at<C::kUpBias>(a.up_bias, row);
         a.out[(t0 + t) * C::kOut + row] =
-            from_float<typename C::Out>(activate<C::kActivation>(gate) * up);
+            from_float<typename C::Out>(with_tail<C>(activate<C::kActivation>(gate) * up, a.other,
+                                                     t0 + t, row));
     }
 }
 

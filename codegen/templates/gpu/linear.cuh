@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// [RmsNorm] Linear [bias] [Scale] [residual Add]: output and down projections, lm_head, any Linear that stands
+// [RmsNorm] Linear [bias] [Scale] [residual Add] [tail]: output and down projections, lm_head, any Linear that stands
 // alone. Grid: kRows output features x kTokens tokens.
 // Config: products.cuh's, kOut, Weight, kBias + Bias, kScaled + kScale, kSoftcap, kResidual + kResidualStride +
-// kResidualOffset, kXStride, kXOffset, Out, kSharedBytes.
+// kResidualOffset, kXStride, kXOffset, Out, kSharedBytes, tail.cuh's.
 #pragma once
 
 #include "products.cuh"
+#include "tail.cuh"
 
 namespace cleave {
 
@@ -19,6 +20,7 @@ struct LinearArgs {
     const i32* rows = nullptr;                     // of x; null: all
     typename C::Out* out = nullptr;                // [num_tokens, kOut]
     i64 num_tokens = 0;
+    const typename C::X* other[C::kOthers + 1] = {};
 };
 
 template <class C>
@@ -46,7 +48,8 @@ DEVICE void linear(const LinearArgs<C>& a) {
         if constexpr (C::kSoftcap > 0.0f) v = C::kSoftcap * tanh(v * (1.0f / C::kSoftcap));
         if constexpr (C::kResidual)
             v += to_float(a.residual[(t0 + t) * C::kResidualStride + C::kResidualOffset + row]);
-        a.out[(t0 + t) * C::kOut + row] = from_float<typename C::Out>(v);
+        a.out[(t0 + t) * C::kOut + row] =
+            from_float<typename C::Out>(with_tail<C>(v, a.other, t0 + t, row));
     }
 }
 

@@ -8,6 +8,7 @@
 #include "norm.h"
 #include "quantized.h"
 #include "rope.h"
+#include "tail.h"
 
 namespace cleave {
 

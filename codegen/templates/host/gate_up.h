@@ -2,11 +2,12 @@
 // [RmsNorm] Linear gate, Linear up, activation(gate) * up. Item: `kItemRows` columns of the intermediate
 // vector of every token; gate and up meet in scratch and never reach memory.
 // Config: kIn, kOut, kItemRows, kTokens, GateWeight, UpWeight, kGateBias + GateBias, kUpBias + UpBias, kNorm +
-// NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset.
+// NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset, tail.h's.
 #pragma once
 
 #include "linear.h"
 #include "math.h"
+#include "tail.h"
 
 namespace cleave {
 
@@ -20,6 +21,7 @@ struct GateUpArgs {
     const typename Config::UpBias* up_bias;      // [kOut], or null
     float* out;                                  // [tokens, kOut]
     i64 num_tokens;
+    const float* other[Config::kOthers + 1];
 };
 
 template <class Config>
@@ -60,8 +62,9 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
                     for (i64 r = 0; r < rows; ++r) g[r] += load_one(a.gate_bias + r0 + r);
                 if constexpr (Config::kUpBias)
                     for (i64 r = 0; r < rows; ++r) u[r] += load_one(a.up_bias + r0 + r);
-                gated_activation_row<Config::kActivation>(
-                    g, u, a.out + (t0 + t) * Config::kOut + r0, rows);
+                float* out = a.out + (t0 + t) * Config::kOut + r0;
+                gated_activation_row<Config::kActivation>(g, u, out, rows);
+                apply_tail<Config>(out, a.other, t0 + t, r0, rows);
             }
         }
     }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add]. Item: `kItemRows` output features of every token.
+// [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add] [tail]. Item: `kItemRows` output features of every token.
 // A product of integers quantises x by all of its rows (`all_tokens`), also where few are selected.
 // Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias + Bias, kScale + scale, kSoftcap, kResidual,
-// kNorm + NormWeight + kEpsilon + kNormOffset, kSelect, strides and column offsets of input and residual.
+// kNorm + NormWeight + kEpsilon + kNormOffset, kSelect, strides and column offsets of input and residual, tail.h's.
 #pragma once
 
 #include "math.h"
 #include "matmul.h"
+#include "tail.h"
 
 namespace cleave {
 
@@ -21,6 +22,7 @@ struct LinearArgs {
     const i32* rows;                          // token of each output row, or null
     i64 num_tokens;                           // of the output
     i64 all_tokens;                           // of x; for products of integers only
+    const float* other[Config::kOthers + 1];
 };
 
 // Floats of scratch, in order: the block of tokens, c, the f32 copy of a tile.
@@ -45,6 +47,7 @@ CLEAVE_INLINE void linear_finish(const LinearArgs<Config>& a, i64 t, i64 r0, i64
         if constexpr (Config::kResidual) y += residual[r];
         out[r] = y;
     }
+    apply_tail<Config>(out, a.other, t, r0, rows);
 }
 
 template <class Config>
