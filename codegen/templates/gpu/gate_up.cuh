@@ -48,9 +48,8 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
         float scale = products.scale(t);
         float gate = products.at(t, 2 * j) * scale + bias_at<C::kGateBias>(a.gate_bias, row);
         float up = products.at(t, 2 * j + 1) * scale + bias_at<C::kUpBias>(a.up_bias, row);
-        a.out[(t0 + t) * C::kOut + row] =
-            from_float<typename C::Out>(with_tail<C>(activate<C::kActivation>(gate) * up, a.other,
-                                                     t0 + t, row));
+        a.out[(t0 + t) * C::kOut + row] = from_float<typename C::Out>(
+            with_tail<C>(activate<C::kActivation>(gate) * up, a.other, t0 + t, row));
     }
 }
 

@@ -35,7 +35,8 @@ CLEAVE_INLINE void apply_tail(float* values, const float* const* other, i64 row,
     if constexpr (Config::kTail) {
         i64 i = 0;
         for (; i + kLanes <= n; i += kLanes)
-            store(values + i, Config::template tail<kLanes>(load(values + i), other, row, first + i));
+            store(values + i,
+                  Config::template tail<kLanes>(load(values + i), other, row, first + i));
         for (; i < n; ++i)
             values[i] = Config::template tail<1>(FloatN<1>(values[i]), other, row, first + i)[0];
     }
