@@ -187,17 +187,17 @@ std::string Measurement::warning() const {
 }
 
 struct HostCalibrator::State {
-    explicit State(const HostFacts& facts)
+    State(const HostFacts& facts, const RoundLength& length)
         : cached(cached_shape(cache), DType::kF32),
           narrow(streaming_shape(cache), DType::kBF16),
           streaming(streaming_shape(cache), DType::kF32) {
-        benches.emplace_back(cached, facts, 1, 1);
-        benches.emplace_back(cached, facts, 2, 2);
-        benches.emplace_back(narrow, facts, 1, 1);
-        benches.emplace_back(streaming, facts, 1, 1);
-        benches.emplace_back(streaming, facts, 1, 1, 1);
-        benches.emplace_back(streaming, facts, 2, 2);
-        benches.emplace_back(streaming, facts, 2, 1);
+        benches.emplace_back(cached, facts, length, 1, 1);
+        benches.emplace_back(cached, facts, length, 2, 2);
+        benches.emplace_back(narrow, facts, length, 1, 1);
+        benches.emplace_back(streaming, facts, length, 1, 1);
+        benches.emplace_back(streaming, facts, length, 1, 1, 1);
+        benches.emplace_back(streaming, facts, length, 2, 2);
+        benches.emplace_back(streaming, facts, length, 2, 1);
     }
 
     const int64_t cache = cache_bytes();
@@ -206,10 +206,10 @@ struct HostCalibrator::State {
     std::vector<MachineLoad> loads;  // of rounds, where it is known
 };
 
-HostCalibrator::HostCalibrator(const HostFacts& facts) {
+HostCalibrator::HostCalibrator(const HostFacts& facts, const RoundLength& length) {
     HostFacts plain = facts;
     plain.calibration = {};
-    state_ = std::make_unique<State>(plain);
+    state_ = std::make_unique<State>(plain, length);
 }
 
 HostCalibrator::~HostCalibrator() = default;

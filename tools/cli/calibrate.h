@@ -11,6 +11,7 @@
 
 #include "planner/machine.h"
 #include "runtime/base/cancel.h"
+#include "tools/cli/host_bench.h"
 
 namespace cleave::tools {
 
@@ -29,11 +30,11 @@ struct Measurement {
 // whose speed changes by the minute both then see the same changes. Not thread-safe.
 class HostCalibrator {
 public:
-    explicit HostCalibrator(const planner::HostFacts& facts);
+    explicit HostCalibrator(const planner::HostFacts& facts, const RoundLength& length = {});
     ~HostCalibrator();
     static int num_configurations();
 
-    // Some seconds. `progress` is called before each configuration. Throws Cancelled when `cancel` is set.
+    // By the length some seconds or one. `progress` is called before each configuration. Throws Cancelled when `cancel` is set.
     void round(const std::function<void()>& progress, const CancelToken* cancel);
     // Of one round at least; as calibrate_host. Load is what other programs used during the rounds alone.
     Measurement result(planner::HostFacts& facts) const;

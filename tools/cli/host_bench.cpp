@@ -16,13 +16,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using planner::BatchPoint;
 
-constexpr int64_t kPrompt = 128, kNewTokens = 24;
-constexpr int kRepeats = 2;  // generations a round
+constexpr int64_t kPrompt = 128;
 
-planner::Workload bench_workload() {
+planner::Workload bench_workload(int64_t new_tokens) {
     planner::Workload workload;
     workload.prompt_tokens = kPrompt;
-    workload.context = kPrompt + kNewTokens;
+    workload.context = kPrompt + new_tokens;
     return workload;
 }
 
@@ -71,28 +70,31 @@ double usual(std::vector<double> medians) {
 BenchModel::BenchModel(const models::Shape& shape, DType dtype)
     : graph(models::build_llama_graph(shape, dtype)), weights(graph) {}
 
-HostBench::HostBench(const BenchModel& model, const planner::HostFacts& facts, int devices,
-                     int tensor_parallel, int threads)
-    : threads_(threads) {
+HostBench::HostBench(const BenchModel& model, const planner::HostFacts& facts,
+                     const RoundLength& length, int devices, int tensor_parallel, int threads)
+    : length_(length), threads_(threads) {
     planner::PlanOptions options;
     options.tensor_parallel = tensor_parallel;
     options.pipeline_stages = devices / tensor_parallel;
     planner::Machine machine = planner::build_machine(
         planner::parse_devices(devices == 1 ? "host[0]" : "host[0-1]"), facts);
-    plan_ = planner::make_plan(model.graph, machine, bench_workload(), options);
+    plan_ = planner::make_plan(model.graph, machine, bench_workload(length.new_tokens), options);
 }
 
 void HostBench::round(const CancelToken* cancel) {
-    runtime::SessionOptions session_options;
-    session_options.record_trace = true;
-    session_options.cancel = cancel;
-    session_options.threads = threads_;
-    runtime::Session session(plan_, session_options);
+    if (!session_) {
+        runtime::SessionOptions session_options;
+        session_options.record_trace = true;
+        session_options.cancel = cancel;
+        session_options.threads = threads_;
+        session_ = std::make_unique<runtime::Session>(plan_, session_options);
+        passes_seen_ = 0;
+    }
     std::vector<int32_t> prompt(kPrompt);
     for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 7919 % 2000);
     std::optional<Clock::time_point> last;
     runtime::GenerateOptions generate;
-    generate.max_new_tokens = kNewTokens;
+    generate.max_new_tokens = length_.new_tokens;
     generate.cancel = cancel;
     generate.on_token = [&](size_t, int32_t) {
         Clock::time_point now = Clock::now();
@@ -102,12 +104,18 @@ void HostBench::round(const CancelToken* cancel) {
         last = now;
         return true;
     };
-    for (int i = 0; i < kRepeats; ++i) {
+    for (int i = 0; i < length_.generations; ++i) {
         last.reset();
         token_ns_.emplace_back();
-        runtime::generate(session, plan_, {prompt}, generate);
+        runtime::generate(*session_, plan_, {prompt}, generate);
     }
-    for (bool is_prefill : {true, false}) take_apart(session.trace(), is_prefill);
+    runtime::Trace fresh;
+    for (const runtime::TraceEvent& e : session_->trace().events)
+        if (e.pass >= passes_seen_) fresh.events.push_back(e);
+    for (const runtime::TraceEvent& e : fresh.events)
+        passes_seen_ = std::max(passes_seen_, e.pass + 1);
+    for (bool is_prefill : {true, false}) take_apart(fresh, is_prefill);
+    if (!length_.keep_open) session_.reset();
 }
 
 // A launch counts from its start to its end on each device, an exchange from the moment when the last member has come to the
@@ -124,7 +132,7 @@ void HostBench::take_apart(const runtime::Trace& trace, bool is_prefill) {
     // The prompt is one pass; so each begins a generation, and later ones are of the last that began.
     std::map<int32_t, size_t> generation_of;
     for (const runtime::TraceEvent& e : trace.events) generation_of[e.pass] |= e.is_prefill;
-    size_t begun = token_ns_.size() - kRepeats;
+    size_t begun = token_ns_.size() - static_cast<size_t>(length_.generations);
     for (auto& [pass, generation] : generation_of) generation = (begun += generation) - 1;
     auto add = [&](const Sample& s, int32_t pass, int64_t ns) {
         Times& times = classes[{s.communicates, s.kernel, s.bytes}];

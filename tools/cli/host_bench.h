@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -14,7 +15,7 @@
 #include "models/stand_in_weights.h"
 #include "planner/plan.h"
 #include "runtime/base/cancel.h"
-#include "runtime/trace.h"
+#include "runtime/session.h"
 
 namespace cleave::tools {
 
@@ -48,13 +49,21 @@ struct BenchModel {
     models::StandInWeights weights;
 };
 
+// How long a configuration runs at a time. Short rounds need the session to stay open, and so the memory of all configurations
+// at once.
+struct RoundLength {
+    int generations = 2;
+    int64_t new_tokens = 24;
+    bool keep_open = false;
+};
+
 // One configuration: `model` on host devices. `threads` 0: all cores.
 class HostBench {
 public:
-    HostBench(const BenchModel& model, const planner::HostFacts& facts, int devices,
-              int tensor_parallel, int threads = 0);
+    HostBench(const BenchModel& model, const planner::HostFacts& facts, const RoundLength& length,
+              int devices, int tensor_parallel, int threads = 0);
 
-    // Opens a session, generates, closes it. Throws Cancelled when `cancel` is set.
+    // Opens a session unless one is open, generates, closes it unless it is to stay. Throws Cancelled when `cancel` is set.
     void round(const CancelToken* cancel);
     HostRun result() const;
 
@@ -69,8 +78,11 @@ private:
     static std::vector<Sample> medians(const Classes& classes);
     double launches_ns(const std::vector<Sample>& samples) const;
 
-    planner::Plan plan_;
+    RoundLength length_;
     int threads_ = 0;
+    planner::Plan plan_;
+    std::unique_ptr<runtime::Session> session_;
+    int32_t passes_seen_ = 0;  // of the session's trace
     Classes prefill_, decode_;
     std::vector<std::vector<double>> token_ns_;  // by generation
 };
