@@ -38,6 +38,10 @@ public:
     virtual void mark() = 0;
     virtual std::vector<int64_t> take_marks() = 0;
 
+    // Fence `i`, from 0 on, of the device's few: `await_fence` returns when the stream has passed it.
+    virtual void place_fence(int i) = 0;
+    virtual void await_fence(int i) = 0;
+
     // Pinned memory to write an upload's source into, so that `upload` from there need not copy it first. Valid until the next
     // call or upload.
     virtual std::span<std::byte> upload_space(int64_t bytes) = 0;

@@ -81,8 +81,10 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
         const planner::Device& info = plan.machine.devices[d];
         if (is_gpu(info)) {
             const int card = find_card(info, plan.machine.devices);
-            devices.push_back(make_gpu_device(gpu_driver(info.kind).driver, card, info,
-                                              {.poison = options.poison}));
+            devices.push_back(
+                make_gpu_device(gpu_driver(info.kind).driver, card, info,
+                                {.poison = options.poison,
+                                 .settle_time = std::chrono::seconds(options.settle_seconds)}));
         } else if (info.kind == DeviceKind::kSimt) {
             devices.push_back(
                 make_simt_device(info, {.threads = threads[d], .poison = options.poison}));

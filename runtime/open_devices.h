@@ -13,6 +13,7 @@ namespace cleave::runtime {
 struct OpenOptions {
     int threads = 0;  // that may run at once on the host's cores; 0: one per core
     bool poison = false;
+    int settle_seconds = 10;  // that a GPU which is given up may take to end its work
 };
 
 // UserError naming the device whose kind this build cannot drive. The host and simt devices of one pipeline stage share

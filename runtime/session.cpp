@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session.h"
 
+#include <algorithm>
+
 #include "runtime/arenas.h"
 #include "runtime/compile_all.h"
 #include "runtime/executor.h"
@@ -28,7 +30,8 @@ struct Session::Impl {
 Session::Session(const Plan& plan, const SessionOptions& options)
     : impl_(std::make_unique<Impl>(plan)) {
     check_presence(plan);
-    impl_->devices = open_devices(plan, {options.threads, options.poison});
+    impl_->devices = open_devices(
+        plan, {options.threads, options.poison, std::min(10, options.watchdog_seconds)});
     check_weights_present(plan);
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         impl_->programs.push_back(codegen::generate_program(plan, DeviceId(d)));

@@ -45,7 +45,8 @@ struct CommunicationContext {
     const planner::Phase& phase;
     const Arenas& arenas;
     RunControl& control;
-    std::string label;  // of the step, for messages
+    std::string label;                         // of the step, for messages
+    int64_t piece_bytes = int64_t{512} << 10;  // in which a large value goes to or from a GPU
 };
 
 std::unique_ptr<Communication> make_transfer(const CommunicationContext& context,

@@ -78,7 +78,7 @@ public:
         drop_captures();
         unload();
         ring_.release();
-        for (std::vector<GpuEvent>* events : {&out_events_, &mark_events_})
+        for (std::vector<GpuEvent>* events : {&out_events_, &fences_, &mark_events_})
             for (GpuEvent event : *events) try_to([&] { context_->destroy_event(event); });
         for (const auto& [memory, bytes] : pinned_) try_to([&] { context_->free_pinned(memory); });
         for (const auto& [address, block] : blocks_) try_to([&] { context_->free(address); });
@@ -287,6 +287,13 @@ public:
         return times;
     }
 
+    void place_fence(int i) override {
+        while (fences_.size() <= static_cast<size_t>(i))
+            fences_.push_back(context_->make_event(false));
+        context_->record(fences_[static_cast<size_t>(i)]);
+    }
+    void await_fence(int i) override { await(fences_.at(static_cast<size_t>(i))); }
+
     std::span<std::byte> upload_space(int64_t bytes) override { return ring_.take(bytes); }
 
     std::span<std::byte> pinned_memory(int64_t bytes) override {
@@ -395,7 +402,7 @@ private:
     std::vector<std::pair<std::byte*, int64_t>> pinned_;
     std::span<std::byte> mailbox_;
     std::array<std::span<std::byte>, 2> out_;
-    std::vector<GpuEvent> out_events_;
+    std::vector<GpuEvent> out_events_, fences_;
     std::vector<Loaded> kernels_;
     std::vector<uint64_t> words_;
     std::vector<void*> pointers_;

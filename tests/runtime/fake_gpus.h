@@ -47,7 +47,14 @@ public:
     void take(int64_t bytes) const { call<void>("fake_take", bytes); }
     // Streams run on their own, as real ones do; each piece of work takes so long at least.
     void live(int64_t lag_us = 0) const { call<void>("fake_live", lag_us); }
-    // Kernels named "hang" end.
+    // The nth run from now on of a kernel whose name begins with `kernel` faults, or never ends.
+    void fault(const std::string& kernel, int nth) const {
+        call<void>("fake_trip", kernel.c_str(), nth, 0);
+    }
+    void hang(const std::string& kernel, int nth) const {
+        call<void>("fake_trip", kernel.c_str(), nth, 1);
+    }
+    // Kernels that hang end.
     void release() const { call<void>("fake_release"); }
     // What a checked kernel did wrong.
     std::string finding() const { return call<const char*>("fake_finding"); }
@@ -66,7 +73,7 @@ private:
     void* handle_;
 };
 
-// A code object of the fakes: its kernel's name. "nothing"; "add_words": address, value, count; "fault"; "hang".
+// A code object of the fakes: its kernel's name. "nothing"; "add_words": address, value, count.
 inline std::vector<codegen::CompiledKernel> fake_kernel(const std::string& name) {
     codegen::CompiledKernel kernel;
     kernel.name = name;

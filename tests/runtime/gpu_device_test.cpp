@@ -2,7 +2,9 @@
 // The CUDA and HIP drivers on recording fakes of the vendors' libraries: what they call, in which order, what they give back,
 // and what becomes of every error. The same tests for both.
 #include <numeric>
+#include <thread>
 
+#include "runtime/communicate/communication.h"
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/gpu_devices.h"
 #include "tests/runtime/fake_gpus.h"
@@ -26,8 +28,8 @@ struct Vendor {
 };
 constexpr Vendor kVendors[] = {
     {DeviceKind::kCuda, "cuda", "cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",
-     "cuMemsetD8Async", "cuMemcpy2DAsync_v2", "cuStreamCreate", "cuStreamQuery",
-     "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"},
+     "cuMemsetD8Async", "cuMemcpy2DAsync_v2", "cuStreamCreate", "cuStreamQuery", "cuModuleLoadData",
+     "cuModuleGetFunction", "cuLaunchKernel"},
     {DeviceKind::kHip, "hip", "hipInit", "hipMalloc", "hipFree", "hipHostMalloc", "hipMemsetAsync",
      "hipMemcpy2DAsync", "hipStreamCreateWithFlags", "hipStreamQuery", "hipModuleLoadData",
      "hipModuleGetFunction", "hipModuleLaunchKernel"}};
@@ -54,6 +56,16 @@ void use_all(Device& device) {
     device.reduce(sources, a, a, 16, DType::kF32);
     std::vector<std::byte> out(64);
     device.download(a, out);
+    DeviceStream& stream = *device.stream();
+    stream.begin_capture();
+    device.launch(0, args, {2, 1, 1}, launch);
+    const int capture = stream.end_capture();
+    stream.mark();
+    stream.replay(capture);
+    stream.mark();
+    CHECK(stream.take_marks().size() == 2);
+    stream.place_fence(1);
+    stream.await_fence(1);
     device.free(a);
 }
 
@@ -106,6 +118,65 @@ TEST_CASE("a launch has its arguments as words, its shape and its shared memory"
         CHECK(fake.calls(vendor.launch) == 1);
         if (vendor.kind == DeviceKind::kCuda)
             CHECK_THAT(fake.log(), Contains("cuFuncSetAttribute 61440"));
+    }
+}
+
+TEST_CASE("what was captured is done at each replay, with the arguments that it had", "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        INFO(vendor.list);
+        const FakeGpu fake(vendor.kind);
+        auto device = make_gpu_device(fake.driver(), 0, card(vendor), {});
+        DeviceStream& stream = *device->stream();
+        const DeviceAddress a = device->allocate(80, "words");
+        device->fill(a, 80, 0);
+        device->load(fake_kernel("add_words"));
+        uint64_t args[] = {a, 3, 10};
+        device->launch(0, args, {1, 1, 1}, {});
+        stream.begin_capture();
+        device->launch(0, args, {1, 1, 1}, {});
+        args[1] = 100;
+        device->launch(0, args, {1, 1, 1}, {});
+        const int capture = stream.end_capture();
+        args[1] = 1000;
+        for (int i = 0; i < 3; ++i) stream.replay(capture);
+        std::vector<uint64_t> got(10);
+        device->download(a, std::as_writable_bytes(std::span(got)));
+        CHECK(got == std::vector<uint64_t>(10, 3 + 3 * 103));
+        // A wait or an allocation has no place in a capture: the driver ends it.
+        stream.begin_capture();
+        CHECK_THROWS_AS(device->allocate(64, "more"), VendorError);
+        CHECK_THROWS_AS(stream.end_capture(), VendorError);
+        stream.begin_capture();
+        CHECK_THROWS_AS(device->synchronize(), VendorError);
+        stream.abandon_capture();
+        device->synchronize();
+        device.reset();
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("large uploads and downloads go through few pinned blocks, small ones share one",
+          "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        INFO(vendor.list);
+        const FakeGpu fake(vendor.kind);
+        fake.live();
+        auto device = make_gpu_device(fake.driver(), 0, card(vendor, 1 << 26), {});
+        const int64_t bytes = (int64_t{20} << 20) + 12;
+        const DeviceAddress a = device->allocate(bytes, "much");
+        std::vector<uint32_t> sent(static_cast<size_t>(bytes) / 4), got(sent.size());
+        std::iota(sent.begin(), sent.end(), 7u);
+        for (uint32_t i = 0; i < 500; ++i) {
+            device->upload(a + 4 * i, std::as_bytes(std::span(&sent[i], 1)));
+        }
+        CHECK(fake.calls(vendor.pinned) == 1);
+        device->upload(a + 2000, std::as_bytes(std::span(sent)).subspan(2000));
+        device->download(a, std::as_writable_bytes(std::span(got)));
+        CHECK(got == sent);
+        CHECK(fake.calls("pageable copy") == 0);
+        CHECK(fake.calls(vendor.pinned) <= 6);
+        device.reset();
+        CHECK(fake.alive() == 0);
     }
 }
 
@@ -200,6 +271,51 @@ TEST_CASE("peer access is between cards of one driver, once for each pair", "[ru
         CHECK(first->mailbox()[17] == std::byte{0});
         CHECK(first->mailbox().data() == first->mailbox().data());
     }
+}
+
+TEST_CASE("a transfer in pieces brings every row, pass after pass", "[runtime]") {
+    const FakeGpu cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
+    cuda.live(200);
+    runtime::test::TinyPlan tiny;
+    tiny.plan.machine.devices[0].kind = DeviceKind::kCuda;
+    tiny.plan.machine.devices[1].kind = DeviceKind::kHip;
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(make_gpu_device(cuda.driver(), 0, tiny.plan.machine.devices[0], {}));
+    devices.push_back(make_gpu_device(hip.driver(), 0, tiny.plan.machine.devices[1], {}));
+    {
+        const Arenas arenas(tiny.plan, devices);
+        RunControl control(10, nullptr, false);
+        const planner::Phase& phase = tiny.plan.prefill;
+        CommunicationContext context{tiny.plan, phase, arenas, control, "the transfer"};
+        context.piece_bytes = 40;  // two and a half rows of four numbers
+        auto transfer = make_communication(context, phase.steps[1]);
+        const planner::Transfer& step = *phase.steps[1].transfer();
+        const PlacedView from = arenas.view(phase, step.source),
+                         to = arenas.view(phase, step.destination);
+        std::vector<StagingLane> lanes;
+        for (size_t d = 0; d < 2; ++d) {
+            const ExchangeArea area = arenas.exchange(planner::DeviceId(d));
+            lanes.emplace_back("lane", devices[d]->stream()->pinned_memory(256).data(),
+                               area.bytes ? area.bytes : 256);
+        }
+        for (uint64_t round = 0; round < 6; ++round) {
+            const int64_t tokens = round % 2 ? 1 : 8;
+            std::vector<float> sent(static_cast<size_t>(tokens) * 4), got(sent.size());
+            std::iota(sent.begin(), sent.end(), static_cast<float>(100 * round));
+            devices[0]->upload(from.address, std::as_bytes(std::span(sent)));
+            const PassShape shape{tokens, 1, 1};
+            std::thread receiver([&] {
+                transfer->take_part({planner::DeviceId(1), *devices[1], lanes[1]}, shape, round);
+            });
+            CHECK(transfer->take_part({planner::DeviceId(0), *devices[0], lanes[0]}, shape,
+                                      round) == 0);
+            receiver.join();
+            devices[1]->download(to.address, std::as_writable_bytes(std::span(got)));
+            CHECK(got == sent);
+        }
+    }
+    devices.clear();
+    CHECK(cuda.alive() + hip.alive() == 0);
 }
 
 TEST_CASE("out of memory has the plan's numbers and the driver's", "[runtime]") {

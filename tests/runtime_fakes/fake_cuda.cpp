@@ -116,7 +116,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     const Call call("cuDevicePrimaryCtxRelease_v2", std::to_string(device));
     if (!is_retained(device)) return kInvalidContext;
-    --state().contexts[device];
+    if (--state().contexts[device] == 0 && state().sticky) drop_device(device);
     return CUDA_SUCCESS;
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -223,8 +223,7 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
 }
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     const Call call("cuStreamEndCapture");
-    const int code = end_capture(stream, reinterpret_cast<Graph**>(graph));
-    return call.code ? call.code : code;
+    return end_capture(call, stream, reinterpret_cast<Graph**>(graph));
 }
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
     const Call call("cuGraphInstantiateWithFlags");

@@ -123,6 +123,9 @@ struct State {
     std::atomic<bool> live{false};      // streams run on their own
     std::atomic<int64_t> lag_us{0};     // before each piece of work
     std::atomic<bool> released{false};  // kernels that hang go on
+    std::string trip;                   // the kernels whose name begins so
+    int trip_after = 0;                 // of their runs from now on: that one goes wrong
+    bool trip_hangs = false;
     std::map<uintptr_t, Block> blocks;
     std::map<uintptr_t, int64_t> pinned;
     std::set<Stream*> streams;
@@ -171,7 +174,7 @@ int query_event(void* event);
 int elapsed(float* ms, void* from, void* to);
 int stream_waits(void* stream, void* event);
 int begin_capture(void* stream, int mode);
-int end_capture(void* stream, Graph** graph);
+int end_capture(const Call& call, void* stream, Graph** graph);  // also of a call that fails
 int instantiate(GraphExec** exec, void* graph);
 int launch_graph(void* exec, void* stream);
 int destroy_graph(void* graph);
@@ -199,6 +202,8 @@ struct Shape {
 };
 int launch(Function* function, const Shape& shape, void* stream, void** arguments);
 
+// After a fault a device's objects go with its context.
+void drop_device(int device);
 // Forgets everything, leaks included.
 void reset();
 int alive();
@@ -216,7 +221,9 @@ void fake_show(int count);
 void fake_take(int64_t bytes);
 // Streams run on their own, each piece of work after this many microseconds.
 void fake_live(int64_t lag_us);
-// Kernels named "hang" end.
+// The nth run from now on of a kernel whose name begins with `kernel` faults, or hangs.
+void fake_trip(const char* kernel, int nth, int hangs);
+// Kernels that hang end.
 void fake_release();
 // What is alive: allocations, pinned blocks, streams, events, graphs, modules, contexts.
 int fake_alive();

@@ -100,6 +100,11 @@ hipError_t hipSetDevice(int device) {
     current_device = device;
     return hipSuccess;
 }
+hipError_t hipDeviceReset() {
+    const Call call("hipDeviceReset");
+    drop_device(current_device);
+    return hipSuccess;
+}
 hipError_t hipMemGetInfo(size_t* free, size_t* total) {
     const Call call("hipMemGetInfo");
     *total = static_cast<size_t>(kCards[current_device].memory);
@@ -150,7 +155,8 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags) {
 }
 hipError_t hipStreamDestroy(hipStream_t stream) {
     Call call("hipStreamDestroy");
-    return destroy_stream(call, stream);
+    const int code = destroy_stream(call, stream);
+    return call.code ? call.code : code;
 }
 hipError_t hipStreamSynchronize(hipStream_t stream) {
     Call call("hipStreamSynchronize");
@@ -191,8 +197,7 @@ hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode) 
 }
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph) {
     const Call call("hipStreamEndCapture");
-    const int code = end_capture(stream, reinterpret_cast<Graph**>(graph));
-    return call.code ? call.code : code;
+    return end_capture(call, stream, reinterpret_cast<Graph**>(graph));
 }
 hipError_t hipGraphInstantiate(hipGraphExec_t* exec, hipGraph_t graph, hipGraphNode_t*, char*,
                                size_t) {

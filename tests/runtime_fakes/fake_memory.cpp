@@ -47,14 +47,26 @@ size_t object_size(const void* image) {
     return end;
 }
 
-// The fakes' own kernels: "add_words" of address, value, count; "fault"; "hang"; any other name does nothing.
-void run_own(const std::string& name, const std::vector<uint64_t>& args) {
-    if (name == "fault") return break_down(kIllegalAddress, "the kernel 'fault'");
-    if (name == "hang") {
+// Whether the test wants this run of a kernel to go wrong; then it has.
+bool goes_wrong(const std::string& name) {
+    bool hangs = false;
+    {
+        const std::lock_guard lock(state().mutex);
+        if (state().trip.empty() || !name.starts_with(state().trip) || --state().trip_after != 0)
+            return false;
+        hangs = state().trip_hangs;
+    }
+    if (!hangs) {
+        break_down(kIllegalAddress, "the kernel that the test chose");
+    } else {
         while (!state().released && !running_stream->is_closing())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return;
     }
+    return true;
+}
+
+// The fakes' own kernels: "add_words" of address, value, count; any other name does nothing.
+void run_own(const std::string& name, const std::vector<uint64_t>& args) {
     if (name != "add_words") return;
     auto* words = reinterpret_cast<uint64_t*>(args[0]);
     for (uint64_t i = 0; i < args[2]; ++i) words[i] += args[1];
@@ -241,10 +253,13 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
     std::vector<uint64_t> args;
     for (size_t i = 0; i < count; ++i) args.push_back(*static_cast<uint64_t*>(arguments[i]));
     if (!program) {
-        s->submit([name = function->name, args] { run_own(name, args); });
+        s->submit([name = function->name, args] {
+            if (!goes_wrong(name)) run_own(name, args);
+        });
         return 0;
     }
-    s->submit([program, args, shape, device = s->device] {
+    s->submit([program, args, shape, device = s->device, name = function->name] {
+        if (goes_wrong(name)) return;
         runtime::simt::LaunchOptions options;
         options.owner = owner_of(device);
         std::vector<uint32_t> peers{kPinnedOwner};
@@ -269,6 +284,30 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
     return 0;
 }
 
+void drop_device(int device) {
+    State& s = state();
+    for (auto at = s.blocks.begin(); at != s.blocks.end();) {
+        if (at->second.device == device)
+            runtime::simt::free_slots(reinterpret_cast<void*>(at->first));
+        at = at->second.device == device ? s.blocks.erase(at) : std::next(at);
+    }
+    for (const auto& [address, bytes] : s.pinned)
+        runtime::simt::free_slots(reinterpret_cast<void*>(address));
+    s.pinned.clear();
+    // Of no device in particular: what a test holds after a fault is one device's.
+    for (Event* event : s.events) delete event;
+    for (Graph* graph : s.graphs) delete graph;
+    for (GraphExec* exec : s.execs) delete exec;
+    s.events.clear();
+    s.graphs.clear();
+    s.execs.clear();
+    for (auto at = s.modules.begin(); at != s.modules.end();) {
+        Module* module = *at;
+        at = module->device == device ? s.modules.erase(at) : std::next(at);
+        if (module->device == device) delete module;
+    }
+}
+
 void reset() {
     State& s = state();
     s.released = true;
@@ -287,6 +326,7 @@ void reset() {
     s.calls.clear();
     s.failing.clear();
     s.finding.clear();
+    s.trip.clear();
     s.sticky = 0;
     s.live = s.released = false;
     s.lag_us = 0;
@@ -332,6 +372,12 @@ void fake_take(int64_t bytes) { state().taken = bytes; }
 void fake_live(int64_t lag_us) {
     state().live = true;
     state().lag_us = lag_us;
+}
+void fake_trip(const char* kernel, int nth, int hangs) {
+    const std::lock_guard lock(state().mutex);
+    state().trip = kernel;
+    state().trip_after = nth;
+    state().trip_hangs = hangs != 0;
 }
 void fake_release() { state().released = true; }
 int fake_alive() { return alive(); }

@@ -216,14 +216,14 @@ int begin_capture(void* stream, int mode) {
     return 0;
 }
 
-int end_capture(void* stream, Graph** graph) {
+int end_capture(const Call& call, void* stream, Graph** graph) {
     Stream* s = find_stream(stream);
     *graph = nullptr;
     if (!s || !s->capture) return kCaptureUnmatched;
     if (s->capture->thread != std::this_thread::get_id()) return kCaptureWrongThread;
     const std::unique_ptr<Capture> capture = std::move(s->capture);
     capturing = nullptr;
-    if (capture->invalid) return kCaptureInvalidated;
+    if (call.code || capture->invalid) return call.code ? call.code : kCaptureInvalidated;
     *graph = new Graph{capture->nodes};
     state().graphs.insert(*graph);
     return 0;

@@ -196,6 +196,33 @@ TEST_CASE("dumped logits have a row for each prompt token and each generated tok
     CHECK(fs::file_size(logits) == (3 + 3) * 64 * sizeof(float));
 }
 
+TEST_CASE("run drives cards of both vendors, checks them against the host and traces each step",
+          "[tools]") {
+    TemporaryFolder folder;
+    const std::string trace = (folder.path() / "trace.json").string();
+    ::setenv("CLEAVE_CUDA_LIBRARY", CLEAVE_FAKE_CUDA, 1);
+    ::setenv("CLEAVE_HIP_LIBRARY", CLEAVE_FAKE_HIP, 1);
+    CommandResult r =
+        run_cleave({"run", bundled_model().string(), "--devices", "cuda[0],hip[0]", "--tp", "2",
+                    "--input-ids", "1,17,230,5", "--max-new-tokens", "3", "--context", "32",
+                    "--gpu-compiler", "simt", "--check", "--trace", trace, "--json"});
+    ::unsetenv("CLEAVE_CUDA_LIBRARY");
+    ::unsetenv("CLEAVE_HIP_LIBRARY");
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    const Json result = Json::parse(r.output);
+    CHECK(result["devices"] == Json({"cuda[0]", "hip[0]"}));
+    CHECK(result["check_max_difference"] < 1e-2);
+    CHECK(result["check_max_difference"] > 0);  // the sums' order is another
+    std::map<std::pair<int, int>, int> steps;   // by pass and device
+    for (const Json& event : Json::parse(std::ifstream(trace))["traceEvents"])
+        if (event["ph"] == "X") ++steps[{event["args"]["pass"], event["tid"]}];
+    REQUIRE(steps.size() == 3 * 2);
+    CHECK(steps[{1, 0}] == steps[{2, 0}]);
+    CHECK(steps[{1, 0}] >= steps[{1, 1}]);
+    CHECK(steps[{1, 1}] > 6);
+}
+
 TEST_CASE("a saved plan runs as it is and gives the tokens of a fresh one", "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder), plan = (folder.path() / "tiny.plan").string();

@@ -38,8 +38,8 @@ struct RunArguments {
     double temperature = 0.0, top_p = 1.0;
     uint64_t seed = 0;
     std::vector<std::string> stop;
-    bool ignore_eos = false, json = false, check = false, quiet = false;
-    std::string score_file, dump_logits, trace;
+    bool ignore_eos = false, json = false, check = false, quiet = false, step_by_step = false;
+    std::string score_file, dump_logits, trace, gpu_compiler;
 };
 
 struct Ready {
@@ -107,6 +107,8 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
     options.threads = flags.run.threads;
     options.compile.cpu_arch = flags.run.cpu_arch;
     options.compile.nvrtc = flags.run.nvrtc;
+    options.compile.gpu_compiler = flags.gpu_compiler;
+    options.step_by_step = flags.step_by_step;
     options.compile.cancel = &cancel_token();
     options.compile.progress = [&](int done, int total) { compile.update(done, total); };
     options.upload_progress = [&](int64_t done, int64_t total) {
@@ -443,6 +445,13 @@ void add_run(CLI::App& app) {
     command->add_option("--output-dir", flags->tensors.output_dir,
                         "folder for such a graph's outputs, NAME.npy each");
     command->add_option("--trace", flags->trace, "write what ran when, for Perfetto");
+    command->add_flag("--step-by-step", flags->step_by_step,
+                      "GPUs: wait after each step, so that one that fails is named");
+    command
+        ->add_option("--gpu-compiler", flags->gpu_compiler,
+                     "nvrtc, hiprtc or clang, as of 'emit'; simt: for a driver library whose cards "
+                     "the CPU imitates")
+        ->check(CLI::IsMember({"nvrtc", "hiprtc", "clang", "simt"}));
     command->add_flag("--check", flags->check, "compare logits with one host device");
     command->add_flag("--json", flags->json, "JSON on standard output");
     add_plan_flags(*command, flags->plan);

@@ -64,10 +64,10 @@ public:
         use();
         CLEAVE_HIP(hipStreamCreateWithFlags, &stream_, kStreamNonBlocking);
     }
-    // After a fault every call fails; what can be given back is.
+    // After a fault every call fails: then the device is reset, which gives back all that this process has there.
     ~HipContext() override {
         lib_->call.hipSetDevice(device_);
-        lib_->call.hipStreamDestroy(stream_);
+        if (lib_->call.hipStreamDestroy(stream_) != hipSuccess) lib_->call.hipDeviceReset();
     }
     HipContext(const HipContext&) = delete;
     HipContext& operator=(const HipContext&) = delete;

@@ -20,6 +20,7 @@
     X(hipDeviceCanAccessPeer, (int* can, int device, int peer))                                   \
     X(hipDeviceEnablePeerAccess, (int peer, unsigned int flags))                                  \
     X(hipSetDevice, (int device))                                                                 \
+    X(hipDeviceReset, ())                                                                         \
     X(hipMemGetInfo, (size_t* free, size_t* total))                                               \
     X(hipMalloc, (void** address, size_t bytes))                                                  \
     X(hipExtMallocWithFlags, (void** address, size_t bytes, unsigned int flags))                  \

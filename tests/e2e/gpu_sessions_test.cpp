@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session asks of a GPU's driver for each token, what its trace says, and what becomes of every fault, on fakes of both
+// vendors' libraries whose cards compute.
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "runtime/generate.h"
+#include "tests/e2e/support.h"
+#include "tests/runtime/fake_gpus.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::runtime;
+using namespace cleave::test;
+using Catch::Matchers::Contains;
+using planner::DeviceKind;
+using runtime::test::InstalledFake;
+
+namespace {
+
+struct Calls {
+    DeviceKind kind;
+    DeviceShape one, two;
+    const char *launch, *graph, *copy, *event;
+    std::vector<const char*> all;  // that may fail
+};
+const Calls kBothVendors[] = {
+    {DeviceKind::kCuda,
+     {"one", "cuda[0]", 1, 1},
+     {"two", "cuda[0-1]", 1, 2},
+     "cuLaunchKernel",
+     "cuGraphLaunch",
+     "cuMemcpy2DAsync_v2",
+     "cuEventRecord",
+     {"cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuModuleGetFunction",
+      "cuMemcpy2DAsync_v2", "cuLaunchKernel", "cuStreamQuery", "cuEventCreate", "cuEventQuery",
+      "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
+      "cuGraphLaunch"}},
+    {DeviceKind::kHip,
+     {"one", "hip[0]", 1, 1},
+     {"two", "hip[0-1]", 1, 2},
+     "hipModuleLaunchKernel",
+     "hipGraphLaunch",
+     "hipMemcpy2DAsync",
+     "hipEventRecord",
+     {"hipMalloc", "hipHostMalloc", "hipModuleLoadData", "hipModuleGetFunction", "hipMemcpy2DAsync",
+      "hipModuleLaunchKernel", "hipStreamQuery", "hipEventCreateWithFlags", "hipEventQuery",
+      "hipStreamBeginCapture", "hipStreamEndCapture", "hipGraphInstantiate", "hipGraphLaunch"}}};
+
+const importer::Graph& small_model() {
+    static const importer::Graph graph = random_model(small_shape(), 1);
+    return graph;
+}
+
+SessionOptions options_for_fakes() {
+    SessionOptions options;
+    options.poison = true;
+    options.compile.gpu_compiler = "simt";
+    return options;
+}
+
+// A session that runs a prompt and so many tokens; `at_token` is called with each.
+void run_model(const DeviceShape& shape, const SessionOptions& options, int64_t new_tokens,
+               const std::function<void(int)>& at_token = {}) {
+    planner::Plan plan = plan_for(small_model(), shape, all_logits_workload(1, 32, 32));
+    Session session(plan, options);
+    GenerateOptions generation;
+    generation.max_new_tokens = new_tokens;
+    int made = 0;
+    generation.on_token = [&](size_t, int32_t) {
+        if (at_token) at_token(++made);
+        return true;
+    };
+    generate(session, plan, {{1, 17, 23, 5}}, generation);
+}
+
+template <class Failure>
+std::string failure_of(const std::function<void()>& act) {
+    try {
+        act();
+    } catch (const Failure& error) {
+        return error.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("a token is one copy in, one graph and one copy out", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        std::vector<std::array<int, 4>> counts;
+        run_model(vendor.one, options_for_fakes(), 8, [&](int) {
+            counts.push_back({fake.calls(vendor.launch), fake.calls(vendor.graph),
+                              fake.calls(vendor.copy), fake.calls(vendor.event)});
+        });
+        INFO(fake.log());
+        // Token 1 is the prompt's, 2 runs step by step, 3 is captured.
+        for (size_t t = 3; t < counts.size(); ++t) {
+            CHECK(counts[t][0] == counts[t - 1][0]);
+            CHECK(counts[t][1] == counts[t - 1][1] + 1);
+            CHECK(counts[t][2] == counts[t - 1][2] + 2);
+            CHECK(counts[t][3] == counts[t - 1][3] + 1);  // by which the host sees the logits come
+        }
+        CHECK(counts[2][0] == 2 * counts[1][0] - counts[0][0]);  // captured once
+        CHECK(fake.calls("pageable copy") == 0);
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("a trace from devices' events holds the plan step by step", "[e2e]") {
+    const InstalledFake cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
+    cuda.live(100);
+    hip.live(100);
+    planner::Plan plan = plan_for(small_model(), {"both", "cuda[0],hip[0],host[0]", 3, 1},
+                                  all_logits_workload(1, 32, 32));
+    SessionOptions options = options_for_fakes();
+    options.record_trace = true;
+    Session session(plan, options);
+    GenerateOptions generation;
+    generation.max_new_tokens = 3;
+    generate(session, plan, {{1, 17, 23, 5}}, generation);
+    std::map<std::pair<int, int>, std::vector<TraceEvent>> traced;  // by pass and device
+    for (const TraceEvent& event : session.trace().events)
+        traced[{event.pass, event.device.value}].push_back(event);
+    REQUIRE(traced.size() == 3 * plan.machine.devices.size());
+    for (const auto& [key, events] : traced) {
+        const planner::Phase& phase = plan.phase(key.first == 0);
+        size_t next = 0;
+        for (size_t s = 0; s < phase.steps.size(); ++s) {
+            const planner::Compute* compute = phase.steps[s].compute();
+            if (compute && compute->device.value != key.second) continue;
+            if (!compute && events.size() > next && events[next].step.index() != s)
+                continue;  // a communication of others
+            REQUIRE(next < events.size());
+            CHECK(events[next].step.index() == s);
+            CHECK(events[next].start_ns <= events[next].end_ns);
+            if (next > 0) CHECK(events[next - 1].end_ns <= events[next].start_ns);
+            ++next;
+        }
+        CHECK(next == events.size());
+        // Of a card: each piece of its work takes 100 us, and a launch lies between two marks.
+        if (plan.machine.devices[static_cast<size_t>(key.second)].kind != DeviceKind::kHost)
+            CHECK(events.front().end_ns - events.front().start_ns >= 100'000);
+    }
+}
+
+TEST_CASE(
+    "whatever call of a driver fails in load, upload, capture or run is named, and all memory "
+    "is given back",
+    "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        for (const char* call : vendor.all) {
+            for (int nth : {1, 2}) {
+                const InstalledFake fake(vendor.kind);
+                fake.live();
+                fake.fail(call, nth, 999);
+                const std::string error =
+                    failure_of<DeviceError>([&] { run_model(vendor.one, options_for_fakes(), 6); });
+                INFO(call << " " << nth << ": " << fake.calls(call));
+                if (fake.calls(call) >= nth) CHECK_THAT(error, Contains(call));
+                CHECK(fake.calls(call) > 0);
+                CHECK(fake.alive() == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("too little memory is told with the plan's bytes and the driver's", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        planner::Plan plan = plan_for(small_model(), vendor.one, all_logits_workload(1, 32, 32));
+        const int64_t all = plan.machine.devices[0].memory_bytes;
+        fake.take(all - 100'000);
+        const std::string error =
+            failure_of<DeviceError>([&] { Session session(plan, options_for_fakes()); });
+        CHECK_THAT(error, Contains("bytes free") && Contains(std::to_string(all)) &&
+                              Contains(plan.machine.devices[0].name));
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("a kernel's fault names steps and kernels, and with step by step the one", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        for (bool step_by_step : {false, true}) {
+            const InstalledFake fake(vendor.kind);
+            fake.live();
+            SessionOptions options = options_for_fakes();
+            options.step_by_step = step_by_step;
+            const std::string error = failure_of<DeviceError>([&] {
+                run_model(vendor.two, options, 6, [&](int token) {
+                    if (token == 4) fake.fault("attention", 1);
+                });
+            });
+            INFO(error);
+            CHECK_THAT(error, Contains("decode step") && Contains("(kernel ") &&
+                                      Contains("IllegalAddress", Catch::CaseSensitive::No) ||
+                                  Contains("ILLEGAL_ADDRESS"));
+            if (step_by_step)
+                CHECK_THAT(error, Contains("(kernel attention") && !Contains("a step from"));
+            else
+                CHECK_THAT(error, Contains("a step from") && Contains("--step-by-step"));
+            CHECK(fake.alive() == 0);
+        }
+    }
+}
+
+TEST_CASE("a lost device ends the run with its name", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        const std::string error = failure_of<DeviceError>([&] {
+            run_model(vendor.two, options_for_fakes(), 6, [&](int token) {
+                if (token == 4) fake.break_down(214);  // an ECC error
+            });
+        });
+        CHECK_THAT(error, Contains(std::string(planner::device_kind_name(vendor.kind)) + "["));
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("a kernel that never ends is given up by the watchdog with its step, or by the user",
+          "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        SessionOptions options = options_for_fakes();
+        options.watchdog_seconds = 1;
+        const std::string error = failure_of<DeviceError>([&] {
+            run_model(vendor.kind == DeviceKind::kCuda ? vendor.two : vendor.one, options, 6,
+                      [&](int token) {
+                          if (token == 4) fake.hang("attention", 1);
+                      });
+        });
+        INFO(error);
+        CHECK_THAT(error, Contains("step") && Contains("for 1 s"));
+    }
+    for (const Calls& vendor : kBothVendors) {
+        // Ctrl-C in prefill; the kernel ends a little later, and nothing stays.
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        CancelToken cancel;
+        SessionOptions options = options_for_fakes();
+        options.cancel = &cancel;
+        fake.hang("attention", 1);
+        std::thread user([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            cancel.cancel();
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            fake.release();
+        });
+        CHECK(failure_of<Cancelled>([&] { run_model(vendor.two, options, 6); }) == "interrupted");
+        user.join();
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("an interrupt during upload or decode ends the run and gives all back", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        for (bool in_upload : {true, false}) {
+            const InstalledFake fake(vendor.kind);
+            fake.live();
+            CancelToken cancel;
+            SessionOptions options = options_for_fakes();
+            options.cancel = &cancel;
+            if (in_upload) options.upload_progress = [&](int64_t, int64_t) { cancel.cancel(); };
+            CHECK(failure_of<Cancelled>([&] {
+                      run_model(vendor.one, options, 8, [&](int token) {
+                          if (token == 4) cancel.cancel();
+                      });
+                  }) == "interrupted");
+            CHECK(fake.alive() == 0);
+        }
+    }
+}
