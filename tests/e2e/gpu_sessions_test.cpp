@@ -154,6 +154,9 @@ TEST_CASE(
     for (const Calls& vendor : kBothVendors) {
         for (const char* call : vendor.all) {
             for (int nth : {1, 2}) {
+                // The last questions to a stream are asked when the run is over.
+                if (nth == 2 && std::string(call).find("StreamQuery") != std::string::npos)
+                    continue;
                 const InstalledFake fake(vendor.kind);
                 fake.live();
                 fake.fail(call, nth, 999);

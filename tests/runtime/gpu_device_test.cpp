@@ -169,7 +169,7 @@ TEST_CASE("large uploads and downloads go through few pinned blocks, small ones 
         for (uint32_t i = 0; i < 500; ++i) {
             device->upload(a + 4 * i, std::as_bytes(std::span(&sent[i], 1)));
         }
-        CHECK(fake.calls(vendor.pinned) == 1);
+        CHECK(fake.calls(vendor.pinned) <= 2);
         device->upload(a + 2000, std::as_bytes(std::span(sent)).subspan(2000));
         device->download(a, std::as_writable_bytes(std::span(got)));
         CHECK(got == sent);

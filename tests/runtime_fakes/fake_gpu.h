@@ -9,6 +9,7 @@
 // Legality follows the vendors' documents where a program can break it: see `Call` and the functions that use it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -118,13 +119,14 @@ struct State {
     std::map<std::string, int> calls;
     std::string failing;
     int fail_after = 0, fail_code = 0;
-    std::atomic<int> sticky{0};         // after a fault every call gives it
-    std::string finding;                // what runtime/simt said of a kernel's fault
-    std::atomic<bool> live{false};      // streams run on their own
-    std::atomic<int64_t> lag_us{0};     // before each piece of work
-    std::atomic<bool> released{false};  // kernels that hang go on
-    std::string trip;                   // the kernels whose name begins so
-    int trip_after = 0;                 // of their runs from now on: that one goes wrong
+    std::atomic<int> sticky{0};                // every call gives it
+    std::array<std::atomic<int>, 4> faults{};  // by device: after a fault every call there gives it
+    std::string finding;                       // what runtime/simt said of a kernel's fault
+    std::atomic<bool> live{false};             // streams run on their own
+    std::atomic<int64_t> lag_us{0};            // before each piece of work
+    std::atomic<bool> released{false};         // kernels that hang go on
+    std::string trip;                          // the kernels whose name begins so
+    int trip_after = 0;                        // of their runs from now on: that one goes wrong
     bool trip_hangs = false;
     std::map<uintptr_t, Block> blocks;
     std::map<uintptr_t, int64_t> pinned;
@@ -139,6 +141,9 @@ struct State {
     int visible = 3;
     int64_t taken = 0;  // by other programs, of each card
 
+    int fault_of(int device) const {
+        return sticky ? sticky.load() : device < 0 ? 0 : faults[static_cast<size_t>(device)].load();
+    }
     int64_t used(int device) const;
     // The block that holds [address, address + bytes) of a device, or null.
     const Block* holds(uintptr_t address, int64_t bytes, int device) const;

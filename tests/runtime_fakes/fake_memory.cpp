@@ -26,10 +26,10 @@ void settle(Call& call, int device) {
     call.lock.lock();
 }
 
-void break_down(int code, const std::string& finding) {
+void break_down(int device, const std::string& finding) {
     const std::lock_guard lock(state().mutex);
-    if (state().sticky) return;
-    state().sticky = code;
+    if (state().fault_of(device)) return;
+    state().faults[static_cast<size_t>(device)] = kIllegalAddress;
     state().finding = finding;
 }
 
@@ -57,7 +57,7 @@ bool goes_wrong(const std::string& name) {
         hangs = state().trip_hangs;
     }
     if (!hangs) {
-        break_down(kIllegalAddress, "the kernel that the test chose");
+        break_down(running_stream->device, "the kernel that the test chose");
     } else {
         while (!state().released && !running_stream->is_closing())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -115,7 +115,7 @@ Call::Call(const std::string& name, const std::string& detail) : lock(state().mu
         s.failing.clear();
         code = s.fail_code;
     } else {
-        code = s.sticky;
+        code = s.fault_of(current_device);
     }
 }
 
@@ -276,9 +276,9 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
                               {static_cast<int>(shape.block[0]), static_cast<int>(shape.block[1]),
                                static_cast<int>(shape.block[2])},
                               shape.shared_bytes, options);
-            if (!report.clean()) break_down(kIllegalAddress, report.finding->text());
+            if (!report.clean()) break_down(device, report.finding->text());
         } catch (const std::exception& error) {
-            break_down(kIllegalAddress, error.what());
+            break_down(device, error.what());
         }
     });
     return 0;
@@ -328,6 +328,7 @@ void reset() {
     s.finding.clear();
     s.trip.clear();
     s.sticky = 0;
+    for (auto& fault : s.faults) fault = 0;
     s.live = s.released = false;
     s.lag_us = 0;
     s.blocks.clear();

@@ -90,7 +90,7 @@ void Stream::serve() {
         lock.unlock();
         if (const int64_t lag = state().lag_us; lag > 0)
             std::this_thread::sleep_for(std::chrono::microseconds(lag));
-        if (!state().sticky) work();
+        if (!state().fault_of(device)) work();
         lock.lock();
         ++done_;
         changed_.notify_all();
@@ -135,7 +135,7 @@ int wait_for_stream(Call& call, void* handle) {
     call.lock.unlock();
     stream->wait(stream->last());
     call.lock.lock();
-    return state().sticky;
+    return state().fault_of(stream->device);
 }
 
 // The first question allows the work, a later one sees it done.
@@ -147,7 +147,7 @@ int query_stream(void* handle) {
         return kCaptureUnsupported;
     }
     const uint64_t last = stream->last();
-    if (stream->is_done(last)) return state().sticky;
+    if (stream->is_done(last)) return state().fault_of(stream->device);
     stream->allow(last);
     return kNotReady;
 }
@@ -180,8 +180,8 @@ int record_event(void* event, void* stream) {
 int query_event(void* event) {
     Event* e = find_event(event);
     if (!e) return kInvalidHandle;
-    if (!e->mark || state().streams.count(e->mark->stream) == 0) return state().sticky;
-    if (e->mark->stream->is_done(e->mark->ticket)) return state().sticky;
+    if (!e->mark || state().streams.count(e->mark->stream) == 0) return 0;
+    if (e->mark->stream->is_done(e->mark->ticket)) return state().fault_of(e->mark->stream->device);
     e->mark->stream->allow(e->mark->ticket);
     return kNotReady;
 }
@@ -241,9 +241,9 @@ int launch_graph(void* exec, void* stream) {
     GraphExec* e = known(state().execs, exec);
     Stream* s = find_stream(stream);
     if (!e || !s) return kInvalidValue;
-    s->submit([nodes = e->nodes] {
+    s->submit([nodes = e->nodes, device = s->device] {
         for (const Work& node : nodes)
-            if (!state().sticky) node();
+            if (!state().fault_of(device)) node();
     });
     return 0;
 }
