@@ -215,7 +215,8 @@ TEST_CASE("run drives cards of both vendors, checks them against the host and tr
     CHECK(result["check_max_difference"] < 1e-2);
     CHECK(result["check_max_difference"] > 0);  // the sums' order is another
     std::map<std::pair<int, int>, int> steps;   // by pass and device
-    for (const Json& event : Json::parse(std::ifstream(trace))["traceEvents"])
+    const Json traced = Json::parse(std::ifstream(trace));
+    for (const Json& event : traced["traceEvents"])
         if (event["ph"] == "X") ++steps[{event["args"]["pass"], event["tid"]}];
     REQUIRE(steps.size() == 3 * 2);
     CHECK(steps[{1, 0}] == steps[{2, 0}]);
