@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conformance suite of drivers: every driver takes the same tests. One that cannot do a thing says so with
-// the reason in its entry of `drivers()`, and the test leaves it out.
+// the reason in its entry of `drivers()`, and the test leaves it out. CLEAVE_TEST_GPU names a GPU that takes them alone
+// (tools/gpu-check).
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
+#include "codegen/compiler.h"
+#include "codegen/kernel_spec.h"
 #include "codegen/simt_compiler.h"
 #include "runtime/base/convert.h"
 #include "runtime/drivers/gpu_device.h"
@@ -70,7 +74,29 @@ std::vector<codegen::CompiledKernel> gpu_kernel(const char* arch) {
     return {codegen::compile_simt_kernel(source, "nothing", codegen::gpu_arch(arch), {})};
 }
 
+// The GPU of that name in a device list, of which the tests may use kMemory.
+Driver real_gpu(const std::string& name) {
+    const planner::Machine machine = planner::build_machine(
+        planner::parse_devices(name), planner::read_host_facts(), &real_gpus());
+    planner::Device info = machine.devices.at(0);
+    info.memory_bytes = kMemory;
+    return {name,
+            [info] { return make_gpu_device(gpu_driver(info.kind).driver, info.index, info, {}); },
+            {true, ""},
+            {false, "these kernels are the host's; the kernel table launches GPUs'"},
+            [info] {
+                codegen::GpuTarget target;
+                target.device = info.arch;
+                target.limits = info.limits;
+                codegen::Program program;
+                program.arch = info.arch;
+                program.kernels = {codegen::make_gpu_helper(codegen::ArgmaxSpec{32}, target)};
+                return codegen::compile_program(program, {});
+            }};
+}
+
 std::vector<Driver> drivers() {
+    if (const char* name = std::getenv("CLEAVE_TEST_GPU")) return {real_gpu(name)};
     auto host = [](int threads) {
         return [threads] {
             return make_host_device(host_info(0, kMemory), {threads, false, false},
@@ -132,7 +158,7 @@ std::vector<T> read(Device& device, DeviceAddress address, size_t count) {
 
 }  // namespace
 
-TEST_CASE("allocations are aligned, counted exactly and given back", "[runtime]") {
+TEST_CASE("allocations are aligned, counted exactly and given back", "[runtime][drivers]") {
     for_each_driver(false, [](Device& device) {
         DeviceAddress a = device.allocate(1000, "a"), b = device.allocate(1, "b");
         CHECK(a % 256 == 0);
@@ -151,7 +177,7 @@ TEST_CASE("allocations are aligned, counted exactly and given back", "[runtime]"
 }
 
 TEST_CASE("asking for more memory than a device has names the device, the purpose and the bytes",
-          "[runtime]") {
+          "[runtime][drivers]") {
     for_each_driver(false, [](Device& device) {
         device.allocate(kMemory / 2, "first half");
         try {
@@ -159,7 +185,7 @@ TEST_CASE("asking for more memory than a device has names the device, the purpos
             FAIL("more than the device has was given");
         } catch (const DeviceError& error) {
             std::string message = error.what();
-            CHECK(message.find("host[0]") != std::string::npos);
+            CHECK(message.find(device.info().name) != std::string::npos);
             CHECK(message.find("the weights arena") != std::string::npos);
             CHECK(message.find(std::to_string(kMemory / 2 + 1)) != std::string::npos);
         }
@@ -167,7 +193,7 @@ TEST_CASE("asking for more memory than a device has names the device, the purpos
     });
 }
 
-TEST_CASE("what was uploaded or filled comes back", "[runtime]") {
+TEST_CASE("what was uploaded or filled comes back", "[runtime][drivers]") {
     for_each_driver(true, [](Device& device) {
         DeviceAddress a = device.allocate(4096, "a");
         device.fill(a, 4096, 0x5a);
@@ -181,7 +207,7 @@ TEST_CASE("what was uploaded or filled comes back", "[runtime]") {
     });
 }
 
-TEST_CASE("a copied rectangle arrives whole and touches nothing beside it", "[runtime]") {
+TEST_CASE("a copied rectangle arrives whole and touches nothing beside it", "[runtime][drivers]") {
     for_each_driver(true, [](Device& device) {
         // A matrix [4, 10] of bytes; columns 3..7 of rows 1..3 go out, and into another matrix [3, 6] at column 1.
         DeviceAddress from = device.allocate(40, "from"), to = device.allocate(18, "to");
@@ -204,7 +230,7 @@ TEST_CASE("a copied rectangle arrives whole and touches nothing beside it", "[ru
 }
 
 TEST_CASE("a launch computes every work item once, each thread in scratch of its own",
-          "[runtime]") {
+          "[runtime][drivers]") {
     for (const Driver& driver : drivers()) {
         if (!driver.holds_data || !driver.runs_host_kernels) continue;
         auto opened = driver.open();
@@ -230,7 +256,7 @@ TEST_CASE("a launch computes every work item once, each thread in scratch of its
     }
 }
 
-TEST_CASE("a kernel that was not loaded cannot be launched", "[runtime]") {
+TEST_CASE("a kernel that was not loaded cannot be launched", "[runtime][drivers]") {
     for (const Driver& driver : drivers()) {
         DYNAMIC_SECTION(driver.name) {
             auto device = driver.open();
@@ -241,7 +267,7 @@ TEST_CASE("a kernel that was not loaded cannot be launched", "[runtime]") {
 }
 
 TEST_CASE("a reduction sums in f32 in the order of its sources, with or without a residual",
-          "[runtime]") {
+          "[runtime][drivers]") {
     for_each_driver(true, [](Device& device) {
         for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
             for (int64_t count : {int64_t{1}, int64_t{1500}, int64_t{40000}}) {
@@ -282,7 +308,7 @@ TEST_CASE("a reduction sums in f32 in the order of its sources, with or without 
     });
 }
 
-TEST_CASE("poisoned memory reads as NaN in every floating type", "[runtime]") {
+TEST_CASE("poisoned memory reads as NaN in every floating type", "[runtime][drivers]") {
     auto device = make_host_device(host_info(0), {1, true, false}, fixed_kernels({}));
     DeviceAddress a = device->allocate(1 << 16, "a");
     for (float value : read<float>(*device, a, 1 << 14)) REQUIRE(std::isnan(value));
@@ -291,7 +317,7 @@ TEST_CASE("poisoned memory reads as NaN in every floating type", "[runtime]") {
     CHECK(std::isnan(f8e4m3_to_f32(read<uint8_t>(*device, a, 1)[0])));
 }
 
-TEST_CASE("the null driver refuses to touch memory that was not allocated", "[runtime]") {
+TEST_CASE("the null driver refuses to touch memory that was not allocated", "[runtime][drivers]") {
     NullDevice device(host_info(0));
     DeviceAddress a = device.allocate(16, "a");
     CHECK_THROWS_AS(device.fill(a, 17, 0), InternalError);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simt/kernel_case.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -76,45 +78,114 @@ std::string compare(const KernelCase& c, double tolerance) {
 
 }  // namespace
 
+namespace {
+
+// What a launch of a GPU takes: the case's words, with attention's further ones beside the host's.
+template <class Place>
+std::vector<uint64_t> words_of(KernelCase& c, const Kernel& kernel,
+                               const std::vector<uint64_t>& operands, GuardedBuffer& starts,
+                               GuardedBuffer& scratch, Place&& place) {
+    std::vector<uint64_t> args;
+    for (const Word& word : c.args)
+        args.push_back(word.operand >= 0 ? operands[static_cast<size_t>(word.operand)]
+                                         : static_cast<uint64_t>(word.value));
+    if (c.kind != planner::KernelKind::kAttention) return args;
+    const uint64_t count = args.back();
+    args.pop_back();
+    if (kernel.source.find("kQueries = ") != std::string::npos) {
+        args.push_back(place(starts));
+        args.push_back(static_cast<uint64_t>(c.counts.sequences));
+    } else if (kernel.launch.grid[2].constant > 1) {
+        args.push_back(place(scratch));
+    }
+    args.push_back(count);
+    return args;
+}
+
+std::array<int64_t, 3> grid_of(const KernelCase& c, const Kernel& kernel) {
+    std::array<int64_t, 3> grid{};
+    for (size_t i = 0; i < 3; ++i)
+        grid[i] = kernel.launch.grid[i].at(c.counts.tokens, c.counts.outputs, c.counts.sequences);
+    return grid;
+}
+
+GuardedBuffer zeros(int64_t count) {
+    auto buffer = GuardedBuffer::output("scratch", count);
+    std::memset(reinterpret_cast<void*>(buffer.word()), 0, static_cast<size_t>(buffer.bytes()));
+    return buffer;
+}
+
+double tolerance_of(const KernelCase& c, const Kernel& kernel) {
+    const bool narrowed = kernel.source.find("kMany = true") != std::string::npos ||
+                          kernel.source.find("kQueries = ") != std::string::npos;
+    return narrowed ? c.matrix_tolerance : c.tolerance;
+}
+
+}  // namespace
+
 Outcome run_on_simt(KernelCase& c, const Kernel& kernel, const runtime::simt::SimtProgram& program,
                     const runtime::simt::LaunchOptions& options) {
     std::vector<DeviceCopy> copies;
     copies.reserve(c.operands.size() + 2);
-    for (GuardedBuffer& buffer : c.operands) copies.emplace_back(buffer);
-    std::vector<uint64_t> args;
-    for (const Word& word : c.args)
-        args.push_back(word.operand >= 0 ? copies[static_cast<size_t>(word.operand)].word()
-                                         : static_cast<uint64_t>(word.value));
-    // What attention takes beside the host's arguments.
-    const int64_t splits = kernel.launch.grid[2].constant;
+    std::vector<uint64_t> operands;
+    const auto place = [&](GuardedBuffer& buffer) {
+        copies.emplace_back(buffer);
+        return copies.back().word();
+    };
+    for (GuardedBuffer& buffer : c.operands) operands.push_back(place(buffer));
     auto starts = GuardedBuffer::integers("sequence_starts", c.starts);
-    auto scratch = GuardedBuffer::output("scratch", 1 << 20);
-    std::memset(reinterpret_cast<void*>(scratch.word()), 0, static_cast<size_t>(scratch.bytes()));
-    if (c.kind == planner::KernelKind::kAttention) {
-        uint64_t count = args.back();
-        args.pop_back();
-        if (kernel.source.find("kQueries = ") != std::string::npos) {
-            copies.emplace_back(starts);
-            args.push_back(copies.back().word());
-            args.push_back(static_cast<uint64_t>(c.counts.sequences));
-        } else if (splits > 1) {
-            copies.emplace_back(scratch);
-            args.push_back(copies.back().word());
-        }
-        args.push_back(count);
-    }
-    std::array<int64_t, 3> grid{};
-    for (size_t i = 0; i < 3; ++i)
-        grid[i] = kernel.launch.grid[i].at(c.counts.tokens, c.counts.outputs, c.counts.sequences);
-    Outcome outcome{runtime::simt::launch(program, args, grid, kernel.launch.block,
+    auto scratch = zeros(1 << 20);
+    const std::vector<uint64_t> args = words_of(c, kernel, operands, starts, scratch, place);
+    Outcome outcome{runtime::simt::launch(program, args, grid_of(c, kernel), kernel.launch.block,
                                           kernel.launch.shared_bytes, options),
                     ""};
     for (const KernelCase::Result& result : c.results)
         copies[static_cast<size_t>(result.operand)].copy_back();
-    bool narrowed = kernel.source.find("kMany = true") != std::string::npos ||
-                    kernel.source.find("kQueries = ") != std::string::npos;
-    if (outcome.report.clean())
-        outcome.wrong = compare(c, narrowed ? c.matrix_tolerance : c.tolerance);
+    if (outcome.report.clean()) outcome.wrong = compare(c, tolerance_of(c, kernel));
+    return outcome;
+}
+
+Outcome run_on_device(KernelCase& c, const Kernel& kernel, runtime::Device& device) {
+    constexpr int64_t kGuard = 256;
+    constexpr uint8_t kPattern = 0xa5;
+    struct Placed {
+        runtime::DeviceAddress block;
+        int64_t bytes;
+    };
+    std::vector<Placed> placed;
+    const auto place = [&](GuardedBuffer& buffer) {
+        const int64_t bytes = buffer.bytes();
+        const runtime::DeviceAddress block = device.allocate(bytes + 2 * kGuard, buffer.name());
+        placed.push_back({block, bytes});
+        device.fill(block, bytes + 2 * kGuard, kPattern);
+        device.upload(block + kGuard, {reinterpret_cast<const std::byte*>(buffer.word()),
+                                       static_cast<size_t>(bytes)});
+        return block + kGuard;
+    };
+    std::vector<uint64_t> operands;
+    for (GuardedBuffer& buffer : c.operands) operands.push_back(place(buffer));
+    auto starts = GuardedBuffer::integers("sequence_starts", c.starts);
+    auto scratch = zeros(1 << 20);
+    const std::vector<uint64_t> args = words_of(c, kernel, operands, starts, scratch, place);
+    device.launch(0, args, grid_of(c, kernel), kernel.launch);
+    Outcome outcome;
+    for (size_t i = 0; i < placed.size(); ++i) {
+        std::vector<std::byte> all(static_cast<size_t>(placed[i].bytes + 2 * kGuard));
+        device.download(placed[i].block, all);
+        const auto intact = [&](size_t begin) {
+            return std::all_of(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                               all.begin() + static_cast<std::ptrdiff_t>(begin + kGuard),
+                               [](std::byte b) { return b == std::byte{kPattern}; });
+        };
+        if (!intact(0) || !intact(all.size() - kGuard))
+            outcome.wrong = fmt::format("operand {}: bytes beside it have changed", i);
+        for (const KernelCase::Result& result : c.results)
+            if (static_cast<size_t>(result.operand) == i)
+                std::memcpy(reinterpret_cast<void*>(c.operands[i].word()), all.data() + kGuard,
+                            static_cast<size_t>(placed[i].bytes));
+        device.free(placed[i].block);
+    }
+    if (outcome.wrong.empty()) outcome.wrong = compare(c, tolerance_of(c, kernel));
     return outcome;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device.h"
 #include "runtime/simt/simt.h"
 #include "tests/codegen/kernel_reference.h"
 
@@ -73,6 +74,9 @@ Outcome run_on_simt(KernelCase& c, const codegen::Kernel& kernel,
                     const runtime::simt::SimtProgram& program,
                     const runtime::simt::LaunchOptions& options = {});
 Outcome run_on_host(KernelCase& c, std::mt19937& rng);
+// On a real GPU (or a fake one): every operand in memory of its own between guard words, which must stay; `device` has the
+// kernel loaded as its only one.
+Outcome run_on_device(KernelCase& c, const codegen::Kernel& kernel, runtime::Device& device);
 
 struct LinearOptions {
     bool norm = false, bias = false, residual = false, scale = false, select = false,
