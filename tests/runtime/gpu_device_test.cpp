@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA and HIP drivers on recording fakes of the vendors' libraries: what they call, in which order, what they give back,
 // and what becomes of every error. The same tests for both.
+#include <filesystem>
 #include <numeric>
 #include <thread>
 
@@ -28,10 +29,10 @@ struct Vendor {
 };
 constexpr Vendor kVendors[] = {
     {DeviceKind::kCuda, "cuda", "cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",
-     "cuMemsetD8Async", "cuMemcpy2DAsync_v2", "cuStreamCreate", "cuStreamQuery", "cuModuleLoadData",
-     "cuModuleGetFunction", "cuLaunchKernel"},
+     "cuMemsetD8Async", "cuMemcpyDtoHAsync_v2", "cuStreamCreate", "cuStreamQuery",
+     "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"},
     {DeviceKind::kHip, "hip", "hipInit", "hipMalloc", "hipFree", "hipHostMalloc", "hipMemsetAsync",
-     "hipMemcpy2DAsync", "hipStreamCreateWithFlags", "hipStreamQuery", "hipModuleLoadData",
+     "hipMemcpyAsync", "hipStreamCreateWithFlags", "hipStreamQuery", "hipModuleLoadData",
      "hipModuleGetFunction", "hipModuleLaunchKernel"}};
 
 planner::Device card(const Vendor& vendor, int64_t memory = 1 << 24) {
@@ -403,10 +404,26 @@ TEST_CASE("the vendors' real libraries load and find no device where there is no
     for (DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kHip}) {
         use_gpu_library(kind, "");
         const FoundDriver& found = gpu_driver(kind);
-        INFO(planner::device_kind_name(kind));
+        INFO(planner::device_kind_name(kind) << ": " << found.reason);
+        CHECK(found.reason.find("lacks") == std::string::npos);  // every symbol is there
         if (found.driver)
             CHECK(found.driver->count() > 0);
-        else
-            CHECK_FALSE(found.reason.empty());
+        else  // not installed, or without a card
+            CHECK_THAT(found.reason, Contains("cannot open") || Contains("shows no device") ||
+                                         Contains("CUDA_ERROR"));
     }
+}
+
+// The toolkit's library to link with has every symbol, and nothing behind them.
+TEST_CASE("NVIDIA's stub of libcuda has every symbol and says that it is one", "[runtime]") {
+    for (const char* path : {"/usr/local/cuda/lib64/stubs/libcuda.so",
+                             "/usr/local/cuda-13.0/lib64/stubs/libcuda.so"}) {
+        if (!std::filesystem::exists(path)) continue;
+        const std::string names[] = {path};
+        const FoundDriver found = open_cuda_driver(names);
+        CHECK_FALSE(found.driver);
+        CHECK_THAT(found.reason, Contains("CUDA_ERROR_STUB_LIBRARY"));
+        return;
+    }
+    CLEAVE_SKIP("this machine has no CUDA toolkit");
 }

@@ -38,7 +38,6 @@ static_assert(sizeof(ours::hipDevice_t) == sizeof(::hipDevice_t));
 static_assert(ours::kStreamNonBlocking == hipStreamNonBlocking);
 static_assert(ours::kMallocFinegrained == hipDeviceMallocFinegrained);
 static_assert(ours::kEventDisableTiming == hipEventDisableTiming);
-static_assert(ours::kHostMallocPortable == hipHostMallocPortable);
 static_assert(sizeof(hipDeviceProp_t) < 8192);
 
 }  // namespace

@@ -160,6 +160,20 @@ CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t count,
     const Call call("cuMemsetD8Async");
     return call.code ? call.code : fill(address, value, count, stream);
 }
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void* source, size_t bytes,
+                              CUstream stream) {
+    const Call call("cuMemcpyHtoDAsync_v2");
+    if (call.code) return call.code;
+    return copy({reinterpret_cast<uintptr_t>(source), destination, bytes, bytes, bytes, 1, true},
+                stream);
+}
+CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, size_t bytes,
+                              CUstream stream) {
+    const Call call("cuMemcpyDtoHAsync_v2");
+    if (call.code) return call.code;
+    return copy({source, reinterpret_cast<uintptr_t>(destination), bytes, bytes, bytes, 1, false},
+                stream);
+}
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream stream) {
     const Call call("cuMemcpy2DAsync_v2");
     if (call.code) return call.code;

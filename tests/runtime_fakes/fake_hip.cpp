@@ -140,6 +140,14 @@ hipError_t hipMemsetAsync(void* address, int value, size_t bytes, hipStream_t st
     const Call call("hipMemsetAsync");
     return call.code ? call.code : fill(number(address), value, bytes, stream);
 }
+hipError_t hipMemcpyAsync(void* destination, const void* source, size_t bytes, hipMemcpyKind kind,
+                          hipStream_t stream) {
+    const Call call("hipMemcpyAsync");
+    if (call.code) return call.code;
+    return copy({number(source), number(destination), bytes, bytes, bytes, 1,
+                 kind == hipMemcpyHostToDevice},
+                stream);
+}
 hipError_t hipMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source,
                             size_t source_pitch, size_t width, size_t height, hipMemcpyKind kind,
                             hipStream_t stream) {

@@ -118,6 +118,12 @@ public:
         CLEAVE_CUDA(cuMemsetD8Async, address, value, static_cast<size_t>(bytes), stream_);
     }
     void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) override {
+        if (r.rows == 1 && r.row_bytes > 0) {
+            use();
+            CLEAVE_CUDA(cuMemcpyDtoHAsync_v2, destination, source, static_cast<size_t>(r.row_bytes),
+                        stream_);
+            return;
+        }
         CUDA_MEMCPY2D copy{};
         copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
         copy.srcDevice = source;
@@ -126,6 +132,12 @@ public:
         start(copy, r);
     }
     void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& r) override {
+        if (r.rows == 1 && r.row_bytes > 0) {
+            use();
+            CLEAVE_CUDA(cuMemcpyHtoDAsync_v2, destination, source, static_cast<size_t>(r.row_bytes),
+                        stream_);
+            return;
+        }
         CUDA_MEMCPY2D copy{};
         copy.srcMemoryType = CU_MEMORYTYPE_HOST;
         copy.srcHost = source;

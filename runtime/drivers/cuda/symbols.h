@@ -31,6 +31,10 @@
     X(cuMemHostAlloc, (void** memory, size_t bytes, unsigned int flags))                          \
     X(cuMemFreeHost, (void* memory))                                                              \
     X(cuMemsetD8Async, (CUdeviceptr address, unsigned char value, size_t count, CUstream stream)) \
+    X(cuMemcpyHtoDAsync_v2,                                                                       \
+      (CUdeviceptr destination, const void* source, size_t bytes, CUstream stream))               \
+    X(cuMemcpyDtoHAsync_v2,                                                                       \
+      (void* destination, CUdeviceptr source, size_t bytes, CUstream stream))                     \
     X(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* copy, CUstream stream))                           \
     X(cuStreamCreate, (CUstream * stream, unsigned int flags))                                    \
     X(cuStreamDestroy_v2, (CUstream stream))                                                      \

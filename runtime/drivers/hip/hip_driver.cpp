@@ -111,8 +111,9 @@ public:
     std::byte* allocate_pinned(int64_t bytes) override {
         use();
         void* memory = nullptr;
-        const hipError_t code =
-            lib_->call.hipHostMalloc(&memory, static_cast<size_t>(bytes), kHostMallocPortable);
+        // Without flags it is coherent, as signals between host and kernels need, and always every device's (HIP
+        // Programming Guide, "Host Memory").
+        const hipError_t code = lib_->call.hipHostMalloc(&memory, static_cast<size_t>(bytes), 0);
         if (code == hipErrorOutOfMemory) return nullptr;
         lib_->check(code, "hipHostMalloc", name_);
         return static_cast<std::byte*>(memory);
@@ -234,6 +235,11 @@ private:
     void copy(void* destination, const void* source, const Rectangle& r, hipMemcpyKind kind) {
         if (r.rows <= 0 || r.row_bytes <= 0) return;
         use();
+        if (r.rows == 1) {
+            CLEAVE_HIP(hipMemcpyAsync, destination, source, static_cast<size_t>(r.row_bytes), kind,
+                       stream_);
+            return;
+        }
         CLEAVE_HIP(hipMemcpy2DAsync, destination,
                    static_cast<size_t>(std::max(r.destination_stride, r.row_bytes)), source,
                    static_cast<size_t>(std::max(r.source_stride, r.row_bytes)),
@@ -342,6 +348,9 @@ FoundDriver open_hip_driver(std::span<const std::string> names) {
     int count = 0;
     hipError_t code = lib->call.hipInit(0);
     if (code == hipSuccess) code = lib->call.hipGetDeviceCount(&count);
+    if (code == hipErrorNoDevice || code == hipErrorInvalidDevice)
+        return {nullptr,
+                fmt::format("{} shows no device: {}", lib->library.name(), lib->error(code))};
     if (code != hipSuccess)
         return {nullptr, fmt::format("{}: {}", lib->library.name(), lib->error(code))};
     if (count == 0) return {nullptr, fmt::format("{} shows no device", lib->library.name())};

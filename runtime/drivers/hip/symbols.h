@@ -28,6 +28,8 @@
     X(hipHostMalloc, (void** memory, size_t bytes, unsigned int flags))                           \
     X(hipHostFree, (void* memory))                                                                \
     X(hipMemsetAsync, (void* address, int value, size_t bytes, hipStream_t stream))               \
+    X(hipMemcpyAsync, (void* destination, const void* source, size_t bytes, hipMemcpyKind kind,   \
+                       hipStream_t stream))                                                       \
     X(hipMemcpy2DAsync,                                                                           \
       (void* destination, size_t destination_pitch, const void* source, size_t source_pitch,      \
        size_t width, size_t height, hipMemcpyKind kind, hipStream_t stream))                      \
@@ -61,6 +63,7 @@
     X(hipErrorOutOfMemory, 2, hipError_t)                                  \
     X(hipErrorNoDevice, 100, hipError_t)                                   \
     X(hipErrorPeerAccessAlreadyEnabled, 704, hipError_t)                   \
+    X(hipErrorInvalidDevice, 101, hipError_t)                              \
     X(hipErrorNotReady, 600, hipError_t)                                   \
     X(hipStreamCaptureModeThreadLocal, 1, hipStreamCaptureMode)            \
     X(hipMemcpyHostToDevice, 1, hipMemcpyKind)                             \
@@ -94,7 +97,6 @@ struct hipUUID {
 };
 inline constexpr unsigned int kStreamNonBlocking = 1;   // hipStreamNonBlocking, a macro
 inline constexpr unsigned int kEventDisableTiming = 2;  // hipEventDisableTiming, a macro
-inline constexpr unsigned int kHostMallocPortable = 1;  // hipHostMallocPortable, a macro
 inline constexpr unsigned int kMallocFinegrained = 1;   // hipDeviceMallocFinegrained, a macro
 
 #define CLEAVE_CONSTANT(name, value, type) inline constexpr type name = value;
