@@ -81,6 +81,7 @@ void write_product(Stub& stub, planner::ProductShape shape, RowCount count) {
     stub.launch.grid[1] = rows_extent(count, tile.tokens);
     StubWriter& w = stub.writer;
     w.constant("kMany", many);
+    w.leave_out(many ? "gpu/few_tokens.cuh" : "gpu/many_tokens.cuh");
     if (many) w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);

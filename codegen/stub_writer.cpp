@@ -120,6 +120,7 @@ std::string describe(const WeightFormat& format) {
 void StubWriter::weight(std::string_view name, const WeightFormat& format, int64_t columns,
                         std::string_view what) {
     if (!format.quantized) return type(name, element_type(format.dtype, what));
+    has_quantized_ = true;
     const importer::QuantizedFormat& q = *format.quantized;
     const char* code = q.code == DType::kUInt4   ? "Code4"
                        : q.code == DType::kUInt8 ? "Code8"
@@ -253,9 +254,11 @@ Kernel StubWriter::finish_gpu(planner::KernelKind kind, const std::vector<std::s
         fmt::format("grid [{}] x [{}] x [{}] blocks of {} threads, {} bytes of shared memory",
                     describe_extent(launch.grid[0]), describe_extent(launch.grid[1]),
                     describe_extent(launch.grid[2]), launch.block[0], launch.shared_bytes);
+    std::set<std::string> left_out = left_out_;
+    if (!has_quantized_) left_out.insert("gpu/quantized_rows.cuh");
     return complete(kind, fused,
-                    flatten_template(file) + gpu_body(call, args_struct, launch.block[0]), launch,
-                    launched, device);
+                    flatten_template(file, left_out) + gpu_body(call, args_struct, launch.block[0]),
+                    launch, launched, device);
 }
 
 // The launch belongs to the identity: two kernels may share their text and differ in it.

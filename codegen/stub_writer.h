@@ -4,6 +4,7 @@
 // with text, name and hash.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,9 @@ public:
     // `other[..]` are its operands (codegen/tail.h).
     void tail_each_row() { tail_each_row_ = true; }
 
+    // A file of the templates that this kernel does not use: what is not there need not be parsed.
+    void leave_out(std::string file) { left_out_.insert(std::move(file)); }
+
     // Comment lines: what is computed, on what shapes, of which types.
     void note(std::string text) { notes_.push_back(std::move(text)); }
 
@@ -78,7 +82,8 @@ private:
     std::vector<std::string> config_;
     std::vector<Argument> args_;
     std::vector<std::string> notes_;
-    bool tail_each_row_ = false;
+    std::set<std::string> left_out_;
+    bool tail_each_row_ = false, has_quantized_ = false;
 };
 
 // The part of a Config that a norm is; its epsilon is a "float" or a "double".

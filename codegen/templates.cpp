@@ -48,10 +48,9 @@ std::string_view template_file(std::string_view name) {
     throw InternalError("no template " + std::string(name) + " was embedded");
 }
 
-std::string flatten_template(std::string_view name) {
-    std::set<std::string> seen;
+std::string flatten_template(std::string_view name, std::set<std::string> left_out) {
     std::string text;
-    append(name, seen, text);
+    append(name, left_out, text);
     return text;
 }
 

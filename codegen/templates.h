@@ -4,6 +4,7 @@
 // #include lines and comment heads.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,7 @@ namespace cleave::codegen {
 // Text of "host/linear.h"; InternalError for a name that was not embedded.
 std::string_view template_file(std::string_view name);
 
-// `name` after everything that it includes, as one text free of #include.
-std::string flatten_template(std::string_view name);
+// `name` after everything that it includes but for `left_out`, as one text free of #include.
+std::string flatten_template(std::string_view name, std::set<std::string> left_out = {});
 
 }  // namespace cleave::codegen

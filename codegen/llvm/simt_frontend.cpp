@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include <clang/CodeGen/CodeGenAction.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
@@ -50,6 +52,14 @@ std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
     return args;
 }
 
+// A quick compilation unrolls no loop. Blanks instead of the lines that ask for it: places stay what they are.
+void blank_unrolling(llvm::MutableArrayRef<char> text) {
+    llvm::StringRef all(text.data(), text.size());
+    constexpr llvm::StringLiteral kPragma = "#pragma unroll";
+    for (size_t at = all.find(kPragma); at != llvm::StringRef::npos; at = all.find(kPragma, at))
+        while (at < text.size() && text[at] != '\n') text[at++] = ' ';
+}
+
 }  // namespace
 
 std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef name,
@@ -70,7 +80,9 @@ std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef
         return nullptr;
     instance.createDiagnostics(&printer, false);
 
-    std::unique_ptr<llvm::MemoryBuffer> buffer = llvm::MemoryBuffer::getMemBufferCopy(source, name);
+    auto buffer = llvm::WritableMemoryBuffer::getNewUninitMemBuffer(source.size(), name);
+    std::copy(source.begin(), source.end(), buffer->getBufferStart());
+    if (is_quick(options)) blank_unrolling(buffer->getBuffer());
     instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
         buffer->getMemBufferRef(), clang::InputKind(clang::Language::CUDA))};
     instance.getFrontendOpts().DisableFree = false;

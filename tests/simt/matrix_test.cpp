@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "codegen/gpu_arch.h"
+#include "codegen/kernel_compiler.h"
 #include "codegen/templates/gpu/fragments.cuh"
 #include "runtime/base/convert.h"
 #include "tests/simt/support.h"
@@ -223,6 +225,58 @@ TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is
             CHECK(report.finding->file == "test.cu");
             CHECK(report.finding->line > 0);
         }
+    }
+}
+
+TEST_CASE(
+    "a warpgroup's layouts are those of CUTLASS, which were read from other sources than the table",
+    "[simt]") {
+    // include/cute/atom/mma_traits_sm90_gmma.hpp of CUTLASS 3: CLayout_64xN, shape ((4, 8, 4), (2, 2, N / 8)), strides
+    // ((128, 1, 16), (64, 8, 512)) over a 64 x N tile whose columns stand one after the other.
+    for (int t = 0; t < 128; ++t)
+        for (int i = 0; i < Wgmma64<128>::kC; ++i) {
+            const int index =
+                t % 4 * 128 + t / 4 % 8 + t / 32 * 16 + i % 2 * 64 + i / 2 % 2 * 8 + i / 4 * 512;
+            REQUIRE(Wgmma64<128>::c_row(t, i) == index % 64);
+            REQUIRE(Wgmma64<128>::c_col(t, i) == index / 64);
+        }
+    // Layout_K_SW128_Atom, Swizzle<3, 4, 3>: of a byte's address, bits 7-9 are added to bits 4-6.
+    for (int address = 0; address < 4096; ++address)
+        REQUIRE(WgmmaOperand::swizzled(address) == (address ^ ((address & 0x380) >> 3)));
+    // GmmaDescriptor of include/cute/arch/mma_sm90_desc.hpp: start_address, leading_byte_offset, stride_byte_offset and
+    // layout_type at bits 0, 16, 32 and 62, offsets in units of 16 bytes, LayoutType::B128 = 1.
+    const auto descriptor = WgmmaOperand::descriptor(0x2c40);
+    REQUIRE(descriptor == (0x2c4ull | 1ull << 16 | 64ull << 32 | 1ull << 62));
+}
+
+TEST_CASE("the checks of matrix instructions compile with the GPUs' own compilers", "[simt]") {
+    codegen::CompileOptions nvrtc, clang;
+    nvrtc.gpu_compiler = "nvrtc";
+    clang.gpu_compiler = "clang";
+    auto instructions = [](const char* arch, const codegen::CompileOptions& options,
+                           const std::string& source) {
+        codegen::Kernel kernel;
+        kernel.name = "in_bf16";
+        kernel.source = source;
+        auto compiled =
+            codegen::make_gpu_compiler(codegen::gpu_arch(arch), options)->compile(kernel);
+        int64_t all = 0;
+        for (const auto& [name, count] : compiled.matrix_instructions) all += count;
+        return all;
+    };
+    for (const char* arch : {"gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
+        INFO(arch);
+        CHECK(instructions(arch, clang, with_prelude(kProduct)) > 0);
+    }
+    const codegen::GpuCompilerInfo info = codegen::nvrtc_info(nvrtc);
+    if (!info.available) CLEAVE_SKIP("no NVRTC: " + info.reason);
+    for (const char* arch : {"sm_80", "sm_90a"}) {
+        INFO(arch);
+        CHECK(instructions(arch, nvrtc, with_prelude(kProduct)) > 0);
+    }
+    for (int columns : {16, 32, 64, 128}) {
+        INFO(columns << " columns");
+        CHECK(instructions("sm_90a", nvrtc, warpgroup_source(columns)) > 0);
     }
 }
 

@@ -8,7 +8,7 @@
 // Grid: [tiles of kQueries over all sequences, kQHeads]; sequences that end within a tile leave blocks without work.
 #pragma once
 
-#include "attention_decode.cuh"
+#include "attention.cuh"
 #include "tile.cuh"
 
 namespace cleave {

@@ -8,6 +8,12 @@
 
 namespace cleave {
 
+// A kernel has the one that it takes.
+template <class C, class W>
+struct FewTokens;
+template <class C, class W>
+struct ManyTokens;
+
 template <class C, class W, bool kMany = C::kMany>
 struct ProductsOf {
     using type = FewTokens<C, W>;
