@@ -54,7 +54,7 @@ private:
 
 constexpr const char* kQuickPasses =
     "always-inline,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
-    "loop-mssa(loop-rotate,licm),simplifycfg)";
+    "simplifycfg)";
 constexpr const char* kPasses =
     "always-inline,function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
     "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),sroa,early-cse,"
