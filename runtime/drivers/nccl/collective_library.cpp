@@ -23,7 +23,9 @@ using namespace nccl;
 using Clock = std::chrono::steady_clock;
 
 struct NcclFunctions {
-    explicit NcclFunctions(DynamicLibrary opened) : library(std::move(opened)) {}
+    // Never closed: threads that the library has started run on after an error.
+    explicit NcclFunctions(DynamicLibrary opened)
+        : library(*new DynamicLibrary(std::move(opened))) {}
 
     // The first symbol that is missing, or null.
     const char* resolve() {
@@ -47,7 +49,7 @@ struct NcclFunctions {
                           device);
     }
 
-    DynamicLibrary library;
+    DynamicLibrary& library;
     nccl::Functions call;
 };
 
@@ -291,7 +293,7 @@ private:
         const ncclResult_t ended = lib_->call.ncclGroupEnd();
         if (failure) std::rethrow_exception(failure);
         if (ended != ncclSuccess && ended != ncclInProgress)
-            lib_->fail(function, ended, nullptr, first);
+            lib_->fail(fmt::format("ncclGroupEnd of {}", function).c_str(), ended, nullptr, first);
         for (auto& rank : ranks_)
             if (ended == ncclInProgress) rank->settle(ncclInProgress, function);
     }
