@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include <fmt/ranges.h>
 
@@ -14,6 +15,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"
+#include "runtime/drivers/nvml/link_facts.h"
 
 namespace cleave::runtime {
 
@@ -23,12 +25,14 @@ using planner::DeviceKind;
 
 constexpr int64_t kPcieBytesPerSecond = 25'000'000'000;  // PCIe 4.0 x16, effective
 constexpr int64_t kPcieLatencyNs = 8'000;
+constexpr int64_t kNvlinkLatencyNs = 2'500;  // as the catalogue's cards have it
 constexpr int64_t kLaunchNs = 3'000;
 
 struct Drivers {
     std::mutex mutex;
     std::map<DeviceKind, std::string> library;  // in place of the usual names
     std::map<DeviceKind, FoundDriver> found;
+    std::optional<FoundLinkFacts> nvml;  // opened when first asked for
 };
 Drivers& drivers() {
     static Drivers all;
@@ -43,6 +47,15 @@ std::string named_library(DeviceKind kind) {
     const char* named =
         std::getenv(kind == DeviceKind::kCuda ? "CLEAVE_CUDA_LIBRARY" : "CLEAVE_HIP_LIBRARY");
     return named ? named : "";
+}
+
+// What NVML says of two of a driver's cards; the library may be absent.
+std::shared_ptr<const LinkFacts> link_facts(DeviceKind kind) {
+    if (kind != DeviceKind::kCuda) return nullptr;
+    Drivers& all = drivers();
+    const std::lock_guard lock(all.mutex);
+    if (!all.nvml) all.nvml = find_nvml();
+    return all.nvml->facts;
 }
 
 // By the kernel's device files: nvidiactl of NVIDIA's driver (dxg of WSL 2), kfd of amdgpu.
@@ -133,10 +146,29 @@ public:
             link.bandwidth = static_cast<int64_t>(a->peer_gb * 1e9);
             link.latency_ns = a->peer_latency_ns;
         }
+        if (const auto known = link_facts(from.kind))
+            adopt(*known, driver.facts(from.index).pci, driver.facts(to.index).pci,
+                  driver.has_peer_access(from.index, to.index), link);
         return link;
     }
 
 private:
+    // NVLinks as they are: fewer than the model's where some are down, none on its PCI Express form. Else the slower slot.
+    static void adopt(const LinkFacts& known, const std::string& from, const std::string& to,
+                      bool reaches, planner::Link& link) {
+        if (const auto rate = known.nvlink_bandwidth(from, to); rate && reaches) {
+            if (link.kind != planner::LinkKind::kNvlink) link.latency_ns = kNvlinkLatencyNs;
+            link.kind = planner::LinkKind::kNvlink;
+            link.bandwidth = *rate;
+            return;
+        }
+        const auto a = known.pcie_bandwidth(from), b = known.pcie_bandwidth(to);
+        if (!a || !b) return;
+        link.kind = planner::LinkKind::kPcie;
+        link.bandwidth = std::min(*a, *b);
+        link.latency_ns = kPcieLatencyNs;
+    }
+
     static int ordinal_of(const GpuDriver& driver, const planner::DeviceSpec& spec) {
         if (spec.index >= 0) {
             if (spec.index < driver.count()) return spec.index;
@@ -189,6 +221,7 @@ void use_gpu_library(DeviceKind kind, const std::string& library) {
     const std::lock_guard lock(all.mutex);
     all.library[kind] = library;
     all.found.erase(kind);
+    all.nvml.reset();
 }
 
 GpuListing list_gpus(DeviceKind kind) {
