@@ -24,6 +24,21 @@ void run_unless_no_llama(from_onnx::Recovery& recovery) {
     }
 }
 
+// What keeps a graph of token ids from being a Llama: the first reason behind one of its outputs, and its node.
+from_onnx::TensorGraph what_stops(const from_onnx::Recovery& r) {
+    using namespace from_onnx;
+    TensorGraph stopped;
+    const auto takes_ids = std::find(r.roles.begin(), r.roles.end(), InputRole::kTokenIds);
+    if (takes_ids == r.roles.end()) return stopped;
+    for (Ref out : r.model.outputs)
+        if (const auto* u = r.get<Unknown>(out); u && stopped.reason.empty())
+            stopped.reason = u->reason;
+    for (size_t i = 0; i < r.model.nodes.size() && !stopped.reason.empty(); ++i)
+        if (stopped.reason.starts_with(r.describe(r.model.nodes[i])))
+            stopped.node = static_cast<int>(i);
+    return stopped;
+}
+
 // A Llama's layers, checked, in order; or, of what is none, the nodes as they are.
 Graph recover_graph(from_onnx::Model& model, const std::vector<from_onnx::InputRole>& roles,
                     const from_onnx::TensorGraph& tensors) {
@@ -32,8 +47,11 @@ Graph recover_graph(from_onnx::Model& model, const std::vector<from_onnx::InputR
     from_onnx::Recovery recovery(model, roles);
     // What each value means: shapes and masks by evaluation, operators by their matchers.
     run_unless_no_llama(recovery);
-    if (!looks_like_llama(recovery))
-        return build_opaque_graph(recovery, model, "no Llama", tensors);
+    if (!looks_like_llama(recovery)) {
+        const from_onnx::TensorGraph stopped = what_stops(recovery);
+        return build_opaque_graph(recovery, model, "no Llama",
+                                  stopped.reason.empty() ? tensors : stopped);
+    }
     if (!has_head(recovery))
         return build_opaque_graph(
             recovery, model, "a decoder without its language-model head, which gives no logits",

@@ -160,6 +160,15 @@ TEST_CASE("every exporter's file runs alike on one device and on several",
     });
 }
 
+TEST_CASE("a factor of queries that changes with the position ends the context",
+          "[e2e][exporters]") {
+    TemporaryFolder folder;
+    const importer::Graph graph =
+        importer::import_onnx(unpack("dynamo_2.9_op18_ministral3", folder.path()).string());
+    for (const importer::RopeTable& table : graph.rope_tables) CHECK(table.max_positions == 64);
+    CHECK(graph.config.max_positions == 64);
+}
+
 TEST_CASE("what exporters write beyond a Llama is refused by name or kept for planning",
           "[e2e][exporters]") {
     for_each_export([](const Json& expected, const fs::path& path) {
@@ -168,7 +177,12 @@ TEST_CASE("what exporters write beyond a Llama is refused by name or kept for pl
             CHECK_THAT(error, Catch::Matchers::Contains(expected["refused"].get<std::string>()));
         } else if (expected.contains("opaque")) {
             const importer::Graph graph = importer::import_onnx(path.string());
-            for (const importer::Op& op : graph.ops) CHECK(op.kind == OpKind::kOpaque);
+            std::string stopped;
+            for (const importer::Op& op : graph.ops) {
+                REQUIRE(op.kind == OpKind::kOpaque);
+                stopped += op.as<importer::OpaqueAttrs>().reason;
+            }
+            CHECK_THAT(stopped, Catch::Matchers::Contains(expected.value("stopped", "")));
             CHECK(
                 !plan_for(graph, device_shapes()[2], all_logits_workload(1, 16, 8)).stages.empty());
         }

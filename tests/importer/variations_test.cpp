@@ -4,6 +4,7 @@
 #include <map>
 
 #include "importer/import.h"
+#include "models/onnx_quantize.h"
 #include "models/reference.h"
 #include "tests/importer/onnx_files.h"
 
@@ -375,6 +376,41 @@ TEST_CASE("An attention operator that is unknown is refused by name, not its mas
                    },
                    options),
                Catch::Matchers::Contains("(com.microsoft.QAttention)"));
+}
+
+TEST_CASE("g_idx in the order of the groups changes nothing, and another one is refused by node",
+          "[importer]") {
+    test::TemporaryFolder folder;
+    models::WriteOptions plain;
+    plain.form = OnnxForm::kDecomposed;
+    plain.external_data = false;
+    const std::string path = test::write_tiny(folder.path(), plain).string();
+    models::QuantizeOptions options;
+    options.form = models::QuantizeOptions::Form::kMatMulNBits;
+    models::quantize_onnx(path, path, options);
+    onnx::ModelProto model = test::load_onnx(path);
+    onnx::NodeProto& node = test::node_of(model, "MatMulNBits");
+    int64_t rows = 0, block = 0;
+    for (const onnx::AttributeProto& a : node.attribute()) {
+        if (a.name() == "K") rows = a.i();
+        if (a.name() == "block_size") block = a.i();
+    }
+    onnx::TensorProto& groups = *model.mutable_graph()->add_initializer();
+    groups.set_name("groups");
+    groups.set_data_type(onnx::TensorProto::INT32);
+    groups.add_dims(rows);
+    for (int64_t i = 0; i < rows; ++i) groups.add_int32_data(static_cast<int32_t>(i / block));
+    while (node.input_size() < 4) node.add_input("");
+    node.add_input("groups");
+    test::save_onnx(model, path);
+    CHECK(importer::import_onnx(path).config.num_layers == test::tiny_shape().config.num_layers);
+    model.mutable_graph()
+        ->mutable_initializer(model.graph().initializer_size() - 1)
+        ->set_int32_data(0, 1);
+    test::save_onnx(model, path);
+    CHECK_THAT(test::file_error(path),
+               Catch::Matchers::Contains("(com.microsoft.MatMulNBits): its rows are not in the "
+                                         "order of their groups"));
 }
 
 TEST_CASE("SkipSimplifiedLayerNormalization's bias is the product's", "[importer]") {

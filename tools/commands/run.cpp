@@ -363,6 +363,15 @@ void check_flags(const RunArguments& flags) {
     if (!flags.dump_logits.empty()) check_writable("--dump-logits", flags.dump_logits);
 }
 
+// " (node 'x' (Op): why)": what keeps a graph from being a language model, where that is known.
+std::string what_stops(const importer::Graph& graph) {
+    for (const importer::Op& op : graph.ops)
+        if (op.kind == importer::OpKind::kOpaque)
+            if (const auto& reason = op.as<importer::OpaqueAttrs>().reason; !reason.empty())
+                return fmt::format(" ({})", reason);
+    return "";
+}
+
 void run(const RunArguments& flags) {
     check_flags(flags);
     Ready ready;
@@ -382,9 +391,9 @@ void run(const RunArguments& flags) {
             !flags.score_file.empty() || !flags.dump_logits.empty() || flags.check ||
             !flags.trace.empty() || flags.max_new_tokens > 0 || flags.temperature > 0)
             throw UserError(
-                "{} is no language model: it takes tensors, --tensor NAME=FILE.npy for each input, "
-                "and no flag about prompts, tokens or logits",
-                flags.model.model);
+                "{} is no language model of the Llama family{}: it takes tensors, --tensor "
+                "NAME=FILE.npy for each input, and no flag about prompts, tokens or logits",
+                flags.model.model, what_stops(ready.model.graph));
         return run_tensors(std::move(ready.model), flags.tensors, flags.plan, flags.run,
                            flags.json);
     }

@@ -118,6 +118,7 @@ Meaning arithmetic(Recovery& r, const Node& node) {
         if (node.in.size() == 2 && r.is_known(node.input(1 - i)))
             if (const auto number = r.number(node.input(1 - i)))
                 if (auto m = with_number(r, node, i, *number)) return *m;
+    if (auto m = match_position_scale(r, node)) return *m;
     if (auto m = match_gated_arithmetic(r, node)) return *m;
     if (auto m = match_linear_arithmetic(r, node)) return *m;
     return elementwise(r, node);

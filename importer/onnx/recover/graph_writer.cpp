@@ -256,19 +256,20 @@ void GraphWriter::fill_config() {
 }
 
 void GraphWriter::limit_context(std::vector<std::string>& notes) {
-    const int64_t longest = r_.longest_context;
-    if (longest == 0) return;
-    if (g_.rope_tables.empty())
-        throw UserError(
-            "{}: its attention mask can be checked for {} tokens only, and nothing in "
-            "the file limits its context; export the model with a cache",
-            model_.path, longest);
-    for (RopeTable& t : g_.rope_tables)
-        t.max_positions = t.max_positions > 0 ? std::min(t.max_positions, longest) : longest;
-    notes.push_back(
-        fmt::format("the attention mask was checked for {} tokens, which limits the "
-                    "context (a file with a cache has no such limit)",
-                    longest));
+    const auto limit = [&](int64_t longest, const std::string& reason) {
+        if (longest == 0) return;
+        if (g_.rope_tables.empty())
+            throw UserError("{}: {}, and nothing in the file limits its context", model_.path,
+                            reason);
+        for (RopeTable& t : g_.rope_tables)
+            t.max_positions = t.max_positions > 0 ? std::min(t.max_positions, longest) : longest;
+        notes.push_back(reason + ", which limits the context");
+    };
+    const int64_t checked = r_.longest_context, alike = r_.scaled_alike;
+    limit(checked, fmt::format("the attention mask was checked for {} tokens only (export the "
+                               "model with a cache: that has no such limit)",
+                               checked));
+    limit(alike, fmt::format("from position {} on it scales queries by another factor", alike));
 }
 
 Graph GraphWriter::finish(std::vector<std::string> notes) {

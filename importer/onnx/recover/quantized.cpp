@@ -64,6 +64,15 @@ std::string not_supported(int64_t bits, int64_t block) {
     return fmt::format("{} bits in blocks of {} are not supported; 4 and 8 are", bits, block);
 }
 
+// Whether g_idx says what is so without it: row i belongs to group i / block.
+bool in_order(Recovery& r, Ref groups, int64_t k, int64_t block) {
+    const auto group = r.integers(groups);
+    if (!group || std::ssize(*group) != k) return false;
+    for (int64_t i = 0; i < k; ++i)
+        if ((*group)[i] != i / block) return false;
+    return true;
+}
+
 // (A, B [N, blocks, bytes], scales, zero points, g_idx, bias).
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
 Meaning matmul_nbits(Recovery& r, const Node& node) {
@@ -73,13 +82,15 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
     if (const auto why = unsupported(node)) return unknown(r, node, *why);
     if (!x || !b || !scales || !scales->is_floating() || (node.input(3) != kNone && !zeros))
         return unknown(r, node, "its weight, scales or zero points are no constants");
-    if (node.input(4) != kNone)
-        return unknown(r, node, "reordered groups (g_idx) are not supported");
     const int64_t k = node.integer("K", 0), n = node.integer("N", 0),
                   block = node.integer("block_size", 0);
     const int64_t bits = node.integer("bits", 4);
     if (!is_size(k) || !is_size(n) || !is_size(block) || block < 2 || (bits != 4 && bits != 8))
         return unknown(r, node, not_supported(bits, block));
+    if (node.input(4) != kNone && !in_order(r, node.input(4), k, block))
+        return unknown(r, node,
+                       "its rows are not in the order of their groups (g_idx: GPTQ with desc_act), "
+                       "which is not supported; quantise without desc_act");
     const int64_t blocks = (k + block - 1) / block;
     if (b->count() != n * blocks * block * bits / 8 || scales->count() != n * blocks)
         return unknown(r, node,
@@ -222,8 +233,11 @@ Meaning matmul_integer(Recovery& r, const Node& node) {
     if (!a || a->part != DynamicQuantized::kIntegers || !zero ||
         zero->part != DynamicQuantized::kZeroPoint || !(a->x == zero->x) || !b ||
         b->dims.size() != 2 || (node.input(3) != kNone && !b_zero))
-        return unknown(r, node,
-                       "only DynamicQuantizeLinear's output times a constant weight is supported");
+        return unknown(
+            r, node,
+            "only DynamicQuantizeLinear's output times a stored weight is supported, not "
+            "products of activations (attention's scores): quantise with "
+            "MatMulConstBOnly of ONNX Runtime's quantiser");
     const std::optional<DType> dtype = dtype_of(b->elem_type);
     if (dtype != DType::kInt8 && dtype != DType::kUInt8)
         return unknown(r, node, "its weight is neither int8 nor uint8");

@@ -82,6 +82,10 @@ Scenario Recovery::possible(Scenario s) const {
     return s;
 }
 
+bool Recovery::beyond_file(int64_t position) const {
+    return fixed_tokens > 0 && !has_past && position >= fixed_tokens;
+}
+
 std::string Recovery::describe(const Node& node) const { return from_onnx::describe(model, node); }
 
 int64_t Recovery::axis_of(const Node& node, int64_t axis, size_t rank) const {
@@ -118,6 +122,10 @@ std::string Recovery::blocked_by(Ref value) const {
                                model.files[c->data.file.index()].path);
         const Node* node = model.producer_of(v);
         if (!node) continue;
+        if (node->is("DynamicQuantizeLinear"))
+            return ", because " + describe(*node) +
+                   " rounds it to 8 bits by the largest of all its numbers; quantise products with "
+                   "stored weights alone (MatMulConstBOnly of ONNX Runtime's quantiser)";
         if (!find_rule(node->domain, node->op))
             return ", because " + describe(*node) + " depends on data or is not understood";
         if (!reads_only_shapes(*node)) stack.insert(stack.end(), node->in.begin(), node->in.end());
@@ -140,7 +148,7 @@ std::optional<std::vector<int64_t>> Recovery::integers(Ref value) {
 }
 
 std::optional<std::vector<double>> Recovery::row_at(Ref value, int64_t position, int64_t width) {
-    if (fixed_tokens > 0 && position >= fixed_tokens) return std::nullopt;
+    if (beyond_file(position)) return std::nullopt;
     std::unique_ptr<Probe>& p = position_probes_[position];
     if (!p)
         p = std::make_unique<Probe>(

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,9 @@ public:
     // The most tokens that every mask read so far is known for; 0: any number.
     int64_t longest_context = 0;
 
+    // The positions at which a factor that depends on them is still the first one's; 0: all.
+    int64_t scaled_alike = 0;
+
     // The graph takes an attention mask and does something with it: then no attention may go without.
     bool padding_must_be_hidden() const;
 
@@ -99,6 +103,8 @@ public:
     int64_t fixed_batch = 0, fixed_tokens = 0;
     // The scenario with the sizes that the file fixes.
     Scenario possible(Scenario scenario) const;
+    // Whether the file's fixed length keeps a token from being at `position`: with a past nothing does.
+    bool beyond_file(int64_t position) const;
     // The `width` values for the token at `position` of an unpadded sequence (0: the last dimension).
     std::optional<std::vector<double>> row_at(Ref value, int64_t position, int64_t width = 0);
     // ", because node 'x' (If) ...": the node that keeps a value from being evaluated; empty when none is seen.
@@ -142,6 +148,9 @@ struct NamedMatcher {
 
 Meaning unknown(const Recovery& r, const Node& node, std::string_view why);
 
+// Positions at which what depends on them may change: numbers that the value is computed from.
+std::set<int64_t> numbers_upstream(const Model& model, Ref value);
+
 // Meaning of a node all of whose inputs are constants: a view of a weight where it is one.
 Meaning read_constant_node(Recovery& r, const Node& node);
 
@@ -180,6 +189,7 @@ std::optional<Meaning> match_score_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_integer_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_linear_arithmetic(Recovery& r, const Node& node);
 std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node);
+std::optional<Meaning> match_position_scale(Recovery& r, const Node& node);
 std::optional<Meaning> match_attention_matmul(Recovery& r, const Node& node);
 std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node);
 std::optional<Meaning> match_cache_concat(Recovery& r, const Node& node);

@@ -37,6 +37,25 @@ struct Rows {
 
 }  // namespace
 
+std::set<int64_t> numbers_upstream(const Model& model, Ref value) {
+    std::set<int64_t> numbers;
+    std::set<Ref> seen;
+    std::vector<Ref> stack{value};
+    while (!stack.empty()) {
+        const Ref v = stack.back();
+        stack.pop_back();
+        if (v == kNone || !seen.insert(v).second) continue;
+        if (const Constant* c = model.constant_of(v); c && c->count() <= 4)
+            if (const auto t = read_constant(model, *c))
+                for (int64_t i = 0; i < t->count(); ++i)
+                    if (t->at(i) >= 16 && t->at(i) <= kLargestPosition)
+                        numbers.insert(static_cast<int64_t>(t->at(i)));
+        if (const Node* node = model.producer_of(v))
+            stack.insert(stack.end(), node->in.begin(), node->in.end());
+    }
+    return numbers;
+}
+
 bool Recovery::counts_tokens(Ref value, bool with_new) {
     for (int i : {0, 1}) {
         const Scenario& s = probe(i).scenario();
@@ -52,11 +71,11 @@ bool Recovery::counts_tokens(Ref value, bool with_new) {
 
 bool Recovery::row_at_is_position(Ref value) {
     for (int64_t p : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1000}}) {
-        if (fixed_tokens > 0 && p >= fixed_tokens) break;
+        if (beyond_file(p)) break;
         Probe probe =
             make_probe(possible(has_past ? Scenario{1, 1, p, {}} : Scenario{1, p + 1, 0, {}}));
         const Tensor* t = probe.data(value);
-        const int64_t from_end = has_past || fixed_tokens == 0 ? 1 : fixed_tokens - p;
+        const int64_t rows = probe.scenario().tokens, from_end = has_past ? rows : rows - p;
         if (!t || t->real || t->count() < from_end || t->integers[t->count() - from_end] != p)
             return false;
     }
@@ -95,26 +114,6 @@ Rows one_for_each_pair(const Rows& r, int64_t half, bool interleaved) {
         out.sin.push_back(r.sin[interleaved ? 2 * i : i]);
     }
     return out;
-}
-
-// Positions at which frequencies that depend on data may change: numbers that the table is computed from.
-std::set<int64_t> numbers_upstream(const Model& model, Ref value) {
-    std::set<int64_t> numbers;
-    std::set<Ref> seen;
-    std::vector<Ref> stack{value};
-    while (!stack.empty()) {
-        const Ref v = stack.back();
-        stack.pop_back();
-        if (v == kNone || !seen.insert(v).second) continue;
-        if (const Constant* c = model.constant_of(v); c && c->count() <= 4)
-            if (const auto t = read_constant(model, *c))
-                for (int64_t i = 0; i < t->count(); ++i)
-                    if (t->at(i) >= 16 && t->at(i) <= kLargestPosition)
-                        numbers.insert(static_cast<int64_t>(t->at(i)));
-        if (const Node* node = model.producer_of(v))
-            stack.insert(stack.end(), node->in.begin(), node->in.end());
-    }
-    return numbers;
 }
 
 // cos and sin of one table at any position.
@@ -207,7 +206,7 @@ std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t
         positions.insert({number - 1, number, number + 1});
     // Without a past every position needs a sequence of its length.
     for (int64_t p : positions) {
-        if ((fixed_tokens > 0 && p >= fixed_tokens) || (!has_past && p > kLongestSequence)) break;
+        if (beyond_file(p) || (!has_past && p > kLongestSequence)) break;
         if (angles.is(table, p)) {
             good = p;
             continue;
@@ -245,8 +244,7 @@ const WeightView* Recovery::table_of_rows(Ref rows) {
     const WeightView* table = get<WeightView>(from);
     const int64_t count = table->rows.size();
     for (int64_t p : {int64_t{0}, int64_t{1}, int64_t{7}, count - 1}) {
-        if (from == rows || p >= count || (fixed_tokens > 0 && p >= fixed_tokens) ||
-            (!has_past && p > kLongestSequence))
+        if (from == rows || p >= count || beyond_file(p) || (!has_past && p > kLongestSequence))
             continue;
         Probe probe =
             make_probe(possible(has_past ? Scenario{1, 1, p, {}} : Scenario{1, p + 1, 0, {}}));

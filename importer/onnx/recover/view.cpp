@@ -2,6 +2,7 @@
 #include "importer/onnx/recover/view.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -12,7 +13,8 @@ bool is_one(const Size& s) { return s[0] == 1 && s[1] == 1; }
 Axis merged(const Axis& axis) {
     Axis out;
     for (const Factor& f : axis) {
-        if (f.is_constant() && f.size[0] == 1 && f.kind != Factor::kBatch) continue;
+        const bool kept = f.kind == Factor::kBatch || f.kind == Factor::kTokens;
+        if (is_one(f.size) && !kept) continue;
         if (!out.empty()) {
             Factor& last = out.back();
             if (f.kind == Factor::kFeature && last.kind == Factor::kFeature &&
@@ -44,6 +46,27 @@ std::optional<std::pair<Factor, Factor>> split(const Factor& f, const Size& oute
     return std::pair{a, b};
 }
 
+// A file of one token a call has it on any axis of size 1, and a reshape may move it past others: it is taken out...
+std::optional<Factor> take_single_token(std::vector<Factor>& flat, size_t& place) {
+    const auto token = std::find_if(flat.begin(), flat.end(), [](const Factor& f) {
+        return f.kind == Factor::kTokens && is_one(f.size);
+    });
+    if (token == flat.end()) return std::nullopt;
+    const Factor taken = *token;
+    place = static_cast<size_t>(token - flat.begin());
+    flat.erase(token);
+    flat = merged(flat);
+    return taken;
+}
+
+// ... and goes to an axis without anything else, or joins the first.
+void put_single_token(View& view, const Factor& token) {
+    auto axis =
+        std::find_if(view.axes.begin(), view.axes.end(), [](const Axis& a) { return a.empty(); });
+    if (axis == view.axes.end()) axis = view.axes.begin();
+    if (axis != view.axes.end()) axis->push_back(token);
+}
+
 }  // namespace
 
 Size axis_size(const Axis& axis) {
@@ -71,6 +94,8 @@ std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes) {
     std::vector<Factor> flat;
     for (const Axis& axis : view.axes) flat.insert(flat.end(), axis.begin(), axis.end());
     flat = merged(flat);
+    size_t place = 0;
+    std::optional<Factor> token = take_single_token(flat, place);
     View out = view;
     out.axes.clear();
     size_t next = 0;
@@ -80,6 +105,8 @@ std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes) {
         if (is_one(rest) && next < flat.size() && flat[next].kind == Factor::kBatch &&
             is_one(flat[next].size))
             axis.push_back(flat[next++]);
+        else if (is_one(rest) && token && next == place)
+            axis.push_back(*std::exchange(token, std::nullopt));
         while (!is_one(rest)) {
             if (next == flat.size() || rest[0] <= 0 || rest[1] <= 0) return std::nullopt;
             Factor& f = flat[next];
@@ -97,7 +124,8 @@ std::optional<View> reshaped(const View& view, const std::vector<Size>& sizes) {
         }
         out.axes.push_back(merged(axis));
     }
-    if (next != flat.size()) return std::nullopt;
+    if (next != flat.size() || (token && sizes.empty())) return std::nullopt;
+    if (token) put_single_token(out, *token);
     return out;
 }
 

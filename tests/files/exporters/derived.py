@@ -65,7 +65,7 @@ def half(path, out, keep_io=True):
     onnx.save(convert_float_to_float16(onnx.load(path), keep_io_types=keep_io), out)
 
 
-def dynamic_int8(path, out, per_channel=False, unsigned=False):
+def dynamic_int8(path, out, per_channel=False, unsigned=False, all=False):
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantize_dynamic(
@@ -74,7 +74,7 @@ def dynamic_int8(path, out, per_channel=False, unsigned=False):
         per_channel=per_channel,
         weight_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
         op_types_to_quantize=["MatMul", "Gather"],
-        extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT, "MatMulConstBOnly": True},
+        extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT, "MatMulConstBOnly": not all},
     )
 
 

@@ -27,6 +27,7 @@ class Recipe:
     windows: list | None = None  # where the file says others than the configuration
     opaque: bool = False  # no language model: imported for planning alone
     refused: str = ""  # a part of the error that importing it gives
+    stopped: str = ""  # opaque: a part of the reason, which its node carries
 
     def export(self, scratch: pathlib.Path) -> onnx.ModelProto:
         return EXPORTERS[self.exporter](self, scratch)
@@ -257,6 +258,9 @@ def recipes() -> list[Recipe]:
         R("dynamo_2.9_op18_raw", "dynamo-2.9", "llama", "dynamo", dict(opset=18, optimize=False)),
         R("dynamo_2.9_op23_named", "dynamo-2.9", "llama3", "dynamo", dict(opset=23, attention="sdpa", symbols="named")),
         R("dynamo_2.9_op20_ids_only", "dynamo-2.9", "qwen3", "dynamo", dict(opset=20, **ids_only)),
+        R("dynamo_2.9_op18_ministral3", "dynamo-2.9", "ministral3", "dynamo", dict(opset=18, attention="sdpa")),
+        R("dynamo_2.9_op18_cohere", "dynamo-2.9", "cohere", "dynamo", dict(opset=18), opaque=True,
+          stopped="(ReduceMean): is a mean of something other than squares"),
         R("dynamo_2.15_op24", "dynamo", "llama", "dynamo", dict(opset=24, attention="sdpa")),
         R("dynamo_2.15_op21_raw", "dynamo", "llama_bias", "dynamo", dict(opset=21, optimize=False)),
         R("dynamo_2.15_op23_qwen3", "dynamo", "qwen3", "dynamo", dict(opset=23, attention="sdpa")),
@@ -329,7 +333,7 @@ def genai_recipes() -> list[Recipe]:
             wide,
             "genai",
             dict(precision="fp16", provider="cuda", use_paged_attention="true"),
-            refused="PagedAttention) reads",
+            refused="PagedAttention): this operator",
         ),
         R(
             "genai_0.18_int4_shared",
@@ -380,6 +384,8 @@ def derived_recipes() -> list[Recipe]:
         of("half_all", dynamo_file, two, 0.05, by="half", keep_io=False),
         of("half_op24", torch24, "llama", 0.05, by="half", keep_io=False),
         of("dynamic_int8", script, tied, 1e-3, True, by="dynamic_int8"),
+        # As optimum's ORTQuantizer and `optimum-cli onnxruntime quantize` do: products of activations too.
+        of("dynamic_int8_all", script, tied, 1e-3, refused="rounds it to 8 bits by", by="dynamic_int8", all=True),
         of("dynamic_uint8_channels", dynamo_file, two, 1e-3, True, by="dynamic_int8", per_channel=True, unsigned=True),
         of("nbits4", script, tied, 1e-3, True, by="nbits"),
         of("nbits4_asymmetric", dynamo_file, two, 1e-3, True, by="nbits", symmetric=False, block=32),
@@ -389,4 +395,6 @@ def derived_recipes() -> list[Recipe]:
         of("fixed_batch", script, tied, by="fixed", sizes=dict(batch_size=1)),
         of("fixed_length", plain, "llama", by="fixed", sizes=dict(batch=1, tokens=16)),
         of("int32_ids", script, tied, by="int32"),
+        # A decoder of one token a call, as exporters for phones and with `--no_merged` write it.
+        of("fixed_step", script, tied, by="fixed", sizes=dict(sequence_length=1)),
     ]

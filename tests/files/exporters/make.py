@@ -54,6 +54,8 @@ def run(path: pathlib.Path, prompt: list[int], new: list[int], config: dict) -> 
     rows, chunks = [], [prompt, *[[t] for t in new[:-1]]]
     if not past:
         chunks = [prompt + new[:-1]]
+    elif any(v.name == "input_ids" and v.shape[1] == 1 for v in inputs):
+        chunks = [[t] for t in prompt + new[:-1]]
     length = 0
     for chunk in chunks:
         feeds = {v.name: c for v, c in zip(past, caches)}
@@ -107,6 +109,8 @@ def note(recipe: exporters.Recipe, path: pathlib.Path) -> None:
         entry["config"]["windows"] = recipe.windows
     if recipe.opaque:
         entry["opaque"] = True
+    if recipe.stopped:
+        entry["stopped"] = recipe.stopped
     if recipe.refused:
         entry["refused"] = recipe.refused
     file = FOLDER / "expectations.json"

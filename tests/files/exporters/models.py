@@ -113,6 +113,23 @@ MODELS = {
     "olmo2": ("Olmo2", {}),
     "smollm3": ("SmolLM3", dict(num_hidden_layers=2, no_rope_layers=[1, 0], use_sliding_window=False)),
     "arcee": ("Arcee", {}),
+    # Queries grow with the logarithm of the position from the original length on: the context ends there.
+    "ministral3": (
+        "Ministral3",
+        dict(
+            head_dim=4,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=1e6,
+                factor=16.0,
+                original_max_position_embeddings=64,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.1,
+            ),
+        ),
+    ),
+    "cohere": ("Cohere", dict(logit_scale=1.0)),
     "helium": ("Helium", dict(head_dim=4)),
     "gpt_oss": (
         "GptOss",
