@@ -69,7 +69,7 @@ public:
     virtual std::byte* host_view(DeviceAddress) { return nullptr; }
 
     // destination[i] = f32 sum over sources (host memory, in order) + residual, written as the plan's activation
-    // dtype; residual may be 0 (none). The reduction leaf of a staged all-reduce, `count` elements.
+    // dtype; residual may be 0 (none). The leaf of a staged all-reduce, `count` elements; it has read the sources.
     virtual void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
                         DeviceAddress destination, int64_t count, DType dtype) = 0;
 

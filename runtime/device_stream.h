@@ -38,7 +38,9 @@ public:
     virtual void mark() = 0;
     virtual std::vector<int64_t> take_marks() = 0;
 
-    // Fence `i`, from 0 on, of the device's few: `await_fence` returns when the stream has passed it.
+    // Fence `i` of the device's few: `await_fence` returns when the stream has passed it. From kPassFences on they are the
+    // passes', those before a communication's.
+    static constexpr int kPassFences = 8;
     virtual void place_fence(int i) = 0;
     virtual void await_fence(int i) = 0;
 

@@ -73,6 +73,9 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
     const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
     newest_ = {batch.is_prefill, nullptr, pass};
     moved_ = Clock::now();
+    // The host is two prefills ahead at most, so that a wait is for little and no watchdog takes a long prompt for a hang.
+    const int fence = DeviceStream::kPassFences + static_cast<int>(prefills_ % 2);
+    if (batch.is_prefill && prefills_ >= 2) stream_.await_fence(fence);
     if (options_.record_trace) stream_.mark();
     upload_batch(batch);
     int64_t received = 0;
@@ -92,6 +95,10 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
         for (size_t i = 0; i < bytes.size(); ++i)
             trace.push_back({pass, batch.is_prefill, phase.steps[i].step, id_,
                              times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i]});
+    }
+    if (batch.is_prefill) {
+        stream_.place_fence(fence);
+        ++prefills_;
     }
     ++phase.rounds;
     return received;

@@ -77,6 +77,7 @@ private:
     bool one_upload_ = false;  // the batch's arrays lie side by side
     std::vector<Run> runs_;    // of decode, captured and not
     std::map<std::array<int64_t, 3>, std::vector<Capture>> captures_;  // by shape: of each such run
+    uint64_t prefills_ = 0;
     Place oldest_, newest_;  // steps that no wait has seen done
     uint64_t seen_waits_ = 0;
     uint64_t seen_progress_ = 0;

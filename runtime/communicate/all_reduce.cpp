@@ -91,8 +91,7 @@ public:
         size_t m = member(self.id);
         self.device.reduce(meeting_.await_posted(m, round), residual(m, 0), outputs_[m].address,
                            elements, dtype());
-        self.device.synchronize();
-        meeting_.release(m, round);
+        meeting_.release(m, round);  // the sources have been read
         int64_t others = static_cast<int64_t>(contributors_.size()) - (c >= 0 ? 1 : 0);
         return others * bytes(elements);
     }

@@ -12,7 +12,7 @@ namespace {
 
 using namespace planner;
 
-constexpr int kMostPieces = 8;
+constexpr int kMostPieces = DeviceStream::kPassFences;
 
 bool is_gpu(const planner::Device& device) {
     return device.kind == DeviceKind::kCuda || device.kind == DeviceKind::kHip;

@@ -77,14 +77,12 @@ public:
     // Whether all of it is done. Never blocks.
     virtual bool is_idle() = 0;
 
-    // Points of the stream; `timed` ones can be subtracted. `wait`: the stream goes on when `event`, of any context of this
-    // driver, has been passed.
+    // Points of the stream; `timed` ones can be subtracted.
     virtual GpuEvent make_event(bool timed) = 0;
     virtual void destroy_event(GpuEvent event) = 0;
     virtual void record(GpuEvent event) = 0;
     virtual bool has_passed(GpuEvent event) = 0;
     virtual double elapsed_ms(GpuEvent from, GpuEvent to) = 0;
-    virtual void wait(GpuEvent event) = 0;
 
     // What this thread puts on the stream between the two is kept, and done by each `replay`. Other threads go on as ever.
     virtual void begin_capture() = 0;

@@ -116,6 +116,24 @@ TEST_CASE("a token is one copy in, one graph and one copy out", "[e2e]") {
     }
 }
 
+TEST_CASE("the host is two chunks of a prompt ahead of a card, no more", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live(300);
+        planner::Workload workload = all_logits_workload(1, 32, 4);
+        workload.all_logits = false;
+        planner::Plan plan = plan_for(small_model(), vendor.one, workload);
+        Session session(plan, options_for_fakes());
+        const int before = fake.calls(vendor.event);
+        const std::vector<int32_t> prompt(24, 7);
+        GenerateOptions generation;
+        generation.max_new_tokens = 1;
+        generate(session, plan, {prompt}, generation);
+        // A fence for each of six chunks, and the last one's logits.
+        CHECK(fake.calls(vendor.event) == before + 6 + 1);
+    }
+}
+
 TEST_CASE("a trace from devices' events holds the plan step by step", "[e2e]") {
     const InstalledFake cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
     cuda.live(100);

@@ -205,10 +205,6 @@ CUresult cuStreamQuery(CUstream stream) {
     const Call call("cuStreamQuery");
     return call.code ? call.code : query_stream(stream);
 }
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
-    const Call call("cuStreamWaitEvent");
-    return call.code ? call.code : flags ? kInvalidValue : stream_waits(stream, event);
-}
 CUresult cuEventCreate(CUevent* event, unsigned int flags) {
     const Call call("cuEventCreate", std::to_string(flags));
     if (call.code) return call.code;

@@ -177,7 +177,6 @@ int destroy_event(void* handle);
 int record_event(void* event, void* stream);
 int query_event(void* event);
 int elapsed(float* ms, void* from, void* to);
-int stream_waits(void* stream, void* event);
 int begin_capture(void* stream, int mode);
 int end_capture(const Call& call, void* stream, Graph** graph);  // also of a call that fails
 int instantiate(GraphExec** exec, void* graph);

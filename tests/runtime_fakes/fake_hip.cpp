@@ -174,10 +174,6 @@ hipError_t hipStreamQuery(hipStream_t stream) {
     const Call call("hipStreamQuery");
     return call.code ? call.code : query_stream(stream);
 }
-hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags) {
-    const Call call("hipStreamWaitEvent");
-    return call.code ? call.code : flags ? kInvalidValue : stream_waits(stream, event);
-}
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
     const Call call("hipEventCreateWithFlags", std::to_string(flags));
     if (call.code) return call.code;

@@ -197,15 +197,6 @@ int elapsed(float* ms, void* from, void* to) {
     return 0;
 }
 
-int stream_waits(void* stream, void* event) {
-    Event* e = find_event(event);
-    Stream* s = find_stream(stream);
-    if (!e || !s) return kInvalidHandle;
-    if (!e->mark) return 0;
-    s->submit([mark = e->mark] { mark->stream->wait(mark->ticket); });
-    return 0;
-}
-
 int begin_capture(void* stream, int mode) {
     Stream* s = find_stream(stream);
     if (!s || mode < 0 || mode > 2) return kInvalidValue;

@@ -181,10 +181,6 @@ public:
         CLEAVE_CUDA(cuEventElapsedTime, &ms, static_cast<CUevent>(from), static_cast<CUevent>(to));
         return ms;
     }
-    void wait(GpuEvent event) override {
-        use();
-        CLEAVE_CUDA(cuStreamWaitEvent, stream_, static_cast<CUevent>(event), 0);
-    }
 
     void begin_capture() override {
         use();

@@ -39,7 +39,6 @@
     X(cuStreamCreate, (CUstream * stream, unsigned int flags))                                    \
     X(cuStreamDestroy_v2, (CUstream stream))                                                      \
     X(cuStreamQuery, (CUstream stream))                                                           \
-    X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                    \
     X(cuEventCreate, (CUevent * event, unsigned int flags))                                       \
     X(cuEventDestroy_v2, (CUevent event))                                                         \
     X(cuEventRecord, (CUevent event, CUstream stream))                                            \

@@ -170,10 +170,6 @@ public:
                    static_cast<hipEvent_t>(to));
         return ms;
     }
-    void wait(GpuEvent event) override {
-        use();
-        CLEAVE_HIP(hipStreamWaitEvent, stream_, static_cast<hipEvent_t>(event), 0);
-    }
 
     void begin_capture() override {
         use();

@@ -36,7 +36,6 @@
     X(hipStreamCreateWithFlags, (hipStream_t * stream, unsigned int flags))                       \
     X(hipStreamDestroy, (hipStream_t stream))                                                     \
     X(hipStreamQuery, (hipStream_t stream))                                                       \
-    X(hipStreamWaitEvent, (hipStream_t stream, hipEvent_t event, unsigned int flags))             \
     X(hipEventCreateWithFlags, (hipEvent_t * event, unsigned flags))                              \
     X(hipEventDestroy, (hipEvent_t event))                                                        \
     X(hipEventRecord, (hipEvent_t event, hipStream_t stream))                                     \
