@@ -72,6 +72,7 @@ struct HeadPart {
         return Weights<typename C::Weight>::row(all, i64(head) * dim() + f, heads * dim(), C::kIn);
     }
     DEVICE float bias(const QkvArgs<C>& a, int feature) const {
+        if constexpr (!C::kQBias && !C::kKBias && !C::kVBias) return 0.0f;
         i64 i = i64(head) * dim() + feature;
         if (kind == kQuery) return bias_at<C::kQBias>(a.q_bias, i);
         if (kind == kKey) return bias_at<C::kKBias>(a.k_bias, i);
@@ -81,16 +82,20 @@ struct HeadPart {
         if (kind == kQuery) return bias_at<C::kQNorm>(a.q_norm, feature) + C::kQNormOffset;
         return bias_at<C::kKNorm>(a.k_norm, feature) + C::kKNormOffset;
     }
-    DEVICE void store(const QkvArgs<C>& a, i64 t, int feature, float v) const {
+    // Two features of a token.
+    DEVICE void store(const QkvArgs<C>& a, i64 t, int f0, float v0, int f1, float v1) const {
         if (kind == kQuery) {
-            a.q_out[(t * C::kQHeads + head) * C::kHeadDim + feature] = from_float<typename C::X>(v);
+            typename C::X* row = a.q_out + (t * C::kQHeads + head) * C::kHeadDim;
+            row[f0] = from_float<typename C::X>(v0);
+            row[f1] = from_float<typename C::X>(v1);
             return;
         }
         KvCache<C, typename C::Kv> cache{a.kv, a.num_slots, a.context};
         i64 slot = a.slots[t], kv_head = C::kSlabOffset + head, position = a.positions[t];
         typename C::Kv* row = kind == kKey ? cache.key(slot, kv_head, position)
                                            : cache.value(slot, kv_head, position);
-        row[feature] = from_float<typename C::Kv>(v);
+        row[f0] = from_float<typename C::Kv>(v0);
+        row[f1] = from_float<typename C::Kv>(v1);
     }
 };
 
@@ -112,16 +117,16 @@ DEVICE void qkv(const QkvArgs<C>& a) {
     products.run(
         in, t0, tokens,
         [&](int j) { return part.row(a, part.feature(min(part.place + j, dim - 1))); }, a.norm);
-    auto value = [&](int t, int j, int feature) {
-        return products.at(t, j) * products.scale(t) + part.bias(a, feature);
+    auto value = [&](int t, int j, int feature, float scale) {
+        return products.at(t, j) * scale + part.bias(a, feature);
     };
     float* head_scale = shared + P::kSharedFloats;  // [kTokens]
     if constexpr (kHeadNorms) {
         float epsilon = part.kind == HeadPart<C>::kQuery ? C::kQNormEpsilon : C::kKNormEpsilon;
         for (int t = warp(); t < int(C::kTokens); t += int(C::kThreads) / WARP) {
-            float sum = 0.0f;
+            float sum = 0.0f, scale = products.scale(t);
             for (int j = lane(); t < tokens && j < dim; j += WARP) {
-                float v = value(t, j, part.feature(j));
+                float v = value(t, j, part.feature(j), scale);
                 sum = fma(v, v, sum);
             }
             sum = warp_sum(sum);
@@ -133,7 +138,8 @@ DEVICE void qkv(const QkvArgs<C>& a) {
         int t = i / kPairs, j = 2 * (i % kPairs), place = part.place + j;
         if (place >= dim) continue;
         int f0 = part.feature(place), f1 = part.feature(place + 1);
-        float v0 = value(t, j, f0), v1 = value(t, j + 1, f1);
+        float scale = products.scale(t);
+        float v0 = value(t, j, f0, scale), v1 = value(t, j + 1, f1, scale);
         if constexpr (kHeadNorms) {
             if (part.is_normed()) {
                 v0 *= head_scale[t] * part.norm_weight(a, f0);
@@ -149,8 +155,7 @@ DEVICE void qkv(const QkvArgs<C>& a) {
             v1 = v1 * cos + v0 * sin;
             v0 = turned;
         }
-        part.store(a, t0 + t, f0, v0);
-        part.store(a, t0 + t, f1, v1);
+        part.store(a, t0 + t, f0, v0, f1, v1);
     }
 }
 
