@@ -263,7 +263,9 @@ TEST_CASE("a kernel that never ends is given up by the watchdog with its step, o
                       });
         });
         INFO(error);
-        CHECK_THAT(error, Contains("step") && Contains("for 1 s"));
+        // By the waiting host, or by the kernel of a peer that waits for it.
+        CHECK_THAT(error,
+                   Contains("step") && (Contains("for 1 s") || Contains("waited for 0.9 s")));
     }
     for (const Calls& vendor : kBothVendors) {
         // Ctrl-C in prefill; the kernel ends a little later, and nothing stays.
