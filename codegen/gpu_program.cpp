@@ -2,6 +2,7 @@
 #include "codegen/gpu_program.h"
 
 #include "codegen/lower_step.h"
+#include "codegen/peer_kernels.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -41,6 +42,11 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
     const planner::Phase& phase = plan.phase(is_prefill);
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const planner::Compute* compute = phase.steps[i].compute();
+        if (planner::goes_by_peers(phase.steps[i])) {
+            for (Instruction& made :
+                 lower_exchange(plan, is_prefill, planner::StepId(i), device, target, kernels))
+                out.push_back(std::move(made));
+        }
         if (!compute || compute->device != device) continue;
         StepReader reader(plan, phase, *compute, is_prefill);
         Lowered lowered = lower_step(reader);
@@ -78,6 +84,7 @@ Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device
     target.limits = info.limits;
     target.activations = plan.workload.activation_dtype;
     KernelTable kernels(program);
+    program.meeting = lower_meeting(plan, device, target, kernels);
     generate_phase(plan, device, true, target, kernels, program.prefill);
     generate_phase(plan, device, false, target, kernels, program.decode);
     return program;

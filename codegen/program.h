@@ -3,8 +3,9 @@
 // codegen/; what the runtime loads and launches. codegen knows a device only as an arch name and a table of
 // limits. `cleave emit` prints exactly `Kernel::source`, which is the text the compiler gets.
 //
-// Invariants: instructions of a phase stand in step order, one per Compute step of this device; equal kernels
-// (same specialisation) exist once; claimed resources are within the device's limits.
+// Invariants: instructions of a phase stand in step order: one per Compute step of this device, and the launches of each
+// communication step that its kernels take part in (what goes by peer memory), in the order in which they run; equal
+// kernels (same specialisation) exist once; claimed resources are within the device's limits.
 //
 // Kernel ABI. Every argument is one 64-bit word (pointer, or integer). GPU kernels take them as parameters in
 // this order. Host kernels are
@@ -18,6 +19,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +34,12 @@ struct Extent {
     int64_t per_output = 0;
     int64_t per_sequence = 0;
     int64_t divisor = 1;
+    int64_t most = 0;  // 0: no limit
     int64_t at(int64_t num_tokens, int64_t num_outputs, int64_t num_sequences) const {
         int64_t n = constant + per_token * num_tokens + per_output * num_outputs +
                     per_sequence * num_sequences;
-        return (n + divisor - 1) / divisor;
+        n = (n + divisor - 1) / divisor;
+        return most > 0 && n > most ? most : n;
     }
 };
 
@@ -52,11 +56,33 @@ enum class BatchField : uint8_t {
     kNumSequences,
 };
 
-enum class ArgKind : uint8_t { kValue, kWeight, kRopeTable, kKv, kScratch, kBatch, kImmediate };
+enum class ArgKind : uint8_t {
+    kValue,
+    kWeight,
+    kRopeTable,
+    kKv,
+    kScratch,
+    kBatch,
+    kImmediate,
+    kPeer
+};
+
+// What a kernel needs of another device, or of its own, to exchange values by peer memory (planner/peers.h).
+enum class PeerField : uint8_t {
+    kArea,          // the device's `staging.peers`
+    kSignals,       // this device's `staging.signals`
+    kHere,          // the device's row of this device's signals
+    kThere,         // this device's row of the device's
+    kMailbox,       // runtime/device.h
+    kLimit,         // nanoseconds of one wait
+    kMeetingLimit,  // of a wait in Program::meeting
+};
 
 struct Arg {
     ArgKind kind = ArgKind::kImmediate;
-    int32_t id = -1;  // PlacedId, WeightShardId, RopeShardId, KvSlabId or BufferId, by kind
+    int32_t id =
+        -1;  // PlacedId, WeightShardId, RopeShardId, KvSlabId, BufferId or DeviceId, by kind
+    PeerField peer = PeerField::kArea;
     BatchField field = BatchField::kNumTokens;
     int64_t immediate = 0;
     std::string name;  // of the parameter, as the stub spells it
@@ -103,6 +129,8 @@ struct Program {
     std::string arch;
     std::vector<Kernel> kernels;
     std::vector<Instruction> prefill, decode;
+    // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step is none.
+    std::optional<Instruction> meeting;
 };
 
 // What a compiler made of a kernel.

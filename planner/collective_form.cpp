@@ -22,24 +22,28 @@ std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceI
 }
 
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
-                                 int64_t bytes, bool is_prefill, bool through_host) {
+                                 int64_t bytes, bool is_prefill, bool runs_here) {
     using Form = CollectiveImplementation;
+    const bool by_peers = links.reach_each_other(group);
     CollectiveForm best;
     // A ring has an order of its own; the other forms name their members in device order, whatever the stage's is.
     std::vector<DeviceId> members(group.begin(), group.end());
     std::sort(members.begin(), members.end());
     best.group = members;
-    best.implementation = all_reduce_form(through_host, is_prefill, group.size());
+    best.implementation = all_reduce_form(runs_here, is_prefill, group.size());
     if (best.implementation == Form::kRing) best.group = ring_order(links, group);
     best.ns = links.all_reduce_ns(best.group, bytes, best.implementation);
-    if (through_host || group.size() < 2) return best;
     for (Form form : {Form::kOneShot, Form::kTwoPhase, Form::kRing}) {
-        if (form == best.implementation) continue;
+        if (group.size() < 2 || form == best.implementation) continue;
+        if (runs_here && (!by_peers || form == Form::kRing)) continue;
         std::vector<DeviceId> order = members;
         if (form == Form::kRing) order = ring_order(links, group);
         int64_t ns = links.all_reduce_ns(order, bytes, form);
-        if (ns < best.ns) best = {form, std::move(order), ns};
+        if (ns < best.ns) best = {form, Transport::kStaged, std::move(order), ns};
     }
+    best.transport = best.implementation == Form::kRing ? Transport::kVendor
+                     : by_peers                         ? Transport::kPeer
+                                                        : Transport::kStaged;
     return best;
 }
 

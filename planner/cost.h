@@ -7,6 +7,7 @@
 #include <span>
 
 #include "planner/amounts.h"
+#include "planner/peers.h"
 #include "planner/plan.h"
 
 namespace cleave::planner {
@@ -38,6 +39,10 @@ public:
         int64_t bandwidth = 0;
     };
     Demand demand(std::span<const DeviceId> devices) const;
+
+    bool reach_each_other(std::span<const DeviceId> group) const {
+        return planner::reach_each_other(*machine_, group);
+    }
 
     // Equal pieces, `bytes` in all, gathered on each of `to`: until the last has them.
     int64_t gather_ns(std::span<const DeviceId> from, std::span<const DeviceId> to,

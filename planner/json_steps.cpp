@@ -73,6 +73,7 @@ private:
         }
         if (const Collective* c = s.collective()) {
             field("op", fmt::format("\"{}\"", collective_op_name(c->op)));
+            field("transport", fmt::format("\"{}\"", transport_name(c->transport)));
             devices("group", c->group);
             operators("epilogue", c->epilogue);
         }

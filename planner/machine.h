@@ -75,6 +75,8 @@ struct Link {
     int64_t bandwidth = 0;  // bytes/s
     int64_t latency_ns = 0;
     int domain = -1;  // bandwidth domain shared with other links, or -1
+    // Of kPcie: kernels of `from` reach memory of `to` all the same. The faster kinds always have it.
+    bool peer_access = false;
     // Of an all-reduce over such links, where that was measured apart; 0: as above.
     int64_t exchange_bandwidth = 0, exchange_latency_ns = 0;
 };

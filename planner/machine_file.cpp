@@ -44,6 +44,13 @@ public:
         return json_.contains(key) ? number(key, least) : fallback;
     }
 
+    bool flag_or(const char* key, bool fallback) {
+        if (!json_.contains(key)) return fallback;
+        const Json& v = at(key);
+        if (!v.is_boolean()) throw UserError("{}: {}.{} is not true or false", path_, where_, key);
+        return v.get<bool>();
+    }
+
     // Every key must be one that was asked for: a misspelt field is an error, not a default.
     void finish() const {
         for (const auto& [key, value] : json_.items())
@@ -172,7 +179,8 @@ DeviceId find_device(const Machine& machine, const std::string& name, const std:
 Link read_link(const Json& json, const std::string& path, size_t index, const Machine& machine) {
     std::string where = fmt::format("links[{}]", index);
     Reader r(json, path, where);
-    for (const char* key : {"latency_ns", "domain", "exchange_bandwidth", "exchange_latency_ns"})
+    for (const char* key :
+         {"latency_ns", "domain", "exchange_bandwidth", "exchange_latency_ns", "peer_access"})
         r.know(key);
     Link l;
     l.from = find_device(machine, r.text("from"), path, where + ".from");
@@ -185,6 +193,7 @@ Link read_link(const Json& json, const std::string& path, size_t index, const Ma
     l.domain = static_cast<int>(r.number_or("domain", -1, -1));
     l.exchange_bandwidth = r.number_or("exchange_bandwidth", 0);
     l.exchange_latency_ns = r.number_or("exchange_latency_ns", 0);
+    l.peer_access = r.flag_or("peer_access", false);
     if (l.domain >= static_cast<int>(machine.domains.size()))
         throw UserError("{}: {}.domain is {} and there are {} domains", path, where, l.domain,
                         machine.domains.size());
@@ -321,6 +330,7 @@ std::string machine_to_json(const Machine& machine) {
                                  {"bandwidth", l.bandwidth},
                                  {"latency_ns", l.latency_ns},
                                  {"domain", l.domain}});
+        if (l.peer_access) json["links"].back()["peer_access"] = true;
         if (l.exchange_latency_ns <= 0) continue;
         json["links"].back()["exchange_bandwidth"] = l.exchange_bandwidth;
         json["links"].back()["exchange_latency_ns"] = l.exchange_latency_ns;

@@ -7,6 +7,8 @@
 #include <tuple>
 
 #include "planner/amounts.h"
+#include "planner/peers.h"
+#include "planner/plan_views.h"
 #include "planner/tiles.h"
 #include "runtime/base/errors.h"
 
@@ -178,22 +180,36 @@ private:
         p.buffer = at->second;
     }
 
-    // Room for the largest payload that a device sends at once: staged copies leave from here.
+    // Room for the largest payload that a device sends at once: staged copies leave from here. What goes by peer memory has
+    // slices of its own, and signals.
     void exchange() {
-        std::vector<int64_t> largest(plan_.machine.devices.size(), 0);
-        auto sends = [&](const Phase& phase, PlacedId id) {
-            const PlacedValue& p = phase.values[id.index()];
-            largest[p.device.index()] = std::max(largest[p.device.index()], size_of(p));
-        };
+        const size_t n = plan_.machine.devices.size();
+        std::vector<int64_t> largest(n, 0), slice(n, 0);
+        std::vector<bool> signals(n, false);
         for (const Phase* phase : {&plan_.prefill, &plan_.decode})
             for (const Step& step : phase->steps) {
-                if (const Transfer* t = step.transfer()) sends(*phase, t->source);
-                if (const Collective* c = step.collective())
-                    for (PlacedId id : c->contributions) sends(*phase, id);
+                const bool by_peers = goes_by_peers(step);
+                const bool is_prefill = phase == &plan_.prefill;
+                const PeerCut cut =
+                    by_peers ? peer_cut(plan_, *phase, is_prefill, step) : PeerCut{};
+                for (PlacedId id : sent_values(step)) {
+                    const PlacedValue& p = phase->values[id.index()];
+                    int64_t& most = (by_peers ? slice : largest)[p.device.index()];
+                    most = std::max(
+                        most, by_peers ? cut.slice(peer_payload(plan_, *phase, is_prefill, id))
+                                       : size_of(p));
+                }
+                if (!by_peers) continue;
+                for (DeviceId d : step_devices(*phase, step)) signals[d.index()] = true;
             }
-        for (size_t d = 0; d < largest.size(); ++d)
-            if (largest[d] > 0)
-                append(DeviceId(d), Arena::kStaging, largest[d], "staging.exchange");
+        for (size_t d = 0; d < n; ++d) {
+            auto append_if = [&](int64_t bytes, const char* name) {
+                if (bytes > 0) append(DeviceId(d), Arena::kStaging, bytes, name);
+            };
+            append_if(largest[d], "staging.exchange");
+            append_if(slice[d] * peer_channels(plan_.machine, DeviceId(d)), "staging.peers");
+            append_if(signals[d] ? peer_signal_bytes(plan_.machine) : 0, "staging.signals");
+        }
     }
 
     void account() {

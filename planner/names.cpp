@@ -41,6 +41,11 @@ std::string_view collective_implementation_name(CollectiveImplementation impleme
     return kNames.at(static_cast<size_t>(implementation));
 }
 
+std::string_view transport_name(Transport transport) {
+    static constexpr std::array<std::string_view, 3> kNames{"staged", "peer", "vendor"};
+    return kNames.at(static_cast<size_t>(transport));
+}
+
 std::string_view device_kind_name(DeviceKind kind) {
     static constexpr std::array<std::string_view, 6> kNames{"host", "cuda", "hip",
                                                             "simt", "sim",  "null"};

@@ -155,6 +155,7 @@ struct Compute {
     Amount flops, weight_bytes, activation_bytes;
 };
 
+// kPeer: kernels of both devices, by the source's memory. All others: through staging memory of the host.
 enum class Route : uint8_t { kSameMemory, kPeer, kHostStaged, kNetwork };
 
 // Copies a box: destination's box contains source's box (a column block of a wider buffer is allowed).
@@ -166,12 +167,16 @@ struct Transfer {
 
 enum class CollectiveOp : uint8_t { kAllReduce, kAllGather };
 enum class CollectiveImplementation : uint8_t { kOneShot, kTwoPhase, kRing, kVendor };
+// What moves a collective's values: staging memory of the host, which is always right, whatever devices are in the group;
+// kernels of the members, which read each other's memory; the vendor's library, which has the ring.
+enum class Transport : uint8_t { kStaged, kPeer, kVendor };
 
 // All-reduce: every contributor's partial box is summed in f32 in group order, then `epilogue` (the residual
 // Add) runs on each member. A member with no work is in `group` but contributes no input.
 struct Collective {
     CollectiveOp op = CollectiveOp::kAllReduce;
     CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
+    Transport transport = Transport::kStaged;
     std::vector<DeviceId> group;  // every receiver, in device order; a ring's in ring order
     std::vector<PlacedId>
         contributions;  // partial values (all_reduce) or boxes (all_gather), in group order
@@ -267,5 +272,6 @@ std::string_view arena_name(Arena arena);
 std::string_view route_name(Route route);
 std::string_view collective_op_name(CollectiveOp op);
 std::string_view collective_implementation_name(CollectiveImplementation implementation);
+std::string_view transport_name(Transport transport);
 
 }  // namespace cleave::planner

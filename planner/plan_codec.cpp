@@ -175,10 +175,14 @@ void put(const Collective& c, pb::Collective* out) {
     put_ids(c.epilogue_inputs, out->mutable_epilogue_inputs());
     put_ids(c.outputs, out->mutable_outputs());
     put(c.bytes, out->mutable_bytes());
+    out->set_transport(static_cast<uint32_t>(c.transport));
 }
 void take(const pb::Collective& in, Collective& c) {
     codec::take(in.op(), CollectiveOp::kAllGather, c.op);
     codec::take(in.implementation(), CollectiveImplementation::kVendor, c.implementation);
+    codec::take(in.transport(), Transport::kVendor, c.transport);
+    // Files from before there was a choice: a ring has always been the library's.
+    if (c.implementation == CollectiveImplementation::kRing) c.transport = Transport::kVendor;
     take_ids(in.group(), c.group);
     take_ids(in.contributions(), c.contributions);
     take_ids(in.epilogue(), c.epilogue);

@@ -78,6 +78,7 @@ void put(const Link& l, pb::Link* out) {
     out->set_domain(l.domain);
     out->set_exchange_bandwidth(l.exchange_bandwidth);
     out->set_exchange_latency_ns(l.exchange_latency_ns);
+    out->set_peer_access(l.peer_access);
 }
 void take(const pb::Link& in, Link& l) {
     l.from = DeviceId(in.from());
@@ -88,6 +89,7 @@ void take(const pb::Link& in, Link& l) {
     l.domain = in.domain();
     l.exchange_bandwidth = in.exchange_bandwidth();
     l.exchange_latency_ns = in.exchange_latency_ns();
+    l.peer_access = in.peer_access();
 }
 
 void put(const BandwidthDomain& d, pb::BandwidthDomain* out) {

@@ -2,6 +2,7 @@
 #include "planner/steps.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -171,20 +172,27 @@ private:
         Transfer t;
         t.source = source;
         t.destination = destination;
-        t.route = route(from.device, to);
+        t.route = route(from.value, from.device, to);
         t.bytes = value_bytes(graph_.value(from.value), 0, plan_.workload);
         Amount bytes = t.bytes;
         push(std::move(t), layer).link_bytes = bytes;
         return destination;
     }
 
-    Route route(DeviceId from, DeviceId to) const {
+    // Kernels exchange rows of tokens or outputs.
+    bool by_peers(ValueId value, std::span<const DeviceId> devices) const {
+        return graph_.value(value).kind != importer::ValueKind::kTensor &&
+               links_.reach_each_other(devices);
+    }
+
+    Route route(ValueId value, DeviceId from, DeviceId to) const {
         const Link* link = plan_.machine.link(from, to);
         if (!link) return Route::kHostStaged;
+        if (by_peers(value, std::array{from, to})) return Route::kPeer;
         switch (link->kind) {
             case LinkKind::kSameMemory: return Route::kSameMemory;
             case LinkKind::kNvlink:
-            case LinkKind::kXgmi: return Route::kPeer;
+            case LinkKind::kXgmi:
             case LinkKind::kPcie: return Route::kHostStaged;
             case LinkKind::kNetwork: return Route::kNetwork;
         }
@@ -296,11 +304,11 @@ private:
         auto [at, fresh] = forms_.try_emplace({stage_, bytes});
         if (fresh)
             at->second =
-                choose_all_reduce(links_, choice_->devices, bytes, is_prefill_, staged_by_host());
+                choose_all_reduce(links_, choice_->devices, bytes, is_prefill_, runs_here());
         return at->second;
     }
 
-    bool staged_by_host() const {
+    bool runs_here() const {
         for (DeviceId d : choice_->devices)
             if (DeviceKind kind = plan_.machine.device(d).kind; kind != DeviceKind::kSim)
                 return true;
@@ -314,6 +322,9 @@ private:
         c.bytes = value_bytes(graph_.value(group.partial), 0, plan_.workload);
         CollectiveForm form = all_reduce_form_of(at(c.bytes, point_));
         c.implementation = form.implementation;
+        c.transport = form.transport;
+        if (c.transport == Transport::kPeer && !by_peers(group.partial, c.group))
+            c.transport = Transport::kStaged;
         c.group = form.group;
         c.contributions = partials;
         if (group.epilogue.valid()) c.epilogue = {group.epilogue};
@@ -386,6 +397,9 @@ private:
             made[static_cast<size_t>(i)] = place(v, member, box, false);
             c.outputs.push_back(made[static_cast<size_t>(i)]);
         }
+        std::vector<DeviceId> all = c.group;
+        for (PlacedId id : c.contributions) all.push_back(phase_.values[id.index()].device);
+        if (by_peers(v, all)) c.transport = Transport::kPeer;
         push(std::move(c), layer).link_bytes = link;
         return made;
     }

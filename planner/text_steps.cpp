@@ -104,8 +104,14 @@ std::string StepsText::amount(const Step& step) const {
                    ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations")
                    : "";
     }
-    return fmt::format("{}, {} moved, {}", bytes_text(step_bytes(step, point_)),
-                       bytes_text(point_.of(step.link_bytes)), step_implementation(step));
+    std::string text =
+        fmt::format("{}, {} moved, {}", bytes_text(step_bytes(step, point_)),
+                    bytes_text(point_.of(step.link_bytes)), step_implementation(step));
+    if (const Collective* c = step.collective())
+        text += c->transport == Transport::kStaged ? ", staged"
+                : c->transport == Transport::kPeer ? " by peer memory"
+                                                   : " by the vendor's library";
+    return text;
 }
 
 // The steps [first, end) as rows: between two exchanges, one kernel on several devices is one row.

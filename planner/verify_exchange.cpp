@@ -40,6 +40,7 @@ void PhaseWalk::transfer(const Transfer& t) {
              range_text(columns_of(to)));
     if (from.partial || to.partial)
         fail("partial-read", "a summand is sent as if it were the value");
+    if (t.route == Route::kPeer) check_peers({from.device, to.device});
     read_summand(t.source);
     check_bytes(t.bytes, from.value, columns_of(from));
 
@@ -53,6 +54,34 @@ void PhaseWalk::transfer(const Transfer& t) {
     if (!life.written) life.first_write = static_cast<int64_t>(step_);
     life.written = true;
     content_[t.destination.index()] = Known{.columns = columns_of(to)};
+}
+
+// Kernels of each reach the memory of all others: GPUs of one kind, with direct links both ways.
+void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
+    const Machine& machine = plan_.machine;
+    auto direct = [](const Link& l) {
+        return l.kind == LinkKind::kSameMemory || l.kind == LinkKind::kNvlink ||
+               l.kind == LinkKind::kXgmi || l.peer_access;
+    };
+    for (DeviceId a : devices) {
+        if (machine.device(a).limits.warp_width <= 1)
+            fail("exchange-peers", "{} has no kernels that reach a peer", device_name(a));
+        for (DeviceId b : devices) {
+            const Link* link = a == b ? nullptr : machine.link(a, b);
+            if (a != b &&
+                (machine.device(a).kind != machine.device(b).kind || !link || !direct(*link)))
+                fail("exchange-peers", "{} does not reach {}'s memory", device_name(a),
+                     device_name(b));
+        }
+    }
+    if (machine.devices.size() > 64)
+        fail("exchange-peers", "{} devices; 64 have a bit", machine.devices.size());
+    for (DeviceId a : devices)
+        if (std::none_of(plan_.buffers.begin(), plan_.buffers.end(), [&](const Buffer& b) {
+                return b.device == a && b.name == "staging.signals" &&
+                       b.size >= static_cast<int64_t>(machine.devices.size()) * 4 * 4 * 32;
+            }))
+            fail("exchange-peers", "{} has no room for its signals", device_name(a));
 }
 
 // A group names each receiver once, in device order or (a ring's) in its own, with one output each.
@@ -196,6 +225,16 @@ void PhaseWalk::all_gather(const Collective& c) {
 
 void PhaseWalk::collective(const Collective& c) {
     if (!check_group(c)) return;
+    if (c.transport == Transport::kPeer) {
+        std::vector<DeviceId> devices = c.group;
+        for (PlacedId id : c.contributions) devices.push_back(placed(id).device);
+        check_peers(devices);
+    }
+    const bool library = c.implementation == CollectiveImplementation::kRing ||
+                         c.implementation == CollectiveImplementation::kVendor;
+    if (library != (c.transport == Transport::kVendor))
+        fail("exchange-transport", "{} does not go by '{}'",
+             collective_implementation_name(c.implementation), transport_name(c.transport));
     if (c.op == CollectiveOp::kAllReduce)
         all_reduce(c);
     else

@@ -58,6 +58,7 @@ private:
     void all_gather(const Collective& collective);
     Known reduce(const Collective& collective);
     void epilogue(const Collective& collective, size_t member, const Known& reduced);
+    void check_peers(const std::vector<DeviceId>& devices);
     bool check_group(const Collective& collective);
     void check_bytes(const Amount& bytes, ValueId value, Range columns);
     void finish();

@@ -33,16 +33,22 @@ const DeviceMemory& memory_of(const Plan& plan, DeviceId device) {
 }  // namespace
 
 Arenas::Arenas(const Plan& plan, std::span<const std::unique_ptr<Device>> devices)
-    : plan_(plan), base_(devices.size()), batch_(devices.size()), exchange_(devices.size()) {
+    : plan_(plan),
+      base_(devices.size()),
+      batch_(devices.size()),
+      exchange_(devices.size()),
+      peers_(devices.size()) {
     allocate(devices);
-    find_staging();
+    find_staging(devices);
 }
 
 void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
     std::vector<std::array<int64_t, kNumArenas>> used(devices.size(), {0, 0, 0, 0, 0});
+    std::vector<bool> has_peers(devices.size(), false);
     for (const Buffer& buffer : plan_.buffers) {
         int64_t& end = used[buffer.device.index()][static_cast<size_t>(buffer.arena)];
         end = std::max(end, buffer.offset + buffer.size);
+        if (buffer.name == "staging.signals") has_peers[buffer.device.index()] = true;
     }
     for (size_t d = 0; d < devices.size(); ++d) {
         const DeviceMemory& memory = memory_of(plan_, DeviceId(d));
@@ -52,9 +58,12 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
             CHECK(used[d][a] <= bytes)
                 << "the " << arena_name(arena) << " arena of " << devices[d]->info().name
                 << " needs " << used[d][a] << " bytes; the plan counts " << bytes;
-            base_[d][a] = bytes == 0 ? 0
-                                     : devices[d]->allocate(
-                                           bytes, fmt::format("the {} arena", arena_name(arena)));
+            const std::string what = fmt::format("the {} arena", arena_name(arena));
+            // Peers signal in a device's staging memory while its kernels run.
+            if (bytes > 0)
+                base_[d][a] = arena == Arena::kStaging && has_peers[d]
+                                  ? devices[d]->allocate_exchange(bytes, what)
+                                  : devices[d]->allocate(bytes, what);
             // Kernels of GPUs count arrivals in scratch and leave their counters zero.
             if (arena == Arena::kScratch && bytes > 0 &&
                 devices[d]->info().kind != DeviceKind::kHost)
@@ -63,7 +72,7 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
     }
 }
 
-void Arenas::find_staging() {
+void Arenas::find_staging(std::span<const std::unique_ptr<Device>> devices) {
     const Workload& workload = plan_.workload;
     struct Field {
         const char* name;
@@ -81,6 +90,13 @@ void Arenas::find_staging() {
         if (buffer.arena != Arena::kStaging) continue;
         size_t d = buffer.device.index();
         if (buffer.name == "staging.exchange") exchange_[d] = {address(BufferId(i)), buffer.size};
+        if (buffer.name == "staging.peers") peers_[d].area = address(BufferId(i));
+        if (buffer.name == "staging.signals") {
+            // Zero before any peer can signal.
+            peers_[d].signals = address(BufferId(i));
+            devices[d]->fill(peers_[d].signals, buffer.size, 0);
+            devices[d]->synchronize();
+        }
         for (const Field& field : fields) {
             if (buffer.name != field.name) continue;
             CHECK(buffer.size >= field.count * static_cast<int64_t>(sizeof(int32_t)))

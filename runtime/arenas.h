@@ -37,6 +37,11 @@ struct ExchangeArea {
     int64_t bytes = 0;
 };
 
+// What a device has for exchanges by peer memory: the buffers "staging.peers" and "staging.signals", where it has them.
+struct PeerArea {
+    DeviceAddress area = 0, signals = 0;
+};
+
 class Arenas {
 public:
     // Allocates on every device. InternalError when a device's arenas differ from the plan's account of them.
@@ -47,17 +52,19 @@ public:
     const ExchangeArea& exchange(planner::DeviceId device) const {
         return exchange_[device.index()];
     }
+    const PeerArea& peers(planner::DeviceId device) const { return peers_[device.index()]; }
     PlacedView view(const planner::Phase& phase, planner::PlacedId id) const;
 
 private:
     void allocate(std::span<const std::unique_ptr<Device>> devices);
-    void find_staging();
+    void find_staging(std::span<const std::unique_ptr<Device>> devices);
 
     static constexpr size_t kNumArenas = 5;
     const planner::Plan& plan_;
     std::vector<std::array<DeviceAddress, kNumArenas>> base_;  // by device, by arena
     std::vector<BatchAddresses> batch_;                        // by device
     std::vector<ExchangeArea> exchange_;                       // by device
+    std::vector<PeerArea> peers_;                              // by device
 };
 
 }  // namespace cleave::runtime

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bindings.h"
 
+#include "planner/peers.h"
 #include "runtime/base/errors.h"
 #include "runtime/presence.h"
 
@@ -15,12 +16,14 @@ using codegen::BatchField;
 
 class Binder {
 public:
-    Binder(const Plan& plan, DeviceId device, bool is_prefill, const Arenas& arenas)
+    Binder(const Plan& plan, DeviceId device, bool is_prefill, const Arenas& arenas,
+           const PeerLinks& peers)
         : plan_(plan),
           phase_(plan.phase(is_prefill)),
           device_(device),
           is_prefill_(is_prefill),
-          arenas_(arenas) {}
+          arenas_(arenas),
+          peers_(peers) {}
 
     BoundLaunch bind(const codegen::Instruction& instruction,
                      const codegen::Program& program) const {
@@ -55,6 +58,25 @@ private:
                 return buffer(at(plan_.rope_tables, arg, step).buffer, arg, step);
             case ArgKind::kKv: return buffer(at(plan_.kv_slabs, arg, step).buffer, arg, step);
             case ArgKind::kScratch: return buffer(BufferId(arg.id), arg, step);
+            case ArgKind::kPeer: return peer(arg.peer, DeviceId(arg.id));
+        }
+        return 0;
+    }
+
+    // Of another device, where it was given access: its rows and this one's (planner/peers.h).
+    uint64_t peer(codegen::PeerField field, DeviceId other) const {
+        using codegen::PeerField;
+        auto row = [](DeviceId device) {
+            return static_cast<uint64_t>(device.index()) * kPeerChannels * sizeof(uint32_t);
+        };
+        switch (field) {
+            case PeerField::kArea: return arenas_.peers(other).area;
+            case PeerField::kSignals: return arenas_.peers(device_).signals;
+            case PeerField::kHere: return arenas_.peers(device_).signals + row(other);
+            case PeerField::kThere: return arenas_.peers(other).signals + row(device_);
+            case PeerField::kMailbox: return peers_.mailbox(device_);
+            case PeerField::kLimit: return static_cast<uint64_t>(peers_.limit_ns());
+            case PeerField::kMeetingLimit: return static_cast<uint64_t>(peers_.meeting_limit_ns());
         }
         return 0;
     }
@@ -102,18 +124,26 @@ private:
     DeviceId device_;
     bool is_prefill_;
     const Arenas& arenas_;
+    const PeerLinks& peers_;
 };
 
 }  // namespace
 
 std::vector<BoundLaunch> bind_launches(const Plan& plan, const codegen::Program& program,
-                                       bool is_prefill, const Arenas& arenas) {
-    Binder binder(plan, program.device, is_prefill, arenas);
+                                       bool is_prefill, const Arenas& arenas,
+                                       const PeerLinks& peers) {
+    Binder binder(plan, program.device, is_prefill, arenas, peers);
     std::vector<BoundLaunch> launches;
     for (const codegen::Instruction& instruction : is_prefill ? program.prefill : program.decode) {
         launches.push_back(binder.bind(instruction, program));
     }
     return launches;
+}
+
+std::optional<BoundLaunch> bind_meeting(const Plan& plan, const codegen::Program& program,
+                                        const Arenas& arenas, const PeerLinks& peers) {
+    if (!program.meeting) return std::nullopt;
+    return Binder(plan, program.device, true, arenas, peers).bind(*program.meeting, program);
 }
 
 void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {

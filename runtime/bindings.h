@@ -3,10 +3,12 @@
 // a pass are written into them later.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "codegen/program.h"
 #include "runtime/arenas.h"
+#include "runtime/peers.h"
 
 namespace cleave::runtime {
 
@@ -33,7 +35,12 @@ struct BoundLaunch {
 // The launches of `program` in one phase, in step order. `program` must outlive them. InternalError naming the
 // step for an argument that the plan does not place on this device.
 std::vector<BoundLaunch> bind_launches(const planner::Plan& plan, const codegen::Program& program,
-                                       bool is_prefill, const Arenas& arenas);
+                                       bool is_prefill, const Arenas& arenas,
+                                       const PeerLinks& peers);
+
+// The launch by which the device meets its peers, where it has any.
+std::optional<BoundLaunch> bind_meeting(const planner::Plan& plan, const codegen::Program& program,
+                                        const Arenas& arenas, const PeerLinks& peers);
 
 // Launches with the counts of this pass; nothing where they leave no block.
 void launch(Device& device, BoundLaunch& bound, const PassShape& shape);

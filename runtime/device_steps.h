@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/bindings.h"
@@ -15,6 +16,12 @@ struct DeviceStep {
     planner::StepId step;
     BoundLaunch* launch = nullptr;
     Communication* communication = nullptr;
+
+    // For the trace: none of a launch.
+    std::optional<planner::Transport> transport() const {
+        if (!communication) return std::nullopt;
+        return communication->transport();
+    }
 };
 
 struct DevicePhase {

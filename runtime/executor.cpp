@@ -27,18 +27,20 @@ struct Job {
     // Of a graph over tensors, in the order of its inputs and outputs.
     std::span<const std::span<const std::byte>> inputs;
     std::span<Tensor> outputs;
+    bool meets = false;  // nothing but the devices' meeting
 };
 
 // One device's part: its steps of both phases, and what it records.
 class Worker {
 public:
     Worker(const Plan& plan, const Arenas& arenas, Device& device, DeviceId id, RunControl& control,
-           const StreamOptions& options, Clock::time_point origin)
+           const PeerLinks& peers, const StreamOptions& options, Clock::time_point origin)
         : plan_(plan),
           arenas_(arenas),
           device_(device),
           id_(id),
           control_(control),
+          peers_(peers),
           lane_(make_lane(arenas, device, id)),
           record_(options.record_trace),
           origin_(origin) {
@@ -46,15 +48,21 @@ public:
             passes_ = std::make_unique<StreamPasses>(plan, arenas, device, id, control, options);
     }
 
+    std::optional<BoundLaunch> meeting;
+
     DevicePhase& phase(bool is_prefill) { return phases_[is_prefill ? 0 : 1]; }
     const std::vector<TraceEvent>& events() const { return events_; }
     int64_t received_bytes() const { return received_bytes_; }
 
     void run(const Job& job) {
         try {
-            run_passes(job);
+            if (job.meets)
+                meet();
+            else
+                run_passes(job);
             // Of a device that works later than it is asked to, faults come to light here at last.
             if (passes_ && id_ != plan_.output_device) device_.synchronize();
+            peers_.check(id_);
         } catch (const VendorError& error) {
             if (!passes_) throw;
             passes_->rethrow(error);
@@ -62,6 +70,13 @@ public:
     }
 
 private:
+    // Before the first pass: kernels of this device and of its peers run at the same time, or it is an error.
+    void meet() {
+        if (!meeting) return;
+        launch(device_, *meeting, {});
+        device_.synchronize();
+    }
+
     void run_passes(const Job& job) {
         if (!job.outputs.empty()) return run_tensors(job);
         for (size_t i = 0; i < job.passes.size(); ++i) {
@@ -102,10 +117,12 @@ private:
                 launch(device_, *step.launch, shape);
             } else {
                 bytes = step.communication->take_part({id_, device_, lane_}, shape, phase.rounds);
+                peers_.check(id_);
             }
             received_bytes_ += bytes;
             if (record_)
-                events_.push_back({pass, batch.is_prefill, step.step, id_, start, now(), bytes});
+                events_.push_back({pass, batch.is_prefill, step.step, id_, start, now(), bytes,
+                                   step.transport()});
             control_.step_done();
         }
         ++phase.rounds;
@@ -148,6 +165,7 @@ private:
     Device& device_;
     DeviceId id_;
     RunControl& control_;
+    const PeerLinks& peers_;
     StagingLane lane_;
     bool record_;
     Clock::time_point origin_;
@@ -190,6 +208,7 @@ void check_batch(const Batch& batch, const Workload& workload) {
 struct Executor::Impl {
     const Plan& plan;
     RunControl control;
+    PeerLinks peers;
     Clock::time_point origin = Clock::now();
     std::vector<std::unique_ptr<Communication>> communications;
     std::vector<std::unique_ptr<Worker>> workers;
@@ -207,8 +226,11 @@ struct Executor::Impl {
     std::exception_ptr error;
     std::vector<std::thread> threads;
 
-    Impl(const Plan& p, const ExecutorOptions& options)
-        : plan(p), control(options.watchdog_seconds, options.cancel, options.may_spin) {}
+    Impl(const Plan& p, std::span<const std::unique_ptr<Device>> devices,
+         const ExecutorOptions& options)
+        : plan(p),
+          control(options.watchdog_seconds, options.cancel, options.may_spin),
+          peers(p, devices, options.watchdog_seconds) {}
 
     ~Impl() {
         {
@@ -224,12 +246,14 @@ struct Executor::Impl {
                const StreamOptions& options) {
         for (size_t d = 0; d < devices.size(); ++d) {
             workers.push_back(std::make_unique<Worker>(plan, arenas, *devices[d], DeviceId(d),
-                                                       control, options, origin));
+                                                       control, peers, options, origin));
         }
+        for (size_t d = 0; d < devices.size(); ++d)
+            workers[d]->meeting = bind_meeting(plan, programs[d], arenas, peers);
         for (bool is_prefill : {true, false}) {
             for (size_t d = 0; d < devices.size(); ++d) {
                 DevicePhase& phase = workers[d]->phase(is_prefill);
-                phase.launches = bind_launches(plan, programs[d], is_prefill, arenas);
+                phase.launches = bind_launches(plan, programs[d], is_prefill, arenas, peers);
             }
             give_out_steps(is_prefill, arenas);
         }
@@ -252,6 +276,12 @@ struct Executor::Impl {
             }
             CommunicationContext context{plan, phase, arenas, control,
                                          step_label(plan, is_prefill, id)};
+            for (size_t d = 0; d < workers.size(); ++d) {
+                std::vector<BoundLaunch>& bound = workers[d]->phase(is_prefill).launches;
+                auto& mine = context.launches.emplace_back();
+                while (next_launch[d] < bound.size() && bound[next_launch[d]].step == id)
+                    mine.push_back(&bound[next_launch[d]++]);
+            }
             communications.push_back(make_communication(context, phase.steps[s]));
             for (DeviceId device : communications.back()->participants()) {
                 workers[device.index()]
@@ -295,8 +325,17 @@ struct Executor::Impl {
                 if (!error) error = std::current_exception();
             }
             control.stop();
+            peers.stop();
             for (auto& communication : communications) communication->wake();
         }
+    }
+
+    void meet() {
+        if (std::none_of(workers.begin(), workers.end(), [](auto& w) { return bool(w->meeting); }))
+            return;
+        Job job;
+        job.meets = true;
+        run(job);
     }
 
     void run(const Job& next) {
@@ -319,12 +358,13 @@ struct Executor::Impl {
 Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
                    std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
                    const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(plan, options)) {
+    : impl_(std::make_unique<Impl>(plan, devices, options)) {
     CHECK(programs.size() == devices.size() && devices.size() == plan.machine.devices.size())
         << "a program and a device for each of the plan's devices";
     check_presence(plan);
     impl_->build(programs, devices, arenas, {options.record_trace, options.step_by_step});
     impl_->start();
+    impl_->meet();
 }
 
 Executor::~Executor() = default;

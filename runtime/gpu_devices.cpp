@@ -141,7 +141,8 @@ public:
         const GpuDriver& driver = driver_for(from.kind, from.name);
         const auto* a = planner::find_model_of(from.model, from.memory_bytes);
         const auto* b = planner::find_model_of(to.model, to.memory_bytes);
-        if (a && a == b && driver.has_peer_access(from.index, to.index)) {
+        link.peer_access = driver.has_peer_access(from.index, to.index);
+        if (a && a == b && link.peer_access) {
             link.kind = a->peer;
             link.bandwidth = static_cast<int64_t>(a->peer_gb * 1e9);
             link.latency_ns = a->peer_latency_ns;

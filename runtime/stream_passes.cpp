@@ -59,7 +59,8 @@ StreamPasses::StreamPasses(const Plan& plan, const Arenas& arenas, Device& devic
       control_(control),
       options_(options),
       one_upload_(are_neighbours(arenas.batch(id), plan.workload)),
-      seen_waits_(stream_.synchronizations()) {
+      seen_waits_(stream_.synchronizations()),
+      moved_(Clock::now()) {
     stream_.set_wait_check([this] { check_wait(); });
 }
 
@@ -94,7 +95,8 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
         const std::vector<int64_t> times = stream_.take_marks();
         for (size_t i = 0; i < bytes.size(); ++i)
             trace.push_back({pass, batch.is_prefill, phase.steps[i].step, id_,
-                             times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i]});
+                             times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i],
+                             phase.steps[i].transport()});
     }
     if (batch.is_prefill) {
         stream_.place_fence(fence);

@@ -39,6 +39,8 @@ std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan) {
              {"ts", static_cast<double>(event.start_ns) / 1000.0},
              {"dur", static_cast<double>(event.end_ns - event.start_ns) / 1000.0},
              {"args", {{"pass", event.pass}, {"layer", step.layer}, {"bytes", event.bytes}}}});
+        if (event.transport)
+            events.back()["args"]["transport"] = planner::transport_name(*event.transport);
     }
     return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump();
 }

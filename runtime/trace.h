@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct TraceEvent {
     int64_t start_ns = 0;  // monotonic, since the session began
     int64_t end_ns = 0;
     int64_t bytes = 0;  // that really crossed into this device; 0 for compute
+    std::optional<planner::Transport> transport;  // what moved them; none for compute
 };
 
 struct Trace {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "planner/peers.h"
+
 namespace cleave::runtime {
 
 using namespace planner;
@@ -47,6 +49,7 @@ void stage_in(Device& device, const PlacedView& view, Range columns, int64_t row
 
 std::unique_ptr<Communication> make_communication(const CommunicationContext& context,
                                                   const Step& step) {
+    if (goes_by_peers(step)) return make_peer_exchange(context, step);
     if (const Transfer* transfer = step.transfer()) return make_transfer(context, *transfer);
     const Collective& collective = *step.collective();
     if (collective.op == CollectiveOp::kAllGather) return make_all_gather(context, collective);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Transfer or Collective step as its participants carry it out, through staging memory of the host: the path
-// that is always right. Each participating worker calls `take_part` once a pass, in step order.
+// A Transfer or Collective step as its participants carry it out: through staging memory of the host, the path that is
+// always right, or by launches of their own where the plan says so. Each participating worker calls `take_part` once a
+// pass, in step order.
 #pragma once
 
 #include <memory>
@@ -28,8 +29,10 @@ public:
     // Devices that take part, in device order.
     virtual std::vector<planner::DeviceId> participants() const = 0;
 
+    // What moves the values, for the trace.
+    virtual planner::Transport transport() const { return planner::Transport::kStaged; }
     // Whether `take_part` only puts work on the device's stream, the same every time but for the counts of the pass.
-    virtual bool is_on_stream() const { return false; }
+    virtual bool is_on_stream() const { return transport() == planner::Transport::kPeer; }
 
     // The part of `self` in round `round` of this step. Returns the bytes that came from other devices. Throws
     // what Rendezvous throws.
@@ -47,12 +50,16 @@ struct CommunicationContext {
     RunControl& control;
     std::string label;                         // of the step, for messages
     int64_t piece_bytes = int64_t{512} << 10;  // in which a large value goes to or from a GPU
+    // The launches of the step in the programs, by device.
+    std::vector<std::vector<BoundLaunch*>> launches;
 };
 
 std::unique_ptr<Communication> make_transfer(const CommunicationContext& context,
                                              const planner::Transfer& step);
 std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& context,
                                                const planner::Collective& step);
+std::unique_ptr<Communication> make_peer_exchange(const CommunicationContext& context,
+                                                  const planner::Step& step);
 std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context,
                                                const planner::Collective& step);
 

@@ -117,16 +117,21 @@ public:
 
     void synchronize() override {}
 
-    // All simt devices of a process share its address space.
+    // All simt devices of a process share its address space; those of two vendors keep apart, as what they imitate does.
     Supports supports_peer_copy(const Device& other) const override {
-        if (dynamic_cast<const SimtDevice*>(&other)) return {true, {}};
+        const auto* peer = dynamic_cast<const SimtDevice*>(&other);
+        if (peer && peer->info_.arch.starts_with("gfx") == info_.arch.starts_with("gfx"))
+            return {true, {}};
+        if (peer)
+            return {false,
+                    fmt::format("{} and {} are of two vendors", info_.name, other.info().name)};
         return {false,
                 fmt::format("{} reaches the memory of other simt devices only, and {} is none",
                             info_.name, other.info().name)};
     }
     void enable_peer_access(Device& other) override {
         auto* peer = dynamic_cast<SimtDevice*>(&other);
-        if (!peer) return Device::enable_peer_access(other);
+        if (!peer || !supports_peer_copy(other)) return Device::enable_peer_access(other);
         if (peer != this && std::find(peers_.begin(), peers_.end(), peer->owner_) == peers_.end())
             peers_.push_back(peer->owner_);
     }

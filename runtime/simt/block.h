@@ -178,6 +178,9 @@ private:
     friend void release_barrier(Block& block);
 };
 
+// Reports an access that is out of bounds, misaligned, a race or to nothing; `size` has the alignment in its upper half.
+void check_access(Block& block, const void* p, uint64_t size, Touch touch, Here here);
+
 // Reports a verdict. Does not return but for kUninitialised, which may yet turn out to be a race.
 void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch, Here here);
 

@@ -198,6 +198,10 @@ void perform(const PendingCopy& copy) {
 
 }  // namespace
 
+void check_access(Block& block, const void* p, uint64_t size, Touch touch, Here here) {
+    check_any(block, p, size, touch, here);
+}
+
 extern "C" {
 
 void cleave_simt_load(const void* p, uint64_t bytes, const codegen::SimtSite* site) {

@@ -39,6 +39,10 @@ unsigned long long cleave_simt_atomic_u64(unsigned long long* p, unsigned long l
 float cleave_simt_atomic_f32(float* p, float v, const char* file, int line);
 unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, const char* file,
                                 int line);
+unsigned cleave_simt_load_acquire(const unsigned* p, const char* file, int line);
+void cleave_simt_store_release(unsigned* p, unsigned v, const char* file, int line);
+void cleave_simt_pause(const unsigned* p, unsigned seen);
+unsigned long long cleave_simt_nanoseconds();
 void cleave_simt_async_copy(void* shared, const void* global, int bytes, int valid,
                             const char* file, int line);
 void cleave_simt_async_commit();

@@ -6,6 +6,7 @@
 
 #include "codegen/gpu_objects.h"
 #include "codegen/kernel_compiler.h"
+#include "codegen/peer_kernels.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/planner.h"
@@ -174,6 +175,45 @@ TEST_CASE("a cubin's static shared memory is what the kernel declares, whatever 
         CHECK(r.shared_bytes == 400);
         CHECK(r.spill_bytes == 0);
         CHECK(compiler->compile(small_kernel(kEmpty)).measured.shared_bytes == 0);
+    }
+}
+
+TEST_CASE("exchanges by peer memory compile for every vendor without a spilled register",
+          "[codegen]") {
+    planner::PeerCut cut;
+    cut.threads = 256;
+    cut.unit = 4096;
+    cut.channels = 32;
+    cut.row_bytes = 8192;
+    const std::vector<int64_t> slices(8, 1 << 17);
+    const PeerSpec specs[] = {
+        PeerSendSpec{cut, 8, 8192, 1 << 17, 2},
+        PeerReceiveSpec{cut, 8, {{4096, 0, 1 << 17}, {4096, 4096, 1 << 17}}, 8192},
+        PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, false},
+        PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, true}};
+    for (auto [compiler, name] :
+         {std::pair("nvrtc", "sm_80"), std::pair("nvrtc", "sm_90a"), std::pair("hiprtc", "gfx90a"),
+          std::pair("clang", "gfx90a"), std::pair("clang", "gfx942"), std::pair("clang", "gfx1100"),
+          std::pair("clang", "gfx1201")}) {
+        CAPTURE(compiler, name);
+        if (std::string why = absence(compiler); !why.empty()) {
+            WARN("not compiled with " << compiler << ": " << why);
+            continue;
+        }
+        Program program;
+        program.arch = name;
+        GpuTarget target;
+        target.device = name;
+        target.activations = DType::kBF16;
+        for (const PeerSpec& spec : specs)
+            program.kernels.push_back(make_peer_kernel(spec, target));
+        for (const CompiledKernel& kernel : compile_program(program, with(compiler))) {
+            CAPTURE(kernel.name, kernel.measured.registers, kernel.measured.stack_bytes);
+            CHECK(kernel.measured.known);
+            CHECK(kernel.measured.spill_bytes == 0);
+            // Two blocks of a compute unit leave room for what they wait for.
+            CHECK(kernel.measured.registers <= 128);
+        }
     }
 }
 

@@ -2,10 +2,16 @@
 // Whole models on GPUs that the CPU imitates, every access checked: the same tokens as the host, in shapes whose head
 // ranges are equal, unequal and split over stages.
 #include <filesystem>
+#include <set>
 
 #include "importer/import.h"
 #include "models/reference.h"
+#include "planner/verify.h"
+#include "runtime/compile_all.h"
+#include "runtime/executor.h"
 #include "runtime/generate.h"
+#include "runtime/open_devices.h"
+#include "runtime/upload.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 
@@ -32,7 +38,101 @@ GenerateResult run(const importer::Graph& graph, const DeviceShape& shape,
     return generate(session, plan, prompts, options);
 }
 
+// The same plan with every exchange through the host: slices have room for the payloads of the staged path.
+void stage_exchanges(planner::Plan& plan) {
+    using namespace planner;
+    for (Phase* phase : {&plan.prefill, &plan.decode})
+        for (Step& step : phase->steps) {
+            if (auto* c = std::get_if<Collective>(&step.action)) c->transport = Transport::kStaged;
+            if (auto* t = std::get_if<Transfer>(&step.action)) t->route = Route::kHostStaged;
+        }
+    for (Buffer& buffer : plan.buffers)
+        if (buffer.name == "staging.peers") buffer.name = "staging.exchange";
+}
+
+struct Outcome {
+    std::vector<std::vector<float>> logits;
+    std::set<planner::Transport> transports;
+    int64_t received = 0;
+};
+Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts) {
+    Session session(plan, checked_options());
+    GenerateOptions options;
+    options.max_new_tokens = 4;
+    options.keep_logits = true;
+    Outcome outcome;
+    for (auto& sequence : generate(session, plan, prompts, options).sequences)
+        outcome.logits.push_back(sequence.logits);
+    for (const TraceEvent& event : session.trace().events)
+        if (event.transport) outcome.transports.insert(*event.transport);
+    outcome.received = session.transferred_bytes();
+    return outcome;
+}
+
 }  // namespace
+
+TEST_CASE(
+    "exchanges by peer memory and through the host give the same bits, and the trace says which",
+    "[e2e]") {
+    using planner::Transport;
+    const std::vector<std::vector<int32_t>> prompts{{1, 40, 7, 99, 3, 3, 120}, {1, 8}};
+    importer::Graph graph = random_model(small_shape(), 1);
+    for (const DeviceShape& shape : {kSimtShapes[1], kSimtShapes[2]}) {
+        INFO(shape.name);
+        planner::Plan plan = plan_for(graph, shape, all_logits_workload(2, 32, 12));
+        const Outcome peers = outcome_of(plan, prompts);
+        stage_exchanges(plan);
+        CHECK(planner::find_violations(plan).empty());
+        const Outcome staged = outcome_of(plan, prompts);
+        CHECK(peers.logits == staged.logits);
+        CHECK(peers.received == staged.received);
+        CHECK(peers.transports == std::set{Transport::kPeer});
+        CHECK(staged.transports == std::set{Transport::kStaged});
+    }
+    // Across vendors, and with the host among them, the staged sum is the one that works.
+    importer::Graph mixed = random_model(small_shape(), 1);
+    const DeviceShape vendors{"vendors", "simt:sm_90a[0],simt:gfx90a[0],host[0]", 3, 1};
+    planner::Plan plan = plan_for(mixed, vendors, all_logits_workload(2, 32, 12));
+    const Outcome sum = outcome_of(plan, prompts);
+    CHECK(sum.transports == std::set{Transport::kStaged});
+    std::vector<double> want = models::reference_logits(mixed, prompts[1]);
+    const std::vector<float> first(sum.logits[1].begin(), sum.logits[1].begin() + std::ssize(want));
+    CHECK(largest_difference(first, {want.begin(), want.end()}) < 1e-3);
+}
+
+TEST_CASE("a device that never reaches an exchange by peer memory is named with the step",
+          "[e2e]") {
+    importer::Graph graph = random_model(small_shape(), 1);
+    planner::Plan plan =
+        plan_for(graph, {"pair", "simt:sm_90a[0-1]", 2, 1}, all_logits_workload(1, 32, 12));
+    std::vector<codegen::Program> programs;
+    for (size_t d = 0; d < 2; ++d)
+        programs.push_back(codegen::generate_program(plan, planner::DeviceId(d)));
+    // From its third exchange on the second device takes part in none.
+    int exchanges = 0;
+    for (codegen::Instruction& i : programs[1].prefill)
+        if (!plan.prefill.steps[i.step.index()].compute() && ++exchanges >= 3) {
+            programs[1].kernels.push_back(programs[1].kernels[static_cast<size_t>(i.kernel)]);
+            programs[1].kernels.back().launch.grid[0] = codegen::Extent{};
+            i.kernel = static_cast<int>(programs[1].kernels.size()) - 1;
+        }
+    SessionOptions checked = checked_options();
+    std::vector<std::unique_ptr<Device>> devices = open_devices(plan, {checked.threads, true});
+    const auto compiled = compile_all(programs, checked.compile);
+    Arenas arenas(plan, devices);
+    upload_weights(plan, arenas, devices, {});
+    for (size_t d = 0; d < 2; ++d) devices[d]->load(compiled[d]);
+    Executor executor(plan, programs, devices, arenas, {.watchdog_seconds = 1});
+    const Batch batch{{1, 2, 3}, {0, 1, 2}, {0, 0, 0}, {0, 3}, {2}, true};
+    try {
+        executor.run({&batch, 1});
+        FAIL("no error");
+    } catch (const DeviceError& error) {
+        CHECK_THAT(error.what(),
+                   Catch::Matchers::Contains("simt:sm_90a[1] never reached this step") &&
+                       Catch::Matchers::Contains("all_reduce"));
+    }
+}
 
 TEST_CASE("a ragged batch in chunks gives the reference's logits on every imitated GPU", "[e2e]") {
     const std::vector<std::vector<int32_t>> prompts{

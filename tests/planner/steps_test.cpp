@@ -9,6 +9,7 @@
 #include "models/llama_graph.h"
 #include "planner/collective_form.h"
 #include "planner/device_order.h"
+#include "planner/peers.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
 
@@ -285,4 +286,62 @@ TEST_CASE("a chain of elementwise operators belongs to the launch that makes its
         for (const Violation& v : find_violations(plan)) found = found || v.rule == "kernel";
         REQUIRE(found);
     }
+}
+
+TEST_CASE("devices that reach each other's memory exchange by it, and nobody else does",
+          "[planner]") {
+    struct Case {
+        const char* devices;
+        int tp, pp;
+        bool by_peers;
+    };
+    const Case cases[] = {{"simt:gfx90a[0-7]", 4, 2, true},
+                          {"sim:h100[0-1]", 2, 1, true},
+                          {"sim:h100[0-1]", 1, 2, true},
+                          {"sim:a40[0-1]", 2, 1, false},
+                          {"host[0-2]", 3, 1, false},
+                          {"simt:sm_90a[0],simt:gfx90a[0]", 2, 1, false},
+                          {"simt:sm_90a[0],host[0]", 1, 2, false}};
+    for (const Case& c : cases) {
+        INFO(c.devices << " tp " << c.tp << " pp " << c.pp);
+        Plan plan = plan_of("stories-260k", c.devices, c.tp, c.pp);
+        for (const Phase* phase : {&plan.prefill, &plan.decode})
+            for (const Step& step : phase->steps) {
+                if (step.compute()) continue;
+                const Collective* sum = step.collective();
+                const bool ring = sum && sum->implementation == CollectiveImplementation::kRing;
+                CHECK(goes_by_peers(step) == (c.by_peers && !ring));
+                if (sum) CHECK((sum->transport == Transport::kVendor) == ring);
+            }
+        const auto signals =
+            std::count_if(plan.buffers.begin(), plan.buffers.end(),
+                          [](const Buffer& b) { return b.name == "staging.signals"; });
+        CHECK(signals == (c.by_peers ? std::ssize(plan.machine.devices) : 0));
+        CHECK(find_violations(plan).empty());
+        // Nor may a plan say so that was changed by hand.
+        for (Step& step : plan.decode.steps) {
+            if (auto* sum = std::get_if<Collective>(&step.action))
+                sum->transport = Transport::kPeer;
+            if (auto* t = std::get_if<Transfer>(&step.action)) t->route = Route::kPeer;
+        }
+        CHECK(find_violations(plan).empty() == c.by_peers);
+    }
+}
+
+TEST_CASE("a PCIe link counts as direct only where the driver gives access", "[planner]") {
+    Machine machine = build_machine(parse_devices("sim:a40[0-1]"), small_host());
+    const std::vector<DeviceId> both{DeviceId(0), DeviceId(1)};
+    CHECK_FALSE(reach_each_other(machine, both));
+    machine.links[0].peer_access = true;
+    CHECK_FALSE(reach_each_other(machine, both));
+    machine.links[1].peer_access = true;
+    CHECK(reach_each_other(machine, both));
+    // Logical devices of one card have fewer blocks to wait with.
+    CHECK(peer_channels(machine, DeviceId(0)) == kPeerChannels);
+    for (Device& d : machine.devices) {
+        d.kind = DeviceKind::kCuda;
+        d.limits.num_compute_units = 40;
+    }
+    machine.devices[1].index = 0;
+    CHECK(peer_channels(machine, DeviceId(1)) == 10);
 }

@@ -172,9 +172,9 @@ private:
         phase.steps.push_back({step});
     }
 
-    static Arg value(PlacedId id) { return {ArgKind::kValue, id.value}; }
-    static Arg batch(BatchField field) { return {ArgKind::kBatch, -1, field}; }
-    static Arg number(int64_t n) { return {ArgKind::kImmediate, -1, BatchField::kNumTokens, n}; }
+    static Arg value(PlacedId id) { return {.kind = ArgKind::kValue, .id = id.value}; }
+    static Arg batch(BatchField field) { return {.kind = ArgKind::kBatch, .field = field}; }
+    static Arg number(int64_t n) { return {.kind = ArgKind::kImmediate, .immediate = n}; }
 
     void phase(planner::Phase& phase, bool prefill) {
         Range all{0, TinyPlan::kColumns};

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchange between devices whose kernels reach each other's memory (planner/peers.h). A block has a channel of its own: what
+// it sends lies in its slice of this device's area, and counters of messages tell the others. The sender waits until all
+// have released its last message of the channel, writes, and makes the next one ready; the receiver waits for it, reads,
+// and releases it. A block thus waits for the same block of other devices only, and the plan's order of steps is the same
+// everywhere: every wait ends once all are resident.
+//
+// A wait is bounded: after `limit` nanoseconds, or when the host says stop, the block says in the mailbox whom it waited
+// for and leaves, and so do all later ones.
+#pragma once
+
+#include "signals.cuh"
+#include "vectors.cuh"
+
+namespace cleave {
+
+// Of the mailbox, that of this device: the host's word, and the kernels'.
+constexpr int kMailStop = 0, kMailLost = 1;
+
+// Parts of a device's signals.
+enum PeerPart { kPeerSent, kPeerReady, kPeerTaken, kPeerReleased };
+
+struct PeerWatch {
+    u32* mailbox = nullptr;
+    i64 limit = 0;  // nanoseconds of one wait
+    i64 tag = 0;    // of the step: below 2^23
+};
+
+// Config: kDevices (of the machine), kChannels (of a signals' row), kThreads, kSharedBytes.
+template <class C>
+struct Peers {
+    static constexpr i64 kPart = i64(C::kDevices) * C::kChannels;
+
+    static DEVICE u32* word(u32* row, PeerPart part) { return row + part * kPart + block_x(); }
+
+    // Whether `word` has come to `goal`, before the limit. `whom` is what the mailbox shall say: below 128.
+    static DEVICE bool await(const u32* word, u32 goal, const PeerWatch& w, u32 whom) {
+        u64 begin = 0;
+        for (i64 turn = 0;; ++turn) {
+            u32 seen = load_acquire(word);
+            if (i32(seen - goal) >= 0) return true;
+            if (turn % kTurnsBetweenLooks == kTurnsBetweenLooks - 1) {
+                if (load_acquire(w.mailbox + kMailStop) != 0) return false;
+                if (load_acquire(w.mailbox + kMailLost) != 0) return false;
+                u64 now = nanoseconds();
+                if (begin == 0) begin = now;
+                if (i64(now - begin) > w.limit) {
+                    store_release(w.mailbox + kMailLost, 0x80000000u | whom << 23 | u32(w.tag));
+                    return false;
+                }
+            }
+            pause_while(word, seen);
+        }
+    }
+
+    // All threads of the block: whether each of them had what it waited for.
+    static DEVICE bool all(bool mine) {
+        DYNAMIC_SHARED(u32, lost);  // [1]
+        if (thread_x() == 0) lost[0] = 0;
+        barrier();
+        if (!mine) atomic_max(lost, 1u);
+        barrier();
+        bool fine = lost[0] == 0;
+        barrier();
+        return fine;
+    }
+
+    // Until everybody has released what this device last sent on the channel. `own`: its signals.
+    static DEVICE bool may_write(u32* own, const PeerWatch& w) {
+        bool mine = true;
+        if (thread_x() < int(C::kDevices)) {
+            u32* row = own + i64(thread_x()) * C::kChannels;
+            mine = await(word(row, kPeerReleased), *word(row, kPeerSent), w, 64u + u32(thread_x()));
+        }
+        return all(mine);
+    }
+
+    // What the block wrote becomes a message to each of `count` devices: `here[i]` is its row of this device's signals,
+    // `there[i]` this device's row of its own.
+    template <int N>
+    static DEVICE void send(u32* const (&here)[N], u32* const (&there)[N]) {
+        flush_to_peers();
+        barrier();
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            if (thread_x() != i) continue;
+            u32* sent = word(here[i], kPeerSent);
+            u32 count = *sent + 1;
+            *sent = count;
+            store_release(word(there[i], kPeerReady), count);
+        }
+    }
+
+    // Until the next message of each source but `ahead` is there.
+    template <int N>
+    static DEVICE bool receive(u32* const (&here)[N], const PeerWatch& w, u32 ahead = 0) {
+        bool mine = true;
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+            if (thread_x() == i)
+                mine = await(word(here[i], kPeerReady), *word(here[i], kPeerTaken) + 1 + ahead, w,
+                             u32(i));
+        bool fine = all(mine);
+        see_peers();
+        return fine;
+    }
+
+    // The block has read `messages` of each source.
+    template <int N>
+    static DEVICE void release(u32* const (&here)[N], u32* const (&there)[N], u32 messages = 1) {
+        barrier();
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            if (thread_x() != i) continue;
+            u32* taken = word(here[i], kPeerTaken);
+            u32 count = *taken + messages;
+            *taken = count;
+            store_release(word(there[i], kPeerReleased), count);
+        }
+    }
+};
+
+// This block's part of `bytes`: a begin and an end.
+struct PeerSpan {
+    i64 begin, end;
+};
+template <class C>
+DEVICE PeerSpan peer_span(i64 bytes) {
+    i64 units = ceil_div<i64>(bytes, C::kUnit);
+    return {units * block_x() / blocks_x() * C::kUnit,
+            min<i64>(units * (block_x() + 1) / blocks_x() * C::kUnit, bytes)};
+}
+
+// ---- Meeting --------------------------------------------------------------------------------------------
+
+// An empty message from each to each on every channel: it ends only when the kernels of all run at the same time.
+template <class C>
+struct PeerMeetArgs : PeerWatch {
+    u32* here[C::kMembers];
+    u32* there[C::kMembers];
+};
+
+template <class C>
+DEVICE void peer_meet(const PeerMeetArgs<C>& a) {
+    using P = Peers<C>;
+    P::send(a.here, a.there);
+    if (!P::receive(a.here, a)) return;
+    P::release(a.here, a.there);
+}
+
+// ---- One device to others -------------------------------------------------------------------------------
+
+// Config: kRowBytes, kSlice, kWord (bytes of a load), kMembers (receivers), and what Peers takes.
+template <class C>
+struct PeerSendArgs : PeerWatch {
+    const char* source = nullptr;  // [rows, kRowBytes]
+    char* area = nullptr;
+    u32* own = nullptr;
+    u32* here[C::kMembers];
+    u32* there[C::kMembers];
+    i64 rows = 0;
+};
+
+template <class C>
+DEVICE void peer_send(const PeerSendArgs<C>& a) {
+    using P = Peers<C>;
+    using Word = Vector<u8, int(C::kWord)>;
+    if (!P::may_write(a.own, a)) return;
+    PeerSpan part = peer_span<C>(a.rows * C::kRowBytes);
+    char* slice = a.area + i64(block_x()) * C::kSlice;
+    for (i64 i = part.begin + thread_x() * C::kWord; i < part.end; i += C::kThreads * C::kWord)
+        *reinterpret_cast<Word*>(slice + (i - part.begin)) =
+            *reinterpret_cast<const Word*>(a.source + i);
+    P::send(a.here, a.there);
+}
+
+// Config: kSources, and by source kRowBytes[], kOffset[] (where its bytes begin in a row of the destination), kSlice[];
+// kStride (bytes of a row of the destination), kWord, and what Peers takes.
+template <class C>
+struct PeerReceiveArgs : PeerWatch {
+    const char* area[C::kSources];
+    u32* here[C::kSources];
+    u32* there[C::kSources];
+    char* out = nullptr;  // [rows, kStride]
+    i64 rows = 0;
+};
+
+template <class C>
+DEVICE void peer_receive(const PeerReceiveArgs<C>& a) {
+    using P = Peers<C>;
+    using Word = Vector<u8, int(C::kWord)>;
+    if (!P::receive(a.here, a)) return;
+#pragma unroll
+    for (int s = 0; s < int(C::kSources); ++s) {
+        const i64 bytes = C::row_bytes(s);
+        PeerSpan part = peer_span<C>(a.rows * bytes);
+        const char* slice = a.area[s] + i64(block_x()) * C::slice(s);
+        char* out = a.out + C::offset(s);
+        for (i64 i = part.begin + thread_x() * C::kWord; i < part.end;
+             i += C::kThreads * C::kWord) {
+            i64 row = i / bytes;
+            *reinterpret_cast<Word*>(out + row * C::kStride + (i - row * bytes)) =
+                *reinterpret_cast<const Word*>(slice + (i - part.begin));
+        }
+    }
+    P::release(a.here, a.there);
+}
+
+// ---- Sums -----------------------------------------------------------------------------------------------
+
+// Partial values [rows, kOut] of the sources, added in f32 in their order on every member, so that all get the same bits, then
+// the residual. In one exchange everybody adds everything; in two phases (kTwoPhase) each source adds a part of what the
+// block has, residual included, and all take the finished parts.
+// Config: kOut, kRun, X, kSources, kMembers, kSlice[] by source, kOwnSlice, kResidual, kTwoPhase, and what Peers takes.
+template <class C>
+struct PeerAllReduceArgs : PeerWatch {
+    const typename C::X* partial = nullptr;  // null on a member that contributes nothing
+    char* own_area = nullptr;
+    u32* own = nullptr;
+    const char* area[C::kSources];
+    u32* source_here[C::kSources];
+    u32* source_there[C::kSources];
+    u32* here[C::kMembers];
+    u32* there[C::kMembers];
+    i64 place = 0;  // of this device among the sources; -1: none
+    const typename C::X* residual = nullptr;
+    typename C::X* out = nullptr;
+    i64 rows = 0;
+};
+
+// out = the sum of elements [begin, end) of the block's part, of which the slices begin at `first`.
+template <class C>
+DEVICE void peer_sum(const PeerAllReduceArgs<C>& a, i64 first, i64 begin, i64 end,
+                     typename C::X* copy) {
+    using X = typename C::X;
+    constexpr int kRun = int(C::kRun);
+    for (i64 i = begin + thread_x() * kRun; i < end; i += C::kThreads * kRun) {
+        Floats<kRun> v[int(C::kSources)];
+#pragma unroll
+        for (int s = 0; s < int(C::kSources); ++s)
+            v[s] = load_floats<kRun>(
+                reinterpret_cast<const X*>(a.area[s] + i64(block_x()) * C::slice(s)) + (i - first));
+#pragma unroll
+        for (int s = 1; s < int(C::kSources); ++s)
+#pragma unroll
+            for (int j = 0; j < kRun; ++j) v[0][j] += v[s][j];
+        if constexpr (C::kResidual) {
+            Floats<kRun> r = load_floats<kRun>(a.residual + i);
+#pragma unroll
+            for (int j = 0; j < kRun; ++j) v[0][j] += r[j];
+        }
+        store_floats<kRun>(a.out + i, v[0]);
+        if (copy) store_floats<kRun>(copy + (i - first), v[0]);
+    }
+}
+
+template <class C>
+DEVICE void peer_all_reduce(const PeerAllReduceArgs<C>& a) {
+    using P = Peers<C>;
+    using X = typename C::X;
+    constexpr int kRun = int(C::kRun), kSources = int(C::kSources);
+    constexpr i64 kSize = i64(sizeof(X));
+    PeerSpan bytes = peer_span<C>(a.rows * C::kOut * kSize);
+    const i64 first = bytes.begin / kSize, last = bytes.end / kSize;
+    X* mine = reinterpret_cast<X*>(a.own_area + i64(block_x()) * C::kOwnSlice);
+    if (a.partial) {
+        if (!P::may_write(a.own, a)) return;
+        for (i64 i = first + thread_x() * kRun; i < last; i += C::kThreads * kRun)
+            store_vector(mine + (i - first), load_vector<kRun>(a.partial + i));
+        P::send(a.here, a.there);
+    }
+    if constexpr (!C::kTwoPhase) {
+        if (!P::receive(a.source_here, a)) return;
+        peer_sum(a, first, first, last, static_cast<X*>(nullptr));
+        P::release(a.source_here, a.source_there);
+    } else {
+        const i64 runs = (last - first) / kRun;
+        auto edge = [&](i64 s) { return first + runs * s / kSources * kRun; };
+        if (a.partial) {
+            if (!P::receive(a.source_here, a)) return;
+            peer_sum(a, first, edge(a.place), edge(a.place + 1), mine);
+            P::send(a.here, a.there);
+        }
+        if (!P::receive(a.source_here, a, 1)) return;
+#pragma unroll
+        for (int s = 0; s < kSources; ++s) {
+            if (s == int(a.place)) continue;
+            const X* sums = reinterpret_cast<const X*>(a.area[s] + i64(block_x()) * C::slice(s));
+            const i64 end = edge(s + 1);
+            for (i64 i = edge(s) + thread_x() * kRun; i < end; i += C::kThreads * kRun)
+                store_vector(a.out + i, load_vector<kRun>(sums + (i - first)));
+        }
+        P::release(a.source_here, a.source_there, 2);
+    }
+}
+
+}  // namespace cleave

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry points by which kernels of different devices wait for each other. The waiting thread gives way to those of its own
+// block first; when none can go on, its OS thread sleeps until somebody stores to a word that is waited for: devices
+// beyond the number of cores cost nothing while they wait.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/simt/block.h"
+#include "runtime/simt/entry_points.h"
+
+namespace cleave::runtime::simt {
+
+namespace {
+
+// A wait looks again after so long whatever happens: a word of the host's may have changed.
+constexpr timespec kTick{0, 10'000'000};
+
+std::atomic<uint32_t> sleepers{0};  // of the process; stores wake only when there are any
+
+// How long this OS thread has slept for others. A process that was stopped for a while has not waited meanwhile: those whom it
+// waits for stood still too.
+thread_local uint64_t waited = 0;
+
+constexpr uint64_t kWord = 4 | uint64_t{4} << 32;
+
+}  // namespace
+
+extern "C" {
+
+unsigned cleave_simt_load_acquire(const unsigned* p, const char* file, int line) {
+    Block& block = current_block();
+    if (block.checked) check_access(block, p, kWord, Touch::kAtomic, {file, line});
+    return std::atomic_ref<unsigned>(const_cast<unsigned&>(*p)).load(std::memory_order_acquire);
+}
+
+void cleave_simt_store_release(unsigned* p, unsigned v, const char* file, int line) {
+    Block& block = current_block();
+    if (block.checked) check_access(block, p, kWord, Touch::kAtomic, {file, line});
+    // The store and the look at the sleepers stand in the order that a sleeper's count and futex's own look have.
+    std::atomic_ref<unsigned>(*p).store(v, std::memory_order_seq_cst);
+    if (sleepers.load() > 0)
+        syscall(SYS_futex, p, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+void cleave_simt_pause(const unsigned* p, unsigned seen) {
+    Block& block = current_block();
+    if (block.head != block.tail) {
+        Thread* self = block.current;
+        block.make_ready(self->index);
+        block.yield(self);
+        return;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    sleepers.fetch_add(1);
+    syscall(SYS_futex, p, FUTEX_WAIT_PRIVATE, seen, &kTick, nullptr, 0);
+    sleepers.fetch_sub(1);
+    waited += std::min<uint64_t>(2 * kTick.tv_nsec,
+                                 static_cast<uint64_t>((std::chrono::steady_clock::now() - begin) /
+                                                       std::chrono::nanoseconds(1)));
+}
+
+unsigned long long cleave_simt_nanoseconds() { return waited; }
+
+}  // extern "C"
+
+}  // namespace cleave::runtime::simt
