@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/gpu_program.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "codegen/lower_step.h"
 #include "codegen/peer_kernels.h"
 #include "runtime/base/errors.h"
@@ -37,6 +40,38 @@ void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args)
     args.push_back(std::move(count));
 }
 
+// What follows a sum by the vendor's library on a device: the residual, added in place.
+std::optional<Instruction> lower_residual(const planner::Phase& phase, size_t step,
+                                          planner::DeviceId device, GpuTarget target,
+                                          KernelTable& kernels) {
+    const planner::Collective* c = phase.steps[step].collective();
+    if (!c || c->transport != planner::Transport::kVendor || c->epilogue_inputs.empty())
+        return std::nullopt;
+    const auto member = std::find(c->group.begin(), c->group.end(), device) - c->group.begin();
+    if (member == std::ssize(c->group)) return std::nullopt;
+    CHECK(c->epilogue_inputs.size() == c->group.size()) << "a residual for each member";
+    const auto m = static_cast<size_t>(member);
+    const planner::Range columns = phase.values[c->outputs[m].index()].box.back();
+    AllReduceSpec spec;
+    spec.out = columns.size();
+    spec.sources = 1;
+    spec.residual = true;
+    target.tile = {};
+    Instruction instruction;
+    instruction.step = planner::StepId(step);
+    instruction.kernel = kernels.add(make_gpu_helper(spec, target));
+    const auto value = [](planner::PlacedId id, const char* name) {
+        Arg arg;
+        arg.kind = ArgKind::kValue;
+        arg.id = id.value;
+        arg.name = name;
+        return arg;
+    };
+    instruction.args = {value(c->outputs[m], "sum"), value(c->epilogue_inputs[m], "residual"),
+                        value(c->outputs[m], "out")};
+    return instruction;
+}
+
 void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
                     GpuTarget target, KernelTable& kernels, std::vector<Instruction>& out) {
     const planner::Phase& phase = plan.phase(is_prefill);
@@ -47,6 +82,8 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
                  lower_exchange(plan, is_prefill, planner::StepId(i), device, target, kernels))
                 out.push_back(std::move(made));
         }
+        if (std::optional<Instruction> added = lower_residual(phase, i, device, target, kernels))
+            out.push_back(std::move(*added));
         if (!compute || compute->device != device) continue;
         StepReader reader(plan, phase, *compute, is_prefill);
         Lowered lowered = lower_step(reader);

@@ -44,6 +44,10 @@ public:
     virtual void place_fence(int i) = 0;
     virtual void await_fence(int i) = 0;
 
+    // For the vendor's other libraries, which put work on the stream, too: the calling thread's context becomes this device's.
+    virtual void make_current() = 0;
+    virtual void* native_stream() = 0;  // CUstream or hipStream_t
+
     // Pinned memory to write an upload's source into, so that `upload` from there need not copy it first. Valid until the next
     // call or upload.
     virtual std::span<std::byte> upload_space(int64_t bytes) = 0;

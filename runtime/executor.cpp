@@ -11,6 +11,7 @@
 #include "runtime/drivers/gpu_driver.h"
 #include "runtime/presence.h"
 #include "runtime/stream_passes.h"
+#include "runtime/vendor_groups.h"
 
 namespace cleave::runtime {
 
@@ -209,6 +210,7 @@ struct Executor::Impl {
     const Plan& plan;
     RunControl control;
     PeerLinks peers;
+    VendorGroups vendor_groups;
     Clock::time_point origin = Clock::now();
     std::vector<std::unique_ptr<Communication>> communications;
     std::vector<std::unique_ptr<Worker>> workers;
@@ -230,7 +232,8 @@ struct Executor::Impl {
          const ExecutorOptions& options)
         : plan(p),
           control(options.watchdog_seconds, options.cancel, options.may_spin),
-          peers(p, devices, options.watchdog_seconds) {}
+          peers(p, devices, options.watchdog_seconds),
+          vendor_groups(p, devices, options.watchdog_seconds, options.cancel) {}
 
     ~Impl() {
         {
@@ -276,6 +279,7 @@ struct Executor::Impl {
             }
             CommunicationContext context{plan, phase, arenas, control,
                                          step_label(plan, is_prefill, id)};
+            context.vendor_groups = &vendor_groups;
             for (size_t d = 0; d < workers.size(); ++d) {
                 std::vector<BoundLaunch>& bound = workers[d]->phase(is_prefill).launches;
                 auto& mine = context.launches.emplace_back();
@@ -326,6 +330,7 @@ struct Executor::Impl {
             }
             control.stop();
             peers.stop();
+            vendor_groups.abort();
             for (auto& communication : communications) communication->wake();
         }
     }

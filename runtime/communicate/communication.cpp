@@ -53,6 +53,8 @@ std::unique_ptr<Communication> make_communication(const CommunicationContext& co
     if (const Transfer* transfer = step.transfer()) return make_transfer(context, *transfer);
     const Collective& collective = *step.collective();
     if (collective.op == CollectiveOp::kAllGather) return make_all_gather(context, collective);
+    if (collective.transport == Transport::kVendor && context.vendor_groups)
+        return make_vendor_all_reduce(context, collective);
     return make_all_reduce(context, collective);
 }
 

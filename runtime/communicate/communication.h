@@ -15,6 +15,8 @@
 
 namespace cleave::runtime {
 
+class VendorGroups;
+
 // One worker's side of a communication.
 struct Participant {
     planner::DeviceId id;
@@ -52,12 +54,15 @@ struct CommunicationContext {
     int64_t piece_bytes = int64_t{512} << 10;  // in which a large value goes to or from a GPU
     // The launches of the step in the programs, by device.
     std::vector<std::vector<BoundLaunch*>> launches;
+    const VendorGroups* vendor_groups = nullptr;  // of steps that go by a vendor's library
 };
 
 std::unique_ptr<Communication> make_transfer(const CommunicationContext& context,
                                              const planner::Transfer& step);
 std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& context,
                                                const planner::Collective& step);
+std::unique_ptr<Communication> make_vendor_all_reduce(const CommunicationContext& context,
+                                                      const planner::Collective& step);
 std::unique_ptr<Communication> make_peer_exchange(const CommunicationContext& context,
                                                   const planner::Step& step);
 std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context,

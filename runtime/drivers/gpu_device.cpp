@@ -241,6 +241,9 @@ public:
         }
     }
 
+    void make_current() override { context_->make_current(); }
+    void* native_stream() override { return context_->native_stream(); }
+
     void begin_capture() override {
         context_->begin_capture();
         capturing_ = true;

@@ -91,6 +91,10 @@ public:
     virtual void replay(GpuGraph graph) = 0;
     virtual void destroy_graph(GpuGraph graph) = 0;
 
+    // For a vendor's other libraries: the calling thread's context becomes this one; the stream as the vendor names it.
+    virtual void make_current() = 0;
+    virtual void* native_stream() = 0;
+
     virtual GpuModule load(std::span<const std::byte> object) = 0;
     virtual void unload(GpuModule module) = 0;
     // `shared_bytes`: the most dynamic shared memory that a launch of it asks for.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models through the CUDA and HIP drivers, on fakes of the vendors' libraries whose cards the CPU imitates: kernels
 // compiled from the same source, every access checked. The same tokens as the host.
+#include <dlfcn.h>
+
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "importer/import.h"
 #include "runtime/generate.h"
@@ -33,12 +37,11 @@ struct Cards {
     }
 };
 
-std::vector<std::vector<int32_t>> tokens_on(const importer::Graph& graph,
-                                            const DeviceShape& shape) {
+// Without a trace decode is captured.
+std::vector<std::vector<int32_t>> tokens_of(planner::Plan& plan, bool trace = false) {
     const std::vector<std::vector<int32_t>> prompts{{1, 17, 23, 5, 90, 44, 38}, {1, 44}};
-    planner::Plan plan = plan_for(graph, shape, all_logits_workload(2, 32, 32));
     SessionOptions options = checked_options();
-    options.record_trace = false;  // which would leave out captured decode
+    options.record_trace = trace;
     options.compile.gpu_compiler = "simt";
     Session session(plan, options);
     GenerateOptions generation;
@@ -46,7 +49,58 @@ std::vector<std::vector<int32_t>> tokens_on(const importer::Graph& graph,
     std::vector<std::vector<int32_t>> tokens;
     for (auto& sequence : generate(session, plan, prompts, generation).sequences)
         tokens.push_back(sequence.token_ids);
+    for (const TraceEvent& event : session.trace().events) {
+        const planner::Step& step = plan.phase(event.is_prefill).steps[event.step.index()];
+        if (const planner::Collective* c = step.collective())
+            CHECK(event.transport == c->transport);
+    }
     return tokens;
+}
+
+std::vector<std::vector<int32_t>> tokens_on(const importer::Graph& graph,
+                                            const DeviceShape& shape) {
+    planner::Plan plan = plan_for(graph, shape, all_logits_workload(2, 32, 32));
+    return tokens_of(plan);
+}
+
+// The fake of NCCL as the process's, on the streams of fake cards.
+class InstalledLibrary {
+public:
+    explicit InstalledLibrary(const InstalledFake& cards)
+        : handle_(::dlopen(CLEAVE_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL)) {
+        reinterpret_cast<void (*)(InstalledFake::CurrentDevice)>(::dlsym(handle_, "fake_reset"))(
+            cards.current_device());
+        ::setenv("CLEAVE_NCCL_LIBRARY", CLEAVE_FAKE_NCCL, 1);
+    }
+    ~InstalledLibrary() {
+        ::unsetenv("CLEAVE_NCCL_LIBRARY");
+        ::dlclose(handle_);
+    }
+    InstalledLibrary(const InstalledLibrary&) = delete;
+    InstalledLibrary& operator=(const InstalledLibrary&) = delete;
+    int calls(const char* name) const {
+        return reinterpret_cast<int (*)(const char*)>(::dlsym(handle_, "fake_calls"))(name);
+    }
+    void fail(const char* name, int nth) const {
+        reinterpret_cast<void (*)(const char*, int, int)>(::dlsym(handle_, "fake_fail"))(name, nth,
+                                                                                         1);
+    }
+
+private:
+    void* handle_;
+};
+
+// As planned, but that every sum of several cards is the library's.
+planner::Plan plan_with_library(const importer::Graph& graph, const DeviceShape& shape) {
+    planner::Plan plan = plan_for(graph, shape, all_logits_workload(2, 32, 32));
+    for (planner::Phase* phase : {&plan.prefill, &plan.decode})
+        for (planner::Step& step : phase->steps) {
+            auto* c = std::get_if<planner::Collective>(&step.action);
+            if (!c || c->op != planner::CollectiveOp::kAllReduce) continue;
+            c->implementation = planner::CollectiveImplementation::kRing;
+            c->transport = planner::Transport::kVendor;
+        }
+    return plan;
 }
 
 }  // namespace
@@ -75,4 +129,43 @@ TEST_CASE("the bundled model writes the host's tokens on a card of each vendor",
     CHECK(tokens_on(graph, {"tp 2", "cuda[0],hip[0]", 2, 1}) == tokens_on(graph, kOneHost));
     INFO(cards.cuda.finding() << cards.hip.finding());
     CHECK(cards.cuda.alive() + cards.hip.alive() == 0);
+}
+
+TEST_CASE("sums by the vendor's library go on the cards' streams and give the host's tokens",
+          "[e2e]") {
+    importer::Graph graph = random_model(small_shape(), 1);
+    const auto host = tokens_on(graph, kOneHost);
+    for (const DeviceShape& shape : {DeviceShape{"tp 2", "cuda[0-1]", 2, 1},
+                                     DeviceShape{"tp 3 of unequal cards", "cuda[0-2]", 3, 1}}) {
+        INFO(shape.name);
+        const int tp = shape.tensor_parallel;
+        const Cards cards;
+        const InstalledLibrary library(cards.cuda);
+        planner::Plan plan = plan_with_library(graph, shape);
+        CHECK(tokens_of(plan, tp == 3) == host);
+        INFO(cards.cuda.finding());
+        CHECK(library.calls("ncclAllReduce") > 0);
+        CHECK(library.calls("ncclCommInitRankConfig") == tp);
+        CHECK(library.calls("ncclCommDestroy") == tp);
+        CHECK(library.calls("ncclCommAbort") == 0);
+        CHECK(cards.cuda.alive() == 0);
+    }
+}
+
+TEST_CASE("a vendor's library that fails, refuses or is gone ends the run with its name", "[e2e]") {
+    importer::Graph graph = random_model(small_shape(), 1);
+    const Cards cards;
+    std::optional<InstalledLibrary> library(cards.cuda);
+    planner::Plan plan = plan_with_library(graph, {"tp 2", "cuda[0-1]", 2, 1});
+    library->fail("ncclAllReduce", 5);
+    CHECK_THROWS_WITH(tokens_of(plan), Catch::Matchers::Contains("ncclAllReduce failed on cuda["));
+    CHECK(library->calls("ncclCommAbort") == 2);
+    planner::Plan one_card = plan_with_library(graph, {"one card", "cuda[0]/0-1", 2, 1});
+    CHECK_THAT(user_error([&] { tokens_of(one_card); }),
+               Catch::Matchers::Contains("are on one card"));
+    library.reset();
+    ::setenv("CLEAVE_NCCL_LIBRARY", "libno-nccl.so", 1);
+    CHECK_THAT(user_error([&] { tokens_of(plan); }), Catch::Matchers::Contains("libno-nccl.so"));
+    ::unsetenv("CLEAVE_NCCL_LIBRARY");
+    CHECK(cards.cuda.alive() == 0);
 }

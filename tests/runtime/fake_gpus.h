@@ -58,6 +58,11 @@ public:
     void release() const { call<void>("fake_release"); }
     // What a checked kernel did wrong.
     std::string finding() const { return call<const char*>("fake_finding"); }
+    // Gives the calling thread's current device, for the fake of the collectives' library.
+    using CurrentDevice = int (*)();
+    CurrentDevice current_device() const {
+        return reinterpret_cast<CurrentDevice>(::dlsym(handle_, "fake_current_device"));
+    }
     int alive() const { return call<int>("fake_alive"); }
     int calls(const std::string& name) const { return call<int>("fake_calls", name.c_str()); }
     std::string log() const { return call<const char*>("fake_log"); }

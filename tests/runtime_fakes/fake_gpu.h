@@ -230,6 +230,7 @@ void fake_trip(const char* kernel, int nth, int hangs);
 // Kernels that hang end.
 void fake_release();
 // What is alive: allocations, pinned blocks, streams, events, graphs, modules, contexts.
+int fake_current_device();  // of the calling thread
 int fake_alive();
 int fake_calls(const char* call);
 const char* fake_log();

@@ -381,6 +381,7 @@ void fake_trip(const char* kernel, int nth, int hangs) {
     state().trip_hangs = hangs != 0;
 }
 void fake_release() { state().released = true; }
+int fake_current_device() { return current_device; }
 int fake_alive() { return alive(); }
 int fake_calls(const char* call) {
     const std::lock_guard lock(state().mutex);

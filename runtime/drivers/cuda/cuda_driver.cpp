@@ -211,6 +211,9 @@ public:
         CLEAVE_CUDA(cuGraphExecDestroy, static_cast<CUgraphExec>(graph));
     }
 
+    void make_current() override { use(); }
+    void* native_stream() override { return stream_; }
+
     GpuModule load(std::span<const std::byte> object) override {
         use();
         CUmodule module = nullptr;

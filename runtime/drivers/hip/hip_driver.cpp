@@ -200,6 +200,9 @@ public:
         CLEAVE_HIP(hipGraphExecDestroy, static_cast<hipGraphExec_t>(graph));
     }
 
+    void make_current() override { use(); }
+    void* native_stream() override { return stream_; }
+
     GpuModule load(std::span<const std::byte> object) override {
         use();
         hipModule_t module = nullptr;
