@@ -166,7 +166,7 @@ TEST_CASE("a card that stands twice in a group is refused, by Cleave and by the 
     other.device = "cuda[0]/1";
     const CollectiveMember twice[] = {member, other};
     const FoundCollectives found = fake.open();
-    CHECK_THAT(test::user_error([&] { found.library->connect(twice, {}); }),
+    CHECK_THAT(cleave::test::user_error([&] { found.library->connect(twice, {}); }),
                Contains("cuda[0]/0 and cuda[0]/1 are on one card"));
     CHECK(fake.calls("ncclCommInitRankConfig") == 0);
     // Told that they are two, the library finds out itself.

@@ -31,7 +31,7 @@ TEST_CASE(
 }
 
 TEST_CASE("gpu-check without a GPU says so in its report and fails", "[tools]") {
-    const test::TemporaryFolder folder;
+    const cleave::test::TemporaryFolder folder;
     const std::string report = folder.path() / "report.json";
     const gpu_check::Outcome outcome =
         gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_gpu_check", "-o", report}, 60,
@@ -56,7 +56,8 @@ TEST_CASE("the bundle of gpu-check takes along every library that is not the sys
     const std::string program = CLEAVE_BINARY;
     const gpu_check::Outcome all = gpu_check::run({"ldd", program}, 60);
     const gpu_check::Outcome packed = gpu_check::run(
-        {(test::source_root() / "tools" / "gpu-check").string(), "--libraries", program}, 60);
+        {(cleave::test::source_root() / "tools" / "gpu-check").string(), "--libraries", program},
+        60);
     REQUIRE(all.code == 0);
     REQUIRE(packed.code == 0);
     std::istringstream lines(all.output);

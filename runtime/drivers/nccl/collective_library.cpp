@@ -60,7 +60,7 @@ ncclDataType_t type_of(DType dtype) {
     return ncclFloat32;
 }
 
-const void* pointer(DeviceAddress address) { return reinterpret_cast<const void*>(address); }
+const void* readable(DeviceAddress address) { return reinterpret_cast<const void*>(address); }
 void* writable(DeviceAddress address) { return reinterpret_cast<void*>(address); }
 
 #define CLEAVE_NCCL(function, ...) settle(lib_->call.function(__VA_ARGS__), #function)
@@ -76,7 +76,7 @@ public:
         if (count <= 0) return;
         const std::lock_guard lock(mutex_);
         enter();
-        CLEAVE_NCCL(ncclAllReduce, pointer(source), writable(destination),
+        CLEAVE_NCCL(ncclAllReduce, readable(source), writable(destination),
                     static_cast<size_t>(count), type_of(dtype), ncclSum, communicator_, stream());
     }
 
@@ -87,7 +87,7 @@ public:
         enter();
         if (std::all_of(parts.begin(), parts.end(), [&](int64_t n) { return n == parts[0]; })) {
             if (parts[0] > 0)
-                CLEAVE_NCCL(ncclAllGather, pointer(source), writable(destination),
+                CLEAVE_NCCL(ncclAllGather, readable(source), writable(destination),
                             static_cast<size_t>(parts[0]), ncclUint8, communicator_, stream());
             return;
         }
@@ -98,7 +98,7 @@ public:
                 const int64_t bytes = parts[static_cast<size_t>(root)];
                 if (bytes > 0)
                     submit("ncclBroadcast",
-                           lib_->call.ncclBroadcast(pointer(source), writable(at),
+                           lib_->call.ncclBroadcast(readable(source), writable(at),
                                                     static_cast<size_t>(bytes), ncclUint8, root,
                                                     communicator_, stream()));
                 at += static_cast<DeviceAddress>(bytes);
@@ -113,7 +113,7 @@ public:
             for (const Message& m : sends)
                 if (m.bytes > 0)
                     submit("ncclSend",
-                           lib_->call.ncclSend(pointer(m.address), static_cast<size_t>(m.bytes),
+                           lib_->call.ncclSend(readable(m.address), static_cast<size_t>(m.bytes),
                                                ncclUint8, m.peer, communicator_, stream()));
             for (const Message& m : receives)
                 if (m.bytes > 0)
