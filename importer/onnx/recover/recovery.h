@@ -89,12 +89,15 @@ public:
     // the pairs are `interleaved`. Reason in `why` when there is none.
     RopeTableId rope_table(Ref cos, Ref sin, int64_t width, bool for_each_feature, bool interleaved,
                            std::string& why);
+    // A stored row for each token of a file without a past whose length is fixed: positions were folded into it.
+    bool is_row_for_each_token(const WeightView& table) const;
     RopeTableId stored_rope_table(const WeightView& cos, const WeightView& sin);
 
     std::optional<RopeTable> computed_rope_table(Ref cos, Ref sin, int64_t width,
                                                  bool for_each_feature, bool interleaved,
                                                  std::string& why);
     const WeightView* table_of_rows(Ref rows);
+    RopeTableId folded_rope_table(Ref cos, Ref sin, int64_t half);
     RopeTableId gathered_rope_table(Ref cos, Ref sin, int64_t half);
 
     Probe& probe(int i) { return *probes_[i]; }

@@ -190,8 +190,11 @@ std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
         if (!r.get<Known>(table) && !r.get<WeightView>(table)) continue;
         const auto* turned = r.get<Rotated>(node.input(i));
         const View* x = turned ? &turned->x : r.get<View>(node.input(i));
-        if (!x || r.number(table) || r.get<WeightView>(table)) continue;
+        if (!x || r.number(table)) continue;
         const int64_t width = table_width(r, *x, table);
+        if (const auto* w = r.get<WeightView>(table);
+            w && (w->columns.size() != width || !r.is_row_for_each_token(*w)))
+            continue;
         if (width > 0)
             return RopeProduct{*x, turned != nullptr, table, width, turned ? turned->distance : 0};
     }

@@ -160,6 +160,14 @@ private:
     bool doubled_, interleaved_;
 };
 
+// Whether the first, the last and some positions between have a row.
+bool pairs_turn_alike(const Angles& angles, int64_t positions) {
+    std::set<int64_t> asked(kPositions.begin(), kPositions.end());
+    asked.insert(positions - 1);
+    return std::all_of(asked.begin(), asked.end(),
+                       [&](int64_t p) { return p >= positions || angles.row(p).has_value(); });
+}
+
 // The first position at which the table is no longer `t`, which it is at `good` and not at `bad`.
 int64_t first_change(const Angles& angles, const RopeTable& t, int64_t good, int64_t bad) {
     while (bad - good > 1) {
@@ -254,6 +262,22 @@ const WeightView* Recovery::table_of_rows(Ref rows) {
     return table;
 }
 
+bool Recovery::is_row_for_each_token(const WeightView& table) const {
+    return !table.vector && !table.transposed && !table.added && !has_past && fixed_tokens > 1 &&
+           table.rows == Range{0, fixed_tokens};
+}
+
+RopeTableId Recovery::folded_rope_table(Ref cos, Ref sin, int64_t half) {
+    const WeightView *wc = get<WeightView>(cos), *ws = get<WeightView>(sin);
+    if (!wc || !ws || !is_row_for_each_token(*wc) || !is_row_for_each_token(*ws) ||
+        wc->columns.size() < half || ws->columns.size() < half)
+        return {};
+    WeightView c = *wc, s = *ws;
+    c.columns.end = c.columns.begin + half;
+    s.columns.end = s.columns.begin + half;
+    return stored_rope_table(c, s);
+}
+
 // Rows of two constants, picked by position.
 RopeTableId Recovery::gathered_rope_table(Ref cos, Ref sin, int64_t half) {
     const Node *gc = find_upstream(model, cos, "Gather"), *gs = find_upstream(model, sin, "Gather");
@@ -319,8 +343,11 @@ RopeTableId Recovery::rope_table(Ref cos, Ref sin, int64_t width, bool for_each_
     }
     if (!find_upstream(model, cos, "Cos")) {
         RopeTableId stored;
-        if (!(interleaved && for_each_feature))
-            stored = gathered_rope_table(cos, sin, angles.half());
+        if (!(interleaved && for_each_feature)) {
+            if (fixed_tokens > 1 && !has_past && pairs_turn_alike(angles, fixed_tokens))
+                stored = folded_rope_table(cos, sin, angles.half());
+            if (!stored.valid()) stored = gathered_rope_table(cos, sin, angles.half());
+        }
         if (!stored.valid())
             why = "its cos and sin are neither computed from frequencies nor rows of a table";
         else

@@ -95,6 +95,8 @@ def _flat(recipe: Recipe):
     layers = c.num_hidden_layers if options.get("past", True) else 0
     names = ["input_ids"] + options.get("inputs", ["attention_mask", "position_ids"])
     batch, tokens, length = 2, 3, 5 if layers else 0
+    if "fixed" in options:
+        batch, tokens = 1, options["fixed"]
     ids = torch.randint(0, 64, (batch, tokens))
     values = {
         "input_ids": ids,
@@ -144,8 +146,10 @@ def dynamo(recipe: Recipe, scratch: pathlib.Path) -> onnx.ModelProto:
         shapes = {i: {d: dims[s] for d, s in axes[i].items()} for i in inputs}
     else:
         shapes = {i: {d: torch.export.Dim.DYNAMIC for d in axes[i]} for i in inputs}
+    if "fixed" in recipe.options:
+        shapes = {}
     flat = [shapes.get(n) for n in ("input_ids", "attention_mask", "position_ids")]
-    flat.append([shapes[i] for i in inputs if i.startswith("past")] or None)
+    flat.append([shapes.get(i) for i in inputs if i.startswith("past")] or None)
     with torch.no_grad():
         program = torch.onnx.export(
             model,
@@ -258,6 +262,7 @@ def recipes() -> list[Recipe]:
         R("dynamo_2.9_op18_raw", "dynamo-2.9", "llama", "dynamo", dict(opset=18, optimize=False)),
         R("dynamo_2.9_op23_named", "dynamo-2.9", "llama3", "dynamo", dict(opset=23, attention="sdpa", symbols="named")),
         R("dynamo_2.9_op20_ids_only", "dynamo-2.9", "qwen3", "dynamo", dict(opset=20, **ids_only)),
+        R("dynamo_2.9_op18_fixed", "dynamo-2.9", "llama", "dynamo", dict(opset=18, fixed=24, **ids_only)),
         R("dynamo_2.9_op18_ministral3", "dynamo-2.9", "ministral3", "dynamo", dict(opset=18, attention="sdpa")),
         R("dynamo_2.9_op18_cohere", "dynamo-2.9", "cohere", "dynamo", dict(opset=18), opaque=True,
           stopped="(ReduceMean): is a mean of something other than squares"),
