@@ -18,13 +18,16 @@ namespace cleave::runtime::simt {
 namespace {
 
 // A wait looks again after so long whatever happens: a word of the host's may have changed.
-constexpr timespec kTick{0, 10'000'000};
+constexpr timespec kTick{0, 10'000'000}, kShortTick{0, 50'000};
 
 std::atomic<uint32_t> sleepers{0};  // of the process; stores wake only when there are any
 
 // How long this OS thread has slept for others. A process that was stopped for a while has not waited meanwhile: those whom it
 // waits for stood still too.
 thread_local uint64_t waited = 0;
+
+// Pauses in a row in which the block's other threads had their turn: they may all be waiting.
+thread_local uint32_t turns = 0;
 
 constexpr uint64_t kWord = 4 | uint64_t{4} << 32;
 
@@ -49,15 +52,18 @@ void cleave_simt_store_release(unsigned* p, unsigned v, const char* file, int li
 
 void cleave_simt_pause(const unsigned* p, unsigned seen) {
     Block& block = current_block();
-    if (block.head != block.tail) {
+    const uint32_t others = block.tail - block.head;
+    if (others > 0 && turns++ <= others) {
         Thread* self = block.current;
         block.make_ready(self->index);
         block.yield(self);
         return;
     }
+    turns = 0;
     const auto begin = std::chrono::steady_clock::now();
     sleepers.fetch_add(1);
-    syscall(SYS_futex, p, FUTEX_WAIT_PRIVATE, seen, &kTick, nullptr, 0);
+    // With others that wait for words of their own, soon again.
+    syscall(SYS_futex, p, FUTEX_WAIT_PRIVATE, seen, others > 0 ? &kShortTick : &kTick, nullptr, 0);
     sleepers.fetch_sub(1);
     waited += std::min<uint64_t>(2 * kTick.tv_nsec,
                                  static_cast<uint64_t>((std::chrono::steady_clock::now() - begin) /
