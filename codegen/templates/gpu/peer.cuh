@@ -235,22 +235,26 @@ DEVICE void peer_sum(const PeerAllReduceArgs<C>& a, i64 first, i64 begin, i64 en
     using X = typename C::X;
     constexpr int kRun = int(C::kRun);
     for (i64 i = begin + thread_x() * kRun; i < end; i += C::kThreads * kRun) {
-        Floats<kRun> v[int(C::kSources)];
+        // As they are stored: floats of all sources would not fit the registers.
+        Vector<X, kRun> v[int(C::kSources)];
 #pragma unroll
         for (int s = 0; s < int(C::kSources); ++s)
-            v[s] = load_floats<kRun>(
+            v[s] = load_vector<kRun>(
                 reinterpret_cast<const X*>(a.area[s] + i64(block_x()) * C::slice(s)) + (i - first));
+        Floats<kRun> sum;
+#pragma unroll
+        for (int j = 0; j < kRun; ++j) sum[j] = to_float(v[0][j]);
 #pragma unroll
         for (int s = 1; s < int(C::kSources); ++s)
 #pragma unroll
-            for (int j = 0; j < kRun; ++j) v[0][j] += v[s][j];
+            for (int j = 0; j < kRun; ++j) sum[j] += to_float(v[s][j]);
         if constexpr (C::kResidual) {
             Floats<kRun> r = load_floats<kRun>(a.residual + i);
 #pragma unroll
-            for (int j = 0; j < kRun; ++j) v[0][j] += r[j];
+            for (int j = 0; j < kRun; ++j) sum[j] += r[j];
         }
-        store_floats<kRun>(a.out + i, v[0]);
-        if (copy) store_floats<kRun>(copy + (i - first), v[0]);
+        store_floats<kRun>(a.out + i, sum);
+        if (copy) store_floats<kRun>(copy + (i - first), sum);
     }
 }
 
