@@ -10,11 +10,8 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-const std::vector<int64_t> kPositions{0, 1, 2, 3, 17, 100, 1000};
-// Without a past every position needs a sequence of its length.
-constexpr int64_t kLongestSequence = 10000;
 // A factor that changes before this many positions is no context's.
-constexpr int64_t kShortestContext = 16;
+constexpr int64_t kShortestUnscaled = 16;
 
 // One number for each token of `view`, the same for all its heads and features.
 bool is_number_for_each_token(Recovery& r, const View& view, Ref value) {
@@ -49,7 +46,7 @@ private:
 std::optional<int64_t> positions_alike(Recovery& r, Ref value, const ScaleAt& scale) {
     const auto first = scale(0);
     if (!first) return std::nullopt;
-    std::set<int64_t> positions(kPositions.begin(), kPositions.end());
+    std::set<int64_t> positions(kProbedPositions.begin(), kProbedPositions.end());
     for (int64_t n : numbers_upstream(r.model, value)) positions.insert({n - 1, n, n + 1});
     int64_t good = 0;
     for (int64_t p : positions) {
@@ -83,11 +80,11 @@ std::optional<Meaning> match_position_scale(Recovery& r, const Node& node) {
         const ScaleAt scale(r, value);
         const auto alike = positions_alike(r, value, scale);
         if (!alike) continue;
-        if (*alike > 0 && *alike < kShortestContext)
+        if (*alike > 0 && *alike < kShortestUnscaled)
             return unknown(r, node,
                            fmt::format("its factor depends on the position, and changes at {}; one "
                                        "that changes only beyond {} tokens is supported",
-                                       *alike, kShortestContext));
+                                       *alike, kShortestUnscaled));
         scaled.scale *= *scale(0);
         if (*alike > 0)
             r.scaled_alike = r.scaled_alike > 0 ? std::min(r.scaled_alike, *alike) : *alike;

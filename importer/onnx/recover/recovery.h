@@ -26,6 +26,11 @@ struct MaskMeaning {
     bool fits(int64_t num_heads) const { return heads == 1 || heads == num_heads; }
 };
 
+// Where functions of positions are asked first, besides the numbers that the graph compares them with.
+inline const std::vector<int64_t> kProbedPositions{0, 1, 2, 3, 17, 100, 1000};
+// Without a past, positions are those of a whole sequence, which has to be evaluated.
+constexpr int64_t kLongestSequence = 10000;
+
 class Recovery {
 public:
     Recovery(const Model& model, std::vector<InputRole> roles);

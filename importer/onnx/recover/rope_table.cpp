@@ -24,10 +24,7 @@ const Node* find_upstream(const Model& model, Ref value, std::string_view op) {
     return nullptr;
 }
 
-const std::vector<int64_t> kPositions{0, 1, 2, 3, 17, 100, 1000};
 constexpr int64_t kLargestPosition = int64_t{1} << 24;
-// Without a past, positions are those of a whole sequence, which has to be evaluated.
-constexpr int64_t kLongestSequence = 10000;
 // Frequencies that change before this many positions are no model's.
 constexpr int64_t kShortestContext = 4;
 
@@ -162,7 +159,7 @@ private:
 
 // Whether the first, the last and some positions between have a row.
 bool pairs_turn_alike(const Angles& angles, int64_t positions) {
-    std::set<int64_t> asked(kPositions.begin(), kPositions.end());
+    std::set<int64_t> asked(kProbedPositions.begin(), kProbedPositions.end());
     asked.insert(positions - 1);
     return std::all_of(asked.begin(), asked.end(),
                        [&](int64_t p) { return p >= positions || angles.row(p).has_value(); });
@@ -209,7 +206,7 @@ std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t
         return std::nullopt;
     }
     int64_t good = -1;
-    std::set<int64_t> positions(kPositions.begin(), kPositions.end());
+    std::set<int64_t> positions(kProbedPositions.begin(), kProbedPositions.end());
     for (int64_t number : numbers_upstream(model, cos))
         positions.insert({number - 1, number, number + 1});
     // Without a past every position needs a sequence of its length.
@@ -305,7 +302,7 @@ Ref Recovery::chosen_at_first(Ref value, int64_t& holds_below) {
     };
     const auto first = truth(0);
     if (!first) return value;
-    std::set<int64_t> positions(kPositions.begin(), kPositions.end());
+    std::set<int64_t> positions(kProbedPositions.begin(), kProbedPositions.end());
     for (int64_t n : numbers_upstream(model, node->input(0))) positions.insert({n - 1, n, n + 1});
     int64_t good = 0;
     for (int64_t p : positions) {
