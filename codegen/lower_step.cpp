@@ -9,6 +9,13 @@
 
 namespace cleave::codegen {
 
+Arg immediate(int64_t value, std::string name) {
+    Arg arg;
+    arg.immediate = value;
+    arg.name = std::move(name);
+    return arg;
+}
+
 namespace {
 
 using importer::Op;
@@ -19,13 +26,6 @@ Arg batch(BatchField field, std::string name) {
     Arg arg;
     arg.kind = ArgKind::kBatch;
     arg.field = field;
-    arg.name = std::move(name);
-    return arg;
-}
-
-Arg immediate(int64_t value, std::string name) {
-    Arg arg;
-    arg.immediate = value;
     arg.name = std::move(name);
     return arg;
 }

@@ -17,6 +17,9 @@ struct Lowered {
 
 Lowered lower_step(const StepReader& step);
 
+// An argument that is a number of the plan.
+Arg immediate(int64_t value, std::string name);
+
 // Kernels of a program so far, by name: equal specs give equal names.
 class KernelTable {
 public:

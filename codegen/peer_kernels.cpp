@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "codegen/lower_step.h"
 #include "codegen/stub_writer.h"
 #include "planner/gpu_tiles.h"
 #include "runtime/base/errors.h"
@@ -166,13 +167,6 @@ Kernel make(const PeerAllReduceSpec& s, const GpuTarget& target) {
 }
 
 // ---- Steps ----------------------------------------------------------------------------------------------
-
-Arg immediate(int64_t value, std::string name) {
-    Arg arg;
-    arg.immediate = value;
-    arg.name = std::move(name);
-    return arg;
-}
 
 Arg value_arg(PlacedId id, std::string name) {
     Arg arg;
