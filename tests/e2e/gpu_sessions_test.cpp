@@ -224,8 +224,8 @@ TEST_CASE("a kernel's fault names steps and kernels, and with step by step the o
             });
             INFO(error);
             CHECK_THAT(error, Contains("decode step") && Contains("(kernel ") &&
-                                      Contains("IllegalAddress", Catch::CaseSensitive::No) ||
-                                  Contains("ILLEGAL_ADDRESS"));
+                                  (Contains("IllegalAddress", Catch::CaseSensitive::No) ||
+                                   Contains("ILLEGAL_ADDRESS")));
             if (step_by_step)
                 CHECK_THAT(error, Contains("(kernel attention") && !Contains("a step from"));
             else
