@@ -361,6 +361,24 @@ TEST_CASE("How many logits to keep may be an input", "[importer]") {
     }
 }
 
+// The length that keys of one dimension add to the past is nowhere to be read (found by fuzzing, with a sanitizer).
+TEST_CASE("Attention over keys of too few dimensions is refused", "[importer]") {
+    models::WriteOptions options;
+    options.form = OnnxForm::kAttention;
+    const std::string error = test::import_error(
+        [](onnx::ModelProto& m) {
+            add_numbers(*m.mutable_graph(), "no keys", {1});
+            add_node(*m.mutable_graph(), "Cast", {"no keys"}, "flat keys");
+            onnx::AttributeProto* to = m.mutable_graph()->mutable_node()->rbegin()->add_attribute();
+            to->set_name("to");
+            to->set_type(onnx::AttributeProto::INT);
+            to->set_i(onnx::TensorProto::FLOAT);
+            test::node_of(m, "Attention").set_input(1, "flat keys");
+        },
+        options);
+    CHECK_THAT(error, Catch::Matchers::Contains("Attention"));
+}
+
 // ONNX Runtime's dynamic quantiser makes QAttention of the standard's Attention, which it cannot load itself.
 TEST_CASE("An attention operator that is unknown is refused by name, not its mask", "[importer]") {
     models::WriteOptions options;

@@ -48,7 +48,9 @@ void gemm(Evaluation& e) {
 void present(Evaluation& e, size_t output, size_t past, int64_t axis, const Dims* fresh,
              int64_t fresh_axis) {
     const Dims* p = e.shape(past);
-    if (!p || !fresh || p->size() <= static_cast<size_t>(axis)) return;
+    if (!p || !fresh || p->size() <= static_cast<size_t>(axis) ||
+        fresh->size() <= static_cast<size_t>(fresh_axis))
+        return;
     Dims dims = *p;
     dims[axis] += (*fresh)[fresh_axis];
     e.set_shape(output, dims);
