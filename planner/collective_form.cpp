@@ -22,9 +22,10 @@ std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceI
 }
 
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
-                                 int64_t bytes, bool is_prefill, bool runs_here) {
+                                 int64_t bytes, bool is_prefill) {
     using Form = CollectiveImplementation;
-    const bool by_peers = links.reach_each_other(group);
+    const bool runs_here = links.runs_here(group);
+    const bool by_peers = runs_here && links.reach_each_other(group);
     CollectiveForm best;
     // A ring has an order of its own; the other forms name their members in device order, whatever the stage's is.
     std::vector<DeviceId> members(group.begin(), group.end());
@@ -39,11 +40,8 @@ CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceI
         std::vector<DeviceId> order = members;
         if (form == Form::kRing) order = ring_order(links, group);
         int64_t ns = links.all_reduce_ns(order, bytes, form);
-        if (ns < best.ns) best = {form, Transport::kStaged, std::move(order), ns};
+        if (ns < best.ns) best = {form, std::move(order), ns};
     }
-    best.transport = best.implementation == Form::kRing ? Transport::kVendor
-                     : by_peers                         ? Transport::kPeer
-                                                        : Transport::kStaged;
     return best;
 }
 

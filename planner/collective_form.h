@@ -13,16 +13,15 @@ namespace cleave::planner {
 
 struct CollectiveForm {
     CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
-    Transport transport = Transport::kStaged;
     std::vector<DeviceId> group;  // in device order; a ring's in its own
     int64_t ns = 0;               // of `bytes`
 };
 
 // `group` in device order. The cheapest form, that of planner/cost.h's all_reduce_form among equals. Of devices that exist
-// here (`runs_here`) those that reach each other's memory sum by it, in one exchange or two phases; others exchange through
+// here those that reach each other's memory sum by it, in one exchange or two phases; others exchange through
 // host memory and have that form. The ring is the vendor's library's.
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
-                                 int64_t bytes, bool is_prefill, bool runs_here);
+                                 int64_t bytes, bool is_prefill);
 
 // From the first member on to the nearest one not visited yet; the first among equals.
 std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceId> group);

@@ -40,6 +40,12 @@ int64_t LinkTable::transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const 
            nanoseconds(static_cast<double>(bytes), std::max(1.0, bandwidth));
 }
 
+bool LinkTable::runs_here(std::span<const DeviceId> group) const {
+    return std::any_of(group.begin(), group.end(), [&](DeviceId d) {
+        return machine_->device(d).kind != DeviceKind::kSim;
+    });
+}
+
 // GPUs with a fast link between any two.
 bool LinkTable::is_fabric(std::span<const DeviceId> group) const {
     for (DeviceId a : group) {

@@ -40,6 +40,8 @@ public:
     };
     Demand demand(std::span<const DeviceId> devices) const;
 
+    // Whether any of them is a device that exists here, not one of the catalogue alone.
+    bool runs_here(std::span<const DeviceId> group) const;
     bool reach_each_other(std::span<const DeviceId> group) const {
         return planner::reach_each_other(*machine_, group);
     }

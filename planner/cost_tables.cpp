@@ -330,11 +330,8 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
     if (devices.size() == 1) return cost;
     if (sum) {
         Amount payload = value_bytes(analysis_.graph.value(group.partial), 0, workload_);
-        bool runs_here = std::any_of(devices.begin(), devices.end(), [&](DeviceId d) {
-            return machine_.device(d).kind != DeviceKind::kSim;
-        });
         auto exchange = [&](const BatchPoint& point, bool is_prefill) {
-            return choose_all_reduce(links_, devices, at(payload, point), is_prefill, runs_here).ns;
+            return choose_all_reduce(links_, devices, at(payload, point), is_prefill).ns;
         };
         cost.decode += exchange(decode_point_, false);
         cost.prefill += exchange(prefill_point_, true);

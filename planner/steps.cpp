@@ -303,16 +303,8 @@ private:
     const CollectiveForm& all_reduce_form_of(int64_t bytes) {
         auto [at, fresh] = forms_.try_emplace({stage_, bytes});
         if (fresh)
-            at->second =
-                choose_all_reduce(links_, choice_->devices, bytes, is_prefill_, runs_here());
+            at->second = choose_all_reduce(links_, choice_->devices, bytes, is_prefill_);
         return at->second;
-    }
-
-    bool runs_here() const {
-        for (DeviceId d : choice_->devices)
-            if (DeviceKind kind = plan_.machine.device(d).kind; kind != DeviceKind::kSim)
-                return true;
-        return false;
     }
 
     std::vector<PlacedId> all_reduce(const FusedGroup& group, const std::vector<PlacedId>& partials,
@@ -322,10 +314,10 @@ private:
         c.bytes = value_bytes(graph_.value(group.partial), 0, plan_.workload);
         CollectiveForm form = all_reduce_form_of(at(c.bytes, point_));
         c.implementation = form.implementation;
-        c.transport = form.transport;
-        if (c.transport == Transport::kPeer && !by_peers(group.partial, c.group))
-            c.transport = Transport::kStaged;
         c.group = form.group;
+        c.transport = c.implementation == CollectiveImplementation::kRing ? Transport::kVendor
+                      : by_peers(group.partial, c.group)                  ? Transport::kPeer
+                                                                          : Transport::kStaged;
         c.contributions = partials;
         if (group.epilogue.valid()) c.epilogue = {group.epilogue};
         std::vector<PlacedId> made(width());  // in the stage's order, which a ring's need not be

@@ -202,7 +202,7 @@ TEST_CASE(
     std::vector<DeviceId> group = user_order(machine);
     for (int64_t bytes : {int64_t{1} << 10, int64_t{1} << 16, int64_t{1} << 26})
         for (bool is_prefill : {false, true}) {
-            CollectiveForm chosen = choose_all_reduce(links, group, bytes, is_prefill, false);
+            CollectiveForm chosen = choose_all_reduce(links, group, bytes, is_prefill);
             for (auto form :
                  {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase})
                 CHECK(chosen.ns <= links.all_reduce_ns(group, bytes, form));

@@ -46,10 +46,8 @@ private:
 std::optional<int64_t> positions_alike(Recovery& r, Ref value, const ScaleAt& scale) {
     const auto first = scale(0);
     if (!first) return std::nullopt;
-    std::set<int64_t> positions(kProbedPositions.begin(), kProbedPositions.end());
-    for (int64_t n : numbers_upstream(r.model, value)) positions.insert({n - 1, n, n + 1});
     int64_t good = 0;
-    for (int64_t p : positions) {
+    for (int64_t p : positions_to_ask(r.model, value)) {
         if (r.beyond_file(p)) break;
         if (!r.has_past && p > kLongestSequence) return kLongestSequence;
         const auto here = scale(p);
@@ -58,12 +56,7 @@ std::optional<int64_t> positions_alike(Recovery& r, Ref value, const ScaleAt& sc
             good = p;
             continue;
         }
-        int64_t bad = p;
-        while (bad - good > 1) {
-            const int64_t middle = good + (bad - good) / 2;
-            (scale(middle) == first ? good : bad) = middle;
-        }
-        return bad;
+        return first_change(good, p, [&](int64_t at) { return scale(at) == first; });
     }
     return 0;
 }

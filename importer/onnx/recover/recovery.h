@@ -26,8 +26,6 @@ struct MaskMeaning {
     bool fits(int64_t num_heads) const { return heads == 1 || heads == num_heads; }
 };
 
-// Where functions of positions are asked first, besides the numbers that the graph compares them with.
-inline const std::vector<int64_t> kProbedPositions{0, 1, 2, 3, 17, 100, 1000};
 // Without a past, positions are those of a whole sequence, which has to be evaluated.
 constexpr int64_t kLongestSequence = 10000;
 
@@ -156,8 +154,19 @@ struct NamedMatcher {
 
 Meaning unknown(const Recovery& r, const Node& node, std::string_view why);
 
-// Positions at which what depends on them may change: numbers that the value is computed from.
-std::set<int64_t> numbers_upstream(const Model& model, Ref value);
+// Where to ask for what depends on the position: at some, and about the numbers that the value is computed from, where it
+// may change.
+std::set<int64_t> positions_to_ask(const Model& model, Ref value);
+
+// The first position at which `holds(position)` is false: it is true at `good`, false at `bad`, and changes once between.
+template <class Holds>
+int64_t first_change(int64_t good, int64_t bad, Holds holds) {
+    while (bad - good > 1) {
+        const int64_t middle = good + (bad - good) / 2;
+        (holds(middle) ? good : bad) = middle;
+    }
+    return bad;
+}
 
 // Meaning of a node all of whose inputs are constants: a view of a weight where it is one.
 Meaning read_constant_node(Recovery& r, const Node& node);

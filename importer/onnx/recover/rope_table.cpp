@@ -24,16 +24,12 @@ const Node* find_upstream(const Model& model, Ref value, std::string_view op) {
     return nullptr;
 }
 
+const std::vector<int64_t> kProbedPositions{0, 1, 2, 3, 17, 100, 1000};
 constexpr int64_t kLargestPosition = int64_t{1} << 24;
 // Frequencies that change before this many positions are no model's.
 constexpr int64_t kShortestContext = 4;
 
-struct Rows {
-    std::vector<double> cos, sin;
-};
-
-}  // namespace
-
+// Numbers that the value is computed from.
 std::set<int64_t> numbers_upstream(const Model& model, Ref value) {
     std::set<int64_t> numbers;
     std::set<Ref> seen;
@@ -51,6 +47,18 @@ std::set<int64_t> numbers_upstream(const Model& model, Ref value) {
             stack.insert(stack.end(), node->in.begin(), node->in.end());
     }
     return numbers;
+}
+
+struct Rows {
+    std::vector<double> cos, sin;
+};
+
+}  // namespace
+
+std::set<int64_t> positions_to_ask(const Model& model, Ref value) {
+    std::set<int64_t> positions(kProbedPositions.begin(), kProbedPositions.end());
+    for (int64_t n : numbers_upstream(model, value)) positions.insert({n - 1, n, n + 1});
+    return positions;
 }
 
 bool Recovery::counts_tokens(Ref value, bool with_new) {
@@ -165,15 +173,6 @@ bool pairs_turn_alike(const Angles& angles, int64_t positions) {
                        [&](int64_t p) { return p >= positions || angles.row(p).has_value(); });
 }
 
-// The first position at which the table is no longer `t`, which it is at `good` and not at `bad`.
-int64_t first_change(const Angles& angles, const RopeTable& t, int64_t good, int64_t bad) {
-    while (bad - good > 1) {
-        const int64_t middle = good + (bad - good) / 2;
-        (angles.is(t, middle) ? good : bad) = middle;
-    }
-    return bad;
-}
-
 }  // namespace
 
 // Frequencies computed by the graph, from the angle whose cosine it takes.
@@ -206,11 +205,7 @@ std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t
         return std::nullopt;
     }
     int64_t good = -1;
-    std::set<int64_t> positions(kProbedPositions.begin(), kProbedPositions.end());
-    for (int64_t number : numbers_upstream(model, cos))
-        positions.insert({number - 1, number, number + 1});
-    // Without a past every position needs a sequence of its length.
-    for (int64_t p : positions) {
+    for (int64_t p : positions_to_ask(model, cos)) {
         if (beyond_file(p) || (!has_past && p > kLongestSequence)) break;
         if (angles.is(table, p)) {
             good = p;
@@ -221,7 +216,8 @@ std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t
                 fmt::format("its cos and sin at position {} are not those of fixed frequencies", p);
             return std::nullopt;
         }
-        table.max_positions = first_change(angles, table, good, p);
+        table.max_positions =
+            first_change(good, p, [&](int64_t at) { return angles.is(table, at); });
         break;
     }
     if (table.max_positions > 0 && table.max_positions < kShortestContext) {
@@ -302,20 +298,13 @@ Ref Recovery::chosen_at_first(Ref value, int64_t& holds_below) {
     };
     const auto first = truth(0);
     if (!first) return value;
-    std::set<int64_t> positions(kProbedPositions.begin(), kProbedPositions.end());
-    for (int64_t n : numbers_upstream(model, node->input(0))) positions.insert({n - 1, n, n + 1});
     int64_t good = 0;
-    for (int64_t p : positions) {
+    for (int64_t p : positions_to_ask(model, node->input(0))) {
         if (truth(p) == first) {
             good = p;
             continue;
         }
-        int64_t bad = p;
-        while (bad - good > 1) {
-            const int64_t middle = good + (bad - good) / 2;
-            (truth(middle) == first ? good : bad) = middle;
-        }
-        holds_below = bad;
+        holds_below = first_change(good, p, [&](int64_t at) { return truth(at) == first; });
         break;
     }
     return node->input(*first ? 1 : 2);
