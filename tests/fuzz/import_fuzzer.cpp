@@ -29,7 +29,7 @@ public:
         const fs::path base =
             fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
         std::string name = (base / "cleave-fuzz-XXXXXX").string();
-        if (!::mkdtemp(name.data())) std::abort();
+        if (!::mkdtemp(name.data())) fail(name);
         path_ = name;
     }
     ~Folder() {
@@ -39,12 +39,16 @@ public:
     std::string write(const uint8_t* data, size_t size) const {
         std::string path = (path_ / "model.onnx").string();
         std::FILE* file = std::fopen(path.c_str(), "wb");
-        if (!file || std::fwrite(data, 1, size, file) != size || std::fclose(file) != 0)
-            std::abort();
+        if (!file || std::fwrite(data, 1, size, file) != size || std::fclose(file) != 0) fail(path);
         return path;
     }
 
 private:
+    [[noreturn]] static void fail(const std::string& path) {
+        std::perror(path.c_str());
+        std::abort();
+    }
+
     fs::path path_;
 };
 
