@@ -131,6 +131,9 @@ struct Program {
     std::vector<Instruction> prefill, decode;
     // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step is none.
     std::optional<Instruction> meeting;
+    // Of the output device where it is a card: after a pass, the largest logit's index of each output into its
+    // `staging.tokens`. Its step is none.
+    std::optional<Instruction> greedy;
 };
 
 // What a compiler made of a kernel.

@@ -178,7 +178,7 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
         specs.push_back(spec);
         return;
     }
-    if (spec.kind != DeviceKind::kCuda && spec.kind != DeviceKind::kHip)
+    if (!is_card(spec.kind))
         throw UserError(
             "--devices: '{}': logical devices exist on cuda and hip cards only; give several {} "
             "devices "
@@ -203,7 +203,7 @@ void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry) {
     }
     for (const std::string& item : split_items(entry.items, entry)) {
         if (is_identity(item)) {
-            if (spec.kind != DeviceKind::kCuda && spec.kind != DeviceKind::kHip)
+            if (!is_card(spec.kind))
                 throw UserError(
                     "--devices: '{}': only cuda and hip devices have a UUID or a PCI address",
                     entry.text);

@@ -85,11 +85,6 @@ bool on_host_memory(const Device& d) {
            d.kind == DeviceKind::kNull;
 }
 
-template <class T>
-bool is_card(const T& device) {
-    return device.kind == DeviceKind::kCuda || device.kind == DeviceKind::kHip;
-}
-
 // Logical devices of one card have equal parts of its memory and share its bandwidth.
 void share_cards(const std::vector<DeviceSpec>& specs, Machine& machine) {
     std::map<std::pair<DeviceKind, int>, std::vector<size_t>> cards;
@@ -130,12 +125,12 @@ Link make_link(const Machine& machine, const HostCalibration& calibration,
             link.exchange_bandwidth = calibration.exchange_bandwidth;
             link.exchange_latency_ns = calibration.exchange_latency_ns;
         }
-    } else if (is_card(a) && a.kind == b.kind && a.index == b.index) {
+    } else if (is_card(a.kind) && a.kind == b.kind && a.index == b.index) {
         link.kind = LinkKind::kSameMemory;
         link.bandwidth = std::max<int64_t>(1, a.memory_bandwidth / 2);  // read and written
         link.latency_ns = a.launch_overhead_ns;
         link.domain = a.memory_domain;
-    } else if (is_card(a) && a.kind == b.kind && gpus) {
+    } else if (is_card(a.kind) && a.kind == b.kind && gpus) {
         link = gpus->link(a, b);
         link.from = from;
         link.to = to;
@@ -228,7 +223,7 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
                                                machine.devices.back().memory_bandwidth});
                 machine.devices.back().memory_domain = at->second;
             }
-        } else if (is_card(spec)) {
+        } else if (is_card(spec.kind)) {
             if (!gpus)
                 throw UserError(
                     "{}: a real {} device is described by its driver, which is not part of this "

@@ -18,6 +18,11 @@ using DeviceId = Index<struct DeviceTag>;
 
 enum class DeviceKind : uint8_t { kHost, kCuda, kHip, kSimt, kSim, kNull };
 
+// Whether a vendor's driver runs it.
+inline bool is_card(DeviceKind kind) {
+    return kind == DeviceKind::kCuda || kind == DeviceKind::kHip;
+}
+
 // What a kernel may use; the input of every tile choice.
 struct DeviceLimits {
     int64_t shared_memory_per_block = 0;  // bytes; for host devices: the scratch of one thread
@@ -49,8 +54,9 @@ struct Device {
     std::string arch;   // "sm_90a", "gfx942", "x86-64-v4"
     std::string model;  // catalogue or driver name: "h100"
     std::string host = "localhost";
-    std::string identity;  // UUID or PCI address; empty when there is none
-    int index = 0;         // within its kind
+    std::string identity;     // UUID or PCI address; empty when there is none
+    std::string collectives;  // the vendor's library that joins its kind: "NCCL 2.28.9"; or empty
+    int index = 0;            // within its kind
     int64_t memory_bytes = 0;
     int64_t reserved_bytes = 0;    // what the driver takes for itself
     int64_t memory_bandwidth = 0;  // bytes/s of this device alone

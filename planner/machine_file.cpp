@@ -95,6 +95,7 @@ constexpr const char* kOptionalDeviceFields[] = {"arch",
                                                  "model",
                                                  "host",
                                                  "identity",
+                                                 "collectives",
                                                  "index",
                                                  "reserved_bytes",
                                                  "memory_domain",
@@ -144,6 +145,7 @@ Device read_device(const Json& json, const std::string& path, size_t index, size
     d.model = r.text_or("model", "");
     d.host = r.text_or("host", "localhost");
     d.identity = r.text_or("identity", "");
+    d.collectives = r.text_or("collectives", "");
     d.index = static_cast<int>(r.number_or("index", static_cast<int64_t>(index)));
     d.memory_bytes = r.number("memory_bytes", 1);
     d.reserved_bytes = r.number_or("reserved_bytes", 0);
@@ -318,6 +320,7 @@ std::string machine_to_json(const Machine& machine) {
                                    {"max_threads_per_block", d.limits.max_threads_per_block},
                                    {"warp_width", d.limits.warp_width},
                                    {"num_compute_units", d.limits.num_compute_units}});
+        if (!d.collectives.empty()) json["devices"].back()["collectives"] = d.collectives;
         if (d.measured.bandwidth <= 0) continue;
         Json& measured = json["devices"].back()["measured"];
         for (const MeasuredField& f : kMeasuredFields) measured[f.name] = d.measured.*f.field;

@@ -43,7 +43,7 @@ bool reach_each_other(const Machine& machine, std::span<const DeviceId> group) {
 int64_t peer_channels(const Machine& machine, DeviceId id) {
     const Device& device = machine.device(id);
     int64_t sharers = 1;
-    if (device.kind == DeviceKind::kCuda || device.kind == DeviceKind::kHip)
+    if (is_card(device.kind))
         sharers =
             std::count_if(machine.devices.begin(), machine.devices.end(), [&](const Device& other) {
                 return other.kind == device.kind && other.host == device.host &&

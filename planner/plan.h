@@ -172,7 +172,7 @@ enum class CollectiveImplementation : uint8_t { kOneShot, kTwoPhase, kRing, kVen
 enum class Transport : uint8_t { kStaged, kPeer, kVendor };
 
 // All-reduce: every contributor's partial box is summed in f32 in group order, then `epilogue` (the residual
-// Add) runs on each member. A member with no work is in `group` but contributes no input.
+// Add, and the RmsNorm that follows it) runs on each member. A member with no work is in `group` but contributes no input.
 struct Collective {
     CollectiveOp op = CollectiveOp::kAllReduce;
     CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
@@ -180,11 +180,12 @@ struct Collective {
     std::vector<DeviceId> group;  // every receiver, in device order; a ring's in ring order
     std::vector<PlacedId>
         contributions;  // partial values (all_reduce) or boxes (all_gather), in group order
-    std::vector<OpId> epilogue;  // e.g. {Add}
+    std::vector<OpId> epilogue;             // {}, {Add} or {Add, RmsNorm}
+    std::vector<PlacedId> epilogue_inputs;  // per member, in group order: the residual, with an Add
+    std::vector<WeightShardId> weights;  // per member, in group order: the norm's, with a RmsNorm
     std::vector<PlacedId>
-        epilogue_inputs;  // per member, in group order: the residual; empty without epilogue
-    std::vector<PlacedId> outputs;  // per member, in group order
-    Amount bytes;                   // payload of one member
+        outputs;   // per member, in group order; with a RmsNorm, its per member after them
+    Amount bytes;  // payload of one member
 };
 
 struct Step {

@@ -173,6 +173,7 @@ void put(const Collective& c, pb::Collective* out) {
     put_ids(c.contributions, out->mutable_contributions());
     put_ids(c.epilogue, out->mutable_epilogue());
     put_ids(c.epilogue_inputs, out->mutable_epilogue_inputs());
+    put_ids(c.weights, out->mutable_weights());
     put_ids(c.outputs, out->mutable_outputs());
     put(c.bytes, out->mutable_bytes());
     out->set_transport(static_cast<uint32_t>(c.transport));
@@ -187,6 +188,7 @@ void take(const pb::Collective& in, Collective& c) {
     take_ids(in.contributions(), c.contributions);
     take_ids(in.epilogue(), c.epilogue);
     take_ids(in.epilogue_inputs(), c.epilogue_inputs);
+    take_ids(in.weights(), c.weights);
     take_ids(in.outputs(), c.outputs);
     take(in.bytes(), c.bytes);
 }

@@ -13,6 +13,7 @@ void put(const Device& d, pb::Device* out) {
     out->set_model(d.model);
     out->set_host(d.host);
     out->set_identity(d.identity);
+    out->set_collectives(d.collectives);
     out->set_index(d.index);
     out->set_memory_bytes(d.memory_bytes);
     out->set_reserved_bytes(d.reserved_bytes);
@@ -49,6 +50,7 @@ void take(const pb::Device& in, Device& d) {
     d.model = in.model();
     d.host = in.host();
     d.identity = in.identity();
+    d.collectives = in.collectives();
     d.index = in.index();
     d.memory_bytes = in.memory_bytes();
     d.reserved_bytes = in.reserved_bytes();

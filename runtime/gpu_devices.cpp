@@ -191,8 +191,7 @@ private:
 }  // namespace
 
 const FoundDriver& gpu_driver(DeviceKind kind) {
-    CHECK(kind == DeviceKind::kCuda || kind == DeviceKind::kHip)
-        << "no vendor drives " << planner::device_kind_name(kind);
+    CHECK(planner::is_card(kind)) << "no vendor drives " << planner::device_kind_name(kind);
     Drivers& all = drivers();
     const std::lock_guard lock(all.mutex);
     auto [at, fresh] = all.found.try_emplace(kind);

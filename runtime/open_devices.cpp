@@ -28,10 +28,6 @@ using planner::DeviceKind;
         device.name, planner::device_kind_name(device.kind));
 }
 
-bool is_gpu(const planner::Device& device) {
-    return device.kind == DeviceKind::kCuda || device.kind == DeviceKind::kHip;
-}
-
 // Whether the host's cores do the device's work.
 bool on_cores(const planner::Device& device) {
     return device.kind == DeviceKind::kHost || device.kind == DeviceKind::kSimt;
@@ -72,14 +68,14 @@ bool threads_fit_cores(const planner::Plan& plan, int threads) {
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                                   const OpenOptions& options) {
     for (const planner::Device& device : plan.machine.devices) {
-        if (!on_cores(device) && !is_gpu(device)) refuse(device);
+        if (!on_cores(device) && !planner::is_card(device.kind)) refuse(device);
     }
     std::vector<int> threads = threads_of_devices(plan, options.threads);
     bool may_spin = threads_fit_cores(plan, options.threads);
     std::vector<std::unique_ptr<Device>> devices;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         const planner::Device& info = plan.machine.devices[d];
-        if (is_gpu(info)) {
+        if (planner::is_card(info.kind)) {
             const int card = find_card(info, plan.machine.devices);
             devices.push_back(
                 make_gpu_device(gpu_driver(info.kind).driver, card, info,

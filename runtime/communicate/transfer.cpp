@@ -14,10 +14,6 @@ using namespace planner;
 
 constexpr int kMostPieces = DeviceStream::kPassFences;
 
-bool is_gpu(const planner::Device& device) {
-    return device.kind == DeviceKind::kCuda || device.kind == DeviceKind::kHip;
-}
-
 class TransferStep : public Communication {
 public:
     TransferStep(const CommunicationContext& context, const Transfer& step)
@@ -28,8 +24,8 @@ public:
           piece_bytes_(context.piece_bytes) {
         CHECK(from_ != to_) << context.label << " stays on one device";
         CHECK(source_.dtype == destination_.dtype) << context.label << " changes the type";
-        const bool in_pieces =
-            is_gpu(context.plan.machine.device(from_)) || is_gpu(context.plan.machine.device(to_));
+        const bool in_pieces = is_card(context.plan.machine.device(from_).kind) ||
+                               is_card(context.plan.machine.device(to_).kind);
         for (int i = 0; i < (in_pieces ? kMostPieces : 1); ++i)
             meetings_.push_back(std::make_unique<Rendezvous>(context.control, context.label,
                                                              device_names(context.plan, {from_}),

@@ -340,8 +340,8 @@ private:
 FoundCollectives find_collectives(planner::DeviceKind kind) {
     static const std::string kNccl[] = {"libnccl.so.2", "libnccl.so"};
     static const std::string kRccl[] = {"librccl.so.1", "librccl.so"};
-    CHECK(kind == planner::DeviceKind::kCuda || kind == planner::DeviceKind::kHip)
-        << "no library of collectives for " << planner::device_kind_name(kind);
+    CHECK(planner::is_card(kind)) << "no library of collectives for "
+                                  << planner::device_kind_name(kind);
     const bool cuda = kind == planner::DeviceKind::kCuda;
     if (const char* named = std::getenv(cuda ? "CLEAVE_NCCL_LIBRARY" : "CLEAVE_RCCL_LIBRARY")) {
         const std::string own[] = {named};
