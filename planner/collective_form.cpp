@@ -21,12 +21,27 @@ std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceI
     return order;
 }
 
+namespace {
+
+// From here on vLLM leaves a sum to NCCL, too (vllm/distributed/device_communicators/custom_all_reduce.py, max_size).
+constexpr int64_t kLibraryBytes = int64_t{8} << 20;
+
+}  // namespace
+
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
-                                 int64_t bytes, bool is_prefill) {
+                                 int64_t bytes, bool is_prefill, bool is_rows) {
     using Form = CollectiveImplementation;
     const bool runs_here = links.runs_here(group);
     const bool by_peers = runs_here && links.reach_each_other(group);
+    const bool by_library =
+        is_rows && links.has_vendor_library(group) && (!by_peers || bytes >= kLibraryBytes);
     CollectiveForm best;
+    // Nothing waits for the host where the library sums; kernels of the members are faster for what is small.
+    if (by_library) {
+        std::vector<DeviceId> ring = ring_order(links, group);
+        const int64_t ns = links.all_reduce_ns(ring, bytes, Form::kRing);
+        return {Form::kRing, std::move(ring), ns};
+    }
     // A ring has an order of its own; the other forms name their members in device order, whatever the stage's is.
     std::vector<DeviceId> members(group.begin(), group.end());
     std::sort(members.begin(), members.end());

@@ -19,9 +19,10 @@ struct CollectiveForm {
 
 // `group` in device order. The cheapest form, that of planner/cost.h's all_reduce_form among equals. Of devices that exist
 // here those that reach each other's memory sum by it, in one exchange or two phases; others exchange through
-// host memory and have that form. The ring is the vendor's library's.
+// host memory and have that form. The ring is the vendor's library's: of cards that have it, where they either do not reach
+// each other's memory or sum 8 MiB and more, rows of tokens or outputs (`is_rows`); tensors of other graphs go by the host.
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
-                                 int64_t bytes, bool is_prefill);
+                                 int64_t bytes, bool is_prefill, bool is_rows = true);
 
 // From the first member on to the nearest one not visited yet; the first among equals.
 std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceId> group);

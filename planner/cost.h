@@ -45,6 +45,9 @@ public:
     bool reach_each_other(std::span<const DeviceId> group) const {
         return planner::reach_each_other(*machine_, group);
     }
+    bool has_vendor_library(std::span<const DeviceId> group) const {
+        return planner::has_vendor_library(*machine_, group);
+    }
 
     // Equal pieces, `bytes` in all, gathered on each of `to`: until the last has them.
     int64_t gather_ns(std::span<const DeviceId> from, std::span<const DeviceId> to,

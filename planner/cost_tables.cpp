@@ -329,9 +329,11 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
     }
     if (devices.size() == 1) return cost;
     if (sum) {
-        Amount payload = value_bytes(analysis_.graph.value(group.partial), 0, workload_);
+        const importer::Value& partial = analysis_.graph.value(group.partial);
+        Amount payload = value_bytes(partial, 0, workload_);
+        const bool is_rows = partial.kind != importer::ValueKind::kTensor;
         auto exchange = [&](const BatchPoint& point, bool is_prefill) {
-            return choose_all_reduce(links_, devices, at(payload, point), is_prefill).ns;
+            return choose_all_reduce(links_, devices, at(payload, point), is_prefill, is_rows).ns;
         };
         cost.decode += exchange(decode_point_, false);
         cost.prefill += exchange(prefill_point_, true);

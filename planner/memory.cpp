@@ -181,13 +181,17 @@ private:
     }
 
     // Room for the largest payload that a device sends at once: staged copies leave from here. What goes by peer memory has
-    // slices of its own, and signals.
+    // slices of its own, and signals; a card's library reads what it sums where that lies.
     void exchange() {
         const size_t n = plan_.machine.devices.size();
         std::vector<int64_t> largest(n, 0), slice(n, 0);
         std::vector<bool> signals(n, false);
         for (const Phase* phase : {&plan_.prefill, &plan_.decode})
             for (const Step& step : phase->steps) {
+                const Collective* sum = step.collective();
+                if (sum && sum->transport == Transport::kVendor &&
+                    is_card(plan_.machine.device(sum->group.front()).kind))
+                    continue;
                 const bool by_peers = goes_by_peers(step);
                 const bool is_prefill = phase == &plan_.prefill;
                 const PeerCut cut =

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "planner/placement.h"
 #include "planner/plan_views.h"
@@ -38,6 +40,18 @@ bool reach_each_other(const Machine& machine, std::span<const DeviceId> group) {
                 return false;
     }
     return true;
+}
+
+bool has_vendor_library(const Machine& machine, std::span<const DeviceId> group) {
+    std::set<std::pair<std::string, int>> cards;
+    for (DeviceId id : group) {
+        const Device &d = machine.device(id), &first = machine.device(group.front());
+        if (!is_card(d.kind) || d.collectives.empty() || d.kind != first.kind ||
+            d.host != first.host || d.collectives != first.collectives ||
+            !cards.emplace(d.identity, d.index).second)
+            return false;
+    }
+    return group.size() > 1;
 }
 
 int64_t peer_channels(const Machine& machine, DeviceId id) {

@@ -300,10 +300,12 @@ private:
     }
 
     // Layers repeat: one choice for each stage and payload.
-    const CollectiveForm& all_reduce_form_of(int64_t bytes) {
+    const CollectiveForm& all_reduce_form_of(ValueId partial, int64_t bytes) {
         auto [at, fresh] = forms_.try_emplace({stage_, bytes});
         if (fresh)
-            at->second = choose_all_reduce(links_, choice_->devices, bytes, is_prefill_);
+            at->second =
+                choose_all_reduce(links_, choice_->devices, bytes, is_prefill_,
+                                  graph_.value(partial).kind != importer::ValueKind::kTensor);
         return at->second;
     }
 
@@ -312,7 +314,7 @@ private:
         Collective c;
         c.op = CollectiveOp::kAllReduce;
         c.bytes = value_bytes(graph_.value(group.partial), 0, plan_.workload);
-        CollectiveForm form = all_reduce_form_of(at(c.bytes, point_));
+        CollectiveForm form = all_reduce_form_of(group.partial, at(c.bytes, point_));
         c.implementation = form.implementation;
         c.group = form.group;
         c.transport = c.implementation == CollectiveImplementation::kRing ? Transport::kVendor

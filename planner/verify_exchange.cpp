@@ -84,6 +84,39 @@ void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
             fail("exchange-peers", "{} has no room for its signals", device_name(a));
 }
 
+// Of cards that are here: the library joins cards of one vendor, each once, and sums. Simulated ones have any library.
+void PhaseWalk::check_vendor(const Collective& c) {
+    const Machine& machine = plan_.machine;
+    for (DeviceId a : c.group) {
+        const Device& one = machine.device(a);
+        if (!is_card(one.kind)) {
+            if (one.kind != DeviceKind::kSim)
+                fail("exchange-vendor", "{} is of no vendor with a library of collectives",
+                     device_name(a));
+            continue;
+        }
+        if (graph().value(placed(c.contributions[0]).value).kind == importer::ValueKind::kTensor)
+            fail("exchange-vendor", "a tensor goes through the host, not by {}'s library",
+                 device_name(a));
+        if (c.op != CollectiveOp::kAllReduce)
+            fail("exchange-vendor", "a vendor's library sums; it carries no '{}' out",
+                 collective_op_name(c.op));
+        if (one.collectives.empty())
+            fail("exchange-vendor", "{} has no library of collectives", device_name(a));
+        for (DeviceId b : c.group) {
+            const Device& other = machine.device(b);
+            if (a >= b) continue;
+            if (one.kind != other.kind || one.host != other.host ||
+                one.collectives != other.collectives)
+                fail("exchange-vendor", "{} and {} have no library in common", device_name(a),
+                     device_name(b));
+            else if (one.index == other.index && one.identity == other.identity)
+                fail("exchange-vendor", "{} and {} are one card, which no library takes twice",
+                     device_name(a), device_name(b));
+        }
+    }
+}
+
 // A group names each receiver once, in device order or (a ring's) in its own, with one output each.
 bool PhaseWalk::check_group(const Collective& c) {
     if (c.group.empty()) fail("collective-group", "no receiver");
@@ -235,6 +268,7 @@ void PhaseWalk::collective(const Collective& c) {
     if (library != (c.transport == Transport::kVendor))
         fail("exchange-transport", "{} does not go by '{}'",
              collective_implementation_name(c.implementation), transport_name(c.transport));
+    if (c.transport == Transport::kVendor) check_vendor(c);
     if (c.op == CollectiveOp::kAllReduce)
         all_reduce(c);
     else

@@ -59,6 +59,7 @@ private:
     Known reduce(const Collective& collective);
     void epilogue(const Collective& collective, size_t member, const Known& reduced);
     void check_peers(const std::vector<DeviceId>& devices);
+    void check_vendor(const Collective& c);
     bool check_group(const Collective& collective);
     void check_bytes(const Amount& bytes, ValueId value, Range columns);
     void finish();

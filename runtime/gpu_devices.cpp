@@ -15,6 +15,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"
+#include "runtime/drivers/nccl/collective_library.h"
 #include "runtime/drivers/nvml/link_facts.h"
 
 namespace cleave::runtime {
@@ -32,7 +33,8 @@ struct Drivers {
     std::mutex mutex;
     std::map<DeviceKind, std::string> library;  // in place of the usual names
     std::map<DeviceKind, FoundDriver> found;
-    std::optional<FoundLinkFacts> nvml;  // opened when first asked for
+    std::map<DeviceKind, std::string> collectives;  // "NCCL 2.28.9", once asked for; empty: none
+    std::optional<FoundLinkFacts> nvml;             // opened when first asked for
 };
 Drivers& drivers() {
     static Drivers all;
@@ -47,6 +49,18 @@ std::string named_library(DeviceKind kind) {
     const char* named =
         std::getenv(kind == DeviceKind::kCuda ? "CLEAVE_CUDA_LIBRARY" : "CLEAVE_HIP_LIBRARY");
     return named ? named : "";
+}
+
+// The library of collectives that this machine has for the vendor's cards.
+std::string collectives_name(DeviceKind kind) {
+    Drivers& all = drivers();
+    const std::lock_guard lock(all.mutex);
+    auto [at, fresh] = all.collectives.try_emplace(kind);
+    if (!fresh) return at->second;
+    if (const FoundCollectives found = find_collectives(kind); found.library)
+        at->second = fmt::format("{} {}", kind == DeviceKind::kCuda ? "NCCL" : "RCCL",
+                                 found.library->version());
+    return at->second;
 }
 
 // What NVML says of two of a driver's cards; the library may be absent.
@@ -122,6 +136,7 @@ public:
         d.model = facts.name;
         d.identity = facts.uuid.empty() ? facts.pci : facts.uuid;
         d.index = ordinal;
+        if (driver.count() > 1) d.collectives = collectives_name(spec.kind);
         d.memory_bytes = facts.memory_bytes;
         // Its context is the process's own; what others hold cannot be had either.
         d.reserved_bytes = facts.memory_bytes - driver.open(ordinal, spec.text)->free_bytes();
@@ -148,16 +163,15 @@ public:
             link.latency_ns = a->peer_latency_ns;
         }
         if (const auto known = link_facts(from.kind))
-            adopt(*known, driver.facts(from.index).pci, driver.facts(to.index).pci,
-                  driver.has_peer_access(from.index, to.index), link);
+            adopt(*known, driver.facts(from.index).pci, driver.facts(to.index).pci, link);
         return link;
     }
 
 private:
     // NVLinks as they are: fewer than the model's where some are down, none on its PCI Express form. Else the slower slot.
     static void adopt(const LinkFacts& known, const std::string& from, const std::string& to,
-                      bool reaches, planner::Link& link) {
-        if (const auto rate = known.nvlink_bandwidth(from, to); rate && reaches) {
+                      planner::Link& link) {
+        if (const auto rate = known.nvlink_bandwidth(from, to); rate && link.peer_access) {
             if (link.kind != planner::LinkKind::kNvlink) link.latency_ns = kNvlinkLatencyNs;
             link.kind = planner::LinkKind::kNvlink;
             link.bandwidth = *rate;
@@ -221,6 +235,7 @@ void use_gpu_library(DeviceKind kind, const std::string& library) {
     const std::lock_guard lock(all.mutex);
     all.library[kind] = library;
     all.found.erase(kind);
+    all.collectives.erase(kind);
     all.nvml.reset();
 }
 

@@ -20,9 +20,10 @@ VendorGroups::VendorGroups(const Plan& plan, std::span<const std::unique_ptr<Dev
                 const FoundCollectives found = find_collectives(first.kind);
                 if (!found.library)
                     throw UserError(
-                        "the plan sums by the vendor's library on {}, which is not found here: "
-                        "{}; make the plan anew on this machine",
-                        first.name, found.reason);
+                        "the plan was made with {}, by which {} and its peers sum, and no such "
+                        "library is found here: {}; install it, or make the plan anew on this "
+                        "machine",
+                        first.collectives, first.name, found.reason);
                 library = found.library;
             }
             std::vector<CollectiveMember> members;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // An all-reduce by the vendor's library: it goes on the members' streams, the residual's kernel after it, and nobody on the
-// host waits for anybody.
+// host waits for anybody. It stays outside captured decode, which goes on after it. Libraries allow captures (NCCL user guide,
+// "Using NCCL with CUDA Graphs": from 2.9 on), but the same page warns of deadlocks where one process drives several cards, and
+// ncclCommAbort waits until every graph that holds one of the communicator's operations is destroyed (src/init.cc,
+// commDestroySync): after a fault, whose graphs may still run, nothing would end.
 #include <algorithm>
 
 #include "runtime/communicate/communication.h"

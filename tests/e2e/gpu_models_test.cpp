@@ -70,12 +70,9 @@ public:
         : handle_(::dlopen(CLEAVE_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL)) {
         reinterpret_cast<void (*)(InstalledFake::CurrentDevice)>(::dlsym(handle_, "fake_reset"))(
             cards.current_device());
-        ::setenv("CLEAVE_NCCL_LIBRARY", CLEAVE_FAKE_NCCL, 1);
+        use_gpu_library(DeviceKind::kCuda, cards.path());  // looks for it again
     }
-    ~InstalledLibrary() {
-        ::unsetenv("CLEAVE_NCCL_LIBRARY");
-        ::dlclose(handle_);
-    }
+    ~InstalledLibrary() { ::dlclose(handle_); }
     InstalledLibrary(const InstalledLibrary&) = delete;
     InstalledLibrary& operator=(const InstalledLibrary&) = delete;
     int calls(const char* name) const {
@@ -87,20 +84,32 @@ public:
     }
 
 private:
+    runtime::test::Environment named_{"CLEAVE_NCCL_LIBRARY", CLEAVE_FAKE_NCCL};
     void* handle_;
 };
 
-// As planned, but that every sum of several cards is the library's.
-planner::Plan plan_with_library(const importer::Graph& graph, const DeviceShape& shape) {
-    planner::Plan plan = plan_for(graph, shape, all_logits_workload(2, 32, 32));
-    for (planner::Phase* phase : {&plan.prefill, &plan.decode})
-        for (planner::Step& step : phase->steps) {
-            auto* c = std::get_if<planner::Collective>(&step.action);
-            if (!c || c->op != planner::CollectiveOp::kAllReduce) continue;
-            c->implementation = planner::CollectiveImplementation::kRing;
-            c->transport = planner::Transport::kVendor;
-        }
-    return plan;
+// Of cards that do not reach each other's memory.
+planner::Plan plan_apart(const importer::Graph& graph, const std::string& devices, int tp) {
+    planner::Machine machine = planner::build_machine(
+        planner::parse_devices(devices), planner::read_host_facts(), &runtime::real_gpus());
+    for (planner::Link& link : machine.links) {
+        if (link.kind == planner::LinkKind::kSameMemory) continue;
+        link.kind = planner::LinkKind::kPcie;
+        link.peer_access = false;
+    }
+    planner::PlanOptions options;
+    options.tensor_parallel = tp;
+    options.pipeline_stages = 1;
+    return planner::make_plan(graph, machine, all_logits_workload(2, 32, 32), options);
+}
+
+size_t sums_by_library(const planner::Plan& plan) {
+    size_t count = 0;
+    for (bool is_prefill : {true, false})
+        for (const planner::Step& step : plan.phase(is_prefill).steps)
+            count +=
+                step.collective() && step.collective()->transport == planner::Transport::kVendor;
+    return count;
 }
 
 }  // namespace
@@ -131,17 +140,17 @@ TEST_CASE("the bundled model writes the host's tokens on a card of each vendor",
     CHECK(cards.cuda.alive() + cards.hip.alive() == 0);
 }
 
-TEST_CASE("sums by the vendor's library go on the cards' streams and give the host's tokens",
+TEST_CASE("cards that do not reach each other sum by the vendor's library, on their streams",
           "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);
     const auto host = tokens_on(graph, kOneHost);
-    for (const DeviceShape& shape : {DeviceShape{"tp 2", "cuda[0-1]", 2, 1},
-                                     DeviceShape{"tp 3 of unequal cards", "cuda[0-2]", 3, 1}}) {
-        INFO(shape.name);
-        const int tp = shape.tensor_parallel;
+    for (int tp : {2, 3}) {
+        INFO(tp);
         const Cards cards;
         const InstalledLibrary library(cards.cuda);
-        planner::Plan plan = plan_with_library(graph, shape);
+        planner::Plan plan = plan_apart(graph, fmt::format("cuda[0-{}]", tp - 1), tp);
+        CHECK(plan.machine.devices[0].collectives == "NCCL 2.28.9");
+        CHECK(sums_by_library(plan) > 0);
         CHECK(tokens_of(plan, tp == 3) == host);
         INFO(cards.cuda.finding());
         CHECK(library.calls("ncclAllReduce") > 0);
@@ -150,22 +159,30 @@ TEST_CASE("sums by the vendor's library go on the cards' streams and give the ho
         CHECK(library.calls("ncclCommAbort") == 0);
         CHECK(cards.cuda.alive() == 0);
     }
+    // Logical devices of one card, which the library refuses, and cards without it have another way.
+    const Cards cards;
+    CHECK(sums_by_library(plan_apart(graph, "cuda[0-1]", 2)) == 0);
+    const InstalledLibrary library(cards.cuda);
+    CHECK(sums_by_library(plan_apart(graph, "cuda[0]/0-1", 2)) == 0);
 }
 
 TEST_CASE("a vendor's library that fails, refuses or is gone ends the run with its name", "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);
     const Cards cards;
-    std::optional<InstalledLibrary> library(cards.cuda);
-    planner::Plan plan = plan_with_library(graph, {"tp 2", "cuda[0-1]", 2, 1});
+    std::optional<InstalledLibrary> library(std::in_place, cards.cuda);
+    planner::Plan plan = plan_apart(graph, "cuda[0-1]", 2);
+    REQUIRE(sums_by_library(plan) > 0);
     library->fail("ncclAllReduce", 5);
     CHECK_THROWS_WITH(tokens_of(plan), Catch::Matchers::Contains("ncclAllReduce failed on cuda["));
     CHECK(library->calls("ncclCommAbort") == 2);
-    planner::Plan one_card = plan_with_library(graph, {"one card", "cuda[0]/0-1", 2, 1});
+    planner::Plan one_card = plan;
+    one_card.machine.devices[1].identity = one_card.machine.devices[0].identity;
+    one_card.machine.devices[1].index = one_card.machine.devices[0].index;
     CHECK_THAT(user_error([&] { tokens_of(one_card); }),
                Catch::Matchers::Contains("are on one card"));
     library.reset();
-    ::setenv("CLEAVE_NCCL_LIBRARY", "libno-nccl.so", 1);
-    CHECK_THAT(user_error([&] { tokens_of(plan); }), Catch::Matchers::Contains("libno-nccl.so"));
-    ::unsetenv("CLEAVE_NCCL_LIBRARY");
+    CHECK_THAT(user_error([&] { tokens_of(plan); }),
+               Catch::Matchers::Contains("made with NCCL 2.28.9") &&
+                   Catch::Matchers::Contains("libno-collectives.so"));
     CHECK(cards.cuda.alive() == 0);
 }

@@ -3,6 +3,7 @@
 #include "tests/support/test.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -344,4 +345,81 @@ TEST_CASE("a PCIe link counts as direct only where the driver gives access", "[p
     }
     machine.devices[1].index = 0;
     CHECK(peer_channels(machine, DeviceId(1)) == 10);
+}
+
+namespace {
+
+// Cards of this machine with their vendor's library, which do not reach each other's memory.
+Machine cards_apart(int count) {
+    Machine machine = build_machine(parse_devices(fmt::format("sim:h100[0-{}]", count - 1)), {});
+    for (Device& d : machine.devices) {
+        d.kind = DeviceKind::kCuda;
+        d.identity = fmt::format("GPU-{}", d.index);
+        d.collectives = "NCCL 2.28.9";
+    }
+    for (Link& l : machine.links) {
+        l.kind = LinkKind::kPcie;
+        l.bandwidth /= 20;
+        l.peer_access = false;
+    }
+    return machine;
+}
+
+bool breaks_rule(const Plan& plan, const std::string& rule) {
+    for (const Violation& v : find_violations(plan))
+        if (v.rule == rule) return true;
+    return false;
+}
+
+}  // namespace
+
+TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing that it refuses",
+          "[planner]") {
+    const std::vector<DeviceId> group{DeviceId(0), DeviceId(1), DeviceId(2)};
+    const auto by_library = [&](const Machine& machine, int64_t bytes, bool is_rows = true) {
+        return choose_all_reduce(LinkTable(machine), group, bytes, true, is_rows).implementation ==
+               CollectiveImplementation::kRing;
+    };
+    const Machine apart = cards_apart(3);
+    CHECK(by_library(apart, 1 << 10));
+    CHECK(by_library(apart, 1 << 24));
+    CHECK_FALSE(by_library(apart, 1 << 24, false));  // tensors of other graphs
+    Machine near = apart;
+    for (Link& l : near.links) l.peer_access = true;
+    CHECK_FALSE(by_library(near, (8 << 20) - 4));
+    CHECK(by_library(near, 8 << 20));
+    const std::vector<std::function<void(Device&)>> changes{
+        [](Device& d) { d.collectives.clear(); }, [](Device& d) { d.collectives = "NCCL 2.30.0"; },
+        [](Device& d) { d.kind = DeviceKind::kHip; }, [](Device& d) { d.host = "another"; },
+        [](Device& d) { d.identity = "GPU-0", d.index = 0; }};
+    for (size_t i = 0; i < changes.size(); ++i) {
+        INFO(i);
+        Machine machine = apart;
+        changes[i](machine.devices[1]);
+        CHECK_FALSE(by_library(machine, 1 << 24));
+    }
+    // What is simulated keeps the form that costs least.
+    Machine simulated = build_machine(parse_devices("sim:h100[0-2]"), {});
+    const auto without = choose_all_reduce(LinkTable(simulated), group, 1 << 12, false);
+    for (Device& d : simulated.devices) d.collectives = "NCCL 2.28.9";
+    CHECK(choose_all_reduce(LinkTable(simulated), group, 1 << 12, false).implementation ==
+          without.implementation);
+
+    const Graph graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
+    Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
+    const Plan plan = make_plan(graph, apart, workload, {.tensor_parallel = 3});
+    CHECK(find_violations(plan).empty());
+    size_t sums = 0;
+    for (const Step& s : plan.decode.steps)
+        if (const Collective* c = s.collective(); c && c->op == CollectiveOp::kAllReduce) {
+            ++sums;
+            CHECK(c->transport == Transport::kVendor);
+        }
+    CHECK(sums > 0);
+    for (size_t i = 0; i < changes.size(); ++i) {
+        INFO(i);
+        Plan broken = plan;
+        changes[i](broken.machine.devices[1]);
+        CHECK(breaks_rule(broken, "exchange-vendor"));
+    }
 }

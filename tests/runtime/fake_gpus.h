@@ -4,7 +4,10 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "codegen/program.h"
 #include "runtime/base/errors.h"
@@ -86,16 +89,44 @@ inline std::vector<codegen::CompiledKernel> fake_kernel(const std::string& name)
     return {kernel};
 }
 
-// A fake as the process's driver of its kind; the usual libraries again when it goes.
+// An environment variable while it lives; then as it was.
+class Environment {
+public:
+    Environment(std::string name, const std::string& value) : name_(std::move(name)) {
+        if (const char* old = std::getenv(name_.c_str())) old_ = old;
+        ::setenv(name_.c_str(), value.c_str(), 1);
+    }
+    ~Environment() {
+        if (old_)
+            ::setenv(name_.c_str(), old_->c_str(), 1);
+        else
+            ::unsetenv(name_.c_str());
+    }
+    Environment(const Environment&) = delete;
+    Environment& operator=(const Environment&) = delete;
+
+private:
+    std::string name_;
+    std::optional<std::string> old_;
+};
+
+// A fake as the process's driver of its kind, and no library beside it that this machine may have; the usual libraries again
+// when it goes.
 class InstalledFake : public FakeGpu {
 public:
-    explicit InstalledFake(planner::DeviceKind kind) : FakeGpu(kind), kind_(kind) {
+    explicit InstalledFake(planner::DeviceKind kind)
+        : FakeGpu(kind),
+          kind_(kind),
+          collectives_(
+              kind == planner::DeviceKind::kCuda ? "CLEAVE_NCCL_LIBRARY" : "CLEAVE_RCCL_LIBRARY",
+              "libno-collectives.so") {
         use_gpu_library(kind, path());
     }
     ~InstalledFake() { use_gpu_library(kind_, ""); }
 
 private:
     planner::DeviceKind kind_;
+    Environment collectives_;
 };
 
 }  // namespace cleave::runtime::test
