@@ -12,6 +12,13 @@
 #include "signals.cuh"
 #include "vectors.cuh"
 
+#if defined(CLEAVE_CUDA)
+// The grid has a block for every second multiprocessor at most (planner/peers.cpp): registers for two blocks are enough.
+// Unasked, NVRTC aims at more and keeps words in memory for it.
+#undef KERNEL
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 2)
+#endif
+
 namespace cleave {
 
 // Of the mailbox, that of this device: the host's word, and the kernels'.
@@ -32,6 +39,15 @@ struct Peers {
     static constexpr i64 kPart = i64(C::kDevices) * C::kChannels;
 
     static DEVICE u32* word(u32* row, PeerPart part) { return row + part * kPart + block_x(); }
+
+    // This thread's one of `rows`, null where there are more threads: a wait stands once in the code, whoever waits.
+    template <int N>
+    static DEVICE u32* of_thread(u32* const (&rows)[N]) {
+        u32* row = nullptr;
+#pragma unroll
+        for (int i = 0; i < N; ++i) row = choose(thread_x() == i, rows[i], row);
+        return row;
+    }
 
     // Whether `word` has come to `goal`, before the limit. `whom` is what the mailbox shall say: below 128.
     static DEVICE bool await(const u32* word, u32 goal, const PeerWatch& w, u32 whom) {
@@ -81,13 +97,11 @@ struct Peers {
     static DEVICE void send(u32* const (&here)[N], u32* const (&there)[N]) {
         flush_to_peers();
         barrier();
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            if (thread_x() != i) continue;
-            u32* sent = word(here[i], kPeerSent);
+        if (u32* row = of_thread(here)) {
+            u32* sent = word(row, kPeerSent);
             u32 count = *sent + 1;
             *sent = count;
-            store_release(word(there[i], kPeerReady), count);
+            store_release(word(of_thread(there), kPeerReady), count);
         }
     }
 
@@ -95,11 +109,9 @@ struct Peers {
     template <int N>
     static DEVICE bool receive(u32* const (&here)[N], const PeerWatch& w, u32 ahead = 0) {
         bool mine = true;
-#pragma unroll
-        for (int i = 0; i < N; ++i)
-            if (thread_x() == i)
-                mine = await(word(here[i], kPeerReady), *word(here[i], kPeerTaken) + 1 + ahead, w,
-                             u32(i));
+        if (u32* row = of_thread(here))
+            mine = await(word(row, kPeerReady), *word(row, kPeerTaken) + 1 + ahead, w,
+                         u32(thread_x()));
         bool fine = all(mine);
         see_peers();
         return fine;
@@ -109,13 +121,11 @@ struct Peers {
     template <int N>
     static DEVICE void release(u32* const (&here)[N], u32* const (&there)[N], u32 messages = 1) {
         barrier();
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            if (thread_x() != i) continue;
-            u32* taken = word(here[i], kPeerTaken);
+        if (u32* row = of_thread(here)) {
+            u32* taken = word(row, kPeerTaken);
             u32 count = *taken + messages;
             *taken = count;
-            store_release(word(there[i], kPeerReleased), count);
+            store_release(word(of_thread(there), kPeerReleased), count);
         }
     }
 };
