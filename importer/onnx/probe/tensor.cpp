@@ -6,8 +6,6 @@
 
 namespace cleave::importer::from_onnx {
 
-int64_t Tensor::count() const { return product(dims); }
-
 Tensor Tensor::of(Dims dims, bool real) {
     Tensor t;
     t.real = real;

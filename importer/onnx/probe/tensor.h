@@ -16,7 +16,7 @@ struct Tensor {
     std::vector<double> reals;      // when `real`
     std::vector<int64_t> integers;  // otherwise
 
-    int64_t count() const;
+    int64_t count() const { return static_cast<int64_t>(real ? reals.size() : integers.size()); }
     double at(int64_t i) const { return real ? reals[i] : static_cast<double>(integers[i]); }
     static Tensor of(Dims dims, bool real);  // zeros
 };
@@ -36,16 +36,20 @@ bool broadcast(const Dims& a, const Dims& b, Dims& out);
 // Calls f(flat index) of `strides` for each index of `dims`, in row-major order.
 template <class F>
 void for_each_index(const Dims& dims, const std::vector<Dims>& strides, F f) {
-    const size_t rank = dims.size();
-    Dims index(rank, 0), at(strides.size(), 0);
-    const int64_t n = product(dims);
-    for (int64_t i = 0; i < n; ++i) {
-        f(i, at);
-        for (size_t axis = rank; axis-- > 0;) {
-            for (size_t s = 0; s < at.size(); ++s) at[s] += strides[s][axis];
-            if (++index[axis] < dims[axis]) break;
-            for (size_t s = 0; s < at.size(); ++s) at[s] -= strides[s][axis] * dims[axis];
-            index[axis] = 0;
+    const int64_t n = product(dims), row = dims.empty() ? 1 : dims.back();
+    Dims index(dims.size(), 0), at(strides.size(), 0), step(strides.size(), 0);
+    for (size_t s = 0; s < strides.size() && !dims.empty(); ++s) step[s] = strides[s].back();
+    for (int64_t first = 0; first < n; first += row) {
+        for (int64_t i = first; i < first + row; ++i) {
+            f(i, at);
+            for (size_t s = 0; s < at.size(); ++s) at[s] += step[s];
+        }
+        for (size_t s = 0; s < at.size(); ++s) at[s] -= step[s] * row;
+        for (size_t axis = dims.size(); axis-- > 1;) {
+            for (size_t s = 0; s < at.size(); ++s) at[s] += strides[s][axis - 1];
+            if (++index[axis - 1] < dims[axis - 1]) break;
+            for (size_t s = 0; s < at.size(); ++s) at[s] -= strides[s][axis - 1] * dims[axis - 1];
+            index[axis - 1] = 0;
         }
     }
 }
