@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -16,13 +15,12 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "models/llama_graph.h"
 #include "models/stand_in_weights.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"
+#include "tools/benchmarks/bench_model.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/host_bench.h"
 
@@ -58,16 +56,6 @@ double read_bandwidth(int threads, size_t bytes) {
     }
     // The sums are used, so that the loop is not optimised away.
     return sums[0] == 0 ? 0 : best;
-}
-
-// Bytes of weights that one decode step reads: all but the embedding table, of which it reads a row (a tied table is
-// read whole by lm_head).
-int64_t decode_weight_bytes(const importer::Graph& graph) {
-    int64_t bytes = 0;
-    for (const importer::Op& op : graph.ops)
-        if (op.kind != importer::OpKind::kEmbedding)
-            for (importer::WeightId w : op.weights) bytes += graph.weight(w).packed_bytes();
-    return bytes;
 }
 
 // What one case gave: predictions beside it.
@@ -128,10 +116,8 @@ public:
     Runner(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c, bool trace)
         : plan_(make_plan(graph, facts, c)),
           prediction_(plan_.prediction),
-          session_(plan_, options(trace)) {
-        for (int64_t i = 0; i < kPrompt; ++i)
-            prompt_.push_back(static_cast<int32_t>((i * 7919 + 1) % graph.config.vocab_size));
-    }
+          session_(plan_, options(trace)),
+          prompt_(bench::prompt(kPrompt, graph.config.vocab_size)) {}
 
     // Predicts for the machine as `facts` have it, where they do not choose another plan.
     void predict(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c) {
@@ -231,14 +217,6 @@ void print_row(const Case& c, const Result& r, const importer::Graph& graph, DTy
     std::fflush(stdout);
 }
 
-importer::Graph graph_of(const Flags& flags, DType dtype) {
-    std::optional<models::Shape> shape = models::find_shape(flags.shape);
-    if (!shape)
-        throw UserError("no shape '{}'; known are {}", flags.shape,
-                        fmt::join(models::shape_names(), ", "));
-    return models::build_llama_graph(*shape, dtype);
-}
-
 void print_measurement(const planner::HostFacts& facts, const tools::Measurement& measurement) {
     const planner::HostCalibration& c = facts.calibration;
     fmt::print(
@@ -280,9 +258,9 @@ void table(const Flags& flags) {
                         : flags.dtype == "f32"  ? DType::kF32
                         : flags.dtype == "bf16" ? DType::kBF16
                                                 : DType::kF16;
-    importer::Graph graph = graph_of(flags, dtype);
+    importer::Graph graph = bench::graph_of(flags.shape, dtype);
     models::StandInWeights weights(graph);
-    const int64_t bytes = decode_weight_bytes(graph);
+    const int64_t bytes = bench::decode_weight_bytes(graph);
     fmt::print(
         "{} {}, random weights, {} cores; plain read loop {:.1f} GB/s; a token reads {:.0f} MB of "
         "weights\n\n",

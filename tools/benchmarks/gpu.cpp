@@ -15,18 +15,18 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "codegen/compiler.h"
 #include "codegen/kernel_spec.h"
-#include "models/llama_graph.h"
 #include "models/stand_in_weights.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"
 #include "runtime/gpu_devices.h"
 #include "runtime/open_devices.h"
+#include "tools/benchmarks/bench_model.h"
+#include "tools/gpu_check/process.h"
 
 namespace {
 
@@ -34,7 +34,7 @@ using namespace cleave;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr int kNewTokens = 64, kRepeats = 5;
+constexpr int kNewTokens = 64, kRepeats = 5, kMatmulSeconds = 120;
 
 struct BenchFlags {
     std::string mode, device, shape = "llama-3-8b", python, nvrtc, copy_mib = "4096",
@@ -69,7 +69,7 @@ public:
     explicit GpuBench(const BenchFlags& flags)
         : flags_(flags),
           machine_(machine_of(flags.device)),
-          graph_(graph_of(flags.shape)),
+          graph_(bench::graph_of(flags.shape, DType::kBF16)),
           weights_(graph_) {
         compile_.nvrtc = flags.nvrtc;
     }
@@ -110,14 +110,6 @@ public:
     }
 
 private:
-    static importer::Graph graph_of(const std::string& name) {
-        const std::optional<models::Shape> shape = models::find_shape(name);
-        if (!shape)
-            throw UserError("no shape '{}'; known are {}", name,
-                            fmt::join(models::shape_names(), ", "));
-        return models::build_llama_graph(*shape, DType::kBF16);
-    }
-
     planner::Plan plan_for(int64_t prompt_tokens, int64_t new_tokens) const {
         planner::Workload workload;
         workload.prompt_tokens = prompt_tokens;
@@ -132,10 +124,7 @@ private:
         return options;
     }
     std::vector<int32_t> prompt(int64_t tokens) const {
-        std::vector<int32_t> ids;
-        for (int64_t i = 0; i < tokens; ++i)
-            ids.push_back(static_cast<int32_t>((i * 7919 + 1) % graph_.config.vocab_size));
-        return ids;
+        return bench::prompt(tokens, graph_.config.vocab_size);
     }
     runtime::Batch first_pass(int64_t tokens) const {
         runtime::Batch batch;
@@ -187,14 +176,7 @@ private:
         return 2.0 * static_cast<double>(bytes) / (middle(ms) * 1e-3);
     }
 
-    // All weights but the embedding table, of which a token reads a row (a tied one is lm_head, too).
-    double weight_bytes() const {
-        int64_t bytes = 0;
-        for (const importer::Op& op : graph_.ops)
-            if (op.kind != importer::OpKind::kEmbedding)
-                for (importer::WeightId w : op.weights) bytes += graph_.weight(w).packed_bytes();
-        return static_cast<double>(bytes);
-    }
+    double weight_bytes() const { return static_cast<double>(bench::decode_weight_bytes(graph_)); }
 
     void decode(Json& json, double copy) const {
         const int64_t past = std::stoll(flags_.tokens);
@@ -283,14 +265,13 @@ private:
             "for _ in range(50): a@b\n"
             "torch.cuda.synchronize(d);print(2*n**3*50/(time.perf_counter()-t))\n",
             machine_.devices[0].index);
-        const std::string command = fmt::format("'{}' -c \"{}\" 2>&1", flags_.python, script);
-        FILE* pipe = ::popen(command.c_str(), "r");
-        std::string text;
-        char buffer[512];
-        while (pipe && std::fgets(buffer, sizeof buffer, pipe)) text += buffer;
-        const bool ran = pipe && ::pclose(pipe) == 0;
-        if (!ran) why = fmt::format("{} with PyTorch: {}", flags_.python, text);
-        return ran ? std::strtod(text.c_str(), nullptr) : 0;
+        const gpu_check::Outcome ran =
+            gpu_check::run({flags_.python, "-c", script}, kMatmulSeconds);
+        if (ran.code == 0) return std::strtod(ran.output.c_str(), nullptr);
+        why = ran.timed_out
+                  ? fmt::format("{} with PyTorch: not done in {} s", flags_.python, kMatmulSeconds)
+                  : fmt::format("{} with PyTorch: {}{}", flags_.python, ran.output, ran.errors);
+        return 0;
     }
 
     BenchFlags flags_;

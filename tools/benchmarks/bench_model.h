@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model that the benchmarks run: a Llama shape with stand-in weights, a prompt, and how many bytes of it a token reads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "models/llama_graph.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::bench {
+
+// UserError for a shape that models/ does not know, with those that it does.
+inline importer::Graph graph_of(const std::string& name, DType dtype) {
+    const std::optional<models::Shape> shape = models::find_shape(name);
+    if (!shape)
+        throw UserError("no shape '{}'; known are {}", name,
+                        fmt::join(models::shape_names(), ", "));
+    return models::build_llama_graph(*shape, dtype);
+}
+
+inline std::vector<int32_t> prompt(int64_t tokens, int64_t vocabulary) {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < tokens; ++i)
+        ids.push_back(static_cast<int32_t>((i * 7919 + 1) % vocabulary));
+    return ids;
+}
+
+// Bytes of weights that one decode step reads: all but the embedding table, of which it reads a row (a tied table is
+// read whole by lm_head).
+inline int64_t decode_weight_bytes(const importer::Graph& graph) {
+    int64_t bytes = 0;
+    for (const importer::Op& op : graph.ops)
+        if (op.kind != importer::OpKind::kEmbedding)
+            for (importer::WeightId w : op.weights) bytes += graph.weight(w).packed_bytes();
+    return bytes;
+}
+
+}  // namespace cleave::bench
