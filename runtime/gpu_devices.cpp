@@ -16,7 +16,8 @@
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"
 #include "runtime/drivers/nccl/collective_library.h"
-#include "runtime/drivers/nvml/link_facts.h"
+#include "runtime/drivers/nvml/nvml.h"
+#include "runtime/drivers/rocm_smi/rocm_smi.h"
 
 namespace cleave::runtime {
 
@@ -26,7 +27,7 @@ using planner::DeviceKind;
 
 constexpr int64_t kPcieBytesPerSecond = 25'000'000'000;  // PCIe 4.0 x16, effective
 constexpr int64_t kPcieLatencyNs = 8'000;
-constexpr int64_t kNvlinkLatencyNs = 2'500;  // as the catalogue's cards have it
+constexpr int64_t kFabricLatencyNs = 2'500;  // as the catalogue's cards have it
 constexpr int64_t kLaunchNs = 3'000;
 
 struct Drivers {
@@ -34,7 +35,7 @@ struct Drivers {
     std::map<DeviceKind, std::string> library;  // in place of the usual names
     std::map<DeviceKind, FoundDriver> found;
     std::map<DeviceKind, std::string> collectives;  // "NCCL 2.28.9", once asked for; empty: none
-    std::optional<FoundLinkFacts> nvml;             // opened when first asked for
+    std::map<DeviceKind, FoundLinkFacts> links;     // by NVML and ROCm SMI, once asked for
 };
 Drivers& drivers() {
     static Drivers all;
@@ -63,13 +64,13 @@ std::string collectives_name(DeviceKind kind) {
     return at->second;
 }
 
-// What NVML says of two of a driver's cards; the library may be absent.
-std::shared_ptr<const LinkFacts> link_facts(DeviceKind kind) {
-    if (kind != DeviceKind::kCuda) return nullptr;
+// What the vendor's library of management says of its cards; it may be absent.
+FoundLinkFacts link_facts(DeviceKind kind) {
     Drivers& all = drivers();
     const std::lock_guard lock(all.mutex);
-    if (!all.nvml) all.nvml = find_nvml();
-    return all.nvml->facts;
+    auto [at, fresh] = all.links.try_emplace(kind);
+    if (fresh) at->second = kind == DeviceKind::kCuda ? find_nvml() : find_rocm_smi();
+    return at->second;
 }
 
 // By the kernel's device files: nvidiactl of NVIDIA's driver (dxg of WSL 2), kfd of amdgpu.
@@ -162,26 +163,28 @@ public:
             link.bandwidth = static_cast<int64_t>(a->peer_gb * 1e9);
             link.latency_ns = a->peer_latency_ns;
         }
-        if (const auto known = link_facts(from.kind))
-            adopt(*known, driver.facts(from.index).pci, driver.facts(to.index).pci, link);
+        if (const auto known = link_facts(from.kind).facts)
+            adopt(*known, driver.facts(from.index).pci, driver.facts(to.index).pci,
+                  from.kind == DeviceKind::kCuda ? planner::LinkKind::kNvlink
+                                                 : planner::LinkKind::kXgmi,
+                  link);
         return link;
     }
 
 private:
-    // NVLinks as they are: fewer than the model's where some are down, none on its PCI Express form. Else the slower slot.
+    // Links of the cards' own as they are: fewer than the model's where some are down, none on its PCI Express form. Else
+    // the slower slot.
     static void adopt(const LinkFacts& known, const std::string& from, const std::string& to,
-                      planner::Link& link) {
-        if (const auto rate = known.nvlink_bandwidth(from, to); rate && link.peer_access) {
-            if (link.kind != planner::LinkKind::kNvlink) link.latency_ns = kNvlinkLatencyNs;
-            link.kind = planner::LinkKind::kNvlink;
+                      planner::LinkKind own, planner::Link& link) {
+        if (const auto rate = known.fabric_bandwidth(from, to); rate && link.peer_access) {
+            if (link.kind != own) link.latency_ns = kFabricLatencyNs;
+            link.kind = own;
             link.bandwidth = *rate;
-            return;
+        } else if (const auto slots = known.pcie_bandwidth(from, to)) {
+            link.kind = planner::LinkKind::kPcie;
+            link.bandwidth = *slots;
+            link.latency_ns = kPcieLatencyNs;
         }
-        const auto a = known.pcie_bandwidth(from), b = known.pcie_bandwidth(to);
-        if (!a || !b) return;
-        link.kind = planner::LinkKind::kPcie;
-        link.bandwidth = std::min(*a, *b);
-        link.latency_ns = kPcieLatencyNs;
     }
 
     static int ordinal_of(const GpuDriver& driver, const planner::DeviceSpec& spec) {
@@ -236,7 +239,7 @@ void use_gpu_library(DeviceKind kind, const std::string& library) {
     all.library[kind] = library;
     all.found.erase(kind);
     all.collectives.erase(kind);
-    all.nvml.reset();
+    all.links.erase(kind);
 }
 
 GpuListing list_gpus(DeviceKind kind) {
@@ -250,6 +253,7 @@ GpuListing list_gpus(DeviceKind kind) {
     listing.library = found.driver->library();
     listing.version = found.driver->version();
     for (int i = 0; i < found.driver->count(); ++i) listing.cards.push_back(found.driver->facts(i));
+    listing.no_links = link_facts(kind).reason;
     return listing;
 }
 

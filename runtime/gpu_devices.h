@@ -30,6 +30,8 @@ struct GpuListing {
     std::string library, version, reason;  // reason: why there is none
     std::string visible;                   // "CUDA_VISIBLE_DEVICES=2,3"; empty when unset
     std::vector<GpuFacts> cards;
+    // Of cards whose links the vendor's library (NVML, ROCm SMI) does not tell: why, with every name tried. Else empty.
+    std::string no_links;
 };
 GpuListing list_gpus(planner::DeviceKind kind);
 

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "runtime/drivers/nvml/link_facts.h"
+#include "runtime/drivers/nvml/nvml.h"
 #include "runtime/drivers/nvml/symbols.h"
 #include "tests/runtime/fake_gpus.h"
 #include "tests/support/test.h"
@@ -60,12 +60,12 @@ TEST_CASE("links of cards are counted and rated as NVML has them, and its sessio
         CHECK(sessions() == 1);
         const LinkFacts& facts = *found.facts;
         // Four direct links, and one through the switch: the second card has no more of those.
-        CHECK(facts.nvlink_bandwidth("0000:3b:00.0", "0000:5e:00.0") == 5 * 26'562'000'000);
-        CHECK(facts.nvlink_bandwidth("0000:5e:00.0", "0000:3b:00.0") == 5 * 26'562'000'000);
-        CHECK_FALSE(facts.nvlink_bandwidth("0000:3b:00.0", "0000:86:00.0"));
-        CHECK_FALSE(facts.nvlink_bandwidth("0000:3b:00.0", "0000:99:00.0"));
-        CHECK(facts.pcie_bandwidth("0000:86:00.0") == pcie_bytes_per_second(4, 8));
-        CHECK_FALSE(facts.pcie_bandwidth("0000:99:00.0"));
+        CHECK(facts.fabric_bandwidth("0000:3b:00.0", "0000:5e:00.0") == 5 * 26'562'000'000);
+        CHECK(facts.fabric_bandwidth("0000:5e:00.0", "0000:3b:00.0") == 5 * 26'562'000'000);
+        CHECK_FALSE(facts.fabric_bandwidth("0000:3b:00.0", "0000:86:00.0"));
+        CHECK_FALSE(facts.fabric_bandwidth("0000:3b:00.0", "0000:99:00.0"));
+        CHECK(facts.pcie_bandwidth("0000:3b:00.0", "0000:86:00.0") == pcie_bytes_per_second(4, 8));
+        CHECK_FALSE(facts.pcie_bandwidth("0000:3b:00.0", "0000:99:00.0"));
     }
     CHECK(sessions() == 0);
     absent(1);

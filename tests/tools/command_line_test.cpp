@@ -206,8 +206,15 @@ TEST_CASE("run drives cards of both vendors, checks them against the host and tr
         run_cleave({"run", bundled_model().string(), "--devices", "cuda[0],hip[0]", "--tp", "2",
                     "--input-ids", "1,17,230,5", "--max-new-tokens", "3", "--context", "32",
                     "--gpu-compiler", "simt", "--check", "--trace", trace, "--json"});
-    ::unsetenv("CLEAVE_CUDA_LIBRARY");
-    ::unsetenv("CLEAVE_HIP_LIBRARY");
+    for (const char* library : {"NCCL", "NVML", "ROCM_SMI"})
+        ::setenv(fmt::format("CLEAVE_{}_LIBRARY", library).c_str(), "libnone.so", 1);
+    ::setenv("CLEAVE_RCCL_LIBRARY", CLEAVE_FAKE_NCCL, 1);
+    const CommandResult devices = run_cleave({"devices"});
+    for (const char* library : {"CUDA", "HIP", "NCCL", "RCCL", "NVML", "ROCM_SMI"})
+        ::unsetenv(fmt::format("CLEAVE_{}_LIBRARY", library).c_str());
+    CHECK_THAT(devices.output, Contains("no NVML: not installed (tried libnone.so)") &&
+                                   Contains("no ROCm SMI: not installed (tried libnone.so)") &&
+                                   Contains("304 compute units; RCCL 2.28.9"));
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     const Json result = Json::parse(r.output);

@@ -56,6 +56,9 @@ std::vector<Absent> absent_kinds(std::vector<std::string>& chosen_by) {
         if (listing.cards.empty())
             absent.push_back(
                 {std::string(planner::device_kind_name(kind)), shortened(listing.reason)});
+        if (!listing.no_links.empty())
+            absent.push_back({kind == planner::DeviceKind::kCuda ? "NVML" : "ROCm SMI",
+                              shortened(listing.no_links)});
     }
     return absent;
 }
@@ -134,9 +137,10 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
         }
     for (const planner::Device& d : machine.devices)
         if (!d.identity.empty() && d.kind != planner::DeviceKind::kHost)
-            fmt::print("{}: {}, {}; shared memory of a block {}, {} compute units\n", d.name,
+            fmt::print("{}: {}, {}; shared memory of a block {}, {} compute units{}{}\n", d.name,
                        d.model, d.identity, format_bytes(d.limits.shared_memory_per_block),
-                       d.limits.num_compute_units);
+                       d.limits.num_compute_units, d.collectives.empty() ? "" : "; ",
+                       d.collectives);
     for (const std::string& note : unequal_cards(machine)) fmt::print("note: {}\n", note);
     for (const std::string& variable : chosen_by) fmt::print("{} chooses\n", variable);
     for (const Absent& a : absent) fmt::print("no {}: {}\n", a.kind, a.reason);

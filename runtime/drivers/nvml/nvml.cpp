@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/drivers/nvml/link_facts.h"
+#include "runtime/drivers/nvml/nvml.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 
 #include "runtime/base/dynamic_library.h"
@@ -18,17 +16,6 @@ using namespace nvml;
 
 constexpr unsigned kMostLinks =
     64;  // more than any card has; asking for one too many is an error without harm
-
-struct PciPlace {
-    unsigned domain = 0, bus = 0, device = 0;
-    bool operator==(const PciPlace&) const = default;
-};
-std::optional<PciPlace> place_of(const std::string& pci) {
-    PciPlace place;
-    if (std::sscanf(pci.c_str(), "%x:%x:%x", &place.domain, &place.bus, &place.device) != 3)
-        return std::nullopt;
-    return place;
-}
 
 class Nvml final : public LinkFacts {
 public:
@@ -57,9 +44,9 @@ public:
         return "";
     }
 
-    std::optional<int64_t> nvlink_bandwidth(const std::string& from,
+    std::optional<int64_t> fabric_bandwidth(const std::string& from,
                                             const std::string& to) const override {
-        const std::optional<PciPlace> other = place_of(to);
+        const std::optional<PciPlace> other = pci_place(to);
         const nvmlDevice_t a = handle(from), b = handle(to);
         if (!a || !b || !other) return std::nullopt;
         const Links of_a = links(a, *other), of_b = links(b, {});
@@ -73,7 +60,19 @@ public:
         return int64_t{count} * speed.value.uiVal * 1'000'000;
     }
 
-    std::optional<int64_t> pcie_bandwidth(const std::string& card) const override {
+    std::optional<int64_t> pcie_bandwidth(const std::string& from,
+                                          const std::string& to) const override {
+        const std::optional<int64_t> a = slot(from), b = slot(to);
+        return a && b ? std::optional(std::min(*a, *b)) : std::nullopt;
+    }
+
+private:
+    struct Links {
+        int direct = 0, to_switches = 0;
+    };
+
+    // What a card's slot carries, of its generation and width.
+    std::optional<int64_t> slot(const std::string& card) const {
         unsigned generation = 0, width = 0;
         const nvmlDevice_t device = handle(card);
         if (!device ||
@@ -83,11 +82,6 @@ public:
         const int64_t rate = pcie_bytes_per_second(generation, width);
         return rate > 0 ? std::optional(rate) : std::nullopt;
     }
-
-private:
-    struct Links {
-        int direct = 0, to_switches = 0;
-    };
 
     nvmlDevice_t handle(const std::string& pci) const {
         nvmlDevice_t device = nullptr;
@@ -135,15 +129,6 @@ FoundLinkFacts find_nvml() {
     const char* named = std::getenv("CLEAVE_NVML_LIBRARY");
     const std::string names[] = {named ? named : "libnvidia-ml.so.1"};
     return open_nvml(names);
-}
-
-int64_t pcie_bytes_per_second(unsigned generation, unsigned width) {
-    // GB/s of a lane one way: 2.5, 5, 8, 16, 32, 64 GT/s (PCI Express Base Specification) by 8b/10b, 128b/130b and, from 6.0
-    // on, 242 of 256 bytes of a flit.
-    constexpr std::array<double, 7> kLane{0, 0.25, 0.5, 0.9846, 1.9692, 3.9385, 7.5625};
-    constexpr double kUsable = 25 / (16 * 1.9692);
-    if (generation >= kLane.size()) return 0;
-    return static_cast<int64_t>(kLane[generation] * width * kUsable * 1e9);
 }
 
 }  // namespace cleave::runtime

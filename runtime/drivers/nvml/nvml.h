@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVML (libnvidia-ml, opened at run time) as LinkFacts: all active NVLinks of a pair of NVIDIA's cards, direct or through
+// switches that both are on, and their slots' generation and width.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "runtime/drivers/link_facts.h"
+
+namespace cleave::runtime {
+
+FoundLinkFacts open_nvml(std::span<const std::string> names);
+
+// "libnvidia-ml.so.1", or the file that CLEAVE_NVML_LIBRARY names.
+FoundLinkFacts find_nvml();
+
+}  // namespace cleave::runtime
