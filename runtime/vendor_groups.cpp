@@ -8,6 +8,20 @@ namespace cleave::runtime {
 
 using namespace planner;
 
+namespace {
+
+// Ranks of one process read each other's buffers in place where their cards can (NCCL, src/transport/p2p.cc), and open for
+// it what is plain memory, not a pool's.
+void give_access(const std::vector<DeviceId>& group,
+                 std::span<const std::unique_ptr<Device>> devices) {
+    for (DeviceId a : group)
+        for (DeviceId b : group)
+            if (a != b && devices[a.index()]->supports_peer_copy(*devices[b.index()]))
+                devices[a.index()]->enable_peer_access(*devices[b.index()]);
+}
+
+}  // namespace
+
 VendorGroups::VendorGroups(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
                            int limit_seconds, const CancelToken* cancel) {
     for (bool is_prefill : {true, false})
@@ -26,6 +40,7 @@ VendorGroups::VendorGroups(const Plan& plan, std::span<const std::unique_ptr<Dev
                         first.collectives, first.name, found.reason);
                 library = found.library;
             }
+            give_access(c->group, devices);
             std::vector<CollectiveMember> members;
             for (DeviceId id : c->group) {
                 DeviceStream* stream = devices[id.index()]->stream();

@@ -323,6 +323,7 @@ private:
     }
 
     DeviceAddress take(int64_t bytes, const std::string& what, bool exchange) {
+        CHECK(!capturing_) << what << " is allocated on " << info_.name << " while it captures";
         const auto refuse = [&](const std::string& why) {
             return DeviceError(fmt::format("allocating {} bytes for {}", bytes, what), why,
                                info_.name);

@@ -49,7 +49,8 @@ class GpuContext {
 public:
     virtual ~GpuContext() = default;
 
-    // Nothing when the device has not so much left.
+    // Nothing when the device has not so much left. Of a pool of the context's own where the driver has pools, so that
+    // nothing is left on the device when the context goes.
     virtual std::optional<DeviceAddress> allocate(int64_t bytes) = 0;
     virtual void free(DeviceAddress address) = 0;
     virtual int64_t free_bytes() = 0;
@@ -58,7 +59,8 @@ public:
         return allocate(bytes);
     }
 
-    // Kernels of this context reach memory of `peer`, a context of the same driver on another card. Again is harmless.
+    // Kernels of this context, and those of the vendor's other libraries, reach memory of `peer`, a context of the same driver
+    // on another card. Again is harmless.
     virtual void enable_peer_access(GpuContext& peer) = 0;
 
     // Pinned memory of the host, for all contexts of the driver: copies to and from it run beside what the CPU does. Null

@@ -34,10 +34,10 @@ const Calls kBothVendors[] = {
      "cuMemcpyHtoDAsync_v2",
      "cuMemcpyDtoHAsync_v2",
      "cuEventRecord",
-     {"cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuModuleGetFunction",
-      "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuLaunchKernel", "cuStreamQuery",
-      "cuEventCreate", "cuEventQuery", "cuStreamBeginCapture_v2", "cuStreamEndCapture",
-      "cuGraphInstantiateWithFlags", "cuGraphLaunch"}},
+     {"cuMemPoolCreate", "cuMemAllocFromPoolAsync", "cuMemHostAlloc", "cuModuleLoadData",
+      "cuModuleGetFunction", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuLaunchKernel",
+      "cuStreamQuery", "cuEventCreate", "cuEventQuery", "cuStreamBeginCapture_v2",
+      "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch"}},
     {DeviceKind::kHip,
      {"one", "hip[0]", 1, 1},
      {"two", "hip[0-1]", 1, 2},
@@ -46,9 +46,10 @@ const Calls kBothVendors[] = {
      "hipMemcpyAsync",
      "hipMemcpyAsync",
      "hipEventRecord",
-     {"hipMalloc", "hipHostMalloc", "hipModuleLoadData", "hipModuleGetFunction", "hipMemcpyAsync",
-      "hipModuleLaunchKernel", "hipStreamQuery", "hipEventCreateWithFlags", "hipEventQuery",
-      "hipStreamBeginCapture", "hipStreamEndCapture", "hipGraphInstantiate", "hipGraphLaunch"}}};
+     {"hipMemPoolCreate", "hipMallocFromPoolAsync", "hipHostMalloc", "hipModuleLoadData",
+      "hipModuleGetFunction", "hipMemcpyAsync", "hipModuleLaunchKernel", "hipStreamQuery",
+      "hipEventCreateWithFlags", "hipEventQuery", "hipStreamBeginCapture", "hipStreamEndCapture",
+      "hipGraphInstantiate", "hipGraphLaunch"}}};
 
 const importer::Graph& small_model() {
     static const importer::Graph graph = random_model(small_shape(), 1);

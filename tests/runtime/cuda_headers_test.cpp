@@ -31,6 +31,12 @@ static_assert(sizeof(ours::CUdevice) == sizeof(::CUdevice));
 static_assert(sizeof(ours::CUresult) == sizeof(::CUresult));
 static_assert(sizeof(ours::CUDA_MEMCPY2D) == sizeof(::CUDA_MEMCPY2D));
 static_assert(ours::kHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
+static_assert(sizeof(ours::CUmemPoolProps) == sizeof(::CUmemPoolProps));
+static_assert(offsetof(ours::CUmemPoolProps, location) == offsetof(::CUmemPoolProps, location));
+static_assert(offsetof(ours::CUmemPoolProps, win32SecurityAttributes) ==
+              offsetof(::CUmemPoolProps, win32SecurityAttributes));
+static_assert(sizeof(ours::CUmemAccessDesc) == sizeof(::CUmemAccessDesc));
+static_assert(offsetof(ours::CUmemAccessDesc, flags) == offsetof(::CUmemAccessDesc, flags));
 #define CLEAVE_PLACE(member)                                                                  \
     static_assert(offsetof(ours::CUDA_MEMCPY2D, member) == offsetof(::CUDA_MEMCPY2D, member), \
                   #member);

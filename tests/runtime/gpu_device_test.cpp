@@ -25,15 +25,17 @@ namespace {
 struct Vendor {
     DeviceKind kind;
     const char *list, *init, *allocate, *free, *pinned, *fill, *copy, *stream, *wait, *load, *find,
-        *launch;
+        *launch, *pool, *plain, *destroy;
 };
 constexpr Vendor kVendors[] = {
-    {DeviceKind::kCuda, "cuda", "cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc",
-     "cuMemsetD8Async", "cuMemcpyDtoHAsync_v2", "cuStreamCreate", "cuStreamQuery",
-     "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"},
-    {DeviceKind::kHip, "hip", "hipInit", "hipMalloc", "hipFree", "hipHostMalloc", "hipMemsetAsync",
-     "hipMemcpyAsync", "hipStreamCreateWithFlags", "hipStreamQuery", "hipModuleLoadData",
-     "hipModuleGetFunction", "hipModuleLaunchKernel"}};
+    {DeviceKind::kCuda, "cuda", "cuInit", "cuMemAllocFromPoolAsync", "cuMemFree_v2",
+     "cuMemHostAlloc", "cuMemsetD8Async", "cuMemcpyDtoHAsync_v2", "cuStreamCreate", "cuStreamQuery",
+     "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel", "cuMemPoolCreate",
+     "cuMemAlloc_v2", "cuMemPoolDestroy"},
+    {DeviceKind::kHip, "hip", "hipInit", "hipMallocFromPoolAsync", "hipFree", "hipHostMalloc",
+     "hipMemsetAsync", "hipMemcpyAsync", "hipStreamCreateWithFlags", "hipStreamQuery",
+     "hipModuleLoadData", "hipModuleGetFunction", "hipModuleLaunchKernel", "hipMemPoolCreate",
+     "hipMalloc", "hipMemPoolDestroy"}};
 
 planner::Device card(const Vendor& vendor, int64_t memory = 1 << 24) {
     planner::Device info = runtime::test::host_info(0, memory);
@@ -143,9 +145,10 @@ TEST_CASE("what was captured is done at each replay, with the arguments that it 
         std::vector<uint64_t> got(10);
         device->download(a, std::as_writable_bytes(std::span(got)));
         CHECK(got == std::vector<uint64_t>(10, 3 + 3 * 103));
-        // A wait or an allocation has no place in a capture: the driver ends it.
+        // A wait or an allocation has no place in a capture: the driver ends it, but of a pool it would capture that.
         stream.begin_capture();
-        CHECK_THROWS_AS(device->allocate(64, "more"), VendorError);
+        CHECK_THROWS_AS(device->allocate(64, "more"), InternalError);
+        CHECK_THROWS_AS(device->synchronize(), VendorError);
         CHECK_THROWS_AS(stream.end_capture(), VendorError);
         stream.begin_capture();
         CHECK_THROWS_AS(device->synchronize(), VendorError);
@@ -200,8 +203,8 @@ TEST_CASE("each driver call that fails is named with its error and device, and n
           "[runtime]") {
     for (const Vendor& vendor : kVendors) {
         for (const char* call :
-             {vendor.allocate, vendor.pinned, vendor.fill, vendor.copy, vendor.stream, vendor.wait,
-              vendor.load, vendor.find, vendor.launch, vendor.free}) {
+             {vendor.allocate, vendor.pool, vendor.pinned, vendor.fill, vendor.copy, vendor.stream,
+              vendor.wait, vendor.load, vendor.find, vendor.launch, vendor.free}) {
             INFO(call);
             const FakeGpu fake(vendor.kind);
             fake.fail(call, 1, 700);
@@ -215,6 +218,46 @@ TEST_CASE("each driver call that fails is named with its error and device, and n
                                            "was encountered)"));
             CHECK(fake.alive() == 0);
         }
+    }
+}
+
+TEST_CASE("a device's memory is a pool of its own, which goes with it, where the card has pools",
+          "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        INFO(vendor.list);
+        const FakeGpu fake(vendor.kind);
+        const auto driver = fake.driver();
+        auto first = make_gpu_device(driver, 0, card(vendor), {});
+        auto second = make_gpu_device(driver, 1, card(vendor), {});
+        CHECK(fake.calls(vendor.pool) == 0);  // a device that is only asked has none
+        const DeviceAddress a = first->allocate(1000, "weights");
+        first->allocate(2000, "activations");
+        CHECK(fake.calls(vendor.pool) == 1);
+        CHECK(fake.calls(vendor.allocate) == 2);
+        CHECK(fake.calls(vendor.plain) == 0);
+        CHECK(first->allocated_bytes() == 3000);
+        first->free(a);
+        // Kernels of a peer reach it; that is the pool's to say.
+        const std::string open =
+            vendor.kind == DeviceKind::kCuda ? "cuMemPoolSetAccess" : "hipMemPoolSetAccess";
+        second->enable_peer_access(*first);
+        CHECK(fake.calls(open) == 1);
+        CHECK_THAT(fake.log(), Contains(open + " 1"));
+        fake.fail(open, 1, 1);
+        CHECK_THAT(error_of([&] { first->enable_peer_access(*second); }), Contains(open));
+        first.reset();
+        second.reset();
+        CHECK(fake.calls(vendor.destroy) == 2);
+        CHECK(fake.alive() == 0);
+        // The third card has none.
+        auto third = make_gpu_device(driver, 2, card(vendor), {});
+        third->allocate(1000, "weights");
+        CHECK(fake.calls(vendor.pool) == 2);
+        CHECK(fake.calls(vendor.plain) == 1);
+        fake.fail(vendor.plain, 1, 700);
+        CHECK_THAT(error_of([&] { third->allocate(1000, "more"); }), Contains(vendor.plain));
+        third.reset();
+        CHECK(fake.alive() == 0);
     }
 }
 

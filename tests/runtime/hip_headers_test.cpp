@@ -19,6 +19,7 @@ namespace {
 #define CLEAVE_SAME(name, parameters) \
     [[maybe_unused]] constexpr hipError_t(*k_##name) parameters = &::name;
 CLEAVE_HIP_FUNCTIONS(CLEAVE_SAME)
+CLEAVE_HIP_POOL_FUNCTIONS(CLEAVE_SAME)
 
 #define CLEAVE_EQUAL(name, value, type)                                       \
     static_assert(std::is_same_v<std::remove_cv_t<decltype(::name)>, type> && \
@@ -35,6 +36,9 @@ namespace ours = cleave::runtime::hip;
 static_assert(sizeof(ours::hipUUID) == sizeof(::hipUUID));
 static_assert(sizeof(ours::hipError_t) == sizeof(::hipError_t));
 static_assert(sizeof(ours::hipDevice_t) == sizeof(::hipDevice_t));
+static_assert(sizeof(ours::hipMemPoolProps) == sizeof(::hipMemPoolProps));
+static_assert(offsetof(ours::hipMemPoolProps, location) == offsetof(::hipMemPoolProps, location));
+static_assert(sizeof(ours::hipMemAccessDesc) == sizeof(::hipMemAccessDesc));
 static_assert(ours::kStreamNonBlocking == hipStreamNonBlocking);
 static_assert(ours::kMallocFinegrained == hipDeviceMallocFinegrained);
 static_assert(ours::kEventDisableTiming == hipEventDisableTiming);

@@ -78,6 +78,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     const std::map<int, int> values{
         {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
         {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+        {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, hopper},
         {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
         {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1'980'000},
         {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, hopper ? 132 : 84},
@@ -139,6 +140,40 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
     if (!is_retained(current_device)) return kInvalidContext;
     uintptr_t made = 0;
     const int code = allocate(&made, bytes, kCards[current_device]);
+    *address = made;
+    return code;
+}
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+    const Call call("cuMemPoolCreate");
+    if (call.code) return call.code;
+    const int device = properties->location.id;
+    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || properties->handleTypes ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !is_retained(device) ||
+        device >= 2)
+        return kInvalidValue;
+    return make_pool(reinterpret_cast<Pool**>(pool), device);
+}
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    const Call call("cuMemPoolDestroy");
+    return destroy_pool(pool);
+}
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* access, size_t count) {
+    const Call call("cuMemPoolSetAccess", std::to_string(access->location.id));
+    if (call.code) return call.code;
+    if (count != 1 || access->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE || access->location.id >= 2)
+        return kInvalidValue;
+    return open_pool(pool, access->location.id);
+}
+// In a capture it would become a node of the graph: the fakes have none.
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+    Call call("cuMemAllocFromPoolAsync", std::to_string(bytes));
+    if (call.unsafe().code) return call.code;
+    Pool* from = find_pool(pool);
+    if (!from || !find_stream(stream) || from->device != current_device) return kInvalidValue;
+    uintptr_t made = 0;
+    const int code = allocate(&made, bytes, kCards[current_device], from);
     *address = made;
     return code;
 }

@@ -107,9 +107,15 @@ struct Function {
     std::shared_ptr<Program> program;  // null for the fakes' own kernels
 };
 
+struct Pool {
+    int device;
+    bool destroyed = false;  // it goes with its last block
+};
+
 struct Block {
     int device;
     int64_t bytes;
+    Pool* pool = nullptr;
 };
 
 struct State {
@@ -136,8 +142,10 @@ struct State {
     std::set<GraphExec*> execs;
     std::set<Module*> modules;
     std::vector<Function*> functions;
-    std::map<int, int> contexts;          // retained, by device
-    std::set<std::pair<int, int>> peers;  // who may reach whom
+    std::set<Pool*> pools;
+    std::map<int, int> contexts;               // retained, by device
+    std::set<std::pair<int, int>> peers;       // who may reach whom
+    std::set<std::pair<int, int>> pool_peers;  // whose pools, which the former does not open
     int visible = 3;
     int64_t taken = 0;  // by other programs, of each card
 
@@ -184,7 +192,12 @@ int launch_graph(void* exec, void* stream);
 int destroy_graph(void* graph);
 int destroy_exec(void* exec);
 
-int allocate(uintptr_t* address, size_t bytes, const Card& card);
+int allocate(uintptr_t* address, size_t bytes, const Card& card, Pool* pool = nullptr);
+// Memory of a pool is its device's; other devices' kernels reach it when the pool says so.
+int make_pool(Pool** pool, int device);
+Pool* find_pool(const void* handle);
+int destroy_pool(void* handle);
+int open_pool(void* handle, int to);
 int free_block(Call& call, uintptr_t address);
 int allocate_pinned(void** memory, size_t bytes);
 int free_pinned(Call& call, void* memory);

@@ -77,6 +77,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
                                     {hipDeviceAttributeMultiprocessorCount, device < 2 ? 110 : 304},
                                     {hipDeviceAttributeMaxRegistersPerBlock, 65536},
                                     {hipDeviceAttributeMaxSharedMemoryPerBlock, 65536},
+                                    {hipDeviceAttributeMemoryPoolsSupported, device < 2},
                                     {hipDeviceAttributeWarpSize, 64}};
     const auto found = values.find(attribute);
     if (found == values.end()) return kInvalidValue;
@@ -123,6 +124,39 @@ hipError_t hipExtMallocWithFlags(void** address, size_t bytes, unsigned int flag
     if (const Call call("hipExtMallocWithFlags", std::to_string(flags)); call.code)
         return call.code;
     return hipMalloc(address, bytes);
+}
+hipError_t hipMemPoolCreate(hipMemPool_t* pool, const hipMemPoolProps* properties) {
+    const Call call("hipMemPoolCreate");
+    if (call.code) return call.code;
+    const int device = properties->location.id;
+    if (properties->allocType != hipMemAllocationTypePinned || properties->handleTypes ||
+        properties->location.type != hipMemLocationTypeDevice || !is_shown(device) || device >= 2)
+        return kInvalidValue;
+    return make_pool(reinterpret_cast<Pool**>(pool), device);
+}
+hipError_t hipMemPoolDestroy(hipMemPool_t pool) {
+    const Call call("hipMemPoolDestroy");
+    return destroy_pool(pool);
+}
+hipError_t hipMemPoolSetAccess(hipMemPool_t pool, const hipMemAccessDesc* access, size_t count) {
+    const Call call("hipMemPoolSetAccess", std::to_string(access->location.id));
+    if (call.code) return call.code;
+    if (count != 1 || access->location.type != hipMemLocationTypeDevice ||
+        access->flags != hipMemAccessFlagsProtReadWrite || !is_shown(access->location.id))
+        return kInvalidValue;
+    return open_pool(pool, access->location.id);
+}
+// In a capture it would become a node of the graph: the fakes have none.
+hipError_t hipMallocFromPoolAsync(void** address, size_t bytes, hipMemPool_t pool,
+                                  hipStream_t stream) {
+    Call call("hipMallocFromPoolAsync", std::to_string(bytes));
+    if (call.unsafe().code) return call.code;
+    Pool* from = find_pool(pool);
+    if (!from || !find_stream(stream) || from->device != current_device) return kInvalidValue;
+    uintptr_t made = 0;
+    const int code = allocate(&made, bytes, kCards[current_device], from);
+    *address = reinterpret_cast<void*>(made);
+    return code;
 }
 hipError_t hipFree(void* address) {
     Call call("hipFree");

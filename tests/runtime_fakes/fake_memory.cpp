@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint32_t kPinnedOwner = 1000;
 uint32_t owner_of(int device) { return static_cast<uint32_t>(device) + 1; }
+uint32_t pool_owner_of(int device) { return owner_of(device) + 100; }
 
 // What waits for the device first, as the real ones do: everything submitted to it.
 void settle(Call& call, int device) {
@@ -72,6 +73,15 @@ void run_own(const std::string& name, const std::vector<uint64_t>& args) {
     for (uint64_t i = 0; i < args[2]; ++i) words[i] += args[1];
 }
 
+// What a destroyed pool holds ends with the last block of it.
+void drop_if_empty(Pool* pool) {
+    State& s = state();
+    for (const auto& [address, block] : s.blocks)
+        if (block.pool == pool) return;
+    s.pools.erase(pool);
+    delete pool;
+}
+
 }  // namespace
 
 struct Program {
@@ -119,13 +129,40 @@ Call::Call(const std::string& name, const std::string& detail) : lock(state().mu
     }
 }
 
-int allocate(uintptr_t* address, size_t bytes, const Card& card) {
+int allocate(uintptr_t* address, size_t bytes, const Card& card, Pool* pool) {
     State& s = state();
     if (s.used(current_device) + static_cast<int64_t>(bytes) > card.memory) return kOutOfMemory;
-    void* memory = runtime::simt::allocate_slots(bytes, owner_of(current_device));
+    void* memory = runtime::simt::allocate_slots(
+        bytes, pool ? pool_owner_of(current_device) : owner_of(current_device));
     if (!memory) return kOutOfMemory;
     *address = reinterpret_cast<uintptr_t>(memory);
-    s.blocks[*address] = {current_device, static_cast<int64_t>(bytes)};
+    s.blocks[*address] = {current_device, static_cast<int64_t>(bytes), pool};
+    return 0;
+}
+
+int make_pool(Pool** pool, int device) {
+    *pool = new Pool{device};
+    state().pools.insert(*pool);
+    return 0;
+}
+
+Pool* find_pool(const void* handle) {
+    auto* pool = static_cast<Pool*>(const_cast<void*>(handle));
+    return state().pools.count(pool) && !pool->destroyed ? pool : nullptr;
+}
+
+int destroy_pool(void* handle) {
+    Pool* pool = find_pool(handle);
+    if (!pool) return kInvalidValue;
+    pool->destroyed = true;
+    drop_if_empty(pool);
+    return 0;
+}
+
+int open_pool(void* handle, int to) {
+    Pool* pool = find_pool(handle);
+    if (!pool || to == pool->device) return kInvalidValue;
+    state().pool_peers.insert({to, pool->device});
     return 0;
 }
 
@@ -134,7 +171,9 @@ int free_block(Call& call, uintptr_t address) {
     if (found == state().blocks.end() || found->second.device != current_device)
         return kInvalidValue;
     settle(call, current_device);
+    Pool* pool = found->second.pool;
     state().blocks.erase(address);
+    if (pool && pool->destroyed) drop_if_empty(pool);
     runtime::simt::free_slots(reinterpret_cast<void*>(address));
     return 0;
 }
@@ -262,11 +301,13 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
         if (goes_wrong(name)) return;
         runtime::simt::LaunchOptions options;
         options.owner = owner_of(device);
-        std::vector<uint32_t> peers{kPinnedOwner};
+        std::vector<uint32_t> peers{kPinnedOwner, pool_owner_of(device)};
         {
             const std::lock_guard lock(state().mutex);
             for (const auto& [from, to] : state().peers)
                 if (from == device) peers.push_back(owner_of(to));
+            for (const auto& [from, to] : state().pool_peers)
+                if (from == device) peers.push_back(pool_owner_of(to));
         }
         options.peers = peers;
         try {
@@ -290,6 +331,11 @@ void drop_device(int device) {
         if (at->second.device == device)
             runtime::simt::free_slots(reinterpret_cast<void*>(at->first));
         at = at->second.device == device ? s.blocks.erase(at) : std::next(at);
+    }
+    for (auto at = s.pools.begin(); at != s.pools.end();) {
+        Pool* pool = *at;
+        at = pool->device == device ? s.pools.erase(at) : std::next(at);
+        if (pool->device == device) delete pool;
     }
     for (const auto& [address, bytes] : s.pinned)
         runtime::simt::free_slots(reinterpret_cast<void*>(address));
@@ -322,6 +368,7 @@ void reset() {
     for (GraphExec* exec : s.execs) delete exec;
     for (Module* module : s.modules) delete module;
     for (Function* function : s.functions) delete function;
+    for (Pool* pool : s.pools) delete pool;
     s.log.clear();
     s.calls.clear();
     s.failing.clear();
@@ -341,6 +388,8 @@ void reset() {
     s.functions.clear();
     s.contexts.clear();
     s.peers.clear();
+    s.pools.clear();
+    s.pool_peers.clear();
     s.visible = 3;
     s.taken = 0;
 }
@@ -349,7 +398,7 @@ int alive() {
     State& s = state();
     const std::lock_guard lock(s.mutex);
     size_t count = s.blocks.size() + s.pinned.size() + s.streams.size() + s.events.size() +
-                   s.graphs.size() + s.execs.size() + s.modules.size();
+                   s.graphs.size() + s.execs.size() + s.modules.size() + s.pools.size();
     for (const auto& [device, contexts] : s.contexts) count += static_cast<size_t>(contexts);
     return static_cast<int>(count);
 }

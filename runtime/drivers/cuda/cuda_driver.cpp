@@ -65,20 +65,31 @@ public:
     // After a fault every call fails; what can be given back is.
     ~CudaContext() override {
         lib_->call.cuCtxSetCurrent(context_);
+        if (pool_) lib_->call.cuMemPoolDestroy(pool_);
         lib_->call.cuStreamDestroy_v2(stream_);
         lib_->call.cuDevicePrimaryCtxRelease_v2(device_);
     }
     CudaContext(const CudaContext&) = delete;
     CudaContext& operator=(const CudaContext&) = delete;
 
+    // Of the context's own pool, where the card has pools. Its release threshold stays 0: what is freed goes back at the next
+    // wait, all of it with the pool.
     std::optional<DeviceAddress> allocate(int64_t bytes) override {
+        const CUmemoryPool from = pool();
+        if (!from) return allocate_exchange(bytes);
+        CUdeviceptr address = 0;
+        const CUresult code =
+            lib_->call.cuMemAllocFromPoolAsync(&address, static_cast<size_t>(bytes), from, stream_);
+        return made(address, code, "cuMemAllocFromPoolAsync");
+    }
+    // Plain memory: what cuCtxEnablePeerAccess opens to peers, and what their signals are known to reach.
+    std::optional<DeviceAddress> allocate_exchange(int64_t bytes) override {
         use();
         CUdeviceptr address = 0;
         const CUresult code = lib_->call.cuMemAlloc_v2(&address, static_cast<size_t>(bytes));
-        if (code == CUDA_ERROR_OUT_OF_MEMORY) return std::nullopt;
-        lib_->check(code, "cuMemAlloc_v2", name_);
-        return address;
+        return made(address, code, "cuMemAlloc_v2");
     }
+    // Also of memory of the pool; who calls it has waited for the stream.
     void free(DeviceAddress address) override {
         use();
         CLEAVE_CUDA(cuMemFree_v2, address);
@@ -92,11 +103,15 @@ public:
 
     // Primary contexts outlive a session: another may have enabled it before.
     void enable_peer_access(GpuContext& peer) override {
+        auto& other = static_cast<CudaContext&>(peer);
+        const CUmemoryPool theirs = other.pool();  // which the call below does not open
         use();
-        const CUresult code =
-            lib_->call.cuCtxEnablePeerAccess(static_cast<CudaContext&>(peer).context_, 0);
+        const CUresult code = lib_->call.cuCtxEnablePeerAccess(other.context_, 0);
         if (code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
             lib_->check(code, "cuCtxEnablePeerAccess", name_);
+        const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device_},
+                                     CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        if (theirs) CLEAVE_CUDA(cuMemPoolSetAccess, theirs, &access, 1);
     }
 
     std::byte* allocate_pinned(int64_t bytes) override {
@@ -239,6 +254,26 @@ public:
 private:
     void use() { CLEAVE_CUDA(cuCtxSetCurrent, context_); }
 
+    // Made when it is first asked for; null on a card without pools.
+    CUmemoryPool pool() {
+        use();
+        int has_pools = 0;
+        if (pool_) return pool_;
+        CLEAVE_CUDA(cuDeviceGetAttribute, &has_pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                    device_);
+        CUmemPoolProps properties{};
+        properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
+        if (has_pools) CLEAVE_CUDA(cuMemPoolCreate, &pool_, &properties);
+        return pool_;
+    }
+
+    std::optional<DeviceAddress> made(CUdeviceptr address, CUresult code, const char* function) {
+        if (code == CUDA_ERROR_OUT_OF_MEMORY) return std::nullopt;
+        lib_->check(code, function, name_);
+        return address;
+    }
+
     bool is_ready(CUresult code, const char* function) const {
         if (code == CUDA_ERROR_NOT_READY) return false;
         lib_->check(code, function, name_);
@@ -260,6 +295,7 @@ private:
     std::string name_;
     CUcontext context_ = nullptr;
     CUstream stream_ = nullptr;
+    CUmemoryPool pool_ = nullptr;
 };
 
 class CudaDriver final : public GpuDriver {

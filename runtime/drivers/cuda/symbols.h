@@ -28,6 +28,11 @@
     X(cuMemGetInfo_v2, (size_t* free, size_t* total))                                             \
     X(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))                                       \
     X(cuMemFree_v2, (CUdeviceptr address))                                                        \
+    X(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* properties))                   \
+    X(cuMemPoolDestroy, (CUmemoryPool pool))                                                      \
+    X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc* access, size_t count))       \
+    X(cuMemAllocFromPoolAsync,                                                                    \
+      (CUdeviceptr * address, size_t bytes, CUmemoryPool pool, CUstream stream))                  \
     X(cuMemHostAlloc, (void** memory, size_t bytes, unsigned int flags))                          \
     X(cuMemFreeHost, (void* memory))                                                              \
     X(cuMemsetD8Async, (CUdeviceptr address, unsigned char value, size_t count, CUstream stream)) \
@@ -76,6 +81,10 @@
     X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75, CUdevice_attribute)          \
     X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76, CUdevice_attribute)          \
     X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97, CUdevice_attribute) \
+    X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115, CUdevice_attribute)           \
+    X(CU_MEM_ALLOCATION_TYPE_PINNED, 1, CUmemAllocationType)                         \
+    X(CU_MEM_LOCATION_TYPE_DEVICE, 1, CUmemLocationType)                             \
+    X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3, CUmemAccess_flags)                      \
     X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8, CUfunction_attribute)      \
     X(CUDA_ERROR_NOT_READY, 600, CUresult)                                           \
     X(CU_STREAM_NON_BLOCKING, 1, CUstream_flags)                                     \
@@ -97,6 +106,11 @@ using CUstream_flags = int;
 using CUmemorytype = int;
 using CUevent_flags = int;
 using CUstreamCaptureMode = int;
+using CUmemAllocationType = int;
+using CUmemAllocationHandleType = int;
+using CUmemLocationType = int;
+using CUmemAccess_flags = int;
+using CUmemoryPool = struct MemoryPoolTag*;
 using CUcontext = struct ContextTag*;
 using CUstream = struct StreamTag*;
 using CUmodule = struct ModuleTag*;
@@ -107,6 +121,21 @@ using CUfunction = struct FunctionTag*;
 inline constexpr unsigned int kHostAllocPortable = 1;  // CU_MEMHOSTALLOC_PORTABLE, a macro
 struct CUuuid {
     char bytes[16];
+};
+struct CUmemLocation {
+    CUmemLocationType type;
+    int id;
+};
+struct CUmemPoolProps {
+    CUmemAllocationType allocType;
+    CUmemAllocationHandleType handleTypes;
+    CUmemLocation location;
+    void* win32SecurityAttributes;
+    unsigned char reserved[64];  // zero; newer versions have fields here whose zero is the default
+};
+struct CUmemAccessDesc {
+    CUmemLocation location;
+    CUmemAccess_flags flags;
 };
 struct CUDA_MEMCPY2D {
     size_t srcXInBytes, srcY;

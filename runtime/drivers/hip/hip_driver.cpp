@@ -28,6 +28,9 @@ struct HipLibrary {
     if (!call.name) return #name;
         CLEAVE_HIP_FUNCTIONS(CLEAVE_RESOLVE)
 #undef CLEAVE_RESOLVE
+#define CLEAVE_TAKE(name, parameters) take(call.name, #name);
+        CLEAVE_HIP_POOL_FUNCTIONS(CLEAVE_TAKE)
+#undef CLEAVE_TAKE
         take(call.hipGetErrorName, "hipGetErrorName");
         take(call.hipGetErrorString, "hipGetErrorString");
         take(call.hipDeviceGetUuid, "hipDeviceGetUuid");
@@ -35,6 +38,11 @@ struct HipLibrary {
         if (!call.properties) take(call.properties, "hipGetDeviceProperties");
         if (!call.hipGetErrorName || !call.hipGetErrorString) return "hipGetErrorName";
         return call.properties ? nullptr : "hipGetDeviceProperties";
+    }
+
+    bool has_pools() const {
+        return call.hipMemPoolCreate && call.hipMemPoolDestroy && call.hipMemPoolSetAccess &&
+               call.hipMallocFromPoolAsync;
     }
 
     std::string error(hipError_t code) const {
@@ -67,17 +75,23 @@ public:
     // After a fault every call fails: then the device is reset, which gives back all that this process has there.
     ~HipContext() override {
         lib_->call.hipSetDevice(device_);
+        if (pool_) lib_->call.hipMemPoolDestroy(pool_);
         if (lib_->call.hipStreamDestroy(stream_) != hipSuccess) lib_->call.hipDeviceReset();
     }
     HipContext(const HipContext&) = delete;
     HipContext& operator=(const HipContext&) = delete;
 
+    // Of the context's own pool, where runtime and card have pools. Its release threshold stays 0: what is freed goes back at
+    // the next wait, all of it with the pool.
     std::optional<DeviceAddress> allocate(int64_t bytes) override {
-        use();
+        const hipMemPool_t from = pool();
         void* address = nullptr;
-        const hipError_t code = lib_->call.hipMalloc(&address, static_cast<size_t>(bytes));
+        const auto size = static_cast<size_t>(bytes);
+        const hipError_t code =
+            from ? lib_->call.hipMallocFromPoolAsync(&address, size, from, stream_)
+                 : lib_->call.hipMalloc(&address, size);
         if (code == hipErrorOutOfMemory) return std::nullopt;
-        lib_->check(code, "hipMalloc", name_);
+        lib_->check(code, from ? "hipMallocFromPoolAsync" : "hipMalloc", name_);
         return reinterpret_cast<DeviceAddress>(address);
     }
     // Stores to coarse-grained memory may reach other devices at the end of a kernel only (HIP, "coherency control").
@@ -91,12 +105,17 @@ public:
         return reinterpret_cast<DeviceAddress>(address);
     }
     void enable_peer_access(GpuContext& peer) override {
+        auto& other = static_cast<HipContext&>(peer);
+        const hipMemPool_t theirs = other.pool();  // which the call below does not open
         use();
-        const hipError_t code =
-            lib_->call.hipDeviceEnablePeerAccess(static_cast<HipContext&>(peer).device_, 0);
+        const hipError_t code = lib_->call.hipDeviceEnablePeerAccess(other.device_, 0);
         if (code != hipErrorPeerAccessAlreadyEnabled)
             lib_->check(code, "hipDeviceEnablePeerAccess", name_);
+        const hipMemAccessDesc access{{hipMemLocationTypeDevice, device_},
+                                      hipMemAccessFlagsProtReadWrite};
+        if (theirs) CLEAVE_HIP(hipMemPoolSetAccess, theirs, &access, 1);
     }
+    // Also of memory of the pool; who calls it has waited for the stream.
     void free(DeviceAddress address) override {
         use();
         CLEAVE_HIP(hipFree, pointer(address));
@@ -225,6 +244,20 @@ private:
 
     void use() { CLEAVE_HIP(hipSetDevice, device_); }
 
+    // Made when it is first asked for; null where there are none.
+    hipMemPool_t pool() {
+        use();
+        int has_pools = 0;
+        if (pool_ || !lib_->has_pools()) return pool_;
+        CLEAVE_HIP(hipDeviceGetAttribute, &has_pools, hipDeviceAttributeMemoryPoolsSupported,
+                   device_);
+        hipMemPoolProps properties{};
+        properties.allocType = hipMemAllocationTypePinned;
+        properties.location = {hipMemLocationTypeDevice, device_};
+        if (has_pools) CLEAVE_HIP(hipMemPoolCreate, &pool_, &properties);
+        return pool_;
+    }
+
     bool is_ready(hipError_t code, const char* function) const {
         if (code == hipErrorNotReady) return false;
         lib_->check(code, function, name_);
@@ -249,6 +282,7 @@ private:
     int device_;
     std::string name_;
     hipStream_t stream_ = nullptr;
+    hipMemPool_t pool_ = nullptr;
 };
 
 // "gfx90a" of "...gfx90a:sramecc+:xnack-..." anywhere in a struct whose layout differs between versions.

@@ -56,6 +56,13 @@
        unsigned int block_x, unsigned int block_y, unsigned int block_z,                          \
        unsigned int shared_bytes, hipStream_t stream, void** arguments, void** extra))
 
+// Of ROCm 5.2 and later: all or none of them are used.
+#define CLEAVE_HIP_POOL_FUNCTIONS(X)                                                          \
+    X(hipMemPoolCreate, (hipMemPool_t * pool, const hipMemPoolProps* properties))             \
+    X(hipMemPoolDestroy, (hipMemPool_t pool))                                                 \
+    X(hipMemPoolSetAccess, (hipMemPool_t pool, const hipMemAccessDesc* access, size_t count)) \
+    X(hipMallocFromPoolAsync, (void** address, size_t bytes, hipMemPool_t pool, hipStream_t stream))
+
 // X(enumerator, value, its type).
 #define CLEAVE_HIP_CONSTANTS(X)                                            \
     X(hipSuccess, 0, hipError_t)                                           \
@@ -74,7 +81,11 @@
     X(hipDeviceAttributeMultiprocessorCount, 63, hipDeviceAttribute_t)     \
     X(hipDeviceAttributeMaxRegistersPerBlock, 71, hipDeviceAttribute_t)    \
     X(hipDeviceAttributeMaxSharedMemoryPerBlock, 74, hipDeviceAttribute_t) \
-    X(hipDeviceAttributeWarpSize, 87, hipDeviceAttribute_t)
+    X(hipDeviceAttributeWarpSize, 87, hipDeviceAttribute_t)                \
+    X(hipDeviceAttributeMemoryPoolsSupported, 88, hipDeviceAttribute_t)    \
+    X(hipMemAllocationTypePinned, 1, hipMemAllocationType)                 \
+    X(hipMemLocationTypeDevice, 1, hipMemLocationType)                     \
+    X(hipMemAccessFlagsProtReadWrite, 3, hipMemAccessFlags)
 
 namespace cleave::runtime::hip {
 
@@ -91,6 +102,26 @@ using hipGraph_t = struct GraphTag*;
 using hipGraphExec_t = struct GraphExecTag*;
 using hipGraphNode_t = struct GraphNodeTag*;
 using hipFunction_t = struct FunctionTag*;
+using hipMemAllocationType = int;
+using hipMemAllocationHandleType = int;
+using hipMemLocationType = int;
+using hipMemAccessFlags = int;
+using hipMemPool_t = struct MemoryPoolTag*;
+struct hipMemLocation {
+    hipMemLocationType type;
+    int id;
+};
+struct hipMemPoolProps {
+    hipMemAllocationType allocType;
+    hipMemAllocationHandleType handleTypes;
+    hipMemLocation location;
+    void* win32SecurityAttributes;
+    unsigned char reserved[64];  // zero; newer versions have fields here whose zero is the default
+};
+struct hipMemAccessDesc {
+    hipMemLocation location;
+    hipMemAccessFlags flags;
+};
 struct hipUUID {
     char bytes[16];
 };
@@ -105,6 +136,10 @@ CLEAVE_HIP_CONSTANTS(CLEAVE_CONSTANT)
 struct Functions {
 #define CLEAVE_MEMBER(name, parameters) hipError_t(*name) parameters = nullptr;
     CLEAVE_HIP_FUNCTIONS(CLEAVE_MEMBER)
+#undef CLEAVE_MEMBER
+    // Null where one is absent.
+#define CLEAVE_MEMBER(name, parameters) hipError_t(*name) parameters = nullptr;
+    CLEAVE_HIP_POOL_FUNCTIONS(CLEAVE_MEMBER)
 #undef CLEAVE_MEMBER
     const char* (*hipGetErrorName)(hipError_t error) = nullptr;
     const char* (*hipGetErrorString)(hipError_t error) = nullptr;
