@@ -41,9 +41,8 @@ int64_t LinkTable::transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const 
 }
 
 bool LinkTable::runs_here(std::span<const DeviceId> group) const {
-    return std::any_of(group.begin(), group.end(), [&](DeviceId d) {
-        return machine_->device(d).kind != DeviceKind::kSim;
-    });
+    return std::any_of(group.begin(), group.end(),
+                       [&](DeviceId d) { return machine_->device(d).kind != DeviceKind::kSim; });
 }
 
 // GPUs with a fast link between any two.
