@@ -39,8 +39,13 @@ std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan) {
              {"ts", static_cast<double>(event.start_ns) / 1000.0},
              {"dur", static_cast<double>(event.end_ns - event.start_ns) / 1000.0},
              {"args", {{"pass", event.pass}, {"layer", step.layer}, {"bytes", event.bytes}}}});
-        if (event.transport)
-            events.back()["args"]["transport"] = planner::transport_name(*event.transport);
+        if (!event.transport) continue;
+        Json& args = events.back()["args"];
+        args["transport"] = planner::transport_name(*event.transport);
+        // A card replays decode in runs between these; with a trace it goes step by step.
+        if (!event.is_prefill && *event.transport != planner::Transport::kPeer &&
+            planner::is_card(plan.machine.device(event.device).kind))
+            args["captured"] = false;
     }
     return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump();
 }

@@ -26,7 +26,7 @@ struct Trace {
     std::vector<TraceEvent> events;  // by device, then time
 };
 
-// Chrome/Perfetto JSON: a track a device.
+// Chrome/Perfetto JSON: a track a device. Decode steps that a card's captured graphs stop at have "captured": false.
 std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan);
 
 }  // namespace cleave::runtime

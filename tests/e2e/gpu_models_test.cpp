@@ -54,6 +54,10 @@ std::vector<std::vector<int32_t>> tokens_of(planner::Plan& plan, bool trace = fa
         if (const planner::Collective* c = step.collective())
             CHECK(event.transport == c->transport);
     }
+    // What the graphs of captured decode stop at is said.
+    if (trace && plan.machine.devices[0].kind == DeviceKind::kCuda)
+        CHECK_THAT(trace_to_perfetto(session.trace(), plan),
+                   Catch::Matchers::Contains("\"transport\":\"vendor\",\"captured\":false"));
     return tokens;
 }
 
@@ -153,6 +157,7 @@ TEST_CASE("cards that do not reach each other sum by the vendor's library, on th
         CHECK(sums_by_library(plan) > 0);
         CHECK(tokens_of(plan, tp == 3) == host);
         INFO(cards.cuda.finding());
+        CHECK((cards.cuda.calls("cuGraphLaunch") > 0) == (tp == 2));  // between the sums
         CHECK(library.calls("ncclAllReduce") > 0);
         CHECK(library.calls("ncclCommInitRankConfig") == tp);
         CHECK(library.calls("ncclCommDestroy") == tp);
