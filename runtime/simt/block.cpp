@@ -81,7 +81,7 @@ void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& a
     }
     for (uint32_t i = 0; i < num_threads; ++i) {
         Thread& thread = threads[i];
-        thread.stack_pointer = stacks.start(i, fiber_main);
+        thread.fiber = stacks.start(i, fiber_main);
         thread.warp = &warps[i / width];
         thread.index = i;
         thread.lane = i % width;
@@ -148,7 +148,7 @@ bool Block::run(uint64_t index) {
     }
     release_barrier(*this);
     current = &threads[queue[head++ % kQueue]];
-    cleave_fiber_switch(&main_stack_, current->stack_pointer);
+    switch_fiber(&main_, &current->fiber);
     running_block = nullptr;
     return report.clean();
 }
@@ -175,7 +175,7 @@ void Block::exit_thread() {
     if (!warpgroups.empty()) check_products_at_exit(*this, *self);
     if (exited == num_threads) {
         settle_doubt();
-        cleave_fiber_switch(&self->stack_pointer, main_stack_);
+        switch_fiber(&self->fiber, &main_);
     } else {
         yield(self);
     }
@@ -216,7 +216,7 @@ void Block::leave() {
     report.finding = std::move(doubtful);
     doubtful.reset();
     // The other fibers are dropped where they stand: `prepare` starts them afresh.
-    cleave_fiber_switch(&current->stack_pointer, main_stack_);
+    switch_fiber(&current->fiber, &main_);
     __builtin_unreachable();
 }
 

@@ -53,16 +53,17 @@ struct PendingCopy {
     Here here;
 };
 
-struct Thread {
-    void* stack_pointer = nullptr;
+// What a meeting touches stands in the first 64 bytes.
+struct alignas(64) Thread {
+    FiberPlace fiber;
     Warp* warp = nullptr;
-    uint32_t index = 0;  // in the block
     uint32_t lane = 0;
-    int place[3] = {};
     uint32_t turn = 0;  // which of the warp's two value rows the next meeting uses
+    Here here;          // where it waits, and for what
+    Meeting meeting = Meeting::kNone;
     bool exited = false;
-    Meeting meeting = Meeting::kNone;  // where it waits
-    Here here;
+    uint32_t index = 0;  // in the block
+    int place[3] = {};
     uint64_t copy_group = 0;
     std::vector<PendingCopy> copies;
     // Of products of its warpgroup: groups that it has committed, and whether a fence came since the last wait.
@@ -116,6 +117,14 @@ struct Block {
     void make_ready_first(uint32_t thread) {
         queue[--head % kQueue] = static_cast<uint16_t>(thread);
     }
+    // `count` threads, in the order in which the caller then writes them; null where the queue has no such run of places.
+    uint16_t* make_ready_first_run(uint32_t count) {
+        const uint32_t at = (head - count) % kQueue;
+        if (at + count > kQueue) [[unlikely]]
+            return nullptr;
+        head -= count;
+        return queue + at;
+    }
     // Gives way to the next thread that can go on; returns when this one can.
     void yield(Thread* self) {
         if (head == tail) [[unlikely]]
@@ -123,7 +132,7 @@ struct Block {
         Thread* next = &threads[queue[head++ % kQueue]];
         if (next == self) return;
         current = next;
-        cleave_fiber_switch(&self->stack_pointer, next->stack_pointer);
+        switch_fiber(&self->fiber, &next->fiber);
     }
     // Reports and leaves the block; does not return.
     [[noreturn]] void fail(Fault fault, Here here, const char* format, ...)
@@ -172,7 +181,7 @@ private:
     Finding describe(Fault fault, Here here, const char* format, va_list list) const;
     [[noreturn]] void leave();  // with the doubtful finding, if there is one
 
-    void* main_stack_ = nullptr;
+    FiberPlace main_;                  // of whoever called `run`
     std::vector<uint16_t> orders_[8];  // permutations of the block's threads
 
     friend void release_barrier(Block& block);

@@ -5,37 +5,6 @@
 
 #include <sys/mman.h>
 
-#if defined(__x86_64__)
-// System V ABI, section 3.2.1: rbx, rbp and r12-r15 belong to the caller. A new fiber's stack holds six words for
-// them and the address of its main function.
-asm(R"(
-    .text
-    .globl cleave_fiber_switch
-    .hidden cleave_fiber_switch
-    .type cleave_fiber_switch, @function
-    .p2align 4
-cleave_fiber_switch:
-    pushq %rbp
-    pushq %rbx
-    pushq %r12
-    pushq %r13
-    pushq %r14
-    pushq %r15
-    movq %rsp, (%rdi)
-    movq %rsi, %rsp
-    popq %r15
-    popq %r14
-    popq %r13
-    popq %r12
-    popq %rbx
-    popq %rbp
-    ret
-    .size cleave_fiber_switch, .-cleave_fiber_switch
-)");
-#else
-#error "simt devices need a fiber switch for this processor (runtime/simt/fiber.cpp)"
-#endif
-
 namespace cleave::runtime::simt {
 
 namespace {
@@ -64,13 +33,11 @@ void FiberStacks::reserve(uint32_t count, size_t bytes) {
     }
 }
 
-void* FiberStacks::start(uint32_t index, FiberMain main) const {
+FiberPlace FiberStacks::start(uint32_t index, FiberMain main) const {
     char* top = memory_ + (index + 1) * stride_ - (index * 7 % kStaggers) * kStagger - 64;
     auto* words = reinterpret_cast<uint64_t*>(reinterpret_cast<uint64_t>(top) & ~uint64_t{63});
     *--words = 0;  // where a return address would stand: keeps the ABI's alignment at entry
-    *--words = reinterpret_cast<uint64_t>(main);
-    for (int i = 0; i < 6; ++i) *--words = 0;
-    return words;
+    return {words, main, nullptr};
 }
 
 }  // namespace cleave::runtime::simt

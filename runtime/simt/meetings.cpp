@@ -16,41 +16,81 @@ void release_barrier(Block& block);
 
 namespace {
 
+// Lanes of a full warp in an order of `bits`: an odd step visits every lane of a power of two once. Eight at a time.
+template <uint32_t LANES>
+void order_lanes(uint16_t* places, uint32_t first, uint64_t bits) {
+    using Eight [[gnu::vector_size(16)]] = uint16_t;
+    constexpr uint16_t kMask = LANES - 1;
+    const auto start = static_cast<uint16_t>(bits & kMask);
+    const auto step = static_cast<uint16_t>((bits >> 8 & kMask) | 1);
+    Eight turn = {LANES - 1, LANES - 2, LANES - 3, LANES - 4,
+                  LANES - 5, LANES - 6, LANES - 7, LANES - 8};
+    for (uint32_t i = 0; i < LANES; i += 8, turn -= 8) {
+        const Eight lane = ((start + turn * step) & kMask) + static_cast<uint16_t>(first);
+        std::memcpy(places + i, &lane, sizeof lane);
+    }
+}
+
 void release_warp(Block& block, Warp& warp) {
     warp.arrived = 0;
-    uint32_t lanes = warp.lanes;
+    const uint32_t lanes = warp.lanes;
+    uint16_t* places = block.make_ready_first_run(lanes);
+    uint16_t apart[kMaxWidth];
+    uint16_t* order = places ? places : apart;
     if (!block.shuffle_order) {
-        for (uint32_t i = lanes; i-- > 0;) block.make_ready_first(warp.first + i);
-        return;
-    }
-    // An odd step visits every lane of a power of two once.
-    uint64_t bits = block.random.next();
-    if (lanes == block.width) {
-        uint32_t start = bits & (lanes - 1), step = (bits >> 8 & (lanes - 1)) | 1;
-        for (uint32_t i = 0; i < lanes; ++i)
-            block.make_ready_first(warp.first + ((start + i * step) & (lanes - 1)));
+        for (uint32_t i = 0; i < lanes; ++i) order[i] = static_cast<uint16_t>(warp.first + i);
     } else {
-        for (uint32_t i = 0; i < lanes; ++i)
-            block.make_ready_first(warp.first + static_cast<uint32_t>((bits + i) % lanes));
+        const uint64_t bits = block.random.next();
+        if (lanes == 32 && block.width == 32) {
+            order_lanes<32>(order, warp.first, bits);
+        } else if (lanes == 64) {
+            order_lanes<64>(order, warp.first, bits);
+        } else {
+            for (uint32_t i = 0; i < lanes; ++i)
+                order[i] = static_cast<uint16_t>(warp.first + (bits + lanes - 1 - i) % lanes);
+        }
     }
+    if (places) return;
+    for (uint32_t i = lanes; i-- > 0;) block.make_ready_first(apart[i]);
 }
 
 // Counts the current lane in; true for the last of its warp.
 inline bool arrive(Block& block, Thread& self, Meeting meeting, Here here) {
     Warp& warp = *self.warp;
     self.meeting = meeting;
-    self.here = here;
+    // Member by member: a copy of 12 bytes goes through memory.
+    self.here.file = here.file;
+    self.here.line = here.line;
     if (warp.exited > 0) [[unlikely]]
         block.fail(Fault::kDivergentWarp, here, "%u lanes of this warp have left the kernel",
                    warp.exited);
     if (warp.arrived++ == 0) {
         warp.meeting = meeting;
-        warp.here = here;
+        warp.here.file = here.file;
+        warp.here.line = here.line;
     } else if (warp.meeting != meeting || !(warp.here == here)) [[unlikely]] {
         block.fail(Fault::kDivergentWarp, here, "other lanes of this warp are at line %d",
                    warp.here.line);
     }
     return warp.arrived == warp.lanes;
+}
+
+// The butterfly of the GPU back ends, all steps at once and four lanes at a time: lane i takes in the value of lane i ^ step.
+void reduce_row(uint64_t* row, uint32_t lanes, uint32_t width, int operation) {
+    using Four [[gnu::vector_size(16)]] = float;
+    Four now[kMaxWidth / 4], other[kMaxWidth / 4];
+    const uint32_t fours = lanes / 4;
+    for (uint32_t i = 0; i < lanes; ++i)
+        now[i / 4][i % 4] = std::bit_cast<float>(static_cast<uint32_t>(row[i]));
+    for (uint32_t step = width / 2; step > 0; step /= 2) {
+        for (uint32_t i = 0; i < fours; ++i)
+            other[i] = step >= 4   ? now[i ^ step / 4]
+                       : step == 2 ? __builtin_shufflevector(now[i], now[i], 2, 3, 0, 1)
+                                   : __builtin_shufflevector(now[i], now[i], 1, 0, 3, 2);
+        for (uint32_t i = 0; i < fours; ++i)
+            now[i] = operation == 0 ? now[i] + other[i] : (now[i] > other[i] ? now[i] : other[i]);
+    }
+    for (uint32_t i = 0; i < lanes; ++i) row[i] = std::bit_cast<uint32_t>(now[i / 4][i % 4]);
 }
 
 uint32_t source_lane(uint32_t lane, int how, int operand, uint32_t width) {
@@ -156,13 +196,15 @@ unsigned cleave_simt_shuffle_all(unsigned bits, int how, int operand, const char
     Warp& warp = *self.warp;
     uint64_t* row = warp.values[self.turn++ & 1];
     row[self.lane] = bits;
+    const uint32_t source = source_lane(self.lane, how, operand, block.width);
     if (arrive(block, self, Meeting::kShuffle, {file, line})) release_warp(block, warp);
-    block.yield(&self);
-    uint32_t source = source_lane(self.lane, how, operand, block.width);
     if (source >= warp.lanes) [[unlikely]]
         block.fail(Fault::kInactiveLane, {file, line},
                    "lane %u reads lane %u, which the block does not have", self.lane, source);
-    return static_cast<unsigned>(row[source]);
+    // One address is all that the thread keeps while it waits.
+    const uint64_t* given = row + source;
+    block.yield(&self);
+    return static_cast<unsigned>(*given);
 }
 
 unsigned long long cleave_simt_shuffle(unsigned long long lanes, unsigned long long bits, int how,
@@ -201,7 +243,6 @@ unsigned long long cleave_simt_ballot(int predicate, const char* file, int line)
     return row[self.lane];
 }
 
-// The butterfly of the GPU back ends, all steps at once: lane i adds the value of lane i ^ step.
 float cleave_simt_reduce(float v, int width, int operation, const char* file, int line) {
     Block& block = current_block();
     Thread& self = *block.current;
@@ -212,20 +253,12 @@ float cleave_simt_reduce(float v, int width, int operation, const char* file, in
         if (warp.lanes < block.width)
             block.fail(Fault::kInactiveLane, {file, line},
                        "the last warp of the block has only %u lanes", warp.lanes);
-        float now[kMaxWidth], next[kMaxWidth];
-        for (uint32_t i = 0; i < warp.lanes; ++i)
-            now[i] = std::bit_cast<float>(static_cast<uint32_t>(row[i]));
-        for (uint32_t step = static_cast<uint32_t>(width) / 2; step > 0; step /= 2) {
-            for (uint32_t i = 0; i < warp.lanes; ++i)
-                next[i] = operation == 0 ? now[i] + now[i ^ step]
-                                         : (now[i] > now[i ^ step] ? now[i] : now[i ^ step]);
-            std::copy_n(next, warp.lanes, now);
-        }
-        for (uint32_t i = 0; i < warp.lanes; ++i) row[i] = std::bit_cast<uint32_t>(now[i]);
+        reduce_row(row, warp.lanes, static_cast<uint32_t>(width), operation);
         release_warp(block, warp);
     }
+    const uint64_t* given = row + self.lane;
     block.yield(&self);
-    return std::bit_cast<float>(static_cast<uint32_t>(row[self.lane]));
+    return std::bit_cast<float>(static_cast<uint32_t>(*given));
 }
 
 void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file,
