@@ -108,7 +108,8 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
     Pipeline pipeline(target, tuning);
     if (options.checks) {
         forbid_speculation(module);
-        pipeline.run(module, "always-inline,function(mem2reg)");
+        // Registers first: less is copied by inlining.
+        pipeline.run(module, "function(mem2reg),always-inline,function(mem2reg)");
         check_private_arrays(module);
         pipeline.forget(module);
     }

@@ -44,8 +44,8 @@ std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
                                      "pic",
                                      "-pic-level",
                                      "2",
-                                     "-Wno-undefined-internal",
-                                     "-Wno-unused-value",
+                                     "-w",
+                                     "-disable-llvm-verifier",
                                      "-DCLEAVE_SIMT=1"};
     for (size_t i = 0; i < options.num_defines; ++i)
         args.push_back(std::string("-D") + options.defines[i]);

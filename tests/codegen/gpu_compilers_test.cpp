@@ -86,7 +86,9 @@ void check_plan(const std::string& shape, int devices, const std::string& arch_n
         CHECK(r.shared_bytes >= program.kernels[i].launch.shared_bytes);
         CHECK(r.shared_bytes <= arch.shared_bytes);
         CHECK_FALSE(compiled[i].counted_in.empty());
-        if (decode.count(static_cast<int>(i))) CHECK(r.spill_bytes == 0);
+        const bool by_multiply_adds =
+            arch.matrix == MatrixInstruction::kNone && compiled[i].name.starts_with("attention");
+        if (by_multiply_adds || decode.count(static_cast<int>(i))) CHECK(r.spill_bytes == 0);
     }
     // Prefill multiplies matrices: with the instruction for it, where the arch has one.
     bool uses_matrix = false;
