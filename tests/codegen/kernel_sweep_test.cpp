@@ -313,14 +313,17 @@ void write_report(const std::string& path, const GpuArch& arch, DType dtype, con
             line.matrix[name.substr(0, name.find('.'))] += count;
     }
     std::ofstream out(path);
+    const char* source = std::getenv("CLEAVE_SWEEP_SOURCE");
     out << fmt::format(
-        "# Compiled kernels: {}, {}\n\nWritten by `tools/test --all`: every kind of kernel for "
+        "# Compiled kernels: {}, {}\n\nWritten by `tools/test --all` ({}): every kind of kernel "
+        "for "
         "blocks of 32 to 227 KiB of shared memory (as far as the architecture goes), {} models, "
         "with {}; equal kernels once. A tile shrank where the object of the larger one spilled "
         "registers or was over a limit. Most of any kernel of the row.\n\n"
         "| kernel | kernels | shrunk | registers | shared bytes | that spill | bytes spilled | "
         "matrix instructions |\n|---|---|---|---|---|---|---|---|\n",
-        arch.name, dtype_name(dtype), test::kModelSizes.size(), compiled.at(0).compiler);
+        arch.name, dtype_name(dtype), source && *source ? source : "source unknown",
+        test::kModelSizes.size(), compiled.at(0).compiler);
     for (const auto& [kind, l] : lines) {
         std::string matrix;
         for (const auto& [name, count] : l.matrix)
