@@ -33,16 +33,17 @@ void table(StubWriter& w, std::string_view name, const std::vector<int64_t>& val
 }
 
 // Config and launch that all exchanges have.
-Launch write_cut(StubWriter& w, const planner::PeerCut& cut, int64_t devices, int64_t members) {
+Launch write_cut(StubWriter& w, const planner::PeerCut& cut, int64_t devices, int64_t members,
+                 int64_t shared_bytes = kSharedBytes) {
     w.constant("kDevices", devices);
     w.constant("kChannels", planner::kPeerChannels);
     w.constant("kThreads", cut.threads);
     w.constant("kUnit", cut.unit);
     w.constant("kMembers", members);
-    w.constant("kSharedBytes", kSharedBytes);
+    w.constant("kSharedBytes", shared_bytes);
     Launch launch;
     launch.block = {static_cast<int>(cut.threads), 1, 1};
-    launch.shared_bytes = kSharedBytes;
+    launch.shared_bytes = shared_bytes;
     (cut.per_output ? launch.grid[0].per_output : launch.grid[0].per_token) = cut.row_bytes;
     launch.grid[0].constant = 0;
     launch.grid[0].divisor = cut.unit;
@@ -138,7 +139,13 @@ Kernel make(const PeerAllReduceSpec& s, const GpuTarget& target) {
     w.note(fmt::format("shapes: {} partial values [rows, {}] for {} devices{}", s.slices.size(),
                        s.out, s.members, s.two_phase ? ", in two phases" : ""));
     w.note(fmt::format("dtype: values {}, sums f32", target.activations));
-    const Launch launch = write_cut(w, s.cut, s.devices, s.members);
+    CHECK(!s.norm || (!s.two_phase && s.cut.unit == s.cut.row_bytes))
+        << "a norm of rows that lie in several blocks";
+    // With a norm, a float of each warp for the row at hand and the one before it.
+    CHECK(target.limits.warp_width > 1) << target.device << " has no warps";
+    const int64_t words = s.norm ? 2 * (s.cut.threads / target.limits.warp_width) : 0;
+    const Launch launch =
+        write_cut(w, s.cut, s.devices, s.members, std::max(kSharedBytes, 4 * words));
     const std::string x = element_pointer(target.activations, "activations");
     const std::string out(element_type(target.activations, "activations"));
     w.type("X", out);
@@ -148,6 +155,7 @@ Kernel make(const PeerAllReduceSpec& s, const GpuTarget& target) {
     w.constant("kOwnSlice", s.own_slice);
     w.constant("kResidual", s.residual);
     w.constant("kTwoPhase", s.two_phase);
+    write_norm(w, s.norm, "float");
     table(w, "slice", s.slices);
     w.arg(x, "partial");
     w.arg("char*", "own_area");
@@ -160,9 +168,14 @@ Kernel make(const PeerAllReduceSpec& s, const GpuTarget& target) {
     w.arg("i64", "place");
     if (s.residual) w.arg(x, "residual");
     w.arg(out + "*", "out");
+    if (s.norm) {
+        w.arg(element_pointer(s.norm->weight, "norm"), "norm");
+        w.arg(out + "*", "normed");
+    }
     write_watch(w);
     std::vector<std::string> fused{"all_reduce"};
     if (s.residual) fused.emplace_back("add");
+    if (s.norm) fused.emplace_back("rms_norm");
     return finish(w, fused, "peer_all_reduce", "PeerAllReduceArgs", launch, target);
 }
 
@@ -171,6 +184,14 @@ Kernel make(const PeerAllReduceSpec& s, const GpuTarget& target) {
 Arg value_arg(PlacedId id, std::string name) {
     Arg arg;
     arg.kind = ArgKind::kValue;
+    arg.id = id.value;
+    arg.name = std::move(name);
+    return arg;
+}
+
+Arg weight_arg(planner::WeightShardId id, std::string name) {
+    Arg arg;
+    arg.kind = ArgKind::kWeight;
     arg.id = id.value;
     arg.name = std::move(name);
     return arg;
@@ -293,7 +314,12 @@ private:
         for (DeviceId d : sources) spec.slices.push_back(planner::peer_slice(plan_, d));
         spec.own_slice = contributes ? planner::peer_slice(plan_, device_) : 0;
         spec.members = static_cast<int64_t>(c.group.size());
-        spec.residual = !c.epilogue.empty();
+        spec.residual = !c.epilogue_inputs.empty();
+        if (!c.weights.empty()) {
+            const auto& attrs = plan_.graph.op(c.epilogue.back()).as<importer::RmsNormAttrs>();
+            spec.norm = NormSpec{plan_.weights[c.weights[member].index()].dtype, attrs.epsilon,
+                                 attrs.weight_offset};
+        }
         spec.two_phase = c.implementation == planner::CollectiveImplementation::kTwoPhase;
         std::vector<Arg> args{
             contributes ? value_arg(c.contributions[static_cast<size_t>(place)], "partial")
@@ -309,6 +335,10 @@ private:
         args.push_back(immediate(contributes ? place : -1, "place"));
         if (spec.residual) args.push_back(value_arg(c.epilogue_inputs[member], "residual"));
         args.push_back(value_arg(c.outputs[member], "out"));
+        if (spec.norm) {
+            args.push_back(weight_arg(c.weights[member], "norm"));
+            args.push_back(value_arg(c.outputs[c.group.size() + member], "normed"));
+        }
         push(spec, std::move(args));
     }
 

@@ -39,7 +39,7 @@ struct PeerReceiveSpec {
 };
 
 // Args: partial, own_area, own, area[sources], source_here[sources], source_there[sources], here[members],
-// there[members], place, [residual,] out.
+// there[members], place, [residual,] out, [norm, normed].
 struct PeerAllReduceSpec {
     planner::PeerCut cut;
     int64_t devices = 1;
@@ -49,6 +49,8 @@ struct PeerAllReduceSpec {
     int64_t members = 2;
     bool residual = false;
     bool two_phase = false;
+    std::optional<NormSpec> norm =
+        {};  // of the sum with its residual; the cut is by rows, in one exchange
 };
 
 // Args: here[members], there[members]; no rows.

@@ -140,11 +140,13 @@ PeerCut peer_cut(const Plan& plan, const Phase& phase, bool is_prefill, const St
         warp = std::max(warp, plan.machine.device(d).limits.warp_width);
         cut.channels = std::min(cut.channels, peer_channels(plan.machine, d));
     }
+    const Collective* c = step.collective();
+    const bool by_rows = c && !c->weights.empty();
     // Whole warps, and one turn of loads for a small payload.
-    const int64_t loads = (most + kLoadBytes - 1) / kLoadBytes;
-    cut.threads =
-        std::clamp((loads + warp - 1) / warp * warp, std::max<int64_t>(warp, 64), kMostThreads);
-    cut.unit = cut.threads * kLoadBytes;
+    const int64_t loads = ((by_rows ? cut.row_bytes : most) + kLoadBytes - 1) / kLoadBytes;
+    cut.threads = std::clamp((loads + warp - 1) / warp * warp, std::max<int64_t>(warp, 64),
+                             by_rows ? kPeerRowThreads : kMostThreads);
+    cut.unit = by_rows ? cut.row_bytes : cut.threads * kLoadBytes;
     return cut;
 }
 

@@ -51,12 +51,14 @@ struct PeerCut {
     int64_t channels = 1;
     int64_t row_bytes = 0;  // of the largest payload, which decides how many blocks there are
     bool per_output = false;
-    // Of a channel, for this payload.
+    // Of a channel, for this payload: whole loads of 16 bytes.
     int64_t slice(const PeerPayload& payload) const {
         const int64_t units = (payload.most_bytes() + unit - 1) / unit;
-        return (units + channels - 1) / channels * unit;
+        return ((units + channels - 1) / channels * unit + 15) / 16 * 16;
     }
 };
+// A sum with a norm is cut by rows: a block's threads share one, of so many of the widest loads each.
+inline constexpr int64_t kPeerRowThreads = 512, kPeerRowTurns = 8;
 PeerCut peer_cut(const Plan& plan, const Phase& phase, bool is_prefill, const Step& step);
 
 // Bytes from one of a device's channels to the next in its `staging.peers`.

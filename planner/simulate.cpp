@@ -228,11 +228,29 @@ private:
             last_group_ = c.group;
             last_form_ = c.implementation;
             last_bytes_ = bytes;
-            return last_;
+            return {last_.ns + norm_ns(phase, c, point), last_.fixed_ns};
         }
         std::vector<DeviceId> from;
         for (PlacedId id : c.contributions) from.push_back(phase.values[id.index()].device);
         return {links_.gather_ns(from, c.group, bytes), links_.gather_ns(from, c.group, 0)};
+    }
+
+    // Of a norm that rides on a sum, on its slowest member: it writes its result and reads its weight; what it normalises
+    // is in registers.
+    int64_t norm_ns(const Phase& phase, const Collective& c, const BatchPoint& point) const {
+        int64_t slowest = 0;
+        for (size_t m = 0; m < c.weights.size(); ++m) {
+            const importer::Value& value =
+                plan_.graph.value(phase.values[c.outputs[c.group.size() + m].index()].value);
+            const WeightShard& weight = plan_.weights[c.weights[m].index()];
+            const int64_t bytes = at(value_bytes(value, 0, plan_.workload), point) +
+                                  dtype_bytes(weight.dtype, weight.rows.size());
+            const auto rate = static_cast<double>(
+                std::max<int64_t>(1, plan_.machine.device(c.group[m]).memory_bandwidth));
+            slowest =
+                std::max<int64_t>(slowest, std::llround(static_cast<double>(bytes) * 1e9 / rate));
+        }
+        return slowest;
     }
 
     const Plan& plan_;

@@ -9,6 +9,7 @@
 #include "planner/amounts.h"
 #include "planner/collective_form.h"
 #include "planner/cost.h"
+#include "planner/norm_epilogue.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -74,13 +75,20 @@ public:
           is_prefill_(is_prefill),
           links_(links),
           point_(is_prefill ? prefill_point(plan.workload) : decode_point(plan.workload)),
+          normed_(analysis.groups.size()),
           home_(graph_.values.size()) {}
 
     void run() {
         for (stage_ = 0; stage_ < static_cast<int>(placement_.stages.size()); ++stage_) {
             choice_ = &placement_.stages[stage_];
             ranges_.clear();
-            for (int g = choice_->begin; g < choice_->end; ++g) emit_group(a_.groups[g]);
+            for (number_ = choice_->begin; number_ < choice_->end; ++number_) {
+                const FusedGroup& group = a_.groups[static_cast<size_t>(number_)];
+                if (normed_[static_cast<size_t>(number_)])
+                    emit_group(without_norm(graph_, group));
+                else
+                    emit_group(group);
+            }
         }
         stage_ = static_cast<int>(placement_.stages.size()) - 1;
         for (ValueId v : graph_.outputs) emit_output(v);
@@ -324,9 +332,7 @@ private:
         if (group.epilogue.valid()) c.epilogue = {group.epilogue};
         std::vector<PlacedId> made(width());  // in the stage's order, which a ring's need not be
         for (DeviceId member : c.group) {
-            auto i = static_cast<size_t>(
-                std::find(choice_->devices.begin(), choice_->devices.end(), member) -
-                choice_->devices.begin());
+            const size_t i = place_in_stage(member);
             if (group.epilogue.valid()) c.epilogue_inputs.push_back(residual[i]);
             made[i] = place(group.outputs[0], member, box_of(group.outputs[0], i), false);
             c.outputs.push_back(made[i]);
@@ -338,8 +344,40 @@ private:
                       : c.implementation == CollectiveImplementation::kTwoPhase
                           ? c.bytes * (given + members - 2)
                           : c.bytes * (given * (members - 1));
+        // Of few tokens: an exchange of many is bound by its bytes, and divides them finer than by rows.
+        if (!is_prefill_ && c.transport == Transport::kPeer &&
+            c.implementation == CollectiveImplementation::kOneShot)
+            add_norm(c);
         push(std::move(c), group.layer).link_bytes = link;
         return made;
+    }
+
+    size_t place_in_stage(DeviceId member) const {
+        return static_cast<size_t>(
+            std::find(choice_->devices.begin(), choice_->devices.end(), member) -
+            choice_->devices.begin());
+    }
+
+    // The norm of the sum joins it on every member; the launch that begins with it will read its result.
+    void add_norm(Collective& c) {
+        const int reader = reader_of_norm(a_, plan_.workload, number_, choice_->end);
+        if (reader < 0) return;
+        const OpId id = a_.groups[static_cast<size_t>(reader)].ops.front();
+        const Op& norm = graph_.op(id);
+        const WeightBox whole =
+            weight_box(graph_.weight(norm.weights[0]), a_.splits.ops[id.index()], {});
+        const ValueId value = norm.outputs[0];
+        std::vector<PlacedId> made(width());
+        c.epilogue.push_back(id);
+        for (DeviceId member : c.group) {
+            const size_t i = place_in_stage(member);
+            c.weights.push_back(constants_.weight(norm.weights[0], member, whole));
+            made[i] = place(value, member, box_of(value, i), false);
+            c.outputs.push_back(made[i]);
+        }
+        home_[value.index()].made_in = stage_;
+        local(value) = std::move(made);
+        normed_[static_cast<size_t>(reader)] = true;
     }
 
     // Brings an output whole to the plan's output device.
@@ -405,10 +443,11 @@ private:
     Constants& constants_;
     Phase& phase_;
     bool is_prefill_;
-    int stage_ = 0;
+    int stage_ = 0, number_ = 0;  // of the stage, of the group
     const StageChoice* choice_ = nullptr;
     const LinkTable& links_;
     BatchPoint point_;
+    std::vector<bool> normed_;  // by group: an all-reduce before it has computed its norm
     std::map<std::pair<int, int64_t>, CollectiveForm> forms_;
     std::map<Split, std::vector<Range>> ranges_;
     std::vector<Home> home_;

@@ -117,7 +117,25 @@ void PhaseWalk::check_vendor(const Collective& c) {
     }
 }
 
-// A group names each receiver once, in device order or (a ring's) in its own, with one output each.
+// A norm is the last of an epilogue, behind the residual, and only kernels over the members' memory compute it.
+bool PhaseWalk::check_norm(const Collective& c) {
+    const auto is_norm = [&](OpId id) { return graph().op(id).kind == OpKind::kRmsNorm; };
+    const auto norms = std::count_if(c.epilogue.begin(), c.epilogue.end(), is_norm);
+    if (norms == 0) {
+        if (!c.weights.empty())
+            fail("collective-epilogue", "{} weights, and no norm", c.weights.size());
+        return false;
+    }
+    if (norms > 1 || c.epilogue.size() != 2 || !is_norm(c.epilogue[1]) ||
+        graph().op(c.epilogue[0]).kind != OpKind::kAdd)
+        fail("collective-epilogue", "a norm follows the residual of a sum, and nothing follows it");
+    if (c.transport != Transport::kPeer || c.implementation != CollectiveImplementation::kOneShot)
+        fail("collective-epilogue", "a sum in form '{}' that goes '{}' has no norm",
+             collective_implementation_name(c.implementation), transport_name(c.transport));
+    return true;
+}
+
+// A group names each receiver once, in device order or (a ring's) in its own, with one output each, or two with a norm.
 bool PhaseWalk::check_group(const Collective& c) {
     if (c.group.empty()) fail("collective-group", "no receiver");
     std::vector<DeviceId> order = c.group;
@@ -125,9 +143,16 @@ bool PhaseWalk::check_group(const Collective& c) {
     for (size_t i = 0; i + 1 < order.size(); ++i)
         if (order[i] >= order[i + 1])
             fail("collective-group", "receivers are not in device order, each once");
-    bool sound = c.outputs.size() == c.group.size();
+    const size_t results = check_norm(c) ? 2 : 1;
+    bool sound = c.outputs.size() == results * c.group.size();
     if (!sound)
-        fail("collective-group", "{} outputs for {} receivers", c.outputs.size(), c.group.size());
+        fail("collective-group", "{} outputs for {} receivers{}", c.outputs.size(), c.group.size(),
+             results == 2 ? ", each of which gets the sum and the normalised sum" : "");
+    if (results == 2 && c.weights.size() != c.group.size()) {
+        fail("weight-missing", "{} weights of a norm for {} members", c.weights.size(),
+             c.group.size());
+        sound = false;
+    }
     if (c.contributions.empty()) {
         fail("collective-missing", "nothing is contributed");
         sound = false;
@@ -195,6 +220,7 @@ void PhaseWalk::epilogue(const Collective& c, size_t member, const Known& reduce
     size_t next = member * per_member;
     for (OpId id : c.epilogue) {
         const importer::Op& op = graph().op(id);
+        if (op.kind == OpKind::kRmsNorm && id == c.epilogue.back()) break;  // of the whole sum
         if (op.kind != OpKind::kAdd && op.kind != OpKind::kScale) {
             fail("collective-epilogue", "{} cannot follow a sum", op.name);
             return;
@@ -221,6 +247,38 @@ void PhaseWalk::epilogue(const Collective& c, size_t member, const Known& reduce
     if (next != (member + 1) * per_member)
         fail("collective-epilogue", "an input of {} is not used", device_name(device));
     write(c.outputs[member], value, device, Known{.columns = reduced.columns});
+    if (!c.weights.empty()) norm(c, member, reduced.columns);
+}
+
+// What a member normalises is the sum it has just stored, by the whole weight in its own memory.
+void PhaseWalk::norm(const Collective& c, size_t member, Range columns) {
+    const OpId id = c.epilogue.back();
+    const importer::Op& op = graph().op(id);
+    if (op.kind != OpKind::kRmsNorm) return;  // reported
+    const DeviceId device = c.group[member];
+    const ValueId sum = placed(c.outputs[member]).value;
+    if (op.inputs[0] != sum)
+        fail("collective-epilogue", "{} does not take {}", op.name, value_name(sum));
+    const WeightShard& shard = plan_.weights[c.weights[member].index()];
+    trace_.weights_used[c.weights[member].index()] = true;
+    if (op.weights.empty() || shard.weight != op.weights[0]) {
+        fail("weight-missing", "{} needs its own weight on {}, and has {}", op.name,
+             device_name(device), graph().weight(shard.weight).name);
+    } else {
+        if (shard.device != device)
+            fail("weight-device", "{} on {} reads {} on {}", op.name, device_name(device),
+                 graph().weight(shard.weight).name, device_name(shard.device));
+        if (shard.rows != Range{0, graph().weight(shard.weight).shape[0]})
+            fail("weight-box", "{} needs its whole weight, and has {}", op.name,
+                 range_text(shard.rows));
+    }
+    const Range all = whole_columns(graph(), op.inputs[0]);
+    const int64_t group = op.as<importer::RmsNormAttrs>().group;
+    if (columns != all || (group != 0 && group != all.size()))
+        fail("operand-sharding", "{} normalises whole rows, and finds columns {} in groups of {}",
+             op.name, range_text(columns), group);
+    execute(id, device, columns);
+    write(c.outputs[c.group.size() + member], op.outputs[0], device, Known{.columns = columns});
 }
 
 void PhaseWalk::all_reduce(const Collective& c) {
@@ -244,8 +302,10 @@ void PhaseWalk::all_gather(const Collective& c) {
             fail("collective-twice", "columns {} of {} come from {} and from another",
                  range_text(part.columns), value_name(value), device_name(p.device));
     }
-    if (!c.epilogue.empty() || !c.epilogue_inputs.empty())
+    if (!c.epilogue.empty() || !c.epilogue_inputs.empty() || !c.weights.empty()) {
         fail("collective-epilogue", "nothing can follow an all_gather");
+        return;
+    }
     for (size_t i = 0; i < c.group.size(); ++i) {
         Range columns = columns_of(placed(c.outputs[i]));
         if (!gathered.covers(columns))

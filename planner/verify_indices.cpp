@@ -230,6 +230,7 @@ void Indices::action(const Phase& phase, const Collective& c, const std::string&
     ids(c.contributions, phase.values, where, "placed value");
     ids(c.epilogue, plan_.graph.ops, where, "operator");
     ids(c.epilogue_inputs, phase.values, where, "placed value");
+    ids(c.weights, plan_.weights, where, "weight shard");
     ids(c.outputs, phase.values, where, "placed value");
 }
 

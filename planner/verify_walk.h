@@ -58,6 +58,8 @@ private:
     void all_gather(const Collective& collective);
     Known reduce(const Collective& collective);
     void epilogue(const Collective& collective, size_t member, const Known& reduced);
+    void norm(const Collective& collective, size_t member, Range columns);
+    bool check_norm(const Collective& collective);
     void check_peers(const std::vector<DeviceId>& devices);
     void check_vendor(const Collective& c);
     bool check_group(const Collective& collective);

@@ -68,7 +68,14 @@ private:
     }
 
     void visit(const Collective& step) {
-        if (step.outputs.size() != step.group.size()) fail("has not one output for each member");
+        if (!step.weights.empty() && step.weights.size() != step.group.size())
+            fail("has not one norm's weight for each member");
+        // With a norm, its result on each member follows the sums.
+        const size_t results = step.weights.empty() ? 1 : 2;
+        if (step.outputs.size() != results * step.group.size()) {
+            fail(results == 1 ? "has not one output for each member"
+                              : "has not a sum and a normalised sum for each member");
+        }
         if (!step.epilogue_inputs.empty() && step.epilogue_inputs.size() != step.group.size()) {
             fail("has not one epilogue input for each member");
         }
@@ -76,6 +83,9 @@ private:
         for (size_t i = 0; i < step.group.size(); ++i) {
             if (!step.epilogue_inputs.empty()) read(step.epilogue_inputs[i], step.group[i]);
             write(step.outputs[i], step.group[i]);
+            if (step.weights.empty()) continue;
+            owned("weight", plan_.weights[step.weights[i].index()].device, step.group[i]);
+            write(step.outputs[step.group.size() + i], step.group[i]);
         }
     }
 

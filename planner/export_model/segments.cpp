@@ -175,15 +175,22 @@ private:
             e.result = {base_name(summed), summed, e.result.columns};
         }
         exchange(std::move(e));
-        for (size_t m = 0; m < c.group.size() && !c.epilogue.empty(); ++m) {
-            CHECK(c.epilogue.size() == 1) << "an all-reduce with more than one epilogue";
-            const int s = open(c.group[m]);
-            use(c.group[m], placed_at(c.contributions[0]).value, s);
-            use(c.group[m], placed_at(c.epilogue_inputs.at(m)).value, s);
-            const DeviceTensor result = named(c.outputs.at(m));
+        for (size_t m = 0; m < c.group.size() && !c.epilogue.empty(); ++m) epilogue(c, m);
+    }
+
+    // The residual's Add of a member, and the norm that may follow it.
+    void epilogue(const Collective& c, size_t m) {
+        CHECK(c.epilogue.size() == (c.weights.empty() ? 1u : 2u)) << "an epilogue of no known form";
+        const DeviceId device = c.group[m];
+        const int s = open(device);
+        use(device, placed_at(c.contributions[0]).value, s);
+        use(device, placed_at(c.epilogue_inputs.at(m)).value, s);
+        for (size_t i = 0; i < c.epilogue.size(); ++i) {
+            const DeviceTensor result = named(c.outputs.at(i * c.group.size() + m));
+            const WeightShardId weight = i == 0 ? WeightShardId() : c.weights.at(m);
             schedule_.segments[static_cast<size_t>(s)].ops.push_back(
-                {c.epilogue[0], nullptr, result});
-            put(c.group[m], result, s);
+                {c.epilogue[i], nullptr, result, weight});
+            put(device, result, s);
         }
     }
 
@@ -209,18 +216,18 @@ private:
 
 Schedule make_schedule(const Plan& plan) { return Scheduler(plan).run(); }
 
-const WeightShard* find_shard(const Plan& plan, const Compute& launch, const importer::Op& op,
-                              size_t i) {
+const WeightShard* find_shard(const Plan& plan, const SegmentOp& item, size_t i) {
+    const Op& op = plan.graph.op(item.op);
     if (i >= op.weights.size()) return nullptr;
-    for (WeightShardId id : launch.weights)
+    if (!item.compute) return item.weight.valid() ? &plan.weights[item.weight.index()] : nullptr;
+    for (WeightShardId id : item.compute->weights)
         if (plan.weights[id.index()].weight == op.weights[i]) return &plan.weights[id.index()];
     return nullptr;
 }
 
-const WeightShard& shard_of(const Plan& plan, const Compute& launch, const importer::Op& op,
-                            size_t i) {
-    const WeightShard* shard = find_shard(plan, launch, op, i);
-    CHECK(shard) << op.name << " lacks weight " << i << " on its device";
+const WeightShard& shard_of(const Plan& plan, const SegmentOp& item, size_t i) {
+    const WeightShard* shard = find_shard(plan, item, i);
+    CHECK(shard) << plan.graph.op(item.op).name << " lacks weight " << i << " on its device";
     return *shard;
 }
 

@@ -26,7 +26,8 @@ struct DeviceTensor {
 struct SegmentOp {
     OpId op;
     const Compute* compute = nullptr;  // its launch; null: the epilogue of an all-reduce
-    DeviceTensor result;  // of `op`, named; an operator inside a launch keeps its own name
+    DeviceTensor result;        // of `op`, named; an operator inside a launch keeps its own name
+    WeightShardId weight = {};  // of a norm in an epilogue; others have those of their launch
 };
 
 struct Segment {
@@ -61,12 +62,10 @@ struct Schedule {
 // UserError naming the operator for graphs with operators that are none of a Llama's.
 Schedule make_schedule(const Plan& plan);
 
-// The shard that a launch has of weight `i` of one of its operators. Null: another device adds it, or there is none.
-const WeightShard* find_shard(const Plan& plan, const Compute& launch, const importer::Op& op,
-                              size_t i);
+// The shard of weight `i` of a segment's operator. Null: another device adds it, or there is none.
+const WeightShard* find_shard(const Plan& plan, const SegmentOp& item, size_t i);
 // InternalError where there is none.
-const WeightShard& shard_of(const Plan& plan, const Compute& launch, const importer::Op& op,
-                            size_t i);
+const WeightShard& shard_of(const Plan& plan, const SegmentOp& item, size_t i);
 
 // Name of the KV of one layer: its append's layer.
 int layer_of(const Plan& plan, const KvSlab& slab);

@@ -188,11 +188,15 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
     cut.channels = 32;
     cut.row_bytes = 8192;
     const std::vector<int64_t> slices(8, 1 << 17);
+    planner::PeerCut rows = cut;
+    rows.threads = planner::kPeerRowThreads;
+    rows.unit = rows.row_bytes;
     const PeerSpec specs[] = {
         PeerSendSpec{cut, 8, 8192, 1 << 17, 2},
         PeerReceiveSpec{cut, 8, {{4096, 0, 1 << 17}, {4096, 4096, 1 << 17}}, 8192},
         PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, false},
-        PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, true}};
+        PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, true},
+        PeerAllReduceSpec{rows, 8, 4096, slices, 1 << 17, 8, true, false, NormSpec{DType::kBF16}}};
     for (auto [compiler, name] :
          {std::pair("nvrtc", "sm_80"), std::pair("nvrtc", "sm_86"), std::pair("nvrtc", "sm_90a"),
           std::pair("clang", "gfx90a"), std::pair("clang", "gfx942")}) {
@@ -206,6 +210,7 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
         GpuTarget target;
         target.device = name;
         target.activations = DType::kBF16;
+        target.limits.warp_width = gpu_arch(name).warp_width;
         for (const PeerSpec& spec : specs)
             program.kernels.push_back(make_peer_kernel(spec, target));
         const std::vector<CompiledKernel> compiled = compile_program(program, with(compiler));

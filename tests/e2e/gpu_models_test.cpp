@@ -11,6 +11,7 @@
 #include "runtime/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/runtime/fake_gpus.h"
+#include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -121,16 +122,21 @@ size_t sums_by_library(const planner::Plan& plan) {
 TEST_CASE("a model writes the host's tokens through the drivers of both vendors", "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);
     const auto host = tokens_on(graph, kOneHost);
-    for (const DeviceShape& shape :
-         {DeviceShape{"one", "cuda[0]", 1, 1}, DeviceShape{"tp 2", "hip[0-1]", 2, 1},
-          DeviceShape{"tp 3 of unequal cards", "cuda[0-2]", 3, 1},
-          DeviceShape{"pp 2", "hip[0-1]", 1, 2},
-          DeviceShape{"four logical devices of a card", "cuda[0]/0-3", 4, 1},
-          DeviceShape{"all kinds", "cuda[0],hip[0],host[0]", 3, 1},
-          DeviceShape{"vendors as stages", "cuda[0],hip[1]", 1, 2}}) {
+    // Norms that ride on sums by peer memory in one exchange: three of two layers. Three cards sum in two phases.
+    const std::pair<DeviceShape, int> shapes[] = {
+        {{"one", "cuda[0]", 1, 1}, 0},
+        {{"tp 2", "hip[0-1]", 2, 1}, 3},
+        {{"tp 3 of unequal cards", "cuda[0-2]", 3, 1}, 0},
+        {{"pp 2", "hip[0-1]", 1, 2}, 0},
+        {{"four logical devices of a card", "cuda[0]/0-3", 4, 1}, 3},
+        {{"all kinds", "cuda[0],hip[0],host[0]", 3, 1}, 0},
+        {{"vendors as stages", "cuda[0],hip[1]", 1, 2}, 0}};
+    for (const auto& [shape, norms] : shapes) {
         INFO(shape.name);
         const Cards cards;
-        CHECK(tokens_on(graph, shape) == host);
+        planner::Plan plan = plan_for(graph, shape, all_logits_workload(2, 32, 32));
+        CHECK(count_norms(plan.decode) == norms);
+        CHECK(tokens_of(plan) == host);
         INFO(cards.cuda.finding() << cards.hip.finding());
         CHECK(cards.cuda.alive() + cards.hip.alive() == 0);
     }

@@ -13,6 +13,7 @@
 #include "runtime/open_devices.h"
 #include "runtime/upload.h"
 #include "tests/e2e/support.h"
+#include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -50,6 +51,21 @@ void stage_exchanges(planner::Plan& plan) {
         if (buffer.name == "staging.peers") buffer.name = "staging.exchange";
 }
 
+// The plan for links so fast that a sum of few tokens is one exchange on any number of devices, which takes norms along.
+planner::Plan plan_on_fast_links(const importer::Graph& graph, const DeviceShape& shape,
+                                 const planner::Workload& workload) {
+    planner::Machine machine = plan_for(graph, shape, workload).machine;
+    for (planner::Link& link : machine.links) {
+        link.bandwidth = 1'000'000'000'000;
+        link.latency_ns = 1000;
+        link.exchange_bandwidth = link.exchange_latency_ns = 0;
+    }
+    planner::PlanOptions options;
+    options.tensor_parallel = shape.tensor_parallel;
+    options.pipeline_stages = shape.pipeline_stages;
+    return make_plan(graph, machine, workload, options);
+}
+
 struct Outcome {
     std::vector<std::vector<float>> logits;
     std::set<planner::Transport> transports;
@@ -79,8 +95,15 @@ TEST_CASE(
     importer::Graph graph = random_model(small_shape(), 1);
     for (const DeviceShape& shape : {kSimtShapes[1], kSimtShapes[2]}) {
         INFO(shape.name);
-        planner::Plan plan = plan_for(graph, shape, all_logits_workload(2, 32, 12));
+        planner::Plan plan = plan_on_fast_links(graph, shape, all_logits_workload(2, 32, 12));
+        CHECK(count_norms(plan.decode) == 4 - shape.pipeline_stages);
+        const Outcome with_norms = outcome_of(plan, prompts);
+        norms_in_readers(plan);
+        CHECK(planner::find_violations(plan).empty());
         const Outcome peers = outcome_of(plan, prompts);
+        CHECK(peers.received == with_norms.received);
+        for (size_t s = 0; s < prompts.size(); ++s)
+            CHECK(largest_difference(peers.logits[s], with_norms.logits[s]) < 1e-4);
         stage_exchanges(plan);
         CHECK(planner::find_violations(plan).empty());
         const Outcome staged = outcome_of(plan, prompts);

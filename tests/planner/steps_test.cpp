@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The explicit part of plans: steps, values, shards and buffers, on every shape of stages and shards.
+#include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 
 #include <algorithm>
@@ -319,6 +320,18 @@ TEST_CASE("devices that reach each other's memory exchange by it, and nobody els
                           [](const Buffer& b) { return b.name == "staging.signals"; });
         CHECK(signals == (c.by_peers ? std::ssize(plan.machine.devices) : 0));
         CHECK(find_violations(plan).empty());
+        // Two norms a layer, but for the first of each stage and that of the selected rows.
+        const auto layers = static_cast<int>(plan.graph.config.num_layers);
+        const bool rides =
+            c.by_peers && c.tp > 1 &&
+            std::any_of(plan.decode.steps.begin(), plan.decode.steps.end(), [](const Step& step) {
+                const Collective* sum = step.collective();
+                return sum && sum->op == CollectiveOp::kAllReduce &&
+                       sum->implementation == CollectiveImplementation::kOneShot;
+            });
+        CHECK((rides || std::string(c.devices) != "sim:h100[0-1]" || c.tp == 1));
+        CHECK(test::count_norms(plan.decode) == (rides ? 2 * layers - c.pp : 0));
+        CHECK(test::count_norms(plan.prefill) == 0);
         // Nor may a plan say so that was changed by hand.
         for (Step& step : plan.decode.steps) {
             if (auto* sum = std::get_if<Collective>(&step.action))
@@ -326,6 +339,63 @@ TEST_CASE("devices that reach each other's memory exchange by it, and nobody els
             if (auto* t = std::get_if<Transfer>(&step.action)) t->route = Route::kPeer;
         }
         CHECK(find_violations(plan).empty() == c.by_peers);
+    }
+}
+
+TEST_CASE(
+    "a norm rides on the sum before it by peer memory, on every member, and its launch reads the "
+    "result",
+    "[planner]") {
+    // Whole groups of heads leave devices without attention; they normalise all the same.
+    Plan plan = plan_of("stories-260k", "sim:h100[0-7]", 8, 1);
+    const Graph& graph = plan.graph;
+    const auto bytes_of = [](const Compute& c) { return c.weight_bytes.constant; };
+    int checked = 0;
+    for (size_t i = 0; i < plan.decode.steps.size(); ++i) {
+        const Collective* sum = plan.decode.steps[i].collective();
+        if (!sum || sum->weights.empty()) continue;
+        ++checked;
+        REQUIRE(sum->epilogue.size() == 2);
+        REQUIRE(sum->outputs.size() == 16);
+        const importer::Op &add = graph.op(sum->epilogue[0]), &norm = graph.op(sum->epilogue[1]);
+        CHECK(norm.inputs[0] == add.outputs[0]);
+        for (size_t m = 0; m < 8; ++m) {
+            const WeightShard& shard = plan.weights[sum->weights[m].index()];
+            CHECK(shard.weight == norm.weights[0]);
+            CHECK(shard.device == sum->group[m]);
+            CHECK(shard.rows == Range{0, graph.config.hidden_size});
+            const PlacedValue& normed = plan.decode.values[sum->outputs[8 + m].index()];
+            CHECK(normed.value == norm.outputs[0]);
+            CHECK(normed.device == sum->group[m]);
+        }
+        const Compute* reader = plan.decode.steps[i + 1].compute();
+        REQUIRE(reader);
+        CHECK(reader->inputs[0] == sum->outputs[8]);
+        CHECK(std::find(reader->ops.begin(), reader->ops.end(), sum->epilogue[1]) ==
+              reader->ops.end());
+    }
+    CHECK(checked == 2 * graph.config.num_layers - 1);
+    // The same launches with their norms are as sound, and read the weight as well.
+    Plan apart = plan_of("stories-260k", "sim:h100[0-1]", 2, 1);
+    REQUIRE(test::count_norms(apart.decode) == 2 * graph.config.num_layers - 1);
+    test::norms_in_readers(apart);
+    CHECK(find_violations(apart).empty());
+    const Plan host = plan_of("stories-260k", "host[0-7]", 8, 1);
+    const auto gate_up = [](const Plan& p) {
+        for (const Step& s : p.decode.steps)
+            if (const Compute* c = s.compute(); c && c->kernel == KernelKind::kNormGateUp)
+                return *c;
+        throw InternalError("no such launch");
+    };
+    CHECK(bytes_of(gate_up(plan)) == bytes_of(gate_up(host)) - graph.config.hidden_size * 4);
+    CHECK(gate_up(plan).ops.size() + 1 == gate_up(host).ops.size());
+    // Rows that a block cannot hold, here for loads of one element each, stay with their launch.
+    for (auto [hidden, fits] : {std::pair{4099, false}, {4100, true}}) {
+        models::Shape wide = *models::find_shape("stories-260k");
+        wide.config.hidden_size = hidden;
+        const Plan of_wide = make_plan(models::build_llama_graph(wide, DType::kF32), plan.machine,
+                                       plan.workload, {.tensor_parallel = 8});
+        CHECK((test::count_norms(of_wide.decode) > 0) == fits);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "planner/verify.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/planner/support/mutations.h"
+#include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -72,6 +73,7 @@ std::vector<Plan> sound_plans() {
     plans.push_back(made_plan(3, 3, 1));
     plans.push_back(made_plan(8, 8, 1));
     plans.push_back(made_plan(4, 2, 2, "sim:mi210"));
+    norms_in_readers(plans.back());
     plans.push_back(
         made_plan(2, 1, 0, "host",
                   {{"layers.0", "host[0]"}, {"layers.1-3", "host[1]"}, {"layers.4", "host[0]"}}));
@@ -105,6 +107,13 @@ TEST_CASE("each way of breaking a plan is caught for its own reason", "[planner]
     const std::vector<Mutation> mutations = all_mutations();
     CHECK(mutations.size() >= 30);
     check_mutations(sound_plans(), mutations);
+}
+
+TEST_CASE("each way of breaking a norm that rides on a sum is caught for its own reason",
+          "[planner]") {
+    const std::vector<Plan> plans{made_plan(4, 2, 2, "sim:mi210"), made_plan(3, 3, 1, "sim:h100")};
+    for (const Plan& plan : plans) REQUIRE(count_norms(plan.decode) > 0);
+    check_mutations(plans, norm_mutations());
 }
 
 TEST_CASE("each way of breaking a plan over tensors is caught for its own reason", "[planner]") {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "codegen/peer_kernels.h"
+#include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/reduce.h"
 #include "runtime/drivers/simt_device.h"
@@ -71,8 +72,8 @@ public:
                 auto known = compiled_.find(k.name);
                 if (known == compiled_.end())
                     known = compiled_
-                                .emplace(k.name,
-                                         compile_simt_kernel(k.source, k.name, gpu_arch(arch_), {}))
+                                .emplace(k.name, compile_simt_kernel(changed(k.source), k.name,
+                                                                     gpu_arch(arch_), {}))
                                 .first;
                 compiled.push_back(known->second);
             }
@@ -107,8 +108,12 @@ public:
     std::vector<std::vector<Kernel>> kernels;
     GpuTarget target;
     int64_t limit = 60 * kSecond;
+    std::function<std::string(const std::string&)> change;  // of a kernel's source, for a fault
 
 private:
+    std::string changed(const std::string& source) const {
+        return change ? change(source) : source;
+    }
     std::string arch_;
     int64_t total_;
     std::map<std::string, CompiledKernel> compiled_;
@@ -217,6 +222,163 @@ TEST_CASE("a sum by peer memory has the staged sum's bits on every member, round
             }
         }
     }
+}
+
+namespace {
+
+// The sum of the rows with a norm behind it, on every member: what lies around the results are marks.
+class NormedSum {
+public:
+    static constexpr int64_t kMargin = 64;
+    static constexpr float kEpsilon = 1e-4f, kOffset = 0.25f;
+
+    NormedSum(PeerRig& rig, const Sum& s, DType weight, int64_t threads)
+        : rig_(rig), s_(s), count_(s.rows * s.out), bytes_(dtype_bytes(s.dtype, count_)) {
+        PeerAllReduceSpec spec = sum_spec(rig, s);
+        spec.cut.threads = threads;
+        spec.cut.unit = spec.cut.row_bytes;
+        spec.norm = NormSpec{weight, kEpsilon, kOffset};
+        const std::vector<std::byte> norm = numbers(rng_, s.out, weight);
+        weights_ = floats(norm, weight);
+        for (size_t d = 0; d < s.members; ++d) {
+            partials_.push_back(device(d, bytes_, numbers(rng_, count_, s.dtype)));
+            residual_ = numbers(rng_, count_, s.dtype);
+            residuals_.push_back(device(d, bytes_, residual_));
+            for (auto* results : {&sums_, &normed_})
+                results->push_back(device(d, bytes_ + 2 * kMargin, {}) + kMargin);
+            args.push_back(sum_args(rig, s, d, partials_[d], residuals_[d], sums_[d]));
+            const uint64_t further[] = {device(d, std::ssize(norm), norm), normed_[d]};
+            args[d].insert(args[d].end() - 4, std::begin(further), std::end(further));
+        }
+        rig.load(std::vector<std::vector<PeerSpec>>(s.members, {spec}));
+    }
+
+    void run(int rounds) {
+        const std::vector<std::byte> marks(static_cast<size_t>(bytes_ + 2 * kMargin),
+                                           std::byte{0xa5});
+        std::vector<std::vector<std::byte>> partials;
+        std::vector<const std::byte*> sources;
+        residual_ = numbers(rng_, count_, s_.dtype);
+        for (size_t d = 0; d < s_.members; ++d) {
+            partials.push_back(numbers(rng_, count_, s_.dtype));
+            rig_.device(d).upload(partials_[d], partials[d]);
+            rig_.device(d).upload(residuals_[d], residual_);
+            for (DeviceAddress result : {sums_[d], normed_[d]})
+                rig_.device(d).upload(result - kMargin, marks);
+        }
+        for (size_t d : s_.sources) sources.push_back(partials[d].data());
+        want_.resize(static_cast<size_t>(bytes_));
+        runtime::reduce_elements(sources, residual_.data(), want_.data(), 0, count_, s_.dtype);
+        rig_.run(0, args, s_.rows, rounds);
+    }
+
+    // The sums are the staged ones to the bit; the norm is that of the sums as they are stored.
+    void check(double tolerance) {
+        const std::vector<float> sums = floats(want_, s_.dtype);
+        std::vector<std::byte> first;
+        for (size_t d = 0; d < s_.members; ++d) {
+            CHECK(result(d, sums_[d]) == want_);
+            const std::vector<std::byte> got = result(d, normed_[d]);
+            if (d == 0) first = got;
+            CHECK(got == first);  // on every member alike
+            double worst = 0;
+            const std::vector<float> normed = floats(got, s_.dtype);
+            for (int64_t row = 0; row < s_.rows; ++row) {
+                const float* x = sums.data() + row * s_.out;
+                double squares = 0;
+                for (int64_t i = 0; i < s_.out; ++i) squares += double{x[i]} * x[i];
+                const double scale =
+                    1 / std::sqrt(squares / static_cast<double>(s_.out) + double{kEpsilon});
+                for (int64_t i = 0; i < s_.out; ++i) {
+                    const double exact =
+                        x[i] * scale * (weights_[static_cast<size_t>(i)] + double{kOffset});
+                    const double off =
+                        std::abs(normed[static_cast<size_t>(row * s_.out + i)] - exact);
+                    worst = std::max(worst, off / (1 + std::abs(exact)));
+                }
+            }
+            CHECK(worst <= tolerance);
+            CHECK(rig_.mailbox(d)[1] == 0);
+        }
+    }
+
+    std::vector<std::vector<uint64_t>> args;
+
+private:
+    static std::vector<float> floats(const std::vector<std::byte>& from, DType dtype) {
+        std::vector<float> to(from.size() / static_cast<size_t>(dtype_bytes(dtype, 1)));
+        convert_elements(dtype, from.data(), DType::kF32, to.data(), std::ssize(to));
+        return to;
+    }
+    DeviceAddress device(size_t d, int64_t bytes, const std::vector<std::byte>& content) {
+        const DeviceAddress at = rig_.device(d).allocate(bytes, "buffer");
+        if (!content.empty()) rig_.device(d).upload(at, content);
+        return at;
+    }
+    // What lies at `at`, once its margins are seen to be as they were.
+    std::vector<std::byte> result(size_t d, DeviceAddress at) {
+        std::vector<std::byte> all(static_cast<size_t>(bytes_ + 2 * kMargin));
+        rig_.device(d).download(at - kMargin, all);
+        const auto is_mark = [](std::byte b) { return b == std::byte{0xa5}; };
+        CHECK(std::all_of(all.begin(), all.begin() + kMargin, is_mark));
+        CHECK(std::all_of(all.end() - kMargin, all.end(), is_mark));
+        return {all.begin() + kMargin, all.end() - kMargin};
+    }
+
+    PeerRig& rig_;
+    const Sum s_;
+    int64_t count_, bytes_;
+    std::mt19937 rng_{3};
+    std::vector<float> weights_;
+    std::vector<std::byte> residual_, want_;
+    std::vector<DeviceAddress> partials_, residuals_, sums_, normed_;
+};
+
+}  // namespace
+
+TEST_CASE("a norm behind a sum by peer memory is that of the stored sum, whole rows to a block",
+          "[simt]") {
+    struct Case {
+        Sum sum;
+        DType weight;
+        int64_t threads;
+        double tolerance;
+    };
+    // Rows of one turn and of several, the last of them not full; one row and several for a block.
+    const Case cases[] = {
+        {{"sm_80", 2, {0, 1}, 64, 1, true, false, DType::kF32, 0}, DType::kF32, 64, 2e-6},
+        {{"sm_90a", 3, {0, 2}, 600, 10, true, false, DType::kF16, 7}, DType::kBF16, 128, 6e-4},
+        {{"gfx90a", 3, {0, 1, 2}, 300, 8, true, false, DType::kF32, 11}, DType::kF16, 64, 2e-6},
+        {{"gfx1100", 8, {1, 3, 4, 5, 7}, 36, 33, true, false, DType::kBF16, 3},
+         DType::kF32,
+         64,
+         5e-3}};
+    for (const Case& c : cases) {
+        INFO(c.sum.arch << ", " << c.sum.sources.size() << " of " << c.sum.members);
+        PeerRig rig(c.sum.arch, c.sum.members, c.sum.seed, c.sum.dtype);
+        NormedSum sum(rig, c.sum, c.weight, c.threads);
+        for (int rounds : {1, 4}) {
+            sum.run(rounds);
+            sum.check(c.tolerance);
+        }
+        CHECK(rig.kernels[0][0].fused == std::vector<std::string>{"all_reduce", "add", "rms_norm"});
+    }
+}
+
+TEST_CASE("a norm behind a sum without its barrier is caught", "[simt]") {
+    const Sum s{"sm_80", 2, {0, 1}, 256, 4, true, false, DType::kF32, 1};
+    PeerRig rig(s.arch, s.members, s.seed);
+    rig.change = [](const std::string& source) {
+        const size_t part = source.find("peer_sum_norm(");
+        const size_t barrier = source.find("barrier();", part);
+        REQUIRE(part != std::string::npos);
+        REQUIRE(barrier != std::string::npos);
+        return source.substr(0, barrier) + source.substr(barrier + 10);
+    };
+    rig.limit = kSecond;
+    NormedSum sum(rig, s, DType::kF32, 64);
+    CHECK_THROWS_WITH(sum.run(1),
+                      Catch::Matchers::Contains("race") && Catch::Matchers::Contains("peer.cuh"));
 }
 
 TEST_CASE("blocks of columns gather by peer memory, the receiver's own among them", "[simt]") {

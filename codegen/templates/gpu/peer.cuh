@@ -219,9 +219,11 @@ DEVICE void peer_receive(const PeerReceiveArgs<C>& a) {
 // ---- Sums -----------------------------------------------------------------------------------------------
 
 // Partial values [rows, kOut] of the sources, added in f32 in their order on every member, so that all get the same bits, then
-// the residual. In one exchange everybody adds everything; in two phases (kTwoPhase) each source adds a part of what the
-// block has, residual included, and all take the finished parts.
-// Config: kOut, kRun, X, kSources, kMembers, kSlice[] by source, kOwnSlice, kResidual, kTwoPhase, and what Peers takes.
+// the residual. In one exchange everybody adds everything, and may normalise the rows (kNorm), which its blocks then have
+// whole; in two phases (kTwoPhase) each source adds a part of what the block has, residual included, and all take the
+// finished parts.
+// Config: kOut, kRun, X, kSources, kMembers, kSlice[] by source, kOwnSlice, kResidual, kTwoPhase, kNorm, NormWeight,
+// kEpsilon, kNormOffset, and what Peers takes.
 template <class C>
 struct PeerAllReduceArgs : PeerWatch {
     const typename C::X* partial = nullptr;  // null on a member that contributes nothing
@@ -235,8 +237,39 @@ struct PeerAllReduceArgs : PeerWatch {
     i64 place = 0;  // of this device among the sources; -1: none
     const typename C::X* residual = nullptr;
     typename C::X* out = nullptr;
+    const typename C::NormWeight* norm = nullptr;  // [kOut]
+    typename C::X* normed = nullptr;               // [rows, kOut]
     i64 rows = 0;
 };
+
+// The run of sums at element i of the value, `at` elements into the block's slices, as it is stored.
+template <class C>
+DEVICE Vector<typename C::X, int(C::kRun)> peer_run(const PeerAllReduceArgs<C>& a, i64 i, i64 at) {
+    using X = typename C::X;
+    constexpr int kRun = int(C::kRun);
+    // As they are stored: floats of all sources would not fit the registers.
+    Vector<X, kRun> v[int(C::kSources)];
+#pragma unroll
+    for (int s = 0; s < int(C::kSources); ++s)
+        v[s] = load_vector<kRun>(
+            reinterpret_cast<const X*>(a.area[s] + i64(block_x()) * C::slice(s)) + at);
+    Floats<kRun> sum;
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) sum[j] = to_float(v[0][j]);
+#pragma unroll
+    for (int s = 1; s < int(C::kSources); ++s)
+#pragma unroll
+        for (int j = 0; j < kRun; ++j) sum[j] += to_float(v[s][j]);
+    if constexpr (C::kResidual) {
+        Floats<kRun> r = load_floats<kRun>(a.residual + i);
+#pragma unroll
+        for (int j = 0; j < kRun; ++j) sum[j] += r[j];
+    }
+    Vector<X, kRun> stored;
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) stored[j] = from_float<X>(sum[j]);
+    return stored;
+}
 
 // out = the sum of elements [begin, end) of the block's part, of which the slices begin at `first`.
 template <class C>
@@ -245,26 +278,53 @@ DEVICE void peer_sum(const PeerAllReduceArgs<C>& a, i64 first, i64 begin, i64 en
     using X = typename C::X;
     constexpr int kRun = int(C::kRun);
     for (i64 i = begin + thread_x() * kRun; i < end; i += C::kThreads * kRun) {
-        // As they are stored: floats of all sources would not fit the registers.
-        Vector<X, kRun> v[int(C::kSources)];
+        const Vector<X, kRun> sum = peer_run(a, i, i - first);
+        store_vector(a.out + i, sum);
+        if (copy) store_vector(copy + (i - first), sum);
+    }
+}
+
+// out = the sums of the rows [first, last) of elements, normed = what the norm makes of them as they are stored, so that it
+// is what a launch that reads them would make. A thread keeps its part of the row at hand.
+template <class C>
+DEVICE void peer_sum_norm(const PeerAllReduceArgs<C>& a, i64 first, i64 last) {
+    using X = typename C::X;
+    constexpr int kRun = int(C::kRun), kWarps = int(C::kThreads) / WARP;
+    constexpr int kTurns = int(ceil_div<i64>(C::kOut, C::kThreads * kRun));
+    static_assert(2 * kWarps * 4 <= C::kSharedBytes);
+    DYNAMIC_SHARED(float, words);  // [2, kWarps]: rows take turns, and one barrier each is enough
+    for (i64 row = first, turn_of_row = 0; row < last; row += C::kOut, turn_of_row ^= 1) {
+        float* partial = words + turn_of_row * kWarps;
+        Vector<X, kRun> kept[kTurns];
+        float squares = 0.0f;
 #pragma unroll
-        for (int s = 0; s < int(C::kSources); ++s)
-            v[s] = load_vector<kRun>(
-                reinterpret_cast<const X*>(a.area[s] + i64(block_x()) * C::slice(s)) + (i - first));
-        Floats<kRun> sum;
+        for (int turn = 0; turn < kTurns; ++turn) {
+            const i64 i = (i64(turn) * C::kThreads + thread_x()) * kRun;
+            if (i >= C::kOut) continue;
+            kept[turn] = peer_run(a, row + i, row + i - first);
+            store_vector(a.out + row + i, kept[turn]);
 #pragma unroll
-        for (int j = 0; j < kRun; ++j) sum[j] = to_float(v[0][j]);
-#pragma unroll
-        for (int s = 1; s < int(C::kSources); ++s)
-#pragma unroll
-            for (int j = 0; j < kRun; ++j) sum[j] += to_float(v[s][j]);
-        if constexpr (C::kResidual) {
-            Floats<kRun> r = load_floats<kRun>(a.residual + i);
-#pragma unroll
-            for (int j = 0; j < kRun; ++j) sum[j] += r[j];
+            for (int j = 0; j < kRun; ++j) {
+                const float v = to_float(kept[turn][j]);
+                squares = fma(v, v, squares);
+            }
         }
-        store_floats<kRun>(a.out + i, sum);
-        if (copy) store_floats<kRun>(copy + (i - first), sum);
+        squares = warp_sum(squares);
+        if (lane() == 0) partial[warp()] = squares;
+        barrier();
+        squares = 0.0f;
+        for (int w = 0; w < kWarps; ++w) squares += partial[w];
+        const float scale = rsqrt(squares * (1.0f / float(C::kOut)) + C::kEpsilon);
+#pragma unroll
+        for (int turn = 0; turn < kTurns; ++turn) {
+            const i64 i = (i64(turn) * C::kThreads + thread_x()) * kRun;
+            if (i >= C::kOut) continue;
+            Floats<kRun> w = load_floats<kRun>(a.norm + i);
+#pragma unroll
+            for (int j = 0; j < kRun; ++j)
+                w[j] = to_float(kept[turn][j]) * scale * (w[j] + C::kNormOffset);
+            store_floats<kRun>(a.normed + row + i, w);
+        }
     }
 }
 
@@ -285,7 +345,10 @@ DEVICE void peer_all_reduce(const PeerAllReduceArgs<C>& a) {
     }
     if constexpr (!C::kTwoPhase) {
         if (!P::receive(a.source_here, a)) return;
-        peer_sum(a, first, first, last, static_cast<X*>(nullptr));
+        if constexpr (C::kNorm)
+            peer_sum_norm(a, first, last);
+        else
+            peer_sum(a, first, first, last, static_cast<X*>(nullptr));
         P::release(a.source_here, a.source_there);
     } else {
         const i64 runs = (last - first) / kRun;

@@ -194,12 +194,10 @@ private:
     }
     void give(const Op& op, Local local) { put(device_, op.outputs.at(0), std::move(local)); }
 
-    const WeightShard* find_weight(const Op& op, size_t i) const {
-        return find_shard(plan_, *item_->compute, op, i);
+    const WeightShard* find_weight(const Op&, size_t i) const {
+        return find_shard(plan_, *item_, i);
     }
-    const WeightShard& weight(const Op& op, size_t i) const {
-        return shard_of(plan_, *item_->compute, op, i);
-    }
+    const WeightShard& weight(const Op&, size_t i) const { return shard_of(plan_, *item_, i); }
     MlirTensor columns(const Local& x, Range wanted) {
         if (wanted == x.columns) return x.tensor;
         CHECK(x.columns.begin <= wanted.begin && wanted.end <= x.columns.end)

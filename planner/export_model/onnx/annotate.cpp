@@ -133,7 +133,14 @@ private:
                         placed.weights[w].push_back(shard_of(*c, w));
                 }
             if (const Collective* c = step.collective())
-                for (OpId id : c->epilogue) placed_[id] = {step.stage, c->group, {}, false};
+                for (OpId id : c->epilogue) {
+                    Placed& placed = placed_[id] = {step.stage, c->group, {}, false};
+                    if (plan_.graph.op(id).kind != importer::OpKind::kRmsNorm) continue;
+                    for (WeightShardId w : c->weights) {
+                        const WeightShard& shard = plan_.weights[w.index()];
+                        placed.weights[shard.weight].push_back(&shard);
+                    }
+                }
         }
     }
     const WeightShard* shard_of(const Compute& c, WeightId w) const {

@@ -98,12 +98,10 @@ private:
 
     const Local& in(const Op& op, size_t i) const { return locals_.at(op.inputs.at(i)); }
 
-    const WeightShard* find_weight(const Op& op, size_t i) const {
-        return find_shard(plan_, *item_->compute, op, i);
+    const WeightShard* find_weight(const Op&, size_t i) const {
+        return find_shard(plan_, *item_, i);
     }
-    const WeightShard& weight(const Op& op, size_t i) const {
-        return shard_of(plan_, *item_->compute, op, i);
-    }
+    const WeightShard& weight(const Op&, size_t i) const { return shard_of(plan_, *item_, i); }
 
     // Columns `wanted` of a value that has these or more.
     std::string slice(const Local& x, Range wanted) {

@@ -169,6 +169,82 @@ std::vector<Mutation> exchange_mutations() {
     };
 }
 
+namespace {
+
+// Breaks the first all-reduce of decode that computes a norm.
+Mutation of_norm(const char* name, const char* rule,
+                 std::function<void(Plan&, Collective&)> apply) {
+    return {name, rule, [apply = std::move(apply)](Plan& p) {
+                const size_t i = nth_step<Collective>(
+                    p.decode, 0, [](const Collective& c) { return !c.weights.empty(); });
+                if (i == p.decode.steps.size()) return false;
+                apply(p, std::get<Collective>(p.decode.steps[i].action));
+                return true;
+            }};
+}
+
+}  // namespace
+
+std::vector<Mutation> norm_mutations() {
+    return {
+        of_norm("a norm has another norm's weight", "weight-missing",
+                [](Plan& p, Collective& c) {
+                    const WeightShard own = p.weights[c.weights[0].index()];
+                    for (size_t i = 0; i < p.weights.size(); ++i)
+                        if (p.weights[i].device == own.device && p.weights[i].rows == own.rows &&
+                            p.graph.weight(p.weights[i].weight).shape.size() == 1 &&
+                            p.weights[i].weight != own.weight)
+                            c.weights[0] = WeightShardId(i);
+                }),
+        of_norm("a norm has no weights", "weight-missing",
+                [](Plan&, Collective& c) { c.weights.clear(); }),
+        of_norm("a member has no weight of the norm", "weight-missing",
+                [](Plan&, Collective& c) { c.weights.pop_back(); }),
+        of_norm("a member normalises by another device's weight", "weight-device",
+                [](Plan&, Collective& c) { c.weights[0] = c.weights[1]; }),
+        of_norm("a member has a part of the norm's weight", "weight-box",
+                [](Plan& p, Collective& c) { --p.weights[c.weights[1].index()].rows.end; }),
+        of_norm("a norm names a weight that is not there", "index",
+                [](Plan& p, Collective& c) { c.weights[0] = WeightShardId(p.weights.size()); }),
+        of_norm("weights stand beside a sum without a norm", "collective-epilogue",
+                [](Plan&, Collective& c) {
+                    c.epilogue.pop_back();
+                    c.outputs.resize(c.group.size());
+                }),
+        of_norm("a norm goes through host memory", "collective-epilogue",
+                [](Plan&, Collective& c) { c.transport = Transport::kStaged; }),
+        of_norm(
+            "a norm is of a sum in parts", "collective-epilogue",
+            [](Plan&, Collective& c) { c.implementation = CollectiveImplementation::kTwoPhase; }),
+        of_norm("a norm comes before the residual", "collective-epilogue",
+                [](Plan&, Collective& c) { std::swap(c.epilogue[0], c.epilogue[1]); }),
+        of_norm("a norm is of another sum", "collective-epilogue",
+                [](Plan& p, Collective& c) {
+                    for (size_t i = 0; i < p.graph.ops.size(); ++i)
+                        if (p.graph.ops[i].name == "final_norm") c.epilogue[1] = OpId(i);
+                }),
+        of_norm("a member stores no normalised sum", "collective-group",
+                [](Plan&, Collective& c) { c.outputs.pop_back(); }),
+        of_norm("sum and normalised sum change places", "output-value",
+                [](Plan&, Collective& c) { std::swap(c.outputs[0], c.outputs[c.group.size()]); }),
+        of_norm("a launch normalises what was normalised", "operand-missing",
+                [](Plan& p, Collective& c) {
+                    find_kernel(p.decode, KernelKind::kNormGateUp)
+                        ->ops.insert(find_kernel(p.decode, KernelKind::kNormGateUp)->ops.begin(),
+                                     c.epilogue[1]);
+                }),
+        of_norm("a launch reads the sum for the normalised sum", "operand-missing",
+                [](Plan& p, Collective& c) {
+                    find_kernel(p.decode, KernelKind::kNormGateUp)->inputs[0] = c.outputs[0];
+                }),
+        of_norm("a normalised sum overwrites its residual's sum", "live-overlap",
+                [](Plan& p, Collective& c) {
+                    value_of(p.decode, c.outputs[c.group.size()]).buffer =
+                        value_of(p.decode, c.outputs[0]).buffer;
+                }),
+    };
+}
+
 std::vector<Mutation> memory_mutations() {
     return {
         {"a launch asks for more shared memory than its device has", "tile-limits",

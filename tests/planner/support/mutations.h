@@ -26,6 +26,9 @@ std::vector<Mutation> exchange_mutations();
 std::vector<Mutation> memory_mutations();
 std::vector<Mutation> whole_mutations();
 
+// Of plans in which an all-reduce computes a norm.
+std::vector<Mutation> norm_mutations();
+
 // Of plans over tensors.
 std::vector<Mutation> tensor_mutations();
 
