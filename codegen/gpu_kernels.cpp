@@ -508,8 +508,19 @@ Kernel make(const AllReduceSpec& s, Stub& stub) {
     return stub.finish("gpu/reduce.cuh", "all_reduce", "AllReduceArgs");
 }
 
+// One block has a row to itself, and the device: as many threads as find four loads each.
 Kernel make(const ArgmaxSpec& s, Stub& stub) {
-    write_rows(stub, s.out, 1, RowCount::kOutputs);
+    const int64_t run = run_of({s.out}), warp = stub.target.limits.warp_width;
+    Tile tile = planner::elementwise_tile(stub.target.limits, s.out);
+    tile.threads = warp;
+    while (tile.threads * run * 4 < s.out &&
+           tile.threads * 2 <= std::min<int64_t>(1024, stub.target.limits.max_threads_per_block))
+        tile.threads *= 2;
+    tile.shared_bytes = 8 * tile.threads / warp;
+    stub.take(tile);
+    stub.writer.constant("kOut", s.out);
+    stub.writer.constant("kRun", run);
+    stub.writer.constant("kThreads", stub.tile.threads);
     stub.launch.grid = {rows_extent(RowCount::kOutputs), Extent{1}, Extent{1}};
     claim_warp_words(stub, 2);
     stub.writer.note(fmt::format("shapes: logits [num_outputs, {}], tokens [num_outputs]", s.out));

@@ -6,6 +6,7 @@
 
 #include "codegen/lower_step.h"
 #include "codegen/peer_kernels.h"
+#include "planner/memory.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -72,6 +73,29 @@ std::optional<Instruction> lower_residual(const planner::Phase& phase, size_t st
     return instruction;
 }
 
+// The choice of tokens after a pass, where the plan has room for them.
+std::optional<Instruction> lower_greedy(const planner::Plan& plan, planner::DeviceId device,
+                                        GpuTarget target, KernelTable& kernels) {
+    const planner::BufferId room = planner::tokens_buffer(plan);
+    if (!room.valid() || plan.output_device != device) return std::nullopt;
+    const planner::PlacedValue& placed = plan.decode.values[plan.decode.outputs.front().index()];
+    const int64_t vocabulary = plan.graph.value(placed.value).shape.back().value;
+    const planner::Range columns = placed.box.back();
+    CHECK(columns.begin == 0 && (columns.end == vocabulary || columns.end == planner::kWhole))
+        << "the output device has all logits";
+    target.tile = {};
+    Arg logits, tokens;
+    logits.kind = ArgKind::kValue;
+    logits.name = "logits";
+    tokens.kind = ArgKind::kScratch;
+    tokens.id = room.value;
+    tokens.name = "tokens";
+    Instruction instruction;
+    instruction.kernel = kernels.add(make_gpu_helper(ArgmaxSpec{vocabulary}, target));
+    instruction.args = {std::move(logits), std::move(tokens)};
+    return instruction;
+}
+
 void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
                     GpuTarget target, KernelTable& kernels, std::vector<Instruction>& out) {
     const planner::Phase& phase = plan.phase(is_prefill);
@@ -124,6 +148,7 @@ Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device
     program.meeting = lower_meeting(plan, device, target, kernels);
     generate_phase(plan, device, true, target, kernels, program.prefill);
     generate_phase(plan, device, false, target, kernels, program.decode);
+    program.greedy = lower_greedy(plan, device, target, kernels);
     return program;
 }
 

@@ -229,7 +229,7 @@ struct GpuTarget {
 Kernel make_gpu_kernel(const KernelSpec& spec, planner::KernelKind kind,
                        const std::vector<std::string>& fused, const GpuTarget& target);
 
-// ---- Kernels that drivers launch between the steps of a plan ----------------------------------------------
+// ---- Kernels beside the steps of a plan -------------------------------------------------------------------
 
 // Sums partial values [num_tokens, out] in f32, in order: the epilogue of an all-reduce.
 // Args: source[0] .. source[sources - 1], [residual,] out, [norm, normed].
@@ -239,11 +239,12 @@ struct AllReduceSpec {
     bool residual = false;
     std::optional<NormSpec> norm;
 };
-// The largest logit of each of num_outputs rows. Args: logits, tokens.
+// The place of the largest logit of each of num_outputs rows, -1 where one is NaN. Args: logits, tokens.
 struct ArgmaxSpec {
     int64_t out = 0;
 };
-// Rows of one type into rows of another. Args: from, from_stride, to, to_stride (elements).
+// Rows of one type into rows of another: what a device's copy bandwidth is measured with (tools/benchmarks/gpu.cpp). No step
+// needs it: values cross devices as they are, and weights and caches change their type in registers. Args: from, from_stride, to, to_stride (elements).
 struct CopySpec {
     int64_t out = 0;
     DType from = DType::kF32, to = DType::kF32;

@@ -131,8 +131,8 @@ struct Program {
     std::vector<Instruction> prefill, decode;
     // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step is none.
     std::optional<Instruction> meeting;
-    // Of the output device where it is a card: after a pass, the largest logit's index of each output into its
-    // `staging.tokens`. Its step is none.
+    // Of the output device of a plan with `staging.tokens` (planner/memory.h): after a pass, the largest logit's index of each
+    // output goes there. Its step is none, its logits are its phase's output (a value whose id is none).
     std::optional<Instruction> greedy;
 };
 

@@ -27,6 +27,8 @@ int64_t rope_bytes(const RopeTable& table, const Workload& w) {
 
 namespace {
 
+constexpr std::string_view kTokens = "staging.tokens";
+
 // int32 arrays that every device gets with each pass; the names are what the runtime looks for.
 std::vector<std::pair<std::string, int64_t>> batch_fields(const Workload& w) {
     return {{"batch.token_ids", w.max_tokens() * 4},
@@ -75,6 +77,7 @@ public:
         phase(plan_.prefill);
         phase(plan_.decode);
         exchange();
+        tokens();
         account();
     }
 
@@ -216,6 +219,17 @@ private:
         }
     }
 
+    // By which the output device says which logits are largest.
+    void tokens() {
+        const std::vector<PlacedId>& outputs = plan_.decode.outputs;
+        if (plan_.machine.device(plan_.output_device).limits.warp_width <= 1 || outputs.size() != 1)
+            return;
+        const PlacedValue& logits = plan_.decode.values[outputs[0].index()];
+        if (plan_.graph.value(logits.value).kind == ValueKind::kLogits)
+            append(plan_.output_device, Arena::kStaging, plan_.workload.max_outputs() * 4,
+                   std::string(kTokens));
+    }
+
     void account() {
         // Scratch: one area per device, as large as its hungriest launch asks for.
         std::vector<int64_t> scratch(plan_.machine.devices.size(), 0), threads(scratch);
@@ -274,5 +288,11 @@ int64_t batch_bytes(const Workload& workload) {
 }
 
 void assign_memory(Plan& plan) { Assigner(plan).run(); }
+
+BufferId tokens_buffer(const Plan& plan) {
+    for (size_t i = 0; i < plan.buffers.size(); ++i)
+        if (plan.buffers[i].name == kTokens) return BufferId(i);
+    return {};
+}
 
 }  // namespace cleave::planner

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "planner/memory.h"
 #include "planner/plan_views.h"
 #include "planner/text_steps.h"
 #include "planner/text_table.h"
@@ -121,6 +122,10 @@ void Summary::title() {
     entry("predicted",
           fmt::format("prefill {}, decode {} a token, {} tokens/s", time_text(p.prefill_ns),
                       time_text(p.decode_ns_per_token), rate_text(tokens_per_second(plan_))));
+    if (tokens_buffer(plan_).valid())
+        entry("tokens", fmt::format("greedy ones are chosen on {}: 4 bytes of each go to the host, "
+                                    "not its logits",
+                                    name(plan_.output_device)));
     if (p.lower_bound_ns > 0) {
         bool throughput = plan_.options.objective == Objective::kThroughput;
         entry("objective",

@@ -46,6 +46,20 @@ int64_t batch_bytes(const Workload& w) {
     return 4 * (3 * w.max_tokens() + (w.batch + 1) + w.max_outputs());
 }
 
+// Where the output device says which logits are largest: at most one place, with room for all.
+void check_tokens(const Plan& plan, Report& report) {
+    int found = 0;
+    for (const Buffer& b : plan.buffers) {
+        if (b.name != "staging.tokens") continue;
+        if (++found > 1 || b.device != plan.output_device || b.arena != Arena::kStaging ||
+            b.size < 4 * plan.workload.max_outputs())
+            report.add("memory-tokens",
+                       "{} bytes on {} for the tokens of {} outputs, which are on {}", b.size,
+                       plan.machine.device(b.device).name, plan.workload.max_outputs(),
+                       plan.machine.device(plan.output_device).name);
+    }
+}
+
 }  // namespace
 
 void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, Report& report) {
@@ -63,6 +77,7 @@ void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, 
 }
 
 void check_account(const Plan& plan, Report& report) {
+    check_tokens(plan, report);
     const size_t n = plan.machine.devices.size();
     std::vector<std::array<int64_t, 5>> ends(n);
     for (const Buffer& b : plan.buffers) {

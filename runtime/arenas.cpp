@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/memory.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::runtime {
@@ -104,6 +105,11 @@ void Arenas::find_staging(std::span<const std::unique_ptr<Device>> devices) {
                 << " numbers";
             batch_[d].*field.where = address(BufferId(i));
         }
+    }
+    if (const BufferId tokens = tokens_buffer(plan_); tokens.valid()) {
+        CHECK(plan_.buffer(tokens).size >= workload.max_outputs() * int64_t{sizeof(int32_t)})
+            << "no room for the tokens of " << workload.max_outputs() << " outputs";
+        tokens_ = address(tokens);
     }
     for (size_t d = 0; d < batch_.size(); ++d) {
         for (const Field& field : fields) {

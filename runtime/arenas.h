@@ -53,6 +53,8 @@ public:
         return exchange_[device.index()];
     }
     const PeerArea& peers(planner::DeviceId device) const { return peers_[device.index()]; }
+    // `staging.tokens` of the output device; 0 where the plan has none.
+    DeviceAddress tokens() const { return tokens_; }
     PlacedView view(const planner::Phase& phase, planner::PlacedId id) const;
 
 private:
@@ -65,6 +67,7 @@ private:
     std::vector<BatchAddresses> batch_;                        // by device
     std::vector<ExchangeArea> exchange_;                       // by device
     std::vector<PeerArea> peers_;                              // by device
+    DeviceAddress tokens_ = 0;
 };
 
 }  // namespace cleave::runtime

@@ -52,7 +52,8 @@ private:
         switch (arg.kind) {
             case ArgKind::kImmediate: return static_cast<uint64_t>(arg.immediate);
             case ArgKind::kBatch: return is_count(arg.field) ? 0 : batch_array(arg.field);
-            case ArgKind::kValue: return value(PlacedId(arg.id), step);
+            case ArgKind::kValue:
+                return value(step.valid() ? PlacedId(arg.id) : phase_.outputs.front(), step);
             case ArgKind::kWeight: return buffer(at(plan_.weights, arg, step).buffer, arg, step);
             case ArgKind::kRopeTable:
                 return buffer(at(plan_.rope_tables, arg, step).buffer, arg, step);
@@ -144,6 +145,13 @@ std::optional<BoundLaunch> bind_meeting(const Plan& plan, const codegen::Program
                                         const Arenas& arenas, const PeerLinks& peers) {
     if (!program.meeting) return std::nullopt;
     return Binder(plan, program.device, true, arenas, peers).bind(*program.meeting, program);
+}
+
+std::optional<BoundLaunch> bind_greedy(const Plan& plan, const codegen::Program& program,
+                                       bool is_prefill, const Arenas& arenas,
+                                       const PeerLinks& peers) {
+    if (!program.greedy) return std::nullopt;
+    return Binder(plan, program.device, is_prefill, arenas, peers).bind(*program.greedy, program);
 }
 
 void launch(Device& device, BoundLaunch& bound, const PassShape& shape) {

@@ -42,6 +42,11 @@ std::vector<BoundLaunch> bind_launches(const planner::Plan& plan, const codegen:
 std::optional<BoundLaunch> bind_meeting(const planner::Plan& plan, const codegen::Program& program,
                                         const Arenas& arenas, const PeerLinks& peers);
 
+// The launch by which the output device chooses tokens after a pass of that phase, where it does.
+std::optional<BoundLaunch> bind_greedy(const planner::Plan& plan, const codegen::Program& program,
+                                       bool is_prefill, const Arenas& arenas,
+                                       const PeerLinks& peers);
+
 // Launches with the counts of this pass; nothing where they leave no block.
 void launch(Device& device, BoundLaunch& bound, const PassShape& shape);
 

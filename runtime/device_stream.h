@@ -48,8 +48,8 @@ public:
     virtual void make_current() = 0;
     virtual void* native_stream() = 0;  // CUstream or hipStream_t
 
-    // Pinned memory to write an upload's source into, so that `upload` from there need not copy it first. Valid until the next
-    // call or upload.
+    // Pinned memory to write an upload's source into, so that `upload` from any part of it need not copy it first. Valid until
+    // the next call, an upload from elsewhere, or a sum (Device::reduce).
     virtual std::span<std::byte> upload_space(int64_t bytes) = 0;
     // Pinned memory that stays as long as the device; zero at first.
     virtual std::span<std::byte> pinned_memory(int64_t bytes) = 0;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/drivers/gpu_driver.h"
+#include "runtime/greedy.h"
 #include "runtime/presence.h"
 #include "runtime/stream_passes.h"
 #include "runtime/vendor_groups.h"
@@ -28,7 +29,8 @@ struct Job {
     // Of a graph over tensors, in the order of its inputs and outputs.
     std::span<const std::span<const std::byte>> inputs;
     std::span<Tensor> outputs;
-    bool meets = false;  // nothing but the devices' meeting
+    bool meets = false;                                   // nothing but the devices' meeting
+    std::vector<std::vector<int32_t>>* tokens = nullptr;  // wanted in place of logits
 };
 
 // One device's part: its steps of both phases, and what it records.
@@ -81,8 +83,12 @@ private:
     void run_passes(const Job& job) {
         if (!job.outputs.empty()) return run_tensors(job);
         for (size_t i = 0; i < job.passes.size(); ++i) {
-            run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i));
-            if (id_ == plan_.output_device) download_logits(job.passes[i], (*job.logits)[i]);
+            run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i), job.tokens);
+            if (id_ != plan_.output_device) continue;
+            if (job.tokens)
+                (*job.tokens)[i] = tokens_of(job.passes[i]);
+            else
+                download_logits(job.passes[i], (*job.logits)[i]);
         }
     }
 
@@ -96,21 +102,24 @@ private:
             auto at = std::find(inputs.begin(), inputs.end(), placed.value) - inputs.begin();
             device_.upload(arenas_.view(phase, id).address, job.inputs[static_cast<size_t>(at)]);
         }
-        run_pass(batch, job.first_pass);
+        run_pass(batch, job.first_pass, false);
         if (id_ != plan_.output_device) return;
         for (size_t i = 0; i < phase.outputs.size(); ++i)
             device_.download(arenas_.view(phase, phase.outputs[i]).address, job.outputs[i].data);
     }
 
-    void run_pass(const Batch& batch, int32_t pass) {
+    void run_pass(const Batch& batch, int32_t pass, bool greedily) {
         DevicePhase& phase = this->phase(batch.is_prefill);
         if (passes_) {
-            received_bytes_ += passes_->run(phase, batch, pass, lane_, events_, origin_ns());
+            received_bytes_ +=
+                passes_->run(phase, batch, pass, greedily, lane_, events_, origin_ns());
             return;
         }
         PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
-        upload_batch(batch);
-        for (DeviceStep& step : phase.steps) {
+        for (const BatchArray& array : arrays_of(batch, arenas_.batch(id_)))
+            device_.upload(array.address, array.bytes);
+        for (size_t i = 0; i < phase.num_steps(greedily); ++i) {
+            DeviceStep& step = phase.steps[i];
             control_.throw_if_stopped();
             int64_t start = record_ ? now() : 0;
             int64_t bytes = 0;
@@ -121,21 +130,12 @@ private:
                 peers_.check(id_);
             }
             received_bytes_ += bytes;
-            if (record_)
+            if (record_ && step.step.valid())
                 events_.push_back({pass, batch.is_prefill, step.step, id_, start, now(), bytes,
                                    step.transport()});
             control_.step_done();
         }
         ++phase.rounds;
-    }
-
-    void upload_batch(const Batch& batch) {
-        const BatchAddresses& to = arenas_.batch(id_);
-        device_.upload(to.token_ids, std::as_bytes(std::span(batch.token_ids)));
-        device_.upload(to.positions, std::as_bytes(std::span(batch.positions)));
-        device_.upload(to.slots, std::as_bytes(std::span(batch.slots)));
-        device_.upload(to.sequence_starts, std::as_bytes(std::span(batch.sequence_starts)));
-        device_.upload(to.output_rows, std::as_bytes(std::span(batch.output_rows)));
     }
 
     static StagingLane make_lane(const Arenas& arenas, Device& device, DeviceId id) {
@@ -151,6 +151,22 @@ private:
         PlacedView view = arenas_.view(phase, phase.outputs.front());
         logits.resize(static_cast<size_t>(batch.num_outputs() * view.columns.size()));
         device_.download(view.address, std::as_writable_bytes(std::span(logits)));
+    }
+
+    // As the device chose them, or from its logits.
+    std::vector<int32_t> tokens_of(const Batch& batch) {
+        std::vector<int32_t> tokens(static_cast<size_t>(batch.num_outputs()));
+        if (phase(batch.is_prefill).greedy) {
+            device_.download(arenas_.tokens(), std::as_writable_bytes(std::span(tokens)));
+            for (int32_t token : tokens) checked_token(token);
+            return tokens;
+        }
+        std::vector<float> logits;
+        download_logits(batch, logits);
+        const size_t vocabulary = tokens.empty() ? 0 : logits.size() / tokens.size();
+        for (size_t row = 0; row < tokens.size(); ++row)
+            tokens[row] = largest_logit(std::span(logits).subspan(row * vocabulary, vocabulary));
+        return tokens;
     }
 
     int64_t origin_ns() const {
@@ -257,8 +273,13 @@ struct Executor::Impl {
             for (size_t d = 0; d < devices.size(); ++d) {
                 DevicePhase& phase = workers[d]->phase(is_prefill);
                 phase.launches = bind_launches(plan, programs[d], is_prefill, arenas, peers);
+                phase.greedy = bind_greedy(plan, programs[d], is_prefill, arenas, peers);
             }
             give_out_steps(is_prefill, arenas);
+            for (auto& worker : workers) {
+                DevicePhase& phase = worker->phase(is_prefill);
+                if (phase.greedy) phase.steps.push_back({StepId(), &*phase.greedy, nullptr});
+            }
         }
     }
 
@@ -343,6 +364,14 @@ struct Executor::Impl {
         run(job);
     }
 
+    void run_passes(Job job) {
+        CHECK(!broken) << "this session has failed before; open a new one";
+        for (const Batch& batch : job.passes) check_batch(batch, plan.workload);
+        job.first_pass = passes_run;
+        passes_run += static_cast<int32_t>(job.passes.size());
+        run(job);
+    }
+
     void run(const Job& next) {
         if (threads.empty()) {
             run_guarded(*workers.front(), next);
@@ -375,13 +404,17 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
 Executor::~Executor() = default;
 
 std::vector<std::vector<float>> Executor::run(std::span<const Batch> passes) {
-    CHECK(!impl_->broken) << "this session has failed before; open a new one";
-    for (const Batch& batch : passes) check_batch(batch, impl_->plan.workload);
     std::vector<std::vector<float>> logits(passes.size());
-    Job job{passes, &logits, impl_->passes_run};
-    impl_->passes_run += static_cast<int32_t>(passes.size());
-    impl_->run(job);
+    impl_->run_passes({passes, &logits});
     return logits;
+}
+
+std::vector<std::vector<int32_t>> Executor::run_greedy(std::span<const Batch> passes) {
+    std::vector<std::vector<int32_t>> tokens(passes.size());
+    Job job{passes};
+    job.tokens = &tokens;
+    impl_->run_passes(job);
+    return tokens;
 }
 
 void Executor::run_tensors(std::span<const std::span<const std::byte>> inputs,

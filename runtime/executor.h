@@ -42,6 +42,9 @@ public:
     // or exceeds the workload. After an exception every further call throws.
     std::vector<std::vector<float>> run(std::span<const Batch> passes);
 
+    // As run, but each pass's tokens (Session::run_greedy).
+    std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
+
     // One pass of a graph over tensors: inputs by the graph's order of inputs, outputs (sized by the caller) likewise.
     void run_tensors(std::span<const std::span<const std::byte>> inputs, std::span<Tensor> outputs);
 

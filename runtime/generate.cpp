@@ -94,19 +94,20 @@ private:
             make_prefill_passes(prompts_, plan_.workload.prefill_chunk, options_.keep_logits);
         std::vector<Batch> batches;
         for (const PrefillPass& pass : passes) batches.push_back(pass.batch);
-        std::vector<std::vector<float>> logits = session_.run(batches);
+        const std::vector<Outputs> outputs = run(batches);
         result_.prefill_ms = milliseconds_since(start);
         // The last row of a sequence is that of its last token.
-        std::vector<std::span<const float>> last(prompts_.size());
+        std::vector<std::pair<size_t, size_t>> last(prompts_.size());  // pass and row
         for (size_t i = 0; i < passes.size(); ++i) {
             for (size_t row = 0; row < passes[i].output_sequences.size(); ++row) {
                 size_t s = passes[i].output_sequences[row];
-                last[s] = row_of(logits[i], row);
-                keep(s, last[s]);
+                last[s] = {i, row};
+                keep(s, outputs[i], row);
             }
         }
         if (options_.max_new_tokens == 0) return;
-        for (size_t s = 0; s < prompts_.size(); ++s) take(s, last[s]);
+        for (size_t s = 0; s < prompts_.size(); ++s)
+            take(s, outputs[last[s].first], last[s].second);
     }
 
     void decode() {
@@ -116,10 +117,10 @@ private:
             if (options_.cancel) options_.cancel->throw_if_cancelled();
             std::vector<LiveSequence> stepping = std::exchange(live_, {});
             Batch batch = make_decode_pass(stepping);
-            std::vector<float> logits = std::move(session_.run({&batch, 1}).front());
+            const Outputs outputs = std::move(run({&batch, 1}).front());
             for (size_t row = 0; row < stepping.size(); ++row) {
-                keep(stepping[row].sequence, row_of(logits, row));
-                take(stepping[row].sequence, row_of(logits, row));
+                keep(stepping[row].sequence, outputs, row);
+                take(stepping[row].sequence, outputs, row);
             }
             ++steps;
             tokens += static_cast<int64_t>(stepping.size());
@@ -130,22 +131,44 @@ private:
         result_.tokens_per_second = static_cast<double>(tokens) / (elapsed / 1000.0);
     }
 
+    // What a pass gives: logits, or where nothing else is done with them the greedy choice from each row.
+    struct Outputs {
+        std::vector<float> logits;    // [num_outputs, vocab]
+        std::vector<int32_t> tokens;  // [num_outputs]
+    };
+
+    std::vector<Outputs> run(std::span<const Batch> passes) {
+        std::vector<Outputs> outputs(passes.size());
+        if (options_.sampling.temperature > 0.0f || options_.keep_logits) {
+            std::vector<std::vector<float>> logits = session_.run(passes);
+            for (size_t i = 0; i < passes.size(); ++i) outputs[i].logits = std::move(logits[i]);
+        } else {
+            std::vector<std::vector<int32_t>> tokens = session_.run_greedy(passes);
+            for (size_t i = 0; i < passes.size(); ++i) outputs[i].tokens = std::move(tokens[i]);
+        }
+        return outputs;
+    }
+
     std::span<const float> row_of(const std::vector<float>& logits, size_t row) const {
         return std::span(logits).subspan(row * static_cast<size_t>(vocab_),
                                          static_cast<size_t>(vocab_));
     }
 
-    void keep(size_t s, std::span<const float> row) {
+    void keep(size_t s, const Outputs& outputs, size_t row) {
         if (!options_.keep_logits) return;
+        const std::span<const float> more = row_of(outputs.logits, row);
         std::vector<float>& logits = result_.sequences[s].logits;
-        logits.insert(logits.end(), row.begin(), row.end());
+        logits.insert(logits.end(), more.begin(), more.end());
     }
 
     // Draws the next token of sequence `s`; the sequence stays live unless that token ends it.
-    void take(size_t s, std::span<const float> row) {
+    void take(size_t s, const Outputs& outputs, size_t row) {
         std::vector<int32_t>& tokens = result_.sequences[s].token_ids;
         int64_t position = static_cast<int64_t>(prompts_[s].size() + tokens.size());
-        int32_t token = sample_token(row, options_.sampling, s, static_cast<uint64_t>(position));
+        const int32_t token = outputs.logits.empty()
+                                  ? outputs.tokens[row]
+                                  : sample_token(row_of(outputs.logits, row), options_.sampling, s,
+                                                 static_cast<uint64_t>(position));
         tokens.push_back(token);
         bool goes_on = !options_.on_token || options_.on_token(s, token);
         const std::vector<int32_t>& stops = options_.stop_ids;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runtime/generate.h"
+#include "runtime/greedy.h"
 #include "runtime/philox.h"
 
 namespace cleave::runtime {
@@ -34,17 +35,28 @@ void keep_nucleus(std::vector<Candidate>& candidates, double total, double top_p
 
 }  // namespace
 
+int32_t checked_token(int32_t token) {
+    CHECK(token >= 0) << "the model's logits are not numbers";
+    return token;
+}
+
+int32_t largest_logit(std::span<const float> logits) {
+    CHECK(!logits.empty()) << "no logits to choose a token from";
+    const bool numbers =
+        std::none_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
+    const auto best = std::max_element(logits.begin(), logits.end());
+    return checked_token(numbers ? static_cast<int32_t>(best - logits.begin()) : -1);
+}
+
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      uint64_t sequence, uint64_t position) {
-    CHECK(!logits.empty()) << "no logits to choose a token from";
-    for (float logit : logits) CHECK(!std::isnan(logit)) << "the model's logits are not numbers";
-    auto best = std::max_element(logits.begin(), logits.end());
-    if (options.temperature <= 0.0f || std::isinf(*best))
-        return static_cast<int32_t>(best - logits.begin());
+    const int32_t best = largest_logit(logits);
+    const float most = logits[static_cast<size_t>(best)];
+    if (options.temperature <= 0.0f || std::isinf(most)) return best;
     std::vector<Candidate> candidates(logits.size());
     double total = 0;
     for (size_t i = 0; i < logits.size(); ++i) {
-        double weight = std::exp((static_cast<double>(logits[i]) - *best) / options.temperature);
+        double weight = std::exp((static_cast<double>(logits[i]) - most) / options.temperature);
         candidates[i] = {static_cast<int32_t>(i), weight};
         total += weight;
     }

@@ -57,6 +57,11 @@ std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) {
     return impl_->executor->run(passes);
 }
 
+std::vector<std::vector<int32_t>> Session::run_greedy(std::span<const Batch> passes) {
+    check_takes_batches(impl_->plan);
+    return impl_->executor->run_greedy(passes);
+}
+
 std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
     std::vector<Tensor> outputs = tensor_outputs(impl_->plan);
     impl_->executor->run_tensors(match_tensor_inputs(impl_->plan, inputs), outputs);

@@ -46,6 +46,11 @@ public:
     // [num_outputs, vocab_size] f32. Throws what a worker threw; the Session is then unusable.
     std::vector<std::vector<float>> run(std::span<const Batch> passes);
 
+    // As run, but gives of each output only the token whose logit is largest, the first among equals: [num_outputs]. A GPU
+    // that holds the logits chooses itself (codegen::Program::greedy), and 4 bytes of an output are all that is copied.
+    // InternalError where a logit is NaN.
+    std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
+
     // Runs a graph whose inputs and outputs are tensors once: its inputs by name, in any order; all its outputs,
     // in the graph's order. UserError naming the input that is missing, unknown, or of another type or shape,
     // and for a Llama, which takes Batches.

@@ -15,20 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostShapes = 32;  // that are kept captured
 
-struct BatchArray {
-    DeviceAddress address;
-    std::span<const std::byte> bytes;
-};
-
-std::array<BatchArray, 5> arrays_of(const Batch& batch, const BatchAddresses& to) {
-    const auto bytes = [](const std::vector<int32_t>& v) { return std::as_bytes(std::span(v)); };
-    return {{{to.token_ids, bytes(batch.token_ids)},
-             {to.positions, bytes(batch.positions)},
-             {to.slots, bytes(batch.slots)},
-             {to.sequence_starts, bytes(batch.sequence_starts)},
-             {to.output_rows, bytes(batch.output_rows)}}};
-}
-
 // Whether nothing lies between the arrays of a batch, as the plan places them: then one copy brings them all.
 bool are_neighbours(const BatchAddresses& at, const Workload& workload) {
     const auto size = static_cast<DeviceAddress>(sizeof(int32_t));
@@ -69,8 +55,9 @@ StreamPasses::~StreamPasses() {
     stream_.settle();
 }
 
-int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, StagingLane& lane,
-                          std::vector<TraceEvent>& trace, int64_t origin_ns) {
+int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, bool greedily,
+                          StagingLane& lane, std::vector<TraceEvent>& trace, int64_t origin_ns) {
+    const size_t end = phase.num_steps(greedily);
     const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
     newest_ = {batch.is_prefill, nullptr, pass};
     moved_ = Clock::now();
@@ -82,18 +69,18 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
     int64_t received = 0;
     if (!options_.record_trace) {
         received = batch.is_prefill || options_.step_by_step
-                       ? take_steps(phase, shape, 0, phase.steps.size(), lane)
-                       : decode(phase, shape, lane);
+                       ? take_steps(phase, shape, 0, end, lane)
+                       : decode(phase, shape, greedily, lane);
     } else {
         std::vector<int64_t> bytes;
         stream_.mark();
-        for (size_t i = 0; i < phase.steps.size(); ++i) {
+        for (size_t i = 0; i < end; ++i) {
             bytes.push_back(take_steps(phase, shape, i, i + 1, lane));
             stream_.mark();
             received += bytes.back();
         }
         const std::vector<int64_t> times = stream_.take_marks();
-        for (size_t i = 0; i < bytes.size(); ++i)
+        for (size_t i = 0; i < phase.num_steps(false); ++i)
             trace.push_back({pass, batch.is_prefill, phase.steps[i].step, id_,
                              times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i],
                              phase.steps[i].transport()});
@@ -142,9 +129,11 @@ int64_t StreamPasses::take_steps(DevicePhase& phase, const PassShape& shape, siz
 }
 
 // The first pass of a shape loads what its kernels need, the second is captured, later ones are replayed.
-int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, StagingLane& lane) {
-    if (runs_.empty()) find_runs(phase);
-    const std::array<int64_t, 3> key{shape.num_tokens, shape.num_outputs, shape.num_sequences};
+int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, bool greedily,
+                             StagingLane& lane) {
+    const std::vector<Run>& runs = runs_of(phase, greedily);
+    const std::array<int64_t, 4> key{shape.num_tokens, shape.num_outputs, shape.num_sequences,
+                                     greedily};
     const auto [at, fresh] = captures_.try_emplace(key);
     if (fresh) {
         if (captures_.size() > kMostShapes) {
@@ -152,13 +141,13 @@ int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, Staging
             stream_.drop_captures();
             captures_[key];
         }
-        return take_steps(phase, shape, 0, phase.steps.size(), lane);
+        return take_steps(phase, shape, 0, phase.num_steps(greedily), lane);
     }
     std::vector<Capture>& captures = at->second;
     const bool captured = !captures.empty();
     size_t next = 0;
     int64_t received = 0;
-    for (const Run& run : runs_) {
+    for (const Run& run : runs) {
         if (!run.captured) {
             received += take_steps(phase, shape, run.begin, run.end, lane);
             continue;
@@ -186,14 +175,18 @@ StreamPasses::Capture StreamPasses::capture(DevicePhase& phase, const PassShape&
 }
 
 // Rows of what only goes on the stream, as long as they can be; one step alone gains nothing.
-void StreamPasses::find_runs(const DevicePhase& phase) {
-    for (size_t i = 0; i < phase.steps.size(); ++i) {
+const std::vector<StreamPasses::Run>& StreamPasses::runs_of(const DevicePhase& phase,
+                                                            bool greedily) {
+    std::vector<Run>& runs = runs_[greedily ? 1 : 0];
+    if (!runs.empty()) return runs;
+    for (size_t i = 0; i < phase.num_steps(greedily); ++i) {
         const DeviceStep& step = phase.steps[i];
         const bool on_stream = step.launch || step.communication->is_on_stream();
-        if (runs_.empty() || runs_.back().captured != on_stream) runs_.push_back({i, i, on_stream});
-        runs_.back().end = i + 1;
+        if (runs.empty() || runs.back().captured != on_stream) runs.push_back({i, i, on_stream});
+        runs.back().end = i + 1;
     }
-    for (Run& run : runs_) run.captured = run.captured && run.end - run.begin > 1;
+    for (Run& run : runs) run.captured = run.captured && run.end - run.begin > 1;
+    return runs;
 }
 
 void StreamPasses::go_to(const DeviceStep& step) {
@@ -217,7 +210,10 @@ void StreamPasses::check_wait() {
 }
 
 std::string StreamPasses::label(const Place& place) const {
-    const std::string step = step_label(plan_, place.is_prefill, place.step->step);
+    const std::string step =
+        place.step->step.valid()
+            ? step_label(plan_, place.is_prefill, place.step->step)
+            : fmt::format("the choice of {}'s tokens", place.is_prefill ? "prefill" : "decode");
     return place.step->launch
                ? fmt::format("{} (kernel {})", step, *place.step->launch->kernel_name)
                : step;

@@ -34,9 +34,10 @@ public:
     StreamPasses(const StreamPasses&) = delete;
     StreamPasses& operator=(const StreamPasses&) = delete;
 
-    // Puts a pass on the stream. Returns the bytes that came from other devices. `origin` is where the trace's time begins.
-    int64_t run(DevicePhase& phase, const Batch& batch, int32_t pass, StagingLane& lane,
-                std::vector<TraceEvent>& trace, int64_t origin_ns);
+    // Puts a pass on the stream, `greedily` with its choice of tokens behind it, where the device makes it. Returns the bytes
+    // that came from other devices. `origin` is where the trace's time begins.
+    int64_t run(DevicePhase& phase, const Batch& batch, int32_t pass, bool greedily,
+                StagingLane& lane, std::vector<TraceEvent>& trace, int64_t origin_ns);
 
     // Ends in a DeviceError that says at which steps the device was.
     [[noreturn]] void rethrow(const DeviceError& error) const;
@@ -59,9 +60,9 @@ private:
     void upload_batch(const Batch& batch);
     int64_t take_steps(DevicePhase& phase, const PassShape& shape, size_t begin, size_t end,
                        StagingLane& lane);
-    int64_t decode(DevicePhase& phase, const PassShape& shape, StagingLane& lane);
+    int64_t decode(DevicePhase& phase, const PassShape& shape, bool greedily, StagingLane& lane);
     Capture capture(DevicePhase& phase, const PassShape& shape, const Run& run, StagingLane& lane);
-    void find_runs(const DevicePhase& phase);
+    const std::vector<Run>& runs_of(const DevicePhase& phase, bool greedily);
     void go_to(const DeviceStep& step);
     void check_wait();
     std::string label(const Place& place) const;
@@ -75,8 +76,9 @@ private:
     RunControl& control_;
     StreamOptions options_;
     bool one_upload_ = false;  // the batch's arrays lie side by side
-    std::vector<Run> runs_;    // of decode, captured and not
-    std::map<std::array<int64_t, 3>, std::vector<Capture>> captures_;  // by shape: of each such run
+    std::array<std::vector<Run>, 2>
+        runs_;  // of decode, captured and not: without and with the choice of tokens
+    std::map<std::array<int64_t, 4>, std::vector<Capture>> captures_;  // by shape: of each such run
     uint64_t prefills_ = 0;
     Place oldest_, newest_;  // steps that no wait has seen done
     uint64_t seen_waits_ = 0;

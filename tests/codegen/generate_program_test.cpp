@@ -5,6 +5,7 @@
 #include "codegen/kernel_spec.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/memory.h"
 #include "planner/planner.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/support/test.h"
@@ -172,6 +173,33 @@ TEST_CASE("GPUs decode with five launches a layer, and each kernel names what it
                 CHECK(kernel.source.find("// hash: " + kernel.hash) != std::string::npos);
             }
         }
+}
+
+TEST_CASE("the device that has a language model's logits chooses tokens, if it is a GPU",
+          "[codegen]") {
+    struct Case {
+        const char* devices;
+        int tp, pp;
+        int chooser;  // none: -1
+    };
+    for (const Case& c : {Case{"sim:h100[0]", 1, 1, 0}, Case{"simt:gfx90a[0-2]", 3, 1, 0},
+                          Case{"sim:h100[0-1]", 1, 2, 1}, Case{"host[0],sim:h100[0]", 1, 2, 1},
+                          Case{"sim:h100[0],host[0]", 1, 2, -1}, Case{"host[0-1]", 2, 1, -1}}) {
+        CAPTURE(c.devices);
+        planner::Plan plan = plan_for("stories-260k", c.devices, c.tp, c.pp);
+        CHECK(planner::tokens_buffer(plan).valid() == (c.chooser >= 0));
+        for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+            const Program program = generate_program(plan, planner::DeviceId(d));
+            REQUIRE(program.greedy.has_value() == (static_cast<int>(d) == c.chooser));
+            if (!program.greedy) continue;
+            CHECK_FALSE(program.greedy->step.valid());
+            const Kernel& kernel = program.kernels[static_cast<size_t>(program.greedy->kernel)];
+            CHECK(kernel.fused == std::vector<std::string>{"argmax"});
+            CHECK(kernel.launch.grid[0].per_output == 1);
+            CHECK(kernel.launch.shared_bytes <=
+                  plan.machine.devices[d].limits.shared_memory_per_block);
+        }
+    }
 }
 
 TEST_CASE("a device without a back end is refused with the kinds that have one", "[codegen]") {

@@ -150,6 +150,32 @@ TEST_CASE("the bundled model writes the host's tokens on a card of each vendor",
     CHECK(cards.cuda.alive() + cards.hip.alive() == 0);
 }
 
+TEST_CASE("GPUs take the first of equal logits and refuse a NaN, as the host does", "[e2e]") {
+    const Cards cards;
+    for (const char* device : {"host[0]", "simt:sm_80[0]", "cuda[0]"}) {
+        INFO(device);
+        const DeviceShape shape{device, device, 1, 1};
+        importer::Graph graph = random_model(small_shape(), 1);
+        const auto lm_head = std::find_if(graph.weights.begin(), graph.weights.end(), [](auto& w) {
+            return w.name.find("lm_head") != std::string::npos;
+        });
+        REQUIRE(lm_head != graph.weights.end());
+        auto& bytes = graph.blobs[lm_head->data.blob.index()];
+        std::fill(bytes.begin(), bytes.end(), std::byte{0});
+        CHECK(tokens_on(graph, shape) == std::vector(2, std::vector<int32_t>(6, 0)));
+        // All bits set: a NaN, in the last token's row.
+        std::fill(bytes.end() - 4, bytes.end(), std::byte{0xff});
+        std::string message;
+        try {
+            tokens_on(graph, shape);
+        } catch (const InternalError& error) {
+            message = error.what();
+        }
+        CHECK_THAT(message, Catch::Matchers::Contains("logits are not numbers"));
+    }
+    CHECK(cards.cuda.alive() == 0);
+}
+
 TEST_CASE("cards that do not reach each other sum by the vendor's library, on their streams",
           "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);

@@ -90,17 +90,19 @@ std::string failure_of(const std::function<void()>& act) {
 
 }  // namespace
 
-TEST_CASE("a token is one copy in, one graph and one copy out", "[e2e]") {
+TEST_CASE("a token is one copy in, one graph and four bytes out", "[e2e]") {
     for (const Calls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live();
-        std::vector<std::array<int, 5>> counts;
+        std::vector<std::array<int, 6>> counts;
         run_model(vendor.one, options_for_fakes(), 8, [&](int) {
             counts.push_back({fake.calls(vendor.launch), fake.calls(vendor.graph),
                               fake.calls(vendor.in), fake.calls(vendor.out),
-                              fake.calls(vendor.event)});
+                              fake.calls(vendor.event), fake.calls("bytes out")});
         });
         INFO(fake.log());
+        // Also of the prompt the host wants no more than the token.
+        CHECK(counts[0][5] == 4);
         // Token 1 is the prompt's, 2 runs step by step, 3 is captured.
         for (size_t t = 3; t < counts.size(); ++t) {
             CHECK(counts[t][0] == counts[t - 1][0]);
@@ -109,7 +111,8 @@ TEST_CASE("a token is one copy in, one graph and one copy out", "[e2e]") {
             const int copies = vendor.in == std::string(vendor.out) ? 2 : 1;
             CHECK(counts[t][2] == counts[t - 1][2] + copies);
             CHECK(counts[t][3] == counts[t - 1][3] + copies);
-            CHECK(counts[t][4] == counts[t - 1][4] + 1);  // by which the host sees the logits come
+            CHECK(counts[t][4] == counts[t - 1][4] + 1);  // by which the host sees the token come
+            CHECK(counts[t][5] == counts[t - 1][5] + 4);
         }
         CHECK(counts[2][0] == 2 * counts[1][0] - counts[0][0]);  // captured once
         CHECK(fake.calls("pageable copy") == 0);

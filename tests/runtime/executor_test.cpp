@@ -70,6 +70,7 @@ TEST_CASE("passes give the model's logits in poisoned memory, whatever the colle
         CHECK(logits[1] == expected_logits(5));
         CHECK(logits[2] == expected_logits(9));
         CHECK(session.executor->run({&passes[0], 1})[0] == expected_logits(3));
+        CHECK(session.executor->run_greedy(passes) == std::vector(3, std::vector<int32_t>{3}));
     }
 }
 

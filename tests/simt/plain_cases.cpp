@@ -275,20 +275,26 @@ KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool nor
     return c;
 }
 
-// Two rows whose largest value stands twice, and one of NaN and -infinity.
+// Rows whose largest value stands twice, of -infinity, of infinities, and with a NaN behind all that is larger or first of all.
 KernelCase argmax_case(int64_t vocabulary) {
     KernelCase c;
     c.name = fmt::format("argmax of {}", vocabulary);
     Draw draw{c, std::mt19937(11)};
-    c.counts = {3, 3, 1};
-    int logits = c.add_arg(draw("logits", DType::kF32, 3 * vocabulary));
-    for (int64_t i : {vocabulary - 1, vocabulary / 2}) c.operand(logits).set(i, 2.0);
-    c.operand(logits).set(vocabulary, 3.0);
-    c.operand(logits).set(2 * vocabulary - 1, 3.0);
-    for (int64_t i = 0; i < vocabulary; ++i)
-        c.operand(logits).set(2 * vocabulary + i, i % 2 ? std::nan("") : i == 6 ? 1.0 : -HUGE_VAL);
-    int tokens = c.add_arg(GuardedBuffer("tokens", DType::kInt32, 3));
-    c.results = {{tokens, {static_cast<double>(vocabulary / 2), 0.0, 6.0}}};
+    const int64_t rows = 6;
+    c.counts = {rows, rows, 1};
+    int logits = c.add_arg(draw("logits", DType::kF32, rows * vocabulary));
+    const auto set = [&](int64_t row, int64_t i, double v) {
+        c.operand(logits).set(row * vocabulary + i, v);
+    };
+    for (int64_t i : {vocabulary - 1, vocabulary / 2}) set(0, i, 2.0);
+    for (int64_t i : {int64_t{0}, vocabulary - 1}) set(1, i, 3.0);
+    for (int64_t i = 0; i < vocabulary; ++i) set(2, i, -HUGE_VAL);
+    for (int64_t i : {int64_t{7}, vocabulary - 2}) set(3, i, HUGE_VAL);
+    set(4, 3, HUGE_VAL);
+    set(4, vocabulary - 1, std::nan(""));
+    set(5, 0, -std::nan(""));
+    int tokens = c.add_arg(GuardedBuffer("tokens", DType::kInt32, rows));
+    c.results = {{tokens, {static_cast<double>(vocabulary / 2), 0.0, 0.0, 7.0, -1.0, -1.0}}};
     c.helper = ArgmaxSpec{vocabulary};
     return c;
 }

@@ -58,9 +58,11 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArgumen
     return all;
 }
 
-bool runs_in(const std::vector<codegen::Instruction>& phase, int kernel) {
-    return std::any_of(phase.begin(), phase.end(),
-                       [kernel](const codegen::Instruction& i) { return i.kernel == kernel; });
+// The choice of tokens runs after passes of both phases.
+bool runs_in(const std::vector<codegen::Instruction>& phase, const codegen::Program& program,
+             int kernel) {
+    const auto has = [kernel](const codegen::Instruction& i) { return i.kernel == kernel; };
+    return std::any_of(phase.begin(), phase.end(), has) || (program.greedy && has(*program.greedy));
 }
 
 Json extent_json(const codegen::Extent& e) {
@@ -177,9 +179,10 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
     std::map<std::string, std::string> printed;  // source hash -> device that showed it
     for (const DeviceKernels& device : all) {
         const std::string& name = plan.machine.device(device.program.device).name;
-        fmt::print("{}  {}  {} kernels, {} prefill and {} decode launches\n", bold(name),
+        fmt::print("{}  {}  {} kernels, {} prefill and {} decode launches{}\n", bold(name),
                    device.program.arch, device.program.kernels.size(),
-                   device.program.prefill.size(), device.program.decode.size());
+                   device.program.prefill.size(), device.program.decode.size(),
+                   device.program.greedy ? ", and one that chooses tokens after each pass" : "");
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             const codegen::Kernel& kernel = device.program.kernels[k];
             fmt::print("  {}: {}\n", kernel.name, join(kernel.fused));
@@ -209,9 +212,9 @@ void run_emit(const EmitArguments& flags) {
     for (const DeviceKernels& device : all)
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             // A kernel that serves both phases is listed in both.
-            if (runs_in(device.program.prefill, static_cast<int>(k)))
+            if (runs_in(device.program.prefill, device.program, static_cast<int>(k)))
                 json["kernels"].push_back(kernel_json(plan, device, k, "prefill"));
-            if (runs_in(device.program.decode, static_cast<int>(k)))
+            if (runs_in(device.program.decode, device.program, static_cast<int>(k)))
                 json["kernels"].push_back(kernel_json(plan, device, k, "decode"));
         }
     fmt::print("{}\n", json.dump(2));

@@ -67,30 +67,43 @@ DEVICE void all_reduce(const AllReduceArgs<C>& a) {
     }
 }
 
-// The place of the largest of kOut logits of a row; the first among equals. A NaN is never the largest.
-// Config: kOut, kThreads, kSharedBytes.
+// The place of the largest of kOut logits of a row, the first among equals; -1 where one is NaN. Every thread has several
+// loads under way: a single block reads a vocabulary of 128k, and nothing else runs meanwhile.
+// Config: kOut, kRun, kThreads, kSharedBytes.
 template <class C>
 DEVICE void argmax(const float* logits, i32* tokens) {
-    constexpr int kWarps = int(C::kThreads) / WARP;
+    constexpr int kRun = int(C::kRun), kWarps = int(C::kThreads) / WARP, kInFlight = turns(4);
     static_assert(kWarps * 8 <= C::kSharedBytes);
     DYNAMIC_SHARED(float, best_of_warps);  // [kWarps], then as many places
     auto* places = reinterpret_cast<i32*>(best_of_warps + kWarps);
     const float* row = logits + i64(block_x()) * C::kOut;
     float best = -kInfinity;
     i32 place = i32(C::kOut);
-    for (i32 i = thread_x(); i < i32(C::kOut); i += i32(C::kThreads)) {
-        float v = row[i];
-        if (v > best || (v == best && i < place)) {
-            best = v;
-            place = i;
-        }
-    }
+    // A NaN stands as infinity at place -1, which nothing is larger than or before.
     auto take = [&](float v, i32 i) {
         if (v > best || (v == best && i < place)) {
             best = v;
             place = i;
         }
     };
+    auto read = [&](float v, i32 i) {
+        const bool is_nan = !(v == v);
+        take(is_nan ? kInfinity : v, is_nan ? -1 : i);
+    };
+    constexpr i32 kStep = i32(C::kThreads) * kRun;
+    for (i32 first = thread_x() * kRun; first < i32(C::kOut); first += kStep * kInFlight) {
+        // Behind the end the first ones once more, which changes nothing.
+        const auto start = [&](int n) {
+            return first + n * kStep < i32(C::kOut) ? first + n * kStep : first;
+        };
+        Floats<kRun> v[kInFlight];
+#pragma unroll
+        for (int n = 0; n < kInFlight; ++n) v[n] = load_floats<kRun>(row + start(n));
+#pragma unroll
+        for (int n = 0; n < kInFlight; ++n)
+#pragma unroll
+            for (int j = 0; j < kRun; ++j) read(v[n][j], start(n) + j);
+    }
 #pragma unroll
     for (int step = WARP / 2; step > 0; step /= 2) {
         float v = shuffle_xor(best, step);
@@ -104,7 +117,7 @@ DEVICE void argmax(const float* logits, i32* tokens) {
     barrier();
     if (thread_x() != 0) return;
     for (int w = 1; w < kWarps; ++w) take(best_of_warps[w], places[w]);
-    tokens[block_x()] = min(place, i32(C::kOut) - 1);
+    tokens[block_x()] = place;
 }
 
 // Rows of kOut elements of From into rows of To. Grid: [runs of a row, rows]. Config: kOut, kRun, kThreads, From, To.

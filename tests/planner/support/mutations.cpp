@@ -351,6 +351,19 @@ std::vector<Mutation> memory_mutations() {
              p.memory[0].capacity *= 2;
              return true;
          }},
+        {"the tokens of a pass have no room", "memory-tokens",
+         [](Plan& p) {
+             for (Buffer& b : p.buffers)
+                 if (b.name == "staging.tokens") return b.size = 4, true;
+             return false;
+         }},
+        {"tokens are chosen where no logits are", "memory-tokens",
+         [](Plan& p) {
+             for (Buffer& b : p.buffers)
+                 if (b.name == "staging.tokens")
+                     return b.device = DeviceId(p.output_device.index() == 0 ? 1 : 0), true;
+             return false;
+         }},
         {"a device is too small", "memory-capacity",
          [](Plan& p) {
              p.machine.devices[0].memory_bytes = p.memory[0].capacity = p.memory[0].needed() - 1;
