@@ -232,15 +232,17 @@ Kernel make(const AttentionSpec& s, Stub& stub) {
     // Counted from the slab's first group, so that equal shards of different devices share their kernel.
     const int64_t first = s.heads.begin - s.slab.first_head * s.group, heads = s.heads.size();
     const int64_t kv_heads = ceil_div(first + heads, s.group) - first / s.group;
-    planner::AttentionShape shape{heads,
-                                  kv_heads,
-                                  s.group,
-                                  s.slab.head_dim,
-                                  s.slab.v_head_dim,
-                                  dtype_bytes(s.slab.dtype, 1),
-                                  stub.target.max_tokens,
-                                  stub.target.context,
-                                  s.prefill};
+    planner::AttentionShape shape{
+        heads,
+        kv_heads,
+        s.group,
+        s.slab.head_dim,
+        s.slab.v_head_dim,
+        dtype_bytes(s.slab.dtype, 1),
+        stub.target.max_tokens,
+        stub.target.context,
+        s.prefill,
+        planner::multiplies_by_warpgroups(gpu_arch_of(stub.target.device))};
     stub.take(planner::attention_tile(limits, shape));
     stub.smaller = planner::smaller_attention_tile(limits, shape, stub.tile);
     const Tile& tile = stub.tile;
@@ -296,8 +298,11 @@ Kernel make(const AttentionSpec& s, Stub& stub) {
         w.arg("float*", "scratch");
     }
     w.arg("i64", "num_tokens");
-    return many ? stub.finish("gpu/attention_prefill.cuh", "attention_prefill", "AttentionArgs")
-                : stub.finish("gpu/attention_decode.cuh", "attention_decode", "AttentionArgs");
+    if (!many) return stub.finish("gpu/attention_decode.cuh", "attention_decode", "AttentionArgs");
+    return planner::attends_by_warpgroups(limits, shape, tile)
+               ? stub.finish("gpu/attention_warpgroups.cuh", "attention_warpgroups",
+                             "AttentionArgs")
+               : stub.finish("gpu/attention_prefill.cuh", "attention_prefill", "AttentionArgs");
 }
 
 // ---- Operators that stand alone -----------------------------------------------------------------------

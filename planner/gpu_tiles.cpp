@@ -19,6 +19,8 @@ constexpr int64_t kStagedBytes = 48 * 1024;
 constexpr int64_t kMostPasses = 16;
 // The swizzle of warpgroups' operands repeats after so many bytes of shared memory.
 constexpr int64_t kSwizzleBytes = 1024;
+// Keys that warpgroups attend to at once.
+constexpr int64_t kWarpgroupKeys = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -209,6 +211,31 @@ int64_t prefill_shared_bytes(const AttentionShape& s, int64_t queries, int64_t k
     return elements * s.element_bytes;
 }
 
+// By warpgroups: queries, and two halves of keys and values, in panels of 64 features.
+int64_t warpgroup_prefill_bytes(const AttentionShape& s, int64_t queries) {
+    int64_t dim = round_up(s.head_dim, kWarpgroupDepth),
+            v_dim = round_up(s.v_head_dim, kWarpgroupDepth);
+    int64_t elements = queries * dim + 2 * kWarpgroupKeys * (dim + v_dim);
+    return elements * s.element_bytes + kSwizzleBytes - 16;
+}
+
+bool find_warpgroup_prefill_tile(const DeviceLimits& limits, const AttentionShape& s, Tile& tile) {
+    for (int64_t queries : {2 * kWarpgroupTokens, kWarpgroupTokens}) {
+        if (queries > round_up(s.tokens, 16)) continue;
+        Tile wanted;
+        wanted.tokens = queries;
+        wanted.depth = kWarpgroupKeys;
+        wanted.rows = 1;
+        wanted.threads = queries / kWarpgroupTokens * kWarpgroupThreads;
+        if (wanted.threads > limits.max_threads_per_block ||
+            !attends_by_warpgroups(limits, s, wanted))
+            continue;
+        tile = wanted;
+        return true;
+    }
+    return false;
+}
+
 bool find_prefill_tile(const DeviceLimits& limits, const AttentionShape& s, Tile& tile) {
     const int64_t warp = warp_of(limits);
     for (int64_t queries : {64, 32, 16}) {
@@ -341,14 +368,24 @@ int64_t attention_lanes(const DeviceLimits& limits, const AttentionShape& s) {
 
 int64_t attention_shared_bytes(const DeviceLimits& limits, const AttentionShape& s,
                                const Tile& tile) {
-    return round_up(tile.tokens > 1 ? prefill_shared_bytes(s, tile.tokens, tile.depth)
-                                    : decode_shared_bytes(limits, s, tile),
+    return round_up(attends_by_warpgroups(limits, s, tile) ? warpgroup_prefill_bytes(s, tile.tokens)
+                    : tile.tokens > 1 ? prefill_shared_bytes(s, tile.tokens, tile.depth)
+                                      : decode_shared_bytes(limits, s, tile),
                     16);
+}
+
+bool attends_by_warpgroups(const DeviceLimits& limits, const AttentionShape& s, const Tile& tile) {
+    return s.warpgroups && s.element_bytes == 2 && tile.tokens >= kWarpgroupTokens &&
+           tile.tokens % kWarpgroupTokens == 0 && tile.depth == kWarpgroupKeys &&
+           s.head_dim % 8 == 0 && s.v_head_dim % 8 == 0 && s.v_head_dim <= 256 &&
+           warpgroup_prefill_bytes(s, tile.tokens) <= limits.shared_memory_per_block;
 }
 
 Tile attention_tile(const DeviceLimits& limits, const AttentionShape& s) {
     Tile tile;
-    if (!s.prefill || !find_prefill_tile(limits, s, tile)) tile = decode_tile(limits, s);
+    if (!s.prefill ||
+        (!find_warpgroup_prefill_tile(limits, s, tile) && !find_prefill_tile(limits, s, tile)))
+        tile = decode_tile(limits, s);
     tile.shared_bytes = attention_shared_bytes(limits, s, tile);
     check(limits, tile);
     return tile;
@@ -358,7 +395,10 @@ std::optional<Tile> smaller_attention_tile(const DeviceLimits& limits, const Att
                                            const Tile& tile) {
     Tile smaller = tile;
     const bool prefill = tile.tokens > 1;
-    if (prefill && tile.depth > 16) {
+    if (prefill && tile.tokens > kWarpgroupTokens) {
+        smaller.tokens /= 2;
+        smaller.threads /= 2;
+    } else if (prefill && tile.depth > 16) {
         smaller.depth /= 2;
     } else if (prefill && tile.tokens > 16) {
         smaller.tokens /= 2;

@@ -68,11 +68,17 @@ struct AttentionShape {
     int64_t tokens = 1;         // most of a launch
     int64_t context = 1;
     bool prefill = false;
+    bool warpgroups = false;  // the device multiplies 16-bit tiles by warpgroups
 };
 
 // Decode: `rows` query heads of a KV head together, `splits` of the keys, `tokens` 1. Prefill: `tokens` queries,
 // `depth` keys at once; where no such tile fits, that of decode.
 Tile attention_tile(const DeviceLimits& limits, const AttentionShape& shape);
+// Whether a tile is of warpgroups, each with 64 queries: on a device that has them, those of 64 queries (or several times
+// that) and 64 keys, where the cache has 16 bits, heads are whole groups of 8 features, 256 at most for values (the
+// sums of a thread), and both halves of the keys fit in shared memory. All others are of warps.
+bool attends_by_warpgroups(const DeviceLimits& limits, const AttentionShape& shape,
+                           const Tile& tile);
 // As smaller_product_tile; it takes the same arguments and scratch.
 std::optional<Tile> smaller_attention_tile(const DeviceLimits& limits, const AttentionShape& shape,
                                            const Tile& tile);

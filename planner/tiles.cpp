@@ -136,6 +136,7 @@ AttentionShape attention_shape(const Plan& plan, const Compute& c, int64_t token
     shape.tokens = tokens;
     shape.context = plan.workload.context;
     shape.prefill = is_prefill;
+    shape.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
     return shape;
 }
 

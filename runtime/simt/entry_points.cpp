@@ -37,6 +37,7 @@ const std::vector<EntryPoint>& entry_points() {
         POINT(cleave_simt_shared_address),
         POINT(cleave_simt_async_fence),
         POINT(cleave_simt_wgmma),
+        POINT(cleave_simt_wgmma_registers),
         POINT(cleave_simt_wgmma_fence),
         POINT(cleave_simt_wgmma_commit),
         POINT(cleave_simt_wgmma_wait),

@@ -28,6 +28,8 @@ unsigned cleave_simt_shared_address(const void* p, const char* file, int line);
 void cleave_simt_async_fence();
 void cleave_simt_wgmma(int kind, int n, float* sum, unsigned long long a, unsigned long long b,
                        const char* file, int line);
+void cleave_simt_wgmma_registers(int kind, int n, float* sum, const unsigned* a,
+                                 unsigned long long b, const char* file, int line);
 void cleave_simt_wgmma_fence();
 void cleave_simt_wgmma_commit();
 void cleave_simt_wgmma_wait(int pending, const char* file, int line);

@@ -78,15 +78,29 @@ void apply(Warp& warp, int kind) {
     kind == 0 ? apply_kind<Layout, 0>(warp) : apply_kind<Layout, 1>(warp);
 }
 
+template <int kind>
+float element_at(const char* p) {
+    uint16_t bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return kind == 0 ? from_f16(bits) : std::bit_cast<float>(uint32_t{bits} << 16);
+}
+
 // Rows of one operand, 16 deep, as floats.
 template <int kind>
 void read_operand(const char* shared, uint64_t descriptor, int rows, float* out) {
     for (int r = 0; r < rows; ++r)
-        for (int k = 0; k < 16; ++k) {
-            uint16_t bits;
-            std::memcpy(&bits, shared + WgmmaOperand::address(descriptor, r, k), sizeof bits);
-            out[r * 16 + k] =
-                kind == 0 ? from_f16(bits) : std::bit_cast<float>(uint32_t{bits} << 16);
+        for (int k = 0; k < 16; ++k)
+            out[r * 16 + k] = element_at<kind>(shared + WgmmaOperand::address(descriptor, r, k));
+}
+
+// sum [64, n] += left [64, 16] right [16, n].
+void add_product(int n, const float* left, const float* right, float* sum) {
+    for (int r = 0; r < 64; ++r)
+        for (int j = 0; j < n; j += 8) {
+            Floats total = {};
+            for (int k = 0; k < 16; ++k)
+                total += left[r * 16 + k] * *reinterpret_cast<const Floats*>(right + k * n + j);
+            for (int i = 0; i < 8; ++i) sum[r * n + j + i] += total[i];
         }
 }
 
@@ -97,19 +111,33 @@ void apply_warpgroup(int n, const char* shared, uint64_t a, uint64_t b, float* s
     read_operand<kind>(shared, b, n, rows);
     for (int j = 0; j < n; ++j)
         for (int k = 0; k < 16; ++k) right[k * n + j] = rows[j * 16 + k];
-    for (int r = 0; r < 64; ++r)
-        for (int j = 0; j < n; j += 8) {
-            Floats total = {};
-            for (int k = 0; k < 16; ++k)
-                total += left[r * 16 + k] * *reinterpret_cast<const Floats*>(right + k * n + j);
-            for (int i = 0; i < 8; ++i) sum[r * n + j + i] += total[i];
-        }
+    add_product(n, left, right, sum);
+}
+
+template <int kind>
+void apply_warpgroup(int n, const char* shared, const WarpgroupFragments& a, uint64_t b,
+                     float* sum) {
+    using Places = Wgmma64<16>;
+    alignas(64) float left[64 * 16], right[16 * 128];
+    for (int t = 0; t < Places::kLanes; ++t)
+        for (int i = 0; i < Places::kA; ++i)
+            left[Places::a_row(t, i) * 16 + Places::a_depth(t, i)] =
+                element<kind>(a[static_cast<size_t>(t)].data(), i);
+    for (int k = 0; k < 16; ++k)
+        for (int j = 0; j < n; ++j)
+            right[k * n + j] = element_at<kind>(shared + WgmmaOperand::transposed_address(b, j, k));
+    add_product(n, left, right, sum);
 }
 
 }  // namespace
 
 void multiply_add_warpgroup(int kind, int n, const char* shared, uint64_t a, uint64_t b,
                             float* sum) {
+    kind == 0 ? apply_warpgroup<0>(n, shared, a, b, sum) : apply_warpgroup<1>(n, shared, a, b, sum);
+}
+
+void multiply_add_warpgroup(int kind, int n, const char* shared, const WarpgroupFragments& a,
+                            uint64_t b, float* sum) {
     kind == 0 ? apply_warpgroup<0>(n, shared, a, b, sum) : apply_warpgroup<1>(n, shared, a, b, sum);
 }
 

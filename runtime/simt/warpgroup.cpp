@@ -33,11 +33,21 @@ Warpgroup& group_of(Block& block, const Thread& self, Here here) {
     return block.warpgroups[self.index / kWarpgroupThreads];
 }
 
-// The bytes of an operand's rows, 16 deep: two chunks of 16 a row.
+// Chunks of 16 bytes of an operand's rows, 16 deep: two a row, or of 16 depths: one for each eight of its columns.
 template <class Check>
-void each_chunk(uint64_t descriptor, int rows, Check check) {
-    for (int r = 0; r < rows; ++r)
-        for (int k : {0, 8}) check(static_cast<uint32_t>(WgmmaOperand::address(descriptor, r, k)));
+void each_chunk(uint64_t descriptor, int rows, bool transposed, Check check) {
+    for (int r = 0; r < rows; r += transposed ? 8 : 1)
+        for (int k = 0; k < 16; k += transposed ? 1 : 8)
+            check(static_cast<uint32_t>(transposed
+                                            ? WgmmaOperand::transposed_address(descriptor, r, k)
+                                            : WgmmaOperand::address(descriptor, r, k)));
+}
+
+// The chunks in shared memory of both operands of a product.
+template <class Check>
+void each_chunk(const WarpgroupOperands& of, int n, Check check) {
+    if (!of.in_registers) each_chunk(of.a, 64, false, check);
+    each_chunk(of.b, n, of.in_registers, check);
 }
 
 void check_descriptor(Block& block, uint64_t d, Here here) {
@@ -51,9 +61,12 @@ void check_descriptor(Block& block, uint64_t d, Here here) {
                    WgmmaOperand::start(d) % WgmmaOperand::kGroupBytes, WgmmaOperand::kGroupBytes);
 }
 
-void check_operand(Block& block, uint64_t d, int rows, Here here) {
-    check_descriptor(block, d, here);
-    each_chunk(d, rows, [&](uint32_t offset) {
+void check_operands(Block& block, const WarpgroupOperands& of, int n, Here here) {
+    if (!of.in_registers) check_descriptor(block, of.a, here);
+    check_descriptor(block, of.b, here);
+    if (of.in_registers && WgmmaOperand::start(of.b) % WgmmaOperand::kRowBytes != 0)
+        block.fail(Fault::kMisaligned, here, "a transposed operand starts within its panel");
+    each_chunk(of, n, [&](uint32_t offset) {
         if (offset + 16 > block.shared_end)
             block.fail(Fault::kSharedBounds, here,
                        "a product reads byte %u of shared memory, which has %u", offset,
@@ -80,35 +93,42 @@ PendingSum& pending_sum(Warpgroup& group) {
 
 // The last thread has arrived: all of them multiply.
 void issue(Block& block, Warpgroup& group, const Thread& self, int kind, Here here) {
+    const WarpgroupOperands& of = group.operands;
+    WarpgroupFragments fragments;
+    if (of.in_registers)
+        for (size_t t = 0; t < kWarpgroupThreads; ++t)
+            std::copy_n(of.registers[t], 4, fragments[t].begin());
+    auto multiply = [&](float* sum) {
+        of.in_registers ? multiply_add_warpgroup(kind, group.n, block.shared, fragments, of.b, sum)
+                        : multiply_add_warpgroup(kind, group.n, block.shared, of.a, of.b, sum);
+    };
     if (!block.checked) {
         std::vector<float> sum(static_cast<size_t>(64 * group.n));
-        multiply_add_warpgroup(kind, group.n, block.shared, group.a, group.b, sum.data());
+        multiply(sum.data());
         for (uint32_t t = 0; t < kWarpgroupThreads; ++t)
             each_place(t, group.n, [&](int i, int at) {
                 group.registers[t][i] += sum[static_cast<size_t>(at)];
             });
         return;
     }
-    check_operand(block, group.a, 64, here);
-    check_operand(block, group.b, group.n, here);
+    check_operands(block, of, group.n, here);
     PendingSum& p = pending_sum(group);
-    multiply_add_warpgroup(kind, group.n, block.shared, group.a, group.b, p.sum.data());
+    multiply(p.sum.data());
     p.group = self.product_group;
-    p.operands.push_back({group.a, group.b, block.shadow.interval(), here});
+    p.operands.push_back({of, block.shadow.interval(), here, fragments});
 }
 
 // The last thread to wait finds the operands as they were.
 void check_operands_kept(Block& block, const PendingSum& p) {
     for (const PendingSum::Operands& o : p.operands)
-        for (auto [descriptor, rows] : {std::pair{o.a, 64}, {o.b, p.n}})
-            each_chunk(descriptor, rows, [&](uint32_t offset) {
-                ShadowVerdict verdict = block.shadow.product_has_read(offset, 16, o.interval);
-                if (verdict.kind != ShadowVerdict::kFine)
-                    block.fail(Fault::kAsyncProduct, o.here,
-                               "byte %u of shared memory was written before this product, which "
-                               "reads it, was waited for",
-                               verdict.offset);
-            });
+        each_chunk(o.from, p.n, [&](uint32_t offset) {
+            ShadowVerdict verdict = block.shadow.product_has_read(offset, 16, o.interval);
+            if (verdict.kind != ShadowVerdict::kFine)
+                block.fail(Fault::kAsyncProduct, o.here,
+                           "byte %u of shared memory was written before this product, which "
+                           "reads it, was waited for",
+                           verdict.offset);
+        });
 }
 
 void arrive_at(Block& block, PendingSum& p, uint32_t thread, Here here) {
@@ -119,8 +139,48 @@ void arrive_at(Block& block, PendingSum& p, uint32_t thread, Here here) {
                        "element %d of a sum was written while its product was on its way", i);
         v = p.sum[static_cast<size_t>(at)];
     });
+    for (const PendingSum::Operands& o : p.operands)
+        if (o.from.in_registers && !std::equal(o.fragments[thread].begin(),
+                                               o.fragments[thread].end(), o.from.registers[thread]))
+            block.fail(Fault::kAsyncProduct, o.here,
+                       "a register of A was written before this product was waited for");
     p.arrived[thread] = true;
     if (++p.num_arrived == kWarpgroupThreads) check_operands_kept(block, p);
+}
+
+// All threads of the warpgroup come to the product; the last one issues it.
+void come_to_product(int kind, int n, float* sum, const uint32_t* in_registers, uint64_t a, uint64_t b,
+          Here here) {
+    Block& block = current_block();
+    Thread& self = *block.current;
+    Warpgroup& group = group_of(block, self, here);
+    self.meeting = Meeting::kWarpgroup;
+    self.here = here;
+    if (!self.product_fence)
+        block.fail(Fault::kAsyncProduct, here, "no wgmma_fence since %s",
+                   self.product_group > 0 ? "the last wait" : "the kernel began");
+    if (group.arrived++ == 0) {
+        group.here = here;
+        group.operands.a = a;
+        group.operands.b = b;
+        group.operands.in_registers = in_registers != nullptr;
+        group.n = n;
+    } else if (!(group.here == here) || group.n != n) {
+        block.fail(Fault::kDivergentWarp, here, "other threads of this warpgroup are at line %d",
+                   group.here.line);
+    } else if (group.operands.a != a || group.operands.b != b) {
+        block.fail(Fault::kDivergentWarp, here,
+                   "threads of this warpgroup have different descriptors");
+    }
+    group.registers[self.index % kWarpgroupThreads] = sum;
+    group.operands.registers[self.index % kWarpgroupThreads] = in_registers;
+    if (group.arrived == kWarpgroupThreads) {
+        group.arrived = 0;
+        issue(block, group, self, kind, here);
+        uint32_t first = self.index / kWarpgroupThreads * kWarpgroupThreads;
+        for (uint32_t i = kWarpgroupThreads; i-- > 0;) block.make_ready_first(first + i);
+    }
+    block.yield(&self);
 }
 
 }  // namespace
@@ -151,35 +211,12 @@ void cleave_simt_async_fence() {
 
 void cleave_simt_wgmma(int kind, int n, float* sum, unsigned long long a, unsigned long long b,
                        const char* file, int line) {
-    Block& block = current_block();
-    Thread& self = *block.current;
-    Here here{file, line};
-    Warpgroup& group = group_of(block, self, here);
-    self.meeting = Meeting::kWarpgroup;
-    self.here = here;
-    if (!self.product_fence)
-        block.fail(Fault::kAsyncProduct, here, "no wgmma_fence since %s",
-                   self.product_group > 0 ? "the last wait" : "the kernel began");
-    if (group.arrived++ == 0) {
-        group.here = here;
-        group.a = a;
-        group.b = b;
-        group.n = n;
-    } else if (!(group.here == here) || group.n != n) {
-        block.fail(Fault::kDivergentWarp, here, "other threads of this warpgroup are at line %d",
-                   group.here.line);
-    } else if (group.a != a || group.b != b) {
-        block.fail(Fault::kDivergentWarp, here,
-                   "threads of this warpgroup have different descriptors");
-    }
-    group.registers[self.index % kWarpgroupThreads] = sum;
-    if (group.arrived == kWarpgroupThreads) {
-        group.arrived = 0;
-        issue(block, group, self, kind, here);
-        uint32_t first = self.index / kWarpgroupThreads * kWarpgroupThreads;
-        for (uint32_t i = kWarpgroupThreads; i-- > 0;) block.make_ready_first(first + i);
-    }
-    block.yield(&self);
+    come_to_product(kind, n, sum, nullptr, a, b, {file, line});
+}
+
+void cleave_simt_wgmma_registers(int kind, int n, float* sum, const unsigned* a,
+                                 unsigned long long b, const char* file, int line) {
+    come_to_product(kind, n, sum, a, 0, b, {file, line});
 }
 
 void cleave_simt_wgmma_fence() { current_block().current->product_fence = true; }

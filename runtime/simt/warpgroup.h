@@ -8,17 +8,26 @@
 #include <vector>
 
 #include "runtime/simt/block.h"
+#include "runtime/simt/matrix.h"
 
 namespace cleave::runtime::simt {
 
 inline constexpr uint32_t kWarpgroupThreads = 128;
 
+// A by its descriptor, or in registers, and then B is transposed.
+struct WarpgroupOperands {
+    uint64_t a = 0, b = 0;
+    bool in_registers = false;
+    std::array<const uint32_t*, kWarpgroupThreads> registers{};
+};
+
 // Products into one sum of a warpgroup, since it was last waited for.
 struct PendingSum {
     struct Operands {
-        uint64_t a, b;
+        WarpgroupOperands from;
         uint64_t interval;  // between barriers, in which they were issued
         Here here;
+        WarpgroupFragments fragments;  // as A's registers were
     };
     int n = 0;
     uint64_t group = 0;  // of the last one
@@ -33,7 +42,7 @@ struct Warpgroup {
     uint32_t arrived = 0;
     Here here;
     std::array<float*, kWarpgroupThreads> registers{};
-    uint64_t a = 0, b = 0;
+    WarpgroupOperands operands;
     int n = 0;
     std::vector<PendingSum> pending;
 

@@ -92,18 +92,23 @@ void check_plan(const std::string& shape, int devices, const std::string& arch_n
     }
     // Prefill multiplies matrices: with the instruction for it, where the arch has one.
     bool uses_matrix = false;
+    int attention_by_warpgroups = 0;
     for (size_t i = 0; i < compiled.size(); ++i) {
         const auto& counts = compiled[i].matrix_instructions;
         CAPTURE(compiled[i].name);
         uses_matrix = uses_matrix || !counts.empty();
-        const bool many = program.kernels[i].source.find("kMany = true") != std::string::npos;
-        if (!many || !has_warpgroups(arch)) continue;
-        // Products by warpgroups alone, without a spilled register.
+        const std::string& source = program.kernels[i].source;
+        const bool attends = source.find("kQueries = ") != std::string::npos;
+        if (!has_warpgroups(arch) || (!attends && source.find("kMany = true") == source.npos))
+            continue;
+        // Products and attention of a prompt by warpgroups alone, without a spilled register.
+        attention_by_warpgroups += attends;
         CHECK_FALSE(counts.empty());
         for (const auto& [name, count] : counts) CHECK(name.starts_with("wgmma.mma_async"));
         CHECK(compiled[i].measured.spill_bytes == 0);
     }
     CHECK(uses_matrix == (arch.matrix != MatrixInstruction::kNone));
+    CHECK((attention_by_warpgroups > 0) == has_warpgroups(arch));
 }
 
 // Why `compiler` cannot be used here; empty when it can.

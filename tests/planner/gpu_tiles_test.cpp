@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kKiB = 1024;
 struct Sweep {
     int64_t kernels = 0, launches_of_many = 0, launches_of_warpgroups = 0;
+    int64_t attention_of_warpgroups = 0;
 
     void check(const DeviceLimits& limits, const Tile& tile, int64_t need) {
         ++kernels;
@@ -65,13 +66,33 @@ struct Sweep {
         }
     }
 
-    void attention(const DeviceLimits& limits, const AttentionShape& shape) {
+    void attention(const DeviceLimits& limits, AttentionShape shape) {
+        attention_as(limits, shape);
+        if (limits.warp_width != 32 || shape.element_bytes != 2 || !shape.prefill) return;
+        shape.warpgroups = true;
+        attention_as(limits, shape);
+    }
+
+    void attention_as(const DeviceLimits& limits, const AttentionShape& shape) {
         CAPTURE(shape.heads, shape.group, shape.head_dim, shape.tokens, shape.context,
                 shape.element_bytes, shape.prefill);
         Tile tile = attention_tile(limits, shape);
         check(limits, tile, attention_shared_bytes(limits, shape, tile));
         CHECK(attention_scratch_bytes(shape, tile) < int64_t{64} << 20);
         if (!shape.prefill) CHECK(shape.tokens * shape.kv_heads * 4 <= kCounterBytes);
+        // Down to the smallest, each is smaller in one way, fits, and is of warps in the end.
+        bool by_warpgroups = attends_by_warpgroups(limits, shape, tile);
+        attention_of_warpgroups += by_warpgroups;
+        CHECK(
+            (!by_warpgroups || tile.tokens / kWarpgroupTokens * kWarpgroupThreads == tile.threads));
+        while (std::optional<Tile> smaller = smaller_attention_tile(limits, shape, tile)) {
+            check(limits, *smaller, attention_shared_bytes(limits, shape, *smaller));
+            CHECK((smaller->tokens * smaller->depth < tile.tokens * tile.depth ||
+                   smaller->rows < tile.rows || smaller->threads < tile.threads));
+            tile = *smaller;
+            by_warpgroups = attends_by_warpgroups(limits, shape, tile);
+        }
+        CHECK_FALSE(by_warpgroups);
     }
 
     // Every launch of a device that has one part in `parts` of the model.
@@ -124,6 +145,31 @@ TEST_CASE("every kernel has a tile within its limits, whatever the device and th
     CHECK(sweep.kernels > 80'000);
     CHECK(sweep.launches_of_many > 10'000);
     CHECK(sweep.launches_of_warpgroups > 3'000);
+    CHECK(sweep.attention_of_warpgroups > 250);
+}
+
+TEST_CASE("attention is a warpgroup's where all of its tile fits, and a warp's otherwise",
+          "[planner]") {
+    const DeviceLimits limits = limits_of(227, 32, 132);
+    auto tile_of = [](const DeviceLimits& device, int64_t dim, int64_t v_dim, int64_t bytes,
+                      int64_t tokens, bool warpgroups) {
+        AttentionShape shape{32, 8, 4, dim, v_dim, bytes, tokens, 4096, true, warpgroups};
+        Tile tile = attention_tile(device, shape);
+        return std::pair{attends_by_warpgroups(device, shape, tile), tile.tokens};
+    };
+    using Choice = std::pair<bool, int64_t>;
+    for (int64_t dim : {64, 80, 96, 128, 256})
+        CHECK(tile_of(limits, dim, dim, 2, 512, true) == Choice{true, 128});
+    CHECK(tile_of(limits, 128, 128, 2, 100, true) == Choice{true, 64});
+    CHECK(tile_of(limits_of(99, 32, 132), 128, 128, 2, 512, true) == Choice{true, 128});
+    CHECK(tile_of(limits_of(96, 32, 132), 128, 128, 2, 512, true) == Choice{true, 64});
+    // Too few tokens, f32, odd heads, too many sums, too little memory, no such instruction.
+    CHECK(tile_of(limits, 128, 128, 2, 32, true) == Choice{false, 32});
+    CHECK(tile_of(limits, 128, 128, 4, 512, true).first == false);
+    CHECK(tile_of(limits, 84, 84, 2, 512, true).first == false);
+    CHECK(tile_of(limits, 128, 264, 2, 512, true).first == false);
+    CHECK(tile_of(limits_of(64, 32, 132), 128, 128, 2, 512, true).first == false);
+    CHECK(tile_of(limits, 128, 128, 2, 512, false).first == false);
 }
 
 TEST_CASE("f16 attention with rope fused stays far below the 286,720 bytes it once asked for",

@@ -27,6 +27,13 @@ struct Shipped {
     Target target;
 };
 
+std::vector<std::function<KernelCase()>> attention_of_warpgroups() {
+    std::vector<std::function<KernelCase()>> all;
+    for (const auto& make : warpgroup_cases())
+        if (make().kind == planner::KernelKind::kAttention) all.push_back(make);
+    return all;
+}
+
 // Small grids that take each path: both main loops, over several slices and several passes, and both attentions.
 std::vector<Shipped> shipped_kernels() {
     std::vector<Shipped> all;
@@ -38,6 +45,7 @@ std::vector<Shipped> shipped_kernels() {
         if (c.matrix_tolerance > 1e-4 && c.counts.tokens >= planner::kWarpgroupTokens)
             all.push_back({make, {"sm_90a", 8, {}}});
     }
+    for (const auto& make : attention_of_warpgroups()) all.push_back({make, {"sm_90a", 8, {}}});
     // Activations that do not fit at once: staged in four turns.
     auto make = [] { return linear_case(DType::kF32, 512, 24, 1, {.norm = true}); };
     const planner::DeviceLimits limits = limits_of("sm_80", 8);
@@ -61,13 +69,16 @@ bool breaks(const Shipped& shipped, const codegen::Kernel& kernel, const std::st
 }  // namespace
 
 TEST_CASE("every kernel is silent under eight orders of its threads", "[simt]") {
-    for (const auto& make : all_cases()) {
-        KernelCase c = make();
+    std::vector<Shipped> all;
+    for (const auto& make : all_cases()) all.push_back({make, {"gfx1100", 8, {}}});
+    for (const auto& make : attention_of_warpgroups()) all.push_back({make, {"sm_90a", 8, {}}});
+    for (const Shipped& shipped : all) {
+        KernelCase c = shipped.make();
         INFO(c.name);
-        codegen::Kernel kernel = make_kernel(c, {"gfx1100", 8, {}});
-        simt::SimtProgram program = compile(kernel.source, kernel.name, "gfx1100");
+        codegen::Kernel kernel = make_kernel(c, shipped.target);
+        simt::SimtProgram program = compile(kernel.source, kernel.name, shipped.target.name);
         for (uint64_t seed = 0; seed < 8; ++seed) {
-            KernelCase again = make();
+            KernelCase again = shipped.make();
             Outcome outcome = run_on_simt(again, kernel, program, {seed, true, 0});
             CHECK((outcome.report.clean() ? "" : outcome.report.finding->text()) == "");
             CHECK(outcome.wrong == "");

@@ -424,6 +424,27 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
 std::vector<std::function<KernelCase()>> warpgroup_cases() {
     const RaggedBatch many = RaggedBatch().add(2, 60, 49).add(0, 0, 5).add(1, 15, 17);
     return {
+        [=] {
+            return attention_case(
+                false, DType::kF16, many,
+                {.heads = 2, .group = 2, .head_dim = 128, .v_head_dim = 128, .prefill = true});
+        },
+        [=] {
+            return attention_case(false, DType::kBF16, many,
+                                  {.heads = 3,
+                                   .first_head = 1,
+                                   .group = 3,
+                                   .head_dim = 72,
+                                   .v_head_dim = 24,
+                                   .window = 70,
+                                   .softcap = 2.0,
+                                   .prefill = true});
+        },
+        [] {
+            return attention_case(
+                false, DType::kBF16, RaggedBatch().add(1, 0, 130),
+                {.heads = 1, .group = 1, .head_dim = 64, .v_head_dim = 256, .prefill = true});
+        },
         [] {
             return linear_case(DType::kF16, 72, 130, 130,
                                {.norm = true, .residual = true, .scale = true});

@@ -35,13 +35,14 @@ TEST_CASE("every kernel is right on simt:sm_90a", "[simt]") { check_table_on("sm
 TEST_CASE("every kernel is right on simt:gfx90a", "[simt]") { check_table_on("gfx90a"); }
 TEST_CASE("every kernel is right on simt:gfx942", "[simt]") { check_table_on("gfx942"); }
 TEST_CASE("every kernel is right on simt:gfx1100", "[simt]") { check_table_on("gfx1100"); }
-TEST_CASE("products of 64 tokens and more are a warpgroup's on sm_90a", "[simt]") {
+TEST_CASE("products and attention of 64 tokens and more are a warpgroup's on sm_90a", "[simt]") {
     for (int64_t units : {1, 8})  // large tiles, and small ones
         for (const auto& make : warpgroup_cases()) {
             KernelCase c = make();
             INFO(units << " units: " << c.name);
             codegen::Kernel kernel = make_kernel(c, {"sm_90a", units, {}});
-            REQUIRE(kernel.source.find("kWarpgroups = true") != std::string::npos);
+            REQUIRE((kernel.source.find("kWarpgroups = true") != std::string::npos ||
+                     kernel.source.find("attention_warpgroups<Config>") != std::string::npos));
             Outcome outcome = run_on_simt(c, kernel, compile(kernel, "sm_90a"), {7, units == 8, 0});
             CHECK((outcome.report.clean() ? "" : outcome.report.finding->text()) == "");
             CHECK(outcome.wrong == "");

@@ -61,6 +61,16 @@ void check_operand_layout() {
             REQUIRE(O::address(d, row - group, k - step) == 3 * O::kGroupBytes + place);
         }
     CHECK(chunks.size() == 128 * 8);
+    // The other way round, a panel of 64 columns has a row for each of 32 depths.
+    constexpr int kPanel = 32 * O::kRowBytes;
+    for (int depth = 0; depth < 32; ++depth)
+        for (int col = 0; col < 128; ++col) {
+            const int step = depth / 16 * 16;
+            auto d =
+                O::transposed(static_cast<unsigned>(O::kGroupBytes + step * O::kRowBytes), kPanel);
+            REQUIRE(O::transposed_address(d, col, depth - step) ==
+                    O::kGroupBytes + col / 64 * kPanel + O::place(depth, col % 64));
+        }
     // Eight rows, as one load of a matrix takes them, lie in different banks.
     for (int k = 0; k < O::kDepth; k += 8) {
         std::set<int> banks;
@@ -111,8 +121,44 @@ KERNEL(128) in_f16(const f16* a, const f16* b, float* c) { product<f16, COLUMNS>
 KERNEL(128) in_bf16(const bf16* a, const bf16* b, float* c) { product<bf16, COLUMNS>(a, b, c); }
 )";
 
-std::string warpgroup_source(int columns) {
-    std::string body = kWarpgroupProduct;
+// The same with A in registers and b, one depth a row, in panels of 64 columns.
+const char* const kRegistersProduct = R"(
+template <class T, int N>
+DEVICE void product(const T* a, const T* b, float* c) {
+    DYNAMIC_SHARED(T, shared);
+    const int t = thread_x();
+    T* right = shared + (1024 - shared_address(shared) % 1024) % 1024 / 2;
+    for (int i = t; i < N * 64; i += 128)
+        right[(i / 64 / 64 * 64 * 128 + WgmmaOperand::place(i % 64, i / 64 % 64)) / 2] = b[i];
+    WarpgroupSum<N> sum;
+    WarpgroupFragment<T> left[4];
+    using L = Wgmma64<16>;
+    for (int k = 0; k < 4; ++k)
+        for (int i = 0; i < 4; ++i) {
+            const T* from = a + L::a_row(t, 2 * i) * 64 + 16 * k + L::a_depth(t, 2 * i);
+            left[k].set(i, to_float(from[0]), to_float(from[1]));
+        }
+    sum.clear();
+    async_fence();
+    barrier();
+    for (int half = 0; half < 64; half += 32) {
+        wgmma_fence();
+        for (int k = half; k < half + 32; k += 16)
+            wgmma<T>(sum, left[k / 16],
+                     WgmmaOperand::transposed(shared_address(right + k * 64), 64 * 128));
+        wgmma_commit();
+        /* meanwhile */
+        wgmma_wait<0>();
+    }
+    sum.hold();
+    for (int i = 0; i < sum.kC; ++i)
+        c[Wgmma64<N>::c_row(t, i) * N + Wgmma64<N>::c_col(t, i)] = sum.at(i);
+}
+KERNEL(128) in_f16(const f16* a, const f16* b, float* c) { product<f16, COLUMNS>(a, b, c); }
+KERNEL(128) in_bf16(const bf16* a, const bf16* b, float* c) { product<bf16, COLUMNS>(a, b, c); }
+)";
+
+std::string warpgroup_source(int columns, std::string body = kWarpgroupProduct) {
     for (size_t at = 0; (at = body.find("COLUMNS")) != std::string::npos;)
         body.replace(at, 7, std::to_string(columns));
     return with_prelude(body);
@@ -159,12 +205,18 @@ TEST_CASE("a warpgroup multiplies what lies in shared memory, in every width, ch
     check_operand_layout();
     check_warpgroup_sum<16>();
     check_warpgroup_sum<128>();
-    for (int columns : {16, 32, 64, 128})
+    struct Form {
+        const char* body;
+        int columns;
+    };
+    for (auto [body, columns] :
+         {Form{kWarpgroupProduct, 16}, Form{kWarpgroupProduct, 32}, Form{kWarpgroupProduct, 64},
+          Form{kWarpgroupProduct, 128}, Form{kRegistersProduct, 64}, Form{kRegistersProduct, 128}})
         for (bool brain : {false, true}) {
-            const bool checks = columns != 64;
+            const bool checks = columns != 64 || (body == kRegistersProduct && brain);
             Buffer<float> c(static_cast<size_t>(64 * columns));
             auto report =
-                run_warpgroup(warpgroup_source(columns), brain, columns, checks, c, 128, 3);
+                run_warpgroup(warpgroup_source(columns, body), brain, columns, checks, c, 128, 3);
             INFO(columns << " columns, bf16 " << brain << " "
                          << (report.finding ? report.finding->text() : ""));
             REQUIRE(report.clean());
@@ -186,6 +238,11 @@ TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is
         const char *text, *instead;
         Fault fault;
         int threads = 128;
+        const char* body = kWarpgroupProduct;
+        int columns = 32;
+    };
+    auto registers = [](const char* text, const char* instead, Fault fault) {
+        return Case{text, instead, fault, 128, kRegistersProduct, 64};
     };
     for (const Case& c : {
              Case{"    barrier();", "", Fault::kRace},
@@ -210,14 +267,23 @@ TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is
              Case{"i < N * 64", "i < (N - 8) * 64", Fault::kUninitialised},
              Case{"wgmma_fence();", "wgmma_fence(); if (t >= 64) return;", Fault::kInactiveLane,
                   64},
+             registers("    async_fence();", "", Fault::kAsyncProduct),
+             registers("        wgmma_fence();", "", Fault::kAsyncProduct),
+             registers("        wgmma_wait<0>();", "", Fault::kAsyncProduct),
+             registers("/* meanwhile */", "if (t == 5) left[half / 16].set(1, 9.0f, 9.0f);",
+                       Fault::kAsyncProduct),
+             registers("/* meanwhile */", "barrier(); if (t == 5) right[77] = a[0];",
+                       Fault::kAsyncProduct),
+             registers("right + k * 64", "right + k * 64 + 16", Fault::kMisaligned),
+             registers("i < N * 64", "i < N * 63", Fault::kUninitialised),
          }) {
-        std::string source = warpgroup_source(32);
+        std::string source = warpgroup_source(c.columns, c.body);
         size_t at = source.rfind(c.text);
         REQUIRE(at != std::string::npos);
         source.replace(at, std::strlen(c.text), c.instead);
         for (uint64_t seed : {0, 1}) {
-            Buffer<float> sums(64 * 32);
-            auto report = run_warpgroup(source, false, 32, true, sums, c.threads, seed);
+            Buffer<float> sums(static_cast<size_t>(64 * c.columns));
+            auto report = run_warpgroup(source, false, c.columns, true, sums, c.threads, seed);
             INFO(c.text << " -> " << c.instead << ", seed " << seed);
             REQUIRE_FALSE(report.clean());
             INFO(report.finding->text());
@@ -247,6 +313,25 @@ TEST_CASE(
     // layout_type at bits 0, 16, 32 and 62, offsets in units of 16 bytes, LayoutType::B128 = 1.
     const auto descriptor = WgmmaOperand::descriptor(0x2c40);
     REQUIRE(descriptor == (0x2c4ull | 1ull << 16 | 64ull << 32 | 1ull << 62));
+    // ALayout_64x16, shape ((4, 8, 4), (2, 2, 2)), strides ((128, 1, 16), (64, 8, 512)).
+    for (int t = 0; t < 128; ++t)
+        for (int i = 0; i < Wgmma64<16>::kA; ++i) {
+            const int index =
+                t % 4 * 128 + t / 4 % 8 + t / 32 * 16 + i % 2 * 64 + i / 2 % 2 * 8 + i / 4 * 512;
+            REQUIRE(Wgmma64<16>::a_row(t, i) == index % 64);
+            REQUIRE(Wgmma64<16>::a_depth(t, i) == index / 64);
+        }
+    // make_gmma_desc<Major::MN>, LayoutType::B128: Swizzle<3, 4, 3> of ((T, 8, m), (8, k)) : ((1, T, LBO), (8 T, SBO)),
+    // T = 8 elements of 16 bits.
+    const auto transposed = WgmmaOperand::transposed(0x2800, 8192);
+    REQUIRE(transposed == (0x280ull | 512ull << 16 | 64ull << 32 | 1ull << 62));
+    for (int col = 0; col < 128; ++col)
+        for (int depth = 0; depth < 16; ++depth) {
+            const int address = 0x2800 + 2 * (col % 8 + col / 8 % 8 * 8) + col / 64 * 8192 +
+                                depth % 8 * 128 + depth / 8 * 1024;
+            REQUIRE(WgmmaOperand::transposed_address(transposed, col, depth) ==
+                    (address ^ ((address & 0x380) >> 3)));
+        }
 }
 
 TEST_CASE("the checks of matrix instructions compile with the GPUs' own compilers", "[simt]") {
@@ -277,6 +362,8 @@ TEST_CASE("the checks of matrix instructions compile with the GPUs' own compiler
     for (int columns : {16, 32, 64, 128}) {
         INFO(columns << " columns");
         CHECK(instructions("sm_90a", nvrtc, warpgroup_source(columns)) > 0);
+        if (columns >= 64)
+            CHECK(instructions("sm_90a", nvrtc, warpgroup_source(columns, kRegistersProduct)) > 0);
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both kinds of attention share: arguments, and scores in base 2.
+// What all kinds of attention share: arguments, scores in base 2, and which keys a block of many tokens attends to.
 #pragma once
 
 #include "kv_cache.cuh"
@@ -34,5 +34,40 @@ DEVICE float capped(float dot) {
 
 // 2^(a - b), where b >= a and both may be -infinity.
 DEVICE float rescale(float a, float b) { return a == -kInfinity ? 0.0f : exp2(a - b); }
+
+// Prefill: up to C::kQueries neighbouring tokens of one sequence and one query head, and the keys that they see.
+template <class C>
+struct PrefillWork {
+    i64 t0 = 0, head = block_y();
+    int tokens = 0;  // 0: this block has none
+    i64 begin = 0, end = 0;
+    const typename C::Kv *keys = nullptr, *values = nullptr;
+
+    DEVICE explicit PrefillWork(const AttentionArgs<C>& a) {
+        i64 tile = block_x();
+        for (i64 s = 0; s < a.num_sequences && tokens == 0; ++s) {
+            i64 from = a.sequence_starts[s], count = a.sequence_starts[s + 1] - from;
+            i64 tiles = ceil_div<i64>(count, C::kQueries);
+            if (tile < tiles) {
+                t0 = from + tile * C::kQueries;
+                tokens = int(min<i64>(C::kQueries, count - tile * C::kQueries));
+            }
+            tile -= tiles;
+        }
+        if (tokens == 0) return;
+        end = i64(a.positions[t0 + tokens - 1]) + 1;
+        if (C::kWindow > 0) begin = max<i64>(0, i64(a.positions[t0]) + 1 - C::kWindow);
+        KvCache<C, const typename C::Kv> cache{a.kv, a.num_slots, a.context};
+        i64 kv_head = (C::kFirstHead + head) / C::kGroup;
+        keys = cache.key(a.slots[t0], kv_head, 0);
+        values = cache.value(a.slots[t0], kv_head, 0);
+    }
+    DEVICE const typename C::X* q(const AttentionArgs<C>& a) const {
+        return a.q + t0 * C::kQStride + C::kQOffset + head * C::kHeadDim;
+    }
+    DEVICE typename C::X* out(const AttentionArgs<C>& a) const {
+        return a.out + (t0 * C::kQHeads + head) * C::kVHeadDim;
+    }
+};
 
 }  // namespace cleave

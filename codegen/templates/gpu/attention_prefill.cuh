@@ -183,41 +183,24 @@ DEVICE void attention_prefill(const AttentionArgs<C>& a) {
     using P = PrefillTile<C>;
     static_assert(P::kSharedBytes <= C::kSharedBytes, "the tile claims what the kernel uses");
     DYNAMIC_SHARED(typename C::Kv, shared);
-    i64 tile = block_x(), t0 = 0;
-    int tokens = 0;
-    for (i64 s = 0; s < a.num_sequences && tokens == 0; ++s) {
-        i64 from = a.sequence_starts[s], count = a.sequence_starts[s + 1] - from;
-        i64 tiles = ceil_div<i64>(count, P::kQueries);
-        if (tile < tiles) {
-            t0 = from + tile * P::kQueries;
-            tokens = int(min<i64>(P::kQueries, count - tile * P::kQueries));
-        }
-        tile -= tiles;
-    }
-    if (tokens == 0) return;
-    i64 head = block_y(), kv_head = (C::kFirstHead + head) / C::kGroup;
-    i64 begin = 0, end = i64(a.positions[t0 + tokens - 1]) + 1;
-    if (C::kWindow > 0) begin = max<i64>(0, i64(a.positions[t0]) + 1 - C::kWindow);
-    KvCache<C, const typename C::Kv> cache{a.kv, a.num_slots, a.context};
-    const typename C::Kv* keys = cache.key(a.slots[t0], kv_head, 0);
-    const typename C::Kv* values = cache.value(a.slots[t0], kv_head, 0);
-
+    const PrefillWork<C> work(a);
+    if (work.tokens == 0) return;
     P p(shared);
-    p.start(a.q + t0 * C::kQStride + C::kQOffset + head * C::kHeadDim, tokens, a.positions + t0);
-    bool mine = P::my_row() < tokens;
-    for (i64 key = begin; key < end; key += P::kKeys) {
-        p.stage(keys, values, key, end);
+    p.start(work.q(a), work.tokens, a.positions + work.t0);
+    bool mine = P::my_row() < work.tokens;
+    for (i64 key = work.begin; key < work.end; key += P::kKeys) {
+        p.stage(work.keys, work.values, key, work.end);
         barrier();
         if (mine) {
             p.score(key);
             warp_sync();
             p.accumulate();
         }
-        if (key + P::kKeys < end) {
+        if (key + P::kKeys < work.end) {
             barrier();
         }
     }
-    if (mine) p.write(a.out + (t0 * C::kQHeads + head) * C::kVHeadDim, tokens);
+    if (mine) p.write(work.out(a), work.tokens);
 }
 
 }  // namespace cleave

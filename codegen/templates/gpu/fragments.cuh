@@ -32,11 +32,13 @@ struct MmaSync16n8k16 {
 
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.{f16,bf16} (sm_90a), N = kN a multiple of 8: four warps, whose lane of
 // the sum is the thread's number in its warpgroup. PTX ISA 9.2, 9.7.15.5.1.1.1, "Matrix fragments for
-// wgmma.mma_async.m64nNk16", accumulator D (figure 149).
+// wgmma.mma_async.m64nNk16": accumulator D (figure 149), and A where it lies in registers: those of D's 16 columns.
 template <int kN>
 struct Wgmma64 {
     static constexpr int kLanes = 128, kRows = 64, kCols = kN, kDepth = 16;
-    static constexpr int kC = kN / 2;
+    static constexpr int kA = 8, kC = kN / 2;
+    CLEAVE_TABLE a_row(int thread, int i) { return c_row(thread, i); }
+    CLEAVE_TABLE a_depth(int thread, int i) { return c_col(thread, i); }
     CLEAVE_TABLE c_row(int thread, int i) {
         return 16 * (thread / 32) + thread % 32 / 4 + 8 * (i / 2 % 2);
     }
@@ -71,6 +73,18 @@ struct WgmmaOperand {
     CLEAVE_TABLE address(Descriptor d, int row, int depth) {
         return swizzled(start(d) + row / kGroupRows * stride(d) + row % kGroupRows * kRowBytes +
                         2 * depth);
+    }
+    // B the other way round ("MN-major"): a row is a depth and holds 64 columns; further columns lie `panel` bytes on, for
+    // which the leading byte offset stands, and the stride is that from eight depths to the next (table of strides
+    // in 9.7.15.5.1.2.1). Columns start at a panel and are whole ones, so that only forms are used that others use too.
+    CLEAVE_TABLE_CODE Descriptor transposed(unsigned address, int panel) {
+        return Descriptor(address >> 4 & 0x3fff) | Descriptor(panel >> 4 & 0x3fff) << 16 |
+               Descriptor(kGroupBytes >> 4) << 32 | Descriptor(1) << 62;
+    }
+    CLEAVE_TABLE leading(Descriptor d) { return int(d >> 16 & 0x3fff) << 4; }
+    CLEAVE_TABLE transposed_address(Descriptor d, int col, int depth) {
+        return swizzled(start(d) + col / kDepth * leading(d) + depth / kGroupRows * stride(d) +
+                        depth % kGroupRows * kRowBytes + 2 * (col % kDepth));
     }
 };
 

@@ -31,7 +31,9 @@
 //           WarpgroupSum<N>: 64 x N in registers, N 16, 32, 64 or 128; sum.clear(); wgmma_fence(); wgmma<T>(sum, a, b)
 //           of depth 16 with descriptors WgmmaOperand::descriptor(shared_address(p)); wgmma_commit(); wgmma_wait<N>():
 //           all but the last N commits are done; sum.hold() and then sum.at(i), at Wgmma64<N>'s places.
-//           The operands were written before async_fence() of the writing thread and a barrier() after it
+//           The operands were written before async_fence() of the writing thread and a barrier() after it.
+//           wgmma<T>(sum, fragment, b), N 64 or 128: A in registers, a WarpgroupFragment<T> filled by set(i, two
+//           neighbours) from places 2i and 2i + 1 and left alone until the wait; b a WgmmaOperand::transposed()
 #pragma once
 
 #include "fragments.cuh"
@@ -326,6 +328,23 @@ struct WarpgroupSum {
 template <class T, int N>
 DEVICE void wgmma(WarpgroupSum<N>& sum, u64 a, u64 b CLEAVE_HERE) {
     wgmma_issue<T, N>(sum.v, a, b CLEAVE_AT);
+}
+
+// 64 x 16 of A.
+template <class T>
+struct WarpgroupFragment {
+    u32 pair[4];
+    DEVICE void set(int i, float low, float high) {
+#if defined(CLEAVE_CUDA)
+        pair[i] = narrow_pair<T>(low, high);
+#else
+        pair[i] = u32(from_float<T>(low).bits) | u32(from_float<T>(high).bits) << 16;
+#endif
+    }
+};
+template <class T, int N>
+DEVICE void wgmma(WarpgroupSum<N>& sum, const WarpgroupFragment<T>& a, u64 b CLEAVE_HERE) {
+    wgmma_issue<T, N>(sum.v, a.pair, b CLEAVE_AT);
 }
 
 #endif

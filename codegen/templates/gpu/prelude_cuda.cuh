@@ -213,6 +213,13 @@ DEVICE void wgmma_read(const float*) {}
 #define CLEAVE_D_64 CLEAVE_D_32, CLEAVE_D8(16), CLEAVE_D8(24)
 #define CLEAVE_D_128 CLEAVE_D_64, CLEAVE_D8(32), CLEAVE_D8(40), CLEAVE_D8(48), CLEAVE_D8(56)
 
+// A in registers, B transposed.
+#define CLEAVE_WGMMA_REGISTERS_ASM(n, type, registers, a0, a1, a2, a3, b)          \
+    "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"                                 \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" registers \
+    "}, "                                                                          \
+    "{%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #b ", add, 1, 1, 1;\n}"
+
 template <class T, int N>
 struct WgmmaIssue;
 #define CLEAVE_WGMMA_ISSUE(T, type, n, a, b)                           \
@@ -234,8 +241,44 @@ CLEAVE_WGMMA_ISSUES(f16, "f16")
 CLEAVE_WGMMA_ISSUES(bf16, "bf16")
 
 template <class T, int N>
+struct WgmmaIssueRegisters;
+#define CLEAVE_WGMMA_ISSUE_REGISTERS(T, type, n, a0, a1, a2, a3, b)                           \
+    template <>                                                                               \
+    struct WgmmaIssueRegisters<T, n> {                                                        \
+        static DEVICE void of(float* d, const u32* a, u64 right) {                            \
+            asm volatile(CLEAVE_WGMMA_REGISTERS_ASM(n, type, CLEAVE_R_##n, a0, a1, a2, a3, b) \
+                         : CLEAVE_D_##n                                                       \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right)             \
+                         : "memory");                                                         \
+        }                                                                                     \
+    };
+CLEAVE_WGMMA_ISSUE_REGISTERS(f16, "f16", 64, 32, 33, 34, 35, 36)
+CLEAVE_WGMMA_ISSUE_REGISTERS(f16, "f16", 128, 64, 65, 66, 67, 68)
+CLEAVE_WGMMA_ISSUE_REGISTERS(bf16, "bf16", 64, 32, 33, 34, 35, 36)
+CLEAVE_WGMMA_ISSUE_REGISTERS(bf16, "bf16", 128, 64, 65, 66, 67, 68)
+
+template <class T>
+DEVICE u32 narrow_pair(float low, float high);
+template <>
+DEVICE u32 narrow_pair<f16>(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+template <>
+DEVICE u32 narrow_pair<bf16>(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+template <class T, int N>
 DEVICE void wgmma_issue(float* d, u64 a, u64 b) {
     WgmmaIssue<T, N>::of(d, a, b);
+}
+template <class T, int N>
+DEVICE void wgmma_issue(float* d, const u32* a, u64 b) {
+    WgmmaIssueRegisters<T, N>::of(d, a, b);
 }
 #endif
 

@@ -56,6 +56,8 @@ CLEAVE_SIMT_CALL void cleave_simt_async_fence();
 // 64 x n x 16; `kind` as above.
 CLEAVE_SIMT_CALL void cleave_simt_wgmma(int kind, int n, float* sum, unsigned long long a,
                                         unsigned long long b, const char* file, int line);
+CLEAVE_SIMT_CALL void cleave_simt_wgmma_registers(int kind, int n, float* sum, const unsigned* a,
+                                                  unsigned long long b, const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_wgmma_fence();
 CLEAVE_SIMT_CALL void cleave_simt_wgmma_commit();
 CLEAVE_SIMT_CALL void cleave_simt_wgmma_wait(int pending, const char* file, int line);
@@ -249,6 +251,10 @@ DEVICE void wgmma_read(const float* sum, const char* file, int line) {
 template <class T, int N>
 DEVICE void wgmma_issue(float* sum, u64 a, u64 b, const char* file, int line) {
     cleave_simt_wgmma(MatrixKind<T>::kKind, N, sum, a, b, file, line);
+}
+template <class T, int N>
+DEVICE void wgmma_issue(float* sum, const u32* a, u64 b, const char* file, int line) {
+    cleave_simt_wgmma_registers(MatrixKind<T>::kKind, N, sum, a, b, file, line);
 }
 #endif
 

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of many tokens by warpgroups (wgmma): as attention_prefill.cuh, but a warpgroup owns 64 queries, and while
+// it works on kKeys keys, the next ones are copied into the other half of shared memory; one barrier for each.
+// Everything there stands in panels of 64 features, [rows, 64] each, swizzled as WgmmaOperand has it: scores are products
+// of queries and keys as they are; probabilities stay in registers, where those of a score are those of the left operand,
+// and multiply the values by columns (WgmmaOperand::transposed). What a head is shorter than its panels reads as zero.
+//
+// Config: as attention_prefill.cuh's; kQueries is a multiple of 64, Kv 16 bits, heads of whole groups of 8 features.
+#pragma once
+
+#include "attention.cuh"
+
+#if defined(CLEAVE_WGMMA)
+
+namespace cleave {
+
+template <class C>
+struct WarpgroupAttention {
+    using T = typename C::Kv;
+    using X = typename C::X;
+    using O = WgmmaOperand;
+    static constexpr int kQueries = int(C::kQueries), kKeys = int(C::kKeys);
+    static constexpr int kThreads = int(C::kThreads), kGroupThreads = 128;
+    static constexpr int kHeadDim = int(C::kHeadDim), kVHeadDim = int(C::kVHeadDim);
+    static constexpr int kPanel = O::kDepth, kRun = 8;  // a copy takes 8 elements
+    static constexpr int kDim = round_up(kHeadDim, 16), kPanels = ceil_div(kHeadDim, kPanel);
+    static constexpr int kVDim = round_up(kVHeadDim, kPanel), kVPanels = kVDim / kPanel;
+    static constexpr int kHalf = kKeys * kPanel * (kPanels + kVPanels);  // keys, then values
+    static constexpr i64 kSharedBytes =
+        O::kGroupBytes - 16 + i64(sizeof(T)) * (kQueries * kPanel * kPanels + 2 * kHalf);
+    // Columns of an instruction's sum.
+    static constexpr int kWidth = kVPanels % 2 == 0 ? 2 * kPanel : kPanel, kSums = kVDim / kWidth;
+    static_assert(kQueries % 64 == 0 && kThreads == kQueries / 64 * kGroupThreads &&
+                  kKeys == kPanel && kHeadDim % kRun == 0 && kVHeadDim % kRun == 0 &&
+                  sizeof(T) == 2);
+    using Scores = WarpgroupSum<kKeys>;
+    using Sum = WarpgroupSum<kWidth>;
+    static constexpr int kRowSlots = 2, kRowLanes = 4;  // rows of a thread; threads that share one
+
+    T *queries, *staged;
+    Sum sum[kSums];
+    float top[kRowSlots], total[kRowSlots];
+    i64 first[kRowSlots], last[kRowSlots];  // keys that the row sees: [first, last)
+
+    DEVICE explicit WarpgroupAttention(T* shared)
+        : queries(shared + (O::kGroupBytes - shared_address(shared) % O::kGroupBytes) %
+                               O::kGroupBytes / sizeof(T)),
+          staged(queries + kQueries * kPanel * kPanels) {}
+
+    static DEVICE int my_group() { return thread_x() / kGroupThreads * 64; }
+    static DEVICE int row_slot(int i) { return i / 2 % 2; }
+    static DEVICE int c_row(int i) {
+        return my_group() + Scores::Layout::c_row(thread_x() % kGroupThreads, i);
+    }
+    static DEVICE int c_col(int i) { return Scores::Layout::c_col(thread_x() % kGroupThreads, i); }
+    // Of [rows, features] in panels.
+    static DEVICE int place(int rows, int row, int d) {
+        return d / kPanel * rows * kPanel + O::place(row, d % kPanel) / int(sizeof(T));
+    }
+    DEVICE T* values(int half) const { return staged + half * kHalf + kKeys * kPanel * kPanels; }
+
+    DEVICE void start(const X* q, int tokens, const i32* positions) {
+        for (int i = thread_x(); i < kQueries * (kDim / kRun); i += kThreads) {
+            int t = i / (kDim / kRun), d = i % (kDim / kRun) * kRun;
+            Floats<kRun> v{};
+            if (t < tokens && d < kHeadDim)
+                v = load_floats<kRun, int(C::kXAlign)>(q + i64(t) * C::kQStride + d);
+            store_floats<kRun>(queries + place(kQueries, t, d), v);
+        }
+        for (int half = 0; half < 2; ++half) {
+            clear<kHeadDim, kDim>(staged + half * kHalf);
+            clear<kVHeadDim, kVDim>(values(half));
+        }
+#pragma unroll
+        for (int n = 0; n < kSums; ++n) sum[n].clear();
+#pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+            int row = c_row(2 * r);
+            last[r] = row < tokens ? i64(positions[row]) + 1 : 0;
+            first[r] = C::kWindow > 0 ? last[r] - C::kWindow : 0;
+            top[r] = -kInfinity;
+            total[r] = 0.0f;
+        }
+    }
+
+    // Features that no copy writes.
+    template <int kFrom, int kTo>
+    static DEVICE void clear(T* to) {
+        constexpr int kRuns = (kTo - kFrom) / kRun;
+        if constexpr (kRuns > 0)
+            for (int i = thread_x(); i < kKeys * kRuns; i += kThreads)
+                store_vector(to + place(kKeys, i / kRuns, kFrom + i % kRuns * kRun),
+                             Vector<T, kRun>{});
+    }
+
+    // Keys and values [key, key + kKeys), zero from `end` on.
+    DEVICE void stage(const T* keys_from, const T* values_from, i64 key, i64 end, int half) {
+        copy<kHeadDim>(keys_from, key, end, staged + half * kHalf);
+        copy<kVHeadDim>(values_from, key, end, values(half));
+        async_commit();
+    }
+    template <int kFeatures>
+    static DEVICE void copy(const T* from, i64 key, i64 end, T* to) {
+        constexpr int kRuns = kFeatures / kRun;
+        for (int i = thread_x(); i < kKeys * kRuns; i += kThreads) {
+            int j = i / kRuns, d = i % kRuns * kRun;
+            bool valid = key + j < end;
+            async_copy<kRun* int(sizeof(T))>(to + place(kKeys, j, d),
+                                             from + (valid ? key + j : key) * kFeatures + d, valid);
+        }
+    }
+
+    // Scores of this warpgroup's queries for the staged keys, then the running softmax, then its product.
+    DEVICE void take(i64 key, int half) {
+        Scores s;
+        score(s, half);
+        WarpgroupFragment<T> weights[kKeys / 16];
+        soften(s, key, weights);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < kKeys / 16; ++k)
+#pragma unroll
+            for (int n = 0; n < kSums; ++n) {
+                T* right = values(half) + (n * kWidth * kKeys + k * 16 * kPanel);
+                wgmma<T>(sum[n], weights[k],
+                         O::transposed(shared_address(right), kKeys * O::kRowBytes));
+            }
+        wgmma_commit();
+        wgmma_wait<0>();
+#pragma unroll
+        for (int n = 0; n < kSums; ++n) sum[n].hold();
+    }
+
+    DEVICE void score(Scores& s, int half) const {
+        s.clear();
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < kDim; k += 16) {
+            int d = k % kPanel, panel = k / kPanel * kPanel;
+            T* left = queries + panel * kQueries + my_group() * kPanel + d;
+            T* right = staged + half * kHalf + panel * kKeys + d;
+            wgmma<T>(s, O::descriptor(shared_address(left)), O::descriptor(shared_address(right)));
+        }
+        wgmma_commit();
+        wgmma_wait<0>();
+        s.hold();
+    }
+
+    // Probabilities before division by their total, which keeps up with them as the sums do.
+    DEVICE void soften(const Scores& s, i64 key, WarpgroupFragment<T>* weights) {
+        float p[Scores::kC], next[kRowSlots], keep[kRowSlots], base[kRowSlots];
+        int from[kRowSlots], to[kRowSlots];
+#pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+            next[r] = -kInfinity;
+            from[r] = C::kWindow > 0 ? int(max<i64>(first[r] - key, 0)) : 0;
+            to[r] = int(min<i64>(last[r] - key, kKeys));
+        }
+#pragma unroll
+        for (int i = 0; i < Scores::kC; ++i) {
+            int r = row_slot(i), k = c_col(i);
+            p[i] = k >= from[r] && k < to[r] ? capped<C>(s.at(i)) : -kInfinity;
+            next[r] = max(next[r], p[i]);
+        }
+#pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) {
+            next[r] = max(top[r], group_max<kRowLanes>(next[r]));
+            base[r] = next[r] == -kInfinity ? 0.0f : next[r];  // no key so far
+            keep[r] = exp2(top[r] - base[r]);
+            top[r] = next[r];
+            total[r] *= keep[r];
+        }
+#pragma unroll
+        for (int i = 0; i < Scores::kC; ++i) {
+            p[i] = exp2(p[i] - base[row_slot(i)]);
+            total[row_slot(i)] += p[i];
+        }
+#pragma unroll
+        for (int i = 0; i < Scores::kC / 2; ++i) weights[i / 4].set(i % 4, p[2 * i], p[2 * i + 1]);
+#pragma unroll
+        for (int n = 0; n < kSums; ++n)
+#pragma unroll
+            for (int i = 0; i < Sum::kC; ++i) sum[n].v[i] *= keep[row_slot(i)];
+    }
+
+    DEVICE void write(X* out, int tokens) {
+#pragma unroll
+        for (int r = 0; r < kRowSlots; ++r) total[r] = reciprocal(group_sum<kRowLanes>(total[r]));
+#pragma unroll
+        for (int n = 0; n < kSums; ++n)
+#pragma unroll
+            for (int i = 0; i < Sum::kC; i += 2) {
+                int row = c_row(i), d = n * kWidth + c_col(i);
+                if (row >= tokens || d >= kVHeadDim) continue;
+                float by = total[row_slot(i)];
+                Floats<2> pair{{sum[n].at(i) * by, sum[n].at(i + 1) * by}};
+                store_floats<2>(out + i64(row) * (C::kQHeads * kVHeadDim) + d, pair);
+            }
+    }
+};
+
+template <class C>
+DEVICE void attention_warpgroups(const AttentionArgs<C>& a) {
+    using P = WarpgroupAttention<C>;
+    static_assert(P::kSharedBytes <= C::kSharedBytes, "the tile claims what the kernel uses");
+    DYNAMIC_SHARED(typename C::Kv, shared);
+    const PrefillWork<C> work(a);
+    if (work.tokens == 0) return;
+    P p(shared);
+    p.stage(work.keys, work.values, work.begin, work.end, 0);
+    p.start(work.q(a), work.tokens, a.positions + work.t0);
+    bool mine = P::my_group() < work.tokens;
+    int half = 0;
+    for (i64 key = work.begin; key < work.end; key += P::kKeys) {
+        async_wait<0>();
+        async_fence();
+        barrier();
+        if (key + P::kKeys < work.end)
+            p.stage(work.keys, work.values, key + P::kKeys, work.end, 1 - half);
+        if (mine) p.take(key, half);
+        half = 1 - half;
+    }
+    if (mine) p.write(work.out(a), work.tokens);
+}
+
+}  // namespace cleave
+
+#endif
