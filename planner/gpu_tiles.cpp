@@ -219,7 +219,9 @@ int64_t warpgroup_prefill_bytes(const AttentionShape& s, int64_t queries) {
     return elements * s.element_bytes + kSwizzleBytes - 16;
 }
 
+// Blocks of two warpgroups read the keys half as often; where there is too little work for them, one spreads it more.
 bool find_warpgroup_prefill_tile(const DeviceLimits& limits, const AttentionShape& s, Tile& tile) {
+    bool found = false;
     for (int64_t queries : {2 * kWarpgroupTokens, kWarpgroupTokens}) {
         if (queries > round_up(s.tokens, 16)) continue;
         Tile wanted;
@@ -231,9 +233,10 @@ bool find_warpgroup_prefill_tile(const DeviceLimits& limits, const AttentionShap
             !attends_by_warpgroups(limits, s, wanted))
             continue;
         tile = wanted;
-        return true;
+        found = true;
+        if (ceil_div(s.tokens, queries) * s.heads >= units_of(limits)) break;
     }
-    return false;
+    return found;
 }
 
 bool find_prefill_tile(const DeviceLimits& limits, const AttentionShape& s, Tile& tile) {

@@ -159,10 +159,11 @@ TEST_CASE("attention is a warpgroup's where all of its tile fits, and a warp's o
     };
     using Choice = std::pair<bool, int64_t>;
     for (int64_t dim : {64, 80, 96, 128, 256})
-        CHECK(tile_of(limits, dim, dim, 2, 512, true) == Choice{true, 128});
+        CHECK(tile_of(limits, dim, dim, 2, 1024, true) == Choice{true, 128});
     CHECK(tile_of(limits, 128, 128, 2, 100, true) == Choice{true, 64});
-    CHECK(tile_of(limits_of(99, 32, 132), 128, 128, 2, 512, true) == Choice{true, 128});
-    CHECK(tile_of(limits_of(96, 32, 132), 128, 128, 2, 512, true) == Choice{true, 64});
+    CHECK(tile_of(limits_of(99, 32, 132), 128, 128, 2, 1024, true) == Choice{true, 128});
+    CHECK(tile_of(limits_of(96, 32, 132), 128, 128, 2, 1024, true) == Choice{true, 64});
+    CHECK(tile_of(limits, 128, 128, 2, 512, true) == Choice{true, 64});  // 128 blocks for 132 units
     // Too few tokens, f32, odd heads, too many sums, too little memory, no such instruction.
     CHECK(tile_of(limits, 128, 128, 2, 32, true) == Choice{false, 32});
     CHECK(tile_of(limits, 128, 128, 4, 512, true).first == false);
