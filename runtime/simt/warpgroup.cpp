@@ -149,8 +149,8 @@ void arrive_at(Block& block, PendingSum& p, uint32_t thread, Here here) {
 }
 
 // All threads of the warpgroup come to the product; the last one issues it.
-void come_to_product(int kind, int n, float* sum, const uint32_t* in_registers, uint64_t a, uint64_t b,
-          Here here) {
+void come_to_product(int kind, int n, float* sum, const uint32_t* in_registers, uint64_t a,
+                     uint64_t b, Here here) {
     Block& block = current_block();
     Thread& self = *block.current;
     Warpgroup& group = group_of(block, self, here);
