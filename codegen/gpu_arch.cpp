@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA: CUDA C++ Programming Guide, "Technical specifications per compute capability" (shared memory per block
 // with opt-in). AMD: 64 KiB of LDS a workgroup and 1024 work items on all of these; registers from the ISA manuals
-// (512 VGPRs a lane on CDNA 2 and 3, unified with AGPRs; 256 otherwise). Resident threads: the same tables of NVIDIA; AMD's
+// (512 VGPRs a lane on CDNA, AGPRs among them; 256 otherwise). Resident threads: the same tables of NVIDIA; AMD's
 // waves of a SIMD times its SIMDs and lanes (10 on gfx906 and gfx908, 8 on gfx90a and gfx942, 16 of wave32 on RDNA's two).
 #include "codegen/gpu_arch.h"
 

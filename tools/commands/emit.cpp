@@ -58,11 +58,13 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArgumen
     return all;
 }
 
-// The choice of tokens runs after passes of both phases.
-bool runs_in(const std::vector<codegen::Instruction>& phase, const codegen::Program& program,
-             int kernel) {
+// The choice of tokens runs after passes of both phases; the devices meet before the first pass, a prefill.
+bool runs_in(bool is_prefill, const codegen::Program& program, int kernel) {
     const auto has = [kernel](const codegen::Instruction& i) { return i.kernel == kernel; };
-    return std::any_of(phase.begin(), phase.end(), has) || (program.greedy && has(*program.greedy));
+    const std::vector<codegen::Instruction>& phase = is_prefill ? program.prefill : program.decode;
+    return std::any_of(phase.begin(), phase.end(), has) ||
+           (program.greedy && has(*program.greedy)) ||
+           (is_prefill && program.meeting && has(*program.meeting));
 }
 
 Json extent_json(const codegen::Extent& e) {
@@ -135,9 +137,9 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
-// The claim of a kernel, without the line's end.
+// The claim of a kernel, without the line's end; its occupancy by what was measured, where that is known.
 void print_claim(const planner::Device& info, const codegen::Program& program,
-                 const codegen::Kernel& kernel) {
+                 const codegen::Kernel& kernel, const codegen::Resources& measured) {
     const codegen::GpuArch* arch = gpu_arch_of(program);
     if (!arch) {
         fmt::print("    {} bytes of scratch claimed", kernel.launch.shared_bytes);
@@ -147,7 +149,7 @@ void print_claim(const planner::Device& info, const codegen::Program& program,
     fmt::print("    grid [{}] x [{}] x [{}], {} threads a block\n",
                codegen::describe_extent(launch.grid[0]), codegen::describe_extent(launch.grid[1]),
                codegen::describe_extent(launch.grid[2]), launch.block[0]);
-    codegen::Occupancy o = occupancy_of(*arch, kernel, {});
+    codegen::Occupancy o = occupancy_of(*arch, kernel, measured);
     fmt::print(
         "    {} of {} bytes of shared memory claimed; {} blocks, {} of {} warps on a compute "
         "unit",
@@ -186,7 +188,9 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             const codegen::Kernel& kernel = device.program.kernels[k];
             fmt::print("  {}: {}\n", kernel.name, join(kernel.fused));
-            print_claim(plan.machine.device(device.program.device), device.program, kernel);
+            print_claim(
+                plan.machine.device(device.program.device), device.program, kernel,
+                device.compiled.empty() ? codegen::Resources{} : device.compiled[k].measured);
             if (!device.compiled.empty()) print_compiled(device.compiled[k]);
             fmt::print("\n");
             auto [first, fresh] = printed.try_emplace(kernel.hash, name);
@@ -212,9 +216,9 @@ void run_emit(const EmitArguments& flags) {
     for (const DeviceKernels& device : all)
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             // A kernel that serves both phases is listed in both.
-            if (runs_in(device.program.prefill, device.program, static_cast<int>(k)))
+            if (runs_in(true, device.program, static_cast<int>(k)))
                 json["kernels"].push_back(kernel_json(plan, device, k, "prefill"));
-            if (runs_in(device.program.decode, device.program, static_cast<int>(k)))
+            if (runs_in(false, device.program, static_cast<int>(k)))
                 json["kernels"].push_back(kernel_json(plan, device, k, "decode"));
         }
     fmt::print("{}\n", json.dump(2));
