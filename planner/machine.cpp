@@ -85,6 +85,21 @@ bool on_host_memory(const Device& d) {
            d.kind == DeviceKind::kNull;
 }
 
+// A card is one device or several logical ones, whatever names it was asked for by.
+void check_cards_once(const std::vector<DeviceSpec>& specs, const Machine& machine) {
+    std::map<std::pair<DeviceKind, int>, size_t> first;
+    for (size_t d = 0; d < specs.size(); ++d) {
+        if (!is_card(specs[d].kind)) continue;
+        auto [at, fresh] = first.try_emplace({specs[d].kind, machine.devices[d].index}, d);
+        if (!fresh && (specs[d].logical < 0 || specs[at->second].logical < 0))
+            throw UserError(
+                "--devices: {} and {} are one card, whose memory would be counted twice; name it "
+                "once, or take logical devices of it, for example {}[{}]/0-1",
+                specs[at->second].text, specs[d].text, device_kind_name(specs[d].kind),
+                machine.devices[d].index);
+    }
+}
+
 // Logical devices of one card have equal parts of its memory and share its bandwidth.
 void share_cards(const std::vector<DeviceSpec>& specs, Machine& machine) {
     std::map<std::pair<DeviceKind, int>, std::vector<size_t>> cards;
@@ -235,6 +250,7 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
             machine.devices.back().memory_domain = 0;
         }
     }
+    check_cards_once(specs, machine);
     share_cards(specs, machine);
     std::vector<int> adapters = share_adapters(machine);
     for (size_t a = 0; a < machine.devices.size(); ++a)

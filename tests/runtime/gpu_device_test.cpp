@@ -396,6 +396,9 @@ TEST_CASE("cards are chosen by index, UUID and PCI address, in the user's order"
     CHECK_THAT(error_of([] { machine_of("cuda[3]"); }),
                Contains("cuda[3]") && Contains("there are 3") && Contains("0000:86:00.0"));
     CHECK_THAT(error_of([] { machine_of("cuda[GPU-ffff]"); }), Contains("none"));
+    for (const char* twice : {"cuda[2],cuda[GPU-7071]", "cuda[2],cuda[2]/0-1"})
+        CHECK_THAT(error_of([&] { machine_of(twice); }),
+                   Contains("one card") && Contains("cuda[2]"));
     CHECK(fake.alive() == 0);
 }
 

@@ -69,7 +69,8 @@ struct ProgressBar::State {
     using Clock = std::chrono::steady_clock;
     std::mutex mutex;
     std::string label;
-    Clock::time_point start = Clock::now();
+    Clock::time_point start{};  // of the first update, which says what was done by then
+    int64_t done_at_start = 0;
     Clock::time_point drawn{};
     bool visible = false;
 };
@@ -88,6 +89,10 @@ void ProgressBar::update(int64_t done, int64_t total, bool as_bytes) {
     if (!stderr_is_terminal() || total <= 0) return;
     std::lock_guard lock(state_->mutex);
     const auto now = State::Clock::now();
+    if (state_->start == State::Clock::time_point{}) {
+        state_->start = now;
+        state_->done_at_start = done;
+    }
     if (state_->visible && now - state_->drawn < std::chrono::milliseconds(100) && done < total)
         return;
     state_->drawn = now;
@@ -98,8 +103,9 @@ void ProgressBar::update(int64_t done, int64_t total, bool as_bytes) {
     std::string amount = as_bytes ? fmt::format("{} of {}", format_bytes(done), format_bytes(total))
                                   : fmt::format("{} of {}", done, total);
     if (as_bytes && seconds > 0.2)
-        amount += fmt::format(
-            ", {}/s", format_bytes(static_cast<int64_t>(static_cast<double>(done) / seconds)));
+        amount += fmt::format(", {}/s",
+                              format_bytes(static_cast<int64_t>(
+                                  static_cast<double>(done - state_->done_at_start) / seconds)));
     fmt::print(stderr, "\r{} [{}{}] {}\x1b[K", state_->label,
                std::string(static_cast<size_t>(filled), '#'),
                std::string(static_cast<size_t>(kWidth - filled), '.'), amount);
