@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -78,6 +79,8 @@ struct Quantization {
     DataRef zero_points;      // absent: 2^(bits-1) for kMatMulNBits, 0 for kDequantizeLinear
     DType zero_point_dtype = DType::kUInt8;
     bool dynamic_activations = false;  // MatMulInteger after DynamicQuantizeLinear
+    // Set: the weight's data is dense, of this type, and is quantised as shards are cut; there are no scales to be read.
+    std::optional<DType> rounded_from;
 };
 
 // A logical tensor, [out_features, in_features] for a matrix, [n] for a vector. It views the rectangle

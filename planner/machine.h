@@ -22,6 +22,7 @@ enum class DeviceKind : uint8_t { kHost, kCuda, kHip, kSimt, kSim, kNull };
 inline bool is_card(DeviceKind kind) {
     return kind == DeviceKind::kCuda || kind == DeviceKind::kHip;
 }
+inline constexpr std::array kCardKinds{DeviceKind::kCuda, DeviceKind::kHip};
 
 // What a kernel may use; the input of every tile choice.
 struct DeviceLimits {
@@ -30,6 +31,9 @@ struct DeviceLimits {
     int64_t max_threads_per_block = 0;
     int64_t warp_width = 0;
     int64_t num_compute_units = 0;  // SMs, CUs, or threads of a host device
+    // Blocks of a grid in x, y and z. By default those of CUDA's programming guide, table "Technical Specifications per Compute
+    // Capability", which AMD's devices have too, or more.
+    std::array<int64_t, 3> max_grid{2147483647, 65535, 65535};
 };
 
 // What the project's own kernels reached on a host (`cleave devices --measure`), all threads together unless said;
@@ -55,6 +59,7 @@ struct Device {
     std::string model;  // catalogue or driver name: "h100"
     std::string host = "localhost";
     std::string identity;     // UUID or PCI address; empty when there is none
+    std::string pci;          // "0000:3b:00.0"; empty when there is none, or nobody knows it
     std::string collectives;  // the vendor's library that joins its kind: "NCCL 2.28.9"; or empty
     int index = 0;            // within its kind
     int64_t memory_bytes = 0;

@@ -95,6 +95,7 @@ constexpr const char* kOptionalDeviceFields[] = {"arch",
                                                  "model",
                                                  "host",
                                                  "identity",
+                                                 "pci",
                                                  "collectives",
                                                  "index",
                                                  "reserved_bytes",
@@ -108,7 +109,12 @@ constexpr const char* kOptionalDeviceFields[] = {"arch",
                                                  "max_threads_per_block",
                                                  "warp_width",
                                                  "num_compute_units",
+                                                 "max_grid_x",
+                                                 "max_grid_y",
+                                                 "max_grid_z",
                                                  "measured"};
+
+constexpr const char* kMaxGrid[] = {"max_grid_x", "max_grid_y", "max_grid_z"};
 
 struct MeasuredField {
     const char* name;
@@ -145,6 +151,7 @@ Device read_device(const Json& json, const std::string& path, size_t index, size
     d.model = r.text_or("model", "");
     d.host = r.text_or("host", "localhost");
     d.identity = r.text_or("identity", "");
+    d.pci = r.text_or("pci", "");
     d.collectives = r.text_or("collectives", "");
     d.index = static_cast<int>(r.number_or("index", static_cast<int64_t>(index)));
     d.memory_bytes = r.number("memory_bytes", 1);
@@ -164,6 +171,8 @@ Device read_device(const Json& json, const std::string& path, size_t index, size
     d.limits.max_threads_per_block = r.number_or("max_threads_per_block", 1024);
     d.limits.warp_width = r.number_or("warp_width", d.kind == DeviceKind::kHost ? 1 : 32);
     d.limits.num_compute_units = r.number_or("num_compute_units", 1);
+    for (size_t axis = 0; axis < 3; ++axis)
+        d.limits.max_grid[axis] = r.number_or(kMaxGrid[axis], d.limits.max_grid[axis], 1);
     if (json.contains("measured"))
         d.measured = read_measured(json["measured"], path, fmt::format("devices[{}]", index));
     r.finish();
@@ -320,6 +329,10 @@ std::string machine_to_json(const Machine& machine) {
                                    {"max_threads_per_block", d.limits.max_threads_per_block},
                                    {"warp_width", d.limits.warp_width},
                                    {"num_compute_units", d.limits.num_compute_units}});
+        if (!d.pci.empty()) json["devices"].back()["pci"] = d.pci;
+        if (d.limits.max_grid != DeviceLimits{}.max_grid)
+            for (size_t axis = 0; axis < 3; ++axis)
+                json["devices"].back()[kMaxGrid[axis]] = d.limits.max_grid[axis];
         if (!d.collectives.empty()) json["devices"].back()["collectives"] = d.collectives;
         if (d.measured.bandwidth <= 0) continue;
         Json& measured = json["devices"].back()["measured"];

@@ -37,6 +37,7 @@ void put(const Quantization& q, pb::Quantization* out) {
     put(q.zero_points, out->mutable_zero_points());
     out->set_zero_point_dtype(static_cast<uint32_t>(q.zero_point_dtype));
     out->set_dynamic_activations(q.dynamic_activations);
+    if (q.rounded_from) out->set_rounded_from(1 + static_cast<uint32_t>(*q.rounded_from));
 }
 void take(const pb::Quantization& in, Quantization& q) {
     q.bits = in.bits();
@@ -50,6 +51,10 @@ void take(const pb::Quantization& in, Quantization& q) {
     take(in.zero_points(), q.zero_points);
     codec::take(in.zero_point_dtype(), q.zero_point_dtype);
     q.dynamic_activations = in.dynamic_activations();
+    if (in.rounded_from() > 0) {
+        q.rounded_from.emplace();
+        codec::take(in.rounded_from() - 1, *q.rounded_from);
+    }
 }
 
 void put(const Weight& w, pb::Weight* out) {

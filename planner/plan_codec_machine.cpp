@@ -2,6 +2,8 @@
 // The codec of what a plan was made for: machine, workload, options.
 #include "planner/plan_codec.h"
 
+#include <algorithm>
+
 namespace cleave::planner::codec {
 
 namespace {
@@ -13,6 +15,7 @@ void put(const Device& d, pb::Device* out) {
     out->set_model(d.model);
     out->set_host(d.host);
     out->set_identity(d.identity);
+    out->set_pci(d.pci);
     out->set_collectives(d.collectives);
     out->set_index(d.index);
     out->set_memory_bytes(d.memory_bytes);
@@ -30,6 +33,7 @@ void put(const Device& d, pb::Device* out) {
     limits->set_max_threads_per_block(d.limits.max_threads_per_block);
     limits->set_warp_width(d.limits.warp_width);
     limits->set_num_compute_units(d.limits.num_compute_units);
+    for (int64_t blocks : d.limits.max_grid) limits->add_max_grid(blocks);
     auto* measured = out->mutable_measured();
     measured->set_bandwidth(d.measured.bandwidth);
     measured->set_bandwidth_alone(d.measured.bandwidth_alone);
@@ -50,6 +54,7 @@ void take(const pb::Device& in, Device& d) {
     d.model = in.model();
     d.host = in.host();
     d.identity = in.identity();
+    d.pci = in.pci();
     d.collectives = in.collectives();
     d.index = in.index();
     d.memory_bytes = in.memory_bytes();
@@ -62,8 +67,12 @@ void take(const pb::Device& in, Device& d) {
     d.flops_int8 = in.flops_int8();
     d.launch_overhead_ns = in.launch_overhead_ns();
     const auto& l = in.limits();
-    d.limits = {l.shared_memory_per_block(), l.registers_per_block(), l.max_threads_per_block(),
-                l.warp_width(), l.num_compute_units()};
+    d.limits = {l.shared_memory_per_block(), l.registers_per_block(),
+                l.max_threads_per_block(),   l.warp_width(),
+                l.num_compute_units(),       d.limits.max_grid};
+    // A plan of before there were such limits has the usual ones.
+    if (l.max_grid_size() == 3)
+        std::copy(l.max_grid().begin(), l.max_grid().end(), d.limits.max_grid.begin());
     const auto& m = in.measured();
     d.measured = {m.bandwidth(),    m.bandwidth_alone(),     m.widening(),
                   m.cache_bytes(),  m.cache_bandwidth(),     m.flops_f32(),

@@ -3,6 +3,7 @@
 // forgotten by the plan's file format fails a test. Structs are aggregates of at most 20 fields.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <random>
@@ -43,6 +44,10 @@ template <class T>
 struct IsOptional : std::false_type {};
 template <class T>
 struct IsOptional<std::optional<T>> : std::true_type {};
+template <class T>
+struct IsArray : std::false_type {};
+template <class T, size_t N>
+struct IsArray<std::array<T, N>> : std::true_type {};
 template <class T>
 struct IsVariant : std::false_type {};
 template <class... T>
@@ -153,6 +158,8 @@ public:
         } else if constexpr (detail::IsVector<T>::value) {
             field.resize(2);
             for (auto& item : field) fill(item);
+        } else if constexpr (detail::IsArray<T>::value) {
+            for (auto& item : field) fill(item);
         } else if constexpr (detail::IsOptional<T>::value)
             fill(field.emplace());
         else if constexpr (detail::IsVariant<T>::value)
@@ -181,7 +188,7 @@ bool same(const T& a, const T& b) {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string> ||
                   detail::IsIndex<T>::value || std::is_same_v<T, importer::Dim>) {
         return a == b;
-    } else if constexpr (detail::IsVector<T>::value) {
+    } else if constexpr (detail::IsVector<T>::value || detail::IsArray<T>::value) {
         bool equal = a.size() == b.size();
         for (size_t i = 0; equal && i < a.size(); ++i) equal = same(a[i], b[i]);
         return equal;
