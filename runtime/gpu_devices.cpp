@@ -242,6 +242,14 @@ void use_gpu_library(DeviceKind kind, const std::string& library) {
     all.links.erase(kind);
 }
 
+bool has_card_left_alone() {
+    Drivers& all = drivers();
+    const std::lock_guard lock(all.mutex);
+    return std::any_of(all.found.begin(), all.found.end(), [](auto& found) {
+        return found.second.driver && found.second.driver->left_alone().works();
+    });
+}
+
 GpuListing list_gpus(DeviceKind kind) {
     GpuListing listing;
     listing.kind = kind;

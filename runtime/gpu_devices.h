@@ -35,6 +35,10 @@ struct GpuListing {
 };
 GpuListing list_gpus(planner::DeviceKind kind);
 
+// Whether a card works on something that did not end in time and was left alone. A process that ends in the usual way might
+// wait for it in its libraries' last calls.
+bool has_card_left_alone();
+
 // Descriptions from the drivers. Rates are the catalogue's where it knows the card by its name, else the driver's clocks times
 // the widths of the architecture; reserved_bytes is what was taken of the memory when it was asked.
 const planner::GpuDescriptions& real_gpus();

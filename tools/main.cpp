@@ -13,6 +13,7 @@
 #include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
+#include "runtime/gpu_devices.h"
 #include "tools/cli/options.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -79,10 +80,7 @@ int run(int argc, char** argv) {
     return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    std::signal(SIGINT, on_interrupt);
+int run_guarded(int argc, char** argv) {
     try {
         int code = run(argc, argv);
         if (std::fflush(stdout) != 0)
@@ -102,4 +100,17 @@ int main(int argc, char** argv) {
     } catch (const std::exception& error) {
         return fail(2, fmt::format("internal error: {}", error.what()));
     }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::signal(SIGINT, on_interrupt);
+    const int code = run_guarded(argc, argv);
+    // The drivers' last calls at a process's usual end would wait for a kernel that never ends.
+    if (runtime::has_card_left_alone()) {
+        std::fflush(nullptr);
+        ::_exit(code);
+    }
+    return code;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -47,15 +48,6 @@ unsigned dimension(int64_t n, const std::string& device) {
     return static_cast<unsigned>(n);
 }
 
-// After a fault the driver gives all back with the context: a call that fails then takes nothing from anybody.
-template <class Act>
-void try_to(Act act) noexcept {
-    try {
-        act();
-    } catch (const DeviceError&) {
-    }
-}
-
 class GpuDevice final : public Device, public DeviceStream {
 public:
     GpuDevice(std::shared_ptr<GpuDriver> driver, int ordinal, const planner::Device& info,
@@ -70,18 +62,21 @@ public:
     ~GpuDevice() override {
         check_ = nullptr;
         settle();
-        if (abandoned_) {
-            // Every call that gives something back would wait for the device, and it does not end.
+        if (must_be_left()) {
             context_.release();
             return;
         }
         drop_captures();
         unload();
-        ring_.release();
+        // Kernels of every card may read and write pinned memory: to free it waits for all of them.
+        const bool pinned_can_go = !driver_->left_alone().works();
+        ring_.release(pinned_can_go);
         for (std::vector<GpuEvent>* events : {&out_events_, &fences_, &mark_events_})
             for (GpuEvent event : *events) try_to([&] { context_->destroy_event(event); });
-        for (const auto& [memory, bytes] : pinned_) try_to([&] { context_->free_pinned(memory); });
+        for (const auto& [memory, bytes] : pinned_)
+            if (pinned_can_go) try_to([&] { context_->free_pinned(memory); });
         for (const auto& [address, block] : blocks_) try_to([&] { context_->free(address); });
+        if (!pinned_can_go) context_.release();  // with which its pinned memory would go
     }
 
     const planner::Device& info() const override { return info_; }
@@ -210,7 +205,9 @@ public:
     void enable_peer_access(Device& other) override {
         auto* peer = dynamic_cast<GpuDevice*>(&other);
         if (!peer || peer->driver_ != driver_) return Device::enable_peer_access(other);
-        if (peer->ordinal_ != ordinal_) context_->enable_peer_access(*peer->context_);
+        if (peer->ordinal_ == ordinal_) return;
+        peer->mapped_by_.insert(ordinal_);
+        context_->enable_peer_access(*peer->context_);
     }
 
     // Pinned memory has one address for the host and for kernels (unified addressing).
@@ -230,8 +227,10 @@ public:
         try {
             if (capturing_) abandon_capture();
             while (!context_->is_idle()) {
+                if (must_be_left()) return;
                 if (Clock::now() > until) {
                     abandoned_ = true;
+                    driver_->left_alone().add(ordinal_, *context_);
                     return;
                 }
                 std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -316,6 +315,15 @@ private:
         GpuFunction function = nullptr;
         int64_t shared_bytes = -1;
     };
+
+    // Whether a call that gives memory, kernels or the context back would wait for work that does not end: this device's, that
+    // of another on the same card, or that of a card which was given access to this one's memory.
+    bool must_be_left() {
+        LeftAlone& left = driver_->left_alone();
+        return abandoned_ || left.works_on(ordinal_) ||
+               std::any_of(mapped_by_.begin(), mapped_by_.end(),
+                           [&](int card) { return left.works_on(card); });
+    }
 
     static Rectangle line(size_t bytes) {
         const auto n = static_cast<int64_t>(bytes);
@@ -411,6 +419,7 @@ private:
     std::vector<uint64_t> words_;
     std::vector<void*> pointers_;
     std::map<DeviceAddress, int64_t> blocks_;
+    std::set<int> mapped_by_;  // other cards that reach its memory
     int64_t allocated_ = 0, peak_ = 0;
     std::function<void()> check_;
     uint64_t synchronizations_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU as a Device: a vendor's context, the kernels loaded into it, and its allocations by name. All memory and modules are
-// given back when it goes, also after a fault. It is a DeviceStream: work is done later than it is asked for.
+// given back when it goes, also after a fault; nothing is of a card on which a kernel never ends, by none of the devices there:
+// each such call would wait for it. It is a DeviceStream: work is done later than it is asked for.
 #pragma once
 
 #include <chrono>

@@ -17,6 +17,7 @@
 #include "planner/machine.h"
 #include "runtime/base/errors.h"
 #include "runtime/device.h"
+#include "runtime/drivers/left_alone.h"
 
 namespace cleave::runtime {
 
@@ -117,6 +118,12 @@ public:
     virtual bool has_peer_access(int from, int to) const = 0;
     // `name` stands in messages.
     virtual std::unique_ptr<GpuContext> open(int ordinal, const std::string& name) = 0;
+
+    // Contexts of it whose work does not end.
+    LeftAlone& left_alone() { return left_alone_; }
+
+private:
+    LeftAlone left_alone_;
 };
 
 // A driver with one device at least, or why there is none: every name tried, the symbol that is missing, the driver's error.
@@ -124,6 +131,15 @@ struct FoundDriver {
     std::shared_ptr<GpuDriver> driver;
     std::string reason;
 };
+
+// After a fault the driver gives all back with the context: a call that fails then takes nothing from anybody.
+template <class Act>
+void try_to(Act act) noexcept {
+    try {
+        act();
+    } catch (const DeviceError&) {
+    }
+}
 
 // In small letters, as PCI addresses and UUIDs are compared.
 std::string lower_case(std::string text);

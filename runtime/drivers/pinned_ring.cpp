@@ -37,7 +37,7 @@ std::span<std::byte> PinnedRing::take(int64_t bytes) {
 }
 
 void PinnedRing::renew(Block& block, int64_t bytes) {
-    if (block.memory) context_.free_pinned(std::exchange(block.memory, nullptr));
+    if (block.memory) outgrown_.push_back(std::exchange(block.memory, nullptr));
     block.bytes = 0;
     const int64_t wanted = std::max(bytes, kFirstBytes);
     block.memory = context_.allocate_pinned(wanted);
@@ -47,16 +47,17 @@ void PinnedRing::renew(Block& block, int64_t bytes) {
     block.bytes = wanted;
 }
 
-void PinnedRing::release() noexcept {
+void PinnedRing::release(bool memory_too) noexcept {
     for (Block& block : blocks_) {
-        try {
+        try_to([&] {
             if (block.event) context_.destroy_event(std::exchange(block.event, nullptr));
-            if (block.memory) context_.free_pinned(std::exchange(block.memory, nullptr));
-        } catch (const DeviceError&) {
-            // After a fault the driver frees all with the context.
-        }
+        });
+        if (block.memory) outgrown_.push_back(block.memory);
         block = {};
     }
+    for (std::byte* memory : outgrown_)
+        if (memory_too) try_to([&] { context_.free_pinned(memory); });
+    outgrown_.clear();
     last_ = {};
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/drivers/gpu_driver.h"
 
@@ -31,8 +32,8 @@ public:
                bytes.data() + bytes.size() <= last_.data() + last_.size();
     }
 
-    // Gives all back; the owner calls it while its context lives.
-    void release() noexcept;
+    // Gives all back, memory only if `memory_too`; the owner calls it while its context lives.
+    void release(bool memory_too) noexcept;
 
     static constexpr int64_t kBlockBytes = int64_t{8} << 20;
 
@@ -49,6 +50,7 @@ private:
     std::function<void(GpuEvent)> wait_;
     std::string device_;
     std::array<Block, 2> blocks_;
+    std::vector<std::byte*> outgrown_;  // to free them would wait for every kernel of the cards
     size_t current_ = 0;
     std::span<const std::byte> last_;
 };

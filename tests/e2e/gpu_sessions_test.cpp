@@ -21,7 +21,7 @@ namespace {
 
 struct Calls {
     DeviceKind kind;
-    DeviceShape one, two;
+    DeviceShape one, two, logical;
     const char *launch, *graph, *in, *out, *event;
     std::vector<const char*> all;  // that may fail
 };
@@ -29,6 +29,7 @@ const Calls kBothVendors[] = {
     {DeviceKind::kCuda,
      {"one", "cuda[0]", 1, 1},
      {"two", "cuda[0-1]", 1, 2},
+     {"logical", "cuda[0]/0-1", 2, 1},
      "cuLaunchKernel",
      "cuGraphLaunch",
      "cuMemcpyHtoDAsync_v2",
@@ -41,6 +42,7 @@ const Calls kBothVendors[] = {
     {DeviceKind::kHip,
      {"one", "hip[0]", 1, 1},
      {"two", "hip[0-1]", 1, 2},
+     {"logical", "hip[0]/0-1", 2, 1},
      "hipModuleLaunchKernel",
      "hipGraphLaunch",
      "hipMemcpyAsync",
@@ -256,20 +258,44 @@ TEST_CASE("a lost device ends the run with its name", "[e2e]") {
 TEST_CASE("a kernel that never ends is given up by the watchdog with its step, or by the user",
           "[e2e]") {
     for (const Calls& vendor : kBothVendors) {
+        const bool cuda = vendor.kind == DeviceKind::kCuda;
+        for (const DeviceShape& shape : {cuda ? vendor.two : vendor.one, vendor.logical}) {
+            const InstalledFake fake(vendor.kind);
+            fake.live();
+            SessionOptions options = options_for_fakes();
+            options.watchdog_seconds = 1;
+            const std::string error = failure_of<DeviceError>([&] {
+                run_model(shape, options, 6, [&](int token) {
+                    if (token == 4) fake.hang("attention", 1);
+                });
+            });
+            INFO(shape.devices << ": " << error);
+            // By the waiting host, or by the kernel of a peer that waits for it.
+            CHECK_THAT(error,
+                       Contains("step") && (Contains("for 1 s") || Contains("waited for 0.9 s")));
+            // Neither its device nor one that shares the card, or its memory, was asked for what waits for the kernel.
+            CHECK(fake.calls("waits for ever") == 0);
+        }
+        // Ctrl-C on logical devices of a card.
         const InstalledFake fake(vendor.kind);
         fake.live();
+        CancelToken cancel;
         SessionOptions options = options_for_fakes();
-        options.watchdog_seconds = 1;
-        const std::string error = failure_of<DeviceError>([&] {
-            run_model(vendor.kind == DeviceKind::kCuda ? vendor.two : vendor.one, options, 6,
-                      [&](int token) {
-                          if (token == 4) fake.hang("attention", 1);
+        options.watchdog_seconds = 1;  // and as long for a device that is given up
+        options.cancel = &cancel;
+        std::thread user;
+        CHECK(failure_of<Cancelled>([&] {
+                  run_model(vendor.logical, options, 6, [&](int token) {
+                      if (token != 4) return;
+                      fake.hang("attention", 1);
+                      user = std::thread([&] {
+                          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                          cancel.cancel();
                       });
-        });
-        INFO(error);
-        // By the waiting host, or by the kernel of a peer that waits for it.
-        CHECK_THAT(error,
-                   Contains("step") && (Contains("for 1 s") || Contains("waited for 0.9 s")));
+                  });
+              }) == "interrupted");
+        user.join();
+        CHECK(fake.calls("waits for ever") == 0);
     }
     for (const Calls& vendor : kBothVendors) {
         // Ctrl-C in prefill; the kernel ends a little later, and nothing stays.

@@ -115,8 +115,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    const Call call("cuDevicePrimaryCtxRelease_v2", std::to_string(device));
+    Call call("cuDevicePrimaryCtxRelease_v2", std::to_string(device));
     if (!is_retained(device)) return kInvalidContext;
+    if (state().contexts[device] == 1) settle(call, {device});
     if (--state().contexts[device] == 0 && state().fault_of(device)) drop_device(device);
     return CUDA_SUCCESS;
 }

@@ -77,11 +77,14 @@ struct Stream final : WorkQueue {
     void allow(uint64_t ticket);
     bool is_done(uint64_t ticket);
     void wait(uint64_t ticket);
+    // Waits for all that was submitted; false where a kernel that never ends is in the way.
+    bool settles();
     uint64_t last();
     bool is_closing() const { return quit_; }
 
     int device;
     std::unique_ptr<Capture> capture;
+    std::atomic<bool> hangs{false};  // in a kernel that never ends
 
 private:
     void serve();
@@ -90,6 +93,7 @@ private:
     std::deque<Work> queue_;
     uint64_t submitted_ = 0, done_ = 0, allowed_ = 0;
     std::atomic<bool> quit_{false};
+    bool waited_in_vain_ = false;
     std::thread thread_;
 };
 
@@ -180,6 +184,9 @@ int make_stream(Stream** stream);
 int destroy_stream(Call& call, void* handle);
 int wait_for_stream(Call& call, void* handle);
 int query_stream(void* handle);
+// What a call that gives something of a device back does first: it waits for the devices whose kernels may reach it. Where one
+// of their kernels never ends the real call never does; here it is counted as "waits for ever" after a while.
+void settle(Call& call, const std::set<int>& devices);
 int make_event(Event** event, bool timing);
 int destroy_event(void* handle);
 int record_event(void* event, void* stream);

@@ -2,8 +2,11 @@
 // Memory, copies, code objects and launches of the fakes. Device and pinned memory lie in runtime/simt's slots, so that a
 // checked kernel which leaves its device's allocations is found.
 #include <elf.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 
 #include "runtime/simt/memory.h"
 #include "runtime/simt/simt.h"
@@ -17,14 +20,13 @@ constexpr uint32_t kPinnedOwner = 1000;
 uint32_t owner_of(int device) { return static_cast<uint32_t>(device) + 1; }
 uint32_t pool_owner_of(int device) { return owner_of(device) + 100; }
 
-// What waits for the device first, as the real ones do: everything submitted to it.
-void settle(Call& call, int device) {
-    std::vector<Stream*> streams;
-    for (Stream* stream : state().streams)
-        if (stream->device == device) streams.push_back(stream);
-    call.lock.unlock();
-    for (Stream* stream : streams) stream->wait(stream->last());
-    call.lock.lock();
+// A device, and those that were given access to its memory.
+std::set<int> reached_by(int device) {
+    std::set<int> devices{device};
+    for (const auto* peers : {&state().peers, &state().pool_peers})
+        for (const auto& [from, to] : *peers)
+            if (to == device) devices.insert(from);
+    return devices;
 }
 
 void break_down(int device, const std::string& finding) {
@@ -48,6 +50,9 @@ size_t object_size(const void* image) {
     return end;
 }
 
+// A command whose kernels of that name never end, and whose user then presses Ctrl-C.
+const char* hang_of_process() { return std::getenv("CLEAVE_FAKE_HANG"); }
+
 // Whether the test wants this run of a kernel to go wrong; then it has.
 bool goes_wrong(const std::string& name) {
     bool hangs = false;
@@ -60,8 +65,11 @@ bool goes_wrong(const std::string& name) {
     if (!hangs) {
         break_down(running_stream->device, "the kernel that the test chose");
     } else {
+        running_stream->hangs = true;
+        if (hang_of_process()) ::kill(::getpid(), SIGINT);
         while (!state().released && !running_stream->is_closing())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        running_stream->hangs = false;
     }
     return true;
 }
@@ -92,8 +100,25 @@ struct Program {
 
 State& state() {
     static State all;
+    static const bool made [[maybe_unused]] = [] {
+        if (const char* kernel = hang_of_process()) {
+            all.trip = kernel;
+            all.trip_after = 1;
+            all.trip_hangs = true;
+        }
+        return true;
+    }();
     return all;
 }
+
+// The usual end of a process waits for its cards' work.
+struct End {
+    ~End() {
+        if (!hang_of_process()) return;
+        for (Stream* stream : state().streams)
+            while (stream->hangs) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+} end;
 
 int64_t State::used(int device) const {
     int64_t sum = taken;
@@ -170,7 +195,7 @@ int free_block(Call& call, uintptr_t address) {
     auto found = state().blocks.find(address);
     if (found == state().blocks.end() || found->second.device != current_device)
         return kInvalidValue;
-    settle(call, current_device);
+    settle(call, reached_by(current_device));
     Pool* pool = found->second.pool;
     state().blocks.erase(address);
     if (pool && pool->destroyed) drop_if_empty(pool);
@@ -187,7 +212,7 @@ int allocate_pinned(void** memory, size_t bytes) {
 
 int free_pinned(Call& call, void* memory) {
     if (state().pinned.count(reinterpret_cast<uintptr_t>(memory)) == 0) return kInvalidValue;
-    settle(call, current_device);
+    settle(call, {0, 1, 2});  // every device's kernels see it
     state().pinned.erase(reinterpret_cast<uintptr_t>(memory));
     runtime::simt::free_slots(memory);
     return 0;
@@ -247,7 +272,7 @@ int load_module(Module** module, const void* image) {
 int unload_module(Call& call, void* handle) {
     auto* module = static_cast<Module*>(handle);
     if (state().modules.count(module) == 0) return kInvalidValue;
-    settle(call, module->device);
+    settle(call, {module->device});
     state().modules.erase(module);
     for (Function* function : state().functions)
         if (function->module == module) function->program.reset();

@@ -74,6 +74,21 @@ void Stream::wait(uint64_t ticket) {
     changed_.wait(lock, [&] { return done_ >= ticket || quit_; });
 }
 
+bool Stream::settles() {
+    std::unique_lock lock(mutex_);
+    const uint64_t ticket = submitted_;
+    allowed_ = std::max(allowed_, ticket);
+    changed_.notify_all();
+    for (int i = 0; done_ < ticket && !quit_; ++i) {
+        if (hangs && (waited_in_vain_ || i > 1500)) {
+            waited_in_vain_ = true;
+            return false;
+        }
+        changed_.wait_for(lock, std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
 uint64_t Stream::last() {
     const std::lock_guard lock(mutex_);
     return submitted_;
@@ -136,6 +151,17 @@ int wait_for_stream(Call& call, void* handle) {
     stream->wait(stream->last());
     call.lock.lock();
     return state().fault_of(stream->device);
+}
+
+void settle(Call& call, const std::set<int>& devices) {
+    std::vector<Stream*> streams;
+    for (Stream* stream : state().streams)
+        if (devices.count(stream->device)) streams.push_back(stream);
+    call.lock.unlock();
+    size_t in_vain = 0;
+    for (Stream* stream : streams) in_vain += !stream->settles();
+    call.lock.lock();
+    if (in_vain > 0) ++state().calls["waits for ever"];
 }
 
 // The first question allows the work, a later one sees it done.

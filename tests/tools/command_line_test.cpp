@@ -232,6 +232,19 @@ TEST_CASE("run drives cards of both vendors, checks them against the host and tr
     CHECK(steps[{1, 1}] > 6);
 }
 
+TEST_CASE("Ctrl-C ends a run whose kernel on one of a card's logical devices never does",
+          "[tools]") {
+    ::setenv("CLEAVE_CUDA_LIBRARY", CLEAVE_FAKE_CUDA, 1);
+    ::setenv("CLEAVE_FAKE_HANG", "attention", 1);  // and presses Ctrl-C then
+    const CommandResult r = run_cleave(
+        {"run", bundled_model().string(), "--devices", "cuda[0]/0-1", "--tp", "2", "--input-ids",
+         "1,17,230,5", "--max-new-tokens", "3", "--context", "32", "--gpu-compiler", "simt"});
+    ::unsetenv("CLEAVE_CUDA_LIBRARY");
+    ::unsetenv("CLEAVE_FAKE_HANG");
+    CHECK(r.exit_code == 130);
+    CHECK_THAT(r.error, Catch::Matchers::Contains("interrupted"));
+}
+
 TEST_CASE("a saved plan runs as it is and gives the tokens of a fresh one", "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder), plan = (folder.path() / "tiny.plan").string();
