@@ -65,6 +65,45 @@ std::set<int> kernels_of(const std::vector<Instruction>& phase) {
     return kernels;
 }
 
+// What the names of the arch's matrix instructions begin with, where they are counted.
+std::string family_of(const GpuArch& arch) {
+    switch (arch.matrix) {
+        case MatrixInstruction::kNone: return "";
+        case MatrixInstruction::kMmaSync:
+            return has_warpgroups(arch) ? "wgmma.mma_async" : "mma.sync";
+        case MatrixInstruction::kMfma: return "v_mfma";
+        case MatrixInstruction::kWmmaGfx11:
+        case MatrixInstruction::kWmmaGfx12: return "v_wmma";
+    }
+    return "";
+}
+
+// Every kernel of a prompt, products and attention each, multiplies by the instruction that its arch has for 16 bits, and no
+// other kernel does. Where warpgroups have one of their own, it is theirs, without a spilled register.
+void check_census(const Program& program, const std::vector<CompiledKernel>& compiled,
+                  const GpuArch& arch) {
+    int products = 0, attentions = 0;
+    for (size_t i = 0; i < compiled.size(); ++i) {
+        CAPTURE(compiled[i].name, compiled[i].counted_in);
+        const std::string& source = program.kernels[i].source;
+        const bool attends = source.find("kQueries = ") != std::string::npos;
+        const bool multiplies = source.find("kMany = true") != std::string::npos;
+        products += multiplies;
+        attentions += attends;
+        const auto& counts = compiled[i].matrix_instructions;
+        const bool expected = (attends || multiplies) && arch.matrix != MatrixInstruction::kNone;
+        CHECK(counts.empty() != expected);
+        for (const auto& [name, count] : counts) {
+            CAPTURE(name);
+            CHECK(name.starts_with(family_of(arch)));
+            CHECK(count > 0);
+        }
+        if (expected && has_warpgroups(arch)) CHECK(compiled[i].measured.spill_bytes == 0);
+    }
+    CHECK(products >= 4);  // q, k and v; o; gate and up; down
+    CHECK(attentions >= 1);
+}
+
 // Compiles a plan's kernels and checks what their objects say.
 void check_plan(const std::string& shape, int devices, const std::string& arch_name,
                 const std::string& compiler) {
@@ -90,25 +129,7 @@ void check_plan(const std::string& shape, int devices, const std::string& arch_n
             arch.matrix == MatrixInstruction::kNone && compiled[i].name.starts_with("attention");
         if (by_multiply_adds || decode.count(static_cast<int>(i))) CHECK(r.spill_bytes == 0);
     }
-    // Prefill multiplies matrices: with the instruction for it, where the arch has one.
-    bool uses_matrix = false;
-    int attention_by_warpgroups = 0;
-    for (size_t i = 0; i < compiled.size(); ++i) {
-        const auto& counts = compiled[i].matrix_instructions;
-        CAPTURE(compiled[i].name);
-        uses_matrix = uses_matrix || !counts.empty();
-        const std::string& source = program.kernels[i].source;
-        const bool attends = source.find("kQueries = ") != std::string::npos;
-        if (!has_warpgroups(arch) || (!attends && source.find("kMany = true") == source.npos))
-            continue;
-        // Products and attention of a prompt by warpgroups alone, without a spilled register.
-        attention_by_warpgroups += attends;
-        CHECK_FALSE(counts.empty());
-        for (const auto& [name, count] : counts) CHECK(name.starts_with("wgmma.mma_async"));
-        CHECK(compiled[i].measured.spill_bytes == 0);
-    }
-    CHECK(uses_matrix == (arch.matrix != MatrixInstruction::kNone));
-    CHECK((attention_by_warpgroups > 0) == has_warpgroups(arch));
+    check_census(program, compiled, arch);
 }
 
 // Why `compiler` cannot be used here; empty when it can.

@@ -89,3 +89,35 @@ TEST_CASE("biases, odd head sizes and grouped heads survive an uneven split", "[
         }
     }
 }
+
+TEST_CASE("a trained export gives the reference's logits and the host's tokens on imitated GPUs",
+          "[e2e]") {
+    CLEAVE_NEEDS_SHARED_DATA();
+    importer::Graph graph = importer::import_onnx(
+        (shared_data() / "models" / "stories260K" / "dynamo_op23_past_sdpa.onnx").string());
+    const Reference reference = load_reference("stories260K");
+    const std::vector<DeviceShape> shapes{{"host", "host[0]", 1, 1},
+                                          {"AMD, tp 8", "simt:gfx90a[0-7]", 8, 1},
+                                          {"AMD, tp 4 x pp 2", "simt:gfx90a[0-7]", 4, 2},
+                                          {"NVIDIA, tp 3", "simt:sm_90a[0-2]", 3, 1}};
+    std::vector<int32_t> host;
+    for (const DeviceShape& shape : shapes) {
+        INFO(shape.name);
+        planner::Plan plan = plan_for(graph, shape, all_logits_workload(1, 64, 32));
+        Session session(plan, checked_options());
+        GenerateOptions options;
+        options.keep_logits = true;
+        options.max_new_tokens = 6;
+        const GenerateResult result = generate(session, plan, {reference.prompt}, options);
+        const std::vector<int32_t>& made = result.sequences[0].token_ids;
+        if (host.empty()) host = made;
+        CHECK(made == host);
+        REQUIRE(made.size() == 6);
+        CHECK(std::equal(made.begin(), made.end(), reference.greedy.begin()));
+        const std::vector<float>& logits = result.sequences[0].logits;
+        const auto row = logits.begin() + std::ssize(reference.prefill_logits);
+        CHECK(largest_difference({logits.begin(), row}, reference.prefill_logits) < 1e-3);
+        CHECK(largest_difference({row, row + std::ssize(reference.step_logits)},
+                                 reference.step_logits) < 1e-3);
+    }
+}

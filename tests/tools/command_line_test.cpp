@@ -165,6 +165,30 @@ TEST_CASE("run prints JSON alone on standard output, and the same tokens for any
     }
 }
 
+TEST_CASE("run writes the host's tokens on imitated GPUs of both vendors, however they are divided",
+          "[tools]") {
+    Json host;
+    for (const std::vector<std::string>& where :
+         std::vector<std::vector<std::string>>{{"host[0]"},
+                                               {"simt:gfx90a[0-7]", "--tp", "8"},
+                                               {"simt:gfx90a[0-7]", "--tp", "4", "--pp", "2"},
+                                               {"simt:sm_90a[0-2]", "--tp", "3"},
+                                               {"simt:gfx1100[0]"}}) {
+        std::vector<std::string> command{"run",    bundled_model().string(), "--context", "32",
+                                         "--json", "--ignore-eos",           "--devices"};
+        command.insert(command.end(), where.begin(), where.end());
+        for (const char* word : {"--input-ids", "1,17,230,5,901,44,380", "--max-new-tokens", "6"})
+            command.emplace_back(word);
+        const CommandResult r = run_cleave(command);
+        INFO(fmt::format("{}", fmt::join(where, " ")) << ": " << r.error);
+        REQUIRE(r.exit_code == 0);
+        const Json tokens = Json::parse(r.output)["token_ids"];
+        if (host.is_null()) host = tokens;
+        CHECK(tokens == host);
+        CHECK(tokens.size() == 6);
+    }
+}
+
 TEST_CASE("a batch gives one sequence a prompt, each as it is alone", "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder);
