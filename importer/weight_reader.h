@@ -29,6 +29,9 @@ public:
     // UserError when the weight has no data.
     void read(WeightId weight, Range rows, Range columns, DType to,
               std::span<std::byte> destination) const;
+    // The same of a weight that need not be in the graph, but views its files.
+    void read(const Weight& weight, Range rows, Range columns, DType to,
+              std::span<std::byte> destination) const;
 
     // Copies logical rows x columns of a quantised weight, still quantised. `columns` begins where a block does.
     void read_quantized(WeightId weight, Range rows, Range columns,

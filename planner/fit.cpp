@@ -53,11 +53,8 @@ std::string fix_context(const Plan& p, const Fits& fits) {
 std::string fix_dtype(const Plan& p, const Fits& fits) {
     DType now = p.workload.dtype.value_or(p.graph.weights.empty() ? DType::kF32
                                                                   : p.graph.weights.front().dtype);
-    // Devices of this machine compute with floats of 16 bits at least; narrower types are planned for others.
-    bool real = std::any_of(p.machine.devices.begin(), p.machine.devices.end(),
-                            [](const Device& d) { return d.kind != DeviceKind::kSim; });
     for (DType dtype : {DType::kF16, DType::kF8E4M3, DType::kInt4}) {
-        if (dtype_bits(dtype) >= dtype_bits(now) || (real && dtype_bits(dtype) < 16)) continue;
+        if (dtype_bits(dtype) >= dtype_bits(now)) continue;
         Workload w = p.workload;
         w.dtype = now == DType::kF32 || dtype != DType::kF16 ? dtype : DType::kBF16;
         if (fits(p.machine, w, p.options))

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "importer/quantize.h"
 #include "importer/quantized_shard.h"
 #include "planner/foreign_op.h"
 #include "planner/limits.h"
@@ -69,8 +70,7 @@ void settle_prefill_chunk(const Graph& graph, Workload& w) {
     if (has_dynamic_activations(graph)) w.prefill_chunk = w.batch * w.context;
 }
 
-// Devices of this machine compute with floating weights of 16 or 32 bits; others are planned only.
-void check_dtype(const Graph& graph, const Machine& machine, const Workload& w) {
+void check_dtype(const Graph& graph, const Workload& w) {
     if (w.dtype && has_dynamic_activations(graph))
         throw UserError(
             "--dtype {}: {} multiplies integers (DynamicQuantizeLinear, MatMulInteger), which "
@@ -81,18 +81,11 @@ void check_dtype(const Graph& graph, const Machine& machine, const Workload& w) 
             *w.dtype, graph.name);
     if (!w.dtype || *w.dtype == DType::kF32 || *w.dtype == DType::kF16 || *w.dtype == DType::kBF16)
         return;
-    bool known = *w.dtype == DType::kF8E4M3 || *w.dtype == DType::kInt8 || *w.dtype == DType::kInt4;
-    if (!known)
+    if (!is_quantizing(*w.dtype))
         throw UserError(
             "--dtype {}: weights cannot be converted to that; use f32, f16, bf16, f8e4m3, int8 or "
             "int4",
             *w.dtype);
-    for (const Device& d : machine.devices)
-        if (d.kind != DeviceKind::kSim)
-            throw UserError(
-                "--dtype {}: {} computes with f32, f16 and bf16 weights; use one of these, or plan "
-                "for sim: devices",
-                *w.dtype, d.name);
 }
 
 Shape check_shape(const Machine& machine, const PlanOptions& o) {
@@ -138,7 +131,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
             "no devices to plan for; give some with --devices, for example --devices host[0-3]");
     if (graph.ops.empty()) throw UserError("{}: the graph has no operators", graph.name);
     check_workload(graph, workload);
-    check_dtype(graph, machine, workload);
+    check_dtype(graph, workload);
     check_limits(analysis, machine, workload);
     settle_kv_dtype(graph, machine, workload);
     settle_prefill_chunk(graph, workload);

@@ -40,15 +40,12 @@ Rows rows_of(const importer::Value& value);
 // Type of a value in memory: f32 logits, activations as the workload says, anything else its own.
 DType placed_dtype(const importer::Value& value, const Workload& workload);
 
-// dtype of a weight on devices: --dtype for matrices (quantised ones are expanded or quantised again), as stored
-// otherwise.
+// dtype of a weight on devices: --dtype for matrices (quantised ones are expanded), as the graph has it otherwise, which
+// is quantised by make_plan where --dtype says so.
 DType device_dtype(const importer::Weight& weight, const Workload& workload);
 
-// int8 and int4 are quantised in blocks of this many elements of a row, each with an f16 scale.
-inline constexpr int64_t kQuantizedBlock = 32;
-
 // Columns of a matrix that one scale serves on devices, so that no cut may lie between them: its own blocks where it
-// stays quantised, kQuantizedBlock where it is quantised as it is cut; else 1.
+// is quantised, else 1.
 int64_t column_block(const importer::Weight& weight, const Workload& workload);
 
 // Bytes of rows x columns of a weight on a device, packed, with scales where there are some.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "importer/quantize.h"
 #include "planner/cost_tables.h"
 #include "planner/device_order.h"
 #include "planner/evaluate.h"
@@ -197,6 +198,16 @@ bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload wo
     return false;
 }
 
+// The graph as `--dtype` makes it; nothing where its weights cannot be of that type.
+std::optional<Graph> in_dtype(const Graph& graph, std::optional<DType> dtype) {
+    if (!dtype || !importer::is_quantizing(*dtype)) return graph;
+    try {
+        return importer::quantize_weights(graph, *dtype);
+    } catch (const UserError&) {
+        return std::nullopt;
+    }
+}
+
 // The placement whose worst device lacks least, over all devices.
 Plan nearest_plan(const Request& r, const Graph& graph) {
     // In proportion, so that shares by memory stay the same; as far as the largest model needs.
@@ -238,9 +249,13 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
 
 }  // namespace
 
-Plan make_plan(const Graph& graph, const Machine& machine, const Workload& given,
+Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload& given,
                const PlanOptions& options) {
     Workload workload = given;
+    std::optional<Graph> quantized;
+    if (given.dtype && importer::is_quantizing(*given.dtype))
+        quantized = importer::quantize_weights(given_graph, *given.dtype);
+    const Graph& graph = quantized ? *quantized : given_graph;
     Analysis analysis = analyse(graph);
     Request request{analysis, machine, workload, options,
                     check_options(analysis, machine, workload, options)};
@@ -254,7 +269,9 @@ Plan make_plan(const Graph& graph, const Machine& machine, const Workload& given
     if (!plan)
         refuse(nearest_plan(request, graph),
                [&](const Machine& m, const Workload& w, const PlanOptions& o) {
-                   return any_plan_fits(analysis, m, w, o);
+                   if (w.dtype == workload.dtype) return any_plan_fits(analysis, m, w, o);
+                   const std::optional<Graph> other = in_dtype(given_graph, w.dtype);
+                   return other && any_plan_fits(analyse(*other), m, w, o);
                });
     plan->graph_digest = importer::graph_digest(graph);
     plan->prediction.lower_bound_ns =

@@ -73,16 +73,6 @@ void check_buffer(const Plan& plan, BufferId id, DeviceId device, Arena arena, i
         report.add("buffer-size", "{} needs {} bytes, its buffer has {}", what, bytes, b.size);
 }
 
-// Integers of a matrix whose type they are not are quantised as it is cut: an f16 scale for each 32 elements of a row,
-// so that no cut may lie within a block.
-constexpr int64_t kBlock = 32;
-
-bool is_quantized(const importer::Weight& w, DType dtype) {
-    bool integer = dtype == DType::kInt8 || dtype == DType::kInt4;
-    return integer && w.shape.size() == 2 &&
-           (w.packing == importer::Packing::kDense || dtype != w.dtype);
-}
-
 // Codes of 4 or 8 bits in rows of whole groups of 32, then scales and zero points of each row and block, the parts at
 // multiples of 64: the verifier's own count of what importer/quantized_shard.h lays out.
 int64_t quantized_bytes(const importer::Weight& w, int64_t rows, int64_t columns) {
@@ -108,20 +98,6 @@ void check_kept_quantized(const Plan& plan, const WeightShard& s, const std::str
                  quantized_bytes(w, s.rows.size(), s.columns.size()), what, report);
 }
 
-void check_quantized(const Plan& plan, const WeightShard& s, const std::string& what,
-                     Report& report) {
-    if (plan.machine.device(s.device).kind != DeviceKind::kSim)
-        report.add("weight-dtype", "{}: {} weights are planned for sim devices only", what,
-                   s.dtype);
-    const importer::Weight& w = plan.graph.weight(s.weight);
-    if (s.columns.begin % kBlock != 0 ||
-        (s.columns.end % kBlock != 0 && s.columns.end != w.shape[1]))
-        report.add("weight-box", "{}: cuts a block of {} {} elements", what, kBlock, s.dtype);
-    int64_t scales = s.rows.size() * ((s.columns.size() + kBlock - 1) / kBlock) * 2;
-    check_buffer(plan, s.buffer, s.device, Arena::kWeights,
-                 dtype_bytes(s.dtype, s.rows.size() * s.columns.size()) + scales, what, report);
-}
-
 bool is_storable(DType dtype) { return is_floating(dtype) && dtype != DType::kF64; }
 
 void check_weight_shard(const Plan& plan, const WeightShard& s, bool readers_keep_form,
@@ -138,7 +114,6 @@ void check_weight_shard(const Plan& plan, const WeightShard& s, bool readers_kee
     }
     if (w.packing != importer::Packing::kDense && s.dtype == w.dtype)
         return check_kept_quantized(plan, s, what, report);
-    if (is_quantized(w, s.dtype)) return check_quantized(plan, s, what, report);
     // ONNX operators read what their standard says, also integers: as the file has them.
     const bool as_stored = readers_keep_form && s.dtype == w.dtype;
     if (!is_storable(s.dtype) && !as_stored)

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "importer/graph/round_weights.h"
 #include "importer/weight_reader.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
@@ -200,6 +201,8 @@ void write_zeros(const Source& source, int64_t row, Range columns, int64_t block
 
 void dequantize(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
                 DType to, std::span<std::byte> destination) {
+    if (weight.quantization.rounded_from)
+        return expand_rounded(reader, weight, rows, columns, to, destination);
     const Source source(reader, weight);
     std::vector<float> line(columns.size());
     const size_t line_bytes = dtype_bytes(to, columns.size());
@@ -213,8 +216,7 @@ void dequantize(const WeightReader& reader, const Weight& weight, Range rows, Ra
 
 void pack_quantized(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
                     const QuantizedParts& parts) {
-    const Source source(reader, weight);
-    const QuantizedFormat& f = source.format();
+    const QuantizedFormat f = quantized_format(weight);
     const QuantizedLayout l = quantized_layout(f, rows.size(), columns.size());
     const auto holds = [&](std::span<std::byte> part, int64_t row_bytes) {
         return static_cast<int64_t>(part.size()) == rows.size() * row_bytes;
@@ -222,6 +224,8 @@ void pack_quantized(const WeightReader& reader, const Weight& weight, Range rows
     CHECK(holds(parts.codes, l.row_bytes) && holds(parts.scales, l.scale_row_bytes) &&
           holds(parts.zero_points, l.zero_row_bytes))
         << weight.name << ": the destination has another size than the rectangle";
+    if (weight.quantization.rounded_from) return pack_rounded(reader, weight, rows, columns, parts);
+    const Source source(reader, weight);
     source.check_whole_blocks(columns);
     std::fill(parts.codes.begin(), parts.codes.end(), std::byte{0});
     std::fill(parts.zero_points.begin(), parts.zero_points.end(), std::byte{0});

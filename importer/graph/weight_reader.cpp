@@ -122,7 +122,11 @@ void WeightReader::read_quantized(WeightId id, Range rows, Range columns,
 
 void WeightReader::read(WeightId id, Range rows, Range columns, DType to,
                         std::span<std::byte> destination) const {
-    const Weight& weight = with_data(id);
+    read(with_data(id), rows, columns, to, destination);
+}
+
+void WeightReader::read(const Weight& weight, Range rows, Range columns, DType to,
+                        std::span<std::byte> destination) const {
     const bool vector = weight.shape.size() == 1;
     if (vector) columns = Range{0, 1};
     if (rows.empty() || columns.empty()) return;

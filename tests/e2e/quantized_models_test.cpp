@@ -5,6 +5,7 @@
 #include <map>
 
 #include "importer/import.h"
+#include "importer/quantize.h"
 #include "importer/quantized_shard.h"
 #include "models/onnx_quantize.h"
 #include "models/onnx_writer.h"
@@ -195,6 +196,23 @@ TEST_CASE("a quantised embedding is read by rows, and shared with a tied lm_head
             CHECK(graph.weight(graph.ops.front().weights[0]).dtype == code);
             check_on(some_shapes(), graph, kPrompt, 1e-4);
         }
+}
+
+TEST_CASE("--dtype int4, int8 and f8e4m3 quantise as shards are cut, alike on any devices",
+          "[e2e]") {
+    for (bool tied : {false, true}) {
+        TemporaryFolder folder;
+        write_model(folder.path(), {}, models::OnnxForm::kGroupQueryAttention, tied);
+        const importer::Graph dense =
+            importer::import_onnx((std::filesystem::path(folder.path()) / "model.onnx").string());
+        for (DType to : {DType::kInt4, DType::kInt8, DType::kF8E4M3}) {
+            INFO(dtype_name(to) << (tied ? " tied" : ""));
+            const importer::Graph graph = importer::quantize_weights(dense, to);
+            check_on(to == DType::kInt4 && !tied ? device_shapes() : some_shapes(), graph, kPrompt,
+                     1e-4);
+            check_memory(graph, device_shapes()[4]);
+        }
+    }
 }
 
 TEST_CASE("the memory of quantised weights is counted to the byte", "[e2e]") {

@@ -3,6 +3,7 @@
 // value, whole or in rectangles.
 #include <cmath>
 
+#include "importer/quantize.h"
 #include "tests/support/quantized_matrix.h"
 #include "tests/support/test.h"
 
@@ -106,6 +107,115 @@ TEST_CASE("a rectangle that begins within a quantisation block is refused", "[im
     m.graph.weights[0].shape = {8, 48};
     CHECK_THAT(user_error([&] { device_bytes(m, {0, 8}, {0, 48}); }),
                Catch::Matchers::Contains("within a quantisation block of 32"));
+}
+
+namespace {
+
+// A dense matrix in a blob, as the weight of one Linear.
+QuantizedMatrix dense_matrix(int64_t rows, int64_t columns, bool transposed, DType dtype,
+                             std::mt19937& rng) {
+    QuantizedMatrix m;
+    importer::Weight w;
+    w.name = "w";
+    w.shape = {rows, columns};
+    w.source_shape = transposed ? std::vector{columns, rows} : w.shape;
+    w.transposed = transposed;
+    w.dtype = dtype;
+    std::vector<std::byte> bytes(static_cast<size_t>(dtype_bytes(dtype, rows * columns)));
+    std::normal_distribution<float> normal;
+    m.values.resize(static_cast<size_t>(rows * columns));
+    for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = 0; c < columns; ++c) {
+            // One block of zeros; rows of other sizes.
+            const float x = r == 1 && c < 32 ? 0 : normal(rng) * std::pow(10.0f, float(r % 4 - 3));
+            const int64_t at = transposed ? c * rows + r : r * columns + c;
+            std::byte* stored = bytes.data() + at * dtype_bits(dtype) / 8;
+            convert_elements(DType::kF32, &x, dtype, stored, 1);
+            m.values[static_cast<size_t>(r * columns + c)] = float_at(stored, dtype);
+        }
+    w.data.blob = importer::BlobId(0);
+    w.data.length = bytes.size();
+    m.graph.blobs.push_back(std::move(bytes));
+    m.graph.weights.push_back(std::move(w));
+    importer::Op op;
+    op.kind = importer::OpKind::kLinear;
+    op.name = "linear";
+    op.attrs = importer::LinearAttrs{};
+    op.weights = {WeightId(0)};
+    m.graph.ops.push_back(std::move(op));
+    return m;
+}
+
+// The code's distance from the nearest number that the scale has.
+double nearest(double x, double scale, DType to) {
+    double best = std::fabs(x);
+    const int codes = to == DType::kInt4 ? 16 : 256;
+    for (int code = 0; code < codes; ++code) {
+        const double q =
+            to == DType::kF8E4M3 ? f8e4m3_to_f32(static_cast<uint8_t>(code)) : code - codes / 2;
+        if (!std::isnan(q)) best = std::min(best, std::fabs(x - q * scale));
+    }
+    return best;
+}
+
+}  // namespace
+
+TEST_CASE("a dense weight is quantised to the nearest codes, alike in whole and in rectangles",
+          "[importer]") {
+    std::mt19937 rng(5);
+    for (DType to : {DType::kInt4, DType::kInt8, DType::kF8E4M3})
+        for (DType from : {DType::kF32, DType::kBF16})
+            for (bool transposed : {false, true}) {
+                INFO(dtype_name(to)
+                     << " of " << dtype_name(from) << (transposed ? " transposed" : ""));
+                QuantizedMatrix m = dense_matrix(37, 104, transposed, from, rng);
+                m.graph = importer::quantize_weights(std::move(m.graph), to);
+                const auto f = importer::quantized_format(m.weight());
+                const auto l = importer::quantized_layout(f, 37, 104);
+                CHECK(f.block == (to == DType::kF8E4M3 ? 0 : 32));
+                const std::vector<std::byte> whole = device_bytes(m, {0, 37}, {0, 104});
+                const std::vector<float> read = expanded(m, {0, 37}, {0, 104});
+                for (int64_t r = 0; r < 37; ++r)
+                    for (int64_t c = 0; c < 104; ++c) {
+                        CAPTURE(r, c);
+                        const auto at = static_cast<size_t>(r * 104 + c);
+                        const double got = element(whole, f, 37, 104, r, c);
+                        const int64_t block = f.block > 0 ? c / f.block : 0;
+                        const double scale =
+                            float_at(whole.data() + l.scales_offset + r * l.scale_row_bytes +
+                                         block * dtype_bits(f.scale) / 8,
+                                     f.scale);
+                        REQUIRE(std::fabs(got - m.values[at]) <=
+                                nearest(m.values[at], scale, to) + 1e-5 * std::fabs(scale));
+                        REQUIRE(read[at] == Approx(got).epsilon(1e-6));
+                        // The step between codes, as the formats promise.
+                        REQUIRE(std::fabs(got - m.values[at]) <=
+                                std::fabs(scale) * (to == DType::kF8E4M3 ? 16.1 : 1.01));
+                    }
+                const std::vector<std::byte> part = device_bytes(m, {5, 36}, {32, 104});
+                const std::vector<float> read_part = expanded(m, {5, 36}, {7, 50});
+                for (int64_t r = 0; r < 31; ++r) {
+                    for (int64_t c = 0; c < 72; ++c)
+                        REQUIRE(element(part, f, 31, 72, r, c) ==
+                                element(whole, f, 37, 104, r + 5, c + 32));
+                    for (int64_t c = 0; c < 43; ++c)
+                        REQUIRE(read_part[static_cast<size_t>(r * 43 + c)] ==
+                                read[static_cast<size_t>((r + 5) * 104 + c + 7)]);
+                }
+            }
+}
+
+TEST_CASE("a weight that is no number is not quantised, and its row is named", "[importer]") {
+    std::mt19937 rng(6);
+    for (float bad : {NAN, INFINITY}) {
+        QuantizedMatrix m = dense_matrix(8, 64, false, DType::kF32, rng);
+        std::memcpy(m.graph.blobs[0].data() + (3 * 64 + 40) * 4, &bad, 4);
+        m.graph = importer::quantize_weights(std::move(m.graph), DType::kInt4);
+        CHECK_THAT(user_error([&] { device_bytes(m, {0, 8}, {0, 64}); }),
+                   Catch::Matchers::Contains("w: row 3") && Catch::Matchers::Contains("int4"));
+    }
+    CHECK_THAT(user_error([&] { importer::quantize_weights({}, DType::kInt8); }),
+               Catch::Matchers::Contains("no Linear or Embedding"));
 }
 
 }  // namespace cleave::test

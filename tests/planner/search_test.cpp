@@ -304,8 +304,8 @@ TEST_CASE("options that cannot be met are refused with the fix", "[planner]") {
                  Contains("--batch 0"));
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.prefill_chunk = 0; }),
                  Contains("--prefill-chunk 0"));
-    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.dtype = DType::kInt4; }),
-                 Contains("--dtype int4") && Contains("f32, f16 and bf16"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.dtype = DType::kInt16; }),
+                 Contains("--dtype int16") && Contains("f32, f16, bf16, f8e4m3, int8 or int4"));
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.kv_dtype = DType::kInt8; }),
                  Contains("--kv-dtype int8"));
 }

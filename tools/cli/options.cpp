@@ -93,7 +93,8 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
         ->check(whole_number(1, kMostTokens));
     app.add_option(
         "--dtype", flags.dtype,
-        "weights on devices: f32, f16, bf16 (converted as shards are cut); default: as stored");
+        "weights on devices: f32, f16, bf16 (converted as shards are cut), int4, int8, f8e4m3 "
+        "(quantised as shards are cut); default: as stored");
     app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16");
 }
 

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "importer/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "importer/graph/round_weights.h"
+#include "importer/weight_reader.h"
+#include "runtime/base/convert.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::importer {
+namespace {
+
+constexpr int64_t kBlock = 32;
+constexpr int64_t kStripRows = 32;  // read at once, so that transposed sources are read in runs
+constexpr float kLargestF8 = 448.0f;
+
+// The same type, as a quantised weight of a file may name it.
+bool is_of(const Weight& weight, DType to) {
+    const bool four = weight.dtype == DType::kInt4 || weight.dtype == DType::kUInt4;
+    const bool eight = weight.dtype == DType::kInt8 || weight.dtype == DType::kUInt8;
+    return weight.dtype == to || (to == DType::kInt4 && four) || (to == DType::kInt8 && eight);
+}
+
+void round_later(Weight& weight, DType to) {
+    Quantization q;
+    q.rounded_from = weight.dtype;
+    q.bits = dtype_bits(to);
+    q.block = to == DType::kF8E4M3 ? 0 : kBlock;
+    q.scale_dtype = to == DType::kF8E4M3 ? DType::kF32 : DType::kF16;
+    weight.quantization = q;
+    weight.packing = Packing::kMatMulNBits;
+    weight.dtype = to;
+}
+
+// Rows of the dense weight in f32, a strip at a time.
+class Strips {
+public:
+    Strips(const WeightReader& reader, const Weight& weight, Range rows, Range columns)
+        : reader_(reader), dense_(weight), rows_(rows), columns_(columns) {
+        dense_.packing = Packing::kDense;
+        dense_.dtype = *weight.quantization.rounded_from;
+        dense_.quantization = {};
+        line_.resize(std::min(kStripRows, rows.size()) * columns.size());
+    }
+
+    const float* row(int64_t r) {
+        if (r < begin_ || r >= end_) {
+            begin_ = r;
+            end_ = std::min(r + kStripRows, rows_.end);
+            const size_t count = (end_ - begin_) * columns_.size();
+            reader_.read(dense_, {begin_, end_}, columns_, DType::kF32,
+                         std::as_writable_bytes(std::span(line_).first(count)));
+        }
+        return line_.data() + (r - begin_) * columns_.size();
+    }
+
+private:
+    const WeightReader& reader_;
+    Weight dense_;
+    Range rows_, columns_;
+    std::vector<float> line_;
+    int64_t begin_ = 0, end_ = 0;
+};
+
+// The element of largest magnitude, with its sign. NaN where there is one, or an infinity: no scale holds them.
+float extreme_of(const float* x, int64_t n) {
+    float largest = 0, smallest = 0, not_finite = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        largest = std::max(largest, x[i]);
+        smallest = std::min(smallest, x[i]);
+        not_finite += x[i] * 0.0f;  // 0, or NaN
+    }
+    if (not_finite != 0) return not_finite;
+    return largest >= -smallest ? largest : smallest;
+}
+
+float stored(float scale, DType dtype) {
+    if (dtype == DType::kF32) return scale;
+    uint16_t bits = 0;
+    convert_elements(DType::kF32, &scale, dtype, &bits, 1);
+    convert_elements(dtype, &bits, DType::kF32, &scale, 1);
+    return scale;
+}
+
+// Codes of some elements with one scale. `+ 0.5` and truncation round to nearest: what is rounded is positive.
+void round_block(const float* x, int64_t n, float scale, DType to, uint8_t* codes) {
+    const float inverse = scale == 0 ? 0 : 1 / scale;
+    if (to == DType::kF8E4M3) {
+        for (int64_t i = 0; i < n; ++i) codes[i] = f32_to_f8e4m3(x[i] * inverse);
+        return;
+    }
+    const float middle = to == DType::kInt4 ? 8.5f : 128.5f;
+    const float most = to == DType::kInt4 ? 15.5f : 255.5f;
+    for (int64_t i = 0; i < n; ++i)
+        codes[i] = static_cast<uint8_t>(std::clamp(x[i] * inverse + middle, 0.0f, most));
+}
+
+// One row: a code for each column of `columns` and the scales of its blocks.
+class RowRounder {
+public:
+    RowRounder(const WeightReader& reader, const Weight& weight, Range rows, Range columns)
+        : weight_(weight),
+          columns_(columns),
+          // A scale of a whole row depends on all of it, whatever part is asked for.
+          read_(weight.quantization.block > 0 ? columns : Range{0, weight.shape[1]}),
+          block_(weight.quantization.block > 0 ? weight.quantization.block : weight.shape[1]),
+          strips_(reader, weight, rows, read_) {
+        CHECK(columns.begin % block_ == 0 || weight.quantization.block == 0)
+            << weight.name << ": column " << columns.begin << " lies within a block";
+        codes.resize(columns.size());
+        scales.resize((read_.size() + block_ - 1) / block_);
+    }
+
+    void round(int64_t r) {
+        const float* line = strips_.row(r);
+        for (size_t b = 0; b < scales.size(); ++b) {
+            const int64_t begin = static_cast<int64_t>(b) * block_;
+            const int64_t n = std::min(block_, read_.size() - begin);
+            scales[b] = scale_of(line + begin, n, r);
+            if (weight_.quantization.block > 0)
+                round_block(line + begin, n, scales[b], weight_.dtype, codes.data() + begin);
+        }
+        if (weight_.quantization.block == 0)
+            round_block(line + columns_.begin, columns_.size(), scales[0], weight_.dtype,
+                        codes.data());
+    }
+
+    std::vector<uint8_t> codes;
+    std::vector<float> scales;  // as stored
+
+private:
+    float scale_of(const float* x, int64_t n, int64_t row) const {
+        const float extreme = extreme_of(x, n);
+        if (!(std::abs(extreme) <= 3.4e38f))
+            throw UserError(
+                "{}: row {} holds a NaN or an infinity, which {} cannot; leave --dtype out, or "
+                "give f32, f16 or bf16",
+                weight_.name, row, weight_.dtype);
+        const float scale = weight_.dtype == DType::kInt4   ? extreme / -8
+                            : weight_.dtype == DType::kInt8 ? std::abs(extreme) / 127
+                                                            : std::abs(extreme) / kLargestF8;
+        return stored(scale, weight_.quantization.scale_dtype);
+    }
+
+    const Weight& weight_;
+    Range columns_, read_;
+    int64_t block_;
+    Strips strips_;
+};
+
+// Codes in the order of importer/quantized_shard.h.
+void write_codes(const std::vector<uint8_t>& codes, DType dtype, std::byte* to) {
+    if (dtype != DType::kInt4) {
+        std::memcpy(to, codes.data(), codes.size());
+        return;
+    }
+    for (size_t i = 0; i < codes.size(); ++i) {
+        std::byte& byte = to[i / kCodeGroup * 16 + i % 16];
+        const auto code = static_cast<std::byte>(codes[i]);
+        byte = i % kCodeGroup < 16 ? code : byte | code << 4;
+    }
+}
+
+}  // namespace
+
+bool is_quantizing(DType dtype) {
+    return dtype == DType::kInt4 || dtype == DType::kInt8 || dtype == DType::kF8E4M3;
+}
+
+Graph quantize_weights(Graph graph, DType to) {
+    if (!is_quantizing(to))
+        throw UserError("--dtype {}: weights cannot be quantised to that; use int4, int8 or f8e4m3",
+                        to);
+    bool any = false;
+    for (const Op& op : graph.ops) {
+        if ((op.kind != OpKind::kLinear && op.kind != OpKind::kEmbedding) || op.weights.empty())
+            continue;
+        Weight& weight = graph.weights[op.weights[0].index()];
+        if (weight.shape.size() != 2) continue;
+        any = true;
+        if (weight.packing != Packing::kDense) {
+            if (!is_of(weight, to))
+                throw UserError(
+                    "--dtype {}: '{}' is quantised already, as {}; quantise the model that it was "
+                    "made from, or leave --dtype out",
+                    to, weight.name, weight.dtype);
+        } else if (is_floating(weight.dtype) && weight.dtype != to) {
+            round_later(weight, to);
+        }
+    }
+    if (!any)
+        throw UserError(
+            "--dtype {}: {} has no Linear or Embedding whose weights could be quantised; leave "
+            "--dtype out",
+            to, graph.name);
+    return graph;
+}
+
+void pack_rounded(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
+                  const QuantizedParts& parts) {
+    const QuantizedFormat format = quantized_format(weight);
+    const QuantizedLayout l = quantized_layout(format, rows.size(), columns.size());
+    std::fill(parts.codes.begin(), parts.codes.end(), std::byte{0});
+    RowRounder row(reader, weight, rows, columns);
+    for (int64_t r = 0; r < rows.size(); ++r) {
+        row.round(rows.begin + r);
+        write_codes(row.codes, weight.dtype, parts.codes.data() + r * l.row_bytes);
+        convert_elements(DType::kF32, row.scales.data(), format.scale,
+                         parts.scales.data() + r * l.scale_row_bytes, l.blocks);
+    }
+}
+
+void expand_rounded(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
+                    DType to, std::span<std::byte> destination) {
+    const int64_t block = weight.quantization.block;
+    // What is asked for may begin anywhere, a block may not.
+    const int64_t first = block > 0 ? columns.begin / block * block : columns.begin;
+    const Range whole{first,
+                      columns.end < weight.shape[1] && block > 0
+                          ? std::min(weight.shape[1], (columns.end + block - 1) / block * block)
+                          : columns.end};
+    const int zero = quantized_format(weight).constant_zero;
+    RowRounder row(reader, weight, rows, whole);
+    std::vector<float> line(columns.size());
+    const size_t line_bytes = dtype_bytes(to, columns.size());
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+        row.round(r);
+        for (int64_t c = columns.begin; c < columns.end; ++c) {
+            const int64_t i = c - whole.begin;
+            const uint8_t code = row.codes[i];
+            const float q = weight.dtype == DType::kF8E4M3 ? f8e4m3_to_f32(code)
+                                                           : static_cast<float>(code - zero);
+            line[c - columns.begin] = q * row.scales[block > 0 ? i / block : 0];
+        }
+        convert_elements(DType::kF32, line.data(), to,
+                         destination.data() + (r - rows.begin) * line_bytes, columns.size());
+    }
+}
+
+}  // namespace cleave::importer

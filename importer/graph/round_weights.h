@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rectangle of a weight that is dense in its file and quantised as it is read (importer/quantize.h): packed for the
+// kernels, or expanded again. UserError where an element is no finite number.
+#pragma once
+
+#include <span>
+
+#include "importer/quantized_shard.h"
+
+namespace cleave::importer {
+
+class WeightReader;
+
+// As dequantize.h's functions, for weights with Quantization::rounded_from.
+void pack_rounded(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
+                  const QuantizedParts& parts);
+void expand_rounded(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
+                    DType to, std::span<std::byte> destination);
+
+}  // namespace cleave::importer
