@@ -198,8 +198,10 @@ TEST_CASE("a quantised embedding is read by rows, and shared with a tied lm_head
         }
 }
 
-TEST_CASE("--dtype int4, int8 and f8e4m3 quantise as shards are cut, alike on any devices",
-          "[e2e]") {
+TEST_CASE(
+    "weights given as --dtype int4, int8 or f8e4m3 are quantised as shards are cut, alike on any "
+    "devices",
+    "[e2e]") {
     for (bool tied : {false, true}) {
         TemporaryFolder folder;
         write_model(folder.path(), {}, models::OnnxForm::kGroupQueryAttention, tied);
