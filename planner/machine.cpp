@@ -214,6 +214,22 @@ const Link* Machine::link(DeviceId from, DeviceId to) const {
     return nullptr;
 }
 
+namespace {
+
+// A device that is not there is told with all that the user asked for.
+Device describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
+                const std::vector<DeviceSpec>& specs) {
+    try {
+        return gpus.describe(spec);
+    } catch (const UserError& error) {
+        std::string declared;
+        for (const DeviceSpec& s : specs) declared += (declared.empty() ? "" : ", ") + s.text;
+        throw UserError("{} (declared: {})", error.what(), declared);
+    }
+}
+
+}  // namespace
+
 Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
                       const GpuDescriptions* gpus) {
     Machine machine;
@@ -244,7 +260,7 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
                     "{}: a real {} device is described by its driver, which is not part of this "
                     "machine's description; use sim:MODEL to plan without the device",
                     spec.text, device_kind_name(spec.kind));
-            machine.devices.push_back(gpus->describe(spec));
+            machine.devices.push_back(describe(*gpus, spec, specs));
         } else {
             machine.devices.push_back(host_device(spec, host, num_host));
             machine.devices.back().memory_domain = 0;

@@ -87,11 +87,20 @@ std::string card_text(DeviceKind kind, int ordinal, const GpuFacts& facts) {
                        facts.uuid, facts.uuid.empty() ? "" : ", ", facts.pci);
 }
 
-std::string cards_text(const GpuDriver& driver) {
-    std::vector<std::string> cards;
-    for (int i = 0; i < driver.count(); ++i)
-        cards.push_back(card_text(driver.kind(), i, driver.facts(i)));
-    return fmt::format("{}", fmt::join(cards, ", "));
+// All cards of all vendors, where one has none the reason, and what chose among them.
+std::string all_cards_text() {
+    std::vector<std::string> texts;
+    for (DeviceKind kind : planner::kCardKinds) {
+        const FoundDriver& found = gpu_driver(kind);
+        if (!found.driver)
+            texts.push_back(fmt::format("no {} device: {}", planner::device_kind_name(kind),
+                                        short_reason(found.reason)));
+        for (int i = 0; found.driver && i < found.driver->count(); ++i)
+            texts.push_back(card_text(kind, i, found.driver->facts(i)));
+        if (const char* visible = std::getenv(visible_variable(kind)))
+            texts.push_back(fmt::format("{}={} chooses", visible_variable(kind), visible));
+    }
+    return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 // A UUID may be shortened as far as it stays the only one; a PCI address has its domain or not.
@@ -105,9 +114,9 @@ GpuDriver& driver_for(DeviceKind kind, const std::string& device) {
     const FoundDriver& found = gpu_driver(kind);
     if (!found.driver)
         throw UserError(
-            "{}: no {} device can be used: {}; run on 'host' devices, or plan for the catalogue "
-            "with sim:MODEL[N]",
-            device, planner::device_kind_name(kind), found.reason);
+            "{}: no {} device can be used; this machine has {}; run on 'host' devices, or plan for "
+            "the catalogue with sim:MODEL[N]",
+            device, planner::device_kind_name(kind), all_cards_text());
     return *found.driver;
 }
 
@@ -136,6 +145,7 @@ public:
         d.arch = facts.arch;
         d.model = facts.name;
         d.identity = facts.uuid.empty() ? facts.pci : facts.uuid;
+        d.pci = facts.pci;
         d.index = ordinal;
         if (driver.count() > 1) d.collectives = collectives_name(spec.kind);
         d.memory_bytes = facts.memory_bytes;
@@ -190,18 +200,21 @@ private:
     static int ordinal_of(const GpuDriver& driver, const planner::DeviceSpec& spec) {
         if (spec.index >= 0) {
             if (spec.index < driver.count()) return spec.index;
-            throw UserError("{}: there {} {} {} device{}: {}", spec.text,
-                            driver.count() == 1 ? "is" : "are", driver.count(),
-                            planner::device_kind_name(spec.kind), driver.count() == 1 ? "" : "s",
-                            cards_text(driver));
+            refuse(spec, "there is no such device");
         }
         std::vector<int> called;
         for (int i = 0; i < driver.count(); ++i)
             if (is_called(driver.facts(i), spec.identity)) called.push_back(i);
-        if (called.size() == 1) return called[0];
-        throw UserError("{}: {} of this machine's devices {} so called: {}", spec.text,
-                        called.empty() ? "none" : "several", called.empty() ? "is" : "are",
-                        cards_text(driver));
+        if (called.size() != 1)
+            refuse(spec,
+                   called.empty() ? "there is no such device" : "several devices are so called");
+        return called[0];
+    }
+
+    [[noreturn]] static void refuse(const planner::DeviceSpec& spec, const char* why) {
+        throw UserError(
+            "{}: {}; this machine has {}; choose among these, by index, UUID or PCI address",
+            spec.text, why, all_cards_text());
     }
 };
 
@@ -224,13 +237,25 @@ const FoundDriver& gpu_driver(DeviceKind kind) {
 
 std::string found_gpus() {
     std::string list;
-    for (DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kHip}) {
+    for (DeviceKind kind : planner::kCardKinds) {
         if (!may_have_cards(kind)) continue;
         if (const FoundDriver& found = gpu_driver(kind); found.driver)
             list += fmt::format("{}{}[0-{}]", list.empty() ? "" : ",",
                                 planner::device_kind_name(kind), found.driver->count() - 1);
     }
     return list;
+}
+
+std::string short_reason(const std::string& reason) {
+    std::vector<std::string> tried;
+    for (size_t at = 0; at < reason.size();) {
+        const size_t end = std::min(reason.find("; ", at), reason.size());
+        const std::string one = reason.substr(at, end - at);
+        if (one.find("No such file") == std::string::npos) return reason;
+        tried.push_back(one.substr(0, one.find(':')));
+        at = end + 2;
+    }
+    return fmt::format("not installed (tried {})", fmt::join(tried, ", "));
 }
 
 void use_gpu_library(DeviceKind kind, const std::string& library) {
@@ -271,9 +296,9 @@ const planner::GpuDescriptions& real_gpus() {
 }
 
 int find_card(const planner::Device& device, const std::vector<planner::Device>& of_plan) {
-    const GpuDriver& driver = driver_for(device.kind, device.name);
-    for (int i = 0; i < driver.count(); ++i) {
-        const GpuFacts facts = driver.facts(i);
+    const std::shared_ptr<GpuDriver> driver = gpu_driver(device.kind).driver;
+    for (int i = 0; driver && i < driver->count(); ++i) {
+        const GpuFacts facts = driver->facts(i);
         const bool same = device.identity.empty()
                               ? i == device.index
                               : device.identity == facts.uuid || device.identity == facts.pci;
@@ -281,11 +306,13 @@ int find_card(const planner::Device& device, const std::vector<planner::Device>&
     }
     std::vector<std::string> planned;
     for (const planner::Device& d : of_plan)
-        planned.push_back(fmt::format("{} ({}{}{})", d.name, d.model,
-                                      d.identity.empty() ? "" : ", ", d.identity));
+        planned.push_back(planner::is_card(d.kind)
+                              ? fmt::format("{} ({}{}{})", d.name, d.model,
+                                            d.identity.empty() ? "" : ", ", d.identity)
+                              : d.name);
     throw UserError(
         "{}: the plan was made for other devices: {}; this machine has {}; make the plan anew here",
-        device.name, fmt::join(planned, ", "), cards_text(driver));
+        device.name, fmt::join(planned, ", "), all_cards_text());
 }
 
 }  // namespace cleave::runtime

@@ -20,6 +20,10 @@ const FoundDriver& gpu_driver(planner::DeviceKind kind);
 // Opens `library` when the kind is next asked for (empty: the usual ones), and forgets the driver that was open.
 void use_gpu_library(planner::DeviceKind kind, const std::string& library);
 
+// A reason that is not longer than it must be: the loader's own words matter only for a library that is there and does not
+// load.
+std::string short_reason(const std::string& reason);
+
 // All GPUs as a device list, "cuda[0-3],hip[0]"; empty where there are none. Where the kernel has no device of a vendor its
 // library is not even opened.
 std::string found_gpus();

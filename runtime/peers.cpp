@@ -24,10 +24,19 @@ void give_access(Device& from, Device& to) {
     if (!can)
         throw UserError(
             "the plan lets {} and {} exchange values by peer memory, and they cannot here: {}; "
-            "make "
-            "the plan anew for these devices",
+            "make the plan anew for these devices",
             from.info().name, to.info().name, can.reason);
-    from.enable_peer_access(to);
+    try {
+        from.enable_peer_access(to);
+    } catch (const DeviceError& error) {
+        throw DeviceError(
+            fmt::format("mapping the memory of {} for {}", to.info().name, from.info().name),
+            fmt::format("{}; to plan without peer memory, save the machine (cleave devices -o "
+                        "FILE), make the kind of these devices' links pcie without peer_access "
+                        "there, and plan with --machine FILE",
+                        error.what()),
+            from.info().name);
+    }
 }
 
 }  // namespace

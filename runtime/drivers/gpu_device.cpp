@@ -25,6 +25,10 @@ std::string lower_case(std::string text) {
     return text;
 }
 
+std::string peers_text(const std::string& from, const std::string& to) {
+    return fmt::format("{}, which is to reach the memory of {}", from, to);
+}
+
 std::string vendor_error(const char* name, const char* text, int code) {
     const std::string called = name ? name : fmt::format("error {}", code);
     return text && called != text ? fmt::format("{} ({})", called, text) : called;
@@ -42,9 +46,11 @@ int64_t nanoseconds_now() {
         .count();
 }
 
-unsigned dimension(int64_t n, const std::string& device) {
-    CHECK(n >= 0 && n <= std::numeric_limits<int32_t>::max())
-        << "a launch dimension of " << n << " on " << device;
+constexpr int64_t kMostOfAnything = std::numeric_limits<int32_t>::max();
+
+unsigned dimension(int64_t n, int64_t most, const std::string& device) {
+    CHECK(n >= 0 && n <= most) << "a launch dimension of " << n << " on " << device
+                               << ", which takes " << most << " at most";
     return static_cast<unsigned>(n);
 }
 
@@ -151,13 +157,14 @@ public:
         words_.assign(args.begin(), args.end());
         pointers_.clear();
         for (uint64_t& word : words_) pointers_.push_back(&word);
-        context_->launch(
-            loaded.function,
-            {dimension(grid[0], info_.name), dimension(grid[1], info_.name),
-             dimension(grid[2], info_.name)},
-            {dimension(launch.block[0], info_.name), dimension(launch.block[1], info_.name),
-             dimension(launch.block[2], info_.name)},
-            dimension(launch.shared_bytes, info_.name), pointers_.data());
+        std::array<unsigned, 3> blocks{}, threads{};
+        for (size_t axis = 0; axis < 3; ++axis) {
+            blocks[axis] = dimension(grid[axis], info_.limits.max_grid[axis], info_.name);
+            threads[axis] = dimension(launch.block[axis], kMostOfAnything, info_.name);
+        }
+        context_->launch(loaded.function, blocks, threads,
+                         dimension(launch.shared_bytes, kMostOfAnything, info_.name),
+                         pointers_.data());
     }
 
     void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) override {

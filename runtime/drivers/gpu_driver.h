@@ -144,6 +144,9 @@ void try_to(Act act) noexcept {
 // In small letters, as PCI addresses and UUIDs are compared.
 std::string lower_case(std::string text);
 
+// Both devices of a mapping, for messages of what fails in it.
+std::string peers_text(const std::string& from, const std::string& to);
+
 // "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; `text` may be null.
 std::string vendor_error(const char* name, const char* text, int code);
 

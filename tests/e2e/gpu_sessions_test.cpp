@@ -201,6 +201,27 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("a peer mapping that fails names both cards and the way without it", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const bool cuda = vendor.kind == DeviceKind::kCuda;
+        for (const char* call : {cuda ? "cuCtxEnablePeerAccess" : "hipDeviceEnablePeerAccess",
+                                 cuda ? "cuMemPoolSetAccess" : "hipMemPoolSetAccess"}) {
+            for (int nth : {1, 2}) {
+                const InstalledFake fake(vendor.kind);
+                fake.live();
+                fake.fail(call, nth, 711);  // too many peers
+                const std::string error =
+                    failure_of<DeviceError>([&] { run_model(vendor.two, options_for_fakes(), 1); });
+                INFO(call << " " << nth);
+                const std::string card(planner::device_kind_name(vendor.kind));
+                CHECK_THAT(error, Contains(call) && Contains(card + "[0]") &&
+                                      Contains(card + "[1]") && Contains("--machine"));
+                CHECK(fake.alive() == 0);
+            }
+        }
+    }
+}
+
 TEST_CASE("too little memory is told with the plan's bytes and the driver's", "[e2e]") {
     for (const Calls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);

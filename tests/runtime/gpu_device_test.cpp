@@ -15,6 +15,7 @@
 using namespace cleave;
 using namespace cleave::runtime;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 using planner::DeviceKind;
 using runtime::test::fake_kernel;
 using runtime::test::FakeGpu;
@@ -121,6 +122,28 @@ TEST_CASE("a launch has its arguments as words, its shape and its shared memory"
         CHECK(fake.calls(vendor.launch) == 1);
         if (vendor.kind == DeviceKind::kCuda)
             CHECK_THAT(fake.log(), Contains("cuFuncSetAttribute 61440"));
+    }
+}
+
+TEST_CASE("a grid is held against the card's own limits, axis by axis", "[runtime]") {
+    const FakeGpu cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
+    CHECK(cuda.driver()->facts(0).limits.max_grid ==
+          std::array<int64_t, 3>{2'147'483'647, 65'535, 65'535});
+    // Fewer than 2^32 threads, in blocks of 1024.
+    CHECK(hip.driver()->facts(0).limits.max_grid ==
+          std::array<int64_t, 3>{4'194'303, 65'536, 65'536});
+    for (const Vendor& vendor : kVendors) {
+        const FakeGpu& fake = vendor.kind == DeviceKind::kCuda ? cuda : hip;
+        planner::Device info = card(vendor);
+        info.limits.max_grid = {1000, 70, 8};
+        auto device = make_gpu_device(fake.driver(), 0, info, {});
+        device->load(fake_kernel("nothing"));
+        device->launch(0, {}, {1000, 70, 8}, {});
+        for (const std::array<int64_t, 3>& grid :
+             {std::array<int64_t, 3>{1001, 1, 1}, {1, 71, 1}, {1, 1, 9}, {-1, 1, 1}})
+            CHECK_THAT(error_of([&] { device->launch(0, {}, grid, {}); }),
+                       Contains(info.name + ", which takes"));
+        CHECK(fake.calls(vendor.launch) == 1);
     }
 }
 
@@ -384,6 +407,8 @@ TEST_CASE("cards are chosen by index, UUID and PCI address, in the user's order"
     CHECK(all.devices[0].arch == "sm_90a");
     CHECK(all.devices[2].arch == "sm_86");
     CHECK(all.devices[0].identity == "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f");
+    CHECK(all.devices[0].pci == "0000:3b:00.0");
+    CHECK(all.devices[0].limits.max_grid[1] == 65'535);
     CHECK(all.devices[0].memory_bandwidth == 3'350'000'000'000);  // the catalogue knows an H100
     CHECK(all.link(planner::DeviceId(0), planner::DeviceId(1))->kind == planner::LinkKind::kNvlink);
     CHECK(all.link(planner::DeviceId(0), planner::DeviceId(2))->kind == planner::LinkKind::kPcie);
@@ -394,8 +419,10 @@ TEST_CASE("cards are chosen by index, UUID and PCI address, in the user's order"
     CHECK(order == std::vector<int>{2, 1, 0});
 
     CHECK_THAT(error_of([] { machine_of("cuda[3]"); }),
-               Contains("cuda[3]") && Contains("there are 3") && Contains("0000:86:00.0"));
-    CHECK_THAT(error_of([] { machine_of("cuda[GPU-ffff]"); }), Contains("none"));
+               Contains("cuda[3]: there is no such device") && Contains("0000:86:00.0"));
+    CHECK_THAT(error_of([] { machine_of("cuda[GPU-ffff]"); }), Contains("no such device"));
+    CHECK_THAT(error_of([] { machine_of("cuda[GPU-]"); }),
+               Contains("several devices are so called"));
     for (const char* twice : {"cuda[2],cuda[GPU-7071]", "cuda[2],cuda[2]/0-1"})
         CHECK_THAT(error_of([&] { machine_of(twice); }),
                    Contains("one card") && Contains("cuda[2]"));
@@ -428,6 +455,41 @@ TEST_CASE("a plan for other devices is refused with both lists", "[runtime]") {
                           Contains("GPU-40414243") && Contains("make the plan anew"));
 }
 
+TEST_CASE("a device that is not there is told with all that were declared and all cards there are",
+          "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda), other(DeviceKind::kHip);
+    const Installed cuda(fake, DeviceKind::kCuda);
+    const Installed hip(other, DeviceKind::kHip);
+    // A matcher of several must not outlive its parts.
+    const auto check = [](const std::string& error, const std::vector<std::string>& parts) {
+        for (const std::string& part : parts) CHECK_THAT(error, Contains(part));
+    };
+    const std::string cuda_card = "cuda[0] (NVIDIA H100 80GB HBM3, GPU-10111213-";
+    for (const char* missing : {"cuda[3]", "cuda[GPU-ffff]", "cuda[0000:99:00.0]", "hip[7]"}) {
+        const std::string list = fmt::format("cuda[0],{},host[0]", missing);
+        const std::string error = error_of([&] { machine_of(list); });
+        CHECK_THAT(error, StartsWith(missing));
+        check(error, {fmt::format("(declared: cuda[0], {}, host[0])", missing), cuda_card,
+                      "0000:86:00.0", "hip[2] (AMD Instinct MI300X, GPU-cccc", "0000:c1:00.0",
+                      "by index, UUID or PCI address"});
+    }
+    const runtime::test::Environment shown("CUDA_VISIBLE_DEVICES", "0,1,2");
+    check(error_of([] { machine_of("cuda[3]"); }), {"CUDA_VISIBLE_DEVICES=0,1,2"});
+    // A vendor whose library is not there at all.
+    const planner::Machine planned = machine_of("cuda[0],hip[1],host[0]");
+    use_gpu_library(DeviceKind::kHip, "libnothing-of-the-kind.so");
+    const std::string no_hip = "no hip device: not installed (tried libnothing-of-the-kind.so)";
+    std::string error = error_of([] { machine_of("cuda[1],hip[0]"); });
+    CHECK_THAT(error, StartsWith("hip[0]"));
+    check(error,
+          {"(declared: cuda[1], hip[0])", cuda_card, no_hip, "'host' devices", "sim:MODEL[N]"});
+    error = error_of([&] { find_card(planned.devices[1], planned.devices); });
+    CHECK_THAT(error, StartsWith("hip[1]"));
+    check(error, {"made for other devices", "hip[1] (AMD Instinct MI250X, GPU-bbbb", ", host[0];",
+                  cuda_card, no_hip, "make the plan anew"});
+    CHECK(fake.alive() + other.alive() == 0);
+}
+
 TEST_CASE("a driver without a device, without a symbol or without a file says so", "[runtime]") {
     for (const Vendor& vendor : kVendors) {
         const FakeGpu fake(vendor.kind);
@@ -446,7 +508,7 @@ TEST_CASE("a driver without a device, without a symbol or without a file says so
 }
 
 TEST_CASE("the vendors' real libraries load and find no device where there is none", "[runtime]") {
-    for (DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kHip}) {
+    for (DeviceKind kind : planner::kCardKinds) {
         use_gpu_library(kind, "");
         const FoundDriver& found = gpu_driver(kind);
         INFO(planner::device_kind_name(kind) << ": " << found.reason);

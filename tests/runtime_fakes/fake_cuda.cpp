@@ -77,6 +77,9 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     const bool hopper = device < 2;
     const std::map<int, int> values{
         {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+        {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 2'147'483'647},
+        {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65'535},
+        {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65'535},
         {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
         {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, hopper},
         {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},

@@ -72,6 +72,9 @@ hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
     const std::map<int, int> values{{hipDeviceAttributeClockRate, 1'700'000},
                                     {hipDeviceAttributeMaxThreadsPerBlock, 1024},
+                                    {hipDeviceAttributeMaxGridDimX, 2'147'483'647},
+                                    {hipDeviceAttributeMaxGridDimY, 65'536},
+                                    {hipDeviceAttributeMaxGridDimZ, 65'536},
                                     {hipDeviceAttributeMemoryBusWidth, 4096},
                                     {hipDeviceAttributeMemoryClockRate, 1'600'000},
                                     {hipDeviceAttributeMultiprocessorCount, device < 2 ? 110 : 304},

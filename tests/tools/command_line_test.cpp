@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/onnx_writer.h"
+#include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 
@@ -234,12 +235,22 @@ TEST_CASE("run drives cards of both vendors, checks them against the host and tr
         ::setenv(fmt::format("CLEAVE_{}_LIBRARY", library).c_str(), "libnone.so", 1);
     ::setenv("CLEAVE_RCCL_LIBRARY", CLEAVE_FAKE_NCCL, 1);
     const CommandResult devices = run_cleave({"devices"});
+    const CommandResult described = run_cleave({"devices", "--json"});
     for (const char* library : {"CUDA", "HIP", "NCCL", "RCCL", "NVML", "ROCM_SMI"})
         ::unsetenv(fmt::format("CLEAVE_{}_LIBRARY", library).c_str());
     for (const char* line :
          {"no NVML: not installed (tried libnone.so)",
-          "no ROCm SMI: not installed (tried libnone.so)", "304 compute units; RCCL 2.28.9"})
+          "no ROCm SMI: not installed (tried libnone.so)", "304 compute units; RCCL 2.28.9",
+          "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f, PCI 0000:3b:00.0;",
+          "GPU-cccccccccccccccc, PCI 0000:d1:00.0;"})
         CHECK_THAT(devices.output, Catch::Matchers::Contains(line));
+    const Json machine = Json::parse(described.output);
+    const Json schema =
+        Json::parse(std::ifstream(source_root() / "tools" / "schema" / "devices.schema.json"));
+    CHECK(schema_errors(schema, machine) == std::vector<std::string>());
+    REQUIRE(machine["devices"].size() == 7);
+    CHECK(machine["devices"][1]["pci"] == "0000:5e:00.0");
+    CHECK(machine["devices"][5]["max_grid_x"] == 4'194'303);
     INFO(r.error);
     REQUIRE(r.exit_code == 0);
     const Json result = Json::parse(r.output);

@@ -34,31 +34,18 @@ struct Absent {
     std::string kind, reason;
 };
 
-// The loader's own words matter only for a library that is there and does not load.
-std::string shortened(const std::string& reason) {
-    std::vector<std::string> tried;
-    for (size_t at = 0; at < reason.size();) {
-        const size_t end = std::min(reason.find("; ", at), reason.size());
-        const std::string one = reason.substr(at, end - at);
-        if (one.find("No such file") == std::string::npos) return reason;
-        tried.push_back(one.substr(0, one.find(':')));
-        at = end + 2;
-    }
-    return fmt::format("not installed (tried {})", fmt::join(tried, ", "));
-}
-
 // What was looked for and not found, with the reason; and what chose among what was.
 std::vector<Absent> absent_kinds(std::vector<std::string>& chosen_by) {
     std::vector<Absent> absent;
-    for (planner::DeviceKind kind : {planner::DeviceKind::kCuda, planner::DeviceKind::kHip}) {
+    for (planner::DeviceKind kind : planner::kCardKinds) {
         const runtime::GpuListing listing = runtime::list_gpus(kind);
         if (!listing.visible.empty()) chosen_by.push_back(listing.visible);
         if (listing.cards.empty())
-            absent.push_back(
-                {std::string(planner::device_kind_name(kind)), shortened(listing.reason)});
+            absent.push_back({std::string(planner::device_kind_name(kind)),
+                              runtime::short_reason(listing.reason)});
         if (!listing.no_links.empty())
             absent.push_back({kind == planner::DeviceKind::kCuda ? "NVML" : "ROCm SMI",
-                              shortened(listing.no_links)});
+                              runtime::short_reason(listing.no_links)});
     }
     return absent;
 }
@@ -95,7 +82,7 @@ void print_measured(const planner::Machine& machine, const planner::Device& devi
 // GPUs of one vendor that differ: no fault, but worth knowing.
 std::vector<std::string> unequal_cards(const planner::Machine& machine) {
     std::vector<std::string> notes;
-    for (planner::DeviceKind kind : {planner::DeviceKind::kCuda, planner::DeviceKind::kHip}) {
+    for (planner::DeviceKind kind : planner::kCardKinds) {
         const planner::Device* first = nullptr;
         for (const planner::Device& d : machine.devices) {
             if (d.kind != kind) continue;
@@ -137,10 +124,11 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
         }
     for (const planner::Device& d : machine.devices)
         if (!d.identity.empty() && d.kind != planner::DeviceKind::kHost)
-            fmt::print("{}: {}, {}; shared memory of a block {}, {} compute units{}{}\n", d.name,
-                       d.model, d.identity, format_bytes(d.limits.shared_memory_per_block),
-                       d.limits.num_compute_units, d.collectives.empty() ? "" : "; ",
-                       d.collectives);
+            fmt::print("{}: {}, {}{}; shared memory of a block {}, {} compute units{}{}\n", d.name,
+                       d.model, d.identity,
+                       d.pci.empty() || d.pci == d.identity ? "" : ", PCI " + d.pci,
+                       format_bytes(d.limits.shared_memory_per_block), d.limits.num_compute_units,
+                       d.collectives.empty() ? "" : "; ", d.collectives);
     for (const std::string& note : unequal_cards(machine)) fmt::print("note: {}\n", note);
     for (const std::string& variable : chosen_by) fmt::print("{} chooses\n", variable);
     for (const Absent& a : absent) fmt::print("no {}: {}\n", a.kind, a.reason);

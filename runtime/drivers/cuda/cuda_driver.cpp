@@ -104,14 +104,17 @@ public:
     // Primary contexts outlive a session: another may have enabled it before.
     void enable_peer_access(GpuContext& peer) override {
         auto& other = static_cast<CudaContext&>(peer);
+        const std::string both = peers_text(name_, other.name_);
         const CUmemoryPool theirs = other.pool();  // which the call below does not open
         use();
         const CUresult code = lib_->call.cuCtxEnablePeerAccess(other.context_, 0);
         if (code != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
-            lib_->check(code, "cuCtxEnablePeerAccess", name_);
+            lib_->check(code, "cuCtxEnablePeerAccess", both);
         const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, device_},
                                      CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        if (theirs) CLEAVE_CUDA(cuMemPoolSetAccess, theirs, &access, 1);
+        if (theirs)
+            lib_->check(lib_->call.cuMemPoolSetAccess(theirs, &access, 1), "cuMemPoolSetAccess",
+                        both);
     }
 
     std::byte* allocate_pinned(int64_t bytes) override {
@@ -348,7 +351,10 @@ public:
                         attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
                         attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
                         attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE),
-                        attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)};
+                        attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+                        {attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+                         attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+                         attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)}};
         return facts;
     }
 

@@ -72,6 +72,9 @@
     X(CUDA_ERROR_NO_DEVICE, 100, CUresult)                                           \
     X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704, CUresult)                         \
     X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1, CUdevice_attribute)              \
+    X(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 5, CUdevice_attribute)                     \
+    X(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 6, CUdevice_attribute)                     \
+    X(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 7, CUdevice_attribute)                     \
     X(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 10, CUdevice_attribute)                         \
     X(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 12, CUdevice_attribute)           \
     X(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 13, CUdevice_attribute)                        \

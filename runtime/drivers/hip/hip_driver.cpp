@@ -106,14 +106,17 @@ public:
     }
     void enable_peer_access(GpuContext& peer) override {
         auto& other = static_cast<HipContext&>(peer);
+        const std::string both = peers_text(name_, other.name_);
         const hipMemPool_t theirs = other.pool();  // which the call below does not open
         use();
         const hipError_t code = lib_->call.hipDeviceEnablePeerAccess(other.device_, 0);
         if (code != hipErrorPeerAccessAlreadyEnabled)
-            lib_->check(code, "hipDeviceEnablePeerAccess", name_);
+            lib_->check(code, "hipDeviceEnablePeerAccess", both);
         const hipMemAccessDesc access{{hipMemLocationTypeDevice, device_},
                                       hipMemAccessFlagsProtReadWrite};
-        if (theirs) CLEAVE_HIP(hipMemPoolSetAccess, theirs, &access, 1);
+        if (theirs)
+            lib_->check(lib_->call.hipMemPoolSetAccess(theirs, &access, 1), "hipMemPoolSetAccess",
+                        both);
     }
     // Also of memory of the pool; who calls it has waited for the stream.
     void free(DeviceAddress address) override {
@@ -336,11 +339,19 @@ public:
         facts.memory_bandwidth = 2 * 1000 * attribute(hipDeviceAttributeMemoryClockRate) *
                                  (attribute(hipDeviceAttributeMemoryBusWidth) / 8);
         facts.clock_hz = 1000 * attribute(hipDeviceAttributeClockRate);
-        facts.limits = {attribute(hipDeviceAttributeMaxSharedMemoryPerBlock),
-                        attribute(hipDeviceAttributeMaxRegistersPerBlock),
-                        attribute(hipDeviceAttributeMaxThreadsPerBlock),
-                        attribute(hipDeviceAttributeWarpSize),
-                        attribute(hipDeviceAttributeMultiprocessorCount)};
+        facts.limits = {
+            attribute(hipDeviceAttributeMaxSharedMemoryPerBlock),
+            attribute(hipDeviceAttributeMaxRegistersPerBlock),
+            attribute(hipDeviceAttributeMaxThreadsPerBlock),
+            attribute(hipDeviceAttributeWarpSize),
+            attribute(hipDeviceAttributeMultiprocessorCount),
+            {attribute(hipDeviceAttributeMaxGridDimX), attribute(hipDeviceAttributeMaxGridDimY),
+             attribute(hipDeviceAttributeMaxGridDimZ)}};
+        // A launch has fewer than 2^32 threads along each axis (hip_runtime_api.h, hipModuleLaunchKernel); blocks of more than
+        // one thread in y and z nobody makes.
+        if (const int64_t threads = facts.limits.max_threads_per_block; threads > 0)
+            facts.limits.max_grid[0] =
+                std::min(facts.limits.max_grid[0], ((int64_t{1} << 32) - 1) / threads);
         return facts;
     }
 

@@ -75,6 +75,9 @@
     X(hipMemcpyHostToDevice, 1, hipMemcpyKind)                             \
     X(hipMemcpyDeviceToHost, 2, hipMemcpyKind)                             \
     X(hipDeviceAttributeClockRate, 5, hipDeviceAttribute_t)                \
+    X(hipDeviceAttributeMaxGridDimX, 29, hipDeviceAttribute_t)             \
+    X(hipDeviceAttributeMaxGridDimY, 30, hipDeviceAttribute_t)             \
+    X(hipDeviceAttributeMaxGridDimZ, 31, hipDeviceAttribute_t)             \
     X(hipDeviceAttributeMaxThreadsPerBlock, 56, hipDeviceAttribute_t)      \
     X(hipDeviceAttributeMemoryBusWidth, 59, hipDeviceAttribute_t)          \
     X(hipDeviceAttributeMemoryClockRate, 60, hipDeviceAttribute_t)         \
