@@ -52,6 +52,11 @@ GuardedBuffer::GuardedBuffer(std::string name, DType dtype, int64_t count)
     std::memset(data(), 0xFF, static_cast<size_t>(dtype_bytes(dtype, count)));
 }
 
+GuardedBuffer::GuardedBuffer(const GuardedBuffer& other)
+    : GuardedBuffer(other.name_, other.dtype_, other.count_) {
+    std::memcpy(data(), other.data(), static_cast<size_t>(bytes()));
+}
+
 std::byte* GuardedBuffer::data() const {
     return align(const_cast<std::byte*>(storage_.data())) + kGuardBytes;
 }

@@ -18,6 +18,9 @@ namespace cleave::test {
 class GuardedBuffer {
 public:
     GuardedBuffer(std::string name, DType dtype, int64_t count);  // NaN everywhere
+    GuardedBuffer(const GuardedBuffer& other);  // with its elements, between guard words of its own
+    GuardedBuffer(GuardedBuffer&&) = default;
+    GuardedBuffer& operator=(GuardedBuffer&&) = default;
 
     // Values drawn from [-scale, scale], rounded to the dtype.
     static GuardedBuffer random(std::string name, DType dtype, int64_t count, std::mt19937& rng,

@@ -17,9 +17,21 @@ inline double narrowed_bound(DType dtype) {
     return dtype == DType::kF16 ? 1e-3 : dtype == DType::kBF16 ? 8e-3 : 2e-5;
 }
 
+// A matrix [rows, columns] among the operands, and its values.
+struct Matrix {
+    int operand = -1;
+    codegen::WeightFormat format;
+    std::vector<double> values;
+    // Its rows [first, first + rows) times x, plus their bias.
+    Row times(const Row& x, int64_t first, int64_t rows, const GuardedBuffer* bias) const;
+};
+
 struct Draw {
     KernelCase& c;
     std::mt19937 rng;
+    // The next argument.
+    Matrix matrix(const char* name, const MatrixForm& form, int64_t rows, int64_t columns,
+                  double size);
     GuardedBuffer operator()(const char* name, DType dtype, int64_t n, double scale = 1.0) {
         return GuardedBuffer::random(name, dtype, n, rng, scale);
     }
@@ -33,9 +45,23 @@ inline void bounds(KernelCase& c, DType narrow) {
     c.matrix_tolerance = std::max(narrowed_bound(narrow), c.tolerance);
 }
 
+// With the results at hand: what a quantised matrix makes has a size of its own.
+void bounds(KernelCase& c, const MatrixForm& form);
+
+struct QkvOptions {
+    int64_t in = 64, head_dim = 16, v_head_dim = 16, q_heads = 4, kv_heads = 2, rotary = 16;
+    bool interleaved = false, head_norms = false, biases = false;
+};
+KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
+                        importer::Activation activation, bool extras,
+                        DType activations = DType::kF32);
+// The cache as hosts arrange it, or GPUs.
+KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const RaggedBatch& batch,
+                    QkvOptions options, DType activations = DType::kF32);
+
 enum class Plain { kGated, kAdd, kScale, kSelect };
 
-KernelCase embedding_case(DType dtype, DType activations);
+KernelCase embedding_case(const MatrixForm& form, int64_t hidden, DType activations);
 KernelCase rms_norm_case(DType dtype, int64_t out, int64_t group);
 KernelCase rope_case(int64_t rotary, bool interleaved);
 KernelCase kv_append_case(bool host, DType dtype);

@@ -11,6 +11,7 @@
 #include "runtime/device.h"
 #include "runtime/simt/simt.h"
 #include "tests/codegen/kernel_reference.h"
+#include "tests/support/quantized_matrix.h"
 
 namespace cleave::test {
 
@@ -82,8 +83,16 @@ struct LinearOptions {
     bool norm = false, bias = false, residual = false, scale = false, select = false,
          logits = false;
 };
-KernelCase linear_case(DType dtype, int64_t in, int64_t out, int64_t tokens, LinearOptions options,
-                       DType activations = DType::kF32);
+// How the matrices of a case lie: as elements of a type, or quantised as `quantized` has it, whose size is the case's own.
+struct MatrixForm {
+    DType dtype = DType::kF32;  // of norms and biases, too
+    std::optional<QuantizedCase> quantized = {};
+    MatrixForm(DType d) : dtype(d) {}                     // NOLINT: a type is a form
+    MatrixForm(const QuantizedCase& q) : quantized(q) {}  // NOLINT
+    std::string text(int64_t rows, int64_t columns) const;
+};
+KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
+                       LinearOptions options, DType activations = DType::kF32);
 
 // The table: every operator, dtype and shape, with the cache as hosts or as GPUs arrange it.
 std::vector<std::function<KernelCase()>> all_cases(bool host = false);

@@ -15,27 +15,28 @@ using planner::KernelKind;
 
 // ---- Operators that stand alone -----------------------------------------------------------------------
 
-KernelCase embedding_case(DType dtype, DType activations) {
+KernelCase embedding_case(const MatrixForm& form, int64_t hidden, DType activations) {
     KernelCase c;
     c.activations = activations;
-    c.name = fmt::format("embedding {}, activations {}", dtype, activations);
+    const int64_t rows = 10, first = 20;
+    c.name = fmt::format("embedding {}, activations {}", form.text(rows, hidden), activations);
     c.kind = KernelKind::kEmbedding;
     c.fused = {"embedding"};
     Draw draw{c, std::mt19937(5)};
-    const int64_t hidden = 36, rows = 10, first = 20;
     const std::vector<int32_t> ids = {20, 3, 29, 30, 25};
     c.counts = {5, 1, 1};
-    c.spec = EmbeddingSpec{hidden, rows, dtype, 1.5f};
     c.add_arg(GuardedBuffer::integers("ids", ids));
     c.add_arg(first);
-    int table = c.add_arg(draw("table", dtype, rows * hidden));
+    const Matrix table = draw.matrix("table", form, rows, hidden, 1.0);
+    c.spec = EmbeddingSpec{hidden, rows, table.format, 1.5f};
     int out = draw.result("out", 5 * hidden);
     KernelCase::Result result{out, {}};
     for (int32_t id : ids)
         for (int64_t i = 0; i < hidden; ++i)
-            result.want.push_back(id >= first && id < first + rows
-                                      ? 1.5 * c.operand(table).at((id - first) * hidden + i)
-                                      : 0.0);
+            result.want.push_back(
+                id >= first && id < first + rows
+                    ? 1.5 * table.values[static_cast<size_t>((id - first) * hidden + i)]
+                    : 0.0);
     c.results = {result};
     bounds(c, activations);
     return c;

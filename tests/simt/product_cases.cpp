@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the kernel table: matrix products, on weights of every form.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "tests/simt/case_parts.h"
+
+namespace cleave::test {
+
+using namespace codegen;
+using importer::Activation;
+using planner::KernelKind;
+
+std::string MatrixForm::text(int64_t rows, int64_t columns) const {
+    if (!quantized) return fmt::format("{} {}x{}", dtype, rows, columns);
+    QuantizedCase q = *quantized;
+    q.rows = rows;
+    q.columns = columns;
+    return describe(q);
+}
+
+Row Matrix::times(const Row& x, int64_t first, int64_t rows, const GuardedBuffer* bias) const {
+    Row y;
+    for (int64_t r = first; r < first + rows; ++r) {
+        double sum = bias ? bias->at(r) : 0.0;
+        for (size_t i = 0; i < x.size(); ++i)
+            sum += values[static_cast<size_t>(r) * x.size() + i] * x[i];
+        y.push_back(sum);
+    }
+    return y;
+}
+
+Matrix Draw::matrix(const char* name, const MatrixForm& form, int64_t rows, int64_t columns,
+                    double size) {
+    if (!form.quantized) {
+        Matrix m{c.add_arg((*this)(name, form.dtype, rows * columns, size)), form.dtype, {}};
+        for (int64_t i = 0; i < rows * columns; ++i) m.values.push_back(c.operand(m.operand).at(i));
+        return m;
+    }
+    QuantizedCase q = *form.quantized;
+    q.rows = rows;
+    q.columns = columns;
+    QuantizedMatrix made = random_quantized(q, rng);
+    const std::vector<std::byte> bytes = device_bytes(made, {0, rows}, {0, columns});
+    GuardedBuffer buffer(name, DType::kF8E4M3, std::ssize(bytes));  // of as many bytes
+    std::memcpy(reinterpret_cast<void*>(buffer.word()), bytes.data(), bytes.size());
+    return {c.add_arg(std::move(buffer)), importer::quantized_format(made.weight()),
+            std::move(made.values)};
+}
+
+void bounds(KernelCase& c, const MatrixForm& form) {
+    if (!form.quantized) return bounds(c, form.dtype);
+    bounds(c, DType::kF16);  // as which they meet many tokens
+    double largest = 0;
+    for (double want : c.results[0].want) largest = std::max(largest, std::abs(want));
+    c.matrix_tolerance *= 1 + largest;
+}
+
+KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
+                       LinearOptions o, DType activations) {
+    KernelCase c;
+    c.activations = activations;
+    c.name =
+        fmt::format("linear {} of {} tokens{}{}{}{}{}, activations {}", form.text(out, in), tokens,
+                    o.norm ? ", norm" : "", o.bias ? ", bias" : "", o.residual ? ", residual" : "",
+                    o.scale ? ", scale" : "", o.select ? ", selected" : "", activations);
+    c.fused = {"linear"};
+    Draw draw{c, std::mt19937(static_cast<uint32_t>(in * 31 + out + tokens))};
+    LinearSpec s;
+    s.in = in;
+    s.out = out;
+    s.x = o.select ? View{in, 0} : View{in + 12, 4};
+    s.logits = o.logits;
+    if (o.norm) s.norm = NormSpec{form.dtype, 1e-5, 0.5};
+    if (o.bias) s.bias = DType::kF32;
+    if (o.scale) s.scale = 0.75;
+    if (o.residual) s.residual = View{out + 8, 2};
+    s.select = o.select;
+    s.count = o.select ? RowCount::kOutputs : RowCount::kTokens;
+    const int64_t rows = o.select ? 2 * tokens : tokens;
+    c.counts = {rows, o.select ? tokens : 1, 1};
+    const double size = 1.0 / std::sqrt(static_cast<double>(in));
+    int x = c.add_arg(draw("x", activations, rows * s.x.stride, form.quantized ? 0.5 : 2.0));
+    int norm = o.norm ? c.add_arg(draw("norm", form.dtype, in)) : -1;
+    const Matrix weight = draw.matrix("weight", form, out, in, size);
+    s.weight = weight.format;
+    int bias = o.bias ? c.add_arg(draw("bias", DType::kF32, out)) : -1;
+    int residual = o.residual ? c.add_arg(draw("residual", activations, rows * (out + 8))) : -1;
+    std::vector<int32_t> selected;
+    for (int64_t t = 0; t < tokens; ++t) selected.push_back(static_cast<int32_t>(2 * t + t % 2));
+    if (o.select) c.add_arg(GuardedBuffer::integers("output_rows", selected));
+    int y = o.logits ? c.add_arg(GuardedBuffer::output("out", tokens * out))
+                     : draw.result("out", tokens * out);
+    c.add_arg(tokens);
+    KernelCase::Result result{y, {}};
+    for (int64_t t = 0; t < tokens; ++t) {
+        int64_t from = o.select ? selected[static_cast<size_t>(t)] : t;
+        Row row = read_row(c.operand(x), from, s.x, in);
+        if (o.norm) rms_norm(row, c.operand(norm), 1e-5, 0.5);
+        Row made = weight.times(row, 0, out, o.bias ? &c.operand(bias) : nullptr);
+        for (int64_t i = 0; i < out; ++i) {
+            double v = made[static_cast<size_t>(i)];
+            if (o.scale) v *= 0.75;
+            if (o.residual) v += c.operand(residual).at(t * (out + 8) + 2 + i);
+            result.want.push_back(v);
+        }
+    }
+    c.results = {result};
+    bounds(c, form);
+    c.spec = s;
+    return c;
+}
+
+KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
+                        Activation activation, bool extras, DType activations) {
+    KernelCase c;
+    c.activations = activations;
+    c.name = fmt::format("gate_up {} of {} tokens, activation {}{}, activations {}",
+                         form.text(out, in), tokens, static_cast<int>(activation),
+                         extras ? ", norm and biases" : "", activations);
+    c.kind = KernelKind::kNormGateUp;
+    c.fused = {"linear", "linear", "gated_activation"};
+    Draw draw{c, std::mt19937(static_cast<uint32_t>(in + 7 * out + tokens))};
+    GateUpSpec s;
+    s.in = in;
+    s.out = out;
+    s.activation = activation;
+    s.x = {in, 0};
+    if (extras) {
+        s.norm = NormSpec{DType::kF32, 1e-6, 0.0};
+        s.gate_bias = s.up_bias = form.dtype;
+    }
+    c.counts = {tokens, 1, 1};
+    const double size = 2.0 / std::sqrt(static_cast<double>(in));
+    int x = c.add_arg(draw("x", activations, tokens * in, form.quantized ? 0.5 : 2.0));
+    int norm = extras ? c.add_arg(draw("norm", DType::kF32, in)) : -1;
+    const Matrix gate = draw.matrix("gate", form, out, in, size);
+    int gate_bias = extras ? c.add_arg(draw("gate_bias", form.dtype, out)) : -1;
+    const Matrix up = draw.matrix("up", form, out, in, size);
+    int up_bias = extras ? c.add_arg(draw("up_bias", form.dtype, out)) : -1;
+    s.gate = gate.format;
+    s.up = up.format;
+    int y = draw.result("out", tokens * out);
+    c.add_arg(tokens);
+    KernelCase::Result result{y, {}};
+    for (int64_t t = 0; t < tokens; ++t) {
+        Row row = read_row(c.operand(x), t, s.x, in);
+        if (extras) rms_norm(row, c.operand(norm), 1e-6, 0.0);
+        Row g = gate.times(row, 0, out, extras ? &c.operand(gate_bias) : nullptr);
+        Row u = up.times(row, 0, out, extras ? &c.operand(up_bias) : nullptr);
+        for (size_t i = 0; i < g.size(); ++i)
+            result.want.push_back(activate(activation, g[i]) * u[i]);
+    }
+    c.results = {result};
+    bounds(c, form);
+    c.matrix_tolerance *= 4;  // the error of one factor is as large as the other
+    c.spec = s;
+    return c;
+}
+
+KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const RaggedBatch& batch,
+                    QkvOptions o, DType activations) {
+    KernelCase c;
+    c.activations = activations;
+    const int64_t tokens = batch.num_tokens();
+    c.name = fmt::format(
+        "qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}, "
+        "activations {}",
+        form.text(o.q_heads * o.head_dim, o.in), kv_dtype, tokens, o.q_heads, o.kv_heads,
+        o.head_dim, o.v_head_dim, o.rotary, o.interleaved ? " interleaved" : "",
+        o.head_norms ? ", head norms" : "", o.biases ? ", biases" : "", activations);
+    c.kind = KernelKind::kNormQkvRopeAppend;
+    c.fused = {"rms_norm", "linear", "linear", "linear", "rope", "rope", "kv_append"};
+    Draw draw{c, std::mt19937(static_cast<uint32_t>(o.in + o.head_dim + tokens))};
+    QkvSpec s;
+    s.in = o.in;
+    s.q_heads = o.q_heads;
+    s.kv_heads = {2, 2 + o.kv_heads};
+    if (o.biases) s.q_bias = s.k_bias = s.v_bias = DType::kF32;
+    s.norm = NormSpec{DType::kF32, 1e-5, 0.0};
+    if (o.head_norms) {
+        s.q_norm = NormSpec{DType::kF32, 1e-6, 0.25};
+        s.k_norm = NormSpec{DType::kF32, 1e-6, 0.0};
+    }
+    s.q_rope = s.k_rope = RopeSpec{o.rotary, o.interleaved};
+    s.slab = {o.head_dim, o.v_head_dim, o.kv_heads + 1, 1, kv_dtype};
+    s.x = {o.in + 8, 8};
+    c.counts = {tokens, 1, 1};
+    const double size = 1.0 / std::sqrt(static_cast<double>(o.in));
+    int x = c.add_arg(draw("x", activations, tokens * s.x.stride, 2.0));
+    int norm = c.add_arg(draw("norm", DType::kF32, o.in));
+    auto weight = [&](const char* name, int64_t rows) {
+        return draw.matrix(name, form, rows, o.in, size);
+    };
+    auto bias = [&](const char* name, int64_t rows) {
+        return o.biases ? c.add_arg(draw(name, DType::kF32, rows)) : -1;
+    };
+    const Matrix q = weight("q", o.q_heads * o.head_dim);
+    const int qb = bias("q_bias", o.q_heads * o.head_dim);
+    const Matrix k = weight("k", o.kv_heads * o.head_dim);
+    const int kb = bias("k_bias", o.kv_heads * o.head_dim);
+    const Matrix v = weight("v", o.kv_heads * o.v_head_dim);
+    const int vb = bias("v_bias", o.kv_heads * o.v_head_dim);
+    s.q = q.format;
+    s.k = k.format;
+    s.v = v.format;
+    int qn = o.head_norms ? c.add_arg(draw("q_norm", DType::kF32, o.head_dim)) : -1;
+    int kn = o.head_norms ? c.add_arg(draw("k_norm", DType::kF32, o.head_dim)) : -1;
+    int table = c.add(draw("rope", DType::kF32, kCacheContext * o.rotary));
+    c.args.push_back({table, 0});
+    c.args.push_back({table, 0});
+    int q_out = draw.result("q_out", tokens * o.q_heads * o.head_dim);
+    int kv = c.add_arg(draw("kv", kv_dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
+    for (int64_t n : {kCacheSlots, kCacheContext, kCacheContext}) c.add_arg(n);
+    c.add_arg(GuardedBuffer::integers("positions", batch.positions));
+    c.add_arg(GuardedBuffer::integers("slots", batch.slots));
+    c.add_arg(tokens);
+
+    KernelCase::Result queries{q_out, {}}, cache{kv, {}};
+    for (int64_t i = 0; i < c.operand(kv).count(); ++i) cache.want.push_back(c.operand(kv).at(i));
+    for (int64_t t = 0; t < tokens; ++t) {
+        Row row = read_row(c.operand(x), t, s.x, o.in);
+        rms_norm(row, c.operand(norm), 1e-5, 0.0);
+        int64_t position = batch.positions[static_cast<size_t>(t)],
+                slot = batch.slots[static_cast<size_t>(t)];
+        auto finish = [&](Row head, int norm_weight, double offset) {
+            if (o.head_norms) rms_norm(head, c.operand(norm_weight), 1e-6, offset);
+            rope(head, {o.rotary, o.interleaved}, c.operand(table), kCacheContext, position);
+            return head;
+        };
+        auto head_of = [&](const Matrix& m, int b, int64_t h, int64_t dim) {
+            return m.times(row, h * dim, dim, b >= 0 ? &c.operand(b) : nullptr);
+        };
+        for (int64_t h = 0; h < o.q_heads; ++h) {
+            Row head = finish(head_of(q, qb, h, o.head_dim), qn, 0.25);
+            queries.want.insert(queries.want.end(), head.begin(), head.end());
+        }
+        for (int64_t h = 0; h < o.kv_heads; ++h) {
+            Row key = finish(head_of(k, kb, h, o.head_dim), kn, 0.0);
+            Row value = head_of(v, vb, h, o.v_head_dim);
+            int64_t v_at = value_index(s.slab, kCacheSlots, kCacheContext, slot, 1 + h, position);
+            for (int64_t i = 0; i < o.head_dim; ++i)
+                cache.want[static_cast<size_t>(key_index(
+                    s.slab, {kCacheSlots, kCacheContext, !host}, slot, 1 + h, position, i))] =
+                    key[static_cast<size_t>(i)];
+            std::copy(value.begin(), value.end(), cache.want.begin() + v_at);
+        }
+    }
+    c.results = {queries, cache};
+    c.tolerance = std::max(c.tolerance, narrowed_bound(kv_dtype));
+    bounds(c, form);
+    if (o.head_norms) c.matrix_tolerance *= 4;  // dividing by a norm enlarges what was lost before
+    c.spec = s;
+    return c;
+}
+
+}  // namespace cleave::test
