@@ -69,6 +69,14 @@ constexpr std::string_view kMatrix = "const Config::Weight*";
 
 // ---- Matrix products --------------------------------------------------------------------------------
 
+// `blocks` for each row: in x, which alone has no limit that a batch can meet.
+Extent blocks_of_rows(RowCount count, int64_t blocks) {
+    Extent extent = rows_extent(count);
+    extent.per_token *= blocks;
+    extent.per_output *= blocks;
+    return extent;
+}
+
 // Config and launch of a product: blocks along x are the caller's.
 void write_product(Stub& stub, planner::ProductShape shape, RowCount count) {
     const planner::DeviceLimits& limits = stub.target.limits;
@@ -280,8 +288,9 @@ Kernel make(const AttentionSpec& s, Stub& stub) {
         w.constant("kTogether", tile.rows);
         w.constant("kLanes", planner::attention_lanes(limits, shape));
         w.constant("kSplits", tile.splits);
-        stub.launch.grid[0] = Extent{kv_heads * ceil_div(s.group, tile.rows)};
-        stub.launch.grid[1] = rows_extent(RowCount::kTokens);
+        const int64_t blocks = kv_heads * ceil_div(s.group, tile.rows);
+        w.constant("kBlocks", blocks);
+        stub.launch.grid[0] = blocks_of_rows(RowCount::kTokens, blocks);
         stub.launch.grid[2] = Extent{tile.splits};
     }
     w.arg(stub.x_pointer(), "q");
@@ -314,12 +323,13 @@ int64_t run_of(std::initializer_list<int64_t> lengths) {
     return planner::load_width(4, all);
 }
 
-// Blocks of one row each.
-void write_rows(Stub& stub, int64_t features, int64_t run, RowCount count) {
+// Blocks of one row each; `blocks` of them a row, 0: as many as it has runs.
+void write_rows(Stub& stub, int64_t features, int64_t run, RowCount count, int64_t blocks = 0) {
     stub.take(planner::elementwise_tile(stub.target.limits, features));
     stub.smaller = planner::smaller_elementwise_tile(stub.target.limits, stub.tile);
-    stub.launch.grid[0] = Extent{ceil_div(features, stub.tile.threads * run)};
-    stub.launch.grid[1] = rows_extent(count);
+    if (blocks == 0) blocks = ceil_div(features, stub.tile.threads * run);
+    stub.launch.grid[0] = blocks_of_rows(count, blocks);
+    stub.writer.constant("kBlocks", blocks);
     stub.writer.type("X", stub.activations());
     stub.writer.constant("kOut", features);
     stub.writer.constant("kRun", run);
@@ -359,8 +369,7 @@ Kernel make(const EmbeddingSpec& s, Stub& stub) {
 Kernel make(const RmsNormSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset, tail_alignment(s.tail)}),
-               s.count);
-    stub.launch.grid[0] = Extent{s.out / s.group};
+               s.count, s.out / s.group);
     w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
     w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.norm.weight,
                        stub.target.activations));
@@ -495,8 +504,7 @@ std::vector<std::string> helper_operators(const CopySpec&) { return {"copy"}; }
 
 Kernel make(const AllReduceSpec& s, Stub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out}), RowCount::kTokens);
-    stub.launch.grid = {rows_extent(RowCount::kTokens), Extent{1}, Extent{1}};
+    write_rows(stub, s.out, run_of({s.out}), RowCount::kTokens, 1);
     claim_warp_words(stub, 1);
     w.note(fmt::format("shapes: {} partial values [rows, {}]", s.sources, s.out));
     w.note(fmt::format("dtype: values {}, sums f32", stub.target.activations));

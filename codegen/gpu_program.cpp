@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
+#include <fmt/format.h>
+
+#include "codegen/gpu_arch.h"
 #include "codegen/lower_step.h"
 #include "codegen/peer_kernels.h"
 #include "planner/memory.h"
@@ -96,9 +100,64 @@ std::optional<Instruction> lower_greedy(const planner::Plan& plan, planner::Devi
     return instruction;
 }
 
+// Tokens or rows wanted, tokens, and sequences of the largest launch of a phase.
+struct LargestLaunch {
+    LargestLaunch(const planner::Plan& plan, bool is_prefill)
+        : tokens(is_prefill ? plan.workload.max_tokens() : plan.workload.batch),
+          outputs(is_prefill ? plan.workload.max_outputs() : plan.workload.batch),
+          sequences(plan.workload.batch) {}
+
+    int64_t rows_of(const KernelSpec& spec) const {
+        return std::visit(
+            [&]<class Spec>(const Spec& s) {
+                if constexpr (std::is_same_v<Spec, SelectTokensSpec>) return outputs;
+                if constexpr (requires { s.count; })
+                    return s.count == RowCount::kOutputs ? outputs : tokens;
+                return tokens;
+            },
+            spec);
+    }
+
+    int64_t tokens, outputs, sequences;
+};
+
+// The grids that launches really have, after fusion, against the device's. AMD counts threads along a dimension in 32 bits
+// (HIP's manual, hipModuleLaunchKernel).
+void check_grids(const planner::Plan& plan, const Program& program, bool is_prefill) {
+    constexpr int64_t kMostThreads = UINT32_MAX;
+    const planner::Device& info = plan.machine.device(program.device);
+    const GpuArch* arch = find_gpu_arch(gpu_arch_of(program.arch));
+    const LargestLaunch largest(plan, is_prefill);
+    const auto check = [&](const Instruction& instruction) {
+        const Kernel& kernel = program.kernels[static_cast<size_t>(instruction.kernel)];
+        for (size_t axis = 0; axis < 3; ++axis) {
+            const int64_t blocks =
+                kernel.launch.grid[axis].at(largest.tokens, largest.outputs, largest.sequences);
+            int64_t most = info.limits.max_grid[axis];
+            if (arch && !arch->nvidia)
+                most = std::min(most, kMostThreads / kernel.launch.block[axis]);
+            if (blocks > most)
+                throw UserError(
+                    "kernel {} has a grid of {} blocks in {} for {} tokens of a {} pass; {} has at "
+                    "most {} there (max_grid_{} of the machine): lower {}",
+                    kernel.name, blocks, "xyz"[axis], largest.tokens,
+                    is_prefill ? "prompt's" : "decode", info.name, most, "xyz"[axis],
+                    is_prefill
+                        ? fmt::format("--prefill-chunk (it is {})", plan.workload.prefill_chunk)
+                        : fmt::format("--batch (it is {})", plan.workload.batch));
+        }
+    };
+    for (const Instruction& instruction : is_prefill ? program.prefill : program.decode)
+        check(instruction);
+    for (const std::optional<Instruction>& instruction : {program.meeting, program.greedy})
+        if (instruction) check(*instruction);
+}
+
 void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
                     GpuTarget target, KernelTable& kernels, std::vector<Instruction>& out) {
     const planner::Phase& phase = plan.phase(is_prefill);
+    const LargestLaunch largest(plan, is_prefill);
+    target.context = plan.workload.context;
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const planner::Compute* compute = phase.steps[i].compute();
         if (planner::goes_by_peers(phase.steps[i])) {
@@ -114,6 +173,7 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         if (std::holds_alternative<AttentionSpec>(lowered.spec))
             add_attention_args(*compute, lowered.args);
         target.tile = compute->tile;
+        target.max_tokens = largest.rows_of(lowered.spec);
         Instruction instruction;
         instruction.step = planner::StepId(i);
         instruction.kernel =
@@ -149,6 +209,7 @@ Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device
     generate_phase(plan, device, true, target, kernels, program.prefill);
     generate_phase(plan, device, false, target, kernels, program.decode);
     program.greedy = lower_greedy(plan, device, target, kernels);
+    for (bool is_prefill : {true, false}) check_grids(plan, program, is_prefill);
     return program;
 }
 

@@ -2,6 +2,7 @@
 // NVRTC (to cubins) and hipRTC (to code objects), in worker processes. Where they are looked for stands here; no version
 // is assumed: names without one, then any versioned name in the same folder, then those of known major versions.
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -194,25 +195,58 @@ bool lists(const std::string& archs, std::string_view arch) {
     return (" " + archs + " ").find(fmt::format(" {} ", arch)) != std::string::npos;
 }
 
-// Old versions of hipRTC abort on an arch that they do not know, and none can be asked: one empty kernel tells. The
-// answer is kept on disk, where an empty object stands for no.
-bool hiprtc_knows(CompileWorkers& workers, const GpuArch& arch, const Names& arguments,
-                  const CompileOptions& options) {
+WorkerResult probe_hiprtc(CompileWorkers& workers, Names arguments, std::string_view arch) {
+    arguments.front() = fmt::format("--offload-arch={}", arch);
+    return workers.compile("probe.hip", "extern \"C\" __attribute__((global)) void probe() {}\n",
+                           arguments);
+}
+
+// Whether a probe that failed says no for certain: the log calls the arch unknown, or the library aborts on it and not on
+// one that every version knows. All else (time, memory, a damaged installation) says nothing about the arch.
+bool says_unknown_arch(CompileWorkers& workers, const Names& arguments, const WorkerResult& probe) {
+    constexpr std::string_view kWords[] = {"invalid target ID", "unknown target",
+                                           "unsupported target", "unsupported HIP gpu architecture",
+                                           "invalid offload arch"};
+    if (probe.status == WorkerResult::Status::kFailed)
+        return std::any_of(std::begin(kWords), std::end(kWords), [&](std::string_view words) {
+            return probe.log.find(words) != std::string::npos;
+        });
+    return probe.log.find(fmt::format("signal {} ", SIGABRT)) != std::string::npos &&
+           probe_hiprtc(workers, arguments, "gfx906").status == WorkerResult::Status::kOk;
+}
+
+// Old versions of hipRTC abort on an arch that they do not know, and none can be asked: one empty kernel tells. UserError
+// where it does not compile. What is certain is kept on disk: an object for yes, none for no, with the probe's words.
+void require_arch_of_hiprtc(CompileWorkers& workers, const GpuArch& arch, const Names& arguments,
+                            const CompileOptions& options) {
+    const std::string library = fmt::format("hipRTC {} ({})", workers.version(), workers.library());
+    const auto refuse = [&](const std::string& words) {
+        throw UserError("{} does not know {}; to a kernel for it it said: {}", library, arch.name,
+                        words);
+    };
     ObjectCache cache(options.cache_dir);
-    const std::string key =
-        Digest()
-            .add(fmt::format("knows {} {} {}", workers.library(), workers.version(), arch.name))
-            .hex();
+    const std::string key = Digest()
+                                .add(fmt::format("hipRTC knows {} {} {}", workers.library(),
+                                                 workers.version(), arch.name))
+                                .hex();
     if (options.use_cache)
-        if (std::optional<CompiledKernel> known = cache.find(key, "probe"))
-            return !known->object.empty();
-    WorkerResult result = workers.compile(
-        "probe.hip", "extern \"C\" __attribute__((global)) void probe() {}\n", arguments);
+        if (std::optional<CompiledKernel> known = cache.find(key, "probe")) {
+            if (known->object.empty()) refuse(known->compiler);
+            return;
+        }
+    WorkerResult result = probe_hiprtc(workers, arguments, arch.name);
     CompiledKernel answer;
     answer.name = "probe";
-    if (result.status == WorkerResult::Status::kOk) answer.object.resize(1);
+    const bool knows = result.status == WorkerResult::Status::kOk;
+    if (knows) answer.object.resize(1);
+    answer.compiler = with_file_name(result.log, "probe.hip");
+    if (!knows && !says_unknown_arch(workers, arguments, result))
+        throw UserError(
+            "{} did not compile an empty kernel for {}, and does not say that it does not know it: "
+            "{}; it is asked again next time, and --gpu-compiler clang does without it",
+            library, arch.name, answer.compiler);
     if (options.use_cache) cache.store(key, answer);
-    return !answer.object.empty();
+    if (!knows) refuse(answer.compiler);
 }
 
 GpuCompilerInfo info_of(const std::string& vendor, const Names& names,
@@ -251,9 +285,7 @@ std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
     auto workers = start("hiprtc", hiprtc_names(), options);
     if (!workers->reason().empty()) throw UserError("hipRTC was not found: {}", workers->reason());
     Names arguments{fmt::format("--offload-arch={}", arch.name), "-std=c++17", "-O3"};
-    if (!hiprtc_knows(*workers, arch, arguments, options))
-        throw UserError("hipRTC {} ({}) does not know {}", workers->version(), workers->library(),
-                        arch.name);
+    require_arch_of_hiprtc(*workers, arch, arguments, options);
     return std::make_unique<VendorCompiler>("hipRTC", arch, workers, std::move(arguments));
 }
 

@@ -21,6 +21,8 @@ constexpr int64_t kMostPasses = 16;
 constexpr int64_t kSwizzleBytes = 1024;
 // Keys that warpgroups attend to at once.
 constexpr int64_t kWarpgroupKeys = 64;
+// Registers of a thread beside its sums: addresses, and operands on their way. Compiled kernels tell (tests/reports).
+constexpr int64_t kOtherRegisters = 40;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -41,6 +43,11 @@ int64_t units_of(const DeviceLimits& limits) {
     return std::max<int64_t>(limits.num_compute_units, 1);
 }
 int64_t padding(int64_t element_bytes) { return 16 / element_bytes; }
+
+// Whether a block of so many threads gets them; a device that does not say has enough.
+bool has_registers(const DeviceLimits& limits, int64_t registers, int64_t threads) {
+    return limits.registers_per_block <= 0 || registers * threads <= limits.registers_per_block;
+}
 
 int64_t staged_bytes(const ProductShape& s) {
     return s.staged_bytes > 0 ? s.staged_bytes : s.element_bytes;
@@ -63,12 +70,19 @@ int64_t most_at_once(const ProductShape& s, int64_t tokens) {
     return std::clamp<int64_t>(16 / tokens, 1, weight_width(s) > 16 ? 2 : 4);
 }
 
+// Of a thread: for each token a row's sum, and the weights of the rows.
+int64_t few_registers(const ProductShape& s, int64_t tokens) {
+    return kOtherRegisters + most_at_once(s, tokens) * (tokens + weight_width(s));
+}
+
 Tile few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
     const int64_t warp = warp_of(limits), lanes = product_lanes(limits, s);
     const int64_t step = lanes * weight_width(s);
     const int64_t budget = std::min(limits.shared_memory_per_block, kStagedBytes);
     int64_t tokens = std::min(power_of_two_from(s.tokens), kFewTokens);
     int64_t threads = std::min<int64_t>(std::max<int64_t>(256, warp), limits.max_threads_per_block);
+    while (threads > warp && !has_registers(limits, few_registers(s, tokens), threads))
+        threads /= 2;
     int64_t wanted = ceil_div(table_rows(s), kBlocksPerUnit * units_of(limits));
     if (s.head > 0) wanted = std::min(wanted, round_up(s.head, 2));
     if (s.whole_head) wanted = round_up(s.head, 2);
@@ -147,6 +161,9 @@ std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductSh
     tile.rows = rows / s.per_feature;
     tile.depth = b.depth;
     tile.threads = b.threads;
+    if (!has_registers(limits, product_registers(s, tile), tile.threads) ||
+        grid_excess(limits, product_grid(s, tile)))
+        return std::nullopt;
     return tile;
 }
 
@@ -199,6 +216,7 @@ std::optional<Tile> smaller_few_tokens_tile(const DeviceLimits& limits, const Pr
     } else {
         return std::nullopt;
     }
+    if (grid_excess(limits, product_grid(s, tile))) return std::nullopt;
     return tile;
 }
 
@@ -230,7 +248,8 @@ bool find_warpgroup_prefill_tile(const DeviceLimits& limits, const AttentionShap
         wanted.rows = 1;
         wanted.threads = queries / kWarpgroupTokens * kWarpgroupThreads;
         if (wanted.threads > limits.max_threads_per_block ||
-            !attends_by_warpgroups(limits, s, wanted))
+            !attends_by_warpgroups(limits, s, wanted) ||
+            !has_registers(limits, attention_registers(limits, s, wanted), wanted.threads))
             continue;
         tile = wanted;
         found = true;
@@ -249,10 +268,13 @@ bool find_prefill_tile(const DeviceLimits& limits, const AttentionShape& s, Tile
             if (prefill_shared_bytes(s, queries, keys) > limits.shared_memory_per_block) continue;
             // Sums of a lane: a row of values over a warp's 16 queries.
             if (16 * round_up(s.v_head_dim, 16) / warp > 160) continue;
-            tile.tokens = queries;
-            tile.depth = keys;
-            tile.rows = 1;
-            tile.threads = threads;
+            Tile wanted;
+            wanted.tokens = queries;
+            wanted.depth = keys;
+            wanted.rows = 1;
+            wanted.threads = threads;
+            if (!has_registers(limits, attention_registers(limits, s, wanted), threads)) continue;
+            tile = wanted;
             return true;
         }
     }
@@ -277,16 +299,18 @@ Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
     tile.rows = std::min<int64_t>(s.group, 8);
     // Queries and sums of a lane stay in registers.
     auto held = [&] { return tile.rows * ceil_div(s.head_dim + s.v_head_dim, lanes); };
-    while (tile.rows > 1 &&
-           (held() > 128 || decode_shared_bytes(limits, s, tile) > limits.shared_memory_per_block))
-        tile.rows = ceil_div(tile.rows, 2);
-    while (tile.threads > warp &&
-           decode_shared_bytes(limits, s, tile) > limits.shared_memory_per_block)
+    auto fits = [&] {
+        return decode_shared_bytes(limits, s, tile) <= limits.shared_memory_per_block &&
+               has_registers(limits, attention_registers(limits, s, tile), tile.threads);
+    };
+    while (tile.rows > 1 && (held() > 128 || !fits())) tile.rows = ceil_div(tile.rows, 2);
+    while (tile.threads > warp && (tile.threads > limits.max_threads_per_block || !fits()))
         tile.threads /= 2;
     constexpr int64_t kKeysOfPart = 128, kMostSplits = 64;
     int64_t blocks = decode_blocks(s, tile.rows);
     int64_t wanted = ceil_div(2 * units_of(limits), std::max<int64_t>(blocks, 1));
     tile.splits = std::clamp<int64_t>(std::min(wanted, s.context / kKeysOfPart), 1, kMostSplits);
+    tile.splits = std::min(tile.splits, limits.max_grid[2]);
     if (blocks * 4 > kCounterBytes || s.prefill) tile.splits = 1;
     return tile;
 }
@@ -297,6 +321,34 @@ void check(const DeviceLimits& limits, const Tile& tile) {
         << "a tile of " << tile.shared_bytes << " bytes and " << tile.threads
         << " threads on a device of " << limits.shared_memory_per_block << " bytes and "
         << limits.max_threads_per_block << " threads a block";
+}
+
+// The same device where a block may have as much of everything as it likes.
+DeviceLimits without_limits(DeviceLimits limits) {
+    constexpr int64_t kAny = int64_t{1} << 40;
+    limits.shared_memory_per_block = limits.max_threads_per_block = kAny;
+    limits.registers_per_block = 0;
+    limits.max_grid = {kAny, kAny, kAny};
+    return limits;
+}
+
+std::optional<ShrunkTile> shrunk(const DeviceLimits& limits, const Tile& tile,
+                                 const Tile& preferred, int64_t registers, const Grid& grid) {
+    std::optional<Excess> excess;
+    if (preferred.shared_bytes > limits.shared_memory_per_block)
+        excess = {"shared_memory_per_block", preferred.shared_bytes,
+                  limits.shared_memory_per_block};
+    else if (preferred.threads > limits.max_threads_per_block)
+        excess = {"max_threads_per_block", preferred.threads, limits.max_threads_per_block};
+    else if (!has_registers(limits, registers, preferred.threads))
+        excess = {"registers_per_block", registers * preferred.threads, limits.registers_per_block};
+    else
+        excess = grid_excess(limits, grid);
+    const auto sizes = [](const Tile& t) {
+        return std::array{t.tokens, t.rows, t.depth, t.threads, t.splits};
+    };
+    if (!excess || sizes(tile) == sizes(preferred)) return std::nullopt;
+    return ShrunkTile{preferred, *excess};
 }
 
 }  // namespace
@@ -431,9 +483,69 @@ Tile elementwise_tile(const DeviceLimits& limits, int64_t features) {
     tile.depth = 1;
     tile.threads =
         std::min<int64_t>(std::max<int64_t>(128, warp_of(limits)), limits.max_threads_per_block);
+    while (tile.threads >= 2 * warp_of(limits) &&
+           !has_registers(limits, kOtherRegisters, tile.threads))
+        tile.threads /= 2;
     tile.shared_bytes = 8 * tile.threads / warp_of(limits);
     check(limits, tile);
     return tile;
+}
+
+Grid product_grid(const ProductShape& s, const Tile& tile) {
+    // No block crosses a head.
+    const int64_t parts = s.head > 0 ? ceil_div(s.rows, s.head) * ceil_div(s.head, tile.rows)
+                                     : ceil_div(s.rows, tile.rows);
+    return {parts, ceil_div(s.tokens, tile.tokens), 1};
+}
+
+Grid attention_grid(const AttentionShape& s, const Tile& tile) {
+    if (tile.tokens <= 1) return {decode_blocks(s, tile.rows), 1, tile.splits};
+    // A sequence may leave its last tile almost empty.
+    return {ceil_div(s.tokens + s.sequences * (tile.tokens - 1), tile.tokens), s.heads, 1};
+}
+
+Grid elementwise_grid(int64_t rows, int64_t features, const Tile& tile) {
+    return {rows * ceil_div(features, tile.threads), 1, 1};
+}
+
+int64_t product_registers(const ProductShape& s, const Tile& tile) {
+    if (!has_many_tokens(tile)) return few_registers(s, tile.tokens);
+    return kOtherRegisters + tile.tokens * tile.rows * s.per_feature / tile.threads;
+}
+
+int64_t attention_registers(const DeviceLimits& limits, const AttentionShape& s, const Tile& tile) {
+    const int64_t lanes = tile.tokens > 1 ? tile.threads : attention_lanes(limits, s);
+    const int64_t sums = tile.tokens > 1 ? tile.tokens * round_up(s.v_head_dim, 16)
+                                         : tile.rows * (s.head_dim + s.v_head_dim);
+    return kOtherRegisters + ceil_div(sums, lanes);
+}
+
+std::optional<Excess> grid_excess(const DeviceLimits& limits, const Grid& grid) {
+    constexpr const char* kNames[] = {"max_grid_x", "max_grid_y", "max_grid_z"};
+    for (size_t axis = 0; axis < grid.size(); ++axis)
+        if (grid[axis] > limits.max_grid[axis])
+            return Excess{kNames[axis], grid[axis], limits.max_grid[axis]};
+    return std::nullopt;
+}
+
+std::optional<ShrunkTile> shrunk_product_tile(const DeviceLimits& limits, const ProductShape& s,
+                                              const Tile& tile) {
+    const Tile preferred = product_tile(without_limits(limits), s);
+    return shrunk(limits, tile, preferred, product_registers(s, preferred),
+                  product_grid(s, preferred));
+}
+
+std::optional<ShrunkTile> shrunk_attention_tile(const DeviceLimits& limits, const AttentionShape& s,
+                                                const Tile& tile) {
+    const Tile preferred = attention_tile(without_limits(limits), s);
+    return shrunk(limits, tile, preferred, attention_registers(limits, s, preferred),
+                  attention_grid(s, preferred));
+}
+
+std::optional<ShrunkTile> shrunk_elementwise_tile(const DeviceLimits& limits, int64_t features,
+                                                  const Tile& tile) {
+    const Tile preferred = elementwise_tile(without_limits(limits), features);
+    return shrunk(limits, tile, preferred, kOtherRegisters, {1, 1, 1});
 }
 
 std::optional<Tile> smaller_elementwise_tile(const DeviceLimits& limits, const Tile& tile) {

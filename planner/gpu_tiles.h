@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of GPU launches by arithmetic on DeviceLimits alone: what a block computes, its threads, and the shared
 // memory that codegen/templates/gpu then uses to the byte. The largest tile that fits and fills the device wins; what
-// does not fit shrinks. Every tile returned is within the limits.
+// does not fit shrinks. Every tile returned is within the limits of a block; its grid is too where any tile's is
+// (grid_excess), and takes more tokens a block for that.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string_view>
 
@@ -69,6 +71,7 @@ struct AttentionShape {
     int64_t context = 1;
     bool prefill = false;
     bool warpgroups = false;  // the device multiplies 16-bit tiles by warpgroups
+    int64_t sequences = 1;    // most of a launch
 };
 
 // Decode: `rows` query heads of a KV head together, `splits` of the keys, `tokens` 1. Prefill: `tokens` queries,
@@ -94,5 +97,37 @@ inline constexpr int64_t kCounterBytes = 8192;
 // Operators that stand alone: `features` of a row by `threads` threads, and two words of shared memory a warp.
 Tile elementwise_tile(const DeviceLimits& limits, int64_t features);
 std::optional<Tile> smaller_elementwise_tile(const DeviceLimits& limits, const Tile& tile);
+
+// Blocks of the largest launch in x, y and z. Tokens lie in y where a block has many of them or few, and in x where it has one.
+using Grid = std::array<int64_t, 3>;
+Grid product_grid(const ProductShape& shape, const Tile& tile);
+Grid attention_grid(const AttentionShape& shape, const Tile& tile);
+Grid elementwise_grid(int64_t rows, int64_t features, const Tile& tile);  // x: at most
+
+// 32-bit registers of a thread, estimated: its sums, and what every thread holds beside them.
+int64_t product_registers(const ProductShape& shape, const Tile& tile);
+int64_t attention_registers(const DeviceLimits& limits, const AttentionShape& shape,
+                            const Tile& tile);
+
+// A need that is over a limit.
+struct Excess {
+    const char* limit =
+        "";  // the field of DeviceLimits: "shared_memory_per_block", "max_grid_y", ...
+    int64_t need = 0, available = 0;
+};
+std::optional<Excess> grid_excess(const DeviceLimits& limits, const Grid& grid);
+
+// What a limit took from a launch: the tile that the device would have without limits, and the first one that it is over.
+struct ShrunkTile {
+    Tile preferred;
+    Excess excess;
+};
+// Nothing where `tile` is what the device would have without them.
+std::optional<ShrunkTile> shrunk_product_tile(const DeviceLimits& limits, const ProductShape& shape,
+                                              const Tile& tile);
+std::optional<ShrunkTile> shrunk_attention_tile(const DeviceLimits& limits,
+                                                const AttentionShape& shape, const Tile& tile);
+std::optional<ShrunkTile> shrunk_elementwise_tile(const DeviceLimits& limits, int64_t features,
+                                                  const Tile& tile);
 
 }  // namespace cleave::planner

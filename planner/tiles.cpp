@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "importer/quantized_shard.h"
-#include "planner/gpu_tiles.h"
+#include "runtime/base/errors.h"
 
 namespace cleave::planner {
 
@@ -137,29 +137,85 @@ AttentionShape attention_shape(const Plan& plan, const Compute& c, int64_t token
     shape.context = plan.workload.context;
     shape.prefill = is_prefill;
     shape.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
+    shape.sequences = plan.workload.batch;
     return shape;
 }
 
-Tile gpu_tile(const Plan& plan, const Phase& phase, const Compute& c) {
-    const DeviceLimits& limits = plan.machine.device(c.device).limits;
-    const bool is_prefill = &phase == &plan.prefill;
-    int64_t tokens = is_prefill ? plan.workload.max_tokens() : plan.workload.batch;
-    switch (c.kernel) {
-        case KernelKind::kLinear:
-        case KernelKind::kNormLinear:
-        case KernelKind::kNormGateUp:
-        case KernelKind::kNormQkvRopeAppend: {
-            ProductShape shape = product_shape(plan, c, tokens);
-            shape.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
-            if (is_per_output(plan, phase, c))
-                shape.tokens = is_prefill ? plan.workload.max_outputs() : plan.workload.batch;
-            if (shape.depth == 0) return elementwise_tile(limits, features_of(phase, c.outputs));
-            return product_tile(limits, shape);
+// What a GPU launch computes, as the arithmetic of tiles takes it, and the three questions that it answers.
+struct GpuLaunch {
+    enum class Is : uint8_t { kProduct, kAttention, kElementwise };
+
+    GpuLaunch(const Plan& plan, const Phase& phase, const Compute& c)
+        : limits(plan.machine.device(c.device).limits) {
+        const bool is_prefill = &phase == &plan.prefill;
+        const int64_t tokens = is_prefill ? plan.workload.max_tokens() : plan.workload.batch;
+        const int64_t outputs = is_prefill ? plan.workload.max_outputs() : plan.workload.batch;
+        rows = is_per_output(plan, phase, c) ? outputs : tokens;
+        features = features_of(phase, c.outputs);
+        switch (c.kernel) {
+            case KernelKind::kLinear:
+            case KernelKind::kNormLinear:
+            case KernelKind::kNormGateUp:
+            case KernelKind::kNormQkvRopeAppend:
+                product = product_shape(plan, c, rows);
+                product.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
+                if (product.depth > 0) is = Is::kProduct;
+                break;
+            case KernelKind::kAttention:
+                attention = attention_shape(plan, c, tokens, is_prefill);
+                is = Is::kAttention;
+                break;
+            default: break;
         }
-        case KernelKind::kAttention:
-            return attention_tile(limits, attention_shape(plan, c, tokens, is_prefill));
-        default: return elementwise_tile(limits, features_of(phase, c.outputs));
     }
+
+    Tile tile() const {
+        return is == Is::kProduct     ? product_tile(limits, product)
+               : is == Is::kAttention ? attention_tile(limits, attention)
+                                      : elementwise_tile(limits, features);
+    }
+    Grid grid(const Tile& tile) const {
+        return is == Is::kProduct     ? product_grid(product, tile)
+               : is == Is::kAttention ? attention_grid(attention, tile)
+                                      : elementwise_grid(rows, features, tile);
+    }
+    std::optional<ShrunkTile> shrunk(const Tile& tile) const {
+        return is == Is::kProduct     ? shrunk_product_tile(limits, product, tile)
+               : is == Is::kAttention ? shrunk_attention_tile(limits, attention, tile)
+                                      : shrunk_elementwise_tile(limits, features, tile);
+    }
+
+    const DeviceLimits& limits;
+    int64_t rows = 0, features = 0;
+    Is is = Is::kElementwise;
+    ProductShape product;
+    AttentionShape attention;
+};
+
+// Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads and features are not.
+[[noreturn]] void throw_grid_too_small(const Plan& plan, const Phase& phase, const Compute& c,
+                                       int64_t rows, const Excess& excess) {
+    const bool is_prefill = &phase == &plan.prefill;
+    throw UserError(
+        "{} ({}) of {} {} {} needs {} blocks in one dimension of its grid on {}, which has at most "
+        "{} there ({} of the machine): {}",
+        c.ops.empty() ? "a launch" : plan.graph.op(c.ops.front()).name, kernel_kind_name(c.kernel),
+        rows, is_prefill ? "prompt" : "decode", rows == 1 ? "token" : "tokens", excess.need,
+        plan.machine.device(c.device).name, excess.available, excess.limit,
+        is_prefill
+            ? fmt::format(
+                  "lower --prefill-chunk (it is {}), or split the operator with a larger --tp",
+                  plan.workload.prefill_chunk)
+            : fmt::format("lower --batch (it is {}), or split the operator with a larger --tp",
+                          plan.workload.batch));
+}
+
+Tile gpu_tile(const Plan& plan, const Phase& phase, const Compute& c) {
+    const GpuLaunch launch(plan, phase, c);
+    const Tile tile = launch.tile();
+    if (std::optional<Excess> excess = grid_excess(launch.limits, launch.grid(tile)))
+        throw_grid_too_small(plan, phase, c, launch.rows, *excess);
+    return tile;
 }
 
 }  // namespace
@@ -190,6 +246,11 @@ void choose_tiles(Plan& plan) {
                 c->tile = is_host(plan, c->device)
                               ? host_tile(plan, *phase, *c, threads[c->device.index()])
                               : gpu_tile(plan, *phase, *c);
+}
+
+std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, const Compute& c) {
+    if (is_host(plan, c.device)) return std::nullopt;
+    return GpuLaunch(plan, phase, c).shrunk(c.tile);
 }
 
 int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& c) {

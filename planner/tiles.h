@@ -4,11 +4,18 @@
 // work item, `shared_bytes` the scratch of one thread. GPU: planner/gpu_tiles.h.
 #pragma once
 
+#include <optional>
+
+#include "planner/gpu_tiles.h"
 #include "planner/placement.h"
 
 namespace cleave::planner {
 
+// UserError naming operator, device, need and limit where a GPU's grid is too small for every tile of a launch.
 void choose_tiles(Plan& plan);
+
+// Of a GPU launch: whether a limit took a larger tile from it. Nothing for hosts.
+std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, const Compute& compute);
 
 // Device memory that a GPU launch with its tile works in, beside its operands; 0 for most, and for hosts.
 int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& compute);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operators, in which order, each kind of kernel computes.
+// Which operators, in which order, each kind of kernel computes, and the grid that its tile makes of them.
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -66,7 +67,40 @@ bool matches(std::string_view pattern, std::string_view text, size_t& tail) {
     return text.empty();
 }
 
+// Rows of all matrices of a launch: its output features, gate and up apart.
+int64_t matrix_rows(const Plan& plan, const Compute& c) {
+    int64_t rows = 0;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() == 2) rows += shard.rows.size();
+    }
+    return c.kernel == KernelKind::kNormGateUp ? rows / 2 : rows;
+}
+
 }  // namespace
+
+std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compute& c) {
+    const Workload& w = plan.workload;
+    const bool selects = std::any_of(c.ops.begin(), c.ops.end(), [&](OpId id) {
+        return plan.graph.op(id).kind == OpKind::kSelectTokens;
+    });
+    const int64_t tokens = !is_prefill ? w.batch : selects ? w.max_outputs() : w.max_tokens();
+    const auto parts = [](int64_t whole, int64_t part) {
+        return part > 0 ? (whole + part - 1) / part : whole;
+    };
+    switch (c.kernel) {
+        case KernelKind::kAttention:
+            // Many tokens in a block have a head each; one token has blocks for its KV heads, and for parts of the keys.
+            if (c.tile.tokens > 1) return {parts(tokens, c.tile.tokens), c.heads.size(), 1};
+            return {tokens, 1, c.tile.splits};
+        case KernelKind::kLinear:
+        case KernelKind::kNormLinear:
+        case KernelKind::kNormGateUp:
+        case KernelKind::kNormQkvRopeAppend:
+            return {parts(matrix_rows(plan, c), c.tile.rows), parts(tokens, c.tile.tokens), 1};
+        default: return {tokens, 1, 1};
+    }
+}
 
 bool kernel_fits(const Graph& graph, const Compute& compute) {
     std::string letters;

@@ -148,6 +148,13 @@ void PhaseWalk::compute(const Compute& c) {
         fail("tile-limits", "{} bytes of shared memory and {} threads a block; {} has {} and {}",
              c.tile.shared_bytes, c.tile.threads, device_name(c.device),
              limits.shared_memory_per_block, limits.max_threads_per_block);
+    if (limits.warp_width > 1) {
+        const std::array<int64_t, 3> grid = least_grid(plan_, is_prefill_, c);
+        for (size_t axis = 0; axis < grid.size(); ++axis)
+            if (grid[axis] > limits.max_grid[axis])
+                fail("grid-limits", "{} blocks in {} of its grid; {} has at most {}", grid[axis],
+                     "xyz"[axis], device_name(c.device), limits.max_grid[axis]);
+    }
     if (c.scratch.valid()) {
         const Buffer& b = plan_.buffer(c.scratch);
         if (b.device != c.device)

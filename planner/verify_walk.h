@@ -3,6 +3,7 @@
 // after each step. In: a plan whose indices are sound. Out: violations and a PhaseTrace.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -80,6 +81,9 @@ private:
 
 // One Compute step by the meaning of its operators (planner/verify_compute.cpp).
 void walk_compute(PhaseWalk& walk, const Compute& compute);
+
+// Blocks of a GPU launch in x, y and z, at least, when the batch is the workload's largest: what its tile leaves of the work.
+std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compute& compute);
 
 // Whether the operators are what a kernel of that kind computes.
 bool kernel_fits(const Graph& graph, const Compute& compute);

@@ -39,8 +39,11 @@ std::optional<DynamicLibrary> DynamicLibrary::open_first(std::span<const std::st
     std::string reasons;
     for (const std::string& name : names) {
         if (void* handle = ::dlopen(name.c_str(), mode)) return DynamicLibrary(handle, name);
-        const char* message = ::dlerror();
-        reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", message ? message : name);
+        // The loader names the file that it misses, which may be one that `name` needs.
+        const char* error = ::dlerror();
+        const std::string message = error ? error : "it cannot be opened";
+        reasons += reasons.empty() ? "" : "; ";
+        reasons += message.starts_with(name + ":") ? message : name + ": " + message;
     }
     if (why) *why = reasons;
     return std::nullopt;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/simt/simt.h"
 
+#include <array>
 #include <atomic>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "codegen/llvm_library.h"
+#include "planner/machine.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/thread_team.h"
 #include "runtime/simt/arena.h"
@@ -77,10 +79,14 @@ void check_launch(const SimtProgram& program, std::span<const uint64_t> args,
     CHECK(args.size() == record.num_args) << "kernel " << record.name << " takes "
                                           << record.num_args << " arguments, not " << args.size();
     int64_t threads = int64_t{block[0]} * block[1] * block[2];
-    for (int axis = 0; axis < 3; ++axis)
-        CHECK(grid[static_cast<size_t>(axis)] > 0 && grid[static_cast<size_t>(axis)] <= INT32_MAX &&
-              block[static_cast<size_t>(axis)] > 0)
-            << "kernel " << record.name << ": an axis of its launch is empty or too long";
+    constexpr std::array<int64_t, 3> kMaxGrid = planner::DeviceLimits{}.max_grid;
+    for (size_t axis = 0; axis < 3; ++axis) {
+        CHECK(grid[axis] > 0 && block[axis] > 0)
+            << "kernel " << record.name << ": an axis of its launch is empty";
+        if (grid[axis] > kMaxGrid[axis])
+            throw UserError("kernel {} asks for a grid of {} blocks in {}; {} has at most {}",
+                            record.name, grid[axis], "xyz"[axis], arch.name, kMaxGrid[axis]);
+    }
     if (threads > arch.max_threads)
         throw UserError("kernel {} asks for {} threads a block; {} has at most {}", record.name,
                         threads, arch.name, arch.max_threads);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/dynamic_library.h"
 
+#include <cstdlib>
+
 #include "tests/support/test.h"
 
 using Catch::Matchers::Contains;
@@ -24,6 +26,25 @@ TEST_CASE("the reason that no library opened has every name that was tried", "[b
         CHECK_FALSE(DynamicLibrary::open_first(names, &why, scope));
         for (const std::string& name : names) CHECK_THAT(why, Contains(name + ":"));
     }
+}
+
+TEST_CASE("a library that lacks one it needs is told by its own name and by the missing one's",
+          "[base]") {
+    if (std::system("command -v cc > /dev/null 2>&1") != 0) CLEAVE_SKIP("no C compiler here");
+    cleave::test::TemporaryFolder folder;
+    const std::string f = folder.path().string(), needs = f + "/libcleave_needs.so";
+    const std::string command =
+        "cd " + f +
+        " && echo 'int gone(void) { return 1; }' | cc -xc -shared -fPIC - "
+        "-o libcleave_gone.so && echo 'int gone(void); int f(void) { return "
+        "gone(); }' | cc -xc -shared -fPIC - -L. -lcleave_gone -o " +
+        needs + " && rm libcleave_gone.so";
+    REQUIRE(std::system(command.c_str()) == 0);
+    const std::vector<std::string> names = {"libcleave_no_such_thing.so", needs};
+    std::string why;
+    CHECK_FALSE(DynamicLibrary::open_first(names, &why));
+    CHECK_THAT(why, Contains("libcleave_no_such_thing.so:") && Contains(needs + ":") &&
+                        Contains("libcleave_gone.so"));
 }
 
 TEST_CASE("an isolated library opens, and its functions are found", "[base]") {

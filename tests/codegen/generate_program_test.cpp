@@ -208,3 +208,67 @@ TEST_CASE("a device without a back end is refused with the kinds that have one",
     std::string message = test::user_error([&] { generate_program(plan, planner::DeviceId(0)); });
     CHECK(message.find("kind host") != std::string::npos);
 }
+
+namespace {
+
+// A hundred thousand tokens of 200 sequences at once.
+planner::Plan plan_of_long_chunks(planner::Machine machine, int64_t chunk = 100'000) {
+    planner::Workload workload{.batch = 200, .prompt_tokens = 64, .context = 512};
+    workload.prefill_chunk = chunk;
+    importer::Graph graph =
+        models::build_llama_graph(models::find_shape("stories-260k").value(), DType::kF16);
+    return planner::make_plan(graph, machine, workload, {});
+}
+
+planner::Machine one_gpu(const std::string& devices) {
+    return planner::build_machine(planner::parse_devices(devices), planner::HostFacts{});
+}
+
+}  // namespace
+
+TEST_CASE("chunks of 100,000 tokens plan and keep to the grids of GPUs", "[codegen]") {
+    for (const char* devices : {"sim:h100", "sim:mi300x"}) {
+        CAPTURE(devices);
+        const planner::Plan plan = plan_of_long_chunks(one_gpu(devices));
+        REQUIRE(plan.workload.max_tokens() == 100'000);
+        const Program program = generate_program(plan, planner::DeviceId(0));
+        int64_t widest = 0;
+        for (const Instruction& instruction : program.prefill) {
+            const Launch& launch = program.kernels[static_cast<size_t>(instruction.kernel)].launch;
+            CHECK(launch.grid[1].at(100'000, 200, 200) <= 65'535);
+            widest = std::max(widest, launch.grid[0].at(100'000, 200, 200));
+        }
+        CHECK(widest >= 100'000);  // a block for each token
+    }
+}
+
+TEST_CASE("a device whose grids are small gets other tiles, or is refused by name", "[codegen]") {
+    planner::Machine machine = one_gpu("sim:h100");
+    const auto tokens_of_tiles = [](const planner::Plan& plan) {
+        int64_t least = INT64_MAX;
+        for (const planner::Step& step : plan.prefill.steps)
+            if (const planner::Compute* c = step.compute();
+                c && c->kernel == planner::KernelKind::kNormGateUp)
+                least = std::min(least, c->tile.tokens);
+        return least;
+    };
+    CHECK(tokens_of_tiles(plan_of_long_chunks(machine, 800)) < 128);
+    // Eight heads lie in y, and 800 tokens must.
+    machine.devices[0].limits.max_grid[1] = 8;
+    const planner::Plan plan = plan_of_long_chunks(machine, 800);
+    CHECK(tokens_of_tiles(plan) == 128);
+    CHECK_NOTHROW(generate_program(plan, planner::DeviceId(0)));
+    using Catch::Matchers::Contains;
+    CHECK_THAT(test::user_error([&] { plan_of_long_chunks(machine, 2000); }),
+               Contains("layers.0") && Contains("sim:h100") && Contains("has at most 8") &&
+                   Contains("max_grid_y") && Contains("lower --prefill-chunk (it is 2000)"));
+    machine.devices[0].limits.max_grid[1] = 7;
+    CHECK_THAT(
+        test::user_error([&] { plan_of_long_chunks(machine, 64); }),
+        Contains("layers.0.attention") && Contains("needs 8 blocks") && Contains("larger --tp"));
+    // After fusion, on the launches themselves.
+    planner::Plan broken = plan;
+    broken.machine.devices[0].limits.max_grid[0] = 799;
+    CHECK_THAT(test::user_error([&] { generate_program(broken, planner::DeviceId(0)); }),
+               Contains("embedding") && Contains("max_grid_x") && Contains("--prefill-chunk"));
+}

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every run-time compiler of GPUs on what plans really emit. No device is needed; a compiler that is absent is a skip
 // with the reason. [slow]: every arch; otherwise one of each compiler.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
+
+#include <fmt/format.h>
 
 #include "codegen/gpu_objects.h"
 #include "codegen/kernel_compiler.h"
@@ -258,10 +263,58 @@ TEST_CASE("an arch that hipRTC does not know gives an error, although the librar
     std::string message = test::user_error([&] { make_hiprtc_compiler(unknown, with("")); });
     CHECK(message.find("does not know gfx1999") != std::string::npos);
     CHECK(message.find("hipRTC ") != std::string::npos);
+    // With what it said; the answer is kept, words and all.
+    CHECK(message.find("it said: ") + 9 < message.size());
+    CHECK(test::user_error([&] { make_hiprtc_compiler(unknown, with("")); }) == message);
     // The automatic choice then says what neither compiler could do.
     std::string both = test::user_error([&] { make_gpu_compiler(unknown, with("")); });
     CHECK(both.find("hipRTC") != std::string::npos);
     CHECK(both.find("knows no AMD GPU 'gfx1999'") != std::string::npos);
+}
+
+TEST_CASE("a probe of hipRTC that failed for another reason is told with its log, and not kept",
+          "[codegen]") {
+    test::TemporaryFolder folder;
+    const std::string worker = (folder.path() / "worker").string();
+    // Messages of codegen/worker/protocol.h: a count, then sizes and bytes.
+    auto as_worker = [&](const std::string& answer) {
+        auto message = [](std::initializer_list<std::string> strings) {
+            auto number = [](size_t n) {
+                return fmt::format("\\{:03o}", n) + "\\000\\000\\000\\000\\000\\000\\000";
+            };
+            std::string text = number(strings.size());
+            for (const std::string& s : strings) text += number(s.size()) + s;
+            return "printf '" + text + "'\n";
+        };
+        std::ofstream(worker) << "#!/bin/sh\n"
+                              << message({"ready", "libfake.so", "9.9", ""})
+                              << "head -c 1 > /dev/null\n"
+                              << (answer.empty() ? "kill -9 $$\n"
+                                                 : message({"failed", answer, "", ""}))
+                              << "exec cat > /dev/null\n";
+        std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+    };
+    CompileOptions options = with("hiprtc");
+    const std::filesystem::path cache = folder.path() / "cache";
+    options.cache_dir = cache.string();
+    const GpuArch& arch = gpu_arch("gfx90a");
+    ::setenv("CLEAVE_COMPILE_WORKER", worker.c_str(), 1);
+    auto error = [&] { return test::user_error([&] { make_hiprtc_compiler(arch, options); }); };
+    as_worker("");
+    const std::string killed = error();
+    as_worker("error: no space left");
+    const std::string full = error();
+    const bool kept_any = std::filesystem::exists(cache) && !std::filesystem::is_empty(cache);
+    as_worker("clang: error: invalid target ID gfx90a");
+    const std::string unknown = error();
+    ::unsetenv("CLEAVE_COMPILE_WORKER");
+    CHECK_THAT(killed, Catch::Contains("ended by signal 9") &&
+                           Catch::Contains("did not compile an empty kernel for gfx90a"));
+    CHECK_THAT(full, Catch::Contains("error: no space left"));
+    CHECK_FALSE(kept_any);
+    CHECK_THAT(unknown, Catch::Contains("hipRTC 9.9 (libfake.so) does not know gfx90a") &&
+                            Catch::Contains("invalid target ID"));
+    CHECK_FALSE(std::filesystem::is_empty(cache));
 }
 
 TEST_CASE("Clang refuses an AMD arch that LLVM does not know", "[codegen]") {

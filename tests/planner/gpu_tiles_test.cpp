@@ -13,7 +13,12 @@ namespace {
 constexpr int64_t kKiB = 1024;
 struct Sweep {
     int64_t kernels = 0, launches_of_many = 0, launches_of_warpgroups = 0;
-    int64_t attention_of_warpgroups = 0;
+    int64_t attention_of_warpgroups = 0, shrunk_tiles = 0;
+
+    static DeviceLimits roomy(DeviceLimits limits) {
+        limits.shared_memory_per_block = 1 << 30;
+        return limits;
+    }
 
     void check(const DeviceLimits& limits, const Tile& tile, int64_t need) {
         ++kernels;
@@ -39,6 +44,14 @@ struct Sweep {
         CAPTURE(shape.depth, shape.rows, shape.tokens, shape.element_bytes, shape.head);
         Tile tile = product_tile(limits, shape);
         check(limits, tile, product_shared_bytes(limits, shape, tile));
+        CHECK_FALSE(grid_excess(limits, product_grid(shape, tile)));
+        // A tile that is not the one without limits names the limit, and the need that is over it.
+        if (std::optional<ShrunkTile> shrunk = shrunk_product_tile(limits, shape, tile)) {
+            ++shrunk_tiles;
+            CHECK(shrunk->excess.need > shrunk->excess.available);
+        } else {
+            CHECK(tile.shared_bytes == product_tile(roomy(limits), shape).shared_bytes);
+        }
         launches_of_many += has_many_tokens(tile);
         if (is_of_warpgroups(tile)) {
             ++launches_of_warpgroups;
@@ -78,6 +91,7 @@ struct Sweep {
                 shape.element_bytes, shape.prefill);
         Tile tile = attention_tile(limits, shape);
         check(limits, tile, attention_shared_bytes(limits, shape, tile));
+        CHECK_FALSE(grid_excess(limits, attention_grid(shape, tile)));
         CHECK(attention_scratch_bytes(shape, tile) < int64_t{64} << 20);
         if (!shape.prefill) CHECK(shape.tokens * shape.kv_heads * 4 <= kCounterBytes);
         // Down to the smallest, each is smaller in one way, fits, and is of warps in the end.
@@ -146,6 +160,81 @@ TEST_CASE("every kernel has a tile within its limits, whatever the device and th
     CHECK(sweep.launches_of_many > 10'000);
     CHECK(sweep.launches_of_warpgroups > 3'000);
     CHECK(sweep.attention_of_warpgroups > 250);
+    CHECK(sweep.shrunk_tiles > 1'000);
+}
+
+TEST_CASE("chunks of 100,000 tokens fit the grids of every device", "[planner]") {
+    for (int64_t shared : test::kSharedKiB)
+        for (int64_t bytes : {1, 2, 4})
+            for (const test::ModelSize& m : test::kModelSizes)
+                for (bool warpgroups : {false, true}) {
+                    const DeviceLimits limits = limits_of(shared, 32, 132);
+                    CAPTURE(shared, bytes, m.name, warpgroups);
+                    ProductShape product{m.hidden, m.intermediate, 100'000, bytes, 2};
+                    product.warpgroups = warpgroups;
+                    Tile tile = product_tile(limits, product);
+                    CHECK_FALSE(grid_excess(limits, product_grid(product, tile)));
+                    AttentionShape attention{m.heads,    m.kv_heads, m.heads / m.kv_heads,
+                                             m.head_dim, m.head_dim, bytes,
+                                             100'000,    131'072,    true,
+                                             warpgroups, 64};
+                    tile = attention_tile(limits, attention);
+                    CHECK_FALSE(grid_excess(limits, attention_grid(attention, tile)));
+                    // A block for each token's heads, where the tile is that of decode.
+                    attention.prefill = false;
+                    tile = attention_tile(limits, attention);
+                    CHECK(attention_grid(attention, tile)[0] >= 100'000 * m.kv_heads);
+                    CHECK_FALSE(grid_excess(limits, attention_grid(attention, tile)));
+                    tile = elementwise_tile(limits, m.intermediate);
+                    CHECK_FALSE(
+                        grid_excess(limits, elementwise_grid(100'000, m.intermediate, tile)));
+                }
+}
+
+TEST_CASE(
+    "the grid, registers and threads of a device choose among tiles as its shared memory does",
+    "[planner]") {
+    DeviceLimits limits = limits_of(227, 32, 132);
+    ProductShape shape{4096, 1024, 512, 2};
+    auto tile_with = [&](auto change) {
+        DeviceLimits changed = limits;
+        change(changed);
+        Tile tile = product_tile(changed, shape);
+        return std::pair{tile, shrunk_product_tile(changed, shape, tile)};
+    };
+    Tile free = product_tile(limits, shape);
+    CHECK(free.tokens < 128);  // small ones fill the device
+    CHECK_FALSE(shrunk_product_tile(limits, shape, free));
+    auto [tall, by_grid] = tile_with([](DeviceLimits& l) { l.max_grid[1] = 4; });
+    CHECK(tall.tokens == 128);
+    REQUIRE(by_grid);
+    CHECK(std::string(by_grid->excess.limit) == "max_grid_y");
+    CHECK(by_grid->excess.need == (512 + free.tokens - 1) / free.tokens);
+    CHECK(by_grid->excess.available == 4);
+    CHECK(by_grid->preferred.tokens == free.tokens);
+    shape.rows = 14336;  // work for large tiles
+    free = product_tile(limits, shape);
+    auto [thin, by_registers] = tile_with([](DeviceLimits& l) { l.registers_per_block = 8192; });
+    CHECK(product_registers(shape, thin) * thin.threads <= 8192);
+    REQUIRE(by_registers);
+    CHECK(std::string(by_registers->excess.limit) == "registers_per_block");
+    auto [narrow, by_threads] = tile_with([](DeviceLimits& l) { l.max_threads_per_block = 128; });
+    CHECK(narrow.threads == 128);
+    REQUIRE(by_threads);
+    CHECK(std::string(by_threads->excess.limit) == "max_threads_per_block");
+    auto [small, by_memory] = tile_with([](DeviceLimits& l) { l.shared_memory_per_block = 8192; });
+    REQUIRE(by_memory);
+    CHECK(std::string(by_memory->excess.limit) == "shared_memory_per_block");
+    CHECK(by_memory->excess.need == free.shared_bytes);
+    // Attention: fewer parts of the keys, fewer queries.
+    const AttentionShape decode{32, 8, 4, 128, 128, 2, 1, 131072, false};
+    limits.max_grid[2] = 3;
+    CHECK(attention_tile(limits, decode).splits == 3);
+    const AttentionShape prompt{32, 8, 4, 128, 128, 2, 512, 4096, true};
+    const Tile wide = attention_tile(limits, prompt);
+    limits.registers_per_block = 128 * attention_registers(limits, prompt, wide) - 1;
+    REQUIRE(wide.threads == 128);
+    CHECK(attention_tile(limits, prompt).tokens < wide.tokens);
 }
 
 TEST_CASE("attention is a warpgroup's where all of its tile fits, and a warp's otherwise",

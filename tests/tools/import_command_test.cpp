@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cleave import` and `cleave doctor`: what they print, and that their JSON is what the published schemas say.
+// `cleave import`, `cleave doctor` and `cleave emit`: what they print, and that their JSON is what the published schemas say.
 #include <fstream>
 
 #include <nlohmann/json.hpp>
@@ -152,4 +152,57 @@ TEST_CASE("a mistyped shape name is answered with the nearest one", "[tools]") {
     CHECK(run_cleave({"plan", "bert-base"}).error.find("did you mean") == std::string::npos);
     CHECK_THAT(run_cleave({"model", "llama3-8b", "-o", "x"}).error,
                Contains("did you mean llama-3-8b?"));
+}
+
+TEST_CASE(
+    "emit --compile --json gives what is claimed and measured, and the limit that shrank a tile",
+    "[tools]") {
+    TemporaryFolder folder;
+    const std::string machine = (folder.path() / "machine.json").string();
+    const auto write_machine = [&](int64_t max_grid_y) {
+        Json device = {{"name", "sim:small[0]"},
+                       {"kind", "sim"},
+                       {"arch", "gfx942"},
+                       {"memory_bytes", int64_t{8} << 30},
+                       {"memory_bandwidth", 1'000'000'000'000},
+                       {"flops_f32", 10'000'000'000'000},
+                       {"shared_memory_per_block", 20'000},
+                       {"warp_width", 64},
+                       {"num_compute_units", 4},
+                       {"max_grid_y", max_grid_y}};
+        std::ofstream(machine) << Json{{"devices", Json::array({device})}};
+    };
+    write_machine(65535);
+    const std::vector<std::string> emit = {"emit",      "stories-260k",   "--machine", machine,
+                                           "--compile", "--gpu-compiler", "clang"};
+    const Json json = checked_json("emit", emit);
+    REQUIRE(json["kernels"].size() > 8);
+    int shrunk = 0;
+    for (const Json& kernel : json["kernels"]) {
+        INFO(kernel.dump(1));
+        CHECK(kernel["measured_shared_memory_bytes"] >= kernel["claimed_shared_memory_bytes"]);
+        CHECK(kernel["measured_shared_memory_bytes"] <= kernel["limit_shared_memory_bytes"]);
+        CHECK(kernel["registers"] > 0);
+        CHECK_THAT(kernel["compiler"].get<std::string>(), Contains("clang"));
+        if (!kernel.contains("tile_limited_by")) continue;
+        ++shrunk;
+        const Json& by = kernel["tile_limited_by"];
+        CHECK(by["limit"] == "shared_memory_per_block");
+        CHECK(by["available"] == 20'000);
+        CHECK(by["need"] == by["preferred"]["shared_memory_bytes"]);
+        CHECK(kernel["tile"]["tokens"].get<int>() * kernel["tile"]["rows"].get<int>() *
+                  kernel["tile"]["depth"].get<int>() <
+              by["preferred"]["tokens"].get<int>() * by["preferred"]["rows"].get<int>() *
+                  by["preferred"]["depth"].get<int>());
+    }
+    CHECK(shrunk > 0);
+    const CommandResult text =
+        run_cleave({"emit", "stories-260k", "--machine", machine, "--no-source"});
+    CHECK_THAT(text.output, Contains("a limit changed the tile of prefill from 64 tokens") &&
+                                Contains("the device has 20000"));
+    // Eight heads in y do not fit seven.
+    write_machine(7);
+    const CommandResult refused = run_cleave({"emit", "stories-260k", "--machine", machine});
+    CHECK(refused.exit_code == 1);
+    CHECK_THAT(refused.error, Contains("max_grid_y") && Contains("sim:small[0]"));
 }

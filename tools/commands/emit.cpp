@@ -12,6 +12,7 @@
 #include "codegen/gpu_program.h"
 #include "codegen/program.h"
 #include "codegen/stub_writer.h"
+#include "planner/tiles.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -87,9 +88,29 @@ codegen::Occupancy occupancy_of(const codegen::GpuArch& arch, const codegen::Ker
                                       resources.registers);
 }
 
+// What a limit took from a kernel's tile before anything was compiled, by its first launch in a phase that has one.
+std::optional<planner::ShrunkTile> shrunk_tile(const planner::Plan& plan,
+                                               const codegen::Program& program, size_t k,
+                                               bool is_prefill) {
+    const planner::Phase& phase = plan.phase(is_prefill);
+    for (const codegen::Instruction& i : is_prefill ? program.prefill : program.decode) {
+        if (i.kernel != static_cast<int>(k) || !i.step.valid()) continue;
+        if (const planner::Compute* compute = phase.steps[i.step.index()].compute())
+            return planner::shrunk_tile(plan, phase, *compute);
+    }
+    return std::nullopt;
+}
+
+Json tile_json(const planner::Tile& tile) {
+    return {{"tokens", tile.tokens}, {"rows", tile.rows},
+            {"depth", tile.depth},   {"threads", tile.threads},
+            {"splits", tile.splits}, {"shared_memory_bytes", tile.shared_bytes}};
+}
+
 Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k,
-                 const char* phase) {
+                 bool is_prefill) {
     const codegen::Kernel& kernel = device.program.kernels[k];
+    const char* phase = is_prefill ? "prefill" : "decode";
     const planner::Device& info = plan.machine.device(device.program.device);
     codegen::Resources r = kernel.claimed;
     std::string compiler, counted_in;
@@ -109,7 +130,8 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                  {"arch", device.program.arch},
                  {"phase", phase},
                  {"fused", kernel.fused},
-                 {"shared_memory_bytes", kernel.launch.shared_bytes},
+                 {"shared_memory_bytes", std::max(kernel.launch.shared_bytes, r.shared_bytes)},
+                 {"claimed_shared_memory_bytes", kernel.launch.shared_bytes},
                  {"limit_shared_memory_bytes", info.limits.shared_memory_per_block},
                  {"registers", r.registers},
                  {"spill_bytes", r.spill_bytes},
@@ -120,9 +142,18 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                     {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]),
                      extent_json(kernel.launch.grid[2])}},
                    {"block", kernel.launch.block}}},
+                 {"tile", tile_json(kernel.tile)},
                  {"larger_tiles_given_up", given_up},
                  {"compiler", compiler},
                  {"source_hash", kernel.hash}};
+    if (std::optional<planner::ShrunkTile> shrunk =
+            shrunk_tile(plan, device.program, k, is_prefill))
+        json["tile_limited_by"] = {{"limit", shrunk->excess.limit},
+                                   {"need", shrunk->excess.need},
+                                   {"available", shrunk->excess.available},
+                                   {"preferred", tile_json(shrunk->preferred)}};
+    if (!device.compiled.empty() && device.compiled[k].measured.known)
+        json["measured_shared_memory_bytes"] = r.shared_bytes;
     if (const codegen::GpuArch* arch = gpu_arch_of(device.program)) {
         codegen::Occupancy o = occupancy_of(*arch, kernel, r);
         json["occupancy"] = {
@@ -154,6 +185,27 @@ void print_claim(const planner::Device& info, const codegen::Program& program,
         "    {} of {} bytes of shared memory claimed; {} blocks, {} of {} warps on a compute "
         "unit",
         launch.shared_bytes, info.limits.shared_memory_per_block, o.blocks, o.warps, o.most_warps);
+}
+
+// The tile that limits of the device took from a kernel, by arithmetic.
+void print_shrunk(const planner::Plan& plan, const codegen::Program& program, size_t k) {
+    static const std::map<std::string_view, const char*> kWhat = {
+        {"shared_memory_per_block", "bytes of shared memory a block"},
+        {"max_threads_per_block", "threads a block"},
+        {"registers_per_block", "registers a block"},
+        {"max_grid_x", "blocks in x of a grid"},
+        {"max_grid_y", "blocks in y of a grid"},
+        {"max_grid_z", "blocks in z of a grid"}};
+    for (bool is_prefill : {true, false}) {
+        std::optional<planner::ShrunkTile> shrunk = shrunk_tile(plan, program, k, is_prefill);
+        if (!shrunk) continue;
+        const planner::Tile& t = shrunk->preferred;
+        fmt::print(
+            "\n    a limit changed the tile of {} from {} tokens x {} features, {} threads, {} "
+            "splits, which takes {} {}; the device has {}",
+            is_prefill ? "prefill" : "decode", t.tokens, t.rows, t.threads, t.splits,
+            shrunk->excess.need, kWhat.at(shrunk->excess.limit), shrunk->excess.available);
+    }
 }
 
 // What the object says of itself, after the claim.
@@ -192,6 +244,7 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
                 plan.machine.device(device.program.device), device.program, kernel,
                 device.compiled.empty() ? codegen::Resources{} : device.compiled[k].measured);
             if (!device.compiled.empty()) print_compiled(device.compiled[k]);
+            print_shrunk(plan, device.program, k);
             fmt::print("\n");
             auto [first, fresh] = printed.try_emplace(kernel.hash, name);
             if (with_source && fresh)
@@ -217,9 +270,9 @@ void run_emit(const EmitArguments& flags) {
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             // A kernel that serves both phases is listed in both.
             if (runs_in(true, device.program, static_cast<int>(k)))
-                json["kernels"].push_back(kernel_json(plan, device, k, "prefill"));
+                json["kernels"].push_back(kernel_json(plan, device, k, true));
             if (runs_in(false, device.program, static_cast<int>(k)))
-                json["kernels"].push_back(kernel_json(plan, device, k, "decode"));
+                json["kernels"].push_back(kernel_json(plan, device, k, false));
         }
     fmt::print("{}\n", json.dump(2));
 }

@@ -162,9 +162,10 @@ DEVICE void attention_decode(const AttentionArgs<C>& a) {
     constexpr int kCuts = int(ceil_div<i64>(C::kGroup, C::kTogether));
     constexpr int kVDim = int(C::kVHeadDim);
     DYNAMIC_SHARED(float, shared);
-    i64 t = block_y();
-    i64 kv_head = C::kFirstHead / C::kGroup + block_x() / kCuts;
-    i64 cut = kv_head * C::kGroup + block_x() % kCuts * C::kTogether;
+    const int part_of_token = block_x() % int(C::kBlocks);
+    i64 t = block_x() / int(C::kBlocks);
+    i64 kv_head = C::kFirstHead / C::kGroup + part_of_token / kCuts;
+    i64 cut = kv_head * C::kGroup + part_of_token % kCuts * C::kTogether;
     i64 first = max<i64>(cut, C::kFirstHead) - C::kFirstHead;
     i64 stop = min<i64>(min<i64>(cut + C::kTogether, (kv_head + 1) * C::kGroup),
                         C::kFirstHead + C::kQHeads) -
@@ -208,7 +209,7 @@ DEVICE void attention_decode(const AttentionArgs<C>& a) {
     }
     if constexpr (C::kSplits > 1) {
         // The last of a head's parts adds them all up, and leaves the counter as it found it.
-        u32* counter = reinterpret_cast<u32*>(a.scratch) + t * blocks_x() + block_x();
+        u32* counter = reinterpret_cast<u32*>(a.scratch) + block_x();
         auto* last = reinterpret_cast<u32*>(shared + kVDim);  // a maximum that all have read
         fence_device();
         barrier();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that stand alone: embedding, RmsNorm, Rope, KV append, gated activation, Add, Scale, SelectTokens, and the
 // copies and sums of collectives. Inputs have a row stride and a first column, outputs are dense [rows, kOut]. A block
-// takes one row (block_y) and a run of kThreads * kRun features (block_x); a thread kRun neighbours, which divide
-// every length, offset and stride. X: activations. `others`: operands of the tail (tail.cuh).
+// takes a run of kThreads * kRun features of one row, kBlocks of them all of it; a thread kRun neighbours, which divide
+// every length, offset and stride. Rows lie in block_x too: it alone has no limit that a batch can meet.
+// X: activations. `others`: operands of the tail (tail.cuh).
 #pragma once
 
 #include "kv_cache.cuh"
@@ -11,16 +12,22 @@
 
 namespace cleave {
 
+// The row of this block.
+template <class C>
+DEVICE i64 my_row() {
+    return block_x() / int(C::kBlocks);
+}
+
 // First feature of this thread; kOut or more: none.
 template <class C>
 DEVICE i64 my_feature() {
-    return (i64(block_x()) * C::kThreads + thread_x()) * C::kRun;
+    return (i64(block_x() % int(C::kBlocks)) * C::kThreads + thread_x()) * C::kRun;
 }
 
 template <class C, class F>
 DEVICE void each_feature(const F& f) {
     i64 i = my_feature<C>();
-    if (i < C::kOut) f(i64(block_y()), i);
+    if (i < C::kOut) f(my_row<C>(), i);
 }
 
 template <class C>
@@ -56,13 +63,13 @@ DEVICE void embedding(const i32* ids, i64 first, const typename C::Weight* table
     });
 }
 
-// Each run of kGroup features is normalised alone, by the whole block; its weight is [kGroup]. Grid: [kOut / kGroup, rows].
+// Each run of kGroup features is normalised alone, by the whole block; its weight is [kGroup]. kBlocks: kOut / kGroup.
 template <class C, class... Others>
 DEVICE void rms_norm(const typename C::X* x, const typename C::Weight* weight, typename C::X* out,
                      Others... others) {
     static_assert(C::kThreads / WARP * 4 <= C::kSharedBytes);
     DYNAMIC_SHARED(float, partial);  // [kThreads / WARP]
-    i64 t = block_y(), g = block_x();
+    i64 t = my_row<C>(), g = block_x() % int(C::kBlocks);
     const typename C::X* from = x + t * C::kXStride + C::kXOffset + g * C::kGroup;
     float sum = 0.0f;
     for (i64 i = thread_x() * C::kRun; i < C::kGroup; i += C::kThreads * C::kRun) {

@@ -120,11 +120,13 @@ DEVICE void argmax(const float* logits, i32* tokens) {
     tokens[block_x()] = place;
 }
 
-// Rows of kOut elements of From into rows of To. Grid: [runs of a row, rows]. Config: kOut, kRun, kThreads, From, To.
+// Rows of kOut elements of From into rows of To, by kBlocks blocks each. Config: kOut, kRun, kThreads, kBlocks, From, To.
 template <class C>
 DEVICE void copy_rows(const typename C::From* from, i64 from_stride, typename C::To* to,
                       i64 to_stride) {
-    i64 i = (i64(block_x()) * C::kThreads + thread_x()) * C::kRun, row = block_y();
+    constexpr int kBlocks = int(C::kBlocks);
+    i64 i = (i64(block_x() % kBlocks) * C::kThreads + thread_x()) * C::kRun;
+    i64 row = block_x() / kBlocks;
     if (i >= C::kOut) return;
     store_floats<int(C::kRun), 1>(to + row * to_stride + i,
                                   load_floats<int(C::kRun), 1>(from + row * from_stride + i));

@@ -261,6 +261,29 @@ std::vector<Mutation> memory_mutations() {
              c->tile.threads = limits.max_threads_per_block * 2;
              return limits.warp_width > 1;
          }},
+        {"a grid has more rows of blocks than its device allows", "grid-limits",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             DeviceLimits& limits = p.machine.devices[c->device.index()].limits;
+             limits.max_grid[1] = p.workload.max_tokens() / 2;
+             c->tile.tokens = 1;
+             return limits.warp_width > 1;
+         }},
+        {"a launch has a block for each of more tokens than a grid holds", "grid-limits",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kEmbedding);
+             if (!c) return false;
+             DeviceLimits& limits = p.machine.devices[c->device.index()].limits;
+             limits.max_grid[0] = p.workload.max_tokens() - 1;
+             return limits.warp_width > 1;
+         }},
+        {"the keys are split into more parts than a grid holds", "grid-limits",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kAttention);
+             const DeviceLimits& limits = p.machine.device(c->device).limits;
+             c->tile.splits = limits.max_grid[2] + 1;
+             return limits.warp_width > 1;
+         }},
         {"a ring names a member twice", "collective-group",
          [](Plan& p) {
              Collective* c = find_collective(p.prefill, CollectiveOp::kAllReduce);
