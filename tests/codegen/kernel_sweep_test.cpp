@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sweep of planner/gpu_tiles_test.cpp, compiled: every kind of kernel x limit of shared memory x model x dtype x
-// architecture. Otherwise a sample in which every pair of values occurs; [slow]: all of it, with a report in the folder
-// $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports).
+// The sweep of planner/gpu_tiles_test.cpp, compiled: every kind of kernel x limit of shared memory x model x dtype x context x
+// target, which is an architecture and its compiler. Otherwise a sample in which every pair of values occurs; [slow]: all of
+// it, with a report in the folder $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports).
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -35,6 +35,7 @@ enum Kind : int {
     kGateUpPrompt,
     kGateUpToken,
     kHead,
+    kEmbed,
     kProjectionPrompt,
     kProjectionToken,
     kNorm,
@@ -52,6 +53,7 @@ constexpr const char* kKindNames[kKinds] = {"norm + qkv + rope + append, prompt"
                                             "norm + gate and up, prompt",
                                             "norm + gate and up, token",
                                             "final norm + lm_head",
+                                            "embedding",
                                             "projection alone, prompt",
                                             "projection alone, token",
                                             "norm alone",
@@ -64,19 +66,49 @@ bool is_prompt(int kind) {
            kind == kGateUpPrompt || kind == kProjectionPrompt;
 }
 
-constexpr std::array kSweepDtypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kInt8,
-                                     DType::kInt4};
-constexpr std::array kSweepArchs = {"sm_80", "sm_90a", "gfx90a", "gfx942", "gfx1100"};
-constexpr std::array<int64_t, 2> kContexts = {4096, 131072};
+constexpr std::array kSweepDtypes = {DType::kF32,    DType::kF16,  DType::kBF16,
+                                     DType::kF8E4M3, DType::kInt8, DType::kInt4};
+// The keys of a short context are few for as many parts as fill a device.
+constexpr std::array<int64_t, 3> kContexts = {512, 4096, 131072};
+
+struct SweepTarget {
+    const char *arch, *compiler;
+};
+// Those whose compilers are here; hipRTC is where it knows the arch.
+const std::vector<SweepTarget>& sweep_targets() {
+    static const std::vector<SweepTarget> here = [] {
+        constexpr SweepTarget kAll[] = {
+            {"sm_80", "nvrtc"},   {"sm_90a", "nvrtc"},  {"sm_100", "nvrtc"},
+            {"gfx90a", "clang"},  {"gfx942", "clang"},  {"gfx1100", "clang"},
+            {"gfx90a", "hiprtc"}, {"gfx942", "hiprtc"}, {"gfx1100", "hiprtc"}};
+        std::vector<SweepTarget> found;
+        for (const SweepTarget& target : kAll) {
+            CompileOptions options;
+            options.cache_dir = test::test_cache();
+            options.gpu_compiler = target.compiler;
+            try {
+                make_gpu_compiler(gpu_arch(target.arch), options);
+                found.push_back(target);
+            } catch (const UserError& error) {
+                WARN("nothing is compiled for " << target.arch << ": " << error.what());
+            }
+        }
+        return found;
+    }();
+    return here;
+}
 
 // A combination: an index into each factor.
-enum Factor : int { kOfKind, kOfLimit, kOfModel, kOfDtype, kOfArch, kOfContext, kFactors };
-constexpr std::array<int, kFactors> kSizes = {kKinds,
-                                              static_cast<int>(test::kSharedKiB.size()),
-                                              static_cast<int>(test::kModelSizes.size()),
-                                              static_cast<int>(kSweepDtypes.size()),
-                                              static_cast<int>(kSweepArchs.size()),
-                                              static_cast<int>(kContexts.size())};
+enum Factor : int { kOfKind, kOfLimit, kOfModel, kOfDtype, kOfTarget, kOfContext, kFactors };
+int size_of(size_t factor) {
+    const std::array<size_t, kFactors> sizes = {kKinds,
+                                                test::kSharedKiB.size(),
+                                                test::kModelSizes.size(),
+                                                kSweepDtypes.size(),
+                                                sweep_targets().size(),
+                                                kContexts.size()};
+    return static_cast<int>(sizes[factor]);
+}
 using Combination = std::array<int, kFactors>;  // -1: open
 
 template <class Values>
@@ -84,11 +116,14 @@ auto value(const Values& values, int i) {
     return values[static_cast<size_t>(i)];
 }
 
+const GpuArch& arch_of(const Combination& c) {
+    return gpu_arch(value(sweep_targets(), c[kOfTarget]).arch);
+}
+
 // No device has more shared memory than its architecture.
 bool is_possible(const Combination& c) {
-    if (c[kOfLimit] < 0 || c[kOfArch] < 0) return true;
-    return value(test::kSharedKiB, c[kOfLimit]) * 1024 <=
-           gpu_arch(value(kSweepArchs, c[kOfArch])).shared_bytes;
+    if (c[kOfLimit] < 0 || c[kOfTarget] < 0) return true;
+    return value(test::kSharedKiB, c[kOfLimit]) * 1024 <= arch_of(c).shared_bytes;
 }
 
 // Greedy: the first pair that is left, then the value of each other factor that meets most pairs that are left.
@@ -97,8 +132,8 @@ std::vector<Combination> pairwise_sample() {
     auto each_pair = [&](auto visit) {
         for (int f = 0; f < kFactors; ++f)
             for (int g = f + 1; g < kFactors; ++g)
-                for (int a = 0; a < kSizes[static_cast<size_t>(f)]; ++a)
-                    for (int b = 0; b < kSizes[static_cast<size_t>(g)]; ++b) visit(f, a, g, b);
+                for (int a = 0; a < size_of(static_cast<size_t>(f)); ++a)
+                    for (int b = 0; b < size_of(static_cast<size_t>(g)); ++b) visit(f, a, g, b);
     };
     auto with_pair = [](int f, int a, int g, int b) {
         Combination c;
@@ -117,7 +152,7 @@ std::vector<Combination> pairwise_sample() {
         for (size_t f = 0; f < kFactors; ++f) {
             if (c[f] >= 0) continue;
             int best = -1, most = -1;
-            for (int a = 0; a < kSizes[f]; ++a) {
+            for (int a = 0; a < size_of(f); ++a) {
                 Combination tried = c;
                 tried[f] = a;
                 if (!is_possible(tried)) continue;
@@ -145,10 +180,10 @@ std::vector<Combination> pairwise_sample() {
 
 Kernel kernel_of(const Combination& c) {
     const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
-    const GpuArch& arch = gpu_arch(value(kSweepArchs, c[kOfArch]));
+    const GpuArch& arch = arch_of(c);
     const DType weight = value(kSweepDtypes, c[kOfDtype]);
-    const bool integer = weight == DType::kInt8 || weight == DType::kInt4;
-    const DType plain = integer ? DType::kF16 : weight;  // of norms and caches
+    const bool narrow = dtype_bytes(weight, 2) <= 2;
+    const DType plain = narrow ? DType::kF16 : weight;  // of norms and caches
     const int64_t q = m.heads * m.head_dim;
     const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
     const NormSpec norm{plain, 1e-5, 0.0};
@@ -221,6 +256,13 @@ Kernel kernel_of(const Combination& c) {
             s.count = RowCount::kOutputs;
             return make(s, KernelKind::kNormLinear, {"select_tokens", "rms_norm", "linear"});
         }
+        case kEmbed: {
+            EmbeddingSpec s;
+            s.hidden = m.hidden;
+            s.rows = m.vocabulary;
+            s.weight = weight;
+            return make(s, KernelKind::kEmbedding, {"embedding"});
+        }
         case kProjectionPrompt:
         case kProjectionToken:
             return make(linear(m.hidden, m.kv_heads * m.head_dim), KernelKind::kLinear, {"linear"});
@@ -260,20 +302,22 @@ struct Sweep {
     }
 };
 
-std::vector<CompiledKernel> compile(const Sweep& sweep, const GpuArch& arch) {
+std::vector<CompiledKernel> compile(const Sweep& sweep, const SweepTarget& target) {
     CompileOptions options;
     options.cache_dir = test::test_cache();
-    options.gpu_compiler = arch.nvidia ? "nvrtc" : "clang";
+    options.gpu_compiler = target.compiler;
+    const GpuArch& arch = gpu_arch(target.arch);
     return compile_kernels(*make_gpu_compiler(arch, options), sweep.program, options, &arch);
 }
 
-void check_compiled(const Combination& c, const CompiledKernel& kernel, const GpuArch& arch) {
+void check_compiled(const Combination& c, const CompiledKernel& kernel) {
     const Resources& r = kernel.measured;
+    const GpuArch& arch = arch_of(c);
     const int kind = c[kOfKind];
     const DType dtype = value(kSweepDtypes, c[kOfDtype]);
     CAPTURE(kKindNames[kind], value(test::kSharedKiB, c[kOfLimit]),
-            value(test::kModelSizes, c[kOfModel]).name, dtype_name(dtype), arch.name, r.registers,
-            r.spill_bytes, r.shared_bytes);
+            value(test::kModelSizes, c[kOfModel]).name, dtype_name(dtype), kernel.compiler,
+            value(kContexts, c[kOfContext]), r.registers, r.spill_bytes, r.shared_bytes);
     CHECK((r.known && r.registers > 0));
     CHECK(r.shared_bytes <= value(test::kSharedKiB, c[kOfLimit]) * 1024);
     if (!is_prompt(kind)) CHECK(r.spill_bytes == 0);
@@ -281,12 +325,6 @@ void check_compiled(const Combination& c, const CompiledKernel& kernel, const Gp
     const bool product = is_prompt(kind) && kind != kAttentionPrompt;
     if (product && dtype != DType::kF32 && arch.matrix != MatrixInstruction::kNone)
         CHECK_FALSE(kernel.matrix_instructions.empty());
-}
-
-bool has_nvrtc() {
-    static const GpuCompilerInfo info = nvrtc_info({});
-    if (!info.available) WARN("kernels of NVIDIA GPUs are not compiled: no NVRTC");
-    return info.available;
 }
 
 // ---- The report
@@ -297,8 +335,8 @@ struct Line {
     std::map<std::string, int64_t> matrix;
 };
 
-void write_report(const std::string& path, const GpuArch& arch, DType dtype, const Sweep& sweep,
-                  const std::vector<CompiledKernel>& compiled) {
+void write_report(const std::string& path, const SweepTarget& target, DType dtype,
+                  const Sweep& sweep, const std::vector<CompiledKernel>& compiled) {
     std::map<int, Line> lines;
     for (size_t i = 0; i < compiled.size(); ++i) {
         const CompiledKernel& k = compiled[i];
@@ -318,11 +356,12 @@ void write_report(const std::string& path, const GpuArch& arch, DType dtype, con
         "# Compiled kernels: {}, {}\n\nWritten by `tools/test --all` ({}): every kind of kernel "
         "for "
         "blocks of 32 to 227 KiB of shared memory (as far as the architecture goes), {} models, "
-        "with {}; equal kernels once. A tile shrank where the object of the larger one spilled "
+        "contexts of 512 to 131072, with {}; equal kernels once. A tile shrank where the object of "
+        "the larger one spilled "
         "registers or was over a limit. Most of any kernel of the row.\n\n"
         "| kernel | kernels | shrunk | registers | shared bytes | that spill | bytes spilled | "
         "matrix instructions |\n|---|---|---|---|---|---|---|---|\n",
-        arch.name, dtype_name(dtype), source && *source ? source : "source unknown",
+        target.arch, dtype_name(dtype), source && *source ? source : "source unknown",
         test::kModelSizes.size(), compiled.at(0).compiler);
     for (const auto& [kind, l] : lines) {
         std::string matrix;
@@ -334,66 +373,71 @@ void write_report(const std::string& path, const GpuArch& arch, DType dtype, con
     }
 }
 
-void compile_everything(const std::string& arch_name, DType dtype) {
-    const GpuArch& arch = gpu_arch(arch_name);
-    if (arch.nvidia && !has_nvrtc()) CLEAVE_SKIP("no NVRTC");
-    const auto arch_index = static_cast<int>(
-        std::find(kSweepArchs.begin(), kSweepArchs.end(), arch_name) - kSweepArchs.begin());
+void compile_everything(const SweepTarget& wanted, DType dtype) {
+    const std::vector<SweepTarget>& here = sweep_targets();
+    const auto target = std::find_if(here.begin(), here.end(), [&](const SweepTarget& t) {
+        return std::string_view(t.arch) == wanted.arch &&
+               std::string_view(t.compiler) == wanted.compiler;
+    });
+    if (target == here.end())
+        CLEAVE_SKIP(fmt::format("no {} that compiles for {}", wanted.compiler, wanted.arch));
+    const auto target_index = static_cast<int>(target - here.begin());
     const auto dtype_index = static_cast<int>(
         std::find(kSweepDtypes.begin(), kSweepDtypes.end(), dtype) - kSweepDtypes.begin());
     Sweep sweep;
     for (int kind = 0; kind < kKinds; ++kind)
-        for (int limit = 0; limit < kSizes[kOfLimit]; ++limit)
-            for (int model = 0; model < kSizes[kOfModel]; ++model) {
-                Combination c{kind, limit, model, dtype_index, arch_index, model % 2};
-                if (is_possible(c)) sweep.add(c);
-            }
-    std::vector<CompiledKernel> compiled = compile(sweep, arch);
-    for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i], arch);
-    if (const char* folder = std::getenv("CLEAVE_SWEEP_REPORT"); folder && *folder)
-        write_report(fmt::format("{}/compiled_{}_{}.md", folder, arch_name, dtype_name(dtype)),
-                     arch, dtype, sweep, compiled);
+        for (int limit = 0; limit < size_of(kOfLimit); ++limit)
+            for (int model = 0; model < size_of(kOfModel); ++model)
+                // Only the keys of one token's attention are split by the context.
+                for (int context = 0; context < size_of(kOfContext); ++context) {
+                    if (kind != kAttentionToken && context > 0) continue;
+                    Combination c{kind, limit, model, dtype_index, target_index, context};
+                    if (is_possible(c)) sweep.add(c);
+                }
+    std::vector<CompiledKernel> compiled = compile(sweep, *target);
+    for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i]);
+    if (const char* folder = std::getenv("CLEAVE_SWEEP_REPORT"); folder && *folder) {
+        const bool second = std::string_view(wanted.compiler) == "hiprtc";
+        write_report(fmt::format("{}/compiled_{}{}_{}.md", folder, wanted.arch,
+                                 second ? "_hiprtc" : "", dtype_name(dtype)),
+                     *target, dtype, sweep, compiled);
+    }
 }
 
 }  // namespace
 
-TEST_CASE("kernels of every pair of kind and limit and model and dtype and arch compile",
+TEST_CASE("kernels of every pair of kind and limit and model and dtype and target compile",
           "[codegen]") {
-    std::map<int, Sweep> by_arch;
+    std::map<int, Sweep> by_target;
     const std::vector<Combination> sample = pairwise_sample();
-    CHECK(sample.size() >= 15 * 9);
-    CHECK(sample.size() < 200);
-    for (const Combination& c : sample) by_arch[c[kOfArch]].add(c);
-    for (const auto& [index, sweep] : by_arch) {
-        const GpuArch& arch = gpu_arch(value(kSweepArchs, index));
-        if (arch.nvidia && !has_nvrtc()) continue;
-        std::vector<CompiledKernel> compiled = compile(sweep, arch);
-        for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i], arch);
+    CHECK(sample.size() >= kKinds * 9);
+    CHECK(sample.size() < 220);
+    for (const Combination& c : sample) by_target[c[kOfTarget]].add(c);
+    CHECK(by_target.size() == sweep_targets().size());
+    for (const auto& [index, sweep] : by_target) {
+        std::vector<CompiledKernel> compiled = compile(sweep, value(sweep_targets(), index));
+        for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i]);
     }
 }
 
 // A test each, so that none takes all the time there is.
-TEST_CASE("every f32 kernel compiles for sm_90a", "[codegen][slow]") {
-    compile_everything("sm_90a", DType::kF32);
-}
-TEST_CASE("every f16 kernel compiles for sm_90a", "[codegen][slow]") {
-    compile_everything("sm_90a", DType::kF16);
-}
-TEST_CASE("every bf16 kernel compiles for sm_90a", "[codegen][slow]") {
-    compile_everything("sm_90a", DType::kBF16);
-}
-TEST_CASE("every int4 kernel compiles for sm_90a", "[codegen][slow]") {
-    compile_everything("sm_90a", DType::kInt4);
-}
-TEST_CASE("every f32 kernel compiles for gfx942", "[codegen][slow]") {
-    compile_everything("gfx942", DType::kF32);
-}
-TEST_CASE("every f16 kernel compiles for gfx942", "[codegen][slow]") {
-    compile_everything("gfx942", DType::kF16);
-}
-TEST_CASE("every bf16 kernel compiles for gfx942", "[codegen][slow]") {
-    compile_everything("gfx942", DType::kBF16);
-}
-TEST_CASE("every int4 kernel compiles for gfx942", "[codegen][slow]") {
-    compile_everything("gfx942", DType::kInt4);
-}
+#define CLEAVE_SWEEP_TEST(arch, compiler, dtype_text, dtype)                      \
+    TEST_CASE("every " dtype_text " kernel compiles for " arch " with " compiler, \
+              "[codegen][slow]") {                                                \
+        compile_everything({arch, compiler}, dtype);                              \
+    }
+#define CLEAVE_SWEEP_TESTS(arch, compiler)                      \
+    CLEAVE_SWEEP_TEST(arch, compiler, "f32", DType::kF32)       \
+    CLEAVE_SWEEP_TEST(arch, compiler, "f16", DType::kF16)       \
+    CLEAVE_SWEEP_TEST(arch, compiler, "bf16", DType::kBF16)     \
+    CLEAVE_SWEEP_TEST(arch, compiler, "f8e4m3", DType::kF8E4M3) \
+    CLEAVE_SWEEP_TEST(arch, compiler, "int8", DType::kInt8)     \
+    CLEAVE_SWEEP_TEST(arch, compiler, "int4", DType::kInt4)
+
+CLEAVE_SWEEP_TESTS("sm_80", "nvrtc")
+CLEAVE_SWEEP_TESTS("sm_90a", "nvrtc")
+CLEAVE_SWEEP_TESTS("sm_100", "nvrtc")
+CLEAVE_SWEEP_TESTS("gfx90a", "clang")
+CLEAVE_SWEEP_TESTS("gfx942", "clang")
+CLEAVE_SWEEP_TESTS("gfx1100", "clang")
+CLEAVE_SWEEP_TESTS("gfx90a", "hiprtc")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels compute what a GPU would: places, barriers, warp operations, shared memory, atomics.
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -28,6 +29,12 @@ KERNEL(64) places(i32* out, i64 n) {
     REQUIRE(report.clean());
     for (int i = 0; i < 300; ++i)
         REQUIRE(out[static_cast<size_t>(i)] == 100000 + 1000 * (i / 64) + i % 64);
+    // Grids are as large as a device's, not as an int is.
+    const std::vector<uint64_t> args{out.word(), 0};
+    using Grid = std::array<int64_t, 3>;
+    for (const Grid& grid : {Grid{int64_t{1} << 31, 1, 1}, Grid{1, 65536, 1}, Grid{1, 1, 65536}})
+        CHECK_THAT(test::user_error([&] { simt::launch(program, args, grid, {64, 1, 1}, 0); }),
+                   Catch::Contains("asks for a grid of") && Catch::Contains("sm_80 has at most"));
 }
 
 TEST_CASE("a block reduction through shuffles and shared memory gives the sum", "[simt]") {
