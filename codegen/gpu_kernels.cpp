@@ -69,14 +69,6 @@ constexpr std::string_view kMatrix = "const Config::Weight*";
 
 // ---- Matrix products --------------------------------------------------------------------------------
 
-// `blocks` for each row: in x, which alone has no limit that a batch can meet.
-Extent blocks_of_rows(RowCount count, int64_t blocks) {
-    Extent extent = rows_extent(count);
-    extent.per_token *= blocks;
-    extent.per_output *= blocks;
-    return extent;
-}
-
 // Config and launch of a product: blocks along x are the caller's.
 void write_product(Stub& stub, planner::ProductShape shape, RowCount count) {
     const planner::DeviceLimits& limits = stub.target.limits;
@@ -290,7 +282,7 @@ Kernel make(const AttentionSpec& s, Stub& stub) {
         w.constant("kSplits", tile.splits);
         const int64_t blocks = kv_heads * ceil_div(s.group, tile.rows);
         w.constant("kBlocks", blocks);
-        stub.launch.grid[0] = blocks_of_rows(RowCount::kTokens, blocks);
+        stub.launch.grid[0] = rows_extent(RowCount::kTokens, 1, blocks);
         stub.launch.grid[2] = Extent{tile.splits};
     }
     w.arg(stub.x_pointer(), "q");
@@ -323,12 +315,13 @@ int64_t run_of(std::initializer_list<int64_t> lengths) {
     return planner::load_width(4, all);
 }
 
-// Blocks of one row each; `blocks` of them a row, 0: as many as it has runs.
+// Blocks of one row each, in x, which alone has no limit that a batch can meet; `blocks` of them a row, 0: as many as it has
+// runs.
 void write_rows(Stub& stub, int64_t features, int64_t run, RowCount count, int64_t blocks = 0) {
     stub.take(planner::elementwise_tile(stub.target.limits, features));
     stub.smaller = planner::smaller_elementwise_tile(stub.target.limits, stub.tile);
     if (blocks == 0) blocks = ceil_div(features, stub.tile.threads * run);
-    stub.launch.grid[0] = blocks_of_rows(count, blocks);
+    stub.launch.grid[0] = rows_extent(count, 1, blocks);
     stub.writer.constant("kBlocks", blocks);
     stub.writer.type("X", stub.activations());
     stub.writer.constant("kOut", features);

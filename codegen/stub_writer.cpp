@@ -29,9 +29,9 @@ std::string element_pointer(DType dtype, std::string_view what) {
     return fmt::format("const {}*", element_type(dtype, what));
 }
 
-Extent rows_extent(RowCount count, int64_t divisor) {
+Extent rows_extent(RowCount count, int64_t divisor, int64_t blocks) {
     Extent e;
-    (count == RowCount::kTokens ? e.per_token : e.per_output) = 1;
+    (count == RowCount::kTokens ? e.per_token : e.per_output) = blocks;
     e.divisor = divisor;
     return e;
 }

@@ -19,8 +19,8 @@ std::string_view element_type(DType dtype, std::string_view what);
 // "const f16*"
 std::string element_pointer(DType dtype, std::string_view what);
 
-// One item or block for every `divisor` rows of `count`.
-Extent rows_extent(RowCount count, int64_t divisor = 1);
+// `blocks` items or blocks for every `divisor` rows of `count`, of which one is 1.
+Extent rows_extent(RowCount count, int64_t divisor = 1, int64_t blocks = 1);
 
 // "bf16", "uint4 in blocks of 32, scales f16, zero points".
 std::string describe(const WeightFormat& format);
