@@ -139,6 +139,8 @@ public:
             loaded.name = kernel.name;
             loaded.module = context_->load(kernel.object);
             kernels_.push_back(loaded);
+            // Now, while no kernel runs: one that waits for a peer on the same card must not wait for this one to be loaded.
+            kernels_.back().function = context_->function(loaded.module, loaded.name);
         }
     }
 
@@ -149,8 +151,8 @@ public:
         if (grid[0] * grid[1] * grid[2] == 0) return;
         Loaded& loaded = kernels_[static_cast<size_t>(kernel)];
         // The launch says how much shared memory the kernel may ask for; one size for each kernel.
-        if (!loaded.function || loaded.shared_bytes < launch.shared_bytes) {
-            loaded.function = context_->function(loaded.module, loaded.name, launch.shared_bytes);
+        if (loaded.shared_bytes < launch.shared_bytes) {
+            context_->allow_shared(loaded.function, launch.shared_bytes);
             loaded.shared_bytes = launch.shared_bytes;
         }
         // Every argument is a word of 64 bits; the driver reads each through a pointer.
@@ -320,7 +322,7 @@ private:
         std::string name;
         GpuModule module = nullptr;
         GpuFunction function = nullptr;
-        int64_t shared_bytes = -1;
+        int64_t shared_bytes = 0;  // that it was allowed
     };
 
     // Whether a call that gives memory, kernels or the context back would wait for work that does not end: this device's, that

@@ -100,9 +100,10 @@ public:
 
     virtual GpuModule load(std::span<const std::byte> object) = 0;
     virtual void unload(GpuModule module) = 0;
-    // `shared_bytes`: the most dynamic shared memory that a launch of it asks for.
-    virtual GpuFunction function(GpuModule module, const std::string& name,
-                                 int64_t shared_bytes) = 0;
+    // Brings the kernel onto the device, for which it may wait for all that runs there.
+    virtual GpuFunction function(GpuModule module, const std::string& name) = 0;
+    // From now on a launch of it may ask for so much dynamic shared memory.
+    virtual void allow_shared(GpuFunction, int64_t /*bytes*/) {}
 };
 
 class GpuDriver {

@@ -122,6 +122,47 @@ TEST_CASE("a token is one copy in, one graph and four bytes out", "[e2e]") {
     }
 }
 
+TEST_CASE("a token of devices with peers is one graph on each", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const bool cuda = vendor.kind == DeviceKind::kCuda;
+        for (const DeviceShape& shape :
+             {DeviceShape{"tp 2", cuda ? "cuda[0-1]" : "hip[0-1]", 2, 1}, vendor.logical}) {
+            const InstalledFake fake(vendor.kind);
+            fake.live();
+            std::vector<std::array<int, 3>> counts;
+            run_model(shape, options_for_fakes(), 6, [&](int) {
+                counts.push_back(
+                    {fake.calls(vendor.launch), fake.calls(vendor.graph), fake.calls("bytes out")});
+            });
+            INFO(shape.devices);
+            for (size_t t = 3; t < counts.size(); ++t) {
+                CHECK(counts[t][0] == counts[t - 1][0]);
+                CHECK(counts[t][1] == counts[t - 1][1] + 2);
+                CHECK(counts[t][2] == counts[t - 1][2] + 4);
+            }
+            CHECK(fake.alive() == 0);
+        }
+    }
+}
+
+TEST_CASE("logical devices whose kernels cannot run side by side are told so, and given back",
+          "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        fake.one_at_a_time();
+        SessionOptions options = options_for_fakes();
+        options.watchdog_seconds = 1;
+        const std::string error =
+            failure_of<DeviceError>([&] { run_model(vendor.logical, options, 1); });
+        const std::string card(planner::device_kind_name(vendor.kind));
+        CHECK_THAT(error, Contains("starting the exchange by peer memory") &&
+                              Contains(card + "[0]/0") && Contains(card + "[0]/1") &&
+                              Contains("did not run at the same time within 0.9 s"));
+        CHECK(fake.alive() == 0);
+    }
+}
+
 TEST_CASE("the host is two chunks of a prompt ahead of a card, no more", "[e2e]") {
     for (const Calls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);

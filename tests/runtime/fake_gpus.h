@@ -50,6 +50,8 @@ public:
     void take(int64_t bytes) const { call<void>("fake_take", bytes); }
     // Streams run on their own, as real ones do; each piece of work takes so long at least.
     void live(int64_t lag_us = 0) const { call<void>("fake_live", lag_us); }
+    // A card does one piece of work at a time, whatever streams it has.
+    void one_at_a_time() const { call<void>("fake_one_at_a_time"); }
     // The nth run from now on of a kernel whose name begins with `kernel` faults, or never ends.
     void fault(const std::string& kernel, int nth) const {
         call<void>("fake_trip", kernel.c_str(), nth, 0);

@@ -303,9 +303,9 @@ CUresult cuModuleUnload(CUmodule module) {
 }
 // A text as image is the kernel's name.
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    const Call call("cuModuleGetFunction", name);
+    Call call("cuModuleGetFunction", name);
     if (call.code) return call.code;
-    return find_function(reinterpret_cast<Function**>(function), module, name,
+    return find_function(call, reinterpret_cast<Function**>(function), module, name,
                          kCards[current_device], 48 * 1024);
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {

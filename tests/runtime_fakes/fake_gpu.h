@@ -134,6 +134,8 @@ struct State {
     std::string finding;                       // what runtime/simt said of a kernel's fault
     std::atomic<bool> live{false};             // streams run on their own
     std::atomic<int64_t> lag_us{0};            // before each piece of work
+    std::atomic<bool> one_at_a_time{false};    // a card has room for one kernel
+    std::array<std::mutex, 4> cards;           // by device, held by that kernel
     std::atomic<bool> released{false};         // kernels that hang go on
     std::string trip;                          // the kernels whose name begins so
     int trip_after = 0;                        // of their runs from now on: that one goes wrong
@@ -219,7 +221,7 @@ int copy(const Copy& copy, void* stream);
 
 int load_module(Module** module, const void* image);
 int unload_module(Call& call, void* handle);
-int find_function(Function** function, void* module, const char* name, const Card& card,
+int find_function(Call& call, Function** function, void* module, const char* name, const Card& card,
                   int most_shared);
 struct Shape {
     unsigned grid[3], block[3], shared_bytes;
@@ -245,6 +247,8 @@ void fake_show(int count);
 void fake_take(int64_t bytes);
 // Streams run on their own, each piece of work after this many microseconds.
 void fake_live(int64_t lag_us);
+// A card does one piece of work at a time, whatever streams it has.
+void fake_one_at_a_time();
 // The nth run from now on of a kernel whose name begins with `kernel` faults, or hangs.
 void fake_trip(const char* kernel, int nth, int hangs);
 // Kernels that hang end.

@@ -268,9 +268,9 @@ hipError_t hipModuleUnload(hipModule_t module) {
 }
 // A text as image is the kernel's name.
 hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
-    const Call call("hipModuleGetFunction", name);
+    Call call("hipModuleGetFunction", name);
     if (call.code) return call.code;
-    return find_function(reinterpret_cast<Function**>(function), module, name,
+    return find_function(call, reinterpret_cast<Function**>(function), module, name,
                          kCards[current_device], 64 * 1024);
 }
 hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned int grid_x, unsigned int grid_y,

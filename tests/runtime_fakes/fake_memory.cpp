@@ -280,10 +280,12 @@ int unload_module(Call& call, void* handle) {
     return 0;
 }
 
-int find_function(Function** function, void* handle, const char* name, const Card& card,
+// To load a kernel may wait for all that runs (CUDA Programming Guide, "Lazy Loading").
+int find_function(Call& call, Function** function, void* handle, const char* name, const Card& card,
                   int most_shared) {
     auto* module = static_cast<Module*>(handle);
     if (state().modules.count(module) == 0) return kInvalidValue;
+    settle(call, {module->device});
     auto made = std::make_unique<Function>(Function{module, name, most_shared, nullptr});
     if (module->object.empty()) {
         if (module->image != name) return kNotFound;
@@ -402,7 +404,7 @@ void reset() {
     s.trip.clear();
     s.sticky = 0;
     for (auto& fault : s.faults) fault = 0;
-    s.live = s.released = false;
+    s.live = s.released = s.one_at_a_time = false;
     s.lag_us = 0;
     s.blocks.clear();
     s.pinned.clear();
@@ -449,6 +451,7 @@ void fake_live(int64_t lag_us) {
     state().live = true;
     state().lag_us = lag_us;
 }
+void fake_one_at_a_time() { state().one_at_a_time = true; }
 void fake_trip(const char* kernel, int nth, int hangs) {
     const std::lock_guard lock(state().mutex);
     state().trip = kernel;

@@ -105,7 +105,11 @@ void Stream::serve() {
         lock.unlock();
         if (const int64_t lag = state().lag_us; lag > 0)
             std::this_thread::sleep_for(std::chrono::microseconds(lag));
-        if (!state().fault_of(device)) work();
+        {
+            std::unique_lock card(state().cards[static_cast<size_t>(device)], std::defer_lock);
+            if (state().one_at_a_time) card.lock();
+            if (!state().fault_of(device)) work();
+        }
         lock.lock();
         ++done_;
         changed_.notify_all();

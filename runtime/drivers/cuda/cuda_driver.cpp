@@ -242,16 +242,20 @@ public:
         use();
         CLEAVE_CUDA(cuModuleUnload, static_cast<CUmodule>(module));
     }
-    GpuFunction function(GpuModule module, const std::string& name, int64_t shared_bytes) override {
+    // With lazy loading, the default from CUDA 12.2 on, a kernel goes to the device here and not with its module (CUDA
+    // Programming Guide, "Lazy Loading").
+    GpuFunction function(GpuModule module, const std::string& name) override {
         use();
         CUfunction function = nullptr;
         CLEAVE_CUDA(cuModuleGetFunction, &function, static_cast<CUmodule>(module), name.c_str());
-        // Beyond 48 KiB a kernel has to ask (CUDA C++ Programming Guide, compute capability 7.x on).
-        if (shared_bytes > 48 * 1024)
-            CLEAVE_CUDA(cuFuncSetAttribute, function,
-                        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                        static_cast<int>(shared_bytes));
         return function;
+    }
+    // Beyond 48 KiB a kernel has to ask (CUDA C++ Programming Guide, compute capability 7.x on).
+    void allow_shared(GpuFunction function, int64_t bytes) override {
+        if (bytes <= 48 * 1024) return;
+        use();
+        CLEAVE_CUDA(cuFuncSetAttribute, static_cast<CUfunction>(function),
+                    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes));
     }
 
 private:

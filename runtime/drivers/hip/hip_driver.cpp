@@ -235,7 +235,7 @@ public:
         use();
         CLEAVE_HIP(hipModuleUnload, static_cast<hipModule_t>(module));
     }
-    GpuFunction function(GpuModule module, const std::string& name, int64_t) override {
+    GpuFunction function(GpuModule module, const std::string& name) override {
         use();
         hipFunction_t function = nullptr;
         CLEAVE_HIP(hipModuleGetFunction, &function, static_cast<hipModule_t>(module), name.c_str());
