@@ -2,7 +2,10 @@
 // The conformance suite of drivers: every driver takes the same tests. One that cannot do a thing says so with
 // the reason in its entry of `drivers()`, and the test leaves it out. CLEAVE_TEST_GPU names a GPU that takes them alone
 // (tools/gpu-check).
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -54,7 +57,16 @@ struct Driver {
     std::function<std::vector<codegen::CompiledKernel>()> kernels = [] {
         return std::vector<codegen::CompiledKernel>(1);
     };
+    Supports has_stream{false, "what is asked of it is done when the call returns"};
+    // Two devices that may reach each other's memory, and a kernel that adds its second argument to the word at its first.
+    Supports has_peers{false, "its devices exchange values through the host"};
+    std::function<std::vector<std::unique_ptr<Device>>()> open_two = {};
+    std::function<std::vector<codegen::CompiledKernel>()> add_to_word = {};
 };
+
+constexpr const char* kAddToWord =
+    "extern \"C\" __attribute__((global)) void add_to_word(unsigned long long* word, "
+    "unsigned long long value) { *word += value; }";
 
 std::unique_ptr<Device> open_simt(const char* arch) {
     planner::Device info = host_info(0, kMemory);
@@ -67,6 +79,30 @@ std::unique_ptr<Device> open_fake(planner::DeviceKind kind) {
     planner::Device info = host_info(0, kMemory);
     info.kind = kind;
     return make_gpu_device(runtime::test::FakeGpu(kind).driver(), 0, info, {});
+}
+
+// Two cards of one driver.
+std::vector<std::unique_ptr<Device>> open_two_fakes(planner::DeviceKind kind) {
+    const runtime::test::FakeGpu fake(kind);
+    const std::shared_ptr<GpuDriver> driver = fake.driver();
+    fake.live();
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int i : {0, 1}) {
+        planner::Device info = host_info(i, kMemory);
+        info.kind = kind;
+        devices.push_back(make_gpu_device(driver, i, info, {}));
+    }
+    return devices;
+}
+
+std::vector<std::unique_ptr<Device>> open_two_simts(const char* arch) {
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int i = 0; i < 2; ++i) devices.push_back(open_simt(arch));
+    return devices;
+}
+
+std::vector<codegen::CompiledKernel> adding_kernel(const char* arch) {
+    return {codegen::compile_simt_kernel(kAddToWord, "add_to_word", codegen::gpu_arch(arch), {})};
 }
 
 std::vector<codegen::CompiledKernel> gpu_kernel(const char* arch) {
@@ -92,6 +128,24 @@ Driver real_gpu(const std::string& name) {
                 program.arch = info.arch;
                 program.kernels = {codegen::make_gpu_helper(codegen::ArgmaxSpec{32}, target)};
                 return codegen::compile_program(program, {});
+            },
+            {true, ""},
+            {true, ""},
+            // Logical devices of the card.
+            [info] {
+                std::vector<std::unique_ptr<Device>> devices;
+                for (int i = 0; i < 2; ++i)
+                    devices.push_back(
+                        make_gpu_device(gpu_driver(info.kind).driver, info.index, info, {}));
+                return devices;
+            },
+            [info] {
+                codegen::Program program;
+                program.arch = info.arch;
+                program.kernels.emplace_back();
+                program.kernels[0].name = "add_to_word";
+                program.kernels[0].source = kAddToWord;
+                return codegen::compile_program(program, {});
             }};
 }
 
@@ -112,22 +166,38 @@ std::vector<Driver> drivers() {
              [] { return open_fake(planner::DeviceKind::kCuda); },
              {true, ""},
              {false, "the fake has kernels of its own; gpu_device_test launches them"},
-             [] { return fake_kernel("nothing"); }},
+             [] { return fake_kernel("nothing"); },
+             {true, ""},
+             {true, ""},
+             [] { return open_two_fakes(planner::DeviceKind::kCuda); },
+             [] { return adding_kernel("sm_90a"); }},
             {"hip on a recording fake",
              [] { return open_fake(planner::DeviceKind::kHip); },
              {true, ""},
              {false, "the fake has kernels of its own; gpu_device_test launches them"},
-             [] { return fake_kernel("nothing"); }},
+             [] { return fake_kernel("nothing"); },
+             {true, ""},
+             {true, ""},
+             [] { return open_two_fakes(planner::DeviceKind::kHip); },
+             [] { return adding_kernel("gfx90a"); }},
             {"simt sm_80",
              [] { return open_simt("sm_80"); },
              {true, ""},
              {false, "the simt driver runs GPU kernels; tests/simt launches some"},
-             [] { return gpu_kernel("sm_80"); }},
+             [] { return gpu_kernel("sm_80"); },
+             {false, "what is asked of it is done when the call returns"},
+             {true, ""},
+             [] { return open_two_simts("sm_80"); },
+             [] { return adding_kernel("sm_80"); }},
             {"simt gfx90a",
              [] { return open_simt("gfx90a"); },
              {true, ""},
              {false, "the simt driver runs GPU kernels; tests/simt launches some"},
-             [] { return gpu_kernel("gfx90a"); }}};
+             [] { return gpu_kernel("gfx90a"); },
+             {false, "what is asked of it is done when the call returns"},
+             {true, ""},
+             [] { return open_two_simts("gfx90a"); },
+             [] { return adding_kernel("gfx90a"); }}};
 }
 
 template <class Test>
@@ -140,6 +210,22 @@ void for_each_driver(bool needs_data, Test test) {
         DYNAMIC_SECTION(driver.name) {
             auto device = driver.open();
             test(*device);
+        }
+    }
+}
+
+// Of devices that do their work later than they are asked to.
+template <class Test>
+void for_each_stream(Test test) {
+    for (const Driver& driver : drivers()) {
+        DYNAMIC_SECTION(driver.name) {
+            auto device = driver.open();
+            // The entry says the truth.
+            CHECK((device->stream() != nullptr) == static_cast<bool>(driver.has_stream));
+            if (driver.has_stream)
+                test(*device, *device->stream());
+            else
+                CHECK_FALSE(driver.has_stream.reason.empty());
         }
     }
 }
@@ -306,6 +392,155 @@ TEST_CASE("a reduction sums in f32 in the order of its sources, with or without 
             }
         }
     });
+}
+
+TEST_CASE("what is captured is not done, but by each replay, and until the captures are dropped",
+          "[runtime][drivers]") {
+    for_each_stream([](Device& device, DeviceStream& stream) {
+        DeviceAddress a = device.allocate(256, "a"), b = device.allocate(256, "b");
+        device.fill(a, 256, 1);
+        device.fill(b, 256, 1);
+        stream.begin_capture();
+        device.fill(a, 100, 2);
+        device.fill(b, 100, 3);
+        const int both = stream.end_capture();
+        stream.begin_capture();
+        device.fill(a, 50, 4);
+        const int one = stream.end_capture();
+        CHECK(one != both);
+        CHECK(read<uint8_t>(device, a, 256) == std::vector<uint8_t>(256, 1));
+        for (int round = 0; round < 3; ++round) {
+            stream.replay(both);
+            CHECK(read<uint8_t>(device, a, 100) == std::vector<uint8_t>(100, 2));
+            CHECK(read<uint8_t>(device, b, 100) == std::vector<uint8_t>(100, 3));
+            stream.replay(one);
+            device.fill(b, 100, 9);  // in order with what else is asked for
+            CHECK(read<uint8_t>(device, a, 50) == std::vector<uint8_t>(50, 4));
+            CHECK(read<uint8_t>(device, a + 50, 50) == std::vector<uint8_t>(50, 2));
+            CHECK(read<uint8_t>(device, b, 101)[99] == 9);
+            CHECK(read<uint8_t>(device, b, 101)[100] == 1);
+        }
+        // One that is given up leaves nothing behind.
+        stream.begin_capture();
+        device.fill(a, 256, 7);
+        stream.abandon_capture();
+        CHECK(read<uint8_t>(device, a, 1)[0] == 4);
+        stream.drop_captures();
+        CHECK_THROWS_AS(stream.replay(both), InternalError);
+    });
+}
+
+TEST_CASE("marks have the times at which the device came to them, in the host's clock",
+          "[runtime][drivers]") {
+    const auto now = [] {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(
+                   std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    };
+    for_each_stream([&](Device& device, DeviceStream& stream) {
+        DeviceAddress a = device.allocate(1 << 20, "a");
+        for (size_t round = 0; round < 2; ++round) {  // each counts from its own origin
+            const int64_t before = now();
+            for (size_t i = 0; i < 4 + round; ++i) {
+                stream.mark();
+                device.fill(a, 1 << 20, static_cast<uint8_t>(i));
+            }
+            const std::vector<int64_t> times = stream.take_marks();
+            const int64_t after = now();
+            REQUIRE(times.size() == 4 + round);
+            CHECK(std::is_sorted(times.begin(), times.end()));
+            constexpr int64_t kApart = 5'000'000;  // of the two clocks, at most
+            CHECK(times.front() > before - kApart);
+            CHECK(times.back() < after + kApart);
+        }
+        CHECK(stream.take_marks().empty());
+    });
+}
+
+TEST_CASE("behind a fence all that was asked before it is done", "[runtime][drivers]") {
+    for_each_stream([](Device& device, DeviceStream& stream) {
+        constexpr int64_t kBytes = 1 << 16;
+        DeviceAddress a = device.allocate(kBytes, "a");
+        std::array<std::span<std::byte>, 2> out{stream.pinned_memory(kBytes),
+                                                stream.pinned_memory(kBytes)};
+        CHECK(std::all_of(out[0].begin(), out[0].end(),
+                          [](std::byte b) { return b == std::byte{0}; }));
+        for (uint8_t round = 1; round < 5; ++round) {  // fences are used again
+            for (int i : {0, 1}) {
+                device.fill(a, kBytes, static_cast<uint8_t>(10 * round + i));
+                device.copy_out(a, out[static_cast<size_t>(i)].data(), {1, kBytes, kBytes, kBytes});
+                stream.place_fence(3 * i);
+            }
+            for (int i : {0, 1}) {
+                stream.await_fence(3 * i);
+                const std::byte wanted{static_cast<uint8_t>(10 * round + i)};
+                const auto& got = out[static_cast<size_t>(i)];
+                CHECK(std::count(got.begin(), got.end(), wanted) == kBytes);
+            }
+        }
+        const uint64_t waits = stream.synchronizations();
+        device.synchronize();
+        CHECK(stream.synchronizations() > waits);
+        stream.settle();
+        // What the wait's check throws ends the wait, and nothing else.
+        stream.set_wait_check([] { throw Cancelled(); });
+        CHECK_THROWS_AS(
+            [&] {
+                for (int i = 0; i < 100000; ++i) {
+                    device.fill(a, kBytes, 0);
+                    device.synchronize();
+                }
+            }(),
+            Cancelled);
+        stream.set_wait_check(nullptr);
+        device.synchronize();
+    });
+}
+
+TEST_CASE("kernels reach the memory of devices that they were given access to",
+          "[runtime][drivers]") {
+    for (const Driver& driver : drivers()) {
+        DYNAMIC_SECTION(driver.name) {
+            if (!driver.has_peers) {
+                auto one = driver.open(), other = driver.open();
+                CHECK_FALSE(driver.has_peers.reason.empty());
+                const Supports can = one->supports_peer_copy(*other);
+                CHECK_FALSE(can);
+                CHECK_FALSE(can.reason.empty());
+                CHECK_THROWS_AS(one->enable_peer_access(*other), InternalError);
+                continue;
+            }
+            auto devices = driver.open_two();
+            Device &one = *devices[0], &other = *devices[1];
+            CHECK(one.supports_peer_copy(other));
+            for (int again = 0; again < 2; ++again) one.enable_peer_access(other);
+            one.load(driver.add_to_word());
+            const DeviceAddress plain = other.allocate(64, "plain"),
+                                signals = other.allocate_exchange(64, "signals");
+            CHECK(other.allocated_bytes() == 128);
+            for (DeviceAddress theirs : {plain, signals}) {
+                other.fill(theirs, 64, 0);
+                other.synchronize();
+                const uint64_t args[] = {theirs + 8, 42};
+                for (int launch = 0; launch < 3; ++launch) one.launch(0, args, {1, 1, 1}, {});
+                one.synchronize();
+                CHECK(read<uint64_t>(other, theirs, 3) == std::vector<uint64_t>{0, 126, 0});
+            }
+            // A page of its own that host and kernels see.
+            const std::span<std::byte> mailbox = one.mailbox();
+            REQUIRE(mailbox.size() == static_cast<size_t>(Device::kMailboxBytes));
+            CHECK(mailbox.data() == one.mailbox().data());
+            CHECK(mailbox.data() != other.mailbox().data());
+            CHECK(std::count(mailbox.begin(), mailbox.end(), std::byte{0}) ==
+                  Device::kMailboxBytes);
+            const uint64_t args[] = {reinterpret_cast<uint64_t>(mailbox.data()), 7};
+            one.launch(0, args, {1, 1, 1}, {});
+            one.synchronize();
+            uint64_t word = 0;
+            std::memcpy(&word, mailbox.data(), sizeof word);
+            CHECK(word == 7);
+        }
+    }
 }
 
 TEST_CASE("poisoned memory reads as NaN in every floating type", "[runtime][drivers]") {
