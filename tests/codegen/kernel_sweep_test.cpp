@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sweep of planner/gpu_tiles_test.cpp, compiled: every kind of kernel x limit of shared memory x model x dtype x context x
 // target, which is an architecture and its compiler. Otherwise a sample in which every pair of values occurs; [slow]: all of
-// it, with a report in the folder $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports).
+// it (takes_limit), with a report in the folder $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports).
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -329,6 +329,13 @@ void check_compiled(const Combination& c, const CompiledKernel& kernel) {
 
 // ---- The report
 
+// Smaller limits than an architecture's own make the same tiles wherever they are: all of them on one architecture of each vendor.
+bool takes_limit(const SweepTarget& target, int64_t limit_kib) {
+    const std::string_view arch = target.arch;
+    if (arch == "sm_90a" || arch == "gfx942") return true;
+    return limit_kib * 1024 == gpu_arch(arch).shared_bytes;
+}
+
 struct Line {
     int kernels = 0, shrunk = 0, spilling = 0;
     int64_t registers = 0, shared = 0, spills = 0;
@@ -355,13 +362,16 @@ void write_report(const std::string& path, const SweepTarget& target, DType dtyp
     out << fmt::format(
         "# Compiled kernels: {}, {}\n\nWritten by `tools/test --all` ({}): every kind of kernel "
         "for "
-        "blocks of 32 to 227 KiB of shared memory (as far as the architecture goes), {} models, "
-        "contexts of 512 to 131072, with {}; equal kernels once. A tile shrank where the object of "
+        "{}, {} models, contexts of 512 to 131072, with {}; equal kernels once. A tile shrank "
+        "where the object of "
         "the larger one spilled "
         "registers or was over a limit. Most of any kernel of the row.\n\n"
         "| kernel | kernels | shrunk | registers | shared bytes | that spill | bytes spilled | "
         "matrix instructions |\n|---|---|---|---|---|---|---|---|\n",
         target.arch, dtype_name(dtype), source && *source ? source : "source unknown",
+        takes_limit(target, 32)
+            ? "blocks of 32 to 227 KiB of shared memory, as far as the architecture goes"
+            : "blocks of the architecture's own shared memory",
         test::kModelSizes.size(), compiled.at(0).compiler);
     for (const auto& [kind, l] : lines) {
         std::string matrix;
@@ -391,6 +401,7 @@ void compile_everything(const SweepTarget& wanted, DType dtype) {
                 // Only the keys of one token's attention are split by the context.
                 for (int context = 0; context < size_of(kOfContext); ++context) {
                     if (kind != kAttentionToken && context > 0) continue;
+                    if (!takes_limit(*target, value(test::kSharedKiB, limit))) continue;
                     Combination c{kind, limit, model, dtype_index, target_index, context};
                     if (is_possible(c)) sweep.add(c);
                 }
