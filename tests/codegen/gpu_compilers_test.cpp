@@ -442,6 +442,10 @@ TEST_CASE("a kernel whose object is over a limit is compiled with a smaller tile
     std::erase_if(program.kernels, [&](const Kernel& k) { return !is_gate_up(k); });
     REQUIRE(program.kernels.size() == 1);
     const Kernel asked = program.kernels[0];
+    // The next smaller one of so many tokens, not the least there is.
+    REQUIRE(asked.smaller);
+    CHECK(asked.smaller().tile.tokens * asked.smaller().tile.rows * 4 >=
+          asked.tile.tokens * asked.tile.rows);
     auto compiler = make_amdgpu_compiler(arch);
     auto compile = [&] { return compile_kernels(*compiler, program, with("clang"), &arch).at(0); };
     CompiledKernel free = compile();

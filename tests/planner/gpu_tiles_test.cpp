@@ -31,10 +31,11 @@ struct Sweep {
         CHECK((fits && runs));
     }
 
-    void product(const DeviceLimits& limits, ProductShape shape) {
+    void product(const DeviceLimits& limits, DType dtype, ProductShape shape) {
+        set_weight_type(dtype, shape);
         product_as(limits, shape);
         // The same on a device that multiplies by warpgroups.
-        if (limits.warp_width != 32 || shape.element_bytes > 2 || shape.tokens < kWarpgroupTokens)
+        if (limits.warp_width != 32 || dtype == DType::kF32 || shape.tokens < kWarpgroupTokens)
             return;
         shape.warpgroups = true;
         product_as(limits, shape);
@@ -69,16 +70,6 @@ struct Sweep {
         if (shape.whole_head) CHECK(tile.rows >= shape.head);
     }
 
-    // The same matrix in 4 and 8 bits.
-    void quantized(const DeviceLimits& limits, ProductShape shape) {
-        shape.element_bytes = 1;
-        shape.staged_bytes = 2;
-        for (int64_t bits : {4, 8}) {
-            shape.code_bits = bits;
-            product(limits, shape);
-        }
-    }
-
     void attention(const DeviceLimits& limits, AttentionShape shape) {
         attention_as(limits, shape);
         if (limits.warp_width != 32 || shape.element_bytes != 2 || !shape.prefill) return;
@@ -110,25 +101,26 @@ struct Sweep {
     }
 
     // Every launch of a device that has one part in `parts` of the model.
-    void model(const DeviceLimits& limits, const test::ModelSize& m, int64_t bytes, int64_t tokens,
+    void model(const DeviceLimits& limits, const test::ModelSize& m, DType dtype, int64_t tokens,
                int64_t context, int64_t parts, bool fused) {
-        CAPTURE(m.name, limits.shared_memory_per_block, limits.warp_width, bytes, tokens, parts,
-                fused);
+        CAPTURE(m.name, limits.shared_memory_per_block, limits.warp_width, dtype_name(dtype),
+                tokens, parts, fused);
         int64_t heads = m.heads / parts, kv_heads = std::max<int64_t>(1, m.kv_heads / parts);
         int64_t q = heads * m.head_dim, kv = kv_heads * m.head_dim, wide = m.intermediate / parts;
         if (fused) {
             for (bool whole : {false, true})
-                product(limits, {m.hidden, q + 2 * kv, tokens, bytes, 1, m.head_dim, whole});
-            product(limits, {m.hidden, wide, tokens, bytes, 2});
+                product(limits, dtype, {m.hidden, q + 2 * kv, tokens, 0, 1, m.head_dim, whole});
+            product(limits, dtype, {m.hidden, wide, tokens, 0, 2});
         } else {
-            for (int64_t rows : {q, kv, wide}) product(limits, {m.hidden, rows, tokens, bytes});
+            for (int64_t rows : {q, kv, wide}) product(limits, dtype, {m.hidden, rows, tokens});
         }
-        product(limits, {q, m.hidden, tokens, bytes});
-        product(limits, {wide, m.hidden, tokens, bytes});
-        if (bytes == 1) quantized(limits, {wide, m.hidden, tokens, bytes});
-        product(limits, {m.hidden, m.vocabulary / parts, 1, bytes});
+        product(limits, dtype, {q, m.hidden, tokens});
+        product(limits, dtype, {wide, m.hidden, tokens});
+        product(limits, dtype, {m.hidden, m.vocabulary / parts, 1});
+        // Caches are f32 or of 16 bits, 8 on paper.
+        const int64_t cache = dtype == DType::kF32 ? 4 : dtype == DType::kF8E4M3 ? 1 : 2;
         attention(limits, {heads, kv_heads, std::max<int64_t>(1, heads / kv_heads), m.head_dim,
-                           m.head_dim, bytes, tokens, context, tokens > 8});
+                           m.head_dim, cache, tokens, context, tokens > 8});
         for (int64_t features : {m.hidden, q, kv, wide})
             check(limits, elementwise_tile(limits, features), 0);
     }
@@ -146,7 +138,8 @@ TEST_CASE("every kernel has a tile within its limits, whatever the device and th
     for (int64_t shared : test::kSharedKiB)
         for (int64_t warp : {32, 64})
             for (const test::ModelSize& m : test::kModelSizes)
-                for (int64_t bytes : {1, 2, 4})
+                for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3,
+                                    DType::kInt8, DType::kInt4})
                     for (bool fused : {true, false})
                         for (int64_t parts : {1, 8})
                             for (auto [tokens, context] : {std::pair{1, 4096},
@@ -154,9 +147,9 @@ TEST_CASE("every kernel has a tile within its limits, whatever the device and th
                                                            {8, 4096},
                                                            {64, 4096},
                                                            {512, 131072}})
-                                sweep.model(limits_of(shared, warp, 132), m, bytes, tokens, context,
+                                sweep.model(limits_of(shared, warp, 132), m, dtype, tokens, context,
                                             parts, fused);
-    CHECK(sweep.kernels > 80'000);
+    CHECK(sweep.kernels > 160'000);
     CHECK(sweep.launches_of_many > 10'000);
     CHECK(sweep.launches_of_warpgroups > 3'000);
     CHECK(sweep.attention_of_warpgroups > 250);
