@@ -266,7 +266,9 @@ Machine parse_machine(const std::string& text, const std::string& path) {
     Json json = read_json(text, path);
     Reader top(json, path, "the machine");
     // "measurement": how far the rates are to be trusted; nothing of the machine depends on it.
-    for (const char* key : {"name", "domains", "devices", "links", "measurement"}) top.know(key);
+    // "absent": what `cleave devices --json` says of kinds that are not there.
+    for (const char* key : {"name", "domains", "devices", "links", "measurement", "absent"})
+        top.know(key);
     Machine machine;
     machine.name = top.text_or("name", "");
     top.finish();
