@@ -46,6 +46,7 @@ public:
           peers_(peers),
           lane_(make_lane(arenas, device, id)),
           record_(options.record_trace),
+          record_passes_(options.record_passes),
           origin_(origin) {
         if (device.stream())
             passes_ = std::make_unique<StreamPasses>(plan, arenas, device, id, control, options);
@@ -90,6 +91,7 @@ private:
             else
                 download_logits(job.passes[i], (*job.logits)[i]);
         }
+        if (passes_ && record_passes_) passes_->trace_passes(events_, origin_ns());
     }
 
     void run_tensors(const Job& job) {
@@ -116,6 +118,7 @@ private:
             return;
         }
         PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
+        const int64_t begin = record_passes_ ? now() : 0, received = received_bytes_;
         for (const BatchArray& array : arrays_of(batch, arenas_.batch(id_)))
             device_.upload(array.address, array.bytes);
         for (size_t i = 0; i < phase.num_steps(greedily); ++i) {
@@ -135,6 +138,15 @@ private:
                                    step.transport()});
             control_.step_done();
         }
+        if (record_passes_)
+            events_.push_back({pass,
+                               batch.is_prefill,
+                               StepId(),
+                               id_,
+                               begin,
+                               now(),
+                               received_bytes_ - received,
+                               {}});
         ++phase.rounds;
     }
 
@@ -184,7 +196,7 @@ private:
     RunControl& control_;
     const PeerLinks& peers_;
     StagingLane lane_;
-    bool record_;
+    bool record_, record_passes_;
     Clock::time_point origin_;
     std::array<DevicePhase, 2> phases_;
     std::unique_ptr<StreamPasses> passes_;  // of a device with a stream
@@ -396,7 +408,9 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
     CHECK(programs.size() == devices.size() && devices.size() == plan.machine.devices.size())
         << "a program and a device for each of the plan's devices";
     check_presence(plan);
-    impl_->build(programs, devices, arenas, {options.record_trace, options.step_by_step});
+    CHECK(!options.record_trace || !options.record_passes) << "a trace of steps or one of passes";
+    impl_->build(programs, devices, arenas,
+                 {options.record_trace, options.record_passes, options.step_by_step});
     impl_->start();
     impl_->meet();
 }

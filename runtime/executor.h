@@ -21,8 +21,9 @@ namespace cleave::runtime {
 
 struct ExecutorOptions {
     bool record_trace = false;
-    bool may_spin = false;      // the process has no more threads than cores
-    bool step_by_step = false;  // GPUs: waits after each step, so that one that fails has its name
+    bool record_passes = false;  // instead of steps
+    bool may_spin = false;       // the process has no more threads than cores
+    bool step_by_step = false;   // GPUs: waits after each step, so that one that fails has its name
     int watchdog_seconds = 60;
     const CancelToken* cancel = nullptr;
 };

@@ -44,8 +44,9 @@ Session::Session(const Plan& plan, const SessionOptions& options)
     impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
     upload_weights(plan, *impl_->arenas, impl_->devices, {options.upload_progress, options.cancel});
     for (size_t d = 0; d < impl_->devices.size(); ++d) impl_->devices[d]->load(impl_->compiled[d]);
-    ExecutorOptions run{options.record_trace, threads_fit_cores(plan, options.threads),
-                        options.step_by_step, options.watchdog_seconds, options.cancel};
+    ExecutorOptions run{
+        options.record_trace, options.record_passes,    threads_fit_cores(plan, options.threads),
+        options.step_by_step, options.watchdog_seconds, options.cancel};
     impl_->executor =
         std::make_unique<Executor>(plan, impl_->programs, impl_->devices, *impl_->arenas, run);
 }

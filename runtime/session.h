@@ -25,6 +25,8 @@ struct SessionOptions {
     int threads = 0;  // of the host devices of each stage together; 0: one per core
     codegen::CompileOptions compile;
     bool record_trace = false;
+    bool record_passes =
+        false;  // instead: the trace has passes whole, and GPUs replay captured decode as ever
     bool poison = false;        // fill arenas with NaN patterns before use
     bool step_by_step = false;  // GPUs: waits after each step, so that one that fails has its name
     int watchdog_seconds =

@@ -64,7 +64,7 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
     // The host is two prefills ahead at most, so that a wait is for little and no watchdog takes a long prompt for a hang.
     const int fence = DeviceStream::kPassFences + static_cast<int>(prefills_ % 2);
     if (batch.is_prefill && prefills_ >= 2) stream_.await_fence(fence);
-    if (options_.record_trace) stream_.mark();
+    if (options_.record_trace || options_.record_passes) stream_.mark();
     upload_batch(batch);
     int64_t received = 0;
     if (!options_.record_trace) {
@@ -85,12 +85,29 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
                              times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i],
                              phase.steps[i].transport()});
     }
+    if (options_.record_passes) {
+        stream_.mark();
+        marked_.push_back({pass, batch.is_prefill, StepId(), id_, 0, 0, received, {}});
+    }
     if (batch.is_prefill) {
         stream_.place_fence(fence);
         ++prefills_;
     }
     ++phase.rounds;
     return received;
+}
+
+void StreamPasses::trace_passes(std::vector<TraceEvent>& trace, int64_t origin_ns) {
+    if (marked_.empty()) return;
+    const std::vector<int64_t> times = stream_.take_marks();
+    CHECK(times.size() == 2 * marked_.size())
+        << times.size() << " marks of " << marked_.size() << " passes";
+    for (size_t i = 0; i < marked_.size(); ++i) {
+        marked_[i].start_ns = times[2 * i] - origin_ns;
+        marked_[i].end_ns = times[2 * i + 1] - origin_ns;
+        trace.push_back(marked_[i]);
+    }
+    marked_.clear();
 }
 
 void StreamPasses::upload_batch(const Batch& batch) {

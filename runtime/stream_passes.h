@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The passes of a device that does its work later than it is asked to (runtime/device_stream.h). Steps go on its stream in plan
 // order, and the host waits for nothing but communications through its own memory. Decode is captured once for each shape of
-// pass, in runs between such communications, and replayed. With a trace every step is put between two marks of the stream.
+// pass, in runs between such communications, and replayed. With a trace every step is put between two marks of the stream;
+// with a trace of passes each of these, as it runs without one.
 // One worker's; not thread-safe.
 #pragma once
 
@@ -21,7 +22,8 @@ namespace cleave::runtime {
 
 struct StreamOptions {
     bool record_trace = false;
-    bool step_by_step = false;  // waits after each step, so that a fault has its name
+    bool record_passes = false;  // instead of steps
+    bool step_by_step = false;   // waits after each step, so that a fault has its name
 };
 
 class StreamPasses {
@@ -38,6 +40,9 @@ public:
     // that came from other devices. `origin` is where the trace's time begins.
     int64_t run(DevicePhase& phase, const Batch& batch, int32_t pass, bool greedily,
                 StagingLane& lane, std::vector<TraceEvent>& trace, int64_t origin_ns);
+
+    // Of the passes since the last time, with StreamOptions::record_passes; waits for the device.
+    void trace_passes(std::vector<TraceEvent>& trace, int64_t origin_ns);
 
     // Ends in a DeviceError that says at which steps the device was.
     [[noreturn]] void rethrow(const DeviceError& error) const;
@@ -80,7 +85,8 @@ private:
         runs_;  // of decode, captured and not: without and with the choice of tokens
     std::map<std::array<int64_t, 4>, std::vector<Capture>> captures_;  // by shape: of each such run
     uint64_t prefills_ = 0;
-    Place oldest_, newest_;  // steps that no wait has seen done
+    std::vector<TraceEvent> marked_;  // passes between two marks each, their times not yet known
+    Place oldest_, newest_;           // steps that no wait has seen done
     uint64_t seen_waits_ = 0;
     uint64_t seen_progress_ = 0;
     std::chrono::steady_clock::time_point moved_;

@@ -29,6 +29,17 @@ std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan) {
                           {"args", {{"name", plan.machine.devices[d].name}}}});
     }
     for (const TraceEvent& event : trace.events) {
+        if (!event.step.valid()) {
+            events.push_back({{"ph", "X"},
+                              {"name", event.is_prefill ? "prefill" : "decode"},
+                              {"cat", "pass"},
+                              {"pid", 0},
+                              {"tid", event.device.value},
+                              {"ts", static_cast<double>(event.start_ns) / 1000.0},
+                              {"dur", static_cast<double>(event.end_ns - event.start_ns) / 1000.0},
+                              {"args", {{"pass", event.pass}, {"bytes", event.bytes}}}});
+            continue;
+        }
         const planner::Step& step = plan.phase(event.is_prefill).steps[event.step.index()];
         events.push_back(
             {{"ph", "X"},

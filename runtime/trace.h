@@ -14,7 +14,7 @@ namespace cleave::runtime {
 struct TraceEvent {
     int32_t pass = 0;  // which forward pass
     bool is_prefill = true;
-    planner::StepId step;
+    planner::StepId step;  // invalid: the pass whole (SessionOptions::record_passes)
     planner::DeviceId device;
     int64_t start_ns = 0;  // monotonic, since the session began
     int64_t end_ns = 0;

@@ -142,6 +142,9 @@ public:
             // Now, while no kernel runs: one that waits for a peer on the same card must not wait for this one to be loaded.
             kernels_.back().function = context_->function(loaded.module, loaded.name);
         }
+        // Now, not at the first download: an allocation of pinned memory may wait for the kernels of the card's other logical
+        // devices, which may wait for this one's (CUDA C++ Programming Guide, "Implicit synchronization").
+        for (int64_t block : {0, 1}) out_block(block, kPieceBytes);
     }
 
     void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,

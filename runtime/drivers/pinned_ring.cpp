@@ -30,6 +30,8 @@ std::span<std::byte> PinnedRing::take(int64_t bytes) {
         block->used = 0;
         if (block->bytes < aligned) renew(*block, aligned);
     }
+    // Both before anything runs: see GpuDevice::load.
+    if (Block& other = blocks_[1 - current_]; !other.memory) renew(other, 0);
     std::byte* memory = block->memory + block->used;
     block->used += aligned;
     last_ = {memory, static_cast<size_t>(bytes)};
