@@ -17,12 +17,12 @@ namespace {
 
 constexpr int64_t kBlock = 1 << 18;  // distinct elements; the file repeats them
 
-std::vector<std::byte> random_block(DType dtype) {
+std::vector<std::byte> random_block(DType dtype, float around) {
     std::vector<float> numbers(kBlock);
     uint32_t state = 1;
     for (float& x : numbers) {
         state = state * 1664525u + 1013904223u;  // Numerical Recipes, "quick and dirty" generator
-        x = (static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f) * 0.05f;
+        x = around + (static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5f) * 0.05f;
     }
     std::vector<std::byte> block(static_cast<size_t>(dtype_bytes(dtype, kBlock)));
     convert_elements(DType::kF32, numbers.data(), dtype, block.data(), kBlock);
@@ -44,12 +44,16 @@ StandInWeights::StandInWeights(importer::Graph& graph) {
     if (file < 0) throw UserError("{}: no temporary file can be made there; set TMPDIR", name);
     ::close(file);
     path_ = name;
-    std::vector<std::byte> block = random_block(graph.weights[0].dtype);
+    std::vector<std::byte> block = random_block(graph.weights[0].dtype, 0);
     std::ofstream out(path_, std::ios::binary);
     for (int64_t at = 0; at < most; at += static_cast<int64_t>(block.size()))
         out.write(
             reinterpret_cast<const char*>(block.data()),
             static_cast<std::streamsize>(std::min(most - at, static_cast<int64_t>(block.size()))));
+    // Else the normalised values are as small as the weights, and all that layers add is lost beside the embedding.
+    const std::vector<std::byte> norms = random_block(graph.weights[0].dtype, 1);
+    out.write(reinterpret_cast<const char*>(norms.data()),
+              static_cast<std::streamsize>(norms.size()));
     out.close();
     if (!out) {
         std::error_code ignored;
@@ -62,7 +66,7 @@ StandInWeights::StandInWeights(importer::Graph& graph) {
     for (importer::Weight& weight : graph.weights)
         weight.data = {importer::FileId(graph.files.size() - 1),
                        {},
-                       0,
+                       weight.shape.size() == 1 ? static_cast<uint64_t>(most) : 0,
                        static_cast<uint64_t>(weight.packed_bytes())};
 }
 

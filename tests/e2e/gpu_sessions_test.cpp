@@ -163,6 +163,36 @@ TEST_CASE("logical devices whose kernels cannot run side by side are told so, an
     }
 }
 
+TEST_CASE("a trace of passes has each pass once, whole, with decode replayed", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        planner::Plan plan = plan_for(small_model(), vendor.one, all_logits_workload(1, 32, 32));
+        SessionOptions options = options_for_fakes();
+        options.record_passes = true;
+        {
+            Session session(plan, options);
+            std::vector<Batch> passes{{{1, 17}, {0, 1}, {0, 0}, {0, 2}, {1}, true}};
+            for (int32_t i = 2; i < 8; ++i) passes.push_back({{5}, {i}, {0}, {0, 1}, {0}, false});
+            session.run_greedy(std::span(passes).first(1));
+            session.run_greedy(std::span(passes).subspan(1));
+            CHECK(fake.calls(vendor.graph) == 5);  // all tokens but the first
+            const std::vector<TraceEvent>& events = session.trace().events;
+            REQUIRE(events.size() == passes.size());
+            for (size_t i = 0; i < events.size(); ++i) {
+                CHECK(events[i].pass == static_cast<int32_t>(i));
+                CHECK(events[i].is_prefill == passes[i].is_prefill);
+                CHECK_FALSE(events[i].step.valid());
+                CHECK(events[i].start_ns <= events[i].end_ns);
+                if (i > 0) CHECK(events[i - 1].end_ns <= events[i].start_ns);
+            }
+            CHECK_THAT(trace_to_perfetto(session.trace(), plan),
+                       Contains("\"name\":\"prefill\"") && Contains("\"name\":\"decode\""));
+        }
+        CHECK(fake.alive() == 0);
+    }
+}
+
 TEST_CASE("the host is two chunks of a prompt ahead of a card, no more", "[e2e]") {
     for (const Calls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);

@@ -1,17 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-// tools/gpu-check as far as it goes without a GPU: what it says and writes, how it runs its parts, and that its bundle takes
-// along every library that the programs are linked with but the system's.
+// tools/gpu-check as far as it goes without a GPU: what it says and writes, how it runs its parts, all of them on a fake of the
+// driver, and that its bundle takes along every library that the programs are linked with but the system's.
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
+#include "tests/planner/support/json_schema.h"
 #include "tests/support/test.h"
+#include "tools/gpu_check/logits.h"
 #include "tools/gpu_check/process.h"
 
 using namespace cleave;
 using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+const std::vector<std::string> kNoGpu{"CLEAVE_CUDA_LIBRARY=libno-cuda.so",
+                                      "CLEAVE_HIP_LIBRARY=libno-hip.so"};
+const std::vector<std::string> kFakeGpu{
+    "CLEAVE_CUDA_LIBRARY=" CLEAVE_FAKE_CUDA, "CLEAVE_HIP_LIBRARY=libno-hip.so",
+    "CLEAVE_NCCL_LIBRARY=libno-nccl.so", "CLEAVE_GPU_COMPILER=simt"};
+
+// The folder that a bundle unpacks to; its programs are put there by hand.
+class Bundle {
+public:
+    explicit Bundle(const std::string& state) {
+        fs::create_directories(folder() / "bin");
+        fs::copy(CLEAVE_BUILD_DIR "/bin/cleave_gpu_check", folder() / "bin");
+        fs::copy(cleave::test::source_root() / "tools/lib/gpu_check_launcher.sh",
+                 folder() / "gpu-check");
+        fs::permissions(folder() / "gpu-check", fs::perms::owner_all);
+        fs::create_directory_symlink(cleave::test::source_root() / "models", folder() / "models");
+        std::ofstream(folder() / "COMMIT") << "0123abcd\n" << state << "\n";
+        script("cleave", "");  // the launcher asks whether it starts
+    }
+    const fs::path& folder() const { return folder_.path(); }
+    fs::path report_path() const { return folder() / "report.json"; }
+
+    void script(const std::string& name, const std::string& text) const {
+        const fs::path path = folder() / "bin" / name;
+        fs::remove(path);
+        std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
+        fs::permissions(path, fs::perms::owner_all);
+    }
+    void link_programs() const {
+        fs::create_directory_symlink(CLEAVE_BUILD_DIR "/lib", folder() / "lib");
+        for (const char* name :
+             {"cleave", "cleave_bench_gpu", "cleave_test_runtime", "cleave_test_simt"}) {
+            fs::remove(folder() / "bin" / name);
+            fs::create_symlink(fs::path(CLEAVE_BUILD_DIR "/bin") / name, folder() / "bin" / name);
+        }
+    }
+    gpu_check::Outcome run(std::vector<std::string> flags,
+                           const std::vector<std::string>& environment) const {
+        std::vector<std::string> command{folder() / "gpu-check", "-o", report_path()};
+        command.insert(command.end(), flags.begin(), flags.end());
+        return gpu_check::run(command, 900, environment);
+    }
+    // As its schema says.
+    Json report() const {
+        const Json json = Json::parse(std::ifstream(report_path()));
+        const Json schema = Json::parse(std::ifstream(cleave::test::source_root() / "tools" /
+                                                      "schema" / "gpu_check.schema.json"));
+        CHECK(cleave::test::schema_errors(schema, json) == std::vector<std::string>());
+        return json;
+    }
+
+private:
+    cleave::test::TemporaryFolder folder_;
+};
+
+}  // namespace
 
 TEST_CASE(
     "a part of gpu-check gives its output and exit code, and ends at its limit with all that it "
@@ -31,25 +95,150 @@ TEST_CASE(
 }
 
 TEST_CASE("gpu-check without a GPU says so in its report and fails", "[tools]") {
-    const cleave::test::TemporaryFolder folder;
-    const std::string report = folder.path() / "report.json";
-    const gpu_check::Outcome outcome =
-        gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_gpu_check", "-o", report}, 60,
-                       {"CLEAVE_CUDA_LIBRARY=libno-cuda.so", "CLEAVE_HIP_LIBRARY=libno-hip.so"});
+    for (const char* state : {"clean", "dirty"}) {
+        const Bundle bundle(state);
+        const gpu_check::Outcome outcome = bundle.run({}, kNoGpu);
+        CHECK(outcome.code == 1);
+        CHECK_THAT(outcome.errors, Contains("no GPU was found") && Contains("libno-cuda.so"));
+        const Json json = bundle.report();
+        CHECK(json["commit"] == "0123abcd");
+        CHECK(json["dirty"] == (state == std::string("dirty")));
+        CHECK(json["passed"] == false);
+        CHECK(json["devices"].empty());
+        CHECK(json["parts"].empty());
+        CHECK(json["drivers"].size() == 2);
+        CHECK_THAT(json["errors"][0]["error"].get<std::string>(),
+                   Contains("libno-cuda.so") && Contains("libno-hip.so"));
+    }
+}
+
+TEST_CASE("gpu-check refuses, before anything runs, what a part would refuse later", "[tools]") {
+    const Bundle bundle("clean");
+    const auto refusal = [&](std::vector<std::string> flags) {
+        const gpu_check::Outcome outcome = bundle.run(std::move(flags), kNoGpu);
+        CHECK(outcome.code == 1);
+        CHECK_FALSE(fs::exists(bundle.report_path()));
+        return outcome.errors;
+    };
+    CHECK_THAT(refusal({"--no-such-flag"}), Contains("--no-such-flag") && Contains("usage"));
+    CHECK_THAT(refusal({"--copy-mib", "0"}), Contains("--copy-mib 0") && Contains("from 1 to"));
+    CHECK_THAT(refusal({"--tokens", "many"}), Contains("--tokens many: takes a whole number"));
+    CHECK_THAT(refusal({"--tokens"}), Contains("--tokens wants a value"));
+    CHECK_THAT(refusal({"--shape", "llama-9"}), Contains("llama-9") && Contains("llama-3-8b"));
+    CHECK_THAT(refusal({"--parts", "benchmark,speed"}), Contains("'speed' is no part"));
+    CHECK_THAT(refusal({"--nvrtc", "/no/such"}), Contains("--nvrtc /no/such: no such file"));
+    CHECK_THAT(refusal({"--stories15m", "/no/such"}), Contains("--stories15m /no/such"));
+    CHECK_THAT(refusal({"-o", "/no/such/report.json"}), Contains("-o /no/such/report.json"));
+}
+
+TEST_CASE("bench gpu refuses numbers and devices that it cannot measure with", "[tools]") {
+    const auto refusal = [](const std::vector<std::string>& flags) {
+        std::vector<std::string> command{CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu"};
+        command.insert(command.end(), flags.begin(), flags.end());
+        const gpu_check::Outcome outcome = gpu_check::run(command, 60, kNoGpu);
+        CHECK(outcome.code == 1);
+        CHECK(outcome.output.empty());
+        return outcome.errors;
+    };
+    CHECK_THAT(refusal({"--copy-mib", "0"}), Contains("--copy-mib 0: takes a whole number"));
+    CHECK_THAT(refusal({"--tokens", "abc"}), Contains("--tokens abc: takes a whole number"));
+    CHECK_THAT(refusal({"--tokens", "12x"}), Contains("--tokens 12x: takes a whole number"));
+    CHECK_THAT(refusal({"--shape"}), Contains("--shape wants a value"));
+    CHECK_THAT(refusal({"--device", "host[0]"}), Contains("takes one GPU"));
+    CHECK_THAT(refusal({"--device", "cuda[0-1]"}), Contains("takes one GPU"));
+    CHECK_THAT(refusal({"--fast"}), Contains("--fast is no flag"));
+}
+
+TEST_CASE(
+    "what a part of gpu-check says reaches the report, and a text that fails is run again step by "
+    "step",
+    "[tools]") {
+    const Bundle bundle("clean");
+    const std::string nvrtc = bundle.folder() / "libnvrtc.so";
+    std::ofstream(nvrtc) << "";
+    bundle.script("cleave_test_runtime", "echo compiler=$CLEAVE_NVRTC gpu=$CLEAVE_TEST_GPU");
+    bundle.script("cleave_test_simt", "echo 'skipped: nothing to do'");
+    bundle.script("cleave",
+                  "case \"$*\" in doctor*) echo '{}' ;; *step-by-step*) echo the attention of "
+                  "layer 3 >&2; exit 2 ;; "
+                  "*) echo a fault >&2; exit 2 ;; esac");
+    bundle.script("cleave_bench_gpu", "echo no JSON");
+    const gpu_check::Outcome outcome = bundle.run(
+        {"--nvrtc", nvrtc, "--parts", "conformance,kernel_table,bundled_model,random_model"},
+        kFakeGpu);
     CHECK(outcome.code == 1);
-    CHECK_THAT(outcome.errors, Contains("no GPU was found") && Contains("libno-cuda.so"));
-    std::ifstream file(report);
-    const nlohmann::json json = nlohmann::json::parse(file);
+    const Json json = bundle.report();
     CHECK(json["passed"] == false);
-    CHECK(json["devices"].empty());
-    CHECK(json["parts"].empty());
-    CHECK(json["drivers"].size() == 2);
-    CHECK_THAT(json["errors"][0]["error"].get<std::string>(),
-               Contains("libno-cuda.so") && Contains("libno-hip.so"));
-    const gpu_check::Outcome wrong =
-        gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_gpu_check", "--no-such-flag"}, 60);
-    CHECK(wrong.code == 1);
-    CHECK_THAT(wrong.errors, Contains("--no-such-flag") && Contains("usage"));
+    CHECK(json["parts"]["conformance"]["status"] == "passed");
+    CHECK(json["parts"]["conformance"]["summary"] == "compiler=" + nvrtc + " gpu=cuda[0]\n");
+    const Json& errors = json["errors"];
+    REQUIRE(errors.size() == 3);
+    CHECK_THAT(errors[0].dump(), Contains("kernel_table") && Contains("it left tests out"));
+    CHECK_THAT(errors[1].dump(), Contains("bundled_model") && Contains("exit code 2: a fault"));
+    CHECK_THAT(errors[2].dump(), Contains("random_model") && Contains("no JSON"));
+    CHECK_THAT(json["parts"]["bundled_model"]["step_by_step"].get<std::string>(),
+               Contains("the attention of layer 3"));
+    CHECK(json["parts"]["bundled_model"]["status"] == "failed");
+    CHECK(json["skipped"].size() == 5);
+    CHECK_THAT(json["skipped"].dump(), Contains("not in --parts"));
+}
+
+TEST_CASE("tokens agree with logits that choose them, or lie within the bound where they part",
+          "[tools]") {
+    const cleave::test::TemporaryFolder folder;
+    const std::string path = folder.path() / "logits";
+    // Two tokens of a prompt and two new ones, of a vocabulary of 3: the choices stand in rows 1 and 2.
+    const float rows[] = {0, 0, 0, 1, 2, 1.9f, -5, 1, 0};
+    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(rows), sizeof rows);
+    const gpu_check::Logits logits(path, 2, 2);
+    CHECK(logits.largest() == 5);
+    CHECK(logits.disagreement({1, 1}, {1, 1}, 0) == "");
+    CHECK(logits.disagreement({1, 1}, {2, 0}, 0.2) == "");
+    CHECK_THAT(logits.disagreement({1, 1}, {2, 1}, 0.05),
+               Contains("token 0 is 2 here and 1 there"));
+    CHECK_THAT(logits.disagreement({1, 1}, {1, 0}, 0.2), Contains("token 1"));
+    CHECK_THAT(logits.disagreement({1, 1}, {1, 7}, 9), Contains("token 1"));
+    CHECK_THAT(logits.disagreement({1, 1}, {1}, 9), Contains("1 tokens here, 2 there"));
+    CHECK_THAT(cleave::test::user_error([&] { gpu_check::Logits(path, 2, 3); }),
+               Contains("4 rows"));
+}
+
+TEST_CASE("every part of gpu-check passes on a recording fake whose cards compute",
+          "[tools][slow]") {
+    const Bundle bundle("clean");
+    bundle.link_programs();
+    const gpu_check::Outcome outcome =
+        bundle.run({"--shape", "stories-260k", "--checked-shape", "stories-260k", "--copy-mib", "2",
+                    "--tokens", "4"},
+                   kFakeGpu);
+    INFO(outcome.errors);
+    CHECK(outcome.code == 0);
+    const Json json = bundle.report();
+    CHECK(json["passed"] == true);
+    CHECK(json["errors"].empty());
+    CHECK(json["device"] == "cuda[0]");
+    CHECK(json["devices"].size() == 3);
+    REQUIRE(json["skipped"].size() == 1);
+    CHECK(json["skipped"][0]["part"] == "stories15m");
+    for (const char* part : {"conformance", "kernel_table", "bundled_model", "bundled_model_bf16",
+                             "tp4_logical_devices", "checked_model", "random_model", "benchmark"}) {
+        INFO(part);
+        CHECK(json["parts"][part]["status"] == "passed");
+    }
+    for (const char* part : {"bundled_model", "bundled_model_bf16", "tp4_logical_devices"}) {
+        const Json& text = json["parts"][part];
+        CHECK(text["result"]["check_max_difference"] < text["bound"]);
+        CHECK(text["own_choice"]["result"]["token_ids"].size() == 64);
+    }
+    CHECK(json["parts"]["bundled_model_bf16"]["result"]["prompt_ids"].size() >= 128);
+    CHECK(json["parts"]["tp4_logical_devices"]["result"]["devices"].size() == 4);
+    const Json& bench = json["parts"]["benchmark"]["result"];
+    for (const char* figure : {"ms_per_token", "ms_per_token_host_clock", "ms_of_graph",
+                               "of_copy_bandwidth", "launches"})
+        CHECK(bench["decode"][figure] > 0);
+    CHECK(bench["decode"]["launch_gaps"]["token_less_traced_steps_ms"].is_number());
+    CHECK(bench["decode"]["launch_gaps"]["empty_launches_of_token"] > 0);
+    CHECK(bench["prefill"]["ms"] > 0);
 }
 
 TEST_CASE("the bundle of gpu-check takes along every library that is not the system's", "[tools]") {

@@ -1,53 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tools/bench gpu`: what a Llama shape with random weights in bf16 reaches on a GPU, as shares of what the same card reaches
 // otherwise: decode against its copy bandwidth (bytes read and written), prefill against the rate of PyTorch's matmul where a
-// Python with it is named. Times are the host's, over passes in a row. The gaps between launches are not measured yet.
-//   cleave_bench_gpu benchmark|random_model [--device cuda[0]] [--shape llama-3-8b] [--python PYTHON] [--nvrtc PATH]
-//       [--copy-mib 4096] [--tokens 512]
-// --tokens: of past in decode; prefill takes four times as many. random_model only generates, twice, and compares. Exit code 1 with the reason where no GPU is at hand.
+// Python with it is at hand. Times are the device's, between events around whole passes with decode replayed from its graph;
+// the host's clock stands beside them.
+//   cleave_bench_gpu benchmark|checked_model|random_model [--device cuda[0]] [--shape llama-3-8b] [--python python3]
+//       [--nvrtc PATH] [--copy-mib 4096] [--tokens 512]
+// --tokens: of past in decode; prefill takes four times as many. checked_model compares logits with the host's, random_model
+// generates twice and compares the tokens. Exit code 1 with the reason where no GPU is at hand.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <memory>
 #include <numeric>
-#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/compiler.h"
-#include "codegen/kernel_spec.h"
 #include "models/stand_in_weights.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"
 #include "runtime/gpu_devices.h"
-#include "runtime/open_devices.h"
 #include "tools/benchmarks/bench_model.h"
-#include "tools/gpu_check/process.h"
+#include "tools/benchmarks/flags.h"
+#include "tools/benchmarks/gpu_rates.h"
 
 namespace {
 
 using namespace cleave;
+using bench::middle;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-constexpr int kNewTokens = 64, kRepeats = 5, kMatmulSeconds = 120;
+constexpr int64_t kNewTokens = 64, kPrompt = 256;
+constexpr int kRepeats = 5, kTracedTokens = 8;
+constexpr int64_t kWarmTokens = 2;  // the first loads what it needs, the second is captured
+// Of random weights in bf16: the deviation from the host's logits, by their own spread.
+constexpr double kCheckedBound = 0.08;
 
 struct BenchFlags {
-    std::string mode, device, shape = "llama-3-8b", python, nvrtc, copy_mib = "4096",
-                              tokens = "512";
+    std::string mode = "benchmark", device, shape = "llama-3-8b", python = "python3", nvrtc;
+    int64_t copy_mib = 4096, tokens = 512;
 };
 
 double ms_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-double middle(std::vector<double> values) {
-    std::nth_element(values.begin(),
-                     values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-    return values[values.size() / 2];
 }
 
 planner::Machine machine_of(const std::string& device) {
@@ -61,7 +59,14 @@ planner::Machine machine_of(const std::string& device) {
     }
     std::vector<planner::DeviceSpec> specs = planner::parse_devices(list);
     if (device.empty()) specs.resize(1);
+    if (specs.size() != 1 || !planner::is_card(specs[0].kind))
+        throw UserError("--device {}: takes one GPU, such as cuda[0] or hip[0]", device);
     return planner::build_machine(specs, planner::read_host_facts(), &runtime::real_gpus());
+}
+
+planner::Machine host_machine() {
+    return planner::build_machine(planner::parse_devices("host"), planner::read_host_facts(),
+                                  nullptr);
 }
 
 class GpuBench {
@@ -75,18 +80,19 @@ public:
     }
 
     Json random_model() {
-        const planner::Plan plan = plan_for(256, kNewTokens);
+        const planner::Plan plan = plan_for(machine_, kPrompt, kNewTokens);
         runtime::Session session(plan, options());
         std::vector<std::vector<int32_t>> tokens;
         for (int i = 0; i < 2; ++i) {
             runtime::GenerateOptions generate;
             generate.max_new_tokens = kNewTokens;
-            tokens.push_back(
-                runtime::generate(session, plan, {prompt(256)}, generate).sequences[0].token_ids);
+            tokens.push_back(runtime::generate(session, plan, {prompt(kPrompt)}, generate)
+                                 .sequences[0]
+                                 .token_ids);
         }
         if (tokens[0] != tokens[1])
             throw UserError("{}: the same prompt gave other tokens the second time", flags_.shape);
-        const std::vector<float> logits = session.run(std::vector{first_pass(256)}).front();
+        const std::vector<float> logits = session.run(std::vector{first_pass(kPrompt)}).front();
         if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }))
             throw UserError("{}: logits that are no numbers", flags_.shape);
         return {{"shape", flags_.shape},
@@ -95,27 +101,67 @@ public:
                 {"peak_memory_bytes", session.peak_memory_bytes()}};
     }
 
+    // Logits after a prompt and a few tokens more, on the GPU and on the host.
+    Json checked_model() {
+        constexpr int64_t kTokens = 4;
+        std::vector<runtime::Batch> passes{first_pass(kPrompt)};
+        for (int64_t i = 0; i < kTokens; ++i) passes.push_back(next_pass(kPrompt + i));
+        const auto logits_on = [&](const planner::Machine& machine) {
+            const planner::Plan plan = plan_for(machine, kPrompt, kTokens);
+            return runtime::Session(plan, options()).run(passes);
+        };
+        const auto here = logits_on(machine_), host = logits_on(host_machine());
+        Json deviations = Json::array();
+        double worst = 0;
+        for (size_t i = 0; i < passes.size(); ++i) {
+            deviations.push_back(deviation(here[i], host[i]));
+            const double is = deviations.back();
+            if (!(is <= worst)) worst = is;  // no number stays
+            if (!(is < kCheckedBound))
+                throw UserError(
+                    "{}: the logits of pass {} (0: the prompt) deviate from the host's by {} of "
+                    "their spread, over {}",
+                    flags_.shape, i, is, kCheckedBound);
+        }
+        return {{"shape", flags_.shape},    {"dtype", "bf16"},        {"prompt_tokens", kPrompt},
+                {"deviations", deviations}, {"bound", kCheckedBound}, {"worst", worst}};
+    }
+
     Json benchmark() {
+        const int64_t copied = flags_.copy_mib << 20;
+        bench::Card card(machine_, compile_);
+        const double copy = card.copy_bandwidth(copied);
+        const bench::TorchRates torch =
+            bench::torch_rates(flags_.python, machine_.devices[0].index, copied);
         Json json{{"device", machine_.devices[0].name},
                   {"model", machine_.devices[0].model},
                   {"shape", flags_.shape},
                   {"dtype", "bf16"},
-                  {"clock", "host"}};
-        const double copy = copy_bandwidth();
-        json["copy_mib"] = std::stoll(flags_.copy_mib);
-        json["copy_gb_per_s"] = copy / 1e9;
-        decode(json, copy);
-        prefill(json);
+                  {"clock", "events of the device"}};
+        // The larger counts: a slow kernel of ours must not flatter decode.
+        const double best = std::max(copy, torch.copy_bytes_per_second);
+        json["copy"] = {{"mib", flags_.copy_mib},
+                        {"kernel_gb_per_s", copy / 1e9},
+                        {"pytorch_gb_per_s", nullptr},
+                        {"gb_per_s", best / 1e9}};
+        if (torch.reason.empty())
+            json["copy"]["pytorch_gb_per_s"] = torch.copy_bytes_per_second / 1e9;
+        decode(json, best, card);
+        prefill(json, torch);
         return json;
     }
 
 private:
-    planner::Plan plan_for(int64_t prompt_tokens, int64_t new_tokens) const {
+    static planner::Workload workload_for(int64_t prompt_tokens, int64_t new_tokens) {
         planner::Workload workload;
         workload.prompt_tokens = prompt_tokens;
         workload.prefill_chunk = prompt_tokens;
         workload.context = prompt_tokens + new_tokens;
-        return planner::make_plan(graph_, machine_, workload, {});
+        return workload;
+    }
+    planner::Plan plan_for(const planner::Machine& machine, int64_t prompt_tokens,
+                           int64_t new_tokens) const {
+        return planner::make_plan(graph_, machine, workload_for(prompt_tokens, new_tokens), {});
     }
     runtime::SessionOptions options() const {
         runtime::SessionOptions options;
@@ -136,83 +182,123 @@ private:
         batch.output_rows = {static_cast<int32_t>(tokens) - 1};
         return batch;
     }
+    // Which token it is changes nothing about its time.
+    runtime::Batch next_pass(int64_t position) const {
+        return {{static_cast<int32_t>((position * 31) % graph_.config.vocab_size)},
+                {static_cast<int32_t>(position)},
+                {0},
+                {0, 1},
+                {0},
+                false};
+    }
+    std::vector<runtime::Batch> next_passes(int64_t position, int64_t count) const {
+        std::vector<runtime::Batch> passes;
+        for (int64_t i = 0; i < count; ++i) passes.push_back(next_pass(position + i));
+        return passes;
+    }
 
-    // Bytes read and written a second, by a kernel that copies 4 GiB unless told, or a quarter of what is free.
-    double copy_bandwidth() const {
-        planner::Plan plan;
-        plan.machine.devices = {machine_.devices[0]};
-        auto device = std::move(runtime::open_devices(plan, {}).front());
-        const planner::Device& info = device->info();
-        constexpr int64_t kRow = 4096;
-        const int64_t room = (info.memory_bytes - info.reserved_bytes) / 4;
-        const int64_t rows =
-            std::min<int64_t>(std::stoll(flags_.copy_mib) << 20, room) / (4 * kRow);
-        const int64_t bytes = rows * kRow * 4;
-        codegen::GpuTarget target;
-        target.device = info.arch;
-        target.limits = info.limits;
-        codegen::Program program;
-        program.arch = info.arch;
-        program.kernels = {
-            codegen::make_gpu_helper(codegen::CopySpec{kRow, DType::kF32, DType::kF32}, target)};
-        const codegen::Kernel& kernel = program.kernels[0];
-        device->load(codegen::compile_program(program, compile_));
-        const runtime::DeviceAddress from = device->allocate(bytes, "the source of a copy");
-        const runtime::DeviceAddress to = device->allocate(bytes, "its destination");
-        device->fill(from, bytes, 1);
-        const uint64_t args[] = {from, static_cast<uint64_t>(kRow), to,
-                                 static_cast<uint64_t>(kRow)};
-        std::array<int64_t, 3> grid;
-        for (size_t i = 0; i < 3; ++i) grid[i] = kernel.launch.grid[i].at(rows, rows, 1);
-        std::vector<double> ms;
-        for (int repeat = 0; repeat <= kRepeats; ++repeat) {
-            device->synchronize();
-            const auto start = Clock::now();
-            device->launch(0, args, grid, kernel.launch);
-            device->synchronize();
-            if (repeat > 0) ms.push_back(ms_since(start));  // the first warms up
+    static double deviation(const std::vector<float>& got, const std::vector<float>& want) {
+        double square = 0, spread = 0;
+        for (size_t i = 0; i < want.size(); ++i) {
+            square += std::pow(static_cast<double>(got[i]) - want[i], 2);
+            spread += std::pow(static_cast<double>(want[i]), 2);
         }
-        return 2.0 * static_cast<double>(bytes) / (middle(ms) * 1e-3);
+        return std::sqrt(square / spread);
     }
 
     double weight_bytes() const { return static_cast<double>(bench::decode_weight_bytes(graph_)); }
 
-    void decode(Json& json, double copy) const {
-        const int64_t past = std::stoll(flags_.tokens);
-        const planner::Plan plan =
-            plan_for(std::max<int64_t>(1, past - kNewTokens / 2), kNewTokens);
-        runtime::Session session(plan, options());
-        std::vector<double> token_ms;
-        std::optional<Clock::time_point> last;
-        runtime::GenerateOptions generate;
-        generate.max_new_tokens = kNewTokens;
-        generate.on_token = [&](size_t, int32_t) {
-            if (last) token_ms.push_back(ms_since(*last));
-            last = Clock::now();
-            return true;
-        };
-        runtime::generate(session, plan, {prompt(std::max<int64_t>(1, past - kNewTokens / 2))},
-                          generate);
-        const double ms = middle(token_ms);
-        json["decode"] = {
-            {"past", past},
-            {"ms_per_token", ms},
-            {"weight_gb_per_s", weight_bytes() / ms / 1e6},
-            {"of_copy_bandwidth", weight_bytes() / (ms * 1e-3) / copy},
-            {"goal", 0.9},
-            {"launch_gaps_of_token", nullptr},
-            {"launch_gaps_reason", "not measured: a step of the trace ends where the next begins"}};
+    void decode(Json& json, double copy, bench::Card& card) const {
+        const int64_t prompt_tokens = std::max<int64_t>(1, flags_.tokens - kNewTokens / 2);
+        const planner::Plan plan = plan_for(machine_, prompt_tokens, kNewTokens + kWarmTokens);
+        const TokenTimes times = token_times(plan, prompt_tokens);
+        const double traced = traced_ms(plan, prompt_tokens);
+        const auto launches = static_cast<int64_t>(plan.decode.steps.size()) + 1;  // the choice
+        const double empty = card.empty_launch_ms(launches) * static_cast<double>(launches);
+        json["decode"] = {{"past", flags_.tokens},
+                          {"tokens", kNewTokens},
+                          {"ms_per_token", times.ms},
+                          {"ms_per_token_host_clock", times.host_ms},
+                          {"ms_of_graph", times.graph_ms},
+                          {"weight_gb_per_s", weight_bytes() / times.ms / 1e6},
+                          {"of_copy_bandwidth", weight_bytes() / (times.ms * 1e-3) / copy},
+                          {"goal", 0.9},
+                          {"launches", launches}};
+        json["decode"]["launch_gaps"] = {
+            {"token_less_traced_steps_ms", times.ms - traced},
+            {"token_less_traced_steps_of_token", (times.ms - traced) / times.ms},
+            {"empty_launches_ms", empty},
+            {"empty_launches_of_token", empty / times.ms},
+            {"goal", 0.05},
+            {"what",
+             "token_less_traced_steps: a token's time less the sum of its steps' in a traced pass, "
+             "each between two events and launched by itself, so that a step's time holds its own "
+             "launch, too, and the choice of the token, which is no step, counts as gap; "
+             "empty_launches: a graph of as many launches that do almost nothing, an upper bound"}};
     }
 
-    void prefill(Json& json) const {
-        const int64_t tokens = 4 * std::stoll(flags_.tokens);
-        const planner::Plan plan = plan_for(tokens, 1);
-        runtime::Session session(plan, options());
+    struct TokenTimes {
+        double ms = 0;        // from a token's begin to the next one's: the host's turn is in it
+        double graph_ms = 0;  // of that the device's, from the copy of its batch to its choice
+        double host_ms = 0;   // by the host's clock
+    };
+    TokenTimes token_times(const planner::Plan& plan, int64_t prompt_tokens) const {
+        runtime::SessionOptions marked = options();
+        marked.record_passes = true;
+        runtime::Session session(plan, marked);
+        session.run_greedy(std::vector{first_pass(prompt_tokens)});
+        session.run_greedy(next_passes(prompt_tokens, kWarmTokens));
+        const std::vector<runtime::Batch> passes =
+            next_passes(prompt_tokens + kWarmTokens, kNewTokens);
+        std::vector<double> ms, graph, host;
+        for (int repeat = 0; repeat < kRepeats; ++repeat) {
+            const size_t before = session.trace().events.size();
+            const auto start = Clock::now();
+            session.run_greedy(passes);
+            host.push_back(ms_since(start) / static_cast<double>(kNewTokens));
+            const auto& events = session.trace().events;
+            CHECK(events.size() == before + passes.size()) << "a trace event of each pass";
+            double busy = 0;
+            for (size_t i = before; i < events.size(); ++i)
+                busy += static_cast<double>(events[i].end_ns - events[i].start_ns) * 1e-6;
+            graph.push_back(busy / static_cast<double>(kNewTokens));
+            ms.push_back(static_cast<double>(events.back().start_ns - events[before].start_ns) *
+                         1e-6 / static_cast<double>(kNewTokens - 1));
+        }
+        return {middle(ms), middle(graph), middle(host)};
+    }
+
+    // The sum of a token's steps, each between two events: of passes that are launched step by step.
+    double traced_ms(const planner::Plan& plan, int64_t prompt_tokens) const {
+        runtime::SessionOptions traced = options();
+        traced.record_trace = true;
+        runtime::Session session(plan, traced);
+        session.run_greedy(std::vector{first_pass(prompt_tokens)});
+        session.run_greedy(next_passes(prompt_tokens, kWarmTokens + kTracedTokens));
+        std::map<int32_t, double> passes;
+        for (const runtime::TraceEvent& event : session.trace().events)
+            if (!event.is_prefill)
+                passes[event.pass] += static_cast<double>(event.end_ns - event.start_ns) * 1e-6;
         std::vector<double> ms;
+        for (const auto& [pass, sum] : passes)
+            if (pass > kWarmTokens) ms.push_back(sum);  // pass 0 is the prompt
+        return middle(ms);
+    }
+
+    void prefill(Json& json, const bench::TorchRates& torch) const {
+        const int64_t tokens = 4 * flags_.tokens;
+        const planner::Plan plan = plan_for(machine_, tokens, 1);
+        runtime::SessionOptions marked = options();
+        marked.record_passes = true;
+        runtime::Session session(plan, marked);
+        std::vector<double> ms, host;
         for (int repeat = 0; repeat <= kRepeats; ++repeat) {
             const auto start = Clock::now();
             session.run(std::vector{first_pass(tokens)});
-            if (repeat > 0) ms.push_back(ms_since(start));
+            if (repeat == 0) continue;  // warms up
+            host.push_back(ms_since(start));
+            const runtime::TraceEvent& pass = session.trace().events.back();
+            ms.push_back(static_cast<double>(pass.end_ns - pass.start_ns) * 1e-6);
         }
         // Each weight meets each token once, two operations; lm_head's only the last one. Attention is not counted.
         const double head = static_cast<double>(
@@ -220,36 +306,14 @@ private:
         const double flops = (weight_bytes() - head) / 2 * 2 * static_cast<double>(tokens);
         const double rate = flops / (middle(ms) * 1e-3);
         json["prefill"] = {
-            {"tokens", tokens}, {"ms", middle(ms)}, {"tflops", rate / 1e12}, {"goal", 0.7}};
-        std::string why = "no --python with PyTorch was named";
-        if (const double matmul = flags_.python.empty() ? 0 : matmul_rate(why); matmul > 0) {
-            json["prefill"]["matmul_tflops"] = matmul / 1e12;
-            json["prefill"]["of_matmul"] = rate / matmul;
+            {"tokens", tokens},      {"ms", middle(ms)}, {"ms_host_clock", middle(host)},
+            {"tflops", rate / 1e12}, {"goal", 0.7},      {"of_matmul", nullptr}};
+        if (torch.reason.empty()) {
+            json["prefill"]["matmul_tflops"] = torch.matmul_flops / 1e12;
+            json["prefill"]["of_matmul"] = rate / torch.matmul_flops;
         } else {
-            json["prefill"]["of_matmul"] = nullptr;
-            json["prefill"]["reason"] = why;
+            json["prefill"]["reason"] = torch.reason;
         }
-    }
-
-    // What PyTorch's matmul of 8192 x 8192 in bf16 reaches on the same card; 0 with the reason.
-    double matmul_rate(std::string& why) const {
-        const std::string script = fmt::format(
-            "import torch,time\n"
-            "d=torch.device('cuda',{})\n"
-            "n=8192\n"
-            "a=torch.randn(n,n,device=d,dtype=torch.bfloat16);b=torch.randn_like(a)\n"
-            "for _ in range(10): a@b\n"
-            "torch.cuda.synchronize(d);t=time.perf_counter()\n"
-            "for _ in range(50): a@b\n"
-            "torch.cuda.synchronize(d);print(2*n**3*50/(time.perf_counter()-t))\n",
-            machine_.devices[0].index);
-        const gpu_check::Outcome ran =
-            gpu_check::run({flags_.python, "-c", script}, kMatmulSeconds);
-        if (ran.code == 0) return std::strtod(ran.output.c_str(), nullptr);
-        why = ran.timed_out
-                  ? fmt::format("{} with PyTorch: not done in {} s", flags_.python, kMatmulSeconds)
-                  : fmt::format("{} with PyTorch: {}{}", flags_.python, ran.output, ran.errors);
-        return 0;
     }
 
     BenchFlags flags_;
@@ -261,19 +325,29 @@ private:
 
 BenchFlags parse(int argc, char** argv) {
     BenchFlags flags;
+    std::string copy_mib, tokens;
     const std::map<std::string, std::string*> values{
-        {"--device", &flags.device},     {"--shape", &flags.shape},   {"--python", &flags.python},
-        {"--copy-mib", &flags.copy_mib}, {"--tokens", &flags.tokens}, {"--nvrtc", &flags.nvrtc}};
-    flags.mode = "benchmark";
+        {"--device", &flags.device}, {"--shape", &flags.shape}, {"--python", &flags.python},
+        {"--copy-mib", &copy_mib},   {"--tokens", &tokens},     {"--nvrtc", &flags.nvrtc}};
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
-        if (word == "benchmark" || word == "random_model")
+        if (word == "benchmark" || word == "checked_model" || word == "random_model") {
             flags.mode = word;
-        else if (auto found = values.find(word); found != values.end() && i + 1 < argc)
-            *found->second = argv[++i];
-        else
-            throw UserError("{} is no flag; see the first lines of tools/benchmarks/gpu.cpp", word);
+            continue;
+        }
+        const auto found = values.find(word);
+        if (found == values.end())
+            throw UserError(
+                "{} is no flag; there are --device, --shape, --python, --nvrtc, "
+                "--copy-mib and --tokens",
+                word);
+        if (i + 1 == argc) throw UserError("{} wants a value", word);
+        *found->second = argv[++i];
     }
+    if (!copy_mib.empty())
+        flags.copy_mib = bench::whole_number("--copy-mib", copy_mib, 1, bench::kMostCopyMib);
+    if (!tokens.empty())
+        flags.tokens = bench::whole_number("--tokens", tokens, 1, bench::kMostTokens);
     return flags;
 }
 
@@ -283,7 +357,9 @@ int main(int argc, char** argv) {
     try {
         const BenchFlags flags = parse(argc, argv);
         GpuBench bench(flags);
-        const Json json = flags.mode == "benchmark" ? bench.benchmark() : bench.random_model();
+        const Json json = flags.mode == "benchmark"       ? bench.benchmark()
+                          : flags.mode == "checked_model" ? bench.checked_model()
+                                                          : bench.random_model();
         fmt::print("{}\n", json.dump(2));
     } catch (const std::exception& error) {
         fmt::print(stderr, "bench: {}\n", error.what());

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program of tools/gpu-check: proves Cleave on the GPUs of a bare machine. Runs each part as a process of its own, with a
-// time limit, and writes one JSON report: device, driver, date, commit, what each part gave, errors. Exit code 0 when every part
-// that could run passed, 1 otherwise; without a GPU it says so and why, in the report too.
+// time limit, and writes one JSON report (tools/schema/gpu_check.schema.json): device, driver, date, commit, what each part
+// gave, what was left out and why, errors. Exit code 0 when every part that ran passed, 1 otherwise; without a GPU it says so
+// and why, in the report too.
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <optional>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <nlohmann/json.hpp>
 
+#include "codegen/compiler.h"
 #include "runtime/base/errors.h"
 #include "runtime/gpu_devices.h"
+#include "tools/gpu_check/arguments.h"
+#include "tools/gpu_check/logits.h"
 #include "tools/gpu_check/process.h"
 
 namespace cleave::gpu_check {
@@ -24,74 +29,61 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
-    std::string device;  // "cuda[0]"; empty: the first that is found
-    std::string output = "gpu-check.json";
-    std::string stories15m;            // a folder or file of that model
-    std::string python;                // with PyTorch, for the matrix rate
-    std::string shape = "llama-3-8b";  // of the random model
-    std::string nvrtc, copy_mib, tokens;
-    bool quick = false;  // without the random model and the benchmark
+// Largest difference from the host's logits, as a share of the largest: an error of a kernel is far larger. That of bf16 is the
+// one of tests/e2e.
+constexpr double kF32Bound = 2e-3, kBf16Bound = 8e-2;
+constexpr int kTestSeconds = 1500, kTextSeconds = 600, kBenchSeconds = 1800;
+
+constexpr const char* kShortPrompt = "Once upon a time";
+// Over 128 tokens of the bundled tokenizer: a prompt that takes the kernels of many tokens.
+constexpr const char* kLongPrompt =
+    "Once upon a time there was a little girl named Lily who lived in a small house near the "
+    "forest. Every morning she went outside to play with her dog Max and her friend Tom. One day "
+    "they found a big red ball under a tree. Tom wanted to keep it, but Lily said that somebody "
+    "must be looking for it. They walked from door to door and asked everyone they met. At last an "
+    "old man smiled and said that the ball was his. He was so happy that he gave them three sweet "
+    "apples and told them a long story about a brave rabbit. That evening Lily told her mom";
+
+struct TextPart {
+    std::string name;
+    fs::path model;
+    std::string devices;
+    int tp = 1;
+    bool bf16 = false;
 };
-
-constexpr const char* kUsage =
-    "usage: gpu-check [--device cuda[0]] [--stories15m MODEL] [--python PYTHON] [--shape SHAPE]\n"
-    "                 [--nvrtc PATH] [--copy-mib 4096] [--tokens 512] [--quick] [-o REPORT.json]\n"
-    "Runs on the GPU: the kernel table, the device conformance suite, the bundled model, "
-    "stories15M (where given),\n"
-    "an 8B-shaped random model in bf16, four logical devices of the card, the benchmark. One JSON "
-    "report.\n"
-    "--python: a Python with PyTorch, whose matmul the prefill is compared with. --quick: no "
-    "random model, no benchmark.\n";
-
-Arguments parse(int argc, char** argv) {
-    Arguments arguments;
-    const std::vector<std::pair<std::string, std::string*>> values{
-        {"--device", &arguments.device}, {"--stories15m", &arguments.stories15m},
-        {"--python", &arguments.python}, {"--shape", &arguments.shape},
-        {"--nvrtc", &arguments.nvrtc},   {"--copy-mib", &arguments.copy_mib},
-        {"--tokens", &arguments.tokens}, {"-o", &arguments.output}};
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        if (word == "--help" || word == "-h") {
-            fmt::print("{}", kUsage);
-            std::exit(0);
-        }
-        if (word == "--quick") {
-            arguments.quick = true;
-            continue;
-        }
-        bool known = false;
-        for (const auto& [name, value] : values) {
-            if (word != name) continue;
-            if (i + 1 == argc) throw UserError("{} wants a value\n{}", word, kUsage);
-            *value = argv[++i];
-            known = true;
-        }
-        if (!known) throw UserError("{} is no flag of gpu-check\n{}", word, kUsage);
-    }
-    return arguments;
-}
-
-std::string first_line(const fs::path& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    return line;
-}
 
 std::string tail(const std::string& text) {
     constexpr size_t kMost = 4000;
     return text.size() <= kMost ? text : "[...]" + text.substr(text.size() - kMost);
 }
 
+class Folder {
+public:
+    Folder() {
+        std::string name = (fs::temp_directory_path() / "cleave-gpu-check-XXXXXX").string();
+        if (!::mkdtemp(name.data()))
+            throw UserError("{}: no temporary folder can be made there; set TMPDIR", name);
+        path_ = name;
+    }
+    ~Folder() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    fs::path operator/(const std::string& name) const { return path_ / name; }
+
+private:
+    fs::path path_;
+};
+
 class Check {
 public:
     explicit Check(Arguments arguments)
         : arguments_(std::move(arguments)),
           programs_(fs::canonical("/proc/self/exe").parent_path()) {
-        report_["format"] = "cleave gpu-check 1";
-        report_["commit"] = first_line(programs_ / ".." / "COMMIT");
+        report_["format"] = "cleave gpu-check 2";
+        read_commit();
         report_["date"] =
             fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::now()));
         utsname system{};
@@ -100,12 +92,19 @@ public:
             {"system", system.sysname}, {"release", system.release}, {"machine", system.machine}};
         report_["devices"] = Json::array();
         report_["drivers"] = Json::array();
-        report_["parts"] = Json::object();
+        report_["device"] = "";
+        report_["passed"] = false;
+        report_["skipped"] = Json::array();
         report_["errors"] = Json::array();
+        report_["parts"] = Json::object();
+        write();  // a path that cannot be written is told now
     }
 
     int run() {
-        if (find_devices()) parts();
+        if (find_devices()) {
+            settle_environment();
+            for (const std::string& part : part_names()) take(part);
+        }
         const bool passed = report_["errors"].empty();
         report_["passed"] = passed;
         write();
@@ -113,6 +112,16 @@ public:
     }
 
 private:
+    // As tools/gpu-check wrote it: the commit, and whether anything differed from it.
+    void read_commit() {
+        std::ifstream file(programs_ / ".." / "COMMIT");
+        std::string commit, state;
+        std::getline(file, commit);
+        std::getline(file, state);
+        report_["commit"] = commit.empty() ? "unknown" : commit;
+        report_["dirty"] = state != "clean";
+    }
+
     // The cards of both vendors; false, with the reasons in the report, when there is none.
     bool find_devices() {
         std::string first, reasons;
@@ -143,109 +152,198 @@ private:
             }
         }
         if (arguments_.device.empty()) arguments_.device = first;
-        if (first.empty()) fail("devices", "no GPU was found: " + reasons);
         report_["device"] = arguments_.device;
+        if (first.empty()) fail("devices", "no GPU was found: " + reasons);
         return !first.empty();
     }
 
-    void parts() {
-        const std::string gpu = arguments_.device;
-        const fs::path model = programs_ / ".." / "models" / "bundled" / "model.onnx";
-        const std::vector<std::string> choose{"CLEAVE_TEST_GPU=" + gpu};
-        test("kernel_table", "cleave_test_simt", "[gpu]", choose);
-        test("conformance", "cleave_test_runtime", "[drivers]", choose);
-        const Json one = generate("bundled_model", model, gpu, 1);
-        const Json four = generate("tp4_logical_devices", model, gpu + "/0-3", 4);
-        if (one.contains("token_ids") && four.contains("token_ids") &&
-            one["token_ids"] != four["token_ids"])
-            fail("tp4_logical_devices", "its tokens are not those of one device");
-        if (arguments_.stories15m.empty())
-            skip("stories15m", "no --stories15m");
-        else
-            generate("stories15m", arguments_.stories15m, gpu, 1);
-        for (const char* part : {"random_model", "benchmark"}) {
-            if (arguments_.quick)
-                skip(part, "--quick");
-            else
-                bench(part);
-        }
+    // What every part gets: the compiler that was named, and a folder for compiled kernels where there is no home.
+    void settle_environment() {
+        if (!arguments_.nvrtc.empty()) environment_.push_back("CLEAVE_NVRTC=" + arguments_.nvrtc);
+        const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+        const char* base = cache && *cache ? cache : home && *home ? home : "";
+        if (!*base || ::access(base, W_OK) != 0)
+            environment_.push_back("XDG_CACHE_HOME=" + (folder_ / "cache").string());
+        const codegen::HostCompilerInfo host = codegen::host_compiler_info();
+        if (!host.available) no_host_ = host.reason;
+        const Outcome doctor =
+            gpu_check::run({program("cleave"), "doctor", "--json"}, 120, environment_);
+        const Json facts = Json::parse(doctor.output, nullptr, false);
+        report_["doctor"] = facts.is_discarded() ? Json(tail(doctor.errors)) : facts;
     }
 
-    void test(const std::string& part, const char* program, const char* tag,
-              const std::vector<std::string>& environment) {
-        const Outcome outcome =
-            start(part, {(programs_ / program).string(), tag}, 1800, environment);
+    void take(const std::string& part) {
+        const std::string gpu = arguments_.device;
+        const fs::path bundled = programs_ / ".." / "models" / "bundled" / "model.onnx";
+        const std::vector<std::string>& chosen = arguments_.parts;
+        const bool is_long =
+            part == "checked_model" || part == "random_model" || part == "benchmark";
+        if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), part) == chosen.end())
+            skip(part, "not in --parts");
+        else if (arguments_.quick && is_long)
+            skip(part, "--quick");
+        else if (part == "stories15m" && arguments_.stories15m.empty())
+            skip(part, "no --stories15m");
+        else if (part == "checked_model" && !no_host_.empty())
+            skip(part, "nothing to compare with: " + no_host_);
+        else if (part == "conformance")
+            test(part, "cleave_test_runtime", "[drivers]");
+        else if (part == "kernel_table")
+            test(part, "cleave_test_simt", "[gpu]");
+        else if (part == "tp4_logical_devices")
+            text({part, bundled, gpu + "/0-3", 4});
+        else if (part == "stories15m")
+            text({part, arguments_.stories15m, gpu});
+        else if (is_long)
+            bench(part);
+        else
+            text({part, bundled, gpu, 1, part == "bundled_model_bf16"});
+    }
+
+    std::string program(const char* name) const { return (programs_ / name).string(); }
+
+    void test(const std::string& part, const char* name, const char* tag) {
+        std::vector<std::string> environment = environment_;
+        environment.push_back("CLEAVE_TEST_GPU=" + arguments_.device);
+        const Outcome outcome = start(part, {program(name), tag}, kTestSeconds, environment);
         if (outcome.code == 0 && outcome.output.find("skipped") != std::string::npos)
             fail(part, "it left tests out: " + tail(outcome.output));
         report_["parts"][part]["summary"] = tail(outcome.output);
+        write();
     }
 
-    // Text by the command itself, its logits compared with the host's.
-    Json generate(const std::string& part, const fs::path& model, const std::string& devices,
-                  int tp) {
-        std::vector<std::string> command{(programs_ / "cleave").string(),
+    // Text by the command itself: once with its logits, which are compared with the host's, and once as a user has it, where the
+    // GPU chooses the tokens.
+    void text(const TextPart& part) {
+        std::vector<std::string> command{program("cleave"),
                                          "run",
-                                         model.string(),
+                                         part.model.string(),
                                          "--devices",
-                                         devices,
+                                         part.devices,
                                          "--prompt",
-                                         "Once upon a time",
+                                         part.bf16 ? kLongPrompt : kShortPrompt,
                                          "--max-new-tokens",
                                          "64",
-                                         "--json",
-                                         "--check"};
-        if (tp > 1) command.insert(command.end(), {"--tp", std::to_string(tp)});
-        if (!arguments_.nvrtc.empty()) command.insert(command.end(), {"--nvrtc", arguments_.nvrtc});
-        const Outcome outcome = start(part, command, 900);
-        Json result = Json::parse(outcome.output, nullptr, false);
-        if (outcome.code != 0 || result.is_discarded()) return Json::object();
-        report_["parts"][part]["result"] = result;
-        // Logits in f32 against f32: an error of a kernel is far larger.
-        if (const double difference = result.value("check_max_difference", 1e9);
-            !(difference < 0.05))
-            fail(part, fmt::format("its logits differ from the host's by {}", difference));
-        return result;
+                                         "--ignore-eos",
+                                         "--json"};
+        if (part.tp > 1) command.insert(command.end(), {"--tp", std::to_string(part.tp)});
+        if (part.bf16) command.insert(command.end(), {"--dtype", "bf16", "--kv-dtype", "bf16"});
+        const std::string dump = folder_ / (part.name + ".logits");
+        std::vector<std::string> checked = command;
+        checked.insert(checked.end(), {"--dump-logits", dump});
+        if (no_host_.empty())
+            checked.emplace_back("--check");
+        else
+            skip(part.name + " on the host", no_host_);
+        const Json with_logits = json_of(part.name, start(part.name, checked, kTextSeconds));
+        if (with_logits.empty()) return explain(part.name, command);
+        Json& entry = report_["parts"][part.name];
+        entry["result"] = with_logits;
+        const std::vector<int32_t> tokens = with_logits.at("token_ids");
+        const Logits logits(dump, with_logits.at("prompt_ids").size(), tokens.size());
+        const double bound = (part.bf16 ? kBf16Bound : kF32Bound) * logits.largest();
+        entry["largest_logit"] = logits.largest();
+        entry["bound"] = bound;
+        if (no_host_.empty())
+            if (const double difference = with_logits.value("check_max_difference", 1e9);
+                !(difference < bound))
+                fail(part.name, fmt::format("its logits differ from the host's by {}, over {}",
+                                            difference, bound));
+
+        Json& own = entry["own_choice"] = Json::object();
+        const Outcome outcome = gpu_check::run(command, kTextSeconds, environment_);
+        own["seconds"] = outcome.seconds;
+        if (!judge(part.name, outcome, kTextSeconds)) return explain(part.name, command);
+        const Json result = json_of(part.name, outcome);
+        if (result.empty()) return;
+        own["result"] = result;
+        const std::vector<int32_t> chosen = result.at("token_ids");
+        if (const std::string wrong =
+                logits.disagreement(tokens, chosen, part.bf16 ? 2 * bound : 0);
+            !wrong.empty())
+            fail(part.name, "the GPU's own choice of tokens: " + wrong);
+        compare_with_one_device(part, tokens);
+        write();
+    }
+
+    // In f32 the tokens do not depend on how many devices ran.
+    void compare_with_one_device(const TextPart& part, const std::vector<int32_t>& tokens) {
+        if (part.name == "bundled_model") one_device_ = tokens;
+        if (part.tp > 1 && !one_device_.empty() && tokens != one_device_)
+            fail(part.name, "its tokens are not those of one device");
+    }
+
+    // Of a text that failed: step by step, without captured graphs, so that the step is named.
+    void explain(const std::string& part, std::vector<std::string> command) {
+        command.emplace_back("--step-by-step");
+        const Outcome outcome = gpu_check::run(command, kTextSeconds, environment_);
+        report_["parts"][part]["step_by_step"] =
+            fmt::format("exit code {}: {}", outcome.code,
+                        tail(outcome.code == 0 ? outcome.output : outcome.errors));
+        write();
     }
 
     void bench(const std::string& part) {
-        std::vector<std::string> command{(programs_ / "cleave_bench_gpu").string(),
-                                         part,
-                                         "--device",
-                                         arguments_.device,
-                                         "--shape",
-                                         arguments_.shape};
+        std::vector<std::string> command{
+            program("cleave_bench_gpu"),
+            part,
+            "--device",
+            arguments_.device,
+            "--shape",
+            part == "checked_model" ? arguments_.checked_shape : arguments_.shape};
         if (!arguments_.copy_mib.empty())
             command.insert(command.end(), {"--copy-mib", arguments_.copy_mib});
         if (!arguments_.tokens.empty())
             command.insert(command.end(), {"--tokens", arguments_.tokens});
         if (!arguments_.python.empty())
             command.insert(command.end(), {"--python", arguments_.python});
-        if (!arguments_.nvrtc.empty()) command.insert(command.end(), {"--nvrtc", arguments_.nvrtc});
-        const Outcome outcome = start(part, command, 3600);
-        Json result = Json::parse(outcome.output, nullptr, false);
-        if (outcome.code == 0 && !result.is_discarded()) report_["parts"][part]["result"] = result;
+        const Json result = json_of(part, start(part, command, kBenchSeconds));
+        if (!result.empty()) report_["parts"][part]["result"] = result;
+        write();
     }
 
+    Outcome start(const std::string& part, const std::vector<std::string>& command, int limit) {
+        return start(part, command, limit, environment_);
+    }
     Outcome start(const std::string& part, const std::vector<std::string>& command, int limit,
-                  const std::vector<std::string>& environment = {}) {
+                  const std::vector<std::string>& environment) {
         fmt::print(stderr, "{} ...\n", part);
-        const Outcome outcome = gpu_check::run(command, limit, environment);
         Json& entry = report_["parts"][part];
-        entry["status"] = "passed";
-        entry["seconds"] = outcome.seconds;
+        entry["status"] = "running";
         entry["command"] = command;
         entry["command"][0] = fs::path(command[0]).filename().string();
-        if (outcome.timed_out)
-            fail(part, fmt::format("not done after {} seconds, ended", limit));
-        else if (outcome.code != 0)
-            fail(part, fmt::format("exit code {}: {}{}", outcome.code, tail(outcome.errors),
-                                   tail(outcome.output)));
         write();  // what is known so far, should the machine go down
+        const Outcome outcome = gpu_check::run(command, limit, environment);
+        entry["status"] = "passed";
+        entry["seconds"] = outcome.seconds;
+        judge(part, outcome, limit);
+        write();
         return outcome;
     }
 
+    bool judge(const std::string& part, const Outcome& outcome, int limit) {
+        if (outcome.timed_out)
+            fail(part, fmt::format("not done after {} seconds, ended: {}{}", limit,
+                                   tail(outcome.errors), tail(outcome.output)));
+        else if (outcome.code != 0)
+            fail(part, fmt::format("exit code {}: {}{}", outcome.code, tail(outcome.errors),
+                                   tail(outcome.output)));
+        return !outcome.timed_out && outcome.code == 0;
+    }
+
+    // Empty where it failed, which has been told, or gave no JSON.
+    Json json_of(const std::string& part, const Outcome& outcome) {
+        if (outcome.timed_out || outcome.code != 0) return Json::object();
+        Json result = Json::parse(outcome.output, nullptr, false);
+        if (!result.is_object()) {
+            fail(part, "its output is no JSON: " + tail(outcome.output));
+            return Json::object();
+        }
+        return result;
+    }
+
     void skip(const std::string& part, const std::string& why) {
-        report_["parts"][part] = {{"status", "skipped"}, {"reason", why}};
+        report_["skipped"].push_back({{"part", part}, {"reason", why}});
     }
     void fail(const std::string& part, const std::string& why) {
         fmt::print(stderr, "{}: {}\n", part, why);
@@ -256,11 +354,17 @@ private:
     void write() {
         std::ofstream file(arguments_.output);
         file << report_.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-        if (!file.flush()) throw UserError("-o {}: cannot be written", arguments_.output);
+        if (!file.flush())
+            throw UserError("-o {}: cannot be written; name a file in a folder that can be",
+                            arguments_.output);
     }
 
     Arguments arguments_;
     fs::path programs_;
+    Folder folder_;
+    std::vector<std::string> environment_;
+    std::string no_host_;  // why nothing can be compiled for the host
+    std::vector<int32_t> one_device_;
     Json report_;
 };
 
@@ -268,9 +372,14 @@ private:
 }  // namespace cleave::gpu_check
 
 int main(int argc, char** argv) {
+    using namespace cleave::gpu_check;
     try {
-        const cleave::gpu_check::Arguments arguments = cleave::gpu_check::parse(argc, argv);
-        const int code = cleave::gpu_check::Check(arguments).run();
+        const Arguments arguments = parse(argc, argv);
+        if (arguments.help) {
+            fmt::print("{}", usage());
+            return 0;
+        }
+        const int code = Check(arguments).run();
         fmt::print(stderr, "gpu-check: {}; the report is {}\n", code == 0 ? "passed" : "failed",
                    arguments.output);
         return code;

@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ struct Pipe {
                          const std::vector<std::string>& environment, const Pipe& output,
                          const Pipe& errors) {
     ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C reaches the parent alone
     ::dup2(output.ends[1], STDOUT_FILENO);
     ::dup2(errors.ends[1], STDERR_FILENO);
     for (const std::string& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/benchmarks/gpu_rates.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "codegen/kernel_spec.h"
+#include "runtime/base/errors.h"
+#include "runtime/device_stream.h"
+#include "runtime/open_devices.h"
+#include "tools/gpu_check/process.h"
+
+namespace cleave::bench {
+
+namespace {
+
+// Rows are a grid's second dimension, of which CUDA has 65535 at most: long ones.
+constexpr int64_t kRow = 1 << 16, kSmallRow = 32, kFloat = 4;
+constexpr int kRepeats = 5, kTorchSeconds = 180;
+
+constexpr const char* kTorchScript = R"(
+import json, sys, torch
+d = torch.device('cuda', int(sys.argv[1]))
+torch.cuda.set_device(d)
+def seconds(work, times):
+    for _ in range(3): work()
+    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    a.record()
+    for _ in range(times): work()
+    b.record()
+    torch.cuda.synchronize(d)
+    return a.elapsed_time(b) / 1e3 / times
+n = 8192
+a = torch.randn(n, n, device=d, dtype=torch.bfloat16)
+b = torch.randn_like(a)
+matmul = 2 * n ** 3 / seconds(lambda: a @ b, 50)
+size = int(sys.argv[2])
+x = torch.ones(size, device=d, dtype=torch.uint8)
+y = torch.empty_like(x)
+print(json.dumps({'matmul': matmul, 'copy': 2 * size / seconds(lambda: y.copy_(x), 10)}))
+)";
+
+}  // namespace
+
+double middle(std::vector<double> values) {
+    CHECK(!values.empty()) << "the middle of nothing";
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), at, values.end());
+    return *at;
+}
+
+Card::Card(const planner::Machine& machine, const codegen::CompileOptions& compile) {
+    planner::Plan plan;
+    plan.machine.devices = {machine.devices.at(0)};
+    device_ = std::move(runtime::open_devices(plan, {}).front());
+    const planner::Device& info = device_->info();
+    codegen::GpuTarget target;
+    target.device = info.arch;
+    target.limits = info.limits;
+    program_.arch = info.arch;
+    for (int64_t row : {kRow, kSmallRow})
+        program_.kernels.push_back(
+            codegen::make_gpu_helper(codegen::CopySpec{row, DType::kF32, DType::kF32}, target));
+    device_->load(codegen::compile_program(program_, compile));
+}
+
+void Card::launch(runtime::DeviceAddress from, runtime::DeviceAddress to, int kernel,
+                  int64_t rows) {
+    const auto row = static_cast<uint64_t>(kernel == 0 ? kRow : kSmallRow);
+    const uint64_t args[] = {from, row, to, row};
+    const codegen::Launch& how = program_.kernels[static_cast<size_t>(kernel)].launch;
+    std::array<int64_t, 3> grid;
+    for (size_t i = 0; i < 3; ++i) grid[i] = how.grid[i].at(rows, rows, 1);
+    device_->launch(kernel, args, grid, how);
+}
+
+template <class Work>
+double Card::time(Work work) {
+    runtime::DeviceStream& stream = *device_->stream();
+    std::vector<double> ms;
+    work();  // warms up
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+        stream.mark();
+        work();
+        stream.mark();
+        const std::vector<int64_t> times = stream.take_marks();
+        ms.push_back(static_cast<double>(times.at(1) - times.at(0)) * 1e-6);
+    }
+    return middle(ms);
+}
+
+double Card::copy_bandwidth(int64_t bytes) {
+    const planner::Device& info = device_->info();
+    const int64_t room = (info.memory_bytes - info.reserved_bytes) / 4;
+    const int64_t rows = std::min(bytes, room) / (kRow * kFloat);
+    if (rows < 1) throw UserError("{}: no room for a copy of {} bytes", info.name, kRow * kFloat);
+    bytes = rows * kRow * kFloat;
+    const runtime::DeviceAddress from = device_->allocate(bytes, "the source of a copy");
+    const runtime::DeviceAddress to = device_->allocate(bytes, "its destination");
+    device_->fill(from, bytes, 1);
+    const double ms = time([&] { launch(from, to, 0, rows); });
+    device_->free(from);
+    device_->free(to);
+    return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
+}
+
+double Card::empty_launch_ms(int64_t launches) {
+    runtime::DeviceStream& stream = *device_->stream();
+    const runtime::DeviceAddress from = device_->allocate(2 * kSmallRow * kFloat, "words");
+    const runtime::DeviceAddress to = from + kSmallRow * kFloat;
+    device_->fill(from, 2 * kSmallRow * kFloat, 1);
+    launch(from, to, 1, 1);
+    device_->synchronize();
+    stream.begin_capture();
+    for (int64_t i = 0; i < launches; ++i) launch(from, to, 1, 1);
+    const int graph = stream.end_capture();
+    const double ms = time([&] { stream.replay(graph); });
+    device_->synchronize();
+    stream.drop_captures();
+    device_->free(from);
+    return ms / static_cast<double>(launches);
+}
+
+TorchRates torch_rates(const std::string& python, int card, int64_t copy_bytes) {
+    const gpu_check::Outcome ran = gpu_check::run(
+        {python, "-c", kTorchScript, std::to_string(card), std::to_string(copy_bytes)},
+        kTorchSeconds);
+    TorchRates rates;
+    const auto json = nlohmann::json::parse(ran.output, nullptr, false);
+    if (ran.code == 0 && json.is_object()) {
+        rates.matmul_flops = json.at("matmul");
+        rates.copy_bytes_per_second = json.at("copy");
+    } else if (ran.timed_out) {
+        rates.reason = fmt::format("{} with PyTorch: not done in {} s", python, kTorchSeconds);
+    } else if (ran.code == 127) {
+        rates.reason = fmt::format("{}: no such program; --python names one with PyTorch", python);
+    } else {
+        const size_t from = ran.errors.size() > 1000 ? ran.errors.size() - 1000 : 0;
+        rates.reason =
+            fmt::format("{} with PyTorch: {}{}", python, ran.output, ran.errors.substr(from));
+    }
+    return rates;
+}
+
+}  // namespace cleave::bench

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/gpu_check/arguments.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "models/shapes.h"
+#include "runtime/base/errors.h"
+#include "tools/benchmarks/flags.h"
+
+namespace cleave::gpu_check {
+
+namespace {
+
+constexpr const char* kUsage =
+    R"(usage: gpu-check [--device cuda[0]] [--stories15m MODEL] [--python PYTHON] [--shape SHAPE]
+                 [--checked-shape SHAPE] [--nvrtc PATH] [--copy-mib 4096] [--tokens 512]
+                 [--quick] [--parts PART,PART...] [-o REPORT.json]
+Runs on the GPU, each part a process of its own, and writes one JSON report, anew after each part:
+  conformance          the suite of tests that every driver takes
+  kernel_table         every kernel on odd shapes between guard words
+  bundled_model        text in f32, its logits compared with the host's, and again with the GPU's
+                       own choice of tokens
+  bundled_model_bf16   the same in bf16 behind a prompt of over 128 tokens
+  tp4_logical_devices  the bundled model on four logical devices of the card
+  stories15m           that model, from --stories15m MODEL
+  checked_model        a random model of --checked-shape in bf16, compared with the host
+  random_model         a random model of --shape in bf16: the same tokens twice
+  benchmark            decode and prefill of --shape as shares of the card's rates
+--python: a Python with PyTorch, whose matmul prefill is compared with (python3 unless told).
+--quick: without the last three.
+)";
+
+void check_shape(const std::string& flag, const std::string& shape) {
+    if (!models::find_shape(shape))
+        throw UserError("{} {}: no such shape; known are {}", flag, shape,
+                        fmt::join(models::shape_names(), ", "));
+}
+
+std::vector<std::string> chosen_parts(const std::string& text) {
+    std::vector<std::string> parts;
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ',');) {
+        if (std::find(part_names().begin(), part_names().end(), word) == part_names().end())
+            throw UserError("--parts {}: '{}' is no part; there are {}", text, word,
+                            fmt::join(part_names(), ", "));
+        parts.push_back(word);
+    }
+    if (parts.empty()) throw UserError("--parts wants at least one part\n{}", usage());
+    return parts;
+}
+
+}  // namespace
+
+const std::vector<std::string>& part_names() {
+    static const std::vector<std::string> names{
+        "conformance",        "kernel_table",        "bundled_model",
+        "bundled_model_bf16", "tp4_logical_devices", "stories15m",
+        "checked_model",      "random_model",        "benchmark"};
+    return names;
+}
+
+std::string usage() { return kUsage; }
+
+Arguments parse(int argc, char** argv) {
+    Arguments arguments;
+    std::string parts;
+    const std::vector<std::pair<std::string, std::string*>> values{
+        {"--device", &arguments.device},
+        {"--stories15m", &arguments.stories15m},
+        {"--python", &arguments.python},
+        {"--shape", &arguments.shape},
+        {"--checked-shape", &arguments.checked_shape},
+        {"--nvrtc", &arguments.nvrtc},
+        {"--copy-mib", &arguments.copy_mib},
+        {"--tokens", &arguments.tokens},
+        {"--parts", &parts},
+        {"-o", &arguments.output}};
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word == "--help" || word == "-h") {
+            arguments.help = true;
+            return arguments;
+        }
+        if (word == "--quick") {
+            arguments.quick = true;
+            continue;
+        }
+        const auto flag = std::find_if(values.begin(), values.end(),
+                                       [&](const auto& value) { return value.first == word; });
+        if (flag == values.end()) throw UserError("{} is no flag of gpu-check\n{}", word, kUsage);
+        if (i + 1 == argc) throw UserError("{} wants a value\n{}", word, kUsage);
+        *flag->second = argv[++i];
+        if (flag->second == &parts) arguments.parts = chosen_parts(parts);
+    }
+    if (!arguments.copy_mib.empty())
+        bench::whole_number("--copy-mib", arguments.copy_mib, 1, bench::kMostCopyMib);
+    if (!arguments.tokens.empty())
+        bench::whole_number("--tokens", arguments.tokens, 1, bench::kMostTokens);
+    check_shape("--shape", arguments.shape);
+    check_shape("--checked-shape", arguments.checked_shape);
+    for (const auto& [flag, path] :
+         {std::pair{"--stories15m", &arguments.stories15m}, std::pair{"--nvrtc", &arguments.nvrtc}})
+        if (std::error_code none; !path->empty() && !std::filesystem::exists(*path, none))
+            throw UserError("{} {}: no such file or folder", flag, *path);
+    return arguments;
+}
+
+}  // namespace cleave::gpu_check

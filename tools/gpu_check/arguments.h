@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of gpu-check, checked before anything runs: a part that would refuse its flag an hour later has been told.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cleave::gpu_check {
+
+struct Arguments {
+    std::string device;  // "cuda[0]"; empty: the first that is found
+    std::string output = "gpu-check.json";
+    std::string stories15m;                        // a folder or file of that model
+    std::string python;                            // with PyTorch, for its rates; empty: python3
+    std::string shape = "llama-3-8b";              // of the random model and the benchmark
+    std::string checked_shape = "tinyllama-1.1b";  // of the random model compared with the host
+    std::string nvrtc, copy_mib, tokens;
+    std::vector<std::string> parts;  // empty: all
+    bool quick = false;              // without random models and the benchmark
+    bool help = false;
+};
+
+// In the order in which they run.
+const std::vector<std::string>& part_names();
+std::string usage();
+
+// UserError for a word that is no flag, a flag without its value, and a value that some part would refuse.
+Arguments parse(int argc, char** argv);
+
+}  // namespace cleave::gpu_check
