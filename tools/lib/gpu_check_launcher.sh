@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The bundle's command: starts bin/cleave_gpu_check, with the bundle's own libstdc++ where this machine's is too old or absent.
-here=$(CDPATH= cd "$(dirname "$0")" && pwd)
+here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 if ! "$here/bin/cleave" --version >/dev/null 2>&1; then
     LD_LIBRARY_PATH=$here/fallback${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export LD_LIBRARY_PATH
