@@ -50,7 +50,7 @@ void bounds(KernelCase& c, const MatrixForm& form);
 
 struct QkvOptions {
     int64_t in = 64, head_dim = 16, v_head_dim = 16, q_heads = 4, kv_heads = 2, rotary = 16;
-    bool interleaved = false, head_norms = false, biases = false;
+    bool interleaved = false, head_norms = false, biases = false, norm = true;
 };
 KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
                         importer::Activation activation, bool extras,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel table through a driver: on the GPU that CLEAVE_TEST_GPU names ("cuda[0]"), with the compiler that a run would use,
-// every row between guard words; and a sample of it on the recording fake, so that the way there is proved without a GPU.
+// every row between guard words; the leaves of the prelude, each matrix instruction among them; and exchanges between logical
+// devices of that card. A sample of them on the recording fake, so that the way there is proved without a GPU.
 #include <cstdio>
 #include <cstdlib>
 
@@ -9,7 +10,9 @@
 #include "codegen/compiler.h"
 #include "runtime/open_devices.h"
 #include "tests/runtime/fake_gpus.h"
+#include "tests/simt/instruction_checks.h"
 #include "tests/simt/kernel_case.h"
+#include "tests/simt/peer_rig.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -66,6 +69,47 @@ OpenedGpu open_gpu(const std::string& name, const std::string& compiler) {
     return {std::move(device), plan.machine.devices[0].arch, options, false};
 }
 
+// Four logical devices of the card, which exchange values over its memory.
+PeerRig logical_devices(const std::string& card, const std::string& compiler, DType activations) {
+    planner::Plan plan;
+    plan.machine = planner::build_machine(planner::parse_devices(card + "/0-3"),
+                                          planner::read_host_facts(), &runtime::real_gpus());
+    const std::string arch = plan.machine.devices[0].arch;
+    codegen::CompileOptions options;
+    options.gpu_compiler = compiler;
+    const auto compile = [arch, options](const codegen::Kernel& kernel) {
+        codegen::Program program;
+        program.arch = arch;
+        program.kernels = {kernel};
+        return codegen::compile_program(program, options).at(0);
+    };
+    return PeerRig(runtime::open_devices(plan, {}), arch, compile,
+                   {.activations = activations, .in_step = true});
+}
+
+std::vector<std::string> faults_of_exchanges(const std::string& card, const std::string& compiler) {
+    std::vector<std::string> faults;
+    const auto check = [&](const std::string& name, DType activations, const auto& wrong_in) {
+        PeerRig rig = logical_devices(card, compiler, activations);
+        if (const std::string wrong = wrong_in(rig); !wrong.empty())
+            faults.push_back(name + ": " + wrong);
+    };
+    const Sum sums[] = {
+        {2, {0, 1}, 64, 1, true, false, DType::kF32},
+        {3, {0, 2}, 96, 40, true, false, DType::kF16},
+        {4, {0, 1, 3}, 128, 33, true, true, DType::kBF16},
+        {4, {0, 1, 2, 3}, 36, 33, false, true, DType::kF32},
+        {4, {0, 1, 2, 3}, 300, 8, true, false, DType::kF32, NormBehind{DType::kF16, 64, 2e-6}},
+        {3, {0, 2}, 600, 10, true, false, DType::kF16, NormBehind{DType::kBF16, 128, 6e-4}}};
+    for (const Sum& s : sums)
+        check(fmt::format("sum of {} for {}", s.sources.size(), s.members), s.dtype,
+              [&](PeerRig& rig) { return wrong_in_sum(rig, s, 8); });
+    check("gather", DType::kF32, [](PeerRig& rig) { return wrong_in_gather(rig, 3); });
+    check("meeting", DType::kF32, wrong_in_meeting);
+    check("absence", DType::kF32, [](PeerRig& rig) { return wrong_in_absence(rig); });
+    return faults;
+}
+
 // What was wrong, by row; every nth one.
 std::vector<std::string> faults_of_table(OpenedGpu& gpu, size_t every) {
     std::vector<std::function<KernelCase()>> rows = all_cases();
@@ -87,6 +131,37 @@ TEST_CASE("every kernel of the table is right on the GPU", "[simt][gpu]") {
     if (!name) CLEAVE_SKIP("CLEAVE_TEST_GPU names no GPU (tools/gpu-check does)");
     OpenedGpu gpu = open_gpu(name, "");
     CHECK(faults_of_table(gpu, 1) == std::vector<std::string>{});
+}
+
+TEST_CASE("every matrix instruction and leaf of the prelude is right on the GPU", "[simt][gpu]") {
+    const char* name = std::getenv("CLEAVE_TEST_GPU");
+    if (!name) CLEAVE_SKIP("CLEAVE_TEST_GPU names no GPU (tools/gpu-check does)");
+    OpenedGpu gpu = open_gpu(name, "");
+    CHECK(wrong_in_instructions(codegen::gpu_arch(gpu.arch),
+                                on_device(*gpu.device, gpu.arch, "")) == "");
+}
+
+TEST_CASE("every exchange is right between logical devices of the GPU", "[simt][gpu]") {
+    const char* name = std::getenv("CLEAVE_TEST_GPU");
+    if (!name) CLEAVE_SKIP("CLEAVE_TEST_GPU names no GPU (tools/gpu-check does)");
+    CHECK(faults_of_exchanges(name, "") == std::vector<std::string>{});
+}
+
+TEST_CASE("matrix instructions and leaves of the prelude are right through a driver", "[simt]") {
+    const runtime::test::InstalledFake fake(planner::DeviceKind::kCuda);
+    {
+        OpenedGpu gpu = open_gpu("cuda[0]", "simt");
+        CHECK(wrong_in_instructions(codegen::gpu_arch(gpu.arch),
+                                    on_device(*gpu.device, gpu.arch, "simt")) == "");
+    }
+    CHECK(fake.alive() == 0);
+}
+
+TEST_CASE("exchanges are right through a driver, on streams that run on their own", "[simt]") {
+    const runtime::test::InstalledFake fake(planner::DeviceKind::kCuda);
+    fake.live();
+    CHECK(faults_of_exchanges("cuda[0]", "simt") == std::vector<std::string>{});
+    CHECK(fake.alive() == 0);
 }
 
 TEST_CASE("kernels of the table are right through a driver, and what they spoil is found",

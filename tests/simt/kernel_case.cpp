@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "codegen/gpu_arch.h"
+#include "planner/gpu_tiles.h"
 #include "runtime/simt/memory.h"
 #include "tests/support/test.h"
 
@@ -109,8 +110,14 @@ std::array<int64_t, 3> grid_of(const KernelCase& c, const Kernel& kernel) {
     return grid;
 }
 
-GuardedBuffer zeros(int64_t count) {
-    auto buffer = GuardedBuffer::output("scratch", count);
+// Of a decode attention whose keys are split: counters, zero at first, and as many records as there are parts.
+GuardedBuffer scratch_of(const KernelCase& c, const Kernel& kernel) {
+    int64_t floats = 1;
+    if (const auto* s = std::get_if<codegen::AttentionSpec>(&c.spec))
+        floats = planner::kCounterBytes / 4 + c.counts.tokens * s->heads.size() *
+                                                  kernel.launch.grid[2].constant *
+                                                  (s->slab.v_head_dim + 2);
+    auto buffer = GuardedBuffer::output("scratch", floats);
     std::memset(reinterpret_cast<void*>(buffer.word()), 0, static_cast<size_t>(buffer.bytes()));
     return buffer;
 }
@@ -134,10 +141,11 @@ Outcome run_on_simt(KernelCase& c, const Kernel& kernel, const runtime::simt::Si
     };
     for (GuardedBuffer& buffer : c.operands) operands.push_back(place(buffer));
     auto starts = GuardedBuffer::integers("sequence_starts", c.starts);
-    auto scratch = zeros(1 << 20);
+    auto scratch = scratch_of(c, kernel);
     const std::vector<uint64_t> args = words_of(c, kernel, operands, starts, scratch, place);
-    Outcome outcome{runtime::simt::launch(program, args, grid_of(c, kernel), kernel.launch.block,
-                                          kernel.launch.shared_bytes, options),
+    static runtime::simt::Engine engine(1);
+    Outcome outcome{engine.launch(program, args, grid_of(c, kernel), kernel.launch.block,
+                                  kernel.launch.shared_bytes, options),
                     ""};
     for (const KernelCase::Result& result : c.results)
         copies[static_cast<size_t>(result.operand)].copy_back();
@@ -165,7 +173,7 @@ Outcome run_on_device(KernelCase& c, const Kernel& kernel, runtime::Device& devi
     std::vector<uint64_t> operands;
     for (GuardedBuffer& buffer : c.operands) operands.push_back(place(buffer));
     auto starts = GuardedBuffer::integers("sequence_starts", c.starts);
-    auto scratch = zeros(1 << 20);
+    auto scratch = scratch_of(c, kernel);
     const std::vector<uint64_t> args = words_of(c, kernel, operands, starts, scratch, place);
     device.launch(0, args, grid_of(c, kernel), kernel.launch);
     Outcome outcome;

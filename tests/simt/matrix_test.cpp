@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix instructions: each layout covers its tile exactly, and a warp's product is the product.
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <set>
 
 #include "codegen/gpu_arch.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/templates/gpu/fragments.cuh"
-#include "runtime/base/convert.h"
+#include "tests/simt/instruction_checks.h"
 #include "tests/simt/support.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
-using namespace cleave::simt_test;
+using namespace cleave::test;
+namespace simt = cleave::runtime::simt;
 
 namespace {
-
-uint16_t convert(float v, bool brain) { return brain ? f32_to_bf16(v) : f32_to_f16(v); }
 
 // How often each place of A, B and C is held by some lane.
 template <class L>
@@ -90,114 +87,6 @@ void check_warpgroup_sum() {
     CHECK(*held.rbegin() == std::pair{63, kN - 1});
 }
 
-// [64, N] = a [64, 64] b [N, 64] transposed, by a warpgroup, in two steps of 32.
-const char* const kWarpgroupProduct = R"(
-template <class T, int N>
-DEVICE void product(const T* a, const T* b, float* c) {
-    DYNAMIC_SHARED(T, shared);
-    const int t = thread_x();
-    T* start = shared + (1024 - shared_address(shared) % 1024) % 1024 / 2;
-    T* right = start + 64 * 64;
-    for (int i = t; i < 64 * 64; i += 128) start[WgmmaOperand::place(i / 64, i % 64) / 2] = a[i];
-    for (int i = t; i < N * 64; i += 128) right[WgmmaOperand::place(i / 64, i % 64) / 2] = b[i];
-    WarpgroupSum<N> sum;
-    sum.clear();
-    async_fence();
-    barrier();
-    for (int half = 0; half < 64; half += 32) {
-        wgmma_fence();
-        for (int k = half; k < half + 32; k += 16)
-            wgmma<T>(sum, WgmmaOperand::descriptor(shared_address(start + k)),
-                     WgmmaOperand::descriptor(shared_address(right + k)));
-        wgmma_commit();
-        /* meanwhile */
-        wgmma_wait<0>();
-    }
-    sum.hold();
-    for (int i = 0; i < sum.kC; ++i)
-        c[Wgmma64<N>::c_row(t, i) * N + Wgmma64<N>::c_col(t, i)] = sum.at(i);
-}
-KERNEL(128) in_f16(const f16* a, const f16* b, float* c) { product<f16, COLUMNS>(a, b, c); }
-KERNEL(128) in_bf16(const bf16* a, const bf16* b, float* c) { product<bf16, COLUMNS>(a, b, c); }
-)";
-
-// The same with A in registers and b, one depth a row, in panels of 64 columns.
-const char* const kRegistersProduct = R"(
-template <class T, int N>
-DEVICE void product(const T* a, const T* b, float* c) {
-    DYNAMIC_SHARED(T, shared);
-    const int t = thread_x();
-    T* right = shared + (1024 - shared_address(shared) % 1024) % 1024 / 2;
-    for (int i = t; i < N * 64; i += 128)
-        right[(i / 64 / 64 * 64 * 128 + WgmmaOperand::place(i % 64, i / 64 % 64)) / 2] = b[i];
-    WarpgroupSum<N> sum;
-    WarpgroupFragment<T> left[4];
-    using L = Wgmma64<16>;
-    for (int k = 0; k < 4; ++k)
-        for (int i = 0; i < 4; ++i) {
-            const T* from = a + L::a_row(t, 2 * i) * 64 + 16 * k + L::a_depth(t, 2 * i);
-            left[k].set(i, to_float(from[0]), to_float(from[1]));
-        }
-    sum.clear();
-    async_fence();
-    barrier();
-    for (int half = 0; half < 64; half += 32) {
-        wgmma_fence();
-        for (int k = half; k < half + 32; k += 16)
-            wgmma<T>(sum, left[k / 16],
-                     WgmmaOperand::transposed(shared_address(right + k * 64), 64 * 128));
-        wgmma_commit();
-        /* meanwhile */
-        wgmma_wait<0>();
-    }
-    sum.hold();
-    for (int i = 0; i < sum.kC; ++i)
-        c[Wgmma64<N>::c_row(t, i) * N + Wgmma64<N>::c_col(t, i)] = sum.at(i);
-}
-KERNEL(128) in_f16(const f16* a, const f16* b, float* c) { product<f16, COLUMNS>(a, b, c); }
-KERNEL(128) in_bf16(const bf16* a, const bf16* b, float* c) { product<bf16, COLUMNS>(a, b, c); }
-)";
-
-std::string warpgroup_source(int columns, std::string body = kWarpgroupProduct) {
-    for (size_t at = 0; (at = body.find("COLUMNS")) != std::string::npos;)
-        body.replace(at, 7, std::to_string(columns));
-    return with_prelude(body);
-}
-
-// The report of the kernel of 32 columns on operands that make each element of the sum another one.
-simt::SimtReport run_warpgroup(const std::string& source, bool brain, int columns, bool checks,
-                               Buffer<float>& c, int threads = 128, uint64_t seed = 0) {
-    auto program =
-        simt::compile_simt(source, brain ? "in_bf16" : "in_f16", "sm_90a", {1, checks, {}, ""});
-    const auto n = static_cast<size_t>(columns);
-    Buffer<uint16_t> a(64 * 64), b(n * 64);
-    for (size_t i = 0; i < 64 * 64; ++i)
-        a[i] = convert(static_cast<float>(i * 7 % 23) - 11.0f, brain);
-    for (size_t i = 0; i < n * 64; ++i)
-        b[i] = convert(static_cast<float>(i * 5 % 19) / 4.0f - 2.0f, brain);
-    return run(program, {a.word(), b.word(), c.word()}, {1, threads, 32768}, {seed, seed != 0});
-}
-
-const char* const kProduct = R"(
-template <class T>
-DEVICE void product(const T* a, const T* b, float* c, i64 transposed, i64 rows, i64 cols, i64 depth) {
-    FragmentC sum = zero_c();
-    FragmentA<T> left = load_a(a, 16, int(rows), int(depth));
-    if (transposed) {
-        multiply_add(sum, left, load_b_transposed(b, 16, int(cols), int(depth)));
-    } else {
-        multiply_add(sum, left, load_b(b, 16, int(cols), int(depth)));
-    }
-    for (int i = 0; i < Tile::kC; ++i) c[Tile::c_row(lane(), i) * 16 + Tile::c_col(lane(), i)] = sum.v[i];
-}
-KERNEL(WARP) in_f16(const f16* a, const f16* b, float* c, i64 transposed, i64 rows, i64 cols, i64 depth) {
-    product(a, b, c, transposed, rows, cols, depth);
-}
-KERNEL(WARP) in_bf16(const bf16* a, const bf16* b, float* c, i64 transposed, i64 rows, i64 cols, i64 depth) {
-    product(a, b, c, transposed, rows, cols, depth);
-}
-)";
-
 }  // namespace
 
 TEST_CASE("a warpgroup multiplies what lies in shared memory, in every width, checked or not",
@@ -205,30 +94,14 @@ TEST_CASE("a warpgroup multiplies what lies in shared memory, in every width, ch
     check_operand_layout();
     check_warpgroup_sum<16>();
     check_warpgroup_sum<128>();
-    struct Form {
-        const char* body;
-        int columns;
-    };
-    for (auto [body, columns] :
-         {Form{kWarpgroupProduct, 16}, Form{kWarpgroupProduct, 32}, Form{kWarpgroupProduct, 64},
-          Form{kWarpgroupProduct, 128}, Form{kRegistersProduct, 64}, Form{kRegistersProduct, 128}})
-        for (bool brain : {false, true}) {
-            const bool checks = columns != 64 || (body == kRegistersProduct && brain);
-            Buffer<float> c(static_cast<size_t>(64 * columns));
-            auto report =
-                run_warpgroup(warpgroup_source(columns, body), brain, columns, checks, c, 128, 3);
-            INFO(columns << " columns, bf16 " << brain << " "
-                         << (report.finding ? report.finding->text() : ""));
-            REQUIRE(report.clean());
-            for (int r = 0; r < 64; ++r)
-                for (int j = 0; j < columns; ++j) {
-                    float want = 0;  // exact: multiples of a quarter
-                    for (int k = 0; k < 64; ++k)
-                        want += (static_cast<float>((r * 64 + k) * 7 % 23) - 11.0f) *
-                                (static_cast<float>((j * 64 + k) * 5 % 19) / 4.0f - 2.0f);
-                    REQUIRE(c[static_cast<size_t>(r * columns + j)] == want);
-                }
-        }
+    for (bool brain : {false, true})
+        for (int columns : {16, 32, 64, 128})
+            for (bool in_registers : {false, true}) {
+                if (in_registers && columns < 64) continue;
+                const bool checks = columns != 64 || (in_registers && brain);
+                CHECK(wrong_in_warpgroup_product(columns, in_registers, brain,
+                                                 on_simt("sm_90a", 3, checks)) == "");
+            }
 }
 
 TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is reported",
@@ -238,11 +111,11 @@ TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is
         const char *text, *instead;
         Fault fault;
         int threads = 128;
-        const char* body = kWarpgroupProduct;
+        bool in_registers = false;
         int columns = 32;
     };
     auto registers = [](const char* text, const char* instead, Fault fault) {
-        return Case{text, instead, fault, 128, kRegistersProduct, 64};
+        return Case{text, instead, fault, 128, true, 64};
     };
     for (const Case& c : {
              Case{"    barrier();", "", Fault::kRace},
@@ -277,19 +150,17 @@ TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is
              registers("right + k * 64", "right + k * 64 + 16", Fault::kMisaligned),
              registers("i < N * 64", "i < N * 63", Fault::kUninitialised),
          }) {
-        std::string source = warpgroup_source(c.columns, c.body);
+        std::string source = warpgroup_source(c.columns, c.in_registers);
         size_t at = source.rfind(c.text);
         REQUIRE(at != std::string::npos);
         source.replace(at, std::strlen(c.text), c.instead);
         for (uint64_t seed : {0, 1}) {
-            Buffer<float> sums(static_cast<size_t>(64 * c.columns));
-            auto report = run_warpgroup(source, false, c.columns, true, sums, c.threads, seed);
+            SmallLaunch launch = warpgroup_launch(source, c.columns, false);
+            launch.threads = c.threads;
+            const std::string report = on_simt("sm_90a", seed)(launch);
             INFO(c.text << " -> " << c.instead << ", seed " << seed);
-            REQUIRE_FALSE(report.clean());
-            INFO(report.finding->text());
-            CHECK(simt::fault_name(report.finding->fault) == simt::fault_name(c.fault));
-            CHECK(report.finding->file == "test.cu");
-            CHECK(report.finding->line > 0);
+            CHECK_THAT(report, Catch::Matchers::Contains(std::string(simt::fault_name(c.fault))) &&
+                                   Catch::Matchers::StartsWith("test.cu:"));
         }
     }
 }
@@ -351,19 +222,19 @@ TEST_CASE("the checks of matrix instructions compile with the GPUs' own compiler
     };
     for (const char* arch : {"gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
         INFO(arch);
-        CHECK(instructions(arch, clang, with_prelude(kProduct)) > 0);
+        CHECK(instructions(arch, clang, product_source()) > 0);
     }
     const codegen::GpuCompilerInfo info = codegen::nvrtc_info(nvrtc);
     if (!info.available) CLEAVE_SKIP("no NVRTC: " + info.reason);
     for (const char* arch : {"sm_80", "sm_90a"}) {
         INFO(arch);
-        CHECK(instructions(arch, nvrtc, with_prelude(kProduct)) > 0);
+        CHECK(instructions(arch, nvrtc, product_source()) > 0);
     }
     for (int columns : {16, 32, 64, 128}) {
         INFO(columns << " columns");
-        CHECK(instructions("sm_90a", nvrtc, warpgroup_source(columns)) > 0);
+        CHECK(instructions("sm_90a", nvrtc, warpgroup_source(columns, false)) > 0);
         if (columns >= 64)
-            CHECK(instructions("sm_90a", nvrtc, warpgroup_source(columns, kRegistersProduct)) > 0);
+            CHECK(instructions("sm_90a", nvrtc, warpgroup_source(columns, true)) > 0);
     }
 }
 
@@ -376,44 +247,13 @@ TEST_CASE("every fragment layout holds each element of its tile", "[simt]") {
 
 TEST_CASE("a matrix instruction multiplies two tiles and leaves out what lies past their edges",
           "[simt]") {
-    for (const char* arch : {"sm_80", "sm_90a", "gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
-        for (bool brain : {false, true}) {
-            auto program =
-                simt::compile_simt(with_prelude(kProduct), brain ? "in_bf16" : "in_f16", arch);
-            int width = codegen::gpu_arch(arch).warp_width;
-            for (auto [rows, cols, depth] :
-                 {std::array{16, 16, 16}, std::array{5, 3, 8}, std::array{16, 9, 2}}) {
-                for (uint64_t transposed : {0, 1}) {
-                    // Past the edges: NaN, which must not be read into the product.
-                    Buffer<uint16_t> a(256, 0x7fff), b(256, 0x7fff);
-                    Buffer<float> c(256);
-                    auto value = [](int i) { return static_cast<float>(i % 17 - 8) / 4.0f; };
-                    auto store = [&](float v) { return brain ? f32_to_bf16(v) : f32_to_f16(v); };
-                    for (int k = 0; k < depth; ++k) {
-                        for (int r = 0; r < rows; ++r)
-                            a[static_cast<size_t>(r * 16 + k)] = store(value(r * 5 + k * 3));
-                        for (int n = 0; n < cols; ++n)
-                            b[static_cast<size_t>(transposed ? k * 16 + n : n * 16 + k)] =
-                                store(value(k * 7 + n));
-                    }
-                    auto report =
-                        run(program,
-                            {a.word(), b.word(), c.word(), transposed, static_cast<uint64_t>(rows),
-                             static_cast<uint64_t>(cols), static_cast<uint64_t>(depth)},
-                            {1, width});
-                    INFO(arch << " bf16 " << brain << " "
-                              << (report.finding ? report.finding->text() : ""));
-                    REQUIRE(report.clean());
-                    for (int r = 0; r < 16; ++r) {
-                        for (int n = 0; n < 16; ++n) {
-                            float expected = 0;  // exact: small multiples of 1/16
-                            for (int k = 0; k < depth && r < rows && n < cols; ++k)
-                                expected += value(r * 5 + k * 3) * value(k * 7 + n);
-                            REQUIRE(c[static_cast<size_t>(r * 16 + n)] == expected);
-                        }
-                    }
-                }
-            }
-        }
-    }
+    for (const char* arch : {"sm_80", "sm_90a", "gfx90a", "gfx942", "gfx1100", "gfx1201"})
+        CHECK(wrong_in_products(codegen::gpu_arch(arch), on_simt(arch)) == "");
+}
+
+TEST_CASE("lanes, atomics and asynchronous copies do as the prelude says on every architecture",
+          "[simt]") {
+    for (const char* arch : {"sm_75", "sm_80", "gfx90a", "gfx1100"})
+        CHECK(wrong_in_lanes(codegen::gpu_arch(arch), on_simt(arch, 5)) == "");
+    CHECK(wrong_in_numbers(on_simt("gfx1100")) == "");
 }

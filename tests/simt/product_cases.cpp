@@ -167,11 +167,12 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.activations = activations;
     const int64_t tokens = batch.num_tokens();
     c.name = fmt::format(
-        "qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}, "
+        "qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}{}, "
         "activations {}",
         form.text(o.q_heads * o.head_dim, o.in), kv_dtype, tokens, o.q_heads, o.kv_heads,
         o.head_dim, o.v_head_dim, o.rotary, o.interleaved ? " interleaved" : "",
-        o.head_norms ? ", head norms" : "", o.biases ? ", biases" : "", activations);
+        o.head_norms ? ", head norms" : "", o.biases ? ", biases" : "", o.norm ? "" : ", no norm",
+        activations);
     c.kind = KernelKind::kNormQkvRopeAppend;
     c.fused = {"rms_norm", "linear", "linear", "linear", "rope", "rope", "kv_append"};
     Draw draw{c, std::mt19937(static_cast<uint32_t>(o.in + o.head_dim + tokens))};
@@ -180,7 +181,7 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     s.q_heads = o.q_heads;
     s.kv_heads = {2, 2 + o.kv_heads};
     if (o.biases) s.q_bias = s.k_bias = s.v_bias = DType::kF32;
-    s.norm = NormSpec{DType::kF32, 1e-5, 0.0};
+    if (o.norm) s.norm = NormSpec{DType::kF32, 1e-5, 0.0};
     if (o.head_norms) {
         s.q_norm = NormSpec{DType::kF32, 1e-6, 0.25};
         s.k_norm = NormSpec{DType::kF32, 1e-6, 0.0};
@@ -191,7 +192,7 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.counts = {tokens, 1, 1};
     const double size = 1.0 / std::sqrt(static_cast<double>(o.in));
     int x = c.add_arg(draw("x", activations, tokens * s.x.stride, 2.0));
-    int norm = c.add_arg(draw("norm", DType::kF32, o.in));
+    int norm = o.norm ? c.add_arg(draw("norm", DType::kF32, o.in)) : -1;
     auto weight = [&](const char* name, int64_t rows) {
         return draw.matrix(name, form, rows, o.in, size);
     };
@@ -223,7 +224,7 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     for (int64_t i = 0; i < c.operand(kv).count(); ++i) cache.want.push_back(c.operand(kv).at(i));
     for (int64_t t = 0; t < tokens; ++t) {
         Row row = read_row(c.operand(x), t, s.x, o.in);
-        rms_norm(row, c.operand(norm), 1e-5, 0.0);
+        if (o.norm) rms_norm(row, c.operand(norm), 1e-5, 0.0);
         int64_t position = batch.positions[static_cast<size_t>(t)],
                 slot = batch.slots[static_cast<size_t>(t)];
         auto finish = [&](Row head, int norm_weight, double offset) {

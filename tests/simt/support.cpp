@@ -51,6 +51,12 @@ std::string sync_place(const std::string& source, int index) {
     return source.substr(name, source.find('"', name) - name) + ":" + std::to_string(lines + 1);
 }
 
+std::string without_sync_at(const std::string& source, const std::string& place) {
+    for (int i = 0; i < count_syncs(source); ++i)
+        if (sync_place(source, i) == place) return without_sync(source, i);
+    return source;
+}
+
 simt::SimtReport run(const simt::SimtProgram& program, const std::vector<uint64_t>& args,
                      const Shape& shape, const simt::LaunchOptions& options) {
     return simt::launch(program, args, {shape.blocks, 1, 1}, {shape.threads, 1, 1},

@@ -20,6 +20,8 @@ std::string with_prelude(const std::string& body);
 // what shows that a kernel's barriers are needed, or that their loss is found.
 int count_syncs(const std::string& source);
 std::string without_sync(const std::string& source, int index);
+// The same by place, in every kernel that has it.
+std::string without_sync_at(const std::string& source, const std::string& place);
 // "gpu/linear.cuh:41": where that call stands, by the source's #line marks.
 std::string sync_place(const std::string& source, int index);
 

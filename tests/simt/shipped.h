@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kernel that ships, on each architecture whose code differs: the rows of the kernel table, and the exchanges between
+// devices. One list for what is proved of all of them: right and silent in any order of threads, and no barrier too few.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace cleave::test {
+
+// What becomes of a source before it is compiled; none: nothing.
+using SourceChange = std::function<std::string(const std::string& source)>;
+
+struct Shipped {
+    // As they ship: one kernel, or those of an exchange.
+    std::function<std::vector<std::string>()> sources;
+    // Runs it in `orders` orders of its threads, from seed `first` on (0: by index); with its name, what was reported or wrong
+    // first. Empty: nothing.
+    std::function<std::string(const SourceChange& change, uint64_t first, int orders)> wrong;
+};
+
+// Of each warp width, each matrix instruction and none. Kernels come with what only few of them have first.
+const std::vector<std::string>& shipped_archs();
+std::vector<Shipped> shipped_kernels(const std::string& arch);
+
+}  // namespace cleave::test
