@@ -15,6 +15,7 @@
 
 using namespace cleave;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
@@ -147,6 +148,25 @@ TEST_CASE("bench gpu refuses numbers and devices that it cannot measure with", "
     CHECK_THAT(refusal({"--device", "host[0]"}), Contains("takes one GPU"));
     CHECK_THAT(refusal({"--device", "cuda[0-1]"}), Contains("takes one GPU"));
     CHECK_THAT(refusal({"--fast"}), Contains("--fast is no flag"));
+}
+
+TEST_CASE("what bench gpu fails at stands beside what it measured", "[tools]") {
+    std::vector<std::string> environment = kFakeGpu;
+    environment.back() = "CLEAVE_COMPILE_WORKER=/no/such/worker";  // so that nothing compiles
+    const gpu_check::Outcome outcome =
+        gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu", "--device", "cuda[0]", "--shape",
+                        "stories-260k", "--python", "/no/such/python"},
+                       60, environment);
+    CHECK(outcome.code == 1);
+    const Json json = Json::parse(outcome.output);
+    CHECK(json["device"] == "cuda[0]");
+    REQUIRE(json["errors"].size() == 3);
+    for (size_t i = 0; i < 3; ++i) {
+        const char* const kFigures[] = {"copy", "decode", "prefill"};
+        CHECK_THAT(json["errors"][i].get<std::string>(),
+                   StartsWith(kFigures[i]) && Contains("/no/such/worker"));
+        CHECK_THAT(outcome.errors, Contains(json["errors"][i].get<std::string>()));
+    }
 }
 
 TEST_CASE(

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <numeric>
 
@@ -127,27 +128,38 @@ public:
                 {"deviations", deviations}, {"bound", kCheckedBound}, {"worst", worst}};
     }
 
+    // Each figure by itself: what one fails at does not take the others along. `errors` names those that failed.
     Json benchmark() {
         const int64_t copied = flags_.copy_mib << 20;
-        bench::Card card(machine_, compile_);
-        const double copy = card.copy_bandwidth(copied);
-        const bench::TorchRates torch =
-            bench::torch_rates(flags_.python, machine_.devices[0].index, copied);
         Json json{{"device", machine_.devices[0].name},
                   {"model", machine_.devices[0].model},
                   {"shape", flags_.shape},
                   {"dtype", "bf16"},
-                  {"clock", "events of the device"}};
-        // The larger counts: a slow kernel of ours must not flatter decode.
-        const double best = std::max(copy, torch.copy_bytes_per_second);
-        json["copy"] = {{"mib", flags_.copy_mib},
-                        {"kernel_gb_per_s", copy / 1e9},
-                        {"pytorch_gb_per_s", nullptr},
-                        {"gb_per_s", best / 1e9}};
-        if (torch.reason.empty())
-            json["copy"]["pytorch_gb_per_s"] = torch.copy_bytes_per_second / 1e9;
-        decode(json, best, card);
-        prefill(json, torch);
+                  {"clock", "events of the device"},
+                  {"errors", Json::array()}};
+        const auto measure = [&](const char* what, const std::function<void()>& act) {
+            try {
+                act();
+            } catch (const std::exception& error) {
+                json["errors"].push_back(fmt::format("{}: {}", what, error.what()));
+            }
+        };
+        const bench::TorchRates torch =
+            bench::torch_rates(flags_.python, machine_.devices[0].index, copied);
+        // The faster copy counts: a slow kernel of ours must not flatter decode.
+        double copy = torch.copy_bytes_per_second;
+        measure("copy", [&] {
+            const double own = bench::Card(machine_, compile_).copy_bandwidth(copied);
+            copy = std::max(copy, own);
+            json["copy"] = {{"mib", flags_.copy_mib},
+                            {"kernel_gb_per_s", own / 1e9},
+                            {"pytorch_gb_per_s", nullptr},
+                            {"gb_per_s", copy / 1e9}};
+            if (torch.reason.empty())
+                json["copy"]["pytorch_gb_per_s"] = torch.copy_bytes_per_second / 1e9;
+        });
+        measure("decode", [&] { decode(json, copy); });
+        measure("prefill", [&] { prefill(json, torch); });
         return json;
     }
 
@@ -208,22 +220,22 @@ private:
 
     double weight_bytes() const { return static_cast<double>(bench::decode_weight_bytes(graph_)); }
 
-    void decode(Json& json, double copy, bench::Card& card) const {
+    void decode(Json& json, double copy) const {
         const int64_t prompt_tokens = std::max<int64_t>(1, flags_.tokens - kNewTokens / 2);
         const planner::Plan plan = plan_for(machine_, prompt_tokens, kNewTokens + kWarmTokens);
         const TokenTimes times = token_times(plan, prompt_tokens);
         const double traced = traced_ms(plan, prompt_tokens);
         const auto launches = static_cast<int64_t>(plan.decode.steps.size()) + 1;  // the choice
-        const double empty = card.empty_launch_ms(launches) * static_cast<double>(launches);
-        json["decode"] = {{"past", flags_.tokens},
-                          {"tokens", kNewTokens},
-                          {"ms_per_token", times.ms},
-                          {"ms_per_token_host_clock", times.host_ms},
-                          {"ms_of_graph", times.graph_ms},
-                          {"weight_gb_per_s", weight_bytes() / times.ms / 1e6},
-                          {"of_copy_bandwidth", weight_bytes() / (times.ms * 1e-3) / copy},
-                          {"goal", 0.9},
-                          {"launches", launches}};
+        const double empty = bench::Card(machine_, compile_).empty_launch_ms(launches) *
+                             static_cast<double>(launches);
+        json["decode"] = {
+            {"past", flags_.tokens},         {"tokens", kNewTokens},
+            {"ms_per_token", times.ms},      {"ms_per_token_host_clock", times.host_ms},
+            {"ms_of_graph", times.graph_ms}, {"weight_gb_per_s", weight_bytes() / times.ms / 1e6},
+            {"of_copy_bandwidth", nullptr},  {"goal", 0.9},
+            {"launches", launches}};
+        if (copy > 0)
+            json["decode"]["of_copy_bandwidth"] = weight_bytes() / (times.ms * 1e-3) / copy;
         json["decode"]["launch_gaps"] = {
             {"token_less_traced_steps_ms", times.ms - traced},
             {"token_less_traced_steps_of_token", (times.ms - traced) / times.ms},
@@ -361,9 +373,11 @@ int main(int argc, char** argv) {
                           : flags.mode == "checked_model" ? bench.checked_model()
                                                           : bench.random_model();
         fmt::print("{}\n", json.dump(2));
+        for (const Json& error : json.value("errors", Json::array()))
+            fmt::print(stderr, "bench: {}\n", error.get<std::string>());
+        return json.value("errors", Json::array()).empty() ? 0 : 1;
     } catch (const std::exception& error) {
         fmt::print(stderr, "bench: {}\n", error.what());
         return 1;
     }
-    return 0;
 }

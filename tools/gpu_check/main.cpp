@@ -297,8 +297,11 @@ private:
             command.insert(command.end(), {"--tokens", arguments_.tokens});
         if (!arguments_.python.empty())
             command.insert(command.end(), {"--python", arguments_.python});
-        const Json result = json_of(part, start(part, command, kBenchSeconds));
-        if (!result.empty()) report_["parts"][part]["result"] = result;
+        const Outcome outcome = start(part, command, kBenchSeconds);
+        // Of a benchmark that failed, too: what it measured before and after.
+        const Json partial = Json::parse(outcome.output, nullptr, false);
+        const Json result = outcome.code == 0 ? json_of(part, outcome) : partial;
+        if (result.is_object() && !result.empty()) report_["parts"][part]["result"] = result;
         write();
     }
 
