@@ -225,6 +225,7 @@ Kernel make(const TensorSpec& s, HostStub stub) {
     for (const std::string& note : s.notes) w.note(note);
     for (const std::string& line : s.config) w.line(line);
     for (const auto& [type, name] : s.args) w.arg(type, name);
+    for (const std::string& file : s.left_out) w.leave_out(file);
     return stub.finish(s.file, s.call, s.args_struct);
 }
 

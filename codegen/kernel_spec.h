@@ -193,6 +193,7 @@ struct TensorSpec {
     std::vector<std::string> config;                        // lines of Config
     std::vector<std::pair<std::string, std::string>> args;  // type and name
     std::vector<std::string> notes;
+    std::vector<std::string> left_out;  // template files that it does not use
     int64_t items = 1;
 };
 

@@ -23,8 +23,11 @@ Arg make_arg(ArgKind kind, int32_t id, std::string name) {
 
 std::vector<std::string> StepReader::fused() const {
     std::vector<std::string> kinds;
-    for (importer::OpId id : compute_.ops)
-        kinds.emplace_back(importer::op_kind_name(plan_.graph.op(id).kind));
+    for (importer::OpId id : compute_.ops) {
+        const Op& op = plan_.graph.op(id);
+        kinds.push_back(op.kind == OpKind::kTensor ? importer::onnx_op_type(op)
+                                                   : std::string(importer::op_kind_name(op.kind)));
+    }
     return kinds;
 }
 

@@ -241,7 +241,8 @@ std::string describe_items(const Extent& e) {
 Kernel StubWriter::finish(planner::KernelKind kind, const std::vector<std::string>& fused,
                           std::string_view file, std::string_view call,
                           std::string_view args_struct, const Launch& launch) const {
-    return complete(kind, fused, flatten_template(file) + body(call, args_struct), launch,
+    return complete(kind, fused, flatten_template(file, left_out_) + body(call, args_struct),
+                    launch,
                     fmt::format("{}, scratch {} bytes a thread", describe_items(launch.grid[0]),
                                 launch.shared_bytes),
                     "host");

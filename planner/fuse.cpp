@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/tensor_chain.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -181,8 +182,7 @@ private:
             case KernelKind::kNormQkvRopeAppend:
             case KernelKind::kAttention:
             case KernelKind::kKvAppend:
-            case KernelKind::kOpaque:
-            case KernelKind::kTensor: return false;
+            case KernelKind::kOpaque: return false;
             default: break;
         }
         // What devices add up or put together is no result before that.
@@ -205,18 +205,34 @@ private:
     }
 
     void fuse_tail(FusedGroup& group) {
+        if (group.kernel == KernelKind::kTensor) return fuse_tensors(group);
         if (!takes_tail(group) || group.outputs.size() != 1) return;
         for (OpId next = next_of_tail(group.outputs[0], group.split); next.valid();
-             next = next_of_tail(group.outputs[0], group.split)) {
-            for (ValueId v : op(next).inputs)
-                if (v != group.outputs[0] &&
-                    std::find(group.inputs.begin(), group.inputs.end(), v) == group.inputs.end())
-                    group.inputs.push_back(v);
-            taken_[next.index()] = true;
-            group.ops.push_back(next);
-            group.outputs = op(next).outputs;
-            group.last = std::max(group.last, next);
+             next = next_of_tail(group.outputs[0], group.split))
+            append(group, next);
+    }
+
+    // Elementwise operators over tensors, while each alone reads what the one before it makes.
+    void fuse_tensors(FusedGroup& group) {
+        std::optional<TensorChain> chain = TensorChain::behind(op(group.ops[0]));
+        if (!chain) return;
+        for (;;) {
+            const ValueId value = group.outputs[0];
+            const OpId next = only_consumer(value, OpKind::kTensor);
+            if (!next.valid() || !chain->join(op(next), value)) return;
+            append(group, next);
         }
+    }
+
+    void append(FusedGroup& group, OpId next) {
+        for (ValueId v : op(next).inputs)
+            if (v != group.outputs[0] &&
+                std::find(group.inputs.begin(), group.inputs.end(), v) == group.inputs.end())
+                group.inputs.push_back(v);
+        taken_[next.index()] = true;
+        group.ops.push_back(next);
+        group.outputs = op(next).outputs;
+        group.last = std::max(group.last, next);
     }
 
     static KernelKind single_kernel(OpKind kind) {

@@ -78,6 +78,11 @@ std::string StepsText::what(const Step& step) const {
                     const std::string& op = plan_.graph.op(id).name;
                     text += " " + op.substr(op.rfind('.') + 1);
                 }
+        // Over tensors: what ONNX calls the operators of the launch.
+        if (c->kernel == KernelKind::kTensor)
+            for (size_t i = 0; i < c->ops.size(); ++i)
+                text = i == 0 ? onnx_op_type(plan_.graph.op(c->ops[i]))
+                              : text + " + " + onnx_op_type(plan_.graph.op(c->ops[i]));
         return text;
     }
     if (step.transfer()) return "transfer";

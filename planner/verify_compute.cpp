@@ -374,6 +374,12 @@ void ComputeWalk::outputs() {
                        walk_.value_name(out.value));
             continue;
         }
+        // What stands between operators over tensors is nowhere in memory.
+        const Op& last = walk_.graph().op(step_.ops.back());
+        if (step_.kernel == KernelKind::kTensor &&
+            std::find(last.outputs.begin(), last.outputs.end(), out.value) == last.outputs.end())
+            walk_.fail("output-value", "{} is an output, and its launch stores what {} makes",
+                       walk_.value_name(out.value), last.name);
         Known known =
             made->second.value_or(Known{.columns = columns_of(out), .complete = !out.partial});
         bool whole = known.complete && known.has_bias;

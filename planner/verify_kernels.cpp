@@ -103,6 +103,7 @@ std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compu
 }
 
 bool kernel_fits(const Graph& graph, const Compute& compute) {
+    if (compute.kernel == KernelKind::kTensor) return tensors_fit(graph, compute);
     std::string letters;
     for (OpId id : compute.ops) letters += letter(graph.op(id).kind);
     size_t tail = 0;

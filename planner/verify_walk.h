@@ -87,5 +87,7 @@ std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compu
 
 // Whether the operators are what a kernel of that kind computes.
 bool kernel_fits(const Graph& graph, const Compute& compute);
+// The same of operators over tensors (planner/verify_tensors.cpp).
+bool tensors_fit(const Graph& graph, const Compute& compute);
 
 }  // namespace cleave::planner::verify

@@ -21,7 +21,7 @@ TensorKernel join_or_split(const StepReader& step, bool joins) {
         joins ? l.raw_operand(name, fmt::format("x[{}]", i))
               : l.raw_result(name, fmt::format("y[{}]", i));
     }
-    joins ? l.raw_result("y", "y") : l.raw_operand("x", "x");
+    joins ? l.result_in_order("y", true) : l.raw_operand("x", "x");
     l.arguments("bytes", l.numbers("run_bytes"), kParts, 0);
     return l.finish();
 }
@@ -39,7 +39,7 @@ TensorKernel lower_tensor_gather(const StepReader& step) {
     l.flag("kEach", l.number("each") != 0);
     l.raw_operand("data", "data");
     l.operand("indices", DType::kInt64);
-    l.raw_result("y", "y");
+    l.result_in_order("y", true);
     l.argument("rows");
     l.argument("axis");
     l.argument("inner");

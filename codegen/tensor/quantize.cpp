@@ -15,14 +15,13 @@ TensorKernel lower(const StepReader& step, const char* call, const char* scale, 
         fmt::format("dtype: {} to {}, scales {}; sizes are arguments", x, y, l.find(scale)->dtype));
     l.type("X", x);
     l.type("Scale", l.find(scale)->dtype);
-    l.type("Y", y);
     l.type("Zero", quantizes ? y : x);
     l.flag("kZeroPoint", l.find(zero) != nullptr);
     l.flag("kBlocked", l.number("block") > 0);
     l.operand("x");
     l.operand(scale, "scale");
     l.operand(zero, "zero_point", quantizes ? y : x);
-    l.result("y");
+    l.result_in_order("y");
     l.argument("axis");
     l.argument("inner");
     l.argument("block");

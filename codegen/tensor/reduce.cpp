@@ -26,7 +26,7 @@ TensorKernel lower_tensor_reduce(const StepReader& step) {
     l.line(fmt::format("static constexpr Reduction kReduction = Reduction::k{};",
                        l.attrs().op_type.substr(6)));
     l.operand("x");
-    l.result("y");
+    l.result_in_order("y");
     l.arguments("dims", l.numbers("dims"), kReduceDims, 1);
     l.arguments("strides", l.numbers("strides"), kReduceDims, 0);
     l.arguments("inner_dims", l.numbers("inner_dims"), kReduceDims, 1);
@@ -40,7 +40,7 @@ TensorKernel lower_tensor_softmax(const StepReader& step) {
     l.note("sums in f32; sizes are arguments");
     l.type("X", l.find("x")->dtype);
     l.operand("x");
-    l.result("y");
+    l.result_in_order("y");
     l.argument("axis");
     l.argument("inner");
     return l.finish();
@@ -55,13 +55,12 @@ TensorKernel lower_tensor_matmul(const StepReader& step) {
                        reals ? "f32" : "int32"));
     l.type("A", a);
     l.type("B", b);
-    l.type("Y", l.find_result("Y")->dtype);
     l.type("Sum", reals ? DType::kF32 : DType::kInt32);
     l.operand("A");
     l.operand("B");
     l.operand("a_zero_point", a);
     l.operand("b_zero_point", b);
-    l.result("Y");
+    l.result_in_order("Y");
     l.arguments("batch", l.numbers("batch"), kBatchDims, 1);
     l.arguments("a_strides", l.numbers("a_strides"), kBatchDims, 0);
     l.arguments("b_strides", l.numbers("b_strides"), kBatchDims, 0);

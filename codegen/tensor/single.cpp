@@ -11,11 +11,10 @@ TensorKernel lower_tensor_rms_norm(const StepReader& step) {
     l.note("shapes: rows x features; both are arguments");
     l.type("X", l.find("X")->dtype);
     l.type("Scale", l.find("scale")->dtype);
-    l.type("Y", l.find_result("Y")->dtype);
     l.constant_real("kEpsilon", l.real("epsilon"));
     l.operand("X");
     l.operand("scale");
-    l.result("Y");
+    l.result_in_order("Y");
     l.argument("features");
     l.argument("scales");
     return l.finish();

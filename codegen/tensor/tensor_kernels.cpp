@@ -130,10 +130,10 @@ void TensorLowering::pointer(std::string_view type, std::string_view name, Arg a
     kernel_.args.push_back(std::move(arg));
 }
 
-Arg TensorLowering::operand_arg(const TensorOperand& o) const {
+Arg TensorLowering::operand_arg(const importer::Op& op, const TensorOperand& o) const {
     const auto index = static_cast<size_t>(o.index < 0 ? -1 - o.index : o.index);
-    return o.index < 0 ? step_.weight_arg(op(), index, o.name)
-                       : step_.input_arg(op().inputs.at(index), o.name);
+    return o.index < 0 ? step_.weight_arg(op, index, o.name)
+                       : step_.input_arg(op.inputs.at(index), o.name);
 }
 
 Arg TensorLowering::result_arg(const TensorOperand& o) const {
@@ -143,7 +143,7 @@ Arg TensorLowering::result_arg(const TensorOperand& o) const {
 void TensorLowering::operand(std::string_view name, std::string_view parameter, DType when_absent) {
     const TensorOperand* o = find(name);
     pointer(fmt::format("const {}*", tensor_element(o ? o->dtype : when_absent)), parameter,
-            o ? operand_arg(*o) : Arg{});
+            o ? operand_arg(op(), *o) : Arg{});
 }
 
 void TensorLowering::result(std::string_view name, DType when_absent) {
@@ -154,7 +154,7 @@ void TensorLowering::result(std::string_view name, DType when_absent) {
 
 void TensorLowering::raw_operand(std::string_view name, std::string_view parameter) {
     const TensorOperand* o = find(name);
-    pointer("const u8*", parameter, o ? operand_arg(*o) : Arg{});
+    pointer("const u8*", parameter, o ? operand_arg(op(), *o) : Arg{});
 }
 
 void TensorLowering::raw_result(std::string_view name, std::string_view parameter) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of whole tensors, a row of the result an item, kBlock of its columns at a time. Config: A, B and Y
+// Matrix products of whole tensors, a row of the result an item, kBlock of its columns at a time. Config: A, B and Held
 // (element types), Sum (float, or i32 for integers, whose zero points are taken off).
 #pragma once
 
-#include "tensor_types.h"
+#include "tensor_chain.h"
+#include "tensor_sink.h"
 
 namespace cleave {
 
@@ -13,7 +14,8 @@ struct TensorMatmulArgs {
     const typename Config::B* B;             // [batch, k, n]
     const typename Config::A* a_zero_point;  // one, or null
     const typename Config::B* b_zero_point;
-    typename Config::Y* Y;                              // [batch, m, n]
+    typename Config::Out* out;  // [batch, m, n]
+    Chain<Config> chain;
     i64 batch[4], a_strides[4], b_strides[4], m, k, n;  // strides count matrices
 };
 
@@ -23,6 +25,7 @@ CLEAVE_INLINE void tensor_matmul(const TensorMatmulArgs<Config>& args, i64 begin
     constexpr i64 kBlock = 64;
     Sum a_zero = args.a_zero_point ? static_cast<Sum>(read(args.a_zero_point, 0)) : Sum(0);
     Sum b_zero = args.b_zero_point ? static_cast<Sum>(read(args.b_zero_point, 0)) : Sum(0);
+    Sink<Config, typename Config::Held> sink(args.out, args.chain, begin * args.n);
     for (i64 item = begin; item < end; ++item) {
         i64 row = item % args.m, index = item / args.m, a_at = 0, b_at = 0;
         for (i64 d = 3; d >= 0; --d) {
@@ -40,7 +43,7 @@ CLEAVE_INLINE void tensor_matmul(const TensorMatmulArgs<Config>& args, i64 begin
                 for (i64 j = 0; j < width; ++j)
                     sums[j] += x * (static_cast<Sum>(read(b, i * args.n + column + j)) - b_zero);
             }
-            auto* y = args.Y + item * args.n + column;
+            auto* y = sink.next(width);
             for (i64 j = 0; j < width; ++j) write(y + j, sums[j]);
         }
     }

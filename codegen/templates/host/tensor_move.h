@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that move runs of bytes, a run of the outer dimensions an item: Concat, Split, Gather, GatherElements
-// (Config: kEach) and TensorScatter. Indices are within bounds: the runtime has checked them.
+// (Config: kEach) and TensorScatter. Config of Concat and Gather: Held, bytes where no elementwise operators follow.
+// Indices are within bounds: the runtime has checked them.
 #pragma once
 
-#include "tensor_types.h"
+#include "tensor_chain.h"
+#include "tensor_sink.h"
 
 namespace cleave {
 
@@ -11,22 +13,33 @@ CLEAVE_INLINE void copy_bytes(u8* to, const u8* from, i64 n) {
     for (i64 i = 0; i < n; ++i) to[i] = from[i];
 }
 
+// A run into the result.
+template <class Results>
+CLEAVE_INLINE void pour(Results& sink, const u8* from, i64 bytes) {
+    constexpr i64 kSize = sizeof(*sink.next(0));
+    for (i64 n = 0; bytes > 0; bytes -= n, from += n) {
+        n = min(bytes / kSize, Results::kMost) * kSize;
+        copy_bytes(reinterpret_cast<u8*>(sink.next(n / kSize)), from, n);
+    }
+}
+
 template <class Config>
 struct TensorConcatArgs {
     const u8* x[Config::kParts];  // [outer, bytes[i]]
-    u8* y;                        // [outer, sum of bytes]
-    i64 bytes[Config::kParts];    // 0: no such part
+    typename Config::Out* out;    // [outer, sum of bytes]
+    Chain<Config> chain;
+    i64 bytes[Config::kParts];  // 0: no such part
 };
 
 template <class Config>
 CLEAVE_INLINE void tensor_concat(const TensorConcatArgs<Config>& a, i64 begin, i64 end, void*) {
     i64 whole = 0;
     for (i64 part = 0; part < Config::kParts; ++part) whole += a.bytes[part];
-    for (i64 row = begin; row < end; ++row) {
-        u8* to = a.y + row * whole;
-        for (i64 part = 0; part < Config::kParts; to += a.bytes[part], ++part)
-            copy_bytes(to, a.x[part] + row * a.bytes[part], a.bytes[part]);
-    }
+    using T = typename Config::Held;
+    Sink<Config, T> sink(a.out, a.chain, begin * whole / static_cast<i64>(sizeof(T)));
+    for (i64 row = begin; row < end; ++row)
+        for (i64 part = 0; part < Config::kParts; ++part)
+            pour(sink, a.x[part] + row * a.bytes[part], a.bytes[part]);
 }
 
 template <class Config>
@@ -49,29 +62,31 @@ CLEAVE_INLINE void tensor_split(const TensorSplitArgs<Config>& a, i64 begin, i64
 
 template <class Config>
 struct TensorGatherArgs {
-    const u8* data;      // [outer, axis, inner] elements
-    const i64* indices;  // [rows]; each: [outer, rows, inner]
-    u8* y;               // [outer, rows, inner]
+    const u8* data;             // [outer, axis, inner] elements
+    const i64* indices;         // [rows]; each: [outer, rows, inner]
+    typename Config::Out* out;  // [outer, rows, inner]
+    Chain<Config> chain;
     i64 rows, axis, inner, element_bytes;
 };
 
 template <class Config>
 CLEAVE_INLINE void tensor_gather(const TensorGatherArgs<Config>& a, i64 begin, i64 end, void*) {
     const i64 size = a.element_bytes;
+    using T = typename Config::Held;
+    Sink<Config, T> sink(a.out, a.chain, begin * a.inner * size / static_cast<i64>(sizeof(T)));
     for (i64 item = begin; item < end; ++item) {
         i64 outer = item / a.rows, row = item % a.rows;
         const u8* data = a.data + outer * a.axis * a.inner * size;
-        u8* y = a.y + item * a.inner * size;
         if constexpr (Config::kEach) {
             for (i64 i = 0; i < a.inner; ++i) {
                 i64 at = a.indices[item * a.inner + i];
                 at = at < 0 ? at + a.axis : at;
-                copy_bytes(y + i * size, data + (at * a.inner + i) * size, size);
+                pour(sink, data + (at * a.inner + i) * size, size);
             }
         } else {
             i64 at = a.indices[row];
             at = at < 0 ? at + a.axis : at;
-            copy_bytes(y, data + at * a.inner * size, a.inner * size);
+            pour(sink, data + at * a.inner * size, a.inner * size);
         }
     }
 }

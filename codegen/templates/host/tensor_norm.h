@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // RMSNormalization of whole tensors, a row an item: y = x / sqrt(mean(x^2) + epsilon) * scale, the mean summed in
-// double. Config: X, Scale and Y (element types), kEpsilon.
+// double. Config: X, Scale and Held (element types), kEpsilon.
 #pragma once
 
-#include "prelude.h"
+#include "tensor_chain.h"
+#include "tensor_sink.h"
 
 namespace cleave {
 
@@ -11,15 +12,17 @@ template <class Config>
 struct TensorNormArgs {
     const typename Config::X* X;          // [rows, features]
     const typename Config::Scale* scale;  // [scales], repeated over the features
-    typename Config::Y* Y;                // [rows, features]
+    typename Config::Out* out;            // [rows, features]
+    Chain<Config> chain;
     i64 features, scales;
 };
 
 template <class Config>
 CLEAVE_INLINE void tensor_rms_norm(const TensorNormArgs<Config>& a, i64 begin, i64 end, void*) {
+    using Results = Sink<Config, typename Config::Held>;
+    Results sink(a.out, a.chain, begin * a.features);
     for (i64 row = begin; row < end; ++row) {
         const auto* x = a.X + row * a.features;
-        auto* y = a.Y + row * a.features;
         DoubleN<kLanes> sums = 0.0;
         i64 i = 0;
         for (; i + kLanes <= a.features; i += kLanes) {
@@ -35,8 +38,13 @@ CLEAVE_INLINE void tensor_rms_norm(const TensorNormArgs<Config>& a, i64 begin, i
         float factor =
             static_cast<float>(1.0 / __builtin_sqrt(mean + static_cast<double>(Config::kEpsilon)));
         for (i64 first = 0; first < a.features; first += a.scales)
-            for (i64 j = 0; j < a.scales; ++j)
-                store_one(y + first + j, load_one(x + first + j) * factor * load_one(a.scale + j));
+            for (i64 at = 0, n = 0; at < a.scales; at += n) {
+                n = min(Results::kMost, a.scales - at);
+                auto* y = sink.next(n);
+                for (i64 j = 0; j < n; ++j)
+                    store_one(y + j,
+                              load_one(x + first + at + j) * factor * load_one(a.scale + at + j));
+            }
     }
 }
 

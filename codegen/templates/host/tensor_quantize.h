@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // DequantizeLinear and QuantizeLinear, a slice of the axis an item: y = (x - zero_point) * scale, and back, rounded to
-// even and cut off at the type's ends. Config: X, Scale, Zero and Y (element types), kZeroPoint, kBlocked (scales have
+// even and cut off at the type's ends. Config: X, Scale, Zero and Held (element types), kZeroPoint, kBlocked (scales have
 // the shape of x with the axis divided by `block`; else one for each slice). DynamicQuantizeLinear: one item.
 #pragma once
 
-#include "tensor_types.h"
+#include "tensor_chain.h"
+#include "tensor_sink.h"
 
 namespace cleave {
 
@@ -13,7 +14,8 @@ struct QuantizeArgs {
     const typename Config::X* x;  // [outer, axis, inner]
     const typename Config::Scale* scale;
     const typename Config::Zero* zero_point;  // as scale
-    typename Config::Y* y;
+    typename Config::Out* out;
+    Chain<Config> chain;
     i64 axis, inner, block;
 
     // The first scale of a slice; its elements have their own where kBlocked.
@@ -27,6 +29,7 @@ struct QuantizeArgs {
 template <class Config>
 CLEAVE_INLINE void tensor_dequantize(const QuantizeArgs<Config>& a, i64 begin, i64 end, void*) {
     using C = Config;
+    Sink<C, typename C::Held> sink(a.out, a.chain, begin * a.inner);
     for (i64 slice = begin; slice < end; ++slice) {
         i64 first = a.scale_of(slice);
         for (i64 i = 0; i < a.inner; ++i) {
@@ -42,7 +45,7 @@ CLEAVE_INLINE void tensor_dequantize(const QuantizeArgs<Config>& a, i64 begin, i
             } else {
                 value = static_cast<float>(q - read(a.zero_point, scale));
             }
-            store_one(a.y + slice * a.inner + i, value * read(a.scale, scale));
+            store_one(sink.next(1), value * read(a.scale, scale));
         }
     }
 }
@@ -58,6 +61,7 @@ CLEAVE_INLINE Y saturate(float x) {
 template <class Config>
 CLEAVE_INLINE void tensor_quantize(const QuantizeArgs<Config>& a, i64 begin, i64 end, void*) {
     using C = Config;
+    Sink<C, typename C::Held> sink(a.out, a.chain, begin * a.inner);
     for (i64 slice = begin; slice < end; ++slice) {
         i64 first = a.scale_of(slice);
         for (i64 i = 0; i < a.inner; ++i) {
@@ -65,7 +69,7 @@ CLEAVE_INLINE void tensor_quantize(const QuantizeArgs<Config>& a, i64 begin, i64
             float value = __builtin_elementwise_roundeven(read(a.x, slice * a.inner + i) /
                                                           read(a.scale, scale));
             if constexpr (C::kZeroPoint) value += static_cast<float>(read(a.zero_point, scale));
-            a.y[slice * a.inner + i] = saturate<typename C::Y>(value);
+            *sink.next(1) = saturate<typename C::Held>(value);
         }
     }
 }

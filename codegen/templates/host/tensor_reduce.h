@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of whole tensors, an element of the result an item, and Softmax, a run along the axis an item.
-// Config: X (element type of operand and result), kReduction.
+// Config: X (element type of the operand), Held (of the result), kReduction.
 #pragma once
 
 #include "math.h"
-#include "tensor_types.h"
+#include "tensor_chain.h"
+#include "tensor_sink.h"
 
 namespace cleave {
 
@@ -13,7 +14,8 @@ enum class Reduction { kMean, kSum, kMax, kMin };
 template <class Config>
 struct TensorReduceArgs {
     const typename Config::X* x;
-    typename Config::X* y;
+    typename Config::Out* out;
+    Chain<Config> chain;
     i64 dims[6], strides[6];              // that are kept
     i64 inner_dims[6], inner_strides[6];  // that are reduced
 };
@@ -33,6 +35,7 @@ CLEAVE_INLINE void tensor_reduce(const TensorReduceArgs<Config>& a, i64 begin, i
     constexpr Reduction kKind = Config::kReduction;
     i64 count = 1;
     for (i64 d : a.inner_dims) count *= d;
+    Sink<Config, typename Config::Held> sink(a.out, a.chain, begin);
     for (i64 item = begin; item < end; ++item) {
         const auto* x = a.x + place_of(item, a.dims, a.strides);
         double total = 0.0;
@@ -48,23 +51,24 @@ CLEAVE_INLINE void tensor_reduce(const TensorReduceArgs<Config>& a, i64 begin, i
         if constexpr (kKind == Reduction::kMean) total /= static_cast<double>(count);
         if constexpr (kKind == Reduction::kMean || kKind == Reduction::kSum)
             best = static_cast<float>(total);
-        store_one(a.y + item, best);
+        store_one(sink.next(1), best);
     }
 }
 
 template <class Config>
 struct TensorSoftmaxArgs {
     const typename Config::X* x;  // [outer, axis, inner]
-    typename Config::X* y;
+    typename Config::Out* out;
+    Chain<Config> chain;  // none where inner > 1: elements are not made in order
     i64 axis, inner;
 };
 
 template <class Config>
 CLEAVE_INLINE void tensor_softmax(const TensorSoftmaxArgs<Config>& a, i64 begin, i64 end, void*) {
+    Sink<Config, typename Config::Held> sink(a.out, a.chain, begin * a.axis);
     for (i64 item = begin; item < end; ++item) {
         i64 first = item / a.inner * a.axis * a.inner + item % a.inner;
         const auto* x = a.x + first;
-        auto* y = a.y + first;
         float top = load_one(x);
         for (i64 i = 1; i < a.axis; ++i) {
             float value = load_one(x + i * a.inner);
@@ -73,9 +77,13 @@ CLEAVE_INLINE void tensor_softmax(const TensorSoftmaxArgs<Config>& a, i64 begin,
         float total = 0.0f;
         for (i64 i = 0; i < a.axis; ++i)
             total += exp<2>(FloatN<2>(load_one(x + i * a.inner) - top))[0];
-        for (i64 i = 0; i < a.axis; ++i)
-            store_one(y + i * a.inner,
-                      exp<2>(FloatN<2>(load_one(x + i * a.inner) - top))[0] / total);
+        for (i64 i = 0; i < a.axis; ++i) {
+            float value = exp<2>(FloatN<2>(load_one(x + i * a.inner) - top))[0] / total;
+            if constexpr (Config::kTail)
+                store_one(sink.next(1), value);
+            else
+                store_one(a.out + first + i * a.inner, value);
+        }
     }
 }
 
