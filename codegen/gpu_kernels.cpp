@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "codegen/gpu_formats.h"
 #include "codegen/gpu_program.h"
@@ -550,11 +551,11 @@ Kernel make(const CopySpec& s, Stub& stub) {
     return stub.finish("gpu/reduce.cuh", "copy_rows");
 }
 
-Kernel make(const TensorSpec& s, const Stub&) {
+Kernel make(const TensorSpec&, const Stub& stub) {
     throw UserError(
-        "{} has kernels for devices of kind host only; operators over tensors (graphs that are no "
-        "language model) run with --devices host",
-        s.call);
+        "{} has no kernel for {}: operators over tensors (of graphs that are no language model) "
+        "have kernels for devices of kind host only; run with --devices host",
+        fmt::join(stub.fused, " + "), stub.target.device);
 }
 
 }  // namespace

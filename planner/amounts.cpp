@@ -31,13 +31,19 @@ Amount per_row(const Value& value, int64_t n, const Workload& workload) {
     return {};
 }
 
-// Elements of the fixed dimensions behind the leading one.
+// Elements of the fixed dimensions, without the leading one where that counts rows.
 int64_t row_elements(const Value& value) {
     int64_t n = 1;
-    for (size_t i = value.shape.size() > 1 || rows_of(value) != Rows::kNone ? 1 : 0;
-         i < value.shape.size(); ++i)
+    for (size_t i = rows_of(value) != Rows::kNone ? 1 : 0; i < value.shape.size(); ++i)
         n *= value.shape[i].is_static() ? value.shape[i].value : 1;
     return n;
+}
+
+// The same of `features` columns alone.
+int64_t column_elements(const Value& value, int64_t features) {
+    if (rows_of(value) != Rows::kNone) return features;
+    const int64_t width = value.shape.empty() ? 1 : value.shape.back().value;
+    return row_elements(value) / std::max<int64_t>(1, width) * features;
 }
 
 DType kv_dtype(const Workload& workload) { return workload.kv_dtype.value_or(DType::kF16); }
@@ -125,7 +131,7 @@ WeightBox weight_box(const Weight& weight, const OpSplit& split, Range work) {
 }
 
 Amount value_bytes(const Value& value, int64_t features, const Workload& workload) {
-    int64_t elements = features > 0 ? features : row_elements(value);
+    int64_t elements = features > 0 ? column_elements(value, features) : row_elements(value);
     return per_row(value, dtype_bytes(placed_dtype(value, workload), elements), workload);
 }
 

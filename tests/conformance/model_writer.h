@@ -42,6 +42,13 @@ public:
         for (int64_t d : shape) tensor.add_dims(d);
         for (float v : values) tensor.add_float_data(v);
     }
+    void integers(const std::string& name, const std::vector<int64_t>& values) {
+        onnx::TensorProto& tensor = *model_.mutable_graph()->add_initializer();
+        tensor.set_name(name);
+        tensor.set_data_type(onnx::TensorProto::INT64);
+        tensor.add_dims(static_cast<int64_t>(values.size()));
+        for (int64_t v : values) tensor.add_int64_data(v);
+    }
     // Imported; what it keeps of the file is in memory.
     importer::Graph graph() const;
     void number(onnx::NodeProto& node, const char* name, int64_t value) {

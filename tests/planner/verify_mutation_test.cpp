@@ -7,6 +7,7 @@
 #include "planner/verify.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/planner/support/mutations.h"
+#include "tests/planner/support/tensor_graph.h"
 #include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 
@@ -118,6 +119,15 @@ TEST_CASE("each way of breaking a norm that rides on a sum is caught for its own
 
 TEST_CASE("each way of breaking a plan over tensors is caught for its own reason", "[planner]") {
     check_mutations({tensor_plan()}, tensor_mutations());
+}
+
+TEST_CASE("each way of breaking a launch of several operators over tensors is caught",
+          "[planner]") {
+    TensorGraph g = tensor_layer();
+    const importer::ValueId x = g.matmul(g.graph.outputs[0], g.input({10, 10}));
+    g.graph.outputs = {g.map("Neg", {x}, {24, 10})};
+    check_mutations({make_plan(g.graph, build_machine(parse_devices("sim:h100[0]"), {}), {}, {})},
+                    tensor_chain_mutations());
 }
 
 TEST_CASE("a plan that is not sound is refused with the rules it breaks", "[planner]") {

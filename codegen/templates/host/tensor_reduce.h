@@ -23,7 +23,7 @@ struct TensorReduceArgs {
 // Where element `index` of a tensor of these dimensions lies.
 CLEAVE_INLINE i64 place_of(i64 index, const i64* dims, const i64* strides) {
     i64 place = 0;
-    for (i64 d = 5; d >= 0; --d) {
+    for (i64 d = 5; d >= 0 && index > 0; --d) {
         place += index % dims[d] * strides[d];
         index /= dims[d];
     }

@@ -29,8 +29,9 @@ std::vector<Mutation> whole_mutations();
 // Of plans in which an all-reduce computes a norm.
 std::vector<Mutation> norm_mutations();
 
-// Of plans over tensors.
+// Of plans over tensors; of those with launches of several operators.
 std::vector<Mutation> tensor_mutations();
+std::vector<Mutation> tensor_chain_mutations();
 
 // ---- Finding the thing to break ------------------------------------------------------------------
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "planner/foreign_op.h"
 #include "tests/planner/support/mutations.h"
+#include "tests/planner/support/tensor_graph.h"
 
 namespace cleave::test {
 
@@ -299,6 +301,113 @@ std::vector<Mutation> tensor_mutations() {
                  return true;
              }
              return false;
+         }},
+    };
+}
+
+namespace {
+
+// The first launch of four operators: a product, and three elementwise ones behind it.
+Compute* find_chain(Phase& phase) {
+    const size_t i =
+        nth_step<Compute>(phase, 0, [](const Compute& c) { return c.ops.size() == 4; });
+    return i < phase.steps.size() ? &std::get<Compute>(phase.steps[i].action) : nullptr;
+}
+
+// Numbers of one of its operators.
+std::vector<int64_t>& numbers_in_chain(Plan& p, size_t n, const char* name) {
+    return TensorGraph::numbers_of(p.graph.ops[find_chain(p.decode)->ops[n].index()], name);
+}
+
+importer::TensorAttrs& attrs_in_chain(Plan& p, size_t n) {
+    return std::get<importer::TensorAttrs>(p.graph.ops[find_chain(p.decode)->ops[n].index()].attrs);
+}
+
+}  // namespace
+
+std::vector<Mutation> tensor_chain_mutations() {
+    return {
+        {"a chain over tensors lacks an operator in its middle", "kernel",
+         [](Plan& p) {
+             auto& ops = find_chain(p.decode)->ops;
+             ops.erase(ops.begin() + 2);
+             return true;
+         }},
+        {"a chain over tensors lacks its last operator", "output-value",
+         [](Plan& p) {
+             find_chain(p.decode)->ops.pop_back();
+             return true;
+         }},
+        {"a chain over tensors begins behind its product", "operand-missing",
+         [](Plan& p) {
+             auto& ops = find_chain(p.decode)->ops;
+             ops.erase(ops.begin());
+             return true;
+         }},
+        {"operators of a chain over tensors change places", "op-order",
+         [](Plan& p) {
+             auto& ops = find_chain(p.decode)->ops;
+             std::swap(ops[1], ops[2]);
+             return true;
+         }},
+        {"two launches over tensors become one", "kernel",
+         [](Plan& p) {
+             Compute* chain = find_chain(p.decode);
+             Compute* next = find_kernel(p.decode, KernelKind::kTensor, 1);
+             chain->ops.insert(chain->ops.end(), next->ops.begin(), next->ops.end());
+             chain->outputs = next->outputs;
+             return true;
+         }},
+        {"a value inside a chain over tensors is given out beside its result", "output-value",
+         [](Plan& p) {
+             Compute* chain = find_chain(p.decode);
+             PlacedValue inner = value_of(p.decode, chain->outputs[0]);
+             inner.value = p.graph.op(chain->ops[1]).outputs[0];
+             p.decode.values.push_back(inner);
+             chain->outputs.push_back(PlacedId(p.decode.values.size() - 1));
+             return true;
+         }},
+        {"an operator of a chain over tensors repeats what it reads", "kernel",
+         [](Plan& p) {
+             numbers_in_chain(p, 2, "strides0") = {0, 1};
+             return true;
+         }},
+        {"an operator of a chain over tensors reads from further on", "kernel",
+         [](Plan& p) {
+             numbers_in_chain(p, 2, "offset0") = {1};
+             return true;
+         }},
+        {"an operator of a chain over tensors leaves its other operand", "kernel",
+         [](Plan& p) {
+             numbers_in_chain(p, 1, "offset1") = {1};
+             return true;
+         }},
+        {"rows in a chain over tensors end inside each other", "kernel",
+         [](Plan& p) {
+             numbers_in_chain(p, 2, "dims") = {20, 12};  // not {24, 10}
+             numbers_in_chain(p, 2, "strides0") = {12, 1};
+             return true;
+         }},
+        {"the kernel of a chain over tensors makes its elements in another order", "kernel",
+         [](Plan& p) {
+             attrs_in_chain(p, 0).op_type = "RotaryEmbedding";
+             return true;
+         }},
+        {"an operator of a chain over tensors is another compiler's", "kernel",
+         [](Plan& p) {
+             set_foreign_op(attrs_in_chain(p, 2), {});
+             return true;
+         }},
+        {"an operator of a chain over tensors is not computed element by element", "kernel",
+         [](Plan& p) {
+             attrs_in_chain(p, 2).attributes.clear();
+             return true;
+         }},
+        {"the graph gives out what stands inside a chain over tensors", "output-whole",
+         [](Plan& p) {
+             const importer::Op& op = p.graph.op(find_chain(p.decode)->ops[1]);
+             p.graph.outputs.push_back(op.outputs[0]);
+             return true;
          }},
     };
 }
