@@ -187,7 +187,7 @@ struct SelectTokensSpec {
     Tail tail = {};
 };
 
-// A tensor operator (codegen/tensor/): the template that computes it, its constants, and its arguments in order.
+// A launch over tensors (codegen/tensor/): the template that computes it, its constants, and its arguments in order.
 struct TensorSpec {
     std::string file, call, args_struct;
     std::vector<std::string> config;                        // lines of Config

@@ -37,10 +37,13 @@ int64_t product(const std::vector<int64_t>& dims) {
 
 // Their kernels make the elements of their one result in the order in which they lie in memory.
 bool stores_in_order(const TensorAttrs& attrs) {
-    constexpr std::string_view kInOrder[] = {
-        "MatMul",         "MatMulInteger", "RMSNormalization", "DequantizeLinear",
-        "QuantizeLinear", "Gather",        "Concat",           "ReduceMean",
-        "ReduceSum",      "ReduceMax",     "ReduceMin",        "GatherElements"};
+    constexpr std::string_view kInOrder[] = {"MatMul",           "MatMulInteger",
+                                             "RMSNormalization", "DequantizeLinear",
+                                             "QuantizeLinear",   "Gather",
+                                             "Concat",           "ReduceMean",
+                                             "ReduceSum",        "ReduceMax",
+                                             "ReduceMin",        "GatherElements",
+                                             "GatherND",         "Pad"};
     if (attrs.op_type == "Softmax") return find_number(attrs, "inner") == 1;
     return std::find(std::begin(kInOrder), std::end(kInOrder), attrs.op_type) != std::end(kInOrder);
 }

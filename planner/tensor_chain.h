@@ -40,7 +40,7 @@ public:
     // Whether an operator that reads `value`, the chain's result, can be computed in the same launch; then it joins.
     bool join(const importer::Op& op, importer::ValueId value);
 
-    // What the kernel walks over, outermost first; the whole chain's operators have constant strides along each.
+    // What the kernel walks over, outermost first; the operands of all its operators have constant strides along each.
     std::vector<int64_t> dims() const;
 
 private:

@@ -95,7 +95,8 @@ Elementwise elementwise_of(const Op& op) {
 bool makes_in_order(const Op& op) {
     static const std::set<std::string_view> kKnown{
         "MatMul",         "MatMulInteger", "RMSNormalization", "DequantizeLinear", "Concat",
-        "QuantizeLinear", "Gather",        "GatherElements",   "Softmax"};
+        "QuantizeLinear", "Gather",        "GatherElements",   "GatherND",         "Pad",
+        "Softmax"};
     const auto& attrs = op.as<TensorAttrs>();
     if (foreign_op(op) || attrs.results.size() != 1 || op.outputs.size() != 1) return false;
     if (attrs.op_type == "Softmax") {

@@ -53,7 +53,7 @@ TensorKernel lower_tensor_gather_nd(const StepReader& step) {
     l.note("runs of bytes; their lengths are arguments");
     l.raw_operand("data", "data");
     l.operand("indices", DType::kInt64);
-    l.raw_result("y", "y");
+    l.result_in_order("y", true);
     l.arguments("dims", l.numbers("dims"), kMoveDims, 0);
     l.arguments("strides", l.numbers("strides"), kMoveDims, 0);
     l.argument("length", static_cast<int64_t>(l.numbers("dims").size()));
@@ -73,7 +73,7 @@ TensorKernel lower_tensor_pad(const StepReader& step) {
     l.note("elements of some bytes; sizes are arguments");
     l.raw_operand("data", "data");
     l.raw_operand("constant_value", "value");
-    l.raw_result("y", "y");
+    l.result_in_order("y", true);
     // The last dimension of the kernel is the innermost; in front of what there is, ones.
     const auto padded = [&](const std::string& name, int64_t filler) {
         std::vector<int64_t> all(kMoveDims - l.numbers(name).size(), filler);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that move runs of bytes, a run of the outer dimensions an item: Concat, Split, Gather, GatherElements
-// (Config: kEach) and TensorScatter. Config of Concat and Gather: Held, bytes where no elementwise operators follow.
+// (Config: kEach) and TensorScatter. Config of all but Split and
+// TensorScatter: Held, bytes where no elementwise operators follow.
 // Indices are within bounds: the runtime has checked them.
 #pragma once
 
@@ -93,23 +94,26 @@ CLEAVE_INLINE void tensor_gather(const TensorGatherArgs<Config>& a, i64 begin, i
 
 template <class Config>
 struct TensorGatherNdArgs {
-    const u8* data;      // [batches, dims..., slice] elements
-    const i64* indices;  // [tuples, length]
-    u8* y;               // [tuples, slice]
+    const u8* data;             // [batches, dims..., slice] elements
+    const i64* indices;         // [tuples, length]
+    typename Config::Out* out;  // [tuples, slice]
+    Chain<Config> chain;
     i64 dims[6], strides[6], length, tuples_per_batch, batch_stride, slice, element_bytes;
 };
 
 template <class Config>
 CLEAVE_INLINE void tensor_gather_nd(const TensorGatherNdArgs<Config>& a, i64 begin, i64 end,
                                     void*) {
+    using T = typename Config::Held;
+    const i64 bytes = a.slice * a.element_bytes;
+    Sink<Config, T> sink(a.out, a.chain, begin * bytes / static_cast<i64>(sizeof(T)));
     for (i64 tuple = begin; tuple < end; ++tuple) {
         i64 place = tuple / a.tuples_per_batch * a.batch_stride;
         for (i64 i = 0; i < a.length; ++i) {
             i64 at = a.indices[tuple * a.length + i];
             place += (at < 0 ? at + a.dims[i] : at) * a.strides[i];
         }
-        const i64 bytes = a.slice * a.element_bytes;
-        copy_bytes(a.y + tuple * bytes, a.data + place * a.element_bytes, bytes);
+        pour(sink, a.data + place * a.element_bytes, bytes);
     }
 }
 
@@ -117,14 +121,17 @@ template <class Config>
 struct TensorPadArgs {
     const u8* data;
     const u8* value;  // one element; null: zero
-    u8* y;
-    i64 dims[6], before[6], x_dims[6], element_bytes;  // dims of y
+    typename Config::Out* out;
+    Chain<Config> chain;
+    i64 dims[6], before[6], x_dims[6], element_bytes;  // dims of the result
 };
 
-// A row of y an item: from data where it reaches, else the value.
+// A row of the result an item: from data where it reaches, else the value.
 template <class Config>
 CLEAVE_INLINE void tensor_pad(const TensorPadArgs<Config>& a, i64 begin, i64 end, void*) {
     const i64 size = a.element_bytes;
+    using T = typename Config::Held;
+    Sink<Config, T> sink(a.out, a.chain, begin * a.dims[5] * size / static_cast<i64>(sizeof(T)));
     for (i64 row = begin; row < end; ++row) {
         i64 index = row, place = 0, stride = a.x_dims[5];
         bool inside = true;
@@ -137,7 +144,7 @@ CLEAVE_INLINE void tensor_pad(const TensorPadArgs<Config>& a, i64 begin, i64 end
         }
         for (i64 i = 0; i < a.dims[5]; ++i) {
             i64 at = i - a.before[5];
-            u8* to = a.y + (row * a.dims[5] + i) * size;
+            u8* to = reinterpret_cast<u8*>(sink.next(size / static_cast<i64>(sizeof(T))));
             if (inside && at >= 0 && at < a.x_dims[5])
                 copy_bytes(to, a.data + (place + at) * size, size);
             else
