@@ -419,6 +419,7 @@ void compile_everything(const SweepTarget& wanted, DType dtype) {
 
 TEST_CASE("kernels of every pair of kind and limit and model and dtype and target compile",
           "[codegen]") {
+    REQUIRE_FALSE(sweep_targets().empty());
     std::map<int, Sweep> by_target;
     const std::vector<Combination> sample = pairwise_sample();
     CHECK(sample.size() >= kKinds * 9);
