@@ -24,6 +24,12 @@ struct PlacedView {
         return whole ? 1 : per_output ? num_outputs : num_tokens;
     }
     int64_t row_bytes() const { return dtype_bytes(dtype, columns.size()); }
+    // The same from a later row on.
+    PlacedView from_row(int64_t row) const {
+        PlacedView view = *this;
+        view.address += static_cast<DeviceAddress>(row * row_bytes());
+        return view;
+    }
 };
 
 // Where the int32 arrays of a batch lie on one device: the staging buffers "batch.token_ids" and so on.

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,8 +71,12 @@ public:
 
     // destination[i] = f32 sum over sources (host memory, in order) + residual, written as the plan's activation
     // dtype; residual may be 0 (none). The leaf of a staged all-reduce, `count` elements; it has read the sources.
+    // `arrive(n)` is called before any of the first n bytes of each source are read, with growing n, and returns when
+    // they are there.
+    using Arrive = std::function<void(int64_t)>;
     virtual void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
-                        DeviceAddress destination, int64_t count, DType dtype) = 0;
+                        DeviceAddress destination, int64_t count, DType dtype,
+                        const Arrive& arrive) = 0;
 
     virtual void synchronize() = 0;
 

@@ -3,8 +3,11 @@
 // members, c the contributors. One shot: every member sums all contributions; c (n - 1) N bytes move. Two phases:
 // each contributor sums one part of the elements, residual included, and everybody takes the finished parts;
 // (c + n - 2) N bytes move, and each sum is made once. Both sum in contributor order in f32, so all members of
-// one run hold the same bits.
-#include "runtime/communicate/communication.h"
+// one run hold the same bits. Payloads of GPUs go in pieces: one is summed while the next comes out, and copied in while the
+// one after is summed.
+#include <optional>
+
+#include "runtime/communicate/pieces.h"
 
 namespace cleave::runtime {
 
@@ -57,16 +60,18 @@ protected:
     size_t member(DeviceId self) const { return static_cast<size_t>(position_of(self, members_)); }
     int contributor(DeviceId self) const { return position_of(self, contributors_); }
 
-    void contribute(Rendezvous& meeting, size_t c, const Participant& self, int64_t elements,
-                    uint64_t round) {
-        copy_out(self.device, partials_[c].address, self.lane.open(bytes(elements)),
-                 bytes(elements));
-        self.device.synchronize();
-        self.lane.post(meeting, c, round);
-    }
-
-    static void copy_out(Device& device, DeviceAddress from, std::byte* to, int64_t size) {
-        if (size > 0) device.copy_out(from, to, {1, size, size, size});
+    // Sends `elements` at `from` in so many pieces.
+    Outgoing outgoing(Pieces& to, size_t s, const Participant& self, DeviceAddress from,
+                      int64_t elements, int64_t count) const {
+        std::byte* memory = self.lane.open(bytes(elements));
+        return Outgoing(to, s, self, count,
+                        [this, &self, from, elements, count, memory](int64_t p) {
+                            const Range part = Pieces::part(p, count, elements);
+                            const int64_t at = bytes(part.begin), size = bytes(part.size());
+                            if (size > 0)
+                                self.device.copy_out(from + static_cast<DeviceAddress>(at),
+                                                     memory + at, {1, size, size, size});
+                        });
     }
     static void copy_in(Device& device, const std::byte* from, DeviceAddress to, int64_t size) {
         if (size > 0) device.copy_in(from, to, {1, size, size, size});
@@ -80,60 +85,74 @@ protected:
 class OneShot : public AllReduce {
 public:
     OneShot(const CommunicationContext& context, const Collective& step)
-        : AllReduce(context, step),
-          meeting_(context.control, context.label, device_names(context.plan, contributors_),
-                   device_names(context.plan, members_)) {}
+        : AllReduce(context, step), pieces_(context, contributors_, members_) {}
 
-    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) override {
-        int64_t elements = count(shape);
-        int c = contributor(self.id);
-        if (c >= 0) contribute(meeting_, static_cast<size_t>(c), self, elements, round);
-        size_t m = member(self.id);
-        self.device.reduce(meeting_.await_posted(m, round), residual(m, 0), outputs_[m].address,
-                           elements, dtype());
-        meeting_.release(m, round);  // the sources have been read
-        int64_t others = static_cast<int64_t>(contributors_.size()) - (c >= 0 ? 1 : 0);
+    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
+        const int64_t elements = count(shape), pieces = pieces_.count(bytes(elements), elements);
+        const int c = contributor(self.id);
+        const size_t m = member(self.id);
+        std::optional<Outgoing> out;
+        if (c >= 0) {
+            const auto s = static_cast<size_t>(c);
+            out.emplace(outgoing(pieces_, s, self, partials_[s].address, elements, pieces));
+        }
+        int64_t there = 0;
+        // Its own piece first: the others wait for it as it does for theirs.
+        const auto take = [&]() -> const std::vector<const std::byte*>& {
+            if (out) out->post_until(there + 1);
+            return pieces_.await(m, there++);
+        };
+        const std::vector<const std::byte*> sources = take();
+        self.device.reduce(
+            sources, residual(m, 0), outputs_[m].address, elements, dtype(), [&](int64_t arrived) {
+                while (bytes(Pieces::part(there - 1, pieces, elements).end) < arrived) take();
+            });
+        while (there < pieces) take();
+        pieces_.release(m, pieces);  // the sources have been read
+        const int64_t others = static_cast<int64_t>(contributors_.size()) - (c >= 0 ? 1 : 0);
         return others * bytes(elements);
     }
 
-    void wake() override { meeting_.wake(); }
+    void wake() override { pieces_.wake(); }
 
 private:
-    Rendezvous meeting_;
+    Pieces pieces_;
 };
 
 class TwoPhase : public AllReduce {
 public:
     TwoPhase(const CommunicationContext& context, const Collective& step)
         : AllReduce(context, step),
-          partials_meeting_(context.control, context.label,
-                            device_names(context.plan, contributors_),
-                            device_names(context.plan, contributors_)),
-          sums_meeting_(context.control, context.label, device_names(context.plan, contributors_),
-                        device_names(context.plan, members_)) {}
+          partials_pieces_(context, contributors_, contributors_),
+          sums_pieces_(context, contributors_, members_) {}
 
-    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) override {
-        int64_t elements = count(shape);
-        size_t m = member(self.id);
-        int c = contributor(self.id);
-        int64_t received = c >= 0 ? sum_part(static_cast<size_t>(c), m, self, elements, round) : 0;
-        const auto& sums = sums_meeting_.await_posted(m, round);
-        for (size_t owner = 0; owner < contributors_.size(); ++owner) {
-            if (static_cast<int>(owner) == c) continue;  // already in place
-            Range own = part(owner, elements);
-            copy_in(self.device, sums[owner],
-                    outputs_[m].address + static_cast<DeviceAddress>(bytes(own.begin)),
-                    bytes(own.size()));
-            received += bytes(own.size());
+    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
+        const int64_t elements = count(shape);
+        const size_t m = member(self.id);
+        const int c = contributor(self.id);
+        int64_t received = c >= 0 ? sum_part(static_cast<size_t>(c), m, self, elements) : 0;
+        const int64_t pieces = pieces_of_sums(elements);
+        for (int64_t p = 0; p < pieces; ++p) {
+            const auto& sums = sums_pieces_.await(m, p);
+            for (size_t owner = 0; owner < contributors_.size(); ++owner) {
+                if (static_cast<int>(owner) == c) continue;  // already in place
+                const Range own = part(owner, elements),
+                            piece = Pieces::part(p, pieces, own.size());
+                copy_in(self.device, sums[owner] + bytes(piece.begin),
+                        outputs_[m].address +
+                            static_cast<DeviceAddress>(bytes(own.begin + piece.begin)),
+                        bytes(piece.size()));
+                received += bytes(piece.size());
+            }
         }
         self.device.synchronize();
-        sums_meeting_.release(m, round);
+        sums_pieces_.release(m, pieces);
         return received;
     }
 
     void wake() override {
-        partials_meeting_.wake();
-        sums_meeting_.wake();
+        partials_pieces_.wake();
+        sums_pieces_.wake();
     }
 
 private:
@@ -141,26 +160,36 @@ private:
         int64_t n = static_cast<int64_t>(contributors_.size()), i = static_cast<int64_t>(owner);
         return {elements * i / n, elements * (i + 1) / n};
     }
+    // Of each owner's part, the same for all.
+    int64_t pieces_of_sums(int64_t elements) const {
+        const int64_t least = elements / static_cast<int64_t>(contributors_.size());
+        return sums_pieces_.count(bytes(least), least);
+    }
 
     // Sums this contributor's part into its own output and posts it; the bytes that came from others.
-    int64_t sum_part(size_t c, size_t m, const Participant& self, int64_t elements,
-                     uint64_t round) {
-        contribute(partials_meeting_, c, self, elements, round);
-        Range own = part(c, elements);
-        int64_t offset = bytes(own.begin);
-        std::vector<const std::byte*> sources = partials_meeting_.await_posted(c, round);
+    int64_t sum_part(size_t c, size_t m, const Participant& self, int64_t elements) {
+        const int64_t pieces = partials_pieces_.count(bytes(elements), elements);
+        outgoing(partials_pieces_, c, self, partials_[c].address, elements, pieces)
+            .post_until(pieces);
+        const Range own = part(c, elements);
+        const int64_t offset = bytes(own.begin);
+        std::vector<const std::byte*> sources = partials_pieces_.await(c, 0);
         for (const std::byte*& source : sources) source += offset;
-        DeviceAddress sum = outputs_[m].address + static_cast<DeviceAddress>(offset);
-        self.device.reduce(sources, residual(m, offset), sum, own.size(), dtype());
-        self.device.synchronize();
-        partials_meeting_.release(c, round);
-        copy_out(self.device, sum, self.lane.open(bytes(own.size())), bytes(own.size()));
-        self.device.synchronize();
-        self.lane.post(sums_meeting_, c, round);
+        int64_t there = 1;
+        const DeviceAddress sum = outputs_[m].address + static_cast<DeviceAddress>(offset);
+        self.device.reduce(
+            sources, residual(m, offset), sum, own.size(), dtype(), [&](int64_t arrived) {
+                while (bytes(Pieces::part(there - 1, pieces, elements).end) < offset + arrived)
+                    partials_pieces_.await(c, there++);
+            });
+        while (there < pieces) partials_pieces_.await(c, there++);
+        partials_pieces_.release(c, pieces);
+        const int64_t parts = pieces_of_sums(elements);
+        outgoing(sums_pieces_, c, self, sum, own.size(), parts).post_until(parts);
         return (static_cast<int64_t>(contributors_.size()) - 1) * bytes(own.size());
     }
 
-    Rendezvous partials_meeting_, sums_meeting_;
+    Pieces partials_pieces_, sums_pieces_;
 };
 
 }  // namespace

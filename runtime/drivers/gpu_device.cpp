@@ -181,10 +181,12 @@ public:
 
     // Staged through the host, which adds: always right, on any vendor's devices.
     void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
-                DeviceAddress destination, int64_t count, DType dtype) override {
+                DeviceAddress destination, int64_t count, DType dtype,
+                const Arrive& arrive) override {
         const int64_t bytes = dtype_bytes(dtype, count);
         std::vector<const std::byte*> at_piece(sources.size());
         const auto add = [&](int64_t at, int64_t size, const std::byte* with) {
+            arrive(at + size);
             for (size_t s = 0; s < sources.size(); ++s) at_piece[s] = sources[s] + at;
             const std::span<std::byte> sum = ring_.take(size);
             reduce_elements(at_piece, with, sum.data(), 0, size / dtype_bytes(dtype, 1), dtype);

@@ -84,7 +84,9 @@ public:
     }
 
     void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
-                DeviceAddress destination, int64_t count, DType dtype) override {
+                DeviceAddress destination, int64_t count, DType dtype,
+                const Arrive& arrive) override {
+        arrive(dtype_bytes(dtype, count));
         auto part = [&](int64_t begin, int64_t end, int) {
             reduce_elements(sources, static_cast<const std::byte*>(pointer(residual)),
                             static_cast<std::byte*>(pointer(destination)), begin, end, dtype);

@@ -92,7 +92,9 @@ void NullDevice::copy_in(const std::byte*, DeviceAddress destination, const Rect
 }
 
 void NullDevice::reduce(std::span<const std::byte* const>, DeviceAddress residual,
-                        DeviceAddress destination, int64_t count, DType dtype) {
+                        DeviceAddress destination, int64_t count, DType dtype,
+                        const Arrive& arrive) {
+    arrive(dtype_bytes(dtype, count));
     if (residual != 0) check_owned(residual, dtype_bytes(dtype, count), "reduce (residual)");
     check_owned(destination, dtype_bytes(dtype, count), "reduce");
     calls_.push_back({"reduce", dtype_bytes(dtype, count)});

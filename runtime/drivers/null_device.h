@@ -41,7 +41,8 @@ public:
     void copy_in(const std::byte* source, DeviceAddress destination,
                  const Rectangle& rectangle) override;
     void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
-                DeviceAddress destination, int64_t count, DType dtype) override;
+                DeviceAddress destination, int64_t count, DType dtype,
+                const Arrive& arrive) override;
     void synchronize() override;
     Supports supports_peer_copy(const Device& other) const override;
 

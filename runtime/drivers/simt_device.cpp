@@ -110,7 +110,9 @@ public:
     std::byte* host_view(DeviceAddress address) override { return bytes_at(address); }
 
     void reduce(std::span<const std::byte* const> sources, DeviceAddress residual,
-                DeviceAddress destination, int64_t count, DType dtype) override {
+                DeviceAddress destination, int64_t count, DType dtype,
+                const Arrive& arrive) override {
+        arrive(dtype_bytes(dtype, count));
         if (count > 0)
             reduce_elements(sources, bytes_at(residual), bytes_at(destination), 0, count, dtype);
     }

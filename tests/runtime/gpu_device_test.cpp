@@ -5,7 +5,6 @@
 #include <numeric>
 #include <thread>
 
-#include "runtime/communicate/communication.h"
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/gpu_devices.h"
 #include "tests/runtime/fake_gpus.h"
@@ -57,7 +56,7 @@ void use_all(Device& device) {
     device.launch(0, args, {2, 1, 1}, launch);
     std::vector<float> terms(16, 1.0f);
     const std::byte* sources[] = {reinterpret_cast<const std::byte*>(terms.data())};
-    device.reduce(sources, a, a, 16, DType::kF32);
+    device.reduce(sources, a, a, 16, DType::kF32, [](int64_t) {});
     std::vector<std::byte> out(64);
     device.download(a, out);
     DeviceStream& stream = *device.stream();
@@ -338,51 +337,6 @@ TEST_CASE("peer access is between cards of one driver, once for each pair", "[ru
         CHECK(first->mailbox()[17] == std::byte{0});
         CHECK(first->mailbox().data() == first->mailbox().data());
     }
-}
-
-TEST_CASE("a transfer in pieces brings every row, pass after pass", "[runtime]") {
-    const FakeGpu cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
-    cuda.live(200);
-    runtime::test::TinyPlan tiny;
-    tiny.plan.machine.devices[0].kind = DeviceKind::kCuda;
-    tiny.plan.machine.devices[1].kind = DeviceKind::kHip;
-    std::vector<std::unique_ptr<Device>> devices;
-    devices.push_back(make_gpu_device(cuda.driver(), 0, tiny.plan.machine.devices[0], {}));
-    devices.push_back(make_gpu_device(hip.driver(), 0, tiny.plan.machine.devices[1], {}));
-    {
-        const Arenas arenas(tiny.plan, devices);
-        RunControl control(10, nullptr, false);
-        const planner::Phase& phase = tiny.plan.prefill;
-        CommunicationContext context{tiny.plan, phase, arenas, control, "the transfer"};
-        context.piece_bytes = 40;  // two and a half rows of four numbers
-        auto transfer = make_communication(context, phase.steps[1]);
-        const planner::Transfer& step = *phase.steps[1].transfer();
-        const PlacedView from = arenas.view(phase, step.source),
-                         to = arenas.view(phase, step.destination);
-        std::vector<StagingLane> lanes;
-        for (size_t d = 0; d < 2; ++d) {
-            const ExchangeArea area = arenas.exchange(planner::DeviceId(d));
-            lanes.emplace_back("lane", devices[d]->stream()->pinned_memory(256).data(),
-                               area.bytes ? area.bytes : 256);
-        }
-        for (uint64_t round = 0; round < 6; ++round) {
-            const int64_t tokens = round % 2 ? 1 : 8;
-            std::vector<float> sent(static_cast<size_t>(tokens) * 4), got(sent.size());
-            std::iota(sent.begin(), sent.end(), static_cast<float>(100 * round));
-            devices[0]->upload(from.address, std::as_bytes(std::span(sent)));
-            const PassShape shape{tokens, 1, 1};
-            std::thread receiver([&] {
-                transfer->take_part({planner::DeviceId(1), *devices[1], lanes[1]}, shape, round);
-            });
-            CHECK(transfer->take_part({planner::DeviceId(0), *devices[0], lanes[0]}, shape,
-                                      round) == 0);
-            receiver.join();
-            devices[1]->download(to.address, std::as_writable_bytes(std::span(got)));
-            CHECK(got == sent);
-        }
-    }
-    devices.clear();
-    CHECK(cuda.alive() + hip.alive() == 0);
 }
 
 TEST_CASE("out of memory has the plan's numbers and the driver's", "[runtime]") {

@@ -244,7 +244,7 @@ int copy(const Copy& c, void* stream) {
             return kCaptureUnsupported;
         }
     }
-    if (!c.to_device) state().calls["bytes out"] += static_cast<int>(c.width * c.height);
+    state().calls[c.to_device ? "bytes in" : "bytes out"] += static_cast<int>(c.width * c.height);
     s->submit([c] {
         for (size_t row = 0; row < c.height; ++row)
             std::memcpy(reinterpret_cast<void*>(c.to + row * c.to_pitch),
