@@ -228,9 +228,14 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
         PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, false},
         PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, true},
         PeerAllReduceSpec{rows, 8, 4096, slices, 1 << 17, 8, true, false, NormSpec{DType::kBF16}}};
-    for (auto [compiler, name] :
-         {std::pair("nvrtc", "sm_80"), std::pair("nvrtc", "sm_86"), std::pair("nvrtc", "sm_90a"),
-          std::pair("clang", "gfx90a"), std::pair("clang", "gfx942")}) {
+    // Rows of 8192 in f32, as a 70B model has them: what sm_100 had no registers for.
+    planner::PeerCut wide = rows;
+    wide.unit = wide.row_bytes = 32768;
+    const PeerSpec wide_norm =
+        PeerAllReduceSpec{wide, 8, 8192, slices, 1 << 17, 8, true, false, NormSpec{DType::kBF16}};
+    for (auto [compiler, name] : {std::pair("nvrtc", "sm_80"), std::pair("nvrtc", "sm_86"),
+                                  std::pair("nvrtc", "sm_90a"), std::pair("nvrtc", "sm_100"),
+                                  std::pair("clang", "gfx90a"), std::pair("clang", "gfx942")}) {
         CAPTURE(compiler, name);
         if (std::string why = absence(compiler); !why.empty()) {
             WARN("not compiled with " << compiler << ": " << why);
@@ -244,6 +249,8 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
         target.limits.warp_width = gpu_arch(name).warp_width;
         for (const PeerSpec& spec : specs)
             program.kernels.push_back(make_peer_kernel(spec, target));
+        target.activations = DType::kF32;
+        program.kernels.push_back(make_peer_kernel(wide_norm, target));
         const std::vector<CompiledKernel> compiled = compile_program(program, with(compiler));
         for (const CompiledKernel& kernel : compiled) {
             CAPTURE(kernel.name, kernel.measured.registers, kernel.measured.stack_bytes);

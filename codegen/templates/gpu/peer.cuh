@@ -242,24 +242,38 @@ struct PeerAllReduceArgs : PeerWatch {
     i64 rows = 0;
 };
 
+// Sources whose runs are loaded together. On sm_100, NVRTC 13.0 has no registers for eight of f32 beside a row to normalise.
+#if defined(CLEAVE_SM) && CLEAVE_SM >= 100
+constexpr int kSourcesAtOnce = 6;
+#else
+constexpr int kSourcesAtOnce = 64;
+#endif
+
 // The run of sums at element i of the value, `at` elements into the block's slices, as it is stored.
 template <class C>
 DEVICE Vector<typename C::X, int(C::kRun)> peer_run(const PeerAllReduceArgs<C>& a, i64 i, i64 at) {
     using X = typename C::X;
     constexpr int kRun = int(C::kRun);
     // As they are stored: floats of all sources would not fit the registers.
-    Vector<X, kRun> v[int(C::kSources)];
-#pragma unroll
-    for (int s = 0; s < int(C::kSources); ++s)
-        v[s] = load_vector<kRun>(
-            reinterpret_cast<const X*>(a.area[s] + i64(block_x()) * C::slice(s)) + at);
+    constexpr int kSources = int(C::kSources), kAtOnce = min(kSources, kSourcesAtOnce);
     Floats<kRun> sum;
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) sum[j] = to_float(v[0][j]);
+    for (int first = 0; first < kSources; first += kAtOnce) {
+        Vector<X, kRun> v[kAtOnce];
 #pragma unroll
-    for (int s = 1; s < int(C::kSources); ++s)
+        for (int n = 0; n < kAtOnce; ++n) {
+            const int s = first + n;
+            if (s < kSources)
+                v[n] = load_vector<kRun>(
+                    reinterpret_cast<const X*>(a.area[s] + i64(block_x()) * C::slice(s)) + at);
+        }
 #pragma unroll
-        for (int j = 0; j < kRun; ++j) sum[j] += to_float(v[s][j]);
+        for (int n = 0; n < kAtOnce; ++n)
+#pragma unroll
+            for (int j = 0; j < kRun; ++j)
+                if (first + n < kSources)
+                    sum[j] = first + n == 0 ? to_float(v[n][j]) : sum[j] + to_float(v[n][j]);
+    }
     if constexpr (C::kResidual) {
         Floats<kRun> r = load_floats<kRun>(a.residual + i);
 #pragma unroll
