@@ -13,6 +13,7 @@
 #include "codegen/gpu_objects.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/object_cache.h"
+#include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
@@ -107,13 +108,9 @@ Names hiprtc_names() {
     Names names;
     if (std::string chosen = environment("CLEAVE_HIPRTC"); !chosen.empty())
         add_path(names, chosen, "libhiprtc");
-    std::vector<fs::path> roots;
-    for (const char* variable : {"ROCM_PATH", "HIP_PATH"})
-        if (std::string folder = environment(variable); !folder.empty()) roots.emplace_back(folder);
-    roots.emplace_back("/opt/rocm");
-    for (fs::path& folder : folders_like("/opt", "rocm-")) roots.push_back(folder);
+    const std::vector<std::string> roots = rocm_roots();
     for (const char* stem : {"libhiprtc", "libamdhip64"})
-        for (const fs::path& root : roots) add_folder(names, root / "lib", stem);
+        for (const std::string& root : roots) add_folder(names, fs::path(root) / "lib", stem);
     for (const char* name : {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so",
                              "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"})
         names.emplace_back(name);

@@ -29,6 +29,9 @@ constexpr int64_t kPcieBytesPerSecond = 25'000'000'000;  // PCIe 4.0 x16, effect
 constexpr int64_t kPcieLatencyNs = 8'000;
 constexpr int64_t kFabricLatencyNs = 2'500;  // as the catalogue's cards have it
 constexpr int64_t kLaunchNs = 3'000;
+// What a session takes of a card beside the plan's bytes, none of which is there yet when the card is asked: modules loaded
+// eagerly, executable graphs, and the rounding of pools, which grow by blocks of 2 MiB and more. An estimate, not measured.
+constexpr int64_t kSessionBytes = int64_t{256} << 20;
 
 struct Drivers {
     std::mutex mutex;
@@ -38,12 +41,22 @@ struct Drivers {
     std::map<DeviceKind, FoundLinkFacts> links;     // by NVML and ROCm SMI, once asked for
 };
 Drivers& drivers() {
-    static Drivers all;
+    // Never destroyed: at exit the libraries' own handlers, registered after it, would have run before.
+    static Drivers& all = *new Drivers;
     return all;
 }
 
-const char* visible_variable(DeviceKind kind) {
-    return kind == DeviceKind::kCuda ? "CUDA_VISIBLE_DEVICES" : "HIP_VISIBLE_DEVICES";
+// The variables that choose among a vendor's cards, as far as they are set: "CUDA_VISIBLE_DEVICES=2,3". AMD's runtime heeds
+// four (ROCm, "GPU isolation techniques").
+std::vector<std::string> visible_settings(DeviceKind kind) {
+    static const std::vector<const char*> kCuda{"CUDA_VISIBLE_DEVICES"};
+    static const std::vector<const char*> kHip{"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+                                               "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"};
+    std::vector<std::string> settings;
+    for (const char* variable : kind == DeviceKind::kCuda ? kCuda : kHip)
+        if (const char* value = std::getenv(variable))
+            settings.push_back(fmt::format("{}={}", variable, value));
+    return settings;
 }
 
 std::string named_library(DeviceKind kind) {
@@ -97,8 +110,10 @@ std::string all_cards_text() {
                                         short_reason(found.reason)));
         for (int i = 0; found.driver && i < found.driver->count(); ++i)
             texts.push_back(card_text(kind, i, found.driver->facts(i)));
-        if (const char* visible = std::getenv(visible_variable(kind)))
-            texts.push_back(fmt::format("{}={} chooses", visible_variable(kind), visible));
+        for (const std::string& setting : visible_settings(kind))
+            if (std::string text = setting + " chooses";
+                std::find(texts.begin(), texts.end(), text) == texts.end())
+                texts.push_back(std::move(text));
     }
     return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -150,7 +165,8 @@ public:
         if (driver.count() > 1) d.collectives = collectives_name(spec.kind);
         d.memory_bytes = facts.memory_bytes;
         // Its context is the process's own; what others hold cannot be had either.
-        d.reserved_bytes = facts.memory_bytes - driver.open(ordinal, spec.text)->free_bytes();
+        d.reserved_bytes =
+            kSessionBytes + facts.memory_bytes - driver.open(ordinal, spec.text)->free_bytes();
         d.launch_overhead_ns = kLaunchNs;
         d.limits = facts.limits;
         estimate_rates(facts, d);
@@ -227,11 +243,12 @@ const FoundDriver& gpu_driver(DeviceKind kind) {
     auto [at, fresh] = all.found.try_emplace(kind);
     if (!fresh) return at->second;
     const bool cuda = kind == DeviceKind::kCuda;
-    std::span<const std::string> names = cuda ? cuda_library_names() : hip_library_names();
     std::string& own = all.library[kind];
     if (own.empty()) own = named_library(kind);
-    if (!own.empty()) names = {&own, 1};
-    at->second = cuda ? open_cuda_driver(names) : open_hip_driver(names);
+    if (own.empty())
+        at->second = cuda ? open_cuda_driver() : open_hip_driver();
+    else
+        at->second = cuda ? open_cuda_driver({&own, 1}) : open_hip_driver({&own, 1});
     return at->second;
 }
 
@@ -278,8 +295,7 @@ bool has_card_left_alone() {
 GpuListing list_gpus(DeviceKind kind) {
     GpuListing listing;
     listing.kind = kind;
-    if (const char* visible = std::getenv(visible_variable(kind)))
-        listing.visible = fmt::format("{}={}", visible_variable(kind), visible);
+    listing.visible = fmt::format("{}", fmt::join(visible_settings(kind), ", "));
     const FoundDriver& found = gpu_driver(kind);
     listing.reason = found.reason;
     if (!found.driver) return listing;

@@ -32,7 +32,7 @@ std::string found_gpus();
 struct GpuListing {
     planner::DeviceKind kind = planner::DeviceKind::kCuda;
     std::string library, version, reason;  // reason: why there is none
-    std::string visible;                   // "CUDA_VISIBLE_DEVICES=2,3"; empty when unset
+    std::string visible;                   // "CUDA_VISIBLE_DEVICES=2,3", all that are set
     std::vector<GpuFacts> cards;
     // Of cards whose links the vendor's library (NVML, ROCm SMI) does not tell: why, with every name tried. Else empty.
     std::string no_links;
@@ -44,7 +44,8 @@ GpuListing list_gpus(planner::DeviceKind kind);
 bool has_card_left_alone();
 
 // Descriptions from the drivers. Rates are the catalogue's where it knows the card by its name, else the driver's clocks times
-// the widths of the architecture; reserved_bytes is what was taken of the memory when it was asked.
+// the widths of the architecture; reserved_bytes is what was taken of the memory when it was asked,
+// and what a session takes beside the plan's bytes.
 const planner::GpuDescriptions& real_gpus();
 
 // The driver's ordinal of a device of a plan, by UUID or PCI address where the plan has one. UserError that names the plan's

@@ -2,10 +2,13 @@
 #include "runtime/peers.h"
 
 #include <atomic>
+#include <cstdlib>
 
 #include "planner/peers.h"
 #include "planner/plan_views.h"
 #include "runtime/base/errors.h"
+#include "runtime/drivers/cuda/cuda_driver.h"
+#include "runtime/drivers/hip/hip_driver.h"
 #include "runtime/presence.h"
 
 namespace cleave::runtime {
@@ -37,6 +40,17 @@ void give_access(Device& from, Device& to) {
                         error.what()),
             from.info().name);
     }
+}
+
+// What the user may change when devices of one card do not run side by side.
+std::string queues_text(DeviceKind kind) {
+    if (!is_card(kind)) return "";
+    const char* variable = kind == DeviceKind::kCuda ? kCudaQueues : kHipQueues;
+    const char* value = std::getenv(variable);
+    return fmt::format(
+        "; streams of one card need a hardware queue each ({}={}), and no other program on the "
+        "card",
+        variable, value ? value : "");
 }
 
 }  // namespace
@@ -91,10 +105,11 @@ void PeerLinks::check(DeviceId device) const {
             "starting the exchange by peer memory",
             fmt::format(
                 "kernels of {} and {} did not run at the same time within {:.1f} s, as they must "
-                "to wait for one another",
+                "to wait for one another{}",
                 plan_.machine.device(device).name,
                 plan_.machine.device(peers_of(plan_, device).at(whom)).name,
-                static_cast<double>(meeting_limit_ns()) / 1e9),
+                static_cast<double>(meeting_limit_ns()) / 1e9,
+                queues_text(plan_.machine.device(device).kind)),
             plan_.machine.device(device).name);
     const PeerStep at = peer_step(lost & 0x7fffff);
     const Phase& phase = plan_.phase(at.is_prefill);

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/dynamic_library.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <filesystem>
+#include <mutex>
 #include <utility>
 
 #include <dlfcn.h>
@@ -71,6 +76,43 @@ std::vector<std::string> library_names(const std::string& file) {
         names.push_back((folder / file).string());
     }
     names.push_back(file);
+    return names;
+}
+
+DynamicLibrary& kept_open(DynamicLibrary library) {
+    static std::mutex mutex;
+    static auto& kept = *new std::deque<DynamicLibrary>;  // never destroyed
+    const std::lock_guard lock(mutex);
+    return kept.emplace_back(std::move(library));
+}
+
+std::vector<std::string> rocm_roots() {
+    std::vector<std::string> roots;
+    for (const char* variable : {"ROCM_PATH", "HIP_PATH"})
+        if (const char* folder = std::getenv(variable); folder && *folder)
+            roots.emplace_back(folder);
+    roots.emplace_back("/opt/rocm");
+    std::vector<std::string> versions;
+    std::error_code error;
+    for (fs::directory_iterator at("/opt", error), end; !error && at != end; at.increment(error))
+        if (at->path().filename().string().starts_with("rocm-"))
+            versions.push_back(at->path().string());
+    // By version, not by letter: 10.0 comes after 9.9.
+    std::sort(versions.begin(), versions.end(), [](const std::string& a, const std::string& b) {
+        return ::strverscmp(a.c_str(), b.c_str()) > 0;
+    });
+    roots.insert(roots.end(), versions.begin(), versions.end());
+    return roots;
+}
+
+std::vector<std::string> rocm_library_names(std::span<const std::string> files) {
+    std::vector<std::string> names;
+    std::error_code error;
+    for (const std::string& root : rocm_roots())
+        for (const std::string& file : files)
+            if (const fs::path path = fs::path(root) / "lib" / file; fs::exists(path, error))
+                names.push_back(path.string());
+    names.insert(names.end(), files.begin(), files.end());
     return names;
 }
 

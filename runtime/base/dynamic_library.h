@@ -42,8 +42,18 @@ private:
     std::string name_;
 };
 
+// The library stays in the process until it ends: one whose threads or exit handlers run on after its last user.
+DynamicLibrary& kept_open(DynamicLibrary library);
+
 // Where a library of Cleave's own may lie, in the order to try: ../lib beside the executable (or beside the shared
 // library that holds this code), its own folder, and the loader's own search.
 std::vector<std::string> library_names(const std::string& file);
+
+// Where ROCm may be installed: ROCM_PATH, HIP_PATH, /opt/rocm, /opt/rocm-* from the newest down.
+std::vector<std::string> rocm_roots();
+
+// Where a library of ROCm may lie: under those roots each of `files` that is there (the newest first), then the names
+// alone for the loader, which may find a distribution's older one.
+std::vector<std::string> rocm_library_names(std::span<const std::string> files);
 
 }  // namespace cleave

@@ -61,6 +61,8 @@ public:
     }
     // Kernels that hang end.
     void release() const { call<void>("fake_release"); }
+    // What the vendor's variable for hardware queues said when the library was started.
+    std::string queues() const { return call<const char*>("fake_queues"); }
     // What a checked kernel did wrong.
     std::string finding() const { return call<const char*>("fake_finding"); }
     // Gives the calling thread's current device, for the fake of the collectives' library.

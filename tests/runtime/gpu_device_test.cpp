@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
+#include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/gpu_devices.h"
 #include "tests/runtime/fake_gpus.h"
@@ -442,6 +444,81 @@ TEST_CASE("a device that is not there is told with all that were declared and al
     check(error, {"made for other devices", "hip[1] (AMD Instinct MI250X, GPU-bbbb", ", host[0];",
                   cuda_card, no_hip, "make the plan anew"});
     CHECK(fake.alive() + other.alive() == 0);
+}
+
+TEST_CASE("every variable that chooses among a vendor's cards is shown", "[runtime]") {
+    const FakeGpu cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
+    const Installed first(cuda, DeviceKind::kCuda), second(hip, DeviceKind::kHip);
+    const runtime::test::Environment nvidia("CUDA_VISIBLE_DEVICES", "0,1,2"),
+        low("ROCR_VISIBLE_DEVICES", "2,1,0"), amd("HIP_VISIBLE_DEVICES", "1,2,0");
+    CHECK(list_gpus(DeviceKind::kCuda).visible == "CUDA_VISIBLE_DEVICES=0,1,2");
+    CHECK_THAT(list_gpus(DeviceKind::kHip).visible,
+               StartsWith("ROCR_VISIBLE_DEVICES=2,1,0, HIP_VISIBLE_DEVICES=1,2,0, "
+                          "CUDA_VISIBLE_DEVICES=0,1,2"));
+    const std::string error = error_of([] { machine_of("hip[3]"); });
+    CHECK_THAT(error, Contains("ROCR_VISIBLE_DEVICES=2,1,0 chooses") &&
+                          Contains("HIP_VISIBLE_DEVICES=1,2,0 chooses"));
+    CHECK(error.find("CUDA_VISIBLE_DEVICES") == error.rfind("CUDA_VISIBLE_DEVICES"));
+}
+
+TEST_CASE("a card keeps back what is taken of it and what a session takes beside the plan",
+          "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        const FakeGpu fake(vendor.kind);
+        const Installed installed(fake, vendor.kind);
+        fake.take(int64_t{3} << 30);
+        const planner::Machine machine = machine_of(std::string(vendor.list) + "[0]");
+        CHECK(machine.devices[0].reserved_bytes == (int64_t{3} << 30) + (int64_t{256} << 20));
+    }
+}
+
+TEST_CASE(
+    "a card is given queues for many streams before its library starts, unless the user says "
+    "how many",
+    "[runtime]") {
+    for (const auto& [kind, variable, ours] :
+         {std::tuple{DeviceKind::kCuda, "CUDA_DEVICE_MAX_CONNECTIONS", "32"},
+          {DeviceKind::kHip, "GPU_MAX_HW_QUEUES", "16"}}) {
+        const FakeGpu fake(kind);
+        const runtime::test::Environment users(variable, "5");
+        REQUIRE(fake.driver());
+        CHECK(fake.queues() == "5");
+        ::unsetenv(variable);
+        REQUIRE(fake.driver());
+        CHECK(fake.queues() == ours);
+    }
+}
+
+TEST_CASE("a driver's library stays open until the process ends", "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        // A file of its own: other tests have the fake itself open.
+        const cleave::test::TemporaryFolder folder;
+        const std::string names[] = {(folder.path() / "libdriver.so").string()};
+        std::filesystem::copy_file(FakeGpu(vendor.kind).path(), names[0]);
+        REQUIRE(
+            (vendor.kind == DeviceKind::kCuda ? open_cuda_driver(names) : open_hip_driver(names))
+                .driver);
+        void* still = ::dlopen(names[0].c_str(), RTLD_NOW | RTLD_NOLOAD);
+        REQUIRE(still);
+        ::dlclose(still);
+    }
+}
+
+TEST_CASE("ROCm's libraries are found where it is installed, before the loader's own",
+          "[runtime]") {
+    const cleave::test::TemporaryFolder folder;
+    const std::filesystem::path file = folder.path() / "lib" / "libamdhip64.so.6";
+    std::filesystem::create_directories(file.parent_path());
+    std::filesystem::copy_file(FakeGpu(DeviceKind::kHip).path(), file);
+    const runtime::test::Environment root("ROCM_PATH", folder.path().string());
+    const std::vector<std::string> names = hip_library_names();
+    CHECK(names.front() == file.string());
+    CHECK(names.back() == "libamdhip64.so");
+    const FoundDriver found = open_hip_driver();
+    REQUIRE(found.driver);
+    CHECK(found.driver->library() == file.string());
+    const std::string absent[] = {"libno-such-library.so"};
+    CHECK(rocm_library_names(absent) == std::vector<std::string>{"libno-such-library.so"});
 }
 
 TEST_CASE("a driver without a device, without a symbol or without a file says so", "[runtime]") {

@@ -40,6 +40,9 @@ static_assert(offsetof(ours::hipMemPoolProps, location) == offsetof(::hipMemPool
 static_assert(sizeof(ours::hipMemAccessDesc) == sizeof(::hipMemAccessDesc));
 static_assert(ours::kStreamNonBlocking == hipStreamNonBlocking);
 static_assert(ours::kMallocFinegrained == hipDeviceMallocFinegrained);
+static_assert(ours::kHostMallocPortable == hipHostMallocPortable);
+static_assert(ours::kHostMallocMapped == hipHostMallocMapped);
+static_assert(ours::kHostMallocCoherent == hipHostMallocCoherent);
 static_assert(ours::kEventDisableTiming == hipEventDisableTiming);
 static_assert(sizeof(hipDeviceProp_t) < 8192);
 

@@ -35,6 +35,8 @@ const char* hipGetErrorString(hipError_t error) {
     return error == hipErrorNoDevice ? "no ROCm-capable device is detected" : "unknown error";
 }
 hipError_t hipInit(unsigned int) {
+    const char* queues = std::getenv("GPU_MAX_HW_QUEUES");
+    state().queues = queues ? queues : "";
     if (const Call call("hipInit"); call.code) return call.code;
     return state().visible > 0 ? hipSuccess : hipErrorNoDevice;
 }
@@ -165,8 +167,11 @@ hipError_t hipFree(void* address) {
     Call call("hipFree");
     return call.unsafe().code ? call.code : free_block(call, number(address));
 }
-hipError_t hipHostMalloc(void** memory, size_t bytes, unsigned int) {
+// Coherent, mapped and portable, or kernels' signals to the host are not sure to arrive.
+hipError_t hipHostMalloc(void** memory, size_t bytes, unsigned int flags) {
     Call call("hipHostMalloc", std::to_string(bytes));
+    if (flags != (kHostMallocCoherent | kHostMallocMapped | kHostMallocPortable))
+        return kInvalidValue;
     return call.unsafe().code ? call.code : allocate_pinned(memory, bytes);
 }
 hipError_t hipHostFree(void* memory) {

@@ -473,5 +473,6 @@ const char* fake_log() {
     return s.text.c_str();
 }
 const char* fake_finding() { return state().finding.c_str(); }
+const char* fake_queues() { return state().queues.c_str(); }
 
 }  // extern "C"

@@ -161,13 +161,11 @@ std::vector<Finding> gpu_findings() {
          "ncclGetVersion",
          nccl_version,
          "install NCCL; without it collectives are staged through the host"},
-        {"HIP runtime", "AMD GPUs", names_of(runtime::hip_library_names()), "hipRuntimeGetVersion",
+        {"HIP runtime", "AMD GPUs", runtime::hip_library_names(), "hipRuntimeGetVersion",
          hip_version, "install ROCm's HIP runtime"},
-        {"RCCL",
-         "collectives of AMD GPUs",
-         {"librccl.so.1", "librccl.so"},
-         "ncclGetVersion",
-         nccl_version,
+        {"RCCL", "collectives of AMD GPUs",
+         rocm_library_names(std::vector<std::string>{"librccl.so.1", "librccl.so"}),
+         "ncclGetVersion", nccl_version,
          "install RCCL; without it collectives are staged through the host"},
     };
     std::vector<Finding> findings;

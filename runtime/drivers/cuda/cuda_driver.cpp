@@ -15,9 +15,9 @@ namespace {
 
 using namespace cuda;
 
-// The opened library; contexts keep it alive.
 struct CudaLibrary {
-    explicit CudaLibrary(DynamicLibrary opened) : library(std::move(opened)) {}
+    // Never closed: its threads and exit handlers run on after the last context.
+    explicit CudaLibrary(DynamicLibrary opened) : library(kept_open(std::move(opened))) {}
 
     // The first symbol that is missing, or null.
     const char* resolve() {
@@ -44,7 +44,7 @@ struct CudaLibrary {
         if (code != CUDA_SUCCESS) throw VendorError(function, error(code), device);
     }
 
-    DynamicLibrary library;
+    DynamicLibrary& library;
     cuda::Functions call;
 };
 
@@ -405,6 +405,7 @@ FoundDriver open_cuda_driver(std::span<const std::string> names) {
     // Kernels are loaded with their module, not at their first launch: loading may wait for what runs in the context, and a
     // peer's kernel there may wait for this very launch (CUDA C++ Programming Guide, "Lazy loading"). The user's word counts.
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    ::setenv(kCudaQueues, "32", 0);
     if (const CUresult code = lib->call.cuInit(0); code != CUDA_SUCCESS)
         return {nullptr, fmt::format("{}: cuInit: {}", lib->library.name(), lib->error(code))};
     auto driver = std::make_shared<CudaDriver>(lib);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -17,9 +18,9 @@ namespace {
 
 using namespace hip;
 
-// The opened library; contexts keep it alive.
 struct HipLibrary {
-    explicit HipLibrary(DynamicLibrary opened) : library(std::move(opened)) {}
+    // Never closed: its threads and exit handlers run on after the last context.
+    explicit HipLibrary(DynamicLibrary opened) : library(kept_open(std::move(opened))) {}
 
     // The first symbol that is missing, or null.
     const char* resolve() {
@@ -53,7 +54,7 @@ struct HipLibrary {
         if (code != hipSuccess) throw VendorError(function, error(code), device);
     }
 
-    DynamicLibrary library;
+    DynamicLibrary& library;
     hip::Functions call;
 
 private:
@@ -133,9 +134,11 @@ public:
     std::byte* allocate_pinned(int64_t bytes) override {
         use();
         void* memory = nullptr;
-        // Without flags it is coherent, as signals between host and kernels need, and always every device's (HIP
-        // Programming Guide, "Host Memory").
-        const hipError_t code = lib_->call.hipHostMalloc(&memory, static_cast<size_t>(bytes), 0);
+        // Coherent, as signals between host and kernels need: the default is only while HIP_HOST_COHERENT says nothing
+        // else; and every device's (HIP Programming Guide, "Host Memory").
+        const hipError_t code =
+            lib_->call.hipHostMalloc(&memory, static_cast<size_t>(bytes),
+                                     kHostMallocCoherent | kHostMallocMapped | kHostMallocPortable);
         if (code == hipErrorOutOfMemory) return nullptr;
         lib_->check(code, "hipHostMalloc", name_);
         return static_cast<std::byte*>(memory);
@@ -375,10 +378,10 @@ private:
 
 }  // namespace
 
-std::span<const std::string> hip_library_names() {
+std::vector<std::string> hip_library_names() {
     static const std::string kNames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
                                          "libamdhip64.so"};
-    return kNames;
+    return rocm_library_names(kNames);
 }
 
 FoundDriver open_hip_driver(std::span<const std::string> names) {
@@ -389,6 +392,7 @@ FoundDriver open_hip_driver(std::span<const std::string> names) {
     if (const char* missing = lib->resolve())
         return {nullptr, fmt::format("{} lacks {}: HIP of ROCm 5 or newer is needed",
                                      lib->library.name(), missing)};
+    ::setenv(kHipQueues, "16", 0);
     int count = 0;
     hipError_t code = lib->call.hipInit(0);
     if (code == hipSuccess) code = lib->call.hipGetDeviceCount(&count);

@@ -4,13 +4,20 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <vector>
 
 #include "runtime/drivers/gpu_driver.h"
 
 namespace cleave::runtime {
 
-// What the loader is asked for: libamdhip64.so.7 down to .5, and libamdhip64.so.
-std::span<const std::string> hip_library_names();
+// What is opened, the first that loads: libamdhip64.so.7 down to .5 and libamdhip64.so where ROCm is installed, then what
+// the loader finds by these names (runtime/base/dynamic_library.h).
+std::vector<std::string> hip_library_names();
+
+// So many hardware queues a card has for the streams of its logical devices; the user's own value counts. HIP's default of 4
+// would have more streams share queues, each of which runs in order: kernels that wait for one another would not end.
+inline constexpr const char* kHipQueues = "GPU_MAX_HW_QUEUES";
 
 FoundDriver open_hip_driver(std::span<const std::string> names = hip_library_names());
 

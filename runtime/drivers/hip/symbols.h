@@ -131,6 +131,8 @@ struct hipUUID {
 inline constexpr unsigned int kStreamNonBlocking = 1;   // hipStreamNonBlocking, a macro
 inline constexpr unsigned int kEventDisableTiming = 2;  // hipEventDisableTiming, a macro
 inline constexpr unsigned int kMallocFinegrained = 1;   // hipDeviceMallocFinegrained, a macro
+inline constexpr unsigned int kHostMallocPortable = 1, kHostMallocMapped = 2,
+                              kHostMallocCoherent = 0x40000000;  // hipHostMalloc..., macros
 
 #define CLEAVE_CONSTANT(name, value, type) inline constexpr type name = value;
 CLEAVE_HIP_CONSTANTS(CLEAVE_CONSTANT)

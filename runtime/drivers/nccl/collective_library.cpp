@@ -24,8 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 struct NcclFunctions {
     // Never closed: threads that the library has started run on after an error.
-    explicit NcclFunctions(DynamicLibrary opened)
-        : library(*new DynamicLibrary(std::move(opened))) {}
+    explicit NcclFunctions(DynamicLibrary opened) : library(kept_open(std::move(opened))) {}
 
     // The first symbol that is missing, or null.
     const char* resolve() {
@@ -347,7 +346,8 @@ FoundCollectives find_collectives(planner::DeviceKind kind) {
         const std::string own[] = {named};
         return open_collectives(own);
     }
-    return open_collectives(cuda ? kNccl : kRccl);
+    if (cuda) return open_collectives(kNccl);
+    return open_collectives(rocm_library_names(kRccl));
 }
 
 FoundCollectives open_collectives(std::span<const std::string> names) {

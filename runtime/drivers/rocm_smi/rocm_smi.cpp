@@ -124,7 +124,7 @@ FoundLinkFacts find_rocm_smi() {
         const std::string own[] = {named};
         return open_rocm_smi(own);
     }
-    return open_rocm_smi(kNames);
+    return open_rocm_smi(rocm_library_names(kNames));
 }
 
 }  // namespace cleave::runtime
