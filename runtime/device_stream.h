@@ -30,6 +30,8 @@ public:
     virtual void begin_capture() = 0;
     virtual int end_capture() = 0;  // the capture's number
     virtual void abandon_capture() noexcept = 0;
+    // Brings a capture onto the device, where the driver can without running it.
+    virtual void bring(int capture) = 0;
     virtual void replay(int capture) = 0;
     virtual void drop_captures() = 0;
 

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <string_view>
 #include <thread>
 
 #include "runtime/drivers/gpu_driver.h"
@@ -53,6 +56,15 @@ public:
     }
 
     std::optional<BoundLaunch> meeting;
+
+    // Null of a device that has no stream, or whose captures hold nothing that waits for a peer.
+    StreamPasses* captures_with_peers() {
+        const std::vector<DeviceStep>& steps = phase(false).steps;
+        const bool any = std::any_of(steps.begin(), steps.end(), [](const DeviceStep& step) {
+            return step.communication && step.communication->is_on_stream();
+        });
+        return any ? passes_.get() : nullptr;
+    }
 
     DevicePhase& phase(bool is_prefill) { return phases_[is_prefill ? 0 : 1]; }
     const std::vector<TraceEvent>& events() const { return events_; }
@@ -204,6 +216,18 @@ private:
     int64_t received_bytes_ = 0;
 };
 
+// For a driver whose graphs are at fault.
+bool wants_graphs() {
+    const char* set = std::getenv("CLEAVE_GPU_GRAPHS");
+    const std::string_view wish = set ? set : "1";
+    if (wish != "0" && wish != "1")
+        throw UserError(
+            "CLEAVE_GPU_GRAPHS={}: 1 (decode is captured as graphs and replayed, as "
+            "without the variable) or 0 (its kernels are launched one by one)",
+            wish);
+    return wish == "1";
+}
+
 }  // namespace
 
 void check_batch(const Batch& batch, const Workload& workload) {
@@ -241,6 +265,7 @@ struct Executor::Impl {
     VendorGroups vendor_groups;
     Clock::time_point origin = Clock::now();
     std::vector<std::unique_ptr<Communication>> communications;
+    std::optional<CaptureMeeting> captures;
     std::vector<std::unique_ptr<Worker>> workers;
     mutable Trace trace;
     bool broken = false;
@@ -293,6 +318,18 @@ struct Executor::Impl {
                 if (phase.greedy) phase.steps.push_back({StepId(), &*phase.greedy, nullptr});
             }
         }
+    }
+
+    void arrange_captures() {
+        std::vector<std::string> names;
+        for (size_t d = 0; d < workers.size(); ++d)
+            if (workers[d]->captures_with_peers()) names.push_back(plan.machine.devices[d].name);
+        if (names.empty()) return;
+        captures.emplace(control, names);
+        size_t member = 0;
+        for (auto& worker : workers)
+            if (StreamPasses* passes = worker->captures_with_peers())
+                passes->meet_at(*captures, member++);
     }
 
     // Each step to the workers of the devices that take part in it, in plan order.
@@ -409,8 +446,10 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
         << "a program and a device for each of the plan's devices";
     check_presence(plan);
     CHECK(!options.record_trace || !options.record_passes) << "a trace of steps or one of passes";
-    impl_->build(programs, devices, arenas,
-                 {options.record_trace, options.record_passes, options.step_by_step});
+    impl_->build(
+        programs, devices, arenas,
+        {options.record_trace, options.record_passes, options.step_by_step, wants_graphs()});
+    impl_->arrange_captures();
     impl_->start();
     impl_->meet();
 }

@@ -48,6 +48,11 @@ StreamPasses::StreamPasses(const Plan& plan, const Arenas& arenas, Device& devic
       seen_waits_(stream_.synchronizations()),
       moved_(Clock::now()) {
     stream_.set_wait_check([this] { check_wait(); });
+    // Room for the largest batch now: to allocate pinned memory later may wait for kernels that wait for this device.
+    stream_.upload_space(plan.workload.max_tokens() * 3 * int64_t{sizeof(int32_t)} +
+                         (plan.workload.batch + 1 + plan.workload.max_outputs()) *
+                             int64_t{sizeof(int32_t)} +
+                         5 * 256);
 }
 
 StreamPasses::~StreamPasses() {
@@ -68,7 +73,7 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
     upload_batch(batch);
     int64_t received = 0;
     if (!options_.record_trace) {
-        received = batch.is_prefill || options_.step_by_step
+        received = batch.is_prefill || options_.step_by_step || !options_.graphs
                        ? take_steps(phase, shape, 0, end, lane)
                        : decode(phase, shape, greedily, lane);
     } else {
@@ -160,8 +165,8 @@ int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, bool gr
         }
         return take_steps(phase, shape, 0, phase.num_steps(greedily), lane);
     }
-    std::vector<Capture>& captures = at->second;
-    const bool captured = !captures.empty();
+    if (!at->second) at->second = capture_all(phase, shape, runs, lane);
+    const std::vector<Capture>& captures = *at->second;
     size_t next = 0;
     int64_t received = 0;
     for (const Run& run : runs) {
@@ -170,13 +175,27 @@ int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, bool gr
             continue;
         }
         control_.throw_if_stopped();
-        if (!captured) captures.push_back(capture(phase, shape, run, lane));
         for (size_t i : {run.begin, run.end - 1}) go_to(phase.steps[i]);
         stream_.replay(captures[next].number);
         received += captures[next++].bytes;
         for (size_t i = run.begin; i < run.end; ++i) control_.step_done();
     }
     return received;
+}
+
+// All before the first replay, and with peers not before all of them are as far.
+std::vector<StreamPasses::Capture> StreamPasses::capture_all(DevicePhase& phase,
+                                                             const PassShape& shape,
+                                                             const std::vector<Run>& runs,
+                                                             StagingLane& lane) {
+    std::vector<Capture> captures;
+    for (const Run& run : runs)
+        if (run.captured) captures.push_back(capture(phase, shape, run, lane));
+    if (!meeting_) return captures;
+    for (const Capture& capture : captures) stream_.bring(capture.number);
+    device_.synchronize();
+    meeting_->meet(member_, meetings_++);
+    return captures;
 }
 
 StreamPasses::Capture StreamPasses::capture(DevicePhase& phase, const PassShape& shape,

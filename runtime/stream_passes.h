@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "runtime/batch.h"
 #include "runtime/device_steps.h"
 #include "runtime/device_stream.h"
+#include "runtime/rendezvous.h"
 #include "runtime/trace.h"
 
 namespace cleave::runtime {
@@ -24,6 +26,22 @@ struct StreamOptions {
     bool record_trace = false;
     bool record_passes = false;  // instead of steps
     bool step_by_step = false;   // waits after each step, so that a fault has its name
+    bool graphs = true;          // decode is captured and replayed
+};
+
+// Where devices whose kernels wait for one another meet once each has captured a shape, and brought the graphs onto its card:
+// to do that may wait for all that runs there, and a replay waits for its peers.
+class CaptureMeeting {
+public:
+    CaptureMeeting(RunControl& control, std::vector<std::string> devices)
+        : meeting_(control, "capturing decode", devices, devices) {}
+    void meet(size_t member, uint64_t round) {
+        meeting_.post(member, round, nullptr);
+        meeting_.await_posted(member, round);
+    }
+
+private:
+    Rendezvous meeting_;
 };
 
 class StreamPasses {
@@ -33,6 +51,11 @@ public:
     StreamPasses(const planner::Plan& plan, const Arenas& arenas, Device& device,
                  planner::DeviceId id, RunControl& control, const StreamOptions& options);
     ~StreamPasses();
+    // This device is that member of a meeting; called before the first pass.
+    void meet_at(CaptureMeeting& meeting, size_t member) {
+        meeting_ = &meeting;
+        member_ = member;
+    }
     StreamPasses(const StreamPasses&) = delete;
     StreamPasses& operator=(const StreamPasses&) = delete;
 
@@ -67,6 +90,8 @@ private:
                        StagingLane& lane);
     int64_t decode(DevicePhase& phase, const PassShape& shape, bool greedily, StagingLane& lane);
     Capture capture(DevicePhase& phase, const PassShape& shape, const Run& run, StagingLane& lane);
+    std::vector<Capture> capture_all(DevicePhase& phase, const PassShape& shape,
+                                     const std::vector<Run>& runs, StagingLane& lane);
     const std::vector<Run>& runs_of(const DevicePhase& phase, bool greedily);
     void go_to(const DeviceStep& step);
     void check_wait();
@@ -83,7 +108,11 @@ private:
     bool one_upload_ = false;  // the batch's arrays lie side by side
     std::array<std::vector<Run>, 2>
         runs_;  // of decode, captured and not: without and with the choice of tokens
-    std::map<std::array<int64_t, 4>, std::vector<Capture>> captures_;  // by shape: of each such run
+    // By shape: of each such run; nothing before the second pass of a shape.
+    std::map<std::array<int64_t, 4>, std::optional<std::vector<Capture>>> captures_;
+    CaptureMeeting* meeting_ = nullptr;
+    size_t member_ = 0;
+    uint64_t meetings_ = 0;
     uint64_t prefills_ = 0;
     std::vector<TraceEvent> marked_;  // passes between two marks each, their times not yet known
     Place oldest_, newest_;           // steps that no wait has seen done

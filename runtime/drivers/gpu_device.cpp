@@ -80,7 +80,10 @@ public:
         for (std::vector<GpuEvent>* events : {&out_events_, &fences_, &mark_events_})
             for (GpuEvent event : *events) try_to([&] { context_->destroy_event(event); });
         for (const auto& [memory, bytes] : pinned_)
-            if (pinned_can_go) try_to([&] { context_->free_pinned(memory); });
+            if (pinned_can_go) {
+                driver_->pinned().remove(memory);
+                try_to([&] { context_->free_pinned(memory); });
+            }
         for (const auto& [address, block] : blocks_) try_to([&] { context_->free(address); });
         if (!pinned_can_go) context_.release();  // with which its pinned memory would go
     }
@@ -113,12 +116,15 @@ public:
 
     // The source has been read when it returns, the copy is on the stream.
     void upload(DeviceAddress destination, std::span<const std::byte> source) override {
-        if (ring_.holds(source)) return copy_in(source.data(), destination, line(source.size()));
+        if (ring_.holds(source)) {
+            if (!source.empty()) context_->copy_in(source.data(), destination, line(source.size()));
+            return;
+        }
         for (size_t at = 0; at < source.size();) {
             const size_t size = std::min<size_t>(source.size() - at, PinnedRing::kBlockBytes);
             const std::span<std::byte> space = ring_.take(static_cast<int64_t>(size));
             std::memcpy(space.data(), source.data() + at, size);
-            copy_in(space.data(), destination + at, line(size));
+            context_->copy_in(space.data(), destination + at, line(size));
             at += size;
         }
     }
@@ -145,6 +151,7 @@ public:
         // Now, not at the first download: an allocation of pinned memory may wait for the kernels of the card's other logical
         // devices, which may wait for this one's (CUDA C++ Programming Guide, "Implicit synchronization").
         for (int64_t block : {0, 1}) out_block(block, kPieceBytes);
+        ring_.take(kPieceBytes);
     }
 
     void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
@@ -172,11 +179,40 @@ public:
                          pointers_.data());
     }
 
+    // To memory that the driver has not pinned it is done when it returns.
     void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) override {
-        if (r.rows > 0 && r.row_bytes > 0) context_->copy_out(source, destination, r);
+        if (r.rows <= 0 || r.row_bytes <= 0) return;
+        if (driver_->pinned().holds(destination, span_of(r, r.destination_stride)))
+            return context_->copy_out(source, destination, r);
+        CHECK(!capturing_) << "memory that is not pinned in a capture of " << info_.name;
+        in_pieces(r, [&](int64_t from, int64_t to, const Rectangle& piece) {
+            const std::span<std::byte> block = out_block(0, piece.rows * piece.row_bytes);
+            context_->copy_out(source + static_cast<DeviceAddress>(from), block.data(),
+                               {piece.rows, piece.row_bytes, r.source_stride, piece.row_bytes});
+            context_->record(out_events_[0]);
+            await(out_events_[0]);
+            for (int64_t row = 0; row < piece.rows; ++row)
+                std::memcpy(destination + to + row * r.destination_stride,
+                            block.data() + row * piece.row_bytes,
+                            static_cast<size_t>(piece.row_bytes));
+        });
     }
+    // From memory that the driver has not pinned, such as a host's or another vendor's, through the ring: then the source has
+    // been read when it returns.
     void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& r) override {
-        if (r.rows > 0 && r.row_bytes > 0) context_->copy_in(source, destination, r);
+        if (r.rows <= 0 || r.row_bytes <= 0) return;
+        if (driver_->pinned().holds(source, span_of(r, r.source_stride)))
+            return context_->copy_in(source, destination, r);
+        CHECK(!capturing_) << "memory that is not pinned in a capture of " << info_.name;
+        in_pieces(r, [&](int64_t from, int64_t to, const Rectangle& piece) {
+            const std::span<std::byte> block = ring_.take(piece.rows * piece.row_bytes);
+            for (int64_t row = 0; row < piece.rows; ++row)
+                std::memcpy(block.data() + row * piece.row_bytes,
+                            source + from + row * r.source_stride,
+                            static_cast<size_t>(piece.row_bytes));
+            context_->copy_in(block.data(), destination + static_cast<DeviceAddress>(to),
+                              {piece.rows, piece.row_bytes, piece.row_bytes, r.destination_stride});
+        });
     }
 
     // Staged through the host, which adds: always right, on any vendor's devices.
@@ -190,7 +226,8 @@ public:
             for (size_t s = 0; s < sources.size(); ++s) at_piece[s] = sources[s] + at;
             const std::span<std::byte> sum = ring_.take(size);
             reduce_elements(at_piece, with, sum.data(), 0, size / dtype_bytes(dtype, 1), dtype);
-            copy_in(sum.data(), destination + static_cast<DeviceAddress>(at), line(sum.size()));
+            context_->copy_in(sum.data(), destination + static_cast<DeviceAddress>(at),
+                              line(sum.size()));
         };
         if (residual)
             return stream_out(residual, bytes, [&](int64_t at, std::span<const std::byte> piece) {
@@ -270,11 +307,8 @@ public:
         capturing_ = false;
         context_->abandon_capture();
     }
-    void replay(int capture) override {
-        CHECK(capture >= 0 && static_cast<size_t>(capture) < captures_.size())
-            << "capture " << capture << " of " << captures_.size() << " on " << info_.name;
-        context_->replay(captures_[static_cast<size_t>(capture)]);
-    }
+    void bring(int capture) override { context_->bring(graph_of(capture)); }
+    void replay(int capture) override { context_->replay(graph_of(capture)); }
     void drop_captures() override {
         for (GpuGraph graph : captures_) try_to([&] { context_->destroy_graph(graph); });
         captures_.clear();
@@ -318,6 +352,7 @@ public:
             throw DeviceError(fmt::format("allocating {} bytes of pinned host memory", bytes),
                               "the host has none left", info_.name);
         pinned_.emplace_back(memory, bytes);
+        driver_->pinned().add(memory, std::max<int64_t>(bytes, 1));
         std::memset(memory, 0, static_cast<size_t>(bytes));
         return {memory, static_cast<size_t>(bytes)};
     }
@@ -342,6 +377,28 @@ private:
     static Rectangle line(size_t bytes) {
         const auto n = static_cast<int64_t>(bytes);
         return {1, n, n, n};
+    }
+
+    GpuGraph graph_of(int capture) const {
+        CHECK(capture >= 0 && static_cast<size_t>(capture) < captures_.size())
+            << "capture " << capture << " of " << captures_.size() << " on " << info_.name;
+        return captures_[static_cast<size_t>(capture)];
+    }
+
+    // From the first byte of a rectangle to the last.
+    static int64_t span_of(const Rectangle& r, int64_t stride) {
+        return (r.rows - 1) * stride + r.row_bytes;
+    }
+
+    // Rows of `r`, or parts of one that is large, as many at once as a piece holds; `act` gets where they begin on both sides,
+    // and how many there are of how many bytes.
+    template <class Act>
+    static void in_pieces(const Rectangle& r, Act act) {
+        const int64_t rows = std::max<int64_t>(1, kPieceBytes / r.row_bytes);
+        for (int64_t row = 0; row < r.rows; row += rows)
+            for (int64_t at = 0; at < r.row_bytes; at += kPieceBytes)
+                act(row * r.source_stride + at, row * r.destination_stride + at,
+                    {std::min(rows, r.rows - row), std::min(kPieceBytes, r.row_bytes - at), 0, 0});
     }
 
     DeviceAddress take(int64_t bytes, const std::string& what, bool exchange) {
@@ -400,8 +457,8 @@ private:
         };
         const auto start = [&](int64_t i) {
             const std::span<std::byte> piece = piece_at(i);
-            copy_out(source + static_cast<DeviceAddress>(i * kPieceBytes), piece.data(),
-                     line(piece.size()));
+            context_->copy_out(source + static_cast<DeviceAddress>(i * kPieceBytes), piece.data(),
+                               line(piece.size()));
             context_->record(out_events_[static_cast<size_t>(i % 2)]);
         };
         if (pieces > 0) start(0);

@@ -18,6 +18,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/device.h"
 #include "runtime/drivers/left_alone.h"
+#include "runtime/drivers/pinned_memory.h"
 
 namespace cleave::runtime {
 
@@ -91,6 +92,7 @@ public:
     virtual void begin_capture() = 0;
     virtual GpuGraph end_capture() = 0;
     virtual void abandon_capture() noexcept = 0;
+    virtual void bring(GpuGraph graph) = 0;  // onto the device, so that no replay has to
     virtual void replay(GpuGraph graph) = 0;
     virtual void destroy_graph(GpuGraph graph) = 0;
 
@@ -122,9 +124,12 @@ public:
 
     // Contexts of it whose work does not end.
     LeftAlone& left_alone() { return left_alone_; }
+    // Of its devices, which copies may go from and to.
+    PinnedMemory& pinned() { return pinned_; }
 
 private:
     LeftAlone left_alone_;
+    PinnedMemory pinned_;
 };
 
 // A driver with one device at least, or why there is none: every name tried, the symbol that is missing, the driver's error.

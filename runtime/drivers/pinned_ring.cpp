@@ -28,10 +28,11 @@ std::span<std::byte> PinnedRing::take(int64_t bytes) {
         if (block->in_flight) wait_(block->event);
         block->in_flight = false;
         block->used = 0;
-        if (block->bytes < aligned) renew(*block, aligned);
+        // Both, and so before anything runs if what passes need was asked for once: see GpuDevice::load. A block that copies
+        // still read is left as it is.
+        if (block->bytes < aligned)
+            for (Block& each : blocks_) renew(each, aligned);
     }
-    // Both before anything runs: see GpuDevice::load.
-    if (Block& other = blocks_[1 - current_]; !other.memory) renew(other, 0);
     std::byte* memory = block->memory + block->used;
     block->used += aligned;
     last_ = {memory, static_cast<size_t>(bytes)};
@@ -40,7 +41,8 @@ std::span<std::byte> PinnedRing::take(int64_t bytes) {
 
 void PinnedRing::renew(Block& block, int64_t bytes) {
     if (block.memory) outgrown_.push_back(std::exchange(block.memory, nullptr));
-    block.bytes = 0;
+    block.bytes = block.used = 0;
+    block.in_flight = false;
     const int64_t wanted = std::max(bytes, kFirstBytes);
     block.memory = context_.allocate_pinned(wanted);
     if (!block.memory)

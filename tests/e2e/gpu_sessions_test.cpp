@@ -215,6 +215,62 @@ TEST_CASE("the host is two chunks of a prompt ahead of a card, no more", "[e2e]"
     }
 }
 
+TEST_CASE("no peer replays a graph before all have theirs on their cards", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        run_model(vendor.logical, options_for_fakes(), 5);
+        const bool cuda = vendor.kind == DeviceKind::kCuda;
+        const std::string log = fake.log(), upload = cuda ? "cuGraphUpload" : "hipGraphUpload";
+        CHECK(fake.calls(upload) == 2);
+        CHECK(fake.calls(vendor.graph) == 2 * 3);
+        CHECK(log.rfind(upload) < log.find(vendor.graph));
+        CHECK(log.rfind(cuda ? "cuGraphInstantiateWithFlags" : "hipGraphInstantiate") <
+              log.find(vendor.graph));
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("without graphs the kernels of a token are launched one by one", "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        {
+            const runtime::test::Environment off("CLEAVE_GPU_GRAPHS", "0");
+            run_model(vendor.logical, options_for_fakes(), 4);
+        }
+        CHECK(fake.calls(vendor.graph) == 0);
+        const runtime::test::Environment odd("CLEAVE_GPU_GRAPHS", "off");
+        CHECK_THAT(user_error([&] { run_model(vendor.one, options_for_fakes(), 1); }),
+                   Contains("CLEAVE_GPU_GRAPHS=off"));
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("no copy of a mixed plan is from or to memory that its driver has not pinned", "[e2e]") {
+    for (const DeviceShape& shape : {DeviceShape{"stages", "host[0],cuda[0],hip[0],host[1]", 1, 4},
+                                     DeviceShape{"shards", "cuda[0],hip[0],host[0]", 3, 1}}) {
+        INFO(shape.name);
+        const InstalledFake cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
+        cuda.live();
+        hip.live();
+        int cuda_pinned = 0, hip_pinned = 0;
+        run_model(shape, options_for_fakes(), 4, [&](int token) {
+            if (token > 1) {
+                CHECK(cuda.calls("cuMemHostAlloc") == cuda_pinned);
+                CHECK(hip.calls("hipHostMalloc") == hip_pinned);
+            }
+            cuda_pinned = cuda.calls("cuMemHostAlloc");
+            hip_pinned = hip.calls("hipHostMalloc");
+        });
+        for (const InstalledFake* fake : {&cuda, &hip}) {
+            CHECK(fake->calls("bytes in") > 0);
+            CHECK(fake->calls("pageable copy") == 0);
+            CHECK(fake->alive() == 0);
+        }
+    }
+}
+
 TEST_CASE("a trace from devices' events holds the plan step by step", "[e2e]") {
     const InstalledFake cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
     cuda.live(100);

@@ -30,6 +30,7 @@ CLEAVE_HIP_CONSTANTS(CLEAVE_EQUAL)
 [[maybe_unused]] constexpr const char* (*kErrorName)(hipError_t) = &::hipGetErrorName;
 [[maybe_unused]] constexpr const char* (*kErrorString)(hipError_t) = &::hipGetErrorString;
 [[maybe_unused]] constexpr hipError_t (*kUuid)(hipUUID*, hipDevice_t) = &::hipDeviceGetUuid;
+[[maybe_unused]] constexpr hipError_t (*kUpload)(hipGraphExec_t, hipStream_t) = &::hipGraphUpload;
 
 namespace ours = cleave::runtime::hip;
 static_assert(sizeof(ours::hipUUID) == sizeof(::hipUUID));

@@ -281,6 +281,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned 
     if (call.code) return call.code;
     return flags ? kInvalidValue : instantiate(reinterpret_cast<GraphExec**>(exec), graph);
 }
+CUresult cuGraphUpload(CUgraphExec, CUstream) { return Call("cuGraphUpload").code; }
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     const Call call("cuGraphLaunch");
     return call.code ? call.code : launch_graph(exec, stream);

@@ -250,6 +250,7 @@ hipError_t hipGraphInstantiate(hipGraphExec_t* exec, hipGraph_t graph, hipGraphN
     const Call call("hipGraphInstantiate");
     return call.code ? call.code : instantiate(reinterpret_cast<GraphExec**>(exec), graph);
 }
+hipError_t hipGraphUpload(hipGraphExec_t, hipStream_t) { return Call("hipGraphUpload").code; }
 hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream) {
     const Call call("hipGraphLaunch");
     return call.code ? call.code : launch_graph(exec, stream);

@@ -221,6 +221,10 @@ public:
         lib_->call.cuStreamEndCapture(stream_, &graph);
         if (graph) lib_->call.cuGraphDestroy(graph);
     }
+    void bring(GpuGraph graph) override {
+        use();
+        CLEAVE_CUDA(cuGraphUpload, static_cast<CUgraphExec>(graph), stream_);
+    }
     void replay(GpuGraph graph) override {
         use();
         CLEAVE_CUDA(cuGraphLaunch, static_cast<CUgraphExec>(graph), stream_);

@@ -52,6 +52,7 @@
     X(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))                       \
     X(cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                     \
     X(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) \
+    X(cuGraphUpload, (CUgraphExec exec, CUstream stream))                                         \
     X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                         \
     X(cuGraphExecDestroy, (CUgraphExec exec))                                                     \
     X(cuGraphDestroy, (CUgraph graph))                                                            \

@@ -35,6 +35,7 @@ struct HipLibrary {
         take(call.hipGetErrorName, "hipGetErrorName");
         take(call.hipGetErrorString, "hipGetErrorString");
         take(call.hipDeviceGetUuid, "hipDeviceGetUuid");
+        take(call.hipGraphUpload, "hipGraphUpload");
         take(call.properties, "hipGetDevicePropertiesR0600");
         if (!call.properties) take(call.properties, "hipGetDeviceProperties");
         if (!call.hipGetErrorName || !call.hipGetErrorString) return "hipGetErrorName";
@@ -215,6 +216,11 @@ public:
         hipGraph_t graph = nullptr;
         lib_->call.hipStreamEndCapture(stream_, &graph);
         if (graph) lib_->call.hipGraphDestroy(graph);
+    }
+    void bring(GpuGraph graph) override {
+        use();
+        if (lib_->call.hipGraphUpload)
+            CLEAVE_HIP(hipGraphUpload, static_cast<hipGraphExec_t>(graph), stream_);
     }
     void replay(GpuGraph graph) override {
         use();

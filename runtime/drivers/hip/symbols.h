@@ -150,6 +150,7 @@ struct Functions {
     const char* (*hipGetErrorString)(hipError_t error) = nullptr;
     // Not in every version: null where absent.
     hipError_t (*hipDeviceGetUuid)(hipUUID* uuid, hipDevice_t device) = nullptr;
+    hipError_t (*hipGraphUpload)(hipGraphExec_t exec, hipStream_t stream) = nullptr;
     // The struct's layout differs between versions (its name is hipGetDevicePropertiesR0600 from ROCm 6 on), its size is
     // below 4 KiB in all; only the architecture's name is taken from it, which no attribute has.
     hipError_t (*properties)(void* properties, int device) = nullptr;
