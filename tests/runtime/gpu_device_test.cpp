@@ -6,7 +6,6 @@
 #include <thread>
 #include <tuple>
 
-#include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/gpu_devices.h"
 #include "tests/runtime/fake_gpus.h"
@@ -203,6 +202,43 @@ TEST_CASE("large uploads and downloads go through few pinned blocks, small ones 
         CHECK(got == sent);
         CHECK(fake.calls("pageable copy") == 0);
         CHECK(fake.calls(vendor.pinned) <= 6);
+        device.reset();
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("memory that is not pinned is copied by blocks that were there before, row by row",
+          "[runtime]") {
+    for (const Vendor& vendor : kVendors) {
+        const FakeGpu fake(vendor.kind);
+        fake.live();
+        auto device = make_gpu_device(fake.driver(), 0, card(vendor), {});
+        device->load(fake_kernel("nothing"));
+        const DeviceAddress a = device->allocate(6 << 20, "much");
+        const int blocks = fake.calls(vendor.pinned);
+        // Rows apart on both sides, rows larger than a piece, many small ones.
+        for (const Rectangle& r : {Rectangle{3, 1000, 1500, 2000},
+                                   {2, (2 << 20) + 99, (2 << 20) + 700, (2 << 20) + 99},
+                                   {4000, 700, 700, 900},
+                                   {1, 5, 5, 5}}) {
+            INFO(vendor.list << ", rows of " << r.row_bytes);
+            std::vector<std::byte> sent(static_cast<size_t>(r.rows * r.source_stride));
+            for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i * 7 % 251);
+            std::vector<std::byte> got(sent.size(), std::byte{255});
+            device->copy_in(sent.data(), a, r);
+            device->copy_out(a, got.data(),
+                             {r.rows, r.row_bytes, r.destination_stride, r.source_stride});
+            device->synchronize();
+            for (int64_t row = 0; row < r.rows; ++row) {
+                const auto begin = row * r.source_stride, end = begin + r.row_bytes;
+                REQUIRE(std::equal(sent.begin() + begin, sent.begin() + end, got.begin() + begin));
+                // What lies between rows stays as it was.
+                REQUIRE((r.row_bytes == r.source_stride ||
+                         got[static_cast<size_t>(end)] == std::byte{255}));
+            }
+        }
+        CHECK(fake.calls("pageable copy") == 0);
+        CHECK(fake.calls(vendor.pinned) == blocks);
         device.reset();
         CHECK(fake.alive() == 0);
     }
@@ -502,23 +538,6 @@ TEST_CASE("a driver's library stays open until the process ends", "[runtime]") {
         REQUIRE(still);
         ::dlclose(still);
     }
-}
-
-TEST_CASE("ROCm's libraries are found where it is installed, before the loader's own",
-          "[runtime]") {
-    const cleave::test::TemporaryFolder folder;
-    const std::filesystem::path file = folder.path() / "lib" / "libamdhip64.so.6";
-    std::filesystem::create_directories(file.parent_path());
-    std::filesystem::copy_file(FakeGpu(DeviceKind::kHip).path(), file);
-    const runtime::test::Environment root("ROCM_PATH", folder.path().string());
-    const std::vector<std::string> names = hip_library_names();
-    CHECK(names.front() == file.string());
-    CHECK(names.back() == "libamdhip64.so");
-    const FoundDriver found = open_hip_driver();
-    REQUIRE(found.driver);
-    CHECK(found.driver->library() == file.string());
-    const std::string absent[] = {"libno-such-library.so"};
-    CHECK(rocm_library_names(absent) == std::vector<std::string>{"libno-such-library.so"});
 }
 
 TEST_CASE("a driver without a device, without a symbol or without a file says so", "[runtime]") {

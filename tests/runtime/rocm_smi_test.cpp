@@ -8,8 +8,10 @@
 
 #include <dlfcn.h>
 
+#include <filesystem>
 #include <type_traits>
 
+#include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/rocm_smi/rocm_smi.h"
 #include "runtime/drivers/rocm_smi/symbols.h"
 #include "tests/runtime/fake_gpus.h"
@@ -102,4 +104,21 @@ TEST_CASE("a machine's links of AMD's cards are the ones that ROCm SMI told", "[
     const runtime::test::Environment none("CLEAVE_ROCM_SMI_LIBRARY", "librocm_none.so");
     use_gpu_library(planner::DeviceKind::kHip, fake.path());
     CHECK_THAT(list_gpus(planner::DeviceKind::kHip).no_links, Contains("librocm_none.so"));
+}
+
+TEST_CASE("ROCm's libraries are found where it is installed, before the loader's own",
+          "[runtime]") {
+    const cleave::test::TemporaryFolder folder;
+    const std::filesystem::path file = folder.path() / "lib" / "libamdhip64.so.6";
+    std::filesystem::create_directories(file.parent_path());
+    std::filesystem::copy_file(runtime::test::FakeGpu(planner::DeviceKind::kHip).path(), file);
+    const runtime::test::Environment root("ROCM_PATH", folder.path().string());
+    const std::vector<std::string> names = hip_library_names();
+    CHECK(names.front() == file.string());
+    CHECK(names.back() == "libamdhip64.so");
+    const FoundDriver found = open_hip_driver();
+    REQUIRE(found.driver);
+    CHECK(found.driver->library() == file.string());
+    const std::string absent[] = {"libno-such-library.so"};
+    CHECK(rocm_library_names(absent) == std::vector<std::string>{"libno-such-library.so"});
 }
