@@ -199,6 +199,7 @@ Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device
     Program program;
     program.device = device;
     program.arch = info.arch;
+    program.limits = info.limits;
     if (info.kind == planner::DeviceKind::kSimt) program.arch.insert(0, kSimt);
     GpuTarget target;
     target.device = program.arch;

@@ -29,6 +29,7 @@ public:
           kernels_(program.kernels),
           options_(options),
           arch_(arch),
+          limits_(program.limits),
           cache_(options.cache_dir),
           compiled_(program.kernels.size()) {}
 
@@ -85,7 +86,7 @@ private:
         auto now = std::make_shared<const Kernel>(kernel);
         for (int spilling = 0;;) {
             CompiledKernel compiled = obtain(*now);
-            const std::string over = over_limit(*now, compiled, *arch_);
+            const std::string over = over_limit(*now, compiled, *arch_, limits_);
             const int64_t spills = compiled.measured.spill_bytes;
             if (over.empty() && (!best || spills < best->measured.spill_bytes)) {
                 compiled.instead = now->hash == kernel.hash ? nullptr : now;
@@ -116,6 +117,7 @@ private:
     const std::vector<Kernel>& kernels_;
     const CompileOptions& options_;
     const GpuArch* arch_;
+    const planner::DeviceLimits limits_;
     ObjectCache cache_;
     std::vector<CompiledKernel> compiled_;
     std::atomic<size_t> next_{0};
@@ -151,18 +153,26 @@ std::vector<CompiledKernel> compile_kernels(const KernelCompiler& compiler, cons
     return CompileJob(compiler, program, options, arch).run();
 }
 
-std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch) {
+std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch,
+                       const planner::DeviceLimits& device) {
+    const auto least = [](int64_t of_arch, int64_t of_device) {
+        return of_device > 0 ? std::min(of_arch, of_device) : of_arch;
+    };
     const Resources& r = compiled.measured;
     int64_t threads = 1;
     for (int size : kernel.launch.block) threads *= size;
-    if (r.shared_bytes > arch.shared_bytes)
-        return need_and_limit("bytes of shared memory a block", r.shared_bytes, arch.shared_bytes);
+    const int64_t most_threads = least(arch.max_threads, device.max_threads_per_block);
+    if (threads > most_threads) return need_and_limit("threads a block", threads, most_threads);
+    const int64_t shared = least(arch.shared_bytes, device.shared_memory_per_block);
+    if (r.shared_bytes > shared)
+        return need_and_limit("bytes of shared memory a block", r.shared_bytes, shared);
     if (!r.known) return "";
     if (r.registers > arch.registers_per_thread)
         return need_and_limit("registers a thread", r.registers, arch.registers_per_thread);
     // AMD's compilers are told the block's size and keep to its share of the file by themselves.
-    if (arch.nvidia && r.registers * threads > arch.registers)
-        return need_and_limit("registers a block", r.registers * threads, arch.registers);
+    const int64_t registers = least(arch.registers, device.registers_per_block);
+    if (arch.nvidia && r.registers * threads > registers)
+        return need_and_limit("registers a block", r.registers * threads, registers);
     return "";
 }
 

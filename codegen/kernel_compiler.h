@@ -65,9 +65,11 @@ std::vector<CompiledKernel> compile_kernels(const KernelCompiler& compiler, cons
                                             const CompileOptions& options,
                                             const GpuArch* arch = nullptr);
 
-// What a GPU's object says of itself, against the arch: resource, need and limit where it is over one, else empty. The
-// tile's arithmetic has kept to the limits before; this is the second look, with the compiler's own numbers.
-std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch);
+// What a GPU's object says of itself, against the device's limits and the arch's, the smaller of each: resource, need and
+// limit where it is over one, else empty. The tile's arithmetic has kept to the limits before; this is the second look, with
+// the compiler's own numbers.
+std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch,
+                       const planner::DeviceLimits& device = {});
 
 // "kernel NAME does not compile for TARGET", the log, the source.
 [[noreturn]] void throw_does_not_compile(const Kernel& kernel, const std::string& target,

@@ -59,11 +59,8 @@ LlvmLibrary open() {
 }  // namespace
 
 std::vector<std::string> llvm_library_names() {
-    std::vector<std::string> names;
-    if (const char* chosen = std::getenv("CLEAVE_LLVM_LIBRARY"); chosen && *chosen)
-        names.emplace_back(chosen);
-    for (std::string& name : library_names("libcleave_llvm.so")) names.push_back(std::move(name));
-    return names;
+    if (const char* chosen = std::getenv("CLEAVE_LLVM_LIBRARY"); chosen && *chosen) return {chosen};
+    return library_names("libcleave_llvm.so");
 }
 
 const LlvmLibrary& find_llvm_library() {

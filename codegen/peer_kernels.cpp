@@ -78,6 +78,7 @@ Kernel finish(const StubWriter& w, std::vector<std::string> fused, std::string_v
 Kernel make(const PeerMeetSpec& s, const GpuTarget& target) {
     StubWriter w;
     w.note(fmt::format("shapes: {} channels to {} devices", s.channels, s.members));
+    w.note("dtype: signals of 32 bits");
     planner::PeerCut cut;
     cut.threads = std::max<int64_t>(64, target.limits.warp_width);
     cut.unit = 1;
@@ -94,6 +95,7 @@ Kernel make(const PeerMeetSpec& s, const GpuTarget& target) {
 Kernel make(const PeerSendSpec& s, const GpuTarget& target) {
     StubWriter w;
     w.note(fmt::format("shapes: source [rows, {} bytes], to {} devices", s.row_bytes, s.receivers));
+    w.note("dtype: any, moved as bytes");
     const Launch launch = write_cut(w, s.cut, s.devices, s.receivers);
     w.constant("kRowBytes", s.row_bytes);
     w.constant("kSlice", s.slice);
@@ -118,6 +120,7 @@ Kernel make(const PeerReceiveSpec& s, const GpuTarget& target) {
     }
     w.note(fmt::format("shapes: out [rows, {} bytes] of {} devices' [{}]", s.stride,
                        s.sources.size(), fmt::join(bytes, ", ")));
+    w.note("dtype: any, moved as bytes");
     const Launch launch = write_cut(w, s.cut, s.devices, static_cast<int64_t>(s.sources.size()));
     w.constant("kSources", static_cast<int64_t>(s.sources.size()));
     w.constant("kStride", s.stride);

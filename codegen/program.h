@@ -127,6 +127,8 @@ struct Instruction {
 struct Program {
     planner::DeviceId device;
     std::string arch;
+    planner::DeviceLimits
+        limits;  // of the device, which may be less than its arch has; 0: as the arch
     std::vector<Kernel> kernels;
     std::vector<Instruction> prefill, decode;
     // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step is none.

@@ -218,8 +218,11 @@ void require_arch_of_hiprtc(CompileWorkers& workers, const GpuArch& arch, const 
                             const CompileOptions& options) {
     const std::string library = fmt::format("hipRTC {} ({})", workers.version(), workers.library());
     const auto refuse = [&](const std::string& words) {
-        throw UserError("{} does not know {}; to a kernel for it it said: {}", library, arch.name,
-                        words);
+        throw UserError(
+            "{} does not know {}: of an empty kernel for it {}; a newer ROCm may, and "
+            "--gpu-compiler "
+            "clang does",
+            library, arch.name, words);
     };
     ObjectCache cache(options.cache_dir);
     const std::string key = Digest()

@@ -88,13 +88,19 @@ TEST_CASE("equal shards of different devices have equal kernels, so that each is
 
 TEST_CASE("a kernel's source opens with what it fuses, its shapes, dtype, device, launch and hash",
           "[codegen]") {
-    planner::Plan plan = plan_for("stories-260k", "host[0]", 1, 1);
-    for (const Kernel& kernel : generate_program(plan, planner::DeviceId(0)).kernels) {
-        CHECK(kernel.source.starts_with("// " + kernel.name + "\n// fused: "));
-        std::string head = kernel.source.substr(0, kernel.source.find("\n\n"));
-        for (const char* word : {"shapes: ", "dtype: ", "device: host", "launch: ", "hash: "})
-            CHECK(head.find(word) != std::string::npos);
-        CHECK(kernel.source.find("#include") == std::string::npos);
+    for (const char* devices : {"host", "sim:h100[0-1]"}) {
+        const bool host = devices == std::string("host");
+        planner::Plan plan = plan_for("stories-260k", devices, host ? 1 : 2, 1);
+        for (const Kernel& kernel : generate_program(plan, planner::DeviceId(0)).kernels) {
+            CHECK(kernel.source.starts_with("// " + kernel.name + "\n// fused: "));
+            std::string head = kernel.source.substr(0, kernel.source.find("\n\n"));
+            INFO(head);
+            for (const char* word :
+                 {"shapes: ", "dtype: ", host ? "device: host" : "device: sm_90a",
+                  "launch: ", "hash: "})
+                CHECK(head.find(word) != std::string::npos);
+            if (host) CHECK(kernel.source.find("#include") == std::string::npos);
+        }
     }
 }
 

@@ -438,6 +438,20 @@ TEST_CASE("an object over a limit of its arch is told with need and limit", "[co
                Catch::Contains("66560 registers a block"));
     compiled.measured.registers = 64;
     CHECK(over_limit(kernel, compiled, gpu_arch("sm_80")).empty());
+    // A device may have less than its arch.
+    planner::DeviceLimits less;
+    CHECK(over_limit(kernel, compiled, gpu_arch("sm_80"), less).empty());
+    less.registers_per_block = 65535;
+    CHECK_THAT(over_limit(kernel, compiled, gpu_arch("sm_80"), less),
+               Catch::Contains("65536 registers a block, of which the device has 65535"));
+    less = {};
+    less.shared_memory_per_block = 1000;
+    compiled.measured.shared_bytes = 1001;
+    CHECK_THAT(over_limit(kernel, compiled, amd, less),
+               Catch::Contains("of which the device has 1000"));
+    less = {};
+    less.max_threads_per_block = 512;
+    CHECK_THAT(over_limit(kernel, compiled, amd, less), Catch::Contains("1024 threads a block"));
 }
 
 TEST_CASE("a kernel whose object is over a limit is compiled with a smaller tile", "[codegen]") {

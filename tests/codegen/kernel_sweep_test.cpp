@@ -329,7 +329,7 @@ void check_compiled(const Combination& c, const CompiledKernel& kernel) {
 
 // ---- The report
 
-// Smaller limits than an architecture's own make the same tiles wherever they are: all of them on one architecture of each vendor.
+// Limits below an architecture's own on one architecture of each vendor; on the others the sample has some of them.
 bool takes_limit(const SweepTarget& target, int64_t limit_kib) {
     const std::string_view arch = target.arch;
     if (arch == "sm_90a" || arch == "gfx942") return true;

@@ -200,8 +200,8 @@ TEST_CASE(
     CHECK_THAT(json["parts"]["bundled_model"]["step_by_step"].get<std::string>(),
                Contains("the attention of layer 3"));
     CHECK(json["parts"]["bundled_model"]["status"] == "failed");
-    // The five parts that were not chosen, and the comparison with the host, whose compiler this folder lacks.
-    CHECK(json["skipped"].size() == 6);
+    // The six parts that were not chosen, and the comparison with the host, whose compiler this folder lacks.
+    CHECK(json["skipped"].size() == 7);
     CHECK_THAT(json["skipped"].dump(),
                Contains("not in --parts") && Contains("bundled_model on the host"));
 }
@@ -243,12 +243,14 @@ TEST_CASE("every part of gpu-check passes on a recording fake whose cards comput
     CHECK(json["devices"].size() == 3);
     REQUIRE(json["skipped"].size() == 1);
     CHECK(json["skipped"][0]["part"] == "stories15m");
-    for (const char* part : {"conformance", "kernel_table", "bundled_model", "bundled_model_bf16",
-                             "tp4_logical_devices", "checked_model", "random_model", "benchmark"}) {
+    for (const char* part :
+         {"conformance", "kernel_table", "bundled_model", "bundled_model_bf16",
+          "tp4_logical_devices", "tp2_cards", "checked_model", "random_model", "benchmark"}) {
         INFO(part);
         CHECK(json["parts"][part]["status"] == "passed");
     }
-    for (const char* part : {"bundled_model", "bundled_model_bf16", "tp4_logical_devices"}) {
+    for (const char* part :
+         {"bundled_model", "bundled_model_bf16", "tp4_logical_devices", "tp2_cards"}) {
         const Json& text = json["parts"][part];
         CHECK(text["result"]["check_max_difference"] < text["bound"]);
         CHECK(text["own_choice"]["result"]["token_ids"].size() == 64);

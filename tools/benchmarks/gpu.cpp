@@ -246,7 +246,8 @@ private:
              "token_less_traced_steps: a token's time less the sum of its steps' in a traced pass, "
              "each between two events and launched by itself, so that a step's time holds its own "
              "launch, too, and the choice of the token, which is no step, counts as gap; "
-             "empty_launches: a graph of as many launches that do almost nothing, an upper bound"}};
+             "empty_launches: a graph of as many launches that do almost nothing: an estimate from "
+             "above"}};
     }
 
     struct TokenTimes {

@@ -27,6 +27,7 @@ Runs on the GPU, each part a process of its own, and writes one JSON report, ane
                        own choice of tokens
   bundled_model_bf16   the same in bf16 behind a prompt of over 128 tokens
   tp4_logical_devices  the bundled model on four logical devices of the card
+  tp2_cards            the bundled model on the first two cards of its kind, where there are two
   stories15m           that model, from --stories15m MODEL
   checked_model        a random model of --checked-shape in bf16, compared with the host
   random_model         a random model of --shape in bf16: the same tokens twice
@@ -58,9 +59,8 @@ std::vector<std::string> chosen_parts(const std::string& text) {
 
 const std::vector<std::string>& part_names() {
     static const std::vector<std::string> names{
-        "conformance",        "kernel_table",        "bundled_model",
-        "bundled_model_bf16", "tp4_logical_devices", "stories15m",
-        "checked_model",      "random_model",        "benchmark"};
+        "conformance", "kernel_table", "bundled_model", "bundled_model_bf16", "tp4_logical_devices",
+        "tp2_cards",   "stories15m",   "checked_model", "random_model",       "benchmark"};
     return names;
 }
 
