@@ -173,7 +173,7 @@ private:
     std::vector<Tensor> inputs_;
 };
 
-std::vector<Tensor> run(const planner::Plan& plan, const std::vector<Tensor>& inputs) {
+std::vector<Tensor> run_plan(const planner::Plan& plan, const std::vector<Tensor>& inputs) {
     runtime::SessionOptions options;
     options.poison = true;
     options.threads = 2;
@@ -220,7 +220,8 @@ TEST_CASE("a chain over tensors is one launch, with the bits of a launch for eac
         CHECK(one.decode.steps.size() == 1);
         CHECK(many.decode.steps.size() == together.operators().size());
         CHECK(fused_of(one) == together.operators());
-        const std::vector<Tensor> a = run(one, together.inputs()), b = run(many, apart.inputs());
+        const std::vector<Tensor> a = run_plan(one, together.inputs()),
+                                  b = run_plan(many, apart.inputs());
         REQUIRE(a.size() == 1);
         const Tensor& expected = by_name(b, together.last());
         CHECK(a[0].dtype == expected.dtype);
@@ -246,7 +247,7 @@ TEST_CASE("a product and a sum over tensors are rounded apart though they are on
     }
     CHECK(launches(w) == Launches{"Mul Sub"});
     // A multiply-add would leave what the product's rounding took away.
-    for (double d : test::elements_of(run(test::plan_tensors(w.graph()), {a, b, c}).at(0)))
+    for (double d : test::elements_of(run_plan(test::plan_tensors(w.graph()), {a, b, c}).at(0)))
         CHECK(d == 0.0);
 }
 
