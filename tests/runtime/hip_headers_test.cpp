@@ -30,7 +30,9 @@ CLEAVE_HIP_CONSTANTS(CLEAVE_EQUAL)
 [[maybe_unused]] constexpr const char* (*kErrorName)(hipError_t) = &::hipGetErrorName;
 [[maybe_unused]] constexpr const char* (*kErrorString)(hipError_t) = &::hipGetErrorString;
 [[maybe_unused]] constexpr hipError_t (*kUuid)(hipUUID*, hipDevice_t) = &::hipDeviceGetUuid;
+#if HIP_VERSION >= 60000000  // the driver does without it where it is absent, as in HIP 5
 [[maybe_unused]] constexpr hipError_t (*kUpload)(hipGraphExec_t, hipStream_t) = &::hipGraphUpload;
+#endif
 
 namespace ours = cleave::runtime::hip;
 static_assert(sizeof(ours::hipUUID) == sizeof(::hipUUID));

@@ -131,7 +131,7 @@ void PeerRig::run_side_by_side(int k, const std::vector<std::vector<uint64_t>>& 
 
 std::string with_late_threads(std::string source) {
     const size_t exchange = source.find("#line 1 \"gpu/peer.cuh\"");
-    CHECK(exchange != std::string::npos) << "no kernel of an exchange";
+    if (exchange == std::string::npos) throw InternalError("no kernel of an exchange");
     constexpr std::string_view kBarrier = "barrier();", kLate = " late();";
     for (size_t at = source.size(); (at = source.rfind(kBarrier, at - 1)) != std::string::npos;) {
         if (at < exchange) break;
