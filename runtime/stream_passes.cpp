@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "planner/memory.h"
 #include "runtime/presence.h"
 
 namespace cleave::runtime {
@@ -49,10 +50,7 @@ StreamPasses::StreamPasses(const Plan& plan, const Arenas& arenas, Device& devic
       moved_(Clock::now()) {
     stream_.set_wait_check([this] { check_wait(); });
     // Room for the largest batch now: to allocate pinned memory later may wait for kernels that wait for this device.
-    stream_.upload_space(plan.workload.max_tokens() * 3 * int64_t{sizeof(int32_t)} +
-                         (plan.workload.batch + 1 + plan.workload.max_outputs()) *
-                             int64_t{sizeof(int32_t)} +
-                         5 * 256);
+    stream_.upload_space(batch_bytes(plan.workload));
 }
 
 StreamPasses::~StreamPasses() {

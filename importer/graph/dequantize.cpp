@@ -176,7 +176,7 @@ void write_codes(const Source& source, int64_t row, Range columns, std::byte* to
         if (!four)
             to[i] = code;
         else
-            to[i / kCodeGroup * 16 + i % 16] |= i % kCodeGroup < 16 ? code : code << 4;
+            put_four_bits(to, i, code);
     }
 }
 

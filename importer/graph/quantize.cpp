@@ -152,17 +152,14 @@ private:
     Strips strips_;
 };
 
-// Codes in the order of importer/quantized_shard.h.
+// Codes in the order of importer/quantized_shard.h, into a row that was zero.
 void write_codes(const std::vector<uint8_t>& codes, DType dtype, std::byte* to) {
     if (dtype != DType::kInt4) {
         std::memcpy(to, codes.data(), codes.size());
         return;
     }
-    for (size_t i = 0; i < codes.size(); ++i) {
-        std::byte& byte = to[i / kCodeGroup * 16 + i % 16];
-        const auto code = static_cast<std::byte>(codes[i]);
-        byte = i % kCodeGroup < 16 ? code : byte | code << 4;
-    }
+    for (size_t i = 0; i < codes.size(); ++i)
+        put_four_bits(to, static_cast<int64_t>(i), static_cast<std::byte>(codes[i]));
 }
 
 }  // namespace

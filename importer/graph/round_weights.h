@@ -11,6 +11,11 @@ namespace cleave::importer {
 
 class WeightReader;
 
+// Code `i` of a row of 4-bit codes, in the order of importer/quantized_shard.h, into a row that was zero.
+inline void put_four_bits(std::byte* row, int64_t i, std::byte code) {
+    row[i / kCodeGroup * 16 + i % 16] |= i % kCodeGroup < 16 ? code : code << 4;
+}
+
 // As dequantize.h's functions, for weights with Quantization::rounded_from.
 void pack_rounded(const WeightReader& reader, const Weight& weight, Range rows, Range columns,
                   const QuantizedParts& parts);

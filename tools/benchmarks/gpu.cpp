@@ -53,7 +53,7 @@ planner::Machine machine_of(const std::string& device) {
     std::string list = device.empty() ? runtime::found_gpus() : device;
     if (list.empty()) {
         std::string why;
-        for (planner::DeviceKind kind : {planner::DeviceKind::kCuda, planner::DeviceKind::kHip})
+        for (planner::DeviceKind kind : planner::kCardKinds)
             why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", planner::device_kind_name(kind),
                                runtime::gpu_driver(kind).reason);
         throw UserError("no GPU is at hand, nothing was measured: {}", why);

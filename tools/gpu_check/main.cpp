@@ -294,6 +294,7 @@ private:
 
     // Of a text that failed, or came out wrong: step by step, without captured graphs, so that the step is named.
     void explain(const std::string& part, std::vector<std::string> command) {
+        if (report_["parts"][part].contains("step_by_step")) return;  // it was run already
         command.emplace_back("--step-by-step");
         const Outcome outcome = gpu_check::run(command, kTextSeconds, environment_);
         report_["parts"][part]["step_by_step"] =
