@@ -59,6 +59,6 @@ TEST_CASE("libcuda's declarations are NVIDIA's own", "[runtime]") {
 #ifdef CLEAVE_HAS_CUDA_HEADER
     SUCCEED("compiled against CUDA " << CUDA_VERSION);
 #else
-    CLEAVE_SKIP("this machine has no cuda.h to compare with");
+    CLEAVE_SKIP("neither this machine nor the tests' packages have a cuda.h to compare with");
 #endif
 }

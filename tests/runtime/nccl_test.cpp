@@ -6,7 +6,12 @@
 #include <cstdlib>
 #include <thread>
 
+#include "runtime/device_stream.h"
+#include "runtime/drivers/gpu_device.h"
 #include "runtime/drivers/nccl/collective_library.h"
+#include "runtime/drivers/nccl/symbols.h"
+#include "tests/runtime/fake_gpus.h"
+#include "tests/runtime/support.h"
 #include "tests/runtime_fakes/work_queue.h"
 #include "tests/support/test.h"
 
@@ -52,6 +57,8 @@ public:
             });
         for (std::thread& thread : threads) thread.join();
     }
+    // On streams of the drivers' fakes.
+    void on(int (*current_device)()) const { call<void>("fake_reset", current_device); }
     cleave::fake::HeldStream& stream(int rank) { return streams_[static_cast<size_t>(rank)]; }
 
     void fail(const char* name, int nth) const { call<void>("fake_fail", name, nth, 1); }
@@ -265,21 +272,115 @@ TEST_CASE("a library of collectives without a file or a symbol says so", "[runti
     CHECK(can_reduce(DType::kBF16));
 }
 
-// PyPI's nvidia-nccl-cu12 and -cu13 are 300 MB, too large for the tests: CLEAVE_NCCL_LIBRARY names the file in one, or the
-// machine has a libnccl of its own.
-TEST_CASE("the real libnccl has every symbol and says its version", "[runtime]") {
-    const FoundCollectives found = find_collectives(planner::DeviceKind::kCuda);
-    if (!found.library && !std::getenv("CLEAVE_NCCL_LIBRARY")) {
-        CHECK_THAT(found.reason, Contains("libnccl.so.2") && Contains("libnccl.so:"));
-        CLEAVE_SKIP("no libnccl here; CLEAVE_NCCL_LIBRARY names one");
+namespace {
+
+// A card as the executor has it, and a library for it: the fakes of both vendors, or the card that CLEAVE_TEST_GPU names
+// (tools/gpu-check) and what the machine has.
+struct Joined {
+    std::unique_ptr<Device> device;
+    FoundCollectives found;
+    std::unique_ptr<CollectiveGroup> group;
+};
+
+planner::Device card_named(const std::string& name) {
+    return planner::build_machine(planner::parse_devices(name), planner::read_host_facts(),
+                                  &real_gpus())
+        .devices.at(0);
+}
+
+Joined join_one(const planner::Device& info, const std::shared_ptr<GpuDriver>& driver,
+                FoundCollectives found) {
+    Joined joined{make_gpu_device(driver, info.index, info, {}), std::move(found), nullptr};
+    if (!joined.found.library) return joined;
+    DeviceStream* stream = joined.device->stream();
+    const CollectiveMember member{info.name, "one", [stream] { stream->make_current(); },
+                                  stream->native_stream()};
+    joined.group = joined.found.library->connect(std::span(&member, 1), {});
+    return joined;
+}
+
+// Sums, gathers, and sends to itself; what it reads comes before and what reads it behind, on the same stream.
+void work_alone(Device& device, CollectiveRank& rank) {
+    const std::vector<float> values{1.5f, -2, 3, 1e20f};
+    const auto bytes = static_cast<int64_t>(4 * values.size());
+    const auto place = static_cast<DeviceAddress>(bytes);
+    const DeviceAddress from = device.allocate(bytes, "values");
+    const DeviceAddress to = device.allocate(3 * bytes, "results");
+    device.fill(to, 3 * bytes, 0xee);
+    device.upload(from, std::as_bytes(std::span(values)));
+    rank.all_reduce(from, to, static_cast<int64_t>(values.size()), DType::kF32);
+    const int64_t parts[] = {bytes};
+    rank.all_gather(to, to + place, parts);
+    const CollectiveRank::Message send{0, to + place, bytes}, receive{0, to + 2 * place, bytes};
+    rank.exchange(std::span(&send, 1), std::span(&receive, 1));
+    std::vector<float> results(3 * values.size());
+    device.download(to, std::as_writable_bytes(std::span(results)));
+    device.synchronize();
+    rank.check();
+    for (size_t i = 0; i < results.size(); ++i) CHECK(results[i] == values[i % values.size()]);
+}
+
+}  // namespace
+
+TEST_CASE("a vendor's library works on a driver's stream, in order with its copies",
+          "[runtime][drivers]") {
+    if (const char* name = std::getenv("CLEAVE_TEST_GPU")) {
+        const planner::Device info = card_named(name);
+        Joined joined = join_one(info, gpu_driver(info.kind).driver, find_collectives(info.kind));
+        if (!joined.group) CLEAVE_SKIP(joined.found.reason);
+        work_alone(*joined.device, joined.group->rank(0));
+        return;
     }
-    INFO(found.reason);
+    for (const planner::DeviceKind kind : planner::kCardKinds) {
+        const FakeNccl library;
+        const runtime::test::FakeGpu cards(kind);
+        cards.live();
+        library.on(cards.current_device());
+        {
+            planner::Device info = runtime::test::host_info(0, 1 << 20);
+            info.kind = kind;
+            Joined joined = join_one(info, cards.driver(), library.open());
+            REQUIRE(joined.group);
+            work_alone(*joined.device, joined.group->rank(0));
+            joined.group.reset();
+        }
+        CHECK(library.alive() == 0);
+        CHECK(cards.alive() == 0);
+    }
+}
+
+// Of PyPI's nvidia-nccl-cu13, or the file that CLEAVE_TEST_NCCL names (tools/test does), or the machine's own.
+TEST_CASE("the real libnccl has every symbol, says its version, and names a missing driver",
+          "[runtime]") {
+    const char* set = std::getenv("CLEAVE_TEST_NCCL");
+    const char* named = set && *set ? set : nullptr;
+    const std::string names[] = {named ? named : ""};
+    const FoundCollectives found =
+        named ? open_collectives(names) : find_collectives(planner::DeviceKind::kCuda);
+    if (!found.library && !named) {
+        CHECK_THAT(found.reason, Contains("libnccl.so.2") && Contains("libnccl.so:"));
+        CLEAVE_SKIP("no libnccl here; CLEAVE_TEST_NCCL names one, as tools/test does");
+    }
+    INFO(found.reason);  // the first symbol that it lacks
     REQUIRE(found.library);
     CHECK_THAT(found.library->version(), Catch::Matchers::StartsWith("2."));
-    if (std::filesystem::exists("/dev/nvidiactl")) return;
-    // Without a driver no communicator opens, and the error is the library's own.
-    const CollectiveMember member{"cuda[0]", "none", [] {}, nullptr};
-    const CollectiveMember members[] = {member};
-    CHECK_THAT(failure_of([&] { found.library->connect(members, {}); }),
-               Contains("nccl") && Contains("cuda[0]"));
+    // Symbol by symbol, apart from the loading that Cleave does; and errors have the library's own words.
+    void* library = ::dlopen(found.library->library().c_str(), RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library);
+#define CLEAVE_HAS_SYMBOL(name, parameters) CHECK(::dlsym(library, #name));
+    CLEAVE_NCCL_FUNCTIONS(CLEAVE_HAS_SYMBOL)
+#undef CLEAVE_HAS_SYMBOL
+    CHECK(::dlsym(library, "ncclGetLastError"));
+    auto* text = reinterpret_cast<const char* (*)(int)>(::dlsym(library, "ncclGetErrorString"));
+    REQUIRE(text);
+    CHECK_THAT(text(nccl::ncclSuccess), Contains("no error"));
+    CHECK_THAT(text(nccl::ncclInProgress), Contains("in progress"));
+    if (std::filesystem::exists("/dev/nvidiactl")) return;  // the test before works with it
+    // Without a driver no communicator opens, of one rank or of two, and the error is the library's own.
+    const CollectiveMember one{"cuda[0]", "a", [] {}, nullptr}, two{"cuda[1]", "b", [] {}, nullptr};
+    const std::vector<CollectiveMember> groups[] = {{one}, {one, two}, {one}};
+    for (const std::vector<CollectiveMember>& members : groups)
+        CHECK_THAT(failure_of([&] { found.library->connect(members, {}); }),
+                   Contains("nccl") && Contains("cuda[0]") &&
+                       (Contains("driver") || Contains("CUDA") || Contains("cuda error")));
 }

@@ -42,8 +42,15 @@ make_test_environment() {
 
 nvrtc_folder() { # of PyPI's nvidia-cuda-nvrtc in the environment of the tests; nothing where it has no such folder
     local library
-    for library in "$(test_environment)"/lib/python*/site-packages/nvidia/*/lib/libnvrtc.so.*; do
+    for library in "$(test_packages)"/nvidia/*/lib/libnvrtc.so.*; do
         if [[ -e $library ]]; then dirname "$library" && return; fi
+    done
+}
+
+test_packages() { # where the environment of the tests has its packages
+    local folder
+    for folder in "$(test_environment)"/lib/python*/site-packages; do
+        if [[ -d $folder ]]; then printf '%s' "$folder" && return; fi
     done
 }
 
@@ -52,6 +59,6 @@ install_test_environment() {
     folder=$(test_environment)
     # The interpreter may have been replaced by a newer system since.
     if [[ -e $folder/complete && -x $folder/bin/python ]]; then return; fi
-    check_room "$cache" 2000
+    check_room "$cache" 3000
     step "Python packages for the tests" python-tests make_test_environment
 }
