@@ -29,7 +29,7 @@ const std::vector<GpuArch>& gpu_archs() {
         {"sm_100", 100, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 2048},
         {"sm_120", 120, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
         {"gfx906", 0x906, false, 64, kLds, 65536, 256, 1024, kNone, 64 * kKiB, 2560},
-        {"gfx908", 0x908, false, 64, kLds, 65536, 512, 1024, kNone, 64 * kKiB, 2560},
+        {"gfx908", 0x908, false, 64, kLds, 65536, 512, 1024, kMfmaGfx908, 64 * kKiB, 2560},
         {"gfx90a", 0x90a, false, 64, kLds, 131072, 512, 1024, kMfma, 64 * kKiB, 2048},
         {"gfx942", 0x942, false, 64, kLds, 131072, 512, 1024, kMfma, 64 * kKiB, 2048},
         {"gfx1030", 0x1030, false, 32, kLds, 65536, 256, 1024, kNone, 64 * kKiB, 1024},
@@ -85,6 +85,12 @@ Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared
 }
 
 bool has_warpgroups(const GpuArch& arch) { return planner::multiplies_by_warpgroups(arch.name); }
+
+bool multiplies_matrices_of(const GpuArch& arch, DType staged) {
+    using enum MatrixInstruction;
+    if (staged == DType::kF16 || staged == DType::kBF16) return arch.matrix != kNone;
+    return staged == DType::kF32 && (arch.matrix == kMfma || arch.matrix == kMfmaGfx908);
+}
 
 std::vector<std::string> arch_defines(const GpuArch& arch) {
     std::vector<std::string> defines = {arch.nvidia ? fmt::format("CLEAVE_SM={}", arch.number)

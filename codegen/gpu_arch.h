@@ -8,9 +8,19 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/dtype.h"
+
 namespace cleave::codegen {
 
-enum class MatrixInstruction : uint8_t { kNone, kMmaSync, kMfma, kWmmaGfx11, kWmmaGfx12 };
+// kMfmaGfx908 is kMfma with half the depth for bf16.
+enum class MatrixInstruction : uint8_t {
+    kNone,
+    kMmaSync,
+    kMfma,
+    kMfmaGfx908,
+    kWmmaGfx11,
+    kWmmaGfx12
+};
 
 struct GpuArch {
     std::string_view name;  // "sm_80", "gfx90a"
@@ -44,6 +54,8 @@ std::string gpu_arch_names();
 
 // Whether it multiplies by warpgroups (wgmma), beside its matrix instruction of a warp.
 bool has_warpgroups(const GpuArch& arch);
+// Whether it has a matrix instruction for products of that type as kernels stage it: f16, bf16 or f32.
+bool multiplies_matrices_of(const GpuArch& arch, DType staged);
 
 // "CLEAVE_SM=80", "CLEAVE_GFX=0x90a", "CLEAVE_WGMMA=1": what the prelude's simt back end reads.
 std::vector<std::string> arch_defines(const GpuArch& arch);

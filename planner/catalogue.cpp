@@ -14,7 +14,8 @@ namespace {
 //  a40, l40s: their data sheets (PCIe, no NVLink bridge assumed); rtx4090: NVIDIA Ada GPU architecture
 //  white paper, appendix A; b200: NVIDIA HGX B200 data sheet (dense figures, one GPU); shared memory per
 //  block: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability";
-//  mi210, mi250x, mi300x, mi325x: AMD Instinct data sheets; mi250x is one GCD, half a card, joined to the other half by
+//  mi210, mi250x, mi300x, mi325x: AMD Instinct data sheets (f32: "peak FP32 matrix", by which products of many tokens go);
+//  mi250x is one GCD, half a card, joined to the other half by
 //  four links of 50 GB/s and direction (ROCm documentation, "AMD Instinct MI250 microarchitecture"); LDS: the CDNA ISA
 //  manuals (64 KiB a work-group). Peer rates: NVLink and Infinity Fabric per direction and pair, PCIe 4.0
 //  x16 effective. Latencies are of one small peer copy, order of magnitude.
@@ -29,8 +30,8 @@ constexpr std::array<CatalogueModel, 12> kModels{{
     {"l40s",    "sm_89",   46068,  864, 91.6,  362.0,  733.0,  733.0, 142,  99, 32, LinkKind::kPcie,    25, 8000},
     {"rtx4090", "sm_89",   24564, 1008, 82.6,  165.2,  330.3,  660.6, 128,  99, 32, LinkKind::kPcie,    20, 10000},
     {"b200",    "sm_100", 183359, 8000, 75.0, 2250.0, 4500.0, 4500.0, 148, 227, 32, LinkKind::kNvlink, 900, 2500},
-    {"mi210",   "gfx90a",  65520, 1638, 22.6,  181.0,  181.0,  181.0, 104,  64, 64, LinkKind::kXgmi,    50, 4000},
-    {"mi250x",  "gfx90a",  65520, 1638, 23.9,  191.5,  191.5,  191.5, 110,  64, 64, LinkKind::kXgmi,    50, 4000, 2, 200},
+    {"mi210",   "gfx90a",  65520, 1638, 45.3,  181.0,  181.0,  181.0, 104,  64, 64, LinkKind::kXgmi,    50, 4000},
+    {"mi250x",  "gfx90a",  65520, 1638, 47.9,  191.5,  191.5,  191.5, 110,  64, 64, LinkKind::kXgmi,    50, 4000, 2, 200},
     {"mi300x",  "gfx942", 196592, 5300, 163.4, 1307.4, 2614.9, 2614.9, 304, 64, 64, LinkKind::kXgmi,    64, 4000},
     {"mi325x",  "gfx942", 262128, 6000, 163.4, 1307.4, 2614.9, 2614.9, 304, 64, 64, LinkKind::kXgmi,    64, 4000},
 }};

@@ -43,21 +43,25 @@ float from_f16(uint32_t bits) {
 }
 
 template <int kind>
-float element(const uint32_t* pairs, int i) {
-    uint32_t bits = pairs[i / 2] >> (16 * (i % 2)) & 0xffff;
+float element(const uint32_t* words, int i) {
+    if constexpr (kind == 2) return std::bit_cast<float>(words[i]);
+    uint32_t bits = words[i / 2] >> (16 * (i % 2)) & 0xffff;
     return kind == 0 ? from_f16(bits) : std::bit_cast<float>(bits << 16);
 }
 
 typedef float Floats __attribute__((vector_size(32)));
 
+// One instruction, whose operands begin at those elements of what the lanes hold.
 template <class Layout, int kind>
-void apply_kind(Warp& warp) {
+void apply_kind(Warp& warp, int first = 0) {
     static constexpr Places<Layout> places;
     alignas(64) float a[Layout::kRows * Layout::kDepth], b[Layout::kDepth * Layout::kCols];
     for (int l = 0; l < Layout::kLanes; ++l) {
         const Warp::Operands& operands = warp.operands[l];
-        for (int i = 0; i < Layout::kA; ++i) a[places.a[l][i]] = element<kind>(operands.a, i);
-        for (int i = 0; i < Layout::kB; ++i) b[places.b[l][i]] = element<kind>(operands.b, i);
+        for (int i = 0; i < Layout::kA; ++i)
+            a[places.a[l][i]] = element<kind>(operands.a, first + i);
+        for (int i = 0; i < Layout::kB; ++i)
+            b[places.b[l][i]] = element<kind>(operands.b, first + i);
     }
     constexpr int kVectors = Layout::kCols / 8;
     alignas(64) float c[Layout::kRows * Layout::kCols];
@@ -76,6 +80,16 @@ void apply_kind(Warp& warp) {
 template <class Layout>
 void apply(Warp& warp, int kind) {
     kind == 0 ? apply_kind<Layout, 0>(warp) : apply_kind<Layout, 1>(warp);
+}
+
+// Operands are those of Mfma16x16x16 for every type.
+template <class OfBf16>
+void apply_mfma(Warp& warp, int kind) {
+    constexpr int kHeld = Mfma16x16x16::kA;
+    if (kind == 0) apply_kind<Mfma16x16x16, 0>(warp);
+    for (int i = 0; kind == 1 && i < kHeld; i += OfBf16::kA) apply_kind<OfBf16, 1>(warp, i);
+    for (int i = 0; kind == 2 && i < kHeld; i += Mfma16x16x4::kA)
+        apply_kind<Mfma16x16x4, 2>(warp, i);
 }
 
 template <int kind>
@@ -145,7 +159,8 @@ void multiply_add(codegen::MatrixInstruction instruction, int kind, Warp& warp) 
     using enum codegen::MatrixInstruction;
     switch (instruction) {
         case kMmaSync: return apply<MmaSync16n8k16>(warp, kind);
-        case kMfma: return apply<Mfma16x16x16>(warp, kind);
+        case kMfma: return apply_mfma<Mfma16x16x16>(warp, kind);
+        case kMfmaGfx908: return apply_mfma<Mfma16x16x8>(warp, kind);
         case kWmmaGfx11: return apply<WmmaGfx11>(warp, kind);
         case kWmmaGfx12: return apply<WmmaGfx12>(warp, kind);
         case kNone: break;

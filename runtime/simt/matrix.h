@@ -12,7 +12,8 @@ namespace cleave::runtime::simt {
 
 struct Warp;
 
-// c += a b of one warp, whose operands its lanes have given. `kind`: 0 f16, 1 bf16.
+// c += a b of one warp, whose operands its lanes have given: 16 deep, by as many instructions as that takes. `kind`: 0 f16,
+// 1 bf16, 2 f32.
 void multiply_add(codegen::MatrixInstruction instruction, int kind, Warp& warp);
 
 // sum [64, n] += a b for operands of a warpgroup, given by their descriptors, in `shared`.

@@ -76,7 +76,8 @@ std::string family_of(const GpuArch& arch) {
         case MatrixInstruction::kNone: return "";
         case MatrixInstruction::kMmaSync:
             return has_warpgroups(arch) ? "wgmma.mma_async" : "mma.sync";
-        case MatrixInstruction::kMfma: return "v_mfma";
+        case MatrixInstruction::kMfma:
+        case MatrixInstruction::kMfmaGfx908: return "v_mfma";
         case MatrixInstruction::kWmmaGfx11:
         case MatrixInstruction::kWmmaGfx12: return "v_wmma";
     }

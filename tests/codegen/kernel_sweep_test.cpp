@@ -321,10 +321,10 @@ void check_compiled(const Combination& c, const CompiledKernel& kernel) {
     CHECK((r.known && r.registers > 0));
     CHECK(r.shared_bytes <= value(test::kSharedKiB, c[kOfLimit]) * 1024);
     if (!is_prompt(kind)) CHECK(r.spill_bytes == 0);
-    // Products of many tokens in 16 bits; a tile of attention that no limit shrank to single tokens.
+    // Products of many tokens; a tile of attention that no limit shrank to single tokens. Codes are staged as f16.
     const bool product = is_prompt(kind) && kind != kAttentionPrompt;
-    if (product && dtype != DType::kF32 && arch.matrix != MatrixInstruction::kNone)
-        CHECK_FALSE(kernel.matrix_instructions.empty());
+    const DType staged = dtype == DType::kF32 || dtype == DType::kBF16 ? dtype : DType::kF16;
+    if (product) CHECK(kernel.matrix_instructions.empty() != multiplies_matrices_of(arch, staged));
 }
 
 // ---- The report

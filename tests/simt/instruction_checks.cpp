@@ -31,7 +31,15 @@ std::vector<T> values_of(const std::vector<std::byte>& bytes) {
 }
 
 uint16_t narrow(float v, bool brain) { return brain ? f32_to_bf16(v) : f32_to_f16(v); }
-const char* entry_of(bool brain) { return brain ? "in_bf16" : "in_f16"; }
+std::vector<std::byte> bytes_as(DType dtype, const std::vector<float>& values) {
+    if (dtype == DType::kF32) return bytes_of(values);
+    std::vector<uint16_t> narrowed;
+    for (float v : values) narrowed.push_back(narrow(v, dtype == DType::kBF16));
+    return bytes_of(narrowed);
+}
+const char* entry_of(DType dtype) {
+    return dtype == DType::kF32 ? "in_f32" : dtype == DType::kBF16 ? "in_bf16" : "in_f16";
+}
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
@@ -114,41 +122,48 @@ KERNEL(WARP) in_f16(const f16* a, const f16* b, float* c, i64 transposed, i64 ro
 KERNEL(WARP) in_bf16(const bf16* a, const bf16* b, float* c, i64 transposed, i64 rows, i64 cols, i64 depth) {
     product(a, b, c, transposed, rows, cols, depth);
 }
+#if defined(CLEAVE_MFMA)
+KERNEL(WARP) in_f32(const float* a, const float* b, float* c, i64 transposed, i64 rows, i64 cols, i64 depth) {
+    product(a, b, c, transposed, rows, cols, depth);
+}
+#endif
 )");
 }
 
 namespace {
 
-std::string wrong_in_product(const codegen::GpuArch& arch, const RunSmall& run, bool brain,
+std::string wrong_in_product(const codegen::GpuArch& arch, const RunSmall& run, DType dtype,
                              bool transposed, std::array<int, 3> size) {
     const auto [rows, cols, depth] = size;
-    const std::string what =
-        fmt::format("{}: {} x {} x {}{} in {}", arch.name, rows, cols, depth,
-                    transposed ? ", b transposed" : "", brain ? "bf16" : "f16");
+    const std::string what = fmt::format("{}: {} x {} x {}{} in {}", arch.name, rows, cols, depth,
+                                         transposed ? ", b transposed" : "", dtype);
     // Past the edges: NaN, which must not be read into the product.
-    std::vector<uint16_t> a(256, 0x7fff), b(256, 0x7fff);
+    std::vector<float> a(256, NAN), b(256, NAN);
     const auto value = [](int i) { return static_cast<float>(i % 17 - 8) / 4.0f; };
+    // Of f32, more bits than any narrower type would keep.
+    const auto left = [&](int i) {
+        return value(i) + (dtype == DType::kF32 ? static_cast<float>(i % 3) / 8192.0f : 0.0f);
+    };
     for (int k = 0; k < depth; ++k) {
-        for (int r = 0; r < rows; ++r)
-            a[static_cast<size_t>(r * 16 + k)] = narrow(value(r * 5 + k * 3), brain);
+        for (int r = 0; r < rows; ++r) a[static_cast<size_t>(r * 16 + k)] = left(r * 5 + k * 3);
         for (int n = 0; n < cols; ++n)
-            b[static_cast<size_t>(transposed ? k * 16 + n : n * 16 + k)] =
-                narrow(value(k * 7 + n), brain);
+            b[static_cast<size_t>(transposed ? k * 16 + n : n * 16 + k)] = value(k * 7 + n);
     }
-    SmallLaunch launch{product_source(),
-                       entry_of(brain),
-                       arch.warp_width,
-                       0,
-                       {bytes_of(a), bytes_of(b), bytes_of(std::vector<float>(256, NAN))},
-                       {transposed, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols),
-                        static_cast<uint64_t>(depth)}};
+    SmallLaunch launch{
+        product_source(),
+        entry_of(dtype),
+        arch.warp_width,
+        0,
+        {bytes_as(dtype, a), bytes_as(dtype, b), bytes_of(std::vector<float>(256, NAN))},
+        {transposed, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols),
+         static_cast<uint64_t>(depth)}};
     if (std::string report = run(launch); !report.empty()) return what + ": " + report;
     const std::vector<float> c = values_of<float>(launch.buffers[2]);
     for (int r = 0; r < 16; ++r)
         for (int n = 0; n < 16; ++n) {
-            float want = 0;  // exact: small multiples of 1/16
+            float want = 0;  // exact: few bits
             for (int k = 0; k < depth && r < rows && n < cols; ++k)
-                want += value(r * 5 + k * 3) * value(k * 7 + n);
+                want += left(r * 5 + k * 3) * value(k * 7 + n);
             if (c[static_cast<size_t>(r * 16 + n)] != want)
                 return fmt::format("{}: [{}, {}] is {}, not {}", what, r, n,
                                    c[static_cast<size_t>(r * 16 + n)], want);
@@ -159,12 +174,14 @@ std::string wrong_in_product(const codegen::GpuArch& arch, const RunSmall& run, 
 }  // namespace
 
 std::string wrong_in_products(const codegen::GpuArch& arch, const RunSmall& run) {
-    for (bool brain : {false, true})
+    for (DType dtype : {DType::kF16, DType::kBF16, DType::kF32}) {
+        if (!codegen::multiplies_matrices_of(arch, dtype)) continue;
         for (bool transposed : {false, true})
             for (auto size : {std::array{16, 16, 16}, {5, 3, 8}, {16, 9, 2}})
-                if (std::string wrong = wrong_in_product(arch, run, brain, transposed, size);
+                if (std::string wrong = wrong_in_product(arch, run, dtype, transposed, size);
                     !wrong.empty())
                     return wrong;
+    }
     return "";
 }
 
@@ -231,7 +248,7 @@ SmallLaunch warpgroup_launch(const std::string& source, int columns, bool brain)
     for (size_t i = 0; i < b.size(); ++i)
         b[i] = narrow(static_cast<float>(i * 5 % 19) / 4.0f - 2.0f, brain);
     return {source,
-            entry_of(brain),
+            entry_of(brain ? DType::kBF16 : DType::kF16),
             128,
             32768,
             {bytes_of(a), bytes_of(b), bytes_of(std::vector<float>(64 * n, NAN))}};

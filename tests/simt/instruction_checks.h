@@ -28,7 +28,7 @@ RunSmall on_simt(const std::string& arch, uint64_t seed = 0, bool checks = true)
 // With the compiler that a run on the device would use, or the one of that name.
 RunSmall on_device(runtime::Device& device, const std::string& arch, const std::string& compiler);
 
-// The product of two 16 x 16 tiles by the arch's matrix instruction (or multiply-adds), entries in_f16 and in_bf16.
+// The product of two 16 x 16 tiles by the arch's matrix instruction, entries in_f16 and in_bf16, and in_f32 where it has that.
 std::string product_source();
 // [64, columns] = a [64, 64] b [columns, 64] transposed, by a warpgroup, in two steps of 32: A through shared memory, or in
 // registers with b one depth a row.

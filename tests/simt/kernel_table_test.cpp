@@ -42,6 +42,10 @@ TEST_CASE("every kernel is right on simt:gfx1100 in eight orders of its threads"
 TEST_CASE("every kernel is right on simt:gfx1201 in eight orders of its threads", "[simt]") {
     check_table_on("gfx1201");
 }
+TEST_CASE("products in bf16 are right by gfx908's instruction, and in f32 without one", "[simt]") {
+    check_table_on("gfx908");
+    check_table_on("gfx906");
+}
 TEST_CASE("every kernel is right where there is no matrix instruction", "[simt]") {
     check_table_on("gfx1030");
 }

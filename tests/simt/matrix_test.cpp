@@ -25,8 +25,8 @@ void check_layout(const char* name, int copies_of_operands) {
         for (int i = 0; i < L::kA; ++i) ++a[{L::a_row(l, i), L::a_depth(l, i)}];
         for (int i = 0; i < L::kB; ++i) ++b[{L::b_depth(l, i), L::b_col(l, i)}];
         for (int i = 0; i < L::kC; ++i) ++c[{L::c_row(l, i), L::c_col(l, i)}];
-        for (int i = 0; i < L::kA; i += 2) REQUIRE(L::a_depth(l, i + 1) == L::a_depth(l, i) + 1);
-        for (int i = 0; i < L::kB; i += 2) REQUIRE(L::b_depth(l, i + 1) == L::b_depth(l, i) + 1);
+        for (int i = 1; i < L::kA; i += 2) REQUIRE(L::a_depth(l, i) == L::a_depth(l, i - 1) + 1);
+        for (int i = 1; i < L::kB; i += 2) REQUIRE(L::b_depth(l, i) == L::b_depth(l, i - 1) + 1);
     }
     auto covers = [](const auto& held, int rows, int cols, int copies) {
         bool right = held.size() == static_cast<size_t>(rows * cols);
@@ -220,7 +220,7 @@ TEST_CASE("the checks of matrix instructions compile with the GPUs' own compiler
         for (const auto& [name, count] : compiled.matrix_instructions) all += count;
         return all;
     };
-    for (const char* arch : {"gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
+    for (const char* arch : {"gfx908", "gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
         INFO(arch);
         CHECK(instructions(arch, clang, product_source()) > 0);
     }
@@ -238,16 +238,45 @@ TEST_CASE("the checks of matrix instructions compile with the GPUs' own compiler
     }
 }
 
+// IREE's description of an operand (getSingleSubgroupLayout in compiler/src/iree/compiler/Codegen/Dialect/GPU/IR/
+// IREEGPUAttrs.cpp, MFMA_F32_16x16x16_F16, _16x16x8_BF16 and _16x16x4_F32): where a lane's elements begin, by axis.
+template <class L>
+void check_against_iree() {
+    struct Axis {
+        int threads, stride, elements;
+        int at(int lane) const { return lane / stride % threads * elements; }
+    };
+    constexpr Axis kLine{16, 1, 1};                        // rows of A, columns of B and C
+    constexpr Axis kDepths{4, 16, L::kA}, kOut{4, 16, 4};  // rows of C
+    for (int l = 0; l < L::kLanes; ++l) {
+        for (int i = 0; i < L::kA; ++i) {
+            REQUIRE((L::a_row(l, i) == kLine.at(l) && L::a_depth(l, i) == kDepths.at(l) + i));
+            REQUIRE((L::b_col(l, i) == kLine.at(l) && L::b_depth(l, i) == kDepths.at(l) + i));
+        }
+        for (int i = 0; i < L::kC; ++i)
+            REQUIRE((L::c_col(l, i) == kLine.at(l) && L::c_row(l, i) == kOut.at(l) + i));
+    }
+}
+
+TEST_CASE("the layouts of MFMA are those of IREE", "[simt]") {
+    check_against_iree<Mfma16x16x16>();
+    check_against_iree<Mfma16x16x8>();
+    check_against_iree<Mfma16x16x4>();
+    CHECK((Mfma16x16x16::kA == 4 && Mfma16x16x8::kA == 2 && Mfma16x16x4::kA == 1));
+}
+
 TEST_CASE("every fragment layout holds each element of its tile", "[simt]") {
     check_layout<MmaSync16n8k16>("mma.sync m16n8k16", 1);
     check_layout<Mfma16x16x16>("mfma 16x16x16", 1);
+    check_layout<Mfma16x16x8>("mfma 16x16x8", 1);
+    check_layout<Mfma16x16x4>("mfma 16x16x4", 1);
     check_layout<WmmaGfx11>("wmma of gfx11", 2);
     check_layout<WmmaGfx12>("wmma of gfx12", 1);
 }
 
 TEST_CASE("a matrix instruction multiplies two tiles and leaves out what lies past their edges",
           "[simt]") {
-    for (const char* arch : {"sm_80", "sm_90a", "gfx90a", "gfx942", "gfx1100", "gfx1201"})
+    for (const char* arch : {"sm_80", "sm_90a", "gfx908", "gfx90a", "gfx942", "gfx1100", "gfx1201"})
         CHECK(wrong_in_products(codegen::gpu_arch(arch), on_simt(arch)) == "");
 }
 

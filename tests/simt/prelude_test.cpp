@@ -72,6 +72,9 @@ DEVICE void everything(const T* a, const T* b, float* c, i64 n) {
 }
 KERNEL(64) in_f16(const f16* a, const f16* b, float* c, i64 n) { everything(a, b, c, n); }
 KERNEL(64) in_bf16(const bf16* a, const bf16* b, float* c, i64 n) { everything(a, b, c, n); }
+#ifdef CLEAVE_MFMA
+KERNEL(64) in_f32(const float* a, const float* b, float* c, i64 n) { everything(a, b, c, n); }
+#endif
 )";
 
 bool have_tool(const std::string& name) {
@@ -136,6 +139,9 @@ TEST_CASE("the prelude compiles with Clang for every AMD architecture without RO
 
 TEST_CASE("the prelude compiles for every architecture that simt imitates", "[simt]") {
     for (const codegen::GpuArch& arch : codegen::gpu_archs())
-        for (const char* entry : {"in_f16", "in_bf16"})
+        for (const char* entry : {"in_f16", "in_bf16", "in_f32"}) {
+            const bool f32 = std::string_view(entry) == "in_f32";
+            if (f32 && !codegen::multiplies_matrices_of(arch, DType::kF32)) continue;
             CHECK_NOTHROW(codegen::compile_simt_kernel(with_prelude(kEverything), entry, arch, {}));
+        }
 }

@@ -26,9 +26,14 @@ bool is_its_own(const KernelCase& c, const codegen::Kernel& kernel, const std::s
     };
     if (arch == "sm_90a") return has("kWarpgroups = true") || has("attention_warpgroups<Config>");
     if (arch == "gfx942") return false;  // gfx90a's
+    const bool tiles = has("kMany = true") || has("kQueries = ");
+    if (arch == "gfx908")  // gfx90a's, but for bf16
+        return tiles && has("= bf16;");
+    if (arch == "gfx906")  // no instruction for f32 in wide warps
+        return tiles && c.matrix_tolerance <= 1e-4;
     if (arch == "gfx1030" ||
         arch == "gfx1201")  // products of 16 bits have another instruction, or none
-        return c.matrix_tolerance > 1e-4 && (has("kMany = true") || has("kQueries = "));
+        return c.matrix_tolerance > 1e-4 && tiles;
     return true;
 }
 
@@ -108,8 +113,8 @@ Shipped exchange(const PeerScenario& scenario) {
 }  // namespace
 
 const std::vector<std::string>& shipped_archs() {
-    static const std::vector<std::string> archs{"sm_90a",  "sm_80",   "gfx90a", "gfx942",
-                                                "gfx1100", "gfx1030", "gfx1201"};
+    static const std::vector<std::string> archs{"sm_90a",  "sm_80",   "gfx90a", "gfx942", "gfx1100",
+                                                "gfx1030", "gfx1201", "gfx908", "gfx906"};
     return archs;
 }
 
@@ -126,7 +131,8 @@ std::vector<Shipped> shipped_kernels(const std::string& arch) {
     for (const PeerScenario& scenario : peer_scenarios())
         if (scenario.arch == arch) all.push_back(exchange(scenario));
     for (const Make& make : all_cases()) {
-        if (arch == "gfx1201") {  // what it shares with gfx1100 is run there
+        // What they share with gfx1100 or gfx90a is run there.
+        if (arch == "gfx1201" || arch == "gfx908" || arch == "gfx906") {
             const KernelCase c = make();
             if (!is_its_own(c, make_kernel(c, {arch, 8, {}}), arch)) continue;
         }

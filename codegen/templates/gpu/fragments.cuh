@@ -2,7 +2,7 @@
 // How matrix instructions spread a tile over the lanes of a warp: one table for each instruction, read by the GPU
 // kernels, by the emulator of runtime/simt and by its tests. D = A B + C with A [kRows, kDepth], B [kDepth, kCols]
 // and C, D [kRows, kCols]; lane `l` holds elements 0 .. kA-1 of A, 0 .. kB-1 of B and 0 .. kC-1 of C, and the
-// functions give the place of element `i`. Elements 2j and 2j + 1 of A and B have depths k and k + 1: they
+// functions give the place of element `i`. Elements 2j and 2j + 1 of A and B have depths k and k + 1: of 16 bits, they
 // share one 32-bit register. Freestanding; also plain C++.
 #pragma once
 
@@ -88,19 +88,23 @@ struct WgmmaOperand {
     }
 };
 
-// v_mfma_f32_16x16x16_f16 and _bf16_1k (gfx90a, gfx942): AMD Instinct MI200 and MI300 (CDNA 2, 3) ISA, section 7,
-// "Matrix arithmetic instructions", and AMD's amd_matrix_instruction_calculator: a group of four lanes-of-16
-// holds four consecutive depths; the output holds four consecutive rows of one column.
-struct Mfma16x16x16 {
-    static constexpr int kLanes = 64, kRows = 16, kCols = 16, kDepth = 16;
-    static constexpr int kA = 4, kB = 4, kC = 4;
+// Three instructions of one block of 16 x 16, whose lanes hold kElements consecutive depths of a row of A and of a column
+// of B, 16 lanes each; the output holds four consecutive rows of one column. AMD Instinct MI100, MI200 and MI300 (CDNA
+// 1, 2, 3) ISA, section 7, "Matrix arithmetic instructions", and AMD's amd_matrix_instruction_calculator.
+template <int kElements>
+struct Mfma16x16 {
+    static constexpr int kLanes = 64, kRows = 16, kCols = 16, kDepth = 4 * kElements;
+    static constexpr int kA = kElements, kB = kElements, kC = 4;
     CLEAVE_TABLE a_row(int lane, int) { return lane % 16; }
-    CLEAVE_TABLE a_depth(int lane, int i) { return 4 * (lane / 16) + i; }
-    CLEAVE_TABLE b_depth(int lane, int i) { return 4 * (lane / 16) + i; }
+    CLEAVE_TABLE a_depth(int lane, int i) { return kElements * (lane / 16) + i; }
+    CLEAVE_TABLE b_depth(int lane, int i) { return kElements * (lane / 16) + i; }
     CLEAVE_TABLE b_col(int lane, int) { return lane % 16; }
     CLEAVE_TABLE c_row(int lane, int i) { return 4 * (lane / 16) + i; }
     CLEAVE_TABLE c_col(int lane, int) { return lane % 16; }
 };
+using Mfma16x16x16 = Mfma16x16<4>;  // v_mfma_f32_16x16x16_f16; _bf16_1k (gfx90a, gfx942)
+using Mfma16x16x8 = Mfma16x16<2>;   // v_mfma_f32_16x16x8_bf16 (gfx908)
+using Mfma16x16x4 = Mfma16x16<1>;   // v_mfma_f32_16x16x4_f32
 
 // v_wmma_f32_16x16x16_f16 and _bf16 of gfx11, wave32: "RDNA 3" ISA, chapter 7, "Wave matrix multiply accumulate".
 // Lanes 16-31 repeat the A and B of lanes 0-15.

@@ -26,7 +26,8 @@
 //           async_wait<N>(): all but the last N commits have arrived, for this thread (barrier() for the others).
 //           A plain copy where the device has none
 // Matrix    where CLEAVE_MATRIX is defined: Tile (16 x 16 x 16; places of elements), FragmentA<T>, FragmentB<T>,
-//           FragmentC; load_a, load_b, load_b_transposed, multiply_add(c, a, b)
+//           FragmentC; load_a, load_b, load_b_transposed, multiply_add(c, a, b). T is f16 or bf16, and float where
+//           CLEAVE_MFMA is defined
 // Warpgroup where CLEAVE_WGMMA is defined: four warps (128 threads) multiply what lies in shared memory, asynchronously.
 //           WarpgroupSum<N>: 64 x N in registers, N 16, 32, 64 or 128; sum.clear(); wgmma_fence(); wgmma<T>(sum, a, b)
 //           of depth 16 with descriptors WgmmaOperand::descriptor(shared_address(p)); wgmma_commit(); wgmma_wait<N>():
@@ -204,6 +205,8 @@ struct Tile {
     static DEVICE constexpr int c_col(int l, int i) { return Half::c_col(l, i % 4) + 8 * (i / 4); }
 #else
 #if defined(CLEAVE_MFMA)
+    // Types whose instruction is less deep take several: the first has the first elements of every lane, depths that lie
+    // apart, but the same ones of A and B.
     using Whole = Mfma16x16x16;
 #elif defined(CLEAVE_WMMA_GFX11)
     using Whole = WmmaGfx11;
@@ -220,22 +223,16 @@ struct Tile {
 #endif
 };
 
-// T is f16 or bf16. Registers hold pairs of elements, the lower index in the lower half.
+// Registers hold pairs of 16-bit elements, the lower index in the lower half, or one float.
 template <class T>
 struct FragmentA {
-    u32 pair[Tile::kA / 2];
-    DEVICE void set(int i, T v) {
-        u32 shift = 16 * (i % 2);
-        pair[i / 2] = (pair[i / 2] & ~(0xffffu << shift)) | u32(v.bits) << shift;
-    }
+    static constexpr int kOfWord = 4 / int(sizeof(T));
+    u32 word[Tile::kA / kOfWord];
 };
 template <class T>
 struct FragmentB {
-    u32 pair[Tile::kB / 2];
-    DEVICE void set(int i, T v) {
-        u32 shift = 16 * (i % 2);
-        pair[i / 2] = (pair[i / 2] & ~(0xffffu << shift)) | u32(v.bits) << shift;
-    }
+    static constexpr int kOfWord = 4 / int(sizeof(T));
+    u32 word[Tile::kB / kOfWord];
 };
 struct FragmentC {
     float v[Tile::kC];
@@ -248,15 +245,15 @@ DEVICE FragmentC zero_c() {
     return c;
 }
 
-// A from rows of `stride` elements (even, and the pointer aligned to 4): element [r, k] at p[r * stride + k]. Rows
-// from `rows` and depths from `depth` (even) on read as zero and are not touched.
+// A from rows of `stride` elements (whole words, and the pointer aligned to 4): element [r, k] at p[r * stride + k]. Rows
+// from `rows` and depths from `depth` (whole words) on read as zero and are not touched.
 template <class T>
 DEVICE FragmentA<T> load_a(const T* p, int stride, int rows = 16, int depth = 16) {
     FragmentA<T> a;
 #pragma unroll
-    for (int j = 0; j < Tile::kA / 2; ++j) {
-        int r = Tile::a_row(lane(), 2 * j), k = Tile::a_depth(lane(), 2 * j);
-        a.pair[j] = r < rows && k < depth ? *reinterpret_cast<const u32*>(p + r * stride + k) : 0u;
+    for (int j = 0; j < Tile::kA / a.kOfWord; ++j) {
+        int r = Tile::a_row(lane(), a.kOfWord * j), k = Tile::a_depth(lane(), a.kOfWord * j);
+        a.word[j] = r < rows && k < depth ? *reinterpret_cast<const u32*>(p + r * stride + k) : 0u;
     }
     return a;
 }
@@ -266,9 +263,9 @@ template <class T>
 DEVICE FragmentB<T> load_b(const T* p, int stride, int cols = 16, int depth = 16) {
     FragmentB<T> b;
 #pragma unroll
-    for (int j = 0; j < Tile::kB / 2; ++j) {
-        int c = Tile::b_col(lane(), 2 * j), k = Tile::b_depth(lane(), 2 * j);
-        b.pair[j] = c < cols && k < depth ? *reinterpret_cast<const u32*>(p + c * stride + k) : 0u;
+    for (int j = 0; j < Tile::kB / b.kOfWord; ++j) {
+        int c = Tile::b_col(lane(), b.kOfWord * j), k = Tile::b_depth(lane(), b.kOfWord * j);
+        b.word[j] = c < cols && k < depth ? *reinterpret_cast<const u32*>(p + c * stride + k) : 0u;
     }
     return b;
 }
@@ -282,19 +279,31 @@ DEVICE FragmentB<T> load_b_transposed(const T* p, int stride, int cols = 16, int
         int c = Tile::b_col(lane(), 2 * j), k = Tile::b_depth(lane(), 2 * j);
         u32 low = c < cols && k < depth ? p[k * stride + c].bits : 0u;
         u32 high = c < cols && k + 1 < depth ? p[(k + 1) * stride + c].bits : 0u;
-        b.pair[j] = low | high << 16;
+        b.word[j] = low | high << 16;
     }
     return b;
 }
+#if defined(CLEAVE_MFMA)
+DEVICE FragmentB<float> load_b_transposed(const float* p, int stride, int cols = 16,
+                                          int depth = 16) {
+    FragmentB<float> b;
+#pragma unroll
+    for (int i = 0; i < Tile::kB; ++i) {
+        int c = Tile::b_col(lane(), i), k = Tile::b_depth(lane(), i);
+        b.word[i] = as_u32(c < cols && k < depth ? p[k * stride + c] : 0.0f);
+    }
+    return b;
+}
+#endif
 
 // c += a b, for the whole warp.
 template <class T>
 DEVICE void multiply_add(FragmentC& c, const FragmentA<T>& a, const FragmentB<T>& b CLEAVE_HERE) {
 #if defined(CLEAVE_MMA_SYNC)
-    matrix_multiply_add<T>(c.v, a.pair, b.pair CLEAVE_AT);
-    matrix_multiply_add<T>(c.v + 4, a.pair, b.pair + 2 CLEAVE_AT);
+    matrix_multiply_add<T>(c.v, a.word, b.word CLEAVE_AT);
+    matrix_multiply_add<T>(c.v + 4, a.word, b.word + 2 CLEAVE_AT);
 #else
-    matrix_multiply_add<T>(c.v, a.pair, b.pair CLEAVE_AT);
+    matrix_multiply_add<T>(c.v, a.word, b.word CLEAVE_AT);
 #endif
 }
 

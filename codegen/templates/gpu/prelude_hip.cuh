@@ -196,13 +196,27 @@ struct MatrixWords<bf16> {
     typedef short Eight __attribute__((ext_vector_type(8)));
     typedef short Sixteen __attribute__((ext_vector_type(16)));
 };
+template <>
+struct MatrixWords<float> {
+    typedef Float4 Four;
+};
 
 #if defined(CLEAVE_MFMA)
 DEVICE Float4 matrix_leaf(MatrixWords<f16>::Four a, MatrixWords<f16>::Four b, Float4 c) {
     return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
 }
 DEVICE Float4 matrix_leaf(MatrixWords<bf16>::Four a, MatrixWords<bf16>::Four b, Float4 c) {
+#if CLEAVE_GFX == 0x908
+    c = __builtin_amdgcn_mfma_f32_16x16x8bf16(a.lo, b.lo, c, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_16x16x8bf16(a.hi, b.hi, c, 0, 0, 0);
+#else
     return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
+#endif
+}
+DEVICE Float4 matrix_leaf(Float4 a, Float4 b, Float4 c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c = __builtin_amdgcn_mfma_f32_16x16x4f32(a[i], b[i], c, 0, 0, 0);
+    return c;
 }
 #elif defined(CLEAVE_WMMA_GFX11)
 DEVICE Float8 matrix_leaf(MatrixWords<f16>::Sixteen a, MatrixWords<f16>::Sixteen b, Float8 c) {

@@ -47,7 +47,7 @@ CLEAVE_SIMT_CALL void cleave_simt_async_copy(void* shared, const void* global, i
                                              const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_async_commit();
 CLEAVE_SIMT_CALL void cleave_simt_async_wait(int pending, const char* file, int line);
-// `kind`: 0 f16, 1 bf16, of the device's own instruction.
+// `kind`: 0 f16, 1 bf16, 2 f32, of the device's own instruction, as many times as Tile needs it.
 CLEAVE_SIMT_CALL void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b,
                                          const char* file, int line);
 #if defined(CLEAVE_WGMMA)
@@ -225,6 +225,10 @@ struct MatrixKind<f16> {
 template <>
 struct MatrixKind<bf16> {
     static constexpr int kKind = 1;
+};
+template <>
+struct MatrixKind<float> {
+    static constexpr int kKind = 2;
 };
 template <class T>
 DEVICE void matrix_multiply_add(float* c, const u32* a, const u32* b CLEAVE_HERE) {

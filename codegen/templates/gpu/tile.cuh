@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One product C += A B of 16 x 16 tiles by a warp, behind one interface: the device's matrix instruction for 16-bit
-// types where it has one (HardTile, depth 16), multiply-adds otherwise and for f32 (SoftTile, depth 4).
+// One product C += A B of 16 x 16 tiles by a warp, behind one interface: the device's matrix instruction where it has one
+// for the type (HardTile, depth 16), multiply-adds otherwise (SoftTile, depth 4). For f32 gfx9's is exact f32, and NVIDIA's
+// rounds operands to TF32's 10 bits, which is no f32 and not used.
 // A [16, kDepth] and B [kDepth, 16] come from shared memory, B with its columns as rows. Lanes that share a row of C
 // are kRowLanes neighbours; element i of a lane lies in its row_slot(i)-th row.
 #pragma once
@@ -75,6 +76,25 @@ struct HardTile {
     static DEVICE void multiply(C& c, const A& a, const B& b) { multiply_add(c, a, b); }
 };
 #endif
+#if defined(CLEAVE_MFMA)
+// Rows are aligned to 16 bytes, a lane's four elements.
+template <class F>
+DEVICE F load_four(const float* p) {
+    Vector<u32, 4> v = load_vector<4>(reinterpret_cast<const u32*>(p));
+    F f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) f.word[i] = v.v[i];
+    return f;
+}
+template <>
+DEVICE FragmentA<float> HardTile<float>::load_a(const float* p, int stride) {
+    return load_four<A>(p + Tile::a_row(lane(), 0) * stride + Tile::a_depth(lane(), 0));
+}
+template <>
+DEVICE FragmentB<float> HardTile<float>::load_b(const float* p, int stride) {
+    return load_four<B>(p + Tile::b_col(lane(), 0) * stride + Tile::b_depth(lane(), 0));
+}
+#endif
 
 template <class T>
 struct TileOf {
@@ -84,10 +104,12 @@ struct TileOf {
     using type = SoftTile<T>;
 #endif
 };
+#if !defined(CLEAVE_MFMA)
 template <>
 struct TileOf<float> {
     using type = SoftTile<float>;
 };
+#endif
 // Of products whose operands lie in shared memory as T.
 template <class T>
 using MatrixTile = typename TileOf<T>::type;

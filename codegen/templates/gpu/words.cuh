@@ -43,7 +43,7 @@
 #if CLEAVE_SM >= 80
 #define CLEAVE_MMA_SYNC 1
 #endif
-#elif CLEAVE_GFX == 0x90a || CLEAVE_GFX == 0x942
+#elif CLEAVE_GFX == 0x908 || CLEAVE_GFX == 0x90a || CLEAVE_GFX == 0x942
 #define CLEAVE_MFMA 1
 #elif CLEAVE_GFX >= 0x1100 && CLEAVE_GFX < 0x1200
 #define CLEAVE_WMMA_GFX11 1
