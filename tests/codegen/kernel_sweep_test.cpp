@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sweep of planner/gpu_tiles_test.cpp, compiled: every kind of kernel x limit of shared memory x model x dtype x context x
 // target, which is an architecture and its compiler. Otherwise a sample in which every pair of values occurs; [slow]: all of
-// it (takes_limit), with a report in the folder $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports).
+// it, with a report in the folder $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports). Types share kernels (attention on
+// a cache of f16, the rotation): $CLEAVE_SWEEP_CACHE keeps their objects from one test, or run, to the next.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -182,8 +183,8 @@ Kernel kernel_of(const Combination& c) {
     const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
     const GpuArch& arch = arch_of(c);
     const DType weight = value(kSweepDtypes, c[kOfDtype]);
-    const bool narrow = dtype_bytes(weight, 2) <= 2;
-    const DType plain = narrow ? DType::kF16 : weight;  // of norms and caches
+    const bool quantized = dtype_bytes(weight, 2) <= 2;
+    const DType plain = quantized ? DType::kF16 : weight;  // of norms and caches
     const int64_t q = m.heads * m.head_dim;
     const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
     const NormSpec norm{plain, 1e-5, 0.0};
@@ -303,14 +304,15 @@ struct Sweep {
 };
 
 std::vector<CompiledKernel> compile(const Sweep& sweep, const SweepTarget& target) {
+    const char* kept = std::getenv("CLEAVE_SWEEP_CACHE");
     CompileOptions options;
-    options.cache_dir = test::test_cache();
+    options.cache_dir = kept && *kept ? kept : test::test_cache();
     options.gpu_compiler = target.compiler;
     const GpuArch& arch = gpu_arch(target.arch);
     return compile_kernels(*make_gpu_compiler(arch, options), sweep.program, options, &arch);
 }
 
-void check_compiled(const Combination& c, const CompiledKernel& kernel) {
+void check_compiled(const Combination& c, const Kernel& asked, const CompiledKernel& kernel) {
     const Resources& r = kernel.measured;
     const GpuArch& arch = arch_of(c);
     const int kind = c[kOfKind];
@@ -321,19 +323,23 @@ void check_compiled(const Combination& c, const CompiledKernel& kernel) {
     CHECK((r.known && r.registers > 0));
     CHECK(r.shared_bytes <= value(test::kSharedKiB, c[kOfLimit]) * 1024);
     if (!is_prompt(kind)) CHECK(r.spill_bytes == 0);
-    // Products of many tokens; a tile of attention that no limit shrank to single tokens. Codes are staged as f16.
-    const bool product = is_prompt(kind) && kind != kAttentionPrompt;
+    // What takes many tokens, and nothing else; a limit may have shrunk a tile of attention to single ones. Codes are staged as
+    // f16.
+    const planner::Tile& tile = kernel.instead ? kernel.instead->tile : asked.tile;
+    const bool many = is_prompt(kind) && (kind != kAttentionPrompt || attends_many_tokens(tile));
     const DType staged = dtype == DType::kF32 || dtype == DType::kBF16 ? dtype : DType::kF16;
-    if (product) CHECK(kernel.matrix_instructions.empty() != multiplies_matrices_of(arch, staged));
+    CHECK(kernel.matrix_instructions.empty() != (many && multiplies_matrices_of(arch, staged)));
 }
 
 // ---- The report
 
-// Limits below an architecture's own on one architecture of each vendor; on the others the sample has some of them.
-bool takes_limit(const SweepTarget& target, int64_t limit_kib) {
-    const std::string_view arch = target.arch;
-    if (arch == "sm_90a" || arch == "gfx942") return true;
-    return limit_kib * 1024 == gpu_arch(arch).shared_bytes;
+// "32, 48, 64": those that a block of the architecture may have.
+std::string limits_of(const GpuArch& arch) {
+    std::string text;
+    for (int64_t kib : test::kSharedKiB)
+        if (kib * 1024 <= arch.shared_bytes)
+            text += fmt::format("{}{}", text.empty() ? "" : ", ", kib);
+    return text;
 }
 
 struct Line {
@@ -361,18 +367,14 @@ void write_report(const std::string& path, const SweepTarget& target, DType dtyp
     const char* source = std::getenv("CLEAVE_SWEEP_SOURCE");
     out << fmt::format(
         "# Compiled kernels: {}, {}\n\nWritten by `tools/test --all` ({}): every kind of kernel "
-        "for "
-        "{}, {} models, contexts of 512 to 131072, with {}; equal kernels once. A tile shrank "
-        "where the object of "
-        "the larger one spilled "
+        "for blocks of {} KiB of shared memory, {} models, contexts of 512 to 131072, with {}: {} "
+        "kernels, equal ones once. A tile shrank where the object of the larger one spilled "
         "registers or was over a limit. Most of any kernel of the row.\n\n"
         "| kernel | kernels | shrunk | registers | shared bytes | that spill | bytes spilled | "
         "matrix instructions |\n|---|---|---|---|---|---|---|---|\n",
         target.arch, dtype_name(dtype), source && *source ? source : "source unknown",
-        takes_limit(target, 32)
-            ? "blocks of 32 to 227 KiB of shared memory, as far as the architecture goes"
-            : "blocks of the architecture's own shared memory",
-        test::kModelSizes.size(), compiled.at(0).compiler);
+        limits_of(gpu_arch(target.arch)), test::kModelSizes.size(), compiled.at(0).compiler,
+        compiled.size());
     for (const auto& [kind, l] : lines) {
         std::string matrix;
         for (const auto& [name, count] : l.matrix)
@@ -401,12 +403,12 @@ void compile_everything(const SweepTarget& wanted, DType dtype) {
                 // Only the keys of one token's attention are split by the context.
                 for (int context = 0; context < size_of(kOfContext); ++context) {
                     if (kind != kAttentionToken && context > 0) continue;
-                    if (!takes_limit(*target, value(test::kSharedKiB, limit))) continue;
                     Combination c{kind, limit, model, dtype_index, target_index, context};
                     if (is_possible(c)) sweep.add(c);
                 }
     std::vector<CompiledKernel> compiled = compile(sweep, *target);
-    for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i]);
+    for (size_t i = 0; i < compiled.size(); ++i)
+        check_compiled(sweep.of[i], sweep.program.kernels[i], compiled[i]);
     if (const char* folder = std::getenv("CLEAVE_SWEEP_REPORT"); folder && *folder) {
         const bool second = std::string_view(wanted.compiler) == "hiprtc";
         write_report(fmt::format("{}/compiled_{}{}_{}.md", folder, wanted.arch,
@@ -427,9 +429,14 @@ TEST_CASE("kernels of every pair of kind and limit and model and dtype and targe
     for (const Combination& c : sample) by_target[c[kOfTarget]].add(c);
     CHECK(by_target.size() == sweep_targets().size());
     for (const auto& [index, sweep] : by_target) {
-        std::vector<CompiledKernel> compiled = compile(sweep, value(sweep_targets(), index));
-        for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i]);
+        const SweepTarget& target = value(sweep_targets(), index);
+        std::vector<CompiledKernel> compiled = compile(sweep, target);
+        REQUIRE(compiled.size() == sweep.program.kernels.size());
+        for (size_t i = 0; i < compiled.size(); ++i)
+            check_compiled(sweep.of[i], sweep.program.kernels[i], compiled[i]);
+        fmt::print("{} kernels for {} with {}\n", compiled.size(), target.arch, target.compiler);
     }
+    fmt::print("of {} combinations\n", sample.size());
 }
 
 // A test each, so that none takes all the time there is.
