@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVIDIA: CUDA C++ Programming Guide, "Technical specifications per compute capability" (shared memory per block
-// with opt-in). AMD: 64 KiB of LDS a workgroup and 1024 work items on all of these; registers from the ISA manuals
-// (512 VGPRs a lane on CDNA, AGPRs among them; 256 otherwise). Resident threads: the same tables of NVIDIA; AMD's
-// waves of a SIMD times its SIMDs and lanes (10 on gfx906 and gfx908, 8 on gfx90a and gfx942, 16 of wave32 on RDNA's two).
+// with opt-in); sm_88, sm_103, sm_110 and sm_121: CCCL, libcudacxx/include/cuda/__device/arch_traits.h. AMD: 64 KiB of LDS
+// a workgroup and 1024 work items on all of these; registers from the ISA manuals (512 VGPRs a lane on CDNA, AGPRs among
+// them; 256 otherwise). Resident threads: the same tables of NVIDIA; AMD's waves of a SIMD times its SIMDs and lanes (10 on
+// gfx906 and gfx908, 8 on gfx90a and gfx942, 16 of wave32 on RDNA's two).
 #include "codegen/gpu_arch.h"
 
 #include <algorithm>
@@ -23,11 +24,15 @@ const std::vector<GpuArch>& gpu_archs() {
         {"sm_80", 80, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync, 164 * kKiB, 2048},
         {"sm_86", 86, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
         {"sm_87", 87, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync, 164 * kKiB, 1536},
+        {"sm_88", 88, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
         {"sm_89", 89, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
         {"sm_90", 90, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 2048},
         {"sm_90a", 90, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 2048},
         {"sm_100", 100, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 2048},
+        {"sm_103", 103, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 2048},
+        {"sm_110", 110, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, 228 * kKiB, 1536},
         {"sm_120", 120, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
+        {"sm_121", 121, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, 100 * kKiB, 1536},
         {"gfx906", 0x906, false, 64, kLds, 65536, 256, 1024, kNone, 64 * kKiB, 2560},
         {"gfx908", 0x908, false, 64, kLds, 65536, 512, 1024, kMfmaGfx908, 64 * kKiB, 2560},
         {"gfx90a", 0x90a, false, 64, kLds, 131072, 512, 1024, kMfma, 64 * kKiB, 2048},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every run-time compiler of GPUs on what plans really emit. No device is needed; a compiler that is absent is a skip
-// with the reason. [slow]: every arch; otherwise one of each compiler.
+// Every run-time compiler of GPUs: its objects, its messages, what it does when it is absent or knows too little. No device
+// is needed; a compiler that is absent is a skip with the reason.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,10 +12,8 @@
 #include "codegen/gpu_objects.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/peer_kernels.h"
-#include "models/llama_graph.h"
-#include "models/shapes.h"
-#include "planner/planner.h"
 #include "tests/codegen/kernel_runner.h"
+#include "tests/codegen/plan_programs.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -23,119 +21,11 @@ using namespace cleave::codegen;
 
 namespace {
 
-// The catalogue's devices of an arch; for an arch without one, another with its limits.
-std::string model_of(std::string_view arch) {
-    static const std::map<std::string_view, const char*> models = {
-        {"sm_80", "a100-80"}, {"sm_86", "a40"},     {"sm_89", "rtx4090"}, {"sm_90a", "h100"},
-        {"sm_100", "b200"},   {"gfx90a", "mi250x"}, {"gfx942", "mi300x"}};
-    auto at = models.find(arch);
-    return at == models.end() ? "mi300x" : at->second;
-}
-
-// The kernels that a plan of `shape` has for so many devices of `arch`.
-Program program_for(const std::string& shape, const GpuArch& arch, int devices) {
-    importer::Graph graph =
-        models::build_llama_graph(models::find_shape(shape).value(), DType::kBF16);
-    std::string list = "sim:" + model_of(arch.name) + "[0-" + std::to_string(devices - 1) + "]";
-    planner::Machine machine =
-        planner::build_machine(planner::parse_devices(list), planner::HostFacts{});
-    for (planner::Device& device : machine.devices) {
-        device.memory_bytes = int64_t{192} << 30;  // plans that do not fit are of no interest here
-        if (device.arch == arch.name) continue;
-        device.arch = arch.name;
-        device.limits.shared_memory_per_block = arch.shared_bytes;
-        device.limits.registers_per_block = arch.registers;
-        device.limits.max_threads_per_block = arch.max_threads;
-        device.limits.warp_width = arch.warp_width;
-    }
-    planner::Workload workload;
-    workload.context = 4096;
-    workload.prompt_tokens = 512;
-    planner::PlanOptions options;
-    options.tensor_parallel = devices;
-    planner::Plan plan = planner::make_plan(graph, machine, workload, options);
-    return generate_program(plan, planner::DeviceId(0));
-}
-
 CompileOptions with(const std::string& compiler) {
     CompileOptions options;
     options.gpu_compiler = compiler;
     options.cache_dir = test::test_cache();
     return options;
-}
-
-std::set<int> kernels_of(const std::vector<Instruction>& phase) {
-    std::set<int> kernels;
-    for (const Instruction& instruction : phase) kernels.insert(instruction.kernel);
-    return kernels;
-}
-
-// What the names of the arch's matrix instructions begin with, where they are counted.
-std::string family_of(const GpuArch& arch) {
-    switch (arch.matrix) {
-        case MatrixInstruction::kNone: return "";
-        case MatrixInstruction::kMmaSync:
-            return has_warpgroups(arch) ? "wgmma.mma_async" : "mma.sync";
-        case MatrixInstruction::kMfma:
-        case MatrixInstruction::kMfmaGfx908: return "v_mfma";
-        case MatrixInstruction::kWmmaGfx11:
-        case MatrixInstruction::kWmmaGfx12: return "v_wmma";
-    }
-    return "";
-}
-
-// Every kernel of a prompt, products and attention each, multiplies by the instruction that its arch has for 16 bits, and no
-// other kernel does. Where warpgroups have one of their own, it is theirs, without a spilled register.
-void check_census(const Program& program, const std::vector<CompiledKernel>& compiled,
-                  const GpuArch& arch) {
-    int products = 0, attentions = 0;
-    for (size_t i = 0; i < compiled.size(); ++i) {
-        CAPTURE(compiled[i].name, compiled[i].counted_in);
-        const std::string& source = program.kernels[i].source;
-        const bool attends = source.find("kQueries = ") != std::string::npos;
-        const bool multiplies = source.find("kMany = true") != std::string::npos;
-        products += multiplies;
-        attentions += attends;
-        const auto& counts = compiled[i].matrix_instructions;
-        const bool expected = (attends || multiplies) && arch.matrix != MatrixInstruction::kNone;
-        CHECK(counts.empty() != expected);
-        for (const auto& [name, count] : counts) {
-            CAPTURE(name);
-            CHECK(name.starts_with(family_of(arch)));
-            CHECK(count > 0);
-        }
-        if (expected && has_warpgroups(arch)) CHECK(compiled[i].measured.spill_bytes == 0);
-    }
-    CHECK(products >= 4);  // q, k and v; o; gate and up; down
-    CHECK(attentions >= 1);
-}
-
-// Compiles a plan's kernels and checks what their objects say.
-void check_plan(const std::string& shape, int devices, const std::string& arch_name,
-                const std::string& compiler) {
-    CAPTURE(shape, arch_name, compiler);
-    const GpuArch& arch = gpu_arch(arch_name);
-    Program program = program_for(shape, arch, devices);
-    std::vector<CompiledKernel> compiled = compile_program(program, with(compiler));
-    REQUIRE(compiled.size() == program.kernels.size());
-    adopt_compiled(program, compiled);
-    std::set<int> decode = kernels_of(program.decode);
-    for (size_t i = 0; i < compiled.size(); ++i) {
-        const Resources& r = compiled[i].measured;
-        CAPTURE(compiled[i].name, compiled[i].compiler, r.registers, r.spill_bytes, r.stack_bytes,
-                r.shared_bytes);
-        CHECK(compiled[i].name == program.kernels[i].name);
-        CHECK(r.known);
-        CHECK(r.registers > 0);
-        CHECK(r.code_bytes > 0);
-        CHECK(r.shared_bytes >= program.kernels[i].launch.shared_bytes);
-        CHECK(r.shared_bytes <= arch.shared_bytes);
-        CHECK_FALSE(compiled[i].counted_in.empty());
-        const bool by_multiply_adds =
-            arch.matrix == MatrixInstruction::kNone && compiled[i].name.starts_with("attention");
-        if (by_multiply_adds || decode.count(static_cast<int>(i))) CHECK(r.spill_bytes == 0);
-    }
-    check_census(program, compiled, arch);
 }
 
 // Why `compiler` cannot be used here; empty when it can.
@@ -156,41 +46,6 @@ constexpr const char* kEmpty =
     "extern \"C\" __attribute__((global)) void small(int* p) { *p = 1; }\n";
 
 }  // namespace
-
-TEST_CASE("Clang compiles every kernel of 8B and 70B plans for an AMD GPU without ROCm",
-          "[codegen]") {
-    check_plan("llama-3-8b", 1, "gfx942", "clang");
-    check_plan("llama-3-70b", 8, "gfx90a", "clang");
-}
-
-TEST_CASE("NVRTC compiles every kernel of an 8B plan to cubins that say what they need",
-          "[codegen]") {
-    if (std::string why = absence("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
-    check_plan("llama-3-8b", 1, "sm_90a", "nvrtc");
-}
-
-TEST_CASE("hipRTC compiles every kernel of an 8B plan, in a process of its own", "[codegen]") {
-    if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
-    check_plan("llama-3-8b", 1, "gfx90a", "hiprtc");
-}
-
-TEST_CASE("every emitted kernel of 8B and 70B plans compiles for every arch with its compilers",
-          "[codegen][slow]") {
-    const std::pair<const char*, std::vector<const char*>> all[] = {
-        {"nvrtc", {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100"}},
-        {"hiprtc", {"gfx906", "gfx908", "gfx90a", "gfx1030"}},
-        {"clang", {"gfx90a", "gfx942", "gfx1100", "gfx1201"}}};
-    for (const auto& [compiler, archs] : all) {
-        if (std::string why = absence(compiler); !why.empty()) {
-            WARN("not compiled with " << compiler << ": " << why);
-            continue;
-        }
-        for (const char* arch : archs) {
-            check_plan("llama-3-8b", 1, arch, compiler);
-            check_plan("llama-3-70b", 8, arch, compiler);
-        }
-    }
-}
 
 TEST_CASE("a cubin's static shared memory is what the kernel declares, whatever the arch reserves",
           "[codegen]") {
@@ -341,6 +196,44 @@ TEST_CASE("a missing NVRTC lists every name that was tried, and the fix", "[code
     CHECK(message.find("--nvrtc PATH") != std::string::npos);
 }
 
+// As on a machine without them: the real worker gets each name with ".absent" behind it.
+TEST_CASE("where NVRTC or hipRTC is missing, the message lists every name tried, in order",
+          "[codegen]") {
+    test::TemporaryFolder folder;
+    const std::filesystem::path worker = folder.path() / "worker";
+    const std::filesystem::path real =
+        std::filesystem::read_symlink("/proc/self/exe").parent_path() / "cleave_compile_worker";
+    REQUIRE(std::filesystem::exists(real));
+    std::ofstream(worker) << "#!/bin/sh\nkind=$1\nshift\n"
+                          << "for name; do shift; set -- \"$@\" \"$name.absent\"; done\n"
+                          << "exec '" << real.string() << "' \"$kind\" \"$@\"\n";
+    std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+    ::setenv("CLEAVE_COMPILE_WORKER", worker.c_str(), 1);
+    const GpuCompilerInfo infos[] = {nvrtc_info({}), hiprtc_info({})};
+    const std::string messages[] = {
+        test::user_error([&] { make_nvrtc_compiler(gpu_arch("sm_90a"), with("nvrtc")); }),
+        test::user_error([&] { make_hiprtc_compiler(gpu_arch("gfx90a"), with("hiprtc")); })};
+    // The automatic choice does without hipRTC.
+    CHECK_NOTHROW(make_gpu_compiler(gpu_arch("gfx90a"), with("")));
+    ::unsetenv("CLEAVE_COMPILE_WORKER");
+    for (size_t i = 0; i < 2; ++i) {
+        INFO(messages[i]);
+        CHECK_FALSE(infos[i].available);
+        CHECK(infos[i].tried.size() >= 4);
+        size_t at = 0;
+        for (const std::string& name : infos[i].tried) {
+            CAPTURE(name);
+            at = messages[i].find(name + ".absent: ", at);
+            REQUIRE(at != std::string::npos);
+            CHECK(infos[i].reason.find(name + ".absent: ") != std::string::npos);
+        }
+    }
+    for (const char* name : {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"})
+        CHECK_THAT(infos[0].tried, Catch::VectorContains(std::string(name)));
+    for (const char* name : {"libhiprtc.so", "libhiprtc.so.7", "libamdhip64.so.5"})
+        CHECK_THAT(infos[1].tried, Catch::VectorContains(std::string(name)));
+}
+
 TEST_CASE("a file that is no NVRTC is refused as such", "[codegen]") {
     CompileOptions options = with("");
     options.nvrtc = "libm.so.6";
@@ -392,7 +285,7 @@ TEST_CASE("cancelling ends a compilation in a worker, and one that takes too lon
 TEST_CASE("both compilers of AMD GPUs report the same static resources", "[codegen]") {
     if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
     const GpuArch& arch = gpu_arch("gfx90a");
-    Program program = program_for("llama-3-8b", arch, 1);
+    Program program = test::program_for("llama-3-8b", arch, 1);
     std::vector<CompiledKernel> one = compile_program(program, with("hiprtc"));
     std::vector<CompiledKernel> two = compile_program(program, with("clang"));
     for (size_t i = 0; i < one.size(); ++i) {
@@ -407,7 +300,7 @@ TEST_CASE("both compilers of AMD GPUs report the same static resources", "[codeg
 }
 
 TEST_CASE("a GPU object in the cache keeps its resources and counts", "[codegen]") {
-    Program program = program_for("stories-260k", gpu_arch("gfx942"), 1);
+    Program program = test::program_for("stories-260k", gpu_arch("gfx942"), 1);
     CompileOptions options = with("clang");
     test::TemporaryFolder cache;
     options.cache_dir = cache.path().string();
@@ -457,7 +350,7 @@ TEST_CASE("an object over a limit of its arch is told with need and limit", "[co
 
 TEST_CASE("a kernel whose object is over a limit is compiled with a smaller tile", "[codegen]") {
     GpuArch arch = gpu_arch("gfx942");
-    Program program = program_for("llama-3-8b", arch, 1);
+    Program program = test::program_for("llama-3-8b", arch, 1);
     auto is_gate_up = [](const Kernel& k) {
         return k.kind == planner::KernelKind::kNormGateUp && k.tile.tokens > 8;
     };

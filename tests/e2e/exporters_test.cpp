@@ -2,10 +2,14 @@
 // Files that exporters of many versions wrote, kept in tests/files/exporters: each is recovered as the model that its
 // configuration describes and gives the logits of transformers (quantised ones: of ONNX Runtime), of the prompt and of
 // every step after it, on one device and on several. expectations.json says what to expect of each.
+#include <algorithm>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <set>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <google/protobuf/io/gzip_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <nlohmann/json.hpp>
@@ -123,6 +127,27 @@ void for_each_export(const std::function<void(const Json&, const fs::path&)>& ch
     }
 }
 
+// What the first of `devices` GPUs that share every layer launches for one token of the first layer: operators, and "sum"
+// for an exchange.
+std::vector<std::string> launches_of_layer(const importer::Graph& graph, int devices) {
+    const DeviceShape shape{"", devices == 1 ? "sim:h100[0]" : "sim:h100[0-1]", devices, 1};
+    planner::Workload workload;
+    workload.context = 16;
+    workload.prompt_tokens = 8;
+    const planner::Plan plan = plan_for(graph, shape, workload);
+    const codegen::Program program = codegen::generate_program(plan, planner::DeviceId(0));
+    std::vector<std::string> launches;
+    for (const codegen::Instruction& instruction : program.decode) {
+        const planner::Step& step = plan.decode.steps[instruction.step.index()];
+        if (step.layer != 0) continue;
+        const auto kernel = static_cast<size_t>(instruction.kernel);
+        launches.push_back(step.collective()
+                               ? "sum"
+                               : fmt::format("{}", fmt::join(program.kernels[kernel].fused, "+")));
+    }
+    return launches;
+}
+
 }  // namespace
 
 TEST_CASE("every version of every exporter gives its model and the logits of transformers",
@@ -187,4 +212,33 @@ TEST_CASE("what exporters write beyond a Llama is refused by name or kept for pl
                 !plan_for(graph, device_shapes()[2], all_logits_workload(1, 16, 8)).stages.empty());
         }
     });
+}
+
+// A norm behind a block takes whole rows of what the blocks of a product make; OLMo 2 has them, and norms of all heads of q
+// and of k, so that its attention is not cut.
+TEST_CASE("a token of a layer takes five launches on a GPU, more where norms stand elsewhere",
+          "[e2e][exporters]") {
+    const std::map<std::string, size_t> more = {
+        {"gemma2", 7}, {"gemma2_odd", 7}, {"gemma3", 7}, {"gemma3_local", 7}, {"olmo2", 14}};
+    std::set<std::string> seen;
+    for_each_export([&](const Json& expected, const fs::path& path) {
+        const std::string model = expected["model"];
+        if (!runs(expected) || seen.count(model)) return;
+        const importer::Graph graph = importer::import_onnx(path.string());
+        for (const importer::Weight& weight : graph.weights)
+            if (weight.quantization.dynamic_activations) return;  // hosts alone compute it
+        seen.insert(model);
+        const size_t alone = more.count(model) ? more.at(model) : 5;
+        for (int devices : {1, 2}) {
+            const auto launches = launches_of_layer(graph, devices);
+            const size_t sums = devices == 1 ? 0 : model == "olmo2" ? 1 : 2;
+            INFO(model << " on " << devices << ": "
+                       << fmt::format("{}", fmt::join(launches, ", ")));
+            CHECK(std::count(launches.begin(), launches.end(), "sum") == static_cast<int>(sums));
+            CHECK(launches.size() == alone + sums);
+        }
+    });
+    CHECK(seen.size() >= 20);
+    for (const char* model : {"gemma", "gemma3", "mistral", "olmo2", "phi3", "qwen2", "qwen3"})
+        CHECK(seen.count(model) == 1);
 }

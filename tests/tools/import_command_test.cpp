@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `cleave import`, `cleave doctor` and `cleave emit`: what they print, and that their JSON is what the published schemas say.
+#include <cstdlib>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "models/onnx_writer.h"
@@ -205,4 +207,34 @@ TEST_CASE(
     const CommandResult refused = run_cleave({"emit", "stories-260k", "--machine", machine});
     CHECK(refused.exit_code == 1);
     CHECK_THAT(refused.error, Contains("max_grid_y") && Contains("sim:small[0]"));
+}
+
+// A copy of the command finds nothing beside it, and its worker nothing anywhere.
+TEST_CASE("without hipRTC and LLVM emit --compile lists every name tried of both", "[tools]") {
+    TemporaryFolder folder;
+    const std::filesystem::path copy = folder.path() / "bin" / "cleave",
+                                log = folder.path() / "log", worker = folder.path() / "worker";
+    std::filesystem::create_directory(copy.parent_path());
+    std::filesystem::copy_file(CLEAVE_BINARY, copy);
+    const std::string real =
+        (std::filesystem::path(CLEAVE_BINARY).parent_path() / "cleave_compile_worker").string();
+    std::ofstream(worker) << "#!/bin/sh\nexec '" << real << "' \"$1\" libone.so libtwo.so\n";
+    std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+    const std::string command = fmt::format(
+        "CLEAVE_COMPILE_WORKER='{}' CLEAVE_LLVM_LIBRARY= LD_LIBRARY_PATH= '{}' emit "
+        "stories-260k --devices sim:mi300x --compile > '{}' 2>&1",
+        worker.string(), copy.string(), log.string());
+    CHECK(std::system(command.c_str()) != 0);
+    const std::string message = read_file(log);
+    INFO(message);
+    size_t at = 0;
+    for (const std::string& piece :
+         {std::string("no compiler for gfx942: hipRTC was not found: libone.so"),
+          std::string("libtwo.so"), (folder.path() / "lib" / "libcleave_llvm.so").string(),
+          (folder.path() / "bin" / "libcleave_llvm.so").string(),
+          std::string("; libcleave_llvm.so: "), std::string("install libclang-cpp19")}) {
+        CAPTURE(piece);
+        at = message.find(piece, at);
+        REQUIRE(at != std::string::npos);
+    }
 }
