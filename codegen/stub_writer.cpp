@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/templates.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/hash.h"
 
 namespace cleave::codegen {
 
@@ -241,7 +239,7 @@ std::string describe_items(const Extent& e) {
 Kernel StubWriter::finish(planner::KernelKind kind, const std::vector<std::string>& fused,
                           std::string_view file, std::string_view call,
                           std::string_view args_struct, const Launch& launch) const {
-    return complete(kind, fused, flatten_template(file, left_out_) + body(call, args_struct),
+    return complete(kind, fused, flattened_template(file, left_out_), body(call, args_struct),
                     launch,
                     fmt::format("{}, scratch {} bytes a thread", describe_items(launch.grid[0]),
                                 launch.shared_bytes),
@@ -258,33 +256,33 @@ Kernel StubWriter::finish_gpu(planner::KernelKind kind, const std::vector<std::s
                     describe_extent(launch.grid[2]), launch.block[0], launch.shared_bytes);
     std::set<std::string> left_out = left_out_;
     if (!has_quantized_) left_out.insert("gpu/quantized_rows.cuh");
-    return complete(kind, fused,
-                    flatten_template(file, left_out) + gpu_body(call, args_struct, launch.block[0]),
-                    launch, launched, device);
+    return complete(kind, fused, flattened_template(file, left_out),
+                    gpu_body(call, args_struct, launch.block[0]), launch, launched, device);
 }
 
 // The launch belongs to the identity: two kernels may share their text and differ in it.
 Kernel StubWriter::complete(planner::KernelKind kind, const std::vector<std::string>& fused,
-                            std::string text, const Launch& launch, const std::string& launched,
-                            std::string_view device) const {
+                            const FlattenedTemplate& files, std::string stub, const Launch& launch,
+                            const std::string& launched, std::string_view device) const {
     Kernel kernel;
     kernel.kind = kind;
     kernel.fused = fused;
     kernel.launch = launch;
     kernel.claimed.shared_bytes = launch.shared_bytes;
     kernel.claimed.known = true;
-    kernel.hash = Digest().add(std::string_view(text)).add(std::string_view(launched)).hex();
+    kernel.hash =
+        Digest(files.digest).add(std::string_view(stub)).add(std::string_view(launched)).hex();
     // Kernels between a plan's steps have no kind of their own.
     std::string_view title = planner::kernel_kind_name(kind);
     if (kind == planner::KernelKind::kOpaque && !fused.empty()) title = fused.front();
     kernel.name = fmt::format("{}_{}", title, kernel.hash.substr(0, 12));
     const std::string entry = "ENTRY";
-    text.replace(text.rfind(entry), entry.size(), kernel.name);
+    stub.replace(stub.rfind(entry), entry.size(), kernel.name);
     std::string head = fmt::format("// {}\n// fused: {}\n", kernel.name, fmt::join(fused, " + "));
     for (const std::string& note : notes_) head += "// " + note + "\n";
     head +=
         fmt::format("// device: {}\n// launch: {}\n// hash: {}\n\n", device, launched, kernel.hash);
-    kernel.source = head + text;
+    kernel.source = head + files.text + stub;
     return kernel;
 }
 

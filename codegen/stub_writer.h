@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codegen/kernel_spec.h"
+#include "codegen/templates.h"
 
 namespace cleave::codegen {
 
@@ -77,8 +78,8 @@ private:
     std::string body(std::string_view call, std::string_view args_struct) const;
     std::string gpu_body(std::string_view call, std::string_view args_struct, int threads) const;
     Kernel complete(planner::KernelKind kind, const std::vector<std::string>& fused,
-                    std::string text, const Launch& launch, const std::string& launched,
-                    std::string_view device) const;
+                    const FlattenedTemplate& files, std::string stub, const Launch& launch,
+                    const std::string& launched, std::string_view device) const;
     std::vector<std::string> config_;
     std::vector<Argument> args_;
     std::vector<std::string> notes_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/templates.h"
 
+#include <map>
+#include <mutex>
 #include <set>
 #include <sstream>
 
@@ -48,10 +50,18 @@ std::string_view template_file(std::string_view name) {
     throw InternalError("no template " + std::string(name) + " was embedded");
 }
 
-std::string flatten_template(std::string_view name, std::set<std::string> left_out) {
-    std::string text;
-    append(name, left_out, text);
-    return text;
+const FlattenedTemplate& flattened_template(std::string_view name,
+                                            const std::set<std::string>& left_out) {
+    static std::mutex mutex;
+    static std::map<std::pair<std::string, std::set<std::string>>, FlattenedTemplate> made;
+    const std::lock_guard lock(mutex);
+    const auto key = std::pair(std::string(name), left_out);
+    if (const auto found = made.find(key); found != made.end()) return found->second;
+    FlattenedTemplate flattened;
+    std::set<std::string> seen = left_out;
+    append(name, seen, flattened.text);
+    flattened.digest.add(std::string_view(flattened.text));
+    return made.emplace(key, std::move(flattened)).first->second;
 }
 
 }  // namespace cleave::codegen

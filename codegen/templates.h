@@ -8,12 +8,25 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/hash.h"
+
 namespace cleave::codegen {
 
 // Text of "host/linear.h"; InternalError for a name that was not embedded.
 std::string_view template_file(std::string_view name);
 
-// `name` after everything that it includes but for `left_out`, as one text free of #include.
-std::string flatten_template(std::string_view name, std::set<std::string> left_out = {});
+// A text, and the digest that begins with it: a device's launches share few texts of a hundred kilobytes.
+struct FlattenedTemplate {
+    std::string text;
+    Digest digest;
+};
+
+// `name` after everything that it includes but for `left_out`, as one text free of #include. Made once a process and
+// combination; any thread.
+const FlattenedTemplate& flattened_template(std::string_view name,
+                                            const std::set<std::string>& left_out = {});
+inline const std::string& flatten_template(std::string_view name) {
+    return flattened_template(name).text;
+}
 
 }  // namespace cleave::codegen

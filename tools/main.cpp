@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
         "a time\"");
     tools::add_run(app);
     tools::add_plan(app);
+    tools::add_inspect(app);
     tools::add_import(app);
     tools::add_emit(app);
     tools::add_export(app);

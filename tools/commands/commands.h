@@ -9,6 +9,7 @@ namespace cleave::tools {
 
 void add_run(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_inspect(CLI::App& app);
 void add_import(CLI::App& app);
 void add_emit(CLI::App& app);
 void add_export(CLI::App& app);

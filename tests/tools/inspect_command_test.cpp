@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// `cleave inspect`: its parts agree with the plan that they show.
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/planner/support/json_schema.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+using namespace cleave::test;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string> kPlan = {
+    "llama-3-8b", "--devices", "sim:h100[0-2],sim:mi300x[0]", "--tp", "2", "--pp", "2"};
+
+std::vector<std::string> with_plan(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin() + 1, kPlan.begin(), kPlan.end());
+    return arguments;
+}
+
+Json inspected() {
+    CommandResult r = run_cleave(with_plan({"inspect", "--json"}));
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    return Json::parse(r.output);
+}
+
+Json schema(const char* name) {
+    return Json::parse(std::ifstream(source_root() / "tools" / "schema" / name));
+}
+
+std::string contents(const fs::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("what inspect says of layers, memory and time adds up to the plan", "[tools]") {
+    const Json json = inspected();
+    CHECK(schema_errors(schema("inspect.schema.json"), json) == std::vector<std::string>());
+    CHECK(schema_errors(schema("plan.schema.json"), json["plan"]) == std::vector<std::string>());
+    CommandResult plan = run_cleave(with_plan({"plan", "--json"}));
+    CHECK(json["plan"] == Json::parse(plan.output));
+
+    // Every layer once, and each of its 32 query heads, 8 KV heads and 14336 features on one device.
+    std::map<int, std::map<std::string, int64_t>> of_layer;
+    std::map<std::string, int64_t> weights, kv;
+    for (const Json& run : json["layers"])
+        for (int layer = run["first_layer"]; layer <= run["last_layer"]; ++layer)
+            for (const Json& share : run["devices"]) {
+                for (const char* what : {"query_heads", "kv_heads", "mlp_features"})
+                    if (!share[what].is_null())
+                        of_layer[layer][what] +=
+                            share[what][1].get<int64_t>() - share[what][0].get<int64_t>();
+                weights[share["device"]] += share["weights_bytes"].get<int64_t>();
+                kv[share["device"]] += share["kv_bytes"].get<int64_t>();
+            }
+    for (int layer = 0; layer < 32; ++layer)
+        CHECK(of_layer[layer] == std::map<std::string, int64_t>{{"query_heads", 32},
+                                                                {"kv_heads", 8},
+                                                                {"mlp_features", 14336}});
+
+    for (size_t d = 0; d < json["plan"]["devices"].size(); ++d) {
+        const Json& device = json["plan"]["devices"][d];
+        INFO(device["name"]);
+        std::map<std::string, int64_t> items, buffers;
+        for (const Json& item : json["memory"][d]["items"]) {
+            items[item["arena"]] += item["bytes"].get<int64_t>();
+            buffers[item["arena"]] += item["buffers"].get<int64_t>();
+        }
+        const auto fills = [&](const char* arena, const char* key) {
+            const int64_t bytes = device[key];
+            CHECK(items[arena] <= bytes);
+            CHECK(bytes < items[arena] + 256 * buffers[arena] + 1);  // aligned
+        };
+        fills("weights", "weights_bytes");
+        fills("kv", "kv_bytes");
+        fills("staging", "staging_bytes");
+        CHECK(items["activations"] <= device["activation_bytes"].get<int64_t>());
+        CHECK(items["activations"] > 0);
+        CHECK(kv[device["name"]] == items["kv"]);
+        // What layers do not have: rope tables.
+        CHECK(weights[device["name"]] <= items["weights"]);
+        CHECK(weights[device["name"]] > items["weights"] * 99 / 100);
+        for (const char* phase : {"decode", "prefill"}) {
+            const Json& time = json["passes"][phase]["devices"][d];
+            CHECK(time["compute_us"].get<double>() + time["exchange_us"].get<double>() +
+                      time["waiting_us"].get<double>() ==
+                  Approx(json["passes"][phase]["predicted_us"].get<double>()));
+        }
+    }
+}
+
+TEST_CASE("inspect counts a launch for each compute step of a device", "[tools]") {
+    const Json json = inspected();
+    std::map<std::string, int64_t> steps, launches;
+    for (const Json& step : json["plan"]["steps"])
+        if (step["kind"] == "compute")
+            ++steps[step["phase"].get<std::string>() + step["devices"][0].get<std::string>()];
+    for (const Json& kernel : json["kernels"]) {
+        const std::string first = kernel["fused"][0];
+        if (first == "send" || first == "receive" || first == "all_reduce") continue;  // exchanges
+        launches[kernel["phase"].get<std::string>() + kernel["device"].get<std::string>()] +=
+            kernel["launches"].get<int64_t>();
+    }
+    CHECK(steps == launches);
+    CHECK(json["without_kernels"].empty());
+    for (const char* phase : {"decode", "prefill"}) {
+        size_t count = 0;
+        for (const Json& step : json["plan"]["steps"]) count += step["phase"] == phase;
+        CHECK(json["passes"][phase]["start_us"].size() == count);
+    }
+}
+
+TEST_CASE("inspect's page carries its JSON and asks nothing of the network", "[tools]") {
+    TemporaryFolder folder;
+    const fs::path page = folder.path() / "plan.html";
+    CommandResult r = run_cleave(with_plan({"inspect", "--html", page.string(), "--json"}));
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    const std::string html = contents(page);
+    for (const char* outside : {"http:", "https:", "src=", "@import", "url(", "<link", "fetch("})
+        CHECK(html.find(outside) == std::string::npos);
+    const std::string opening = "id=\"data\">";
+    const size_t begin = html.find(opening) + opening.size();
+    const std::string data = html.substr(begin, html.find("</script>", begin) - begin);
+    CHECK(data.find('<') == std::string::npos);
+    CHECK(Json::parse(data) == Json::parse(r.output));
+}
+
+TEST_CASE("an operator's name cannot end the script of inspect's page", "[tools]") {
+    TemporaryFolder folder;
+    const fs::path path = folder.path() / "config.json", page = folder.path() / "plan.html";
+    // The folder names the model.
+    const fs::path named = folder.path() / "<img onerror=alert(1)>";
+    fs::create_directory(named);
+    std::ofstream(named / "config.json")
+        << R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+               "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+               "vocab_size": 96, "max_position_embeddings": 64, "rms_norm_eps": 1e-5})";
+    CommandResult r = run_cleave({"inspect", (named / "config.json").string(), "--devices",
+                                  "sim:h100[0]", "--html", page.string()});
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    CHECK(r.output.empty());
+    CHECK(contents(page).find("<img") == std::string::npos);
+}
+
+TEST_CASE("inspect's text has every part, and equal devices once", "[tools]") {
+    CommandResult r = run_cleave({"inspect", "llama-3-8b", "--devices", "sim:h100[0-3]"});
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    for (const char* part : {"llama-3-8b on 4 devices", "Decode: ", "Prefill: ", "\nLayers: ",
+                             "\nMemory", "\nTime of a pass", "\nKernels: ", "fullest in ",
+                             "- sim:h100[1] .. sim:h100[3] (3), decode", "norm_gate_up_"})
+        CHECK_THAT(r.output, Catch::Matchers::Contains(part));
+}
+
+TEST_CASE("a page that cannot be written is refused before anything is planned", "[tools]") {
+    CommandResult r = run_cleave(with_plan({"inspect", "--html", "/no/such/folder/plan.html"}));
+    CHECK(r.exit_code == 1);
+    CHECK(r.output.empty());
+    CHECK_THAT(r.error, Catch::Matchers::Contains("--html"));
+    CHECK_THAT(r.error, Catch::Matchers::Contains("/no/such/folder"));
+}

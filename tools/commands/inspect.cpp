@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "runtime/base/errors.h"
+#include "tools/cli/files.h"
+#include "tools/cli/planning.h"
+#include "tools/cli/terminal.h"
+#include "tools/commands/commands.h"
+#include "tools/inspect/inspection.h"
+
+namespace cleave::tools {
+namespace {
+
+struct InspectArguments {
+    ModelFlags model;
+    PlanFlags plan;
+    std::string html;
+    bool json = false;
+};
+
+void run_inspect(const InspectArguments& flags) {
+    LoadedModel model = load_model(flags.model, flags.plan.dtype);
+    if (!flags.html.empty()) check_writable("--html", flags.html);
+    planner::Workload workload =
+        model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
+    const planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
+    const Inspection inspection = inspect_plan(plan);
+    if (!flags.html.empty()) {
+        write_file("--html", flags.html, inspection_page(inspection));
+        fmt::print(stderr, "page written to {}\n", flags.html);
+    }
+    if (flags.json)
+        fmt::print("{}", inspection_json(inspection));
+    else if (flags.html.empty())
+        fmt::print("{}", inspection_text(inspection, terminal_width(), use_color()));
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+    auto flags = std::make_shared<InspectArguments>();
+    CLI::App* command = app.add_subcommand(
+        "inspect", "show a plan in detail: layers, steps, memory, transfers, kernels");
+    add_model_flags(*command, flags->model);
+    add_plan_flags(*command, flags->plan);
+    command->add_option("--html", flags->html,
+                        "write one HTML page, with a timeline, instead of text");
+    command->add_flag("--json", flags->json, "JSON on standard output");
+    command->footer(
+        "Example: cleave inspect llama-3-8b --devices sim:h100[0-3] --tp 2 --pp 2 --html "
+        "plan.html");
+    command->callback([flags] { run_inspect(*flags); });
+}
+
+}  // namespace cleave::tools

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "planner/plan_text.h"
+#include "planner/plan_views.h"
+#include "planner/text_steps.h"
+#include "planner/text_table.h"
+#include "tools/inspect/inspection.h"
+
+namespace cleave::tools {
+
+using namespace planner;
+
+namespace {
+
+std::string range_text(const Range& range) {
+    if (range.empty()) return "-";
+    return range.size() == 1 ? std::to_string(range.begin)
+                             : fmt::format("{}-{}", range.begin, range.end - 1);
+}
+
+class Text {
+public:
+    Text(const Inspection& inspection, int width, bool color)
+        : i_(inspection), plan_(*inspection.plan), width_(width), color_(color) {}
+
+    std::string run() {
+        TextOptions options;
+        options.color = color_;
+        options.width = width_;
+        out_ = plan_to_text(plan_, options);
+        section(fmt::format("Prefill: {} tokens in one pass", pass_point(plan_, true).num_tokens));
+        out_ += steps_text(plan_, true, false, width_);
+        layers();
+        memory();
+        time();
+        kernels();
+        return out_;
+    }
+
+private:
+    void section(const std::string& name) {
+        out_ += "\n" + (color_ ? "\x1b[1m" + name + "\x1b[0m" : name) + "\n";
+    }
+    const std::string& name(DeviceId id) const { return plan_.machine.device(id).name; }
+
+    // Devices that have the same text are one line: the first one's name, the last one's, how many.
+    std::string names(size_t first, size_t last) const {
+        const std::string& a = plan_.machine.devices[first].name;
+        if (first == last) return a;
+        const std::string& b = plan_.machine.devices[last].name;
+        return fmt::format("{} .. {} ({})", a, b, last - first + 1);
+    }
+
+    void layers() {
+        const int64_t count = plan_.graph.config.num_layers;
+        section("Layers: what of each lies where; times of one layer in a decode pass");
+        TextTable table("<<>>>>>", "  ");
+        table.row({"", "", "query heads", "KV heads", "MLP features", "weights", "KV"});
+        for (const LayerRun& run : i_.layers) {
+            std::string which = count == 0           ? "all operators"
+                                : run.first < 0      ? "before the layers"
+                                : run.first >= count ? "after the layers"
+                                : run.first == run.last
+                                    ? fmt::format("layer {}", run.first)
+                                    : fmt::format("layers {}-{}", run.first, run.last);
+            table.line(fmt::format(
+                "- {}, stage {}: compute {}{}", which, run.stage, time_text(run.compute_ns),
+                run.exchange_ns > 0 ? ", exchange " + time_text(run.exchange_ns) : ""));
+            for (const LayerShare& s : run.shares)
+                table.row({"", name(s.device), range_text(s.query_heads), range_text(s.kv_heads),
+                           range_text(s.mlp), bytes_text(s.weight_bytes), bytes_text(s.kv_bytes)});
+        }
+        out_ += table.text(width_);
+    }
+
+    std::vector<std::vector<std::string>> memory_rows(size_t device) const {
+        std::vector<std::vector<std::string>> rows;
+        const DeviceMemory& m = plan_.memory[device];
+        const DeviceMap& map = i_.memory[device];
+        constexpr size_t kShown = 8;  // of an arena; the page and the JSON have all
+        const std::pair<Arena, int64_t> arenas[] = {{Arena::kWeights, m.weights},
+                                                    {Arena::kKv, m.kv},
+                                                    {Arena::kActivations, m.activations},
+                                                    {Arena::kStaging, m.staging},
+                                                    {Arena::kScratch, m.scratch}};
+        for (const auto& [arena, bytes] : arenas) {
+            if (bytes == 0) continue;
+            const bool fullest = arena == Arena::kActivations && !map.fullest.empty();
+            rows.push_back({std::string(arena_name(arena)), bytes_text(bytes),
+                            fullest ? "fullest in " + map.fullest + ", with" : ""});
+            size_t shown = 0;
+            int64_t rest = 0, others = 0;
+            for (const MemoryItem& item : map.items) {
+                if (item.arena != arena || arena == Arena::kScratch) continue;
+                if (shown++ < kShown) {
+                    rows.push_back(
+                        {"", bytes_text(item.bytes),
+                         item.what + (item.buffers > 1 ? fmt::format(" x {}", item.buffers) : "")});
+                } else {
+                    rest += item.bytes;
+                    ++others;
+                }
+            }
+            if (others > 0) rows.push_back({"", bytes_text(rest), fmt::format("{} more", others)});
+        }
+        rows.push_back({"reserved", bytes_text(m.reserved), "for the driver"});
+        rows.push_back({"free", bytes_text(m.free()), "of " + bytes_text(m.capacity)});
+        return rows;
+    }
+
+    void memory() {
+        section("Memory");
+        TextTable table("<><", "  ");
+        for (size_t d = 0; d < plan_.memory.size();) {
+            const auto rows = memory_rows(d);
+            size_t last = d;
+            while (last + 1 < plan_.memory.size() && memory_rows(last + 1) == rows) ++last;
+            table.line("- " + names(d, last));
+            for (std::vector<std::string> row : rows) {
+                row[0] = "  " + row[0];
+                table.row(std::move(row));
+            }
+            d = last + 1;
+        }
+        out_ += table.text(width_);
+    }
+
+    void time() {
+        section(fmt::format("Time of a pass: decode {}, prefill of {} tokens {}",
+                            time_text(i_.pass_ns[0]), pass_point(plan_, true).num_tokens,
+                            time_text(i_.pass_ns[1])));
+        TextTable table("<>>>>>>", "  ");
+        table.row({"", "decode computes", "exchanges", "waits", "prefill computes", "exchanges",
+                   "waits"});
+        const auto row = [&](size_t d) {
+            std::vector<std::string> cells;
+            for (bool is_prefill : {false, true}) {
+                const DeviceTime& t = i_.time[is_prefill][d];
+                for (int64_t ns : {t.compute_ns, t.exchange_ns, t.waiting_ns})
+                    cells.push_back(time_text(ns));
+            }
+            return cells;
+        };
+        for (size_t d = 0; d < plan_.machine.devices.size();) {
+            std::vector<std::string> cells = row(d);
+            size_t last = d;
+            while (last + 1 < plan_.machine.devices.size() && row(last + 1) == cells) ++last;
+            cells.insert(cells.begin(), names(d, last));
+            table.row(std::move(cells));
+            d = last + 1;
+        }
+        out_ += table.text(width_);
+    }
+
+    std::vector<std::vector<std::string>> kernel_rows(size_t device, bool is_prefill) const {
+        std::vector<std::vector<std::string>> rows;
+        for (const KernelUse& k : i_.kernels) {
+            if (k.device.index() != device || k.is_prefill != is_prefill) continue;
+            // Bytes by nanoseconds are gigabytes by seconds.
+            const double rate = k.predicted_ns > 0 ? static_cast<double>(k.bytes) /
+                                                         static_cast<double>(k.predicted_ns)
+                                                   : 0.0;
+            rows.push_back(
+                {k.name, std::to_string(k.launches),
+                 k.predicted_ns > 0 ? time_text(k.predicted_ns) : "-",
+                 k.predicted_ns > 0 ? fmt::format("{:.0f} GB/s", rate) : "",
+                 k.is_gpu
+                     ? fmt::format("{}x{}x{} of {}", k.grid[0], k.grid[1], k.grid[2], k.threads)
+                     : fmt::format("{} items", k.grid[0]),
+                 bytes_text(k.shared_bytes),
+                 k.is_gpu ? fmt::format("{}/{}", k.occupancy.warps, k.occupancy.most_warps) : "-"});
+        }
+        return rows;
+    }
+
+    void kernels() {
+        section("Kernels: launches of one pass and the predicted time of all");
+        for (const std::string& why : i_.no_kernels)
+            out_ += "  none for " + wrapped(why, 4, width_) + "\n";
+        if (i_.kernels.empty()) return;
+        TextTable table("<>>>>>>", "  ");
+        table.row({"", "launches", "time", "rate", "grid", "shared", "warps"});
+        for (size_t d = 0; d < plan_.machine.devices.size();) {
+            const auto decode = kernel_rows(d, false), prefill = kernel_rows(d, true);
+            size_t last = d;
+            while (last + 1 < plan_.machine.devices.size() &&
+                   kernel_rows(last + 1, false) == decode && kernel_rows(last + 1, true) == prefill)
+                ++last;
+            for (bool is_prefill : {false, true}) {
+                const auto& rows = is_prefill ? prefill : decode;
+                if (rows.empty()) continue;
+                table.line(
+                    fmt::format("- {}, {}", names(d, last), is_prefill ? "prefill" : "decode"));
+                for (std::vector<std::string> row : rows) {
+                    row[0] = "  " + row[0];
+                    table.row(std::move(row));
+                }
+            }
+            d = last + 1;
+        }
+        out_ += table.text(width_);
+        out_ += "  " +
+                wrapped(
+                    "Rate: bytes read and written by that time; a step of several launches counts "
+                    "for its first. Grid: blocks of so many threads. Warps: of a compute unit, "
+                    "without knowledge of registers.",
+                    2, width_) +
+                "\n";
+    }
+
+    const Inspection& i_;
+    const Plan& plan_;
+    int width_;
+    bool color_;
+    std::string out_;
+};
+
+}  // namespace
+
+std::string inspection_text(const Inspection& inspection, int width, bool color) {
+    return Text(inspection, width, color).run();
+}
+
+}  // namespace cleave::tools

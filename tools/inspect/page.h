@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// page.html, embedded at build time (embed_page.cmake): nothing is looked up at run time.
+#pragma once
+
+#include <string_view>
+
+namespace cleave::tools {
+
+std::string_view page_template();
+
+}  // namespace cleave::tools
