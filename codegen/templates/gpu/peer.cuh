@@ -242,9 +242,10 @@ struct PeerAllReduceArgs : PeerWatch {
     i64 rows = 0;
 };
 
-// Sources whose runs are loaded together. On sm_100, NVRTC 13.0 has no registers for eight of f32 beside a row to normalise.
+// Sources whose runs are loaded together. On sm_100, NVRTC 13.0 has no registers for eight of f32 beside a row to normalise,
+// and 13.5 none for four.
 #if defined(CLEAVE_SM) && CLEAVE_SM >= 100
-constexpr int kSourcesAtOnce = 6;
+constexpr int kSourcesAtOnce = 3;
 #else
 constexpr int kSourcesAtOnce = 64;
 #endif
