@@ -51,7 +51,8 @@ std::set<std::string> entries_of_codegen() {
         if (file.name.starts_with("gpu/"))
             functions.merge(
                 matches(std::string(file.text), "template <class C[^>]*>\nDEVICE void (\\w+)\\("));
-    for (const char* file : {"codegen/gpu_kernels.cpp", "codegen/peer_kernels.cpp"})
+    for (const char* file : {"codegen/gpu_kernels.cpp", "codegen/gpu_products.cpp",
+                             "codegen/gpu_elementwise.cpp", "codegen/peer_kernels.cpp"})
         for (const std::string& word : matches(text_of(file), "\"(\\w+)\""))
             if (functions.count(word)) entries.insert(word);
     return entries;
