@@ -198,11 +198,14 @@ bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload wo
     return false;
 }
 
-// The graph as `--dtype` makes it; nothing where its weights cannot be of that type.
-std::optional<Graph> in_dtype(const Graph& graph, std::optional<DType> dtype) {
-    if (!dtype || !importer::is_quantizing(*dtype)) return graph;
+bool quantizes(const Workload& workload) {
+    return workload.dtype && importer::is_quantizing(*workload.dtype);
+}
+
+// The graph as such a `--dtype` makes it; nothing where its weights cannot be of that type.
+std::optional<Graph> quantized_to(const Graph& graph, DType dtype) {
     try {
-        return importer::quantize_weights(graph, *dtype);
+        return importer::quantize_weights(graph, dtype);
     } catch (const UserError&) {
         return std::nullopt;
     }
@@ -253,8 +256,7 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
                const PlanOptions& options) {
     Workload workload = given;
     std::optional<Graph> quantized;
-    if (given.dtype && importer::is_quantizing(*given.dtype))
-        quantized = importer::quantize_weights(given_graph, *given.dtype);
+    if (quantizes(given)) quantized = importer::quantize_weights(given_graph, *given.dtype);
     const Graph& graph = quantized ? *quantized : given_graph;
     Analysis analysis = analyse(graph);
     Request request{analysis, machine, workload, options,
@@ -269,8 +271,10 @@ Plan make_plan(const Graph& given_graph, const Machine& machine, const Workload&
     if (!plan)
         refuse(nearest_plan(request, graph),
                [&](const Machine& m, const Workload& w, const PlanOptions& o) {
-                   if (w.dtype == workload.dtype) return any_plan_fits(analysis, m, w, o);
-                   const std::optional<Graph> other = in_dtype(given_graph, w.dtype);
+                   if (w.dtype == workload.dtype || (!quantizes(w) && !quantized))
+                       return any_plan_fits(analysis, m, w, o);
+                   if (!quantizes(w)) return any_plan_fits(analyse(given_graph), m, w, o);
+                   const std::optional<Graph> other = quantized_to(given_graph, *w.dtype);
                    return other && any_plan_fits(analyse(*other), m, w, o);
                });
     plan->graph_digest = importer::graph_digest(graph);
