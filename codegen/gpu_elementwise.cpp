@@ -218,19 +218,9 @@ Kernel make_elementwise(const AllReduceSpec& s, GpuStub& stub) {
     return stub.finish("gpu/reduce.cuh", "all_reduce", "AllReduceArgs");
 }
 
-// One block has a row to itself, and the device: as many threads as find four loads each.
 Kernel make_elementwise(const ArgmaxSpec& s, GpuStub& stub) {
-    const int64_t run = run_of({s.out}), warp = stub.target.limits.warp_width;
-    Tile tile = planner::elementwise_tile(stub.target.limits, s.out);
-    tile.threads = warp;
-    // Compilers give a thread 32 registers; twice that is kept.
-    const planner::DeviceLimits& limits = stub.target.limits;
-    const int64_t by_registers =
-        limits.registers_per_block > 0 ? limits.registers_per_block / 64 : 1024;
-    const int64_t most = std::min({int64_t{1024}, limits.max_threads_per_block, by_registers});
-    while (tile.threads * run * 4 < s.out && tile.threads * 2 <= most) tile.threads *= 2;
-    tile.shared_bytes = 8 * tile.threads / warp;
-    stub.take(tile);
+    const int64_t run = run_of({s.out});
+    stub.take(planner::argmax_tile(stub.target.limits, s.out, run));
     stub.writer.constant("kOut", s.out);
     stub.writer.constant("kRun", run);
     stub.writer.constant("kThreads", stub.tile.threads);

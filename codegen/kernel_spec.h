@@ -244,7 +244,7 @@ struct AllReduceSpec {
 struct ArgmaxSpec {
     int64_t out = 0;
 };
-// Rows of one type into rows of another: what a device's copy bandwidth is measured with (tools/benchmarks/gpu.cpp). No step
+// Rows of one type into rows of another: what a device's copy bandwidth is measured with (tools/benchmarks/gpu_rates.cpp). No step
 // needs it: values cross devices as they are, and weights and caches change their type in registers. Args: from, from_stride, to, to_stride (elements).
 struct CopySpec {
     int64_t out = 0;

@@ -491,6 +491,23 @@ Tile elementwise_tile(const DeviceLimits& limits, int64_t features) {
     return tile;
 }
 
+Tile argmax_tile(const DeviceLimits& limits, int64_t length, int64_t run) {
+    // Compilers give a thread 32 registers; twice that is kept.
+    constexpr int64_t kLoads = 4, kRegisters = 64, kMostThreads = 1024;
+    const int64_t most = std::min(kMostThreads, limits.max_threads_per_block);
+    Tile tile;
+    tile.tokens = 1;
+    tile.rows = length;
+    tile.depth = 1;
+    tile.threads = warp_of(limits);
+    while (tile.threads * run * kLoads < length && tile.threads * 2 <= most &&
+           has_registers(limits, kRegisters, tile.threads * 2))
+        tile.threads *= 2;
+    tile.shared_bytes = 8 * tile.threads / warp_of(limits);
+    check(limits, tile);
+    return tile;
+}
+
 Grid product_grid(const ProductShape& s, const Tile& tile) {
     // No block crosses a head.
     const int64_t parts = s.head > 0 ? ceil_div(s.rows, s.head) * ceil_div(s.head, tile.rows)

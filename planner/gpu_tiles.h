@@ -97,6 +97,8 @@ inline constexpr int64_t kCounterBytes = 8192;
 // Operators that stand alone: `features` of a row by `threads` threads, and two words of shared memory a warp.
 Tile elementwise_tile(const DeviceLimits& limits, int64_t features);
 std::optional<Tile> smaller_elementwise_tile(const DeviceLimits& limits, const Tile& tile);
+// A row that has one block to itself, and that the device: as many threads as find a few loads of `run` elements each.
+Tile argmax_tile(const DeviceLimits& limits, int64_t length, int64_t run);
 
 // Blocks of the largest launch in x, y and z. Tokens lie in y where a block has many of them or few, and in x where it has one.
 using Grid = std::array<int64_t, 3>;
