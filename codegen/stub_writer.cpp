@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/stub_writer.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -260,6 +262,22 @@ Kernel StubWriter::finish_gpu(planner::KernelKind kind, const std::vector<std::s
                     gpu_body(call, args_struct, launch.block[0]), launch, launched, device);
 }
 
+namespace {
+
+// Its kind, without the norm in front where the launch before it computes that. Kernels between a plan's steps have no
+// kind of their own.
+std::string title_of(planner::KernelKind kind, const std::vector<std::string>& fused) {
+    if (kind == planner::KernelKind::kOpaque && !fused.empty())
+        return fmt::format("{}", fmt::join(fused, "_"));
+    constexpr std::string_view kNorm = "norm_";
+    const std::string_view title = planner::kernel_kind_name(kind);
+    const auto product = std::find(fused.begin(), fused.end(), "linear");
+    const bool normed = std::find(fused.begin(), product, "rms_norm") != product;
+    return std::string(title.starts_with(kNorm) && !normed ? title.substr(kNorm.size()) : title);
+}
+
+}  // namespace
+
 // The launch belongs to the identity: two kernels may share their text and differ in it.
 Kernel StubWriter::complete(planner::KernelKind kind, const std::vector<std::string>& fused,
                             const FlattenedTemplate& files, std::string stub, const Launch& launch,
@@ -272,10 +290,7 @@ Kernel StubWriter::complete(planner::KernelKind kind, const std::vector<std::str
     kernel.claimed.known = true;
     kernel.hash =
         Digest(files.digest).add(std::string_view(stub)).add(std::string_view(launched)).hex();
-    // Kernels between a plan's steps have no kind of their own.
-    std::string_view title = planner::kernel_kind_name(kind);
-    if (kind == planner::KernelKind::kOpaque && !fused.empty()) title = fused.front();
-    kernel.name = fmt::format("{}_{}", title, kernel.hash.substr(0, 12));
+    kernel.name = fmt::format("{}_{}", title_of(kind, fused), kernel.hash.substr(0, 12));
     const std::string entry = "ENTRY";
     stub.replace(stub.rfind(entry), entry.size(), kernel.name);
     std::string head = fmt::format("// {}\n// fused: {}\n", kernel.name, fmt::join(fused, " + "));

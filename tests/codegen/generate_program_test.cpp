@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <set>
 
 #include "codegen/compiler.h"
@@ -179,6 +180,40 @@ TEST_CASE("GPUs decode with five launches a layer, and each kernel names what it
                 CHECK(kernel.source.find("// hash: " + kernel.hash) != std::string::npos);
             }
         }
+}
+
+TEST_CASE(
+    "a kernel is called by what its text computes, also where its norm moved into the sum before",
+    "[codegen]") {
+    std::set<std::string> titles;
+    for (auto [devices, tp] : {std::pair("sim:h100[0-1]", 2), std::pair("sim:mi300x[0-3]", 4),
+                               std::pair("simt:gfx90a[0]", 1)}) {
+        const planner::Plan plan = plan_for("stories-260k", devices, tp, 1);
+        for (const Kernel& kernel : generate_program(plan, planner::DeviceId(0)).kernels) {
+            CAPTURE(kernel.name, kernel.fused);
+            const auto fuses = [&](const char* operation) {
+                return std::count(kernel.fused.begin(), kernel.fused.end(), operation);
+            };
+            const auto has = [&](const char* text) {
+                return kernel.source.find(text) != std::string::npos;
+            };
+            const std::string title = kernel.name.substr(0, kernel.name.rfind('_'));
+            titles.insert(title);
+            CHECK((fuses("rms_norm") == 1) == has(" kNorm = true"));
+            CHECK((fuses("add") == 1) == has(" kResidual = true"));
+            CHECK(title.starts_with("norm_") == (has(" kNorm = true") && fuses("linear") > 0));
+            if (fuses("all_reduce") == 1)
+                CHECK(title.ends_with("rms_norm") == has(" kNorm = true"));
+            CHECK(kernel.source.starts_with("// " + kernel.name +
+                                            "\n// fused: " + kernel.fused.front()));
+        }
+    }
+    for (const char* title : {"norm_qkv_rope_append", "qkv_rope_append", "norm_gate_up", "gate_up",
+                              "norm_linear", "linear", "all_reduce", "all_reduce_add",
+                              "all_reduce_add_rms_norm", "attention", "argmax"}) {
+        INFO(title);
+        CHECK(titles.count(title) == 1);
+    }
 }
 
 TEST_CASE("the device that has a language model's logits chooses tokens, if it is a GPU",

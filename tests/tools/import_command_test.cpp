@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `cleave import`, `cleave doctor` and `cleave emit`: what they print, and that their JSON is what the published schemas say.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -21,6 +22,30 @@ namespace {
 
 Json schema(const std::string& name) {
     return Json::parse(std::ifstream(source_root() / "tools" / "schema" / (name + ".schema.json")));
+}
+
+// Kernels of many tokens multiply by the arch's matrix instruction, and no other does: how many there are of both.
+std::pair<int, int> check_matrix_instructions(const Json& emitted, const std::string& family) {
+    int with = 0, without = 0;
+    for (const Json& kernel : emitted["kernels"]) {
+        INFO(kernel.dump(1));
+        const auto fused = kernel["fused"].get<std::vector<std::string>>();
+        const auto fuses = [&](const char* operation) {
+            return std::find(fused.begin(), fused.end(), operation) != fused.end();
+        };
+        const int tokens = kernel["tile"]["tokens"];
+        const bool expected = (fuses("linear") && tokens > 8) || (fuses("attention") && tokens > 1);
+        const Json& counts = kernel["matrix_instructions"];
+        CHECK(counts.empty() != expected);
+        for (const auto& [name, count] : counts.items()) {
+            CHECK(name.starts_with(family));
+            CHECK(count > 0);
+        }
+        CHECK_FALSE(kernel["matrix_instructions_counted_in"] == "");
+        if (kernel["phase"] == "decode") CHECK(counts.empty());
+        ++(expected ? with : without);
+    }
+    return {with, without};
 }
 
 // What the command prints with --json, checked against the schema of that name.
@@ -198,6 +223,9 @@ TEST_CASE(
                   by["preferred"]["depth"].get<int>());
     }
     CHECK(shrunk > 0);
+    // f32: q, k and v; attention; o; gate and up; down.
+    const auto [with, without] = check_matrix_instructions(json, "v_mfma_f32_16x16x4_f32");
+    CHECK((with == 5 && without >= 7));
     const CommandResult text =
         run_cleave({"emit", "stories-260k", "--machine", machine, "--no-source"});
     CHECK_THAT(text.output, Contains("a limit changed the tile of prefill from 64 tokens") &&
@@ -237,4 +265,16 @@ TEST_CASE("without hipRTC and LLVM emit --compile lists every name tried of both
         at = message.find(piece, at);
         REQUIRE(at != std::string::npos);
     }
+}
+
+TEST_CASE("emit --compile --json counts the matrix instructions of sm_90a where they should be",
+          "[tools]") {
+    for (const Json& library : Json::parse(run_cleave({"doctor", "--json"}).output)["gpus"])
+        if (library["name"] == "NVRTC" && library["found"] == false)
+            CLEAVE_SKIP("no NVRTC: " + library["reason"].get<std::string>());
+    const Json json =
+        checked_json("emit", {"emit", "stories-260k", "--devices", "sim:h100", "--dtype", "bf16",
+                              "--compile", "--gpu-compiler", "nvrtc"});
+    const auto [with, without] = check_matrix_instructions(json, "wgmma.mma_async");
+    CHECK((with == 5 && without >= 7));
 }

@@ -10,6 +10,7 @@
 #include "codegen/compiler.h"
 #include "codegen/gpu_arch.h"
 #include "codegen/gpu_program.h"
+#include "codegen/kernel_spec.h"
 #include "codegen/program.h"
 #include "codegen/stub_writer.h"
 #include "planner/tiles.h"
@@ -187,6 +188,16 @@ void print_claim(const planner::Device& info, const codegen::Program& program,
         launch.shared_bytes, info.limits.shared_memory_per_block, o.blocks, o.warps, o.most_warps);
 }
 
+// In words, by what a block of that kind takes (planner/gpu_tiles.h).
+std::string tile_text(planner::KernelKind kind, const planner::Tile& t) {
+    const std::string threads = fmt::format("{} threads", t.threads);
+    if (kind != planner::KernelKind::kAttention)
+        return fmt::format("{} tokens x {} features, {}", t.tokens, t.rows, threads);
+    if (codegen::attends_many_tokens(t))
+        return fmt::format("{} queries x {} keys at a time, {}", t.tokens, t.depth, threads);
+    return fmt::format("{} heads of a token, {}, {} parts of the keys", t.rows, threads, t.splits);
+}
+
 // The tile that limits of the device took from a kernel, by arithmetic.
 void print_shrunk(const planner::Plan& plan, const codegen::Program& program, size_t k) {
     static const std::map<std::string_view, const char*> kWhat = {
@@ -199,12 +210,11 @@ void print_shrunk(const planner::Plan& plan, const codegen::Program& program, si
     for (bool is_prefill : {true, false}) {
         std::optional<planner::ShrunkTile> shrunk = shrunk_tile(plan, program, k, is_prefill);
         if (!shrunk) continue;
-        const planner::Tile& t = shrunk->preferred;
         fmt::print(
-            "\n    a limit changed the tile of {} from {} tokens x {} features, {} threads, {} "
-            "splits, which takes {} {}; the device has {}",
-            is_prefill ? "prefill" : "decode", t.tokens, t.rows, t.threads, t.splits,
-            shrunk->excess.need, kWhat.at(shrunk->excess.limit), shrunk->excess.available);
+            "\n    a limit changed the tile of {} from {}, which takes {} {}; the device has {}",
+            is_prefill ? "prefill" : "decode",
+            tile_text(program.kernels[k].kind, shrunk->preferred), shrunk->excess.need,
+            kWhat.at(shrunk->excess.limit), shrunk->excess.available);
     }
 }
 
