@@ -205,6 +205,37 @@ TEST_CASE(
         }
 }
 
+TEST_CASE("MFMA is the instruction of each type, with every compiler that knows the arch",
+          "[simt]") {
+    codegen::CompileOptions clang, hiprtc;
+    clang.gpu_compiler = "clang";
+    hiprtc.gpu_compiler = "hiprtc";
+    const codegen::GpuCompilerInfo info = codegen::hiprtc_info(hiprtc);
+    if (!info.available) WARN("not compiled with hipRTC: " << info.reason);
+    for (const char* arch : {"gfx908", "gfx90a", "gfx942"}) {
+        const bool old = std::string_view(arch) == "gfx908";
+        for (const codegen::CompileOptions& options : {clang, hiprtc}) {
+            // hipRTC 5.2 knows the first two.
+            if (options.gpu_compiler == "hiprtc" &&
+                (!info.available || std::string_view(arch) == "gfx942"))
+                continue;
+            const auto compiler = codegen::make_gpu_compiler(codegen::gpu_arch(arch), options);
+            for (auto [entry, instruction] :
+                 {std::pair("in_f16", "v_mfma_f32_16x16x16"),
+                  {"in_bf16", old ? "v_mfma_f32_16x16x8" : "v_mfma_f32_16x16x16"},
+                  {"in_f32", "v_mfma_f32_16x16x4"}}) {
+                codegen::Kernel kernel;
+                kernel.name = entry;
+                kernel.source = product_source();
+                const auto counts = compiler->compile(kernel).matrix_instructions;
+                CAPTURE(arch, options.gpu_compiler, entry, counts);
+                REQUIRE(counts.size() == 1);
+                CHECK(counts.begin()->first.starts_with(instruction));
+            }
+        }
+    }
+}
+
 TEST_CASE("the checks of matrix instructions compile with the GPUs' own compilers", "[simt]") {
     codegen::CompileOptions nvrtc, clang;
     nvrtc.gpu_compiler = "nvrtc";
@@ -220,7 +251,7 @@ TEST_CASE("the checks of matrix instructions compile with the GPUs' own compiler
         for (const auto& [name, count] : compiled.matrix_instructions) all += count;
         return all;
     };
-    for (const char* arch : {"gfx908", "gfx90a", "gfx942", "gfx1100", "gfx1201"}) {
+    for (const char* arch : {"gfx1100", "gfx1201"}) {
         INFO(arch);
         CHECK(instructions(arch, clang, product_source()) > 0);
     }
