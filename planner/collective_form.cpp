@@ -28,6 +28,11 @@ constexpr int64_t kLibraryBytes = int64_t{8} << 20;
 
 }  // namespace
 
+bool gathers_by_library(const LinkTable& links, std::span<const DeviceId> devices, bool is_rows) {
+    return is_rows && links.runs_here(devices) && !links.reach_each_other(devices) &&
+           links.has_vendor_library(devices);
+}
+
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
                                  int64_t bytes, bool is_prefill, bool is_rows) {
     using Form = CollectiveImplementation;

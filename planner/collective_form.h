@@ -24,6 +24,10 @@ struct CollectiveForm {
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
                                  int64_t bytes, bool is_prefill, bool is_rows = true);
 
+// Whether a gather among `devices`, each of them once, goes by the vendor's library: rows between cards that have it and do
+// not reach each other's memory. Without it each payload would stop at the host, and captured decode with it.
+bool gathers_by_library(const LinkTable& links, std::span<const DeviceId> devices, bool is_rows);
+
 // From the first member on to the nearest one not visited yet; the first among equals.
 std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceId> group);
 

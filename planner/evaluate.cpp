@@ -18,6 +18,8 @@ void build_memory(const Analysis& analysis, const Placement& placement, Plan& pl
 
 void build_placement(const Analysis& analysis, const Placement& placement, Plan& plan) {
     build_memory(analysis, placement, plan);
+    // What lacks memory, too, is told by that, with what would fit.
+    if (fits_memory(plan)) check_grids(plan);
     simulate(analysis, plan);
 }
 

@@ -35,6 +35,17 @@ std::string fix_batch(const Plan& p, const Fits& fits) {
     return batch > 0 ? fmt::format("--batch {} (the largest batch that fits)", batch) : "";
 }
 
+// Only of one that was asked for: what the usual one takes is little.
+std::string fix_chunk(const Plan& p, const Fits& fits) {
+    constexpr int64_t kUsual = 512;
+    Workload w = p.workload;
+    const int64_t chunk = largest_that_fits(kUsual, w.max_tokens(), kUsual, [&](int64_t n) {
+        w.prefill_chunk = n;
+        return fits(p.machine, w, p.options);
+    });
+    return chunk > 0 ? fmt::format("--prefill-chunk {} (the largest that fits)", chunk) : "";
+}
+
 std::string fix_context(const Plan& p, const Fits& fits) {
     Workload w = p.workload;
     int64_t granule = w.context > 512 ? 64 : 1;
@@ -148,7 +159,7 @@ void refuse(const Plan& nearest, const Fits& fits) {
     }
     std::vector<std::string> fixes;
     for (const std::string& fix :
-         {fix_shape(nearest, fits), fix_pins(nearest, fits),
+         {fix_shape(nearest, fits), fix_pins(nearest, fits), fix_chunk(nearest, fits),
           nearest.workload.batch > 1 ? fix_batch(nearest, fits) : std::string(),
           fix_context(nearest, fits), fix_dtype(nearest, fits), fix_devices(nearest, fits)})
         if (!fix.empty()) fixes.push_back(fix);

@@ -191,10 +191,12 @@ private:
         std::vector<bool> signals(n, false);
         for (const Phase* phase : {&plan_.prefill, &plan_.decode})
             for (const Step& step : phase->steps) {
-                const Collective* sum = step.collective();
-                if (sum && sum->transport == Transport::kVendor &&
-                    is_card(plan_.machine.device(sum->group.front()).kind))
+                const Collective* c = step.collective();
+                if (c && c->transport == Transport::kVendor &&
+                    is_card(plan_.machine.device(c->group.front()).kind)) {
+                    if (c->op == CollectiveOp::kAllGather) gathered(*phase, *c, largest);
                     continue;
+                }
                 const bool by_peers = goes_by_peers(step);
                 const bool is_prefill = phase == &plan_.prefill;
                 const PeerCut cut =
@@ -216,6 +218,19 @@ private:
             append_if(largest[d], "staging.exchange");
             append_if(slice[d] * peer_channels(plan_.machine, DeviceId(d)), "staging.peers");
             append_if(signals[d] ? peer_signal_bytes(plan_.machine) : 0, "staging.signals");
+        }
+    }
+
+    // What a card's library brings of several rows lies there until it is put side by side.
+    void gathered(const Phase& phase, const Collective& c, std::vector<int64_t>& largest) const {
+        const Value& value = plan_.graph.value(phase.values[c.contributions.front().index()].value);
+        if (rows_of(value) == Rows::kOutputs && plan_.workload.max_outputs() == 1) return;
+        for (DeviceId member : c.group) {
+            int64_t bytes = 0;
+            for (PlacedId id : c.contributions)
+                if (phase.values[id.index()].device != member)
+                    bytes += size_of(phase.values[id.index()]);
+            largest[member.index()] = std::max(largest[member.index()], bytes);
         }
     }
 

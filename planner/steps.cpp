@@ -431,7 +431,13 @@ private:
         }
         std::vector<DeviceId> all = c.group;
         for (PlacedId id : c.contributions) all.push_back(phase_.values[id.index()].device);
+        std::sort(all.begin(), all.end());
+        all.erase(std::unique(all.begin(), all.end()), all.end());
         if (by_peers(v, all)) c.transport = Transport::kPeer;
+        if (gathers_by_library(links_, all, graph_.value(v).kind != importer::ValueKind::kTensor)) {
+            c.transport = Transport::kVendor;
+            c.implementation = CollectiveImplementation::kVendor;
+        }
         push(std::move(c), layer).link_bytes = link;
         return made;
     }

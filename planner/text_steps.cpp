@@ -109,14 +109,16 @@ std::string StepsText::amount(const Step& step) const {
                    ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations")
                    : "";
     }
-    std::string text =
-        fmt::format("{}, {} moved, {}", bytes_text(step_bytes(step, point_)),
-                    bytes_text(point_.of(step.link_bytes)), step_implementation(step));
-    if (const Collective* c = step.collective())
-        text += c->transport == Transport::kStaged ? ", staged"
-                : c->transport == Transport::kPeer ? " by peer memory"
-                                                   : " by the vendor's library";
-    return text;
+    const std::string text = fmt::format("{}, {} moved, ", bytes_text(step_bytes(step, point_)),
+                                         bytes_text(point_.of(step.link_bytes)));
+    const Collective* c = step.collective();
+    if (!c) return text + step_implementation(step);
+    if (c->implementation == CollectiveImplementation::kVendor)
+        return text + "by the vendor's library";
+    return text + step_implementation(step) +
+           (c->transport == Transport::kStaged ? ", staged"
+            : c->transport == Transport::kPeer ? " by peer memory"
+                                               : " by the vendor's library");
 }
 
 // The steps [first, end) as rows: between two exchanges, one kernel on several devices is one row.

@@ -210,12 +210,17 @@ struct GpuLaunch {
                           plan.workload.batch));
 }
 
-Tile gpu_tile(const Plan& plan, const Phase& phase, const Compute& c) {
-    const GpuLaunch launch(plan, phase, c);
-    const Tile tile = launch.tile();
-    if (std::optional<Excess> excess = grid_excess(launch.limits, launch.grid(tile)))
-        throw_grid_too_small(plan, phase, c, launch.rows, *excess);
-    return tile;
+// Calls `act` with each launch of a GPU whose tile leaves more blocks than its grid takes.
+template <class Act>
+void for_each_excess(const Plan& plan, Act act) {
+    for (const Phase* phase : {&plan.prefill, &plan.decode})
+        for (const Step& step : phase->steps) {
+            const Compute* c = step.compute();
+            if (!c || is_host(plan, c->device)) continue;
+            const GpuLaunch launch(plan, *phase, *c);
+            if (std::optional<Excess> excess = grid_excess(launch.limits, launch.grid(c->tile)))
+                act(*phase, *c, launch.rows, *excess);
+        }
 }
 
 }  // namespace
@@ -245,7 +250,20 @@ void choose_tiles(Plan& plan) {
             if (auto* c = std::get_if<Compute>(&step.action))
                 c->tile = is_host(plan, c->device)
                               ? host_tile(plan, *phase, *c, threads[c->device.index()])
-                              : gpu_tile(plan, *phase, *c);
+                              : GpuLaunch(plan, *phase, *c).tile();
+}
+
+bool fits_grids(const Plan& plan) {
+    bool fits = true;
+    for_each_excess(plan, [&](auto&&...) { fits = false; });
+    return fits;
+}
+
+void check_grids(const Plan& plan) {
+    for_each_excess(plan,
+                    [&](const Phase& phase, const Compute& c, int64_t rows, const Excess& excess) {
+                        throw_grid_too_small(plan, phase, c, rows, excess);
+                    });
 }
 
 std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, const Compute& c) {

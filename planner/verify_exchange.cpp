@@ -84,10 +84,13 @@ void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
             fail("exchange-peers", "{} has no room for its signals", device_name(a));
 }
 
-// Of cards that are here: the library joins cards of one vendor, each once, and sums. Simulated ones have any library.
+// Of cards that are here: the library joins cards of one vendor, each once, and sums rows or sends blocks of them. Simulated
+// ones have any library.
 void PhaseWalk::check_vendor(const Collective& c) {
     const Machine& machine = plan_.machine;
-    for (DeviceId a : c.group) {
+    std::set<DeviceId> devices(c.group.begin(), c.group.end());
+    for (PlacedId id : c.contributions) devices.insert(placed(id).device);
+    for (DeviceId a : devices) {
         const Device& one = machine.device(a);
         if (!is_card(one.kind)) {
             if (one.kind != DeviceKind::kSim)
@@ -98,12 +101,13 @@ void PhaseWalk::check_vendor(const Collective& c) {
         if (graph().value(placed(c.contributions[0]).value).kind == importer::ValueKind::kTensor)
             fail("exchange-vendor", "a tensor goes through the host, not by {}'s library",
                  device_name(a));
-        if (c.op != CollectiveOp::kAllReduce)
-            fail("exchange-vendor", "a vendor's library sums; it carries no '{}' out",
-                 collective_op_name(c.op));
+        if (c.op == CollectiveOp::kAllGather &&
+            c.implementation != CollectiveImplementation::kVendor)
+            fail("exchange-vendor", "a '{}' sums; it gathers nothing",
+                 collective_implementation_name(c.implementation));
         if (one.collectives.empty())
             fail("exchange-vendor", "{} has no library of collectives", device_name(a));
-        for (DeviceId b : c.group) {
+        for (DeviceId b : devices) {
             const Device& other = machine.device(b);
             if (a >= b) continue;
             if (one.kind != other.kind || one.host != other.host ||
@@ -114,6 +118,26 @@ void PhaseWalk::check_vendor(const Collective& c) {
                 fail("exchange-vendor", "{} and {} are one card, which no library takes twice",
                      device_name(a), device_name(b));
         }
+    }
+}
+
+// Blocks of columns arrive whole, and of several rows they lie in the receiver's `staging.exchange` first.
+void PhaseWalk::check_gather_room(const Collective& c) {
+    const auto& shape = graph().value(placed(c.contributions[0]).value).shape;
+    if (shape.empty()) return;
+    const Workload& w = plan_.workload;
+    const int64_t rows = shape.front().symbol == "num_outputs" ? w.max_outputs() : w.max_tokens();
+    for (DeviceId member : c.group) {
+        if (rows <= 1 || !is_card(plan_.machine.device(member).kind)) continue;
+        int64_t needed = 0, room = 0;
+        for (PlacedId id : c.contributions)
+            if (const PlacedValue& p = placed(id); p.device != member)
+                needed += rows * dtype_bytes(placed_dtype(plan_, p.value), columns_of(p).size());
+        for (const Buffer& b : plan_.buffers)
+            if (b.device == member && b.name == "staging.exchange") room = b.size;
+        if (room < needed)
+            fail("exchange-vendor", "{} has {} bytes for {} that the library brings",
+                 device_name(member), room, needed);
     }
 }
 
@@ -329,10 +353,9 @@ void PhaseWalk::collective(const Collective& c) {
         fail("exchange-transport", "{} does not go by '{}'",
              collective_implementation_name(c.implementation), transport_name(c.transport));
     if (c.transport == Transport::kVendor) check_vendor(c);
-    if (c.op == CollectiveOp::kAllReduce)
-        all_reduce(c);
-    else
-        all_gather(c);
+    if (c.op == CollectiveOp::kAllReduce) return all_reduce(c);
+    if (c.transport == Transport::kVendor) check_gather_room(c);
+    all_gather(c);
 }
 
 }  // namespace cleave::planner::verify

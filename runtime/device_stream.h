@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/device.h"
+
 namespace cleave::runtime {
 
 class DeviceStream {
@@ -45,6 +47,10 @@ public:
     static constexpr int kPassFences = 8;
     virtual void place_fence(int i) = 0;
     virtual void await_fence(int i) = 0;
+
+    // A rectangle from one place of this device's memory to another that it does not overlap, on the stream.
+    virtual void copy_within(DeviceAddress source, DeviceAddress destination,
+                             const Rectangle& rectangle) = 0;
 
     // For the vendor's other libraries, which put work on the stream, too: the calling thread's context becomes this device's.
     virtual void make_current() = 0;

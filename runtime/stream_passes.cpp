@@ -157,8 +157,7 @@ int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, bool gr
     const auto [at, fresh] = captures_.try_emplace(key);
     if (fresh) {
         if (captures_.size() > kMostShapes) {
-            captures_.clear();
-            stream_.drop_captures();
+            forget_captures();
             captures_[key];
         }
         return take_steps(phase, shape, 0, phase.num_steps(greedily), lane);
@@ -179,6 +178,18 @@ int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, bool gr
         for (size_t i = run.begin; i < run.end; ++i) control_.step_done();
     }
     return received;
+}
+
+// What gives a graph back may wait for all that runs on the card, as that of a bring may: with peers nothing waits there for
+// anybody from the first meeting to the second. All come here in the same pass, as all have the same passes.
+void StreamPasses::forget_captures() {
+    if (meeting_) {
+        device_.synchronize();
+        meeting_->meet(member_, meetings_++);
+    }
+    captures_.clear();
+    stream_.drop_captures();
+    if (meeting_) meeting_->meet(member_, meetings_++);
 }
 
 // All before the first replay, and with peers not before all of them are as far.

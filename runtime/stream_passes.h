@@ -90,6 +90,7 @@ private:
                        StagingLane& lane);
     int64_t decode(DevicePhase& phase, const PassShape& shape, bool greedily, StagingLane& lane);
     Capture capture(DevicePhase& phase, const PassShape& shape, const Run& run, StagingLane& lane);
+    void forget_captures();
     std::vector<Capture> capture_all(DevicePhase& phase, const PassShape& shape,
                                      const std::vector<Run>& runs, StagingLane& lane);
     const std::vector<Run>& runs_of(const DevicePhase& phase, bool greedily);

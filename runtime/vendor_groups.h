@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The groups of a plan that sum by their vendor's library (runtime/drivers/nccl): each opened once, before the first pass, for
-// all steps that name it. In: a plan, its devices. Threads: `rank` is for the device's worker, `abort` for any.
+// The devices of a plan that exchange by their vendor's library (runtime/drivers/nccl): each set of them is joined once, before
+// the first pass, for all steps among them, as a communicator costs memory of each card. In: a plan, its devices. Threads:
+// `rank` is for the device's worker, `abort` for any.
 #pragma once
 
 #include <map>
@@ -21,15 +22,24 @@ public:
     VendorGroups(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices,
                  int limit_seconds, const CancelToken* cancel);
 
-    // The communicator of member `rank` of a group of the plan.
-    CollectiveRank& rank(const std::vector<planner::DeviceId>& group, size_t rank) const;
+    // The communicator of one of `devices`, which are all that take part in a step, in any order.
+    CollectiveRank& rank(const std::vector<planner::DeviceId>& devices,
+                         planner::DeviceId device) const;
+    // By which number that communicator and its peers know the device.
+    int number(const std::vector<planner::DeviceId>& devices, planner::DeviceId device) const;
 
     // What runs ends undone, so that no rank waits for one that failed.
     void abort() noexcept;
 
 private:
+    struct Joined {
+        std::vector<planner::DeviceId> members;  // by number
+        std::unique_ptr<CollectiveGroup> group;
+    };
+    const Joined& joined(std::vector<planner::DeviceId> devices) const;
+
     std::map<planner::DeviceKind, std::shared_ptr<const CollectiveLibrary>> libraries_;
-    std::map<std::vector<planner::DeviceId>, std::unique_ptr<CollectiveGroup>> groups_;
+    std::map<std::vector<planner::DeviceId>, Joined> groups_;  // by devices in order
 };
 
 }  // namespace cleave::runtime

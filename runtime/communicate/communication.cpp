@@ -52,9 +52,11 @@ std::unique_ptr<Communication> make_communication(const CommunicationContext& co
     if (goes_by_peers(step)) return make_peer_exchange(context, step);
     if (const Transfer* transfer = step.transfer()) return make_transfer(context, *transfer);
     const Collective& collective = *step.collective();
-    if (collective.op == CollectiveOp::kAllGather) return make_all_gather(context, collective);
+    const bool gathers = collective.op == CollectiveOp::kAllGather;
     if (collective.transport == Transport::kVendor && context.vendor_groups)
-        return make_vendor_all_reduce(context, collective);
+        return gathers ? make_vendor_gather(context, collective)
+                       : make_vendor_all_reduce(context, collective);
+    if (gathers) return make_all_gather(context, collective);
     return make_all_reduce(context, collective);
 }
 

@@ -63,6 +63,8 @@ std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& conte
                                                const planner::Collective& step);
 std::unique_ptr<Communication> make_vendor_all_reduce(const CommunicationContext& context,
                                                       const planner::Collective& step);
+std::unique_ptr<Communication> make_vendor_gather(const CommunicationContext& context,
+                                                  const planner::Collective& step);
 std::unique_ptr<Communication> make_peer_exchange(const CommunicationContext& context,
                                                   const planner::Step& step);
 std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An all-reduce by the vendor's library: it goes on the members' streams, the residual's kernel after it, and nobody on the
-// host waits for anybody. It stays outside captured decode, which goes on after it. Libraries allow captures (NCCL user guide,
+// Sums and gathers by the vendor's library: they go on the members' streams, the residual's kernel after a sum, and nobody on
+// the host waits for anybody. They stay outside captured decode, which goes on after them. Libraries allow captures (NCCL user guide,
 // "Using NCCL with CUDA Graphs": from 2.9 on), but the same page warns of deadlocks where one process drives several cards, and
 // ncclCommAbort waits until every graph that holds one of the communicator's operations is destroyed (src/init.cc,
 // commDestroySync): after a fault, whose graphs may still run, nothing would end.
 #include <algorithm>
 
 #include "runtime/communicate/communication.h"
+#include "runtime/device_stream.h"
 #include "runtime/vendor_groups.h"
 
 namespace cleave::runtime {
@@ -51,8 +52,8 @@ public:
             self.device.fill(out.address, bytes, 0);
             source = out.address;
         }
-        groups_.rank(group_, m).all_reduce(source, out.address, rows * out.columns.size(),
-                                           out.dtype);
+        groups_.rank(group_, self.id)
+            .all_reduce(source, out.address, rows * out.columns.size(), out.dtype);
         for (BoundLaunch* bound : launches_[m]) launch(self.device, *bound, shape);
         // A ring's bytes, 2 (n - 1) payloads in all, as the plan counts them.
         const auto n = static_cast<int64_t>(group_.size()), i = static_cast<int64_t>(m);
@@ -70,7 +71,103 @@ private:
     std::vector<std::vector<BoundLaunch*>> launches_;
 };
 
+// Column blocks side by side, as of the staged gather. The library carries what lies in one piece: a block that is several
+// rows of a wider value comes into the receiver's `staging.exchange`, and a copy on the stream puts it in its place.
+class VendorGather : public Communication {
+public:
+    VendorGather(const CommunicationContext& context, const Collective& step)
+        : members_(step.group), groups_(*context.vendor_groups) {
+        for (PlacedId id : step.contributions) {
+            contributors_.push_back(context.phase.values[id.index()].device);
+            blocks_.push_back(context.arenas.view(context.phase, id));
+        }
+        for (PlacedId id : step.outputs) outputs_.push_back(context.arenas.view(context.phase, id));
+        for (DeviceId member : members_) spaces_.push_back(context.arenas.exchange(member));
+        devices_ = members_;
+        devices_.insert(devices_.end(), contributors_.begin(), contributors_.end());
+        std::sort(devices_.begin(), devices_.end());
+        devices_.erase(std::unique(devices_.begin(), devices_.end()), devices_.end());
+    }
+
+    std::vector<DeviceId> participants() const override { return devices_; }
+    Transport transport() const override { return Transport::kVendor; }
+
+    int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
+        const int64_t rows = blocks_[0].rows(shape.num_tokens, shape.num_outputs);
+        std::vector<CollectiveRank::Message> sends, receives;
+        const int c = position_of(self.id, contributors_), m = position_of(self.id, members_);
+        if (c >= 0)
+            for (DeviceId member : members_) {
+                const PlacedView& block = blocks_[static_cast<size_t>(c)];
+                if (member != self.id)
+                    sends.push_back({groups_.number(devices_, member), block.address,
+                                     rows * block.row_bytes()});
+            }
+        int64_t received = 0;
+        const std::vector<Arrival> arrivals =
+            m >= 0 ? arrivals_at(static_cast<size_t>(m), rows) : std::vector<Arrival>();
+        for (const Arrival& arrival : arrivals) {
+            if (contributors_[arrival.block] == self.id) continue;
+            const int64_t bytes = rows * blocks_[arrival.block].row_bytes();
+            receives.push_back(
+                {groups_.number(devices_, contributors_[arrival.block]), arrival.at, bytes});
+            received += bytes;
+        }
+        groups_.rank(devices_, self.id).exchange(sends, receives);
+        for (const Arrival& arrival : arrivals) {
+            const int64_t bytes = blocks_[arrival.block].row_bytes();
+            if (arrival.at != arrival.place)
+                self.device.stream()->copy_within(
+                    arrival.at, arrival.place,
+                    {rows, bytes, bytes, outputs_[static_cast<size_t>(m)].row_bytes()});
+        }
+        return received;
+    }
+
+    void wake() override {}
+
+private:
+    // Where a block first lies on a member, and where it belongs.
+    struct Arrival {
+        size_t block;
+        DeviceAddress at, place;
+    };
+    std::vector<Arrival> arrivals_at(size_t m, int64_t rows) const {
+        const PlacedView& out = outputs_[m];
+        std::vector<Arrival> arrivals;
+        int64_t used = 0;
+        for (size_t c = 0; c < blocks_.size(); ++c) {
+            const PlacedView& block = blocks_[c];
+            const int64_t columns = block.columns.begin - out.columns.begin;
+            Arrival arrival{
+                c, block.address,
+                out.address + static_cast<DeviceAddress>(dtype_bytes(out.dtype, columns))};
+            if (contributors_[c] != members_[m]) {
+                arrival.at = arrival.place;
+                if (rows > 1 && block.row_bytes() != out.row_bytes()) {
+                    arrival.at = spaces_[m].address + static_cast<DeviceAddress>(used);
+                    used += rows * block.row_bytes();
+                }
+            }
+            arrivals.push_back(arrival);
+        }
+        CHECK(used <= spaces_[m].bytes)
+            << used << " bytes arrive where " << spaces_[m].bytes << " are";
+        return arrivals;
+    }
+
+    std::vector<DeviceId> members_, contributors_, devices_;
+    const VendorGroups& groups_;
+    std::vector<PlacedView> blocks_, outputs_;  // by contributor, by member
+    std::vector<ExchangeArea> spaces_;          // by member
+};
+
 }  // namespace
+
+std::unique_ptr<Communication> make_vendor_gather(const CommunicationContext& context,
+                                                  const Collective& step) {
+    return std::make_unique<VendorGather>(context, step);
+}
 
 std::unique_ptr<Communication> make_vendor_all_reduce(const CommunicationContext& context,
                                                       const Collective& step) {

@@ -291,6 +291,9 @@ public:
         }
     }
 
+    void copy_within(DeviceAddress source, DeviceAddress destination, const Rectangle& r) override {
+        if (r.rows > 0 && r.row_bytes > 0) context_->copy_within(source, destination, r);
+    }
     void make_current() override { context_->make_current(); }
     void* native_stream() override { return context_->native_stream(); }
 

@@ -75,6 +75,8 @@ public:
     virtual void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) = 0;
     virtual void copy_in(const std::byte* source, DeviceAddress destination,
                          const Rectangle& r) = 0;
+    virtual void copy_within(DeviceAddress source, DeviceAddress destination,
+                             const Rectangle& r) = 0;
     virtual void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
                         const std::array<unsigned, 3>& block, unsigned shared_bytes,
                         void** args) = 0;

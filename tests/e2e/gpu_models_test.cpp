@@ -176,8 +176,9 @@ TEST_CASE("GPUs take the first of equal logits and refuse a NaN, as the host doe
     CHECK(cards.cuda.alive() == 0);
 }
 
-TEST_CASE("cards that do not reach each other sum by the vendor's library, on their streams",
-          "[e2e]") {
+TEST_CASE(
+    "cards that do not reach each other sum and gather by the vendor's library, on their streams",
+    "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);
     const auto host = tokens_on(graph, kOneHost);
     for (int tp : {2, 3}) {
@@ -191,7 +192,12 @@ TEST_CASE("cards that do not reach each other sum by the vendor's library, on th
         INFO(cards.cuda.finding());
         CHECK((cards.cuda.calls("cuGraphLaunch") > 0) == (tp == 2));  // between the sums
         CHECK(library.calls("ncclAllReduce") > 0);
-        CHECK(library.calls("ncclCommInitRankConfig") == tp);
+        // Logits of all rows of a prompt come in blocks, which a copy of the card puts side by side.
+        CHECK(library.calls("ncclRecv") > 0);
+        CHECK(library.calls("ncclSend") == library.calls("ncclRecv"));
+        CHECK(cards.cuda.calls("bytes within") > 0);
+        CHECK(cards.cuda.calls("pageable copy") == 0);
+        CHECK(library.calls("ncclCommInitRankConfig") == tp);  // one communicator for both
         CHECK(library.calls("ncclCommDestroy") == tp);
         CHECK(library.calls("ncclCommAbort") == 0);
         CHECK(cards.cuda.alive() == 0);
@@ -212,6 +218,9 @@ TEST_CASE("a vendor's library that fails, refuses or is gone ends the run with i
     library->fail("ncclAllReduce", 5);
     CHECK_THROWS_WITH(tokens_of(plan), Catch::Matchers::Contains("ncclAllReduce failed on cuda["));
     CHECK(library->calls("ncclCommAbort") == 2);
+    library->fail("ncclSend", 2);
+    CHECK_THROWS_WITH(tokens_of(plan), Catch::Matchers::Contains("ncclSend failed on cuda["));
+    CHECK(library->calls("ncclCommAbort") == 4);
     planner::Plan one_card = plan;
     one_card.machine.devices[1].identity = one_card.machine.devices[0].identity;
     one_card.machine.devices[1].index = one_card.machine.devices[0].index;

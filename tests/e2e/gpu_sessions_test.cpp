@@ -231,6 +231,45 @@ TEST_CASE("no peer replays a graph before all have theirs on their cards", "[e2e
     }
 }
 
+TEST_CASE("of more shapes than graphs are kept of, no peer gives its graphs back while one waits",
+          "[e2e]") {
+    // So many sequences, of which so many give logits or tokens: 42 shapes, each captured at its second pass.
+    const auto pass = [](int tokens, int outputs) {
+        Batch batch;
+        batch.is_prefill = false;
+        for (int i = 0; i < tokens; ++i) {
+            batch.token_ids.push_back(7 * i + 1);
+            batch.positions.push_back(0);
+            batch.slots.push_back(i);
+            batch.sequence_starts.push_back(i);
+        }
+        batch.sequence_starts.push_back(tokens);
+        for (int i = 0; i < outputs; ++i) batch.output_rows.push_back(i);
+        return batch;
+    };
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        planner::Plan plan =
+            plan_for(small_model(), vendor.logical, all_logits_workload(6, 32, 32));
+        SessionOptions options = options_for_fakes();
+        options.watchdog_seconds = 20;
+        Session session(plan, options);
+        std::vector<std::vector<float>> first, second;
+        for (auto* logits : {&first, &second})
+            for (int tokens = 1; tokens <= 6; ++tokens)
+                for (int outputs = 1; outputs <= tokens; ++outputs) {
+                    const std::vector<Batch> twice(2, pass(tokens, outputs));
+                    for (auto& rows : session.run(twice)) logits->push_back(std::move(rows));
+                    session.run_greedy(twice);
+                }
+        CHECK(first == second);
+        CHECK(fake.calls(vendor.kind == DeviceKind::kCuda ? "cuGraphExecDestroy"
+                                                          : "hipGraphExecDestroy") >= 2 * 32);
+        CHECK(fake.calls("waits for ever") == 0);
+    }
+}
+
 TEST_CASE("without graphs the kernels of a token are launched one by one", "[e2e]") {
     for (const Calls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);

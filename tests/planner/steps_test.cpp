@@ -12,6 +12,7 @@
 #include "planner/collective_form.h"
 #include "planner/device_order.h"
 #include "planner/peers.h"
+#include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
 
@@ -479,17 +480,65 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
     const Plan plan = make_plan(graph, apart, workload, {.tensor_parallel = 3});
     CHECK(find_violations(plan).empty());
-    size_t sums = 0;
+    size_t sums = 0, gathers = 0;
     for (const Step& s : plan.decode.steps)
-        if (const Collective* c = s.collective(); c && c->op == CollectiveOp::kAllReduce) {
-            ++sums;
+        if (const Collective* c = s.collective()) {
+            ++(c->op == CollectiveOp::kAllReduce ? sums : gathers);
             CHECK(c->transport == Transport::kVendor);
         }
     CHECK(sums > 0);
+    CHECK(gathers == 1);
     for (size_t i = 0; i < changes.size(); ++i) {
         INFO(i);
         Plan broken = plan;
         changes[i](broken.machine.devices[1]);
         CHECK(breaks_rule(broken, "exchange-vendor"));
     }
+    // The gather alone: as a ring, and without room for blocks of two rows.
+    Plan broken = plan;
+    for (Step& s : broken.decode.steps)
+        if (auto* c = std::get_if<Collective>(&s.action); c && c->op == CollectiveOp::kAllGather)
+            c->implementation = CollectiveImplementation::kRing;
+    CHECK(breaks_rule(broken, "exchange-vendor"));
+    broken = plan;
+    for (Buffer& b : broken.buffers)
+        if (b.name == "staging.exchange") b.name = "another";
+    CHECK(breaks_rule(broken, "exchange-vendor"));
+    CHECK_THAT(plan_to_text(plan, {}), Catch::Matchers::Contains("moved, by the vendor's library"));
+    const auto gathered = [&](const Machine& machine, bool is_rows = true) {
+        return gathers_by_library(LinkTable(machine), group, is_rows);
+    };
+    CHECK(gathered(apart));
+    CHECK_FALSE(gathered(apart, false));
+    CHECK_FALSE(gathered(near));  // by kernels over each other's memory
+    CHECK_FALSE(gathered(simulated));
+}
+
+TEST_CASE("what lacks memory is told by its memory, and what fits but for a grid by the grid",
+          "[planner]") {
+    const Graph graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
+    const auto machine_of = [](int64_t memory) {
+        Machine machine = build_machine(parse_devices("sim:h100[0]"), {});
+        machine.devices[0].memory_bytes = machine.devices[0].reserved_bytes + memory;
+        machine.devices[0].limits.max_grid = {1 << 20, 64, 64};
+        return machine;
+    };
+    const auto workload_of = [](int64_t batch, int64_t chunk) {
+        return Workload{
+            .batch = batch, .prompt_tokens = 64, .context = 128, .prefill_chunk = chunk};
+    };
+    const auto refusal = [&](int64_t batch, int64_t memory) {
+        return test::user_error(
+            [&] { make_plan(graph, machine_of(memory), workload_of(batch, 1 << 20), {}); });
+    };
+    const std::string both = refusal(4096, int64_t{1} << 30);
+    CHECK_THAT(both, Catch::Matchers::Contains("does not fit") &&
+                         Catch::Matchers::Contains("short") && !Catch::Matchers::Contains("grid"));
+    // What would fit fits the grids, too: 64 rows of blocks.
+    REQUIRE_THAT(both, Catch::Matchers::Contains("--prefill-chunk "));
+    const size_t at = both.find("--prefill-chunk ") + 16;
+    const int64_t chunk = std::stoll(both.substr(at));
+    CHECK_NOTHROW(make_plan(graph, machine_of(int64_t{1} << 30), workload_of(4096, chunk), {}));
+    CHECK_THAT(refusal(4096, int64_t{1} << 42), Catch::Matchers::Contains("max_grid_y") &&
+                                                    Catch::Matchers::Contains("--prefill-chunk"));
 }

@@ -315,6 +315,22 @@ TEST_CASE("a copied rectangle arrives whole and touches nothing beside it", "[ru
     });
 }
 
+TEST_CASE("a rectangle moves within a stream's memory, in order with what comes before and behind",
+          "[runtime][drivers]") {
+    for_each_stream([](Device& device, DeviceStream& stream) {
+        DeviceAddress from = device.allocate(12, "from"), to = device.allocate(18, "to");
+        std::vector<uint8_t> block(12);
+        std::iota(block.begin(), block.end(), uint8_t{1});
+        device.fill(to, 18, 0xee);
+        device.upload(from, bytes_of(block));
+        stream.copy_within(from, to + 1, {3, 4, 4, 6});
+        stream.copy_within(from, to, {0, 4, 4, 6});
+        CHECK(read<uint8_t>(device, to, 18) == std::vector<uint8_t>{0xee, 1, 2, 3, 4, 0xee, 0xee, 5,
+                                                                    6, 7, 8, 0xee, 0xee, 9, 10, 11,
+                                                                    12, 0xee});
+    });
+}
+
 TEST_CASE("a launch computes every work item once, each thread in scratch of its own",
           "[runtime][drivers]") {
     for (const Driver& driver : drivers()) {

@@ -219,13 +219,15 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream stream) {
     const Call call("cuMemcpy2DAsync_v2");
     if (call.code) return call.code;
     const bool in = c->srcMemoryType == CU_MEMORYTYPE_HOST;
+    const bool out = c->dstMemoryType == CU_MEMORYTYPE_HOST;
     const Copy wanted{in ? reinterpret_cast<uintptr_t>(c->srcHost) : c->srcDevice,
-                      in ? c->dstDevice : reinterpret_cast<uintptr_t>(c->dstHost),
+                      out ? reinterpret_cast<uintptr_t>(c->dstHost) : c->dstDevice,
                       c->srcPitch,
                       c->dstPitch,
                       c->WidthInBytes,
                       c->Height,
-                      in};
+                      in,
+                      !in && !out};
     return copy(wanted, stream);
 }
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
@@ -287,8 +289,8 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     return call.code ? call.code : launch_graph(exec, stream);
 }
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
-    const Call call("cuGraphExecDestroy");
-    return destroy_exec(exec);
+    Call call("cuGraphExecDestroy");
+    return destroy_exec(call, exec);
 }
 CUresult cuGraphDestroy(CUgraph graph) {
     const Call call("cuGraphDestroy");

@@ -200,7 +200,7 @@ int end_capture(const Call& call, void* stream, Graph** graph);  // also of a ca
 int instantiate(GraphExec** exec, void* graph);
 int launch_graph(void* exec, void* stream);
 int destroy_graph(void* graph);
-int destroy_exec(void* exec);
+int destroy_exec(Call& call, void* exec);  // may wait for the card
 
 int allocate(uintptr_t* address, size_t bytes, const Card& card, Pool* pool = nullptr);
 // Memory of a pool is its device's; other devices' kernels reach it when the pool says so.
@@ -216,7 +216,7 @@ int fill(uintptr_t address, int value, size_t bytes, void* stream);
 struct Copy {
     uintptr_t from, to;
     size_t from_pitch, to_pitch, width, height;
-    bool to_device;
+    bool to_device, within = false;
 };
 int copy(const Copy& copy, void* stream);
 

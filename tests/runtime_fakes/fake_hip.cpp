@@ -187,7 +187,7 @@ hipError_t hipMemcpyAsync(void* destination, const void* source, size_t bytes, h
     const Call call("hipMemcpyAsync");
     if (call.code) return call.code;
     return copy({number(source), number(destination), bytes, bytes, bytes, 1,
-                 kind == hipMemcpyHostToDevice},
+                 kind == hipMemcpyHostToDevice, kind == hipMemcpyDeviceToDevice},
                 stream);
 }
 hipError_t hipMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source,
@@ -196,7 +196,7 @@ hipError_t hipMemcpy2DAsync(void* destination, size_t destination_pitch, const v
     const Call call("hipMemcpy2DAsync");
     if (call.code) return call.code;
     return copy({number(source), number(destination), source_pitch, destination_pitch, width,
-                 height, kind == hipMemcpyHostToDevice},
+                 height, kind == hipMemcpyHostToDevice, kind == hipMemcpyDeviceToDevice},
                 stream);
 }
 hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags) {
@@ -256,8 +256,8 @@ hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream) {
     return call.code ? call.code : launch_graph(exec, stream);
 }
 hipError_t hipGraphExecDestroy(hipGraphExec_t exec) {
-    const Call call("hipGraphExecDestroy");
-    return destroy_exec(exec);
+    Call call("hipGraphExecDestroy");
+    return destroy_exec(call, exec);
 }
 hipError_t hipGraphDestroy(hipGraph_t graph) {
     const Call call("hipGraphDestroy");

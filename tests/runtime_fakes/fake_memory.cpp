@@ -231,11 +231,12 @@ int copy(const Copy& c, void* stream) {
     const auto span = [&](size_t pitch) {
         return static_cast<int64_t>(pitch * (c.height - 1) + c.width);
     };
-    const bool inside = c.to_device ? state().holds(c.to, span(c.to_pitch), s->device)
-                                    : state().holds(c.from, span(c.from_pitch), s->device);
-    if (!inside) return kInvalidValue;
-    const bool pinned = c.to_device ? state().is_pinned(c.from, span(c.from_pitch))
-                                    : state().is_pinned(c.to, span(c.to_pitch));
+    const bool to_is = state().holds(c.to, span(c.to_pitch), s->device);
+    const bool from_is = state().holds(c.from, span(c.from_pitch), s->device);
+    if (c.within ? !to_is || !from_is : c.to_device ? !to_is : !from_is) return kInvalidValue;
+    const bool pinned = c.within      ? true
+                        : c.to_device ? state().is_pinned(c.from, span(c.from_pitch))
+                                      : state().is_pinned(c.to, span(c.to_pitch));
     // Of pageable memory no copy is asynchronous, nor can one be captured.
     if (!pinned) {
         ++state().calls["pageable copy"];
@@ -244,7 +245,9 @@ int copy(const Copy& c, void* stream) {
             return kCaptureUnsupported;
         }
     }
-    state().calls[c.to_device ? "bytes in" : "bytes out"] += static_cast<int>(c.width * c.height);
+    state().calls[c.within      ? "bytes within"
+                  : c.to_device ? "bytes in"
+                                : "bytes out"] += static_cast<int>(c.width * c.height);
     s->submit([c] {
         for (size_t row = 0; row < c.height; ++row)
             std::memcpy(reinterpret_cast<void*>(c.to + row * c.to_pitch),

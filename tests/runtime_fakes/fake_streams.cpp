@@ -270,6 +270,10 @@ int launch_graph(void* exec, void* stream) {
 }
 
 int destroy_graph(void* graph) { return destroy(state().graphs, graph); }
-int destroy_exec(void* exec) { return destroy(state().execs, exec); }
+int destroy_exec(Call& call, void* exec) {
+    if (!known(state().execs, exec)) return kInvalidValue;
+    settle(call, {current_device});
+    return destroy(state().execs, exec);
+}
 
 }  // namespace cleave::fake

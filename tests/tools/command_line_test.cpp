@@ -9,6 +9,7 @@
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tools/cli/progress_text.h"
 
 using namespace cleave;
 using namespace cleave::test;
@@ -308,4 +309,18 @@ TEST_CASE("a plan is the same byte for byte when it is made again", "[tools]") {
     std::string first = run_cleave(arguments).output;
     CHECK(!first.empty());
     CHECK(run_cleave(arguments).output == first);
+}
+
+TEST_CASE("the progress of an upload says how much of how much and how fast", "[tools]") {
+    using tools::progress_text;
+    const std::string half(15, '#'), rest(15, '.'), none(30, '.'), all(30, '#');
+    CHECK(progress_text("loading weights", {2'000'000'000, 4'000'000'000, true, 0, 0.5}) ==
+          "loading weights [" + half + rest + "] 2.00 GB of 4.00 GB, 4.00 GB/s");
+    // What was done before anybody looked at the clock was not read in that time.
+    CHECK(progress_text("loading weights", {4'000'000, 4'000'000, true, 3'000'000, 2}) ==
+          "loading weights [" + all + "] 4.00 MB of 4.00 MB, 500 kB/s");
+    CHECK(progress_text("loading weights", {0, 4'000'000, true, 0, 0.1}) ==
+          "loading weights [" + none + "] 0 B of 4.00 MB");
+    CHECK(progress_text("compiling kernels", {3, 6, false, 0, 9}) ==
+          "compiling kernels [" + half + rest + "] 3 of 6");
 }

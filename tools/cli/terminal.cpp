@@ -12,6 +12,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "tools/cli/progress_text.h"
+
 namespace cleave::tools {
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
@@ -97,18 +99,10 @@ void ProgressBar::update(int64_t done, int64_t total, bool as_bytes) {
         return;
     state_->drawn = now;
     state_->visible = true;
-    constexpr int kWidth = 30;
-    const int filled = static_cast<int>(kWidth * done / total);
     const double seconds = std::chrono::duration<double>(now - state_->start).count();
-    std::string amount = as_bytes ? fmt::format("{} of {}", format_bytes(done), format_bytes(total))
-                                  : fmt::format("{} of {}", done, total);
-    if (as_bytes && seconds > 0.2)
-        amount += fmt::format(", {}/s",
-                              format_bytes(static_cast<int64_t>(
-                                  static_cast<double>(done - state_->done_at_start) / seconds)));
-    fmt::print(stderr, "\r{} [{}{}] {}\x1b[K", state_->label,
-               std::string(static_cast<size_t>(filled), '#'),
-               std::string(static_cast<size_t>(kWidth - filled), '.'), amount);
+    fmt::print(
+        stderr, "\r{}\x1b[K",
+        progress_text(state_->label, {done, total, as_bytes, state_->done_at_start, seconds}));
     std::fflush(stderr);
 }
 

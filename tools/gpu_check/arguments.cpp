@@ -28,7 +28,7 @@ Runs on the GPU, each part a process of its own, and writes one JSON report, ane
   bundled_model_bf16   the same in bf16 behind a prompt of over 128 tokens
   tp4_logical_devices  the bundled model on four logical devices of the card
   tp2_cards            the bundled model on the first two cards of its kind, where there are two
-  stories15m           that model, from --stories15m MODEL
+  stories15m           that model, of the bundle (in 8 bits a weight) or from --stories15m MODEL
   checked_model        a random model of --checked-shape in bf16, compared with the host
   random_model         a random model of --shape in bf16: the same tokens twice
   benchmark            decode and prefill of --shape as shares of the card's rates

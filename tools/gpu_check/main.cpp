@@ -174,6 +174,13 @@ private:
         report_["doctor"] = facts.is_discarded() ? Json(tail(doctor.errors)) : facts;
     }
 
+    // The bundle's own where none is named; empty where it was packed without.
+    fs::path stories15m() const {
+        if (!arguments_.stories15m.empty()) return arguments_.stories15m;
+        const fs::path own = programs_ / ".." / "models" / "stories15M";
+        return fs::exists(own) ? own : fs::path();
+    }
+
     void take(const std::string& part) {
         const std::string gpu = arguments_.device;
         const fs::path bundled = programs_ / ".." / "models" / "bundled" / "model.onnx";
@@ -184,8 +191,8 @@ private:
             skip(part, "not in --parts");
         else if (arguments_.quick && is_long)
             skip(part, "--quick");
-        else if (part == "stories15m" && arguments_.stories15m.empty())
-            skip(part, "no --stories15m");
+        else if (part == "stories15m" && stories15m().empty())
+            skip(part, "the bundle was packed without it, and there is no --stories15m");
         else if (part == "checked_model" && !no_host_.empty())
             skip(part, "nothing to compare with: " + no_host_);
         else if (part == "conformance")
@@ -197,7 +204,7 @@ private:
         else if (part == "tp2_cards")
             two_cards(part, bundled);
         else if (part == "stories15m")
-            text({part, arguments_.stories15m, gpu});
+            text({part, stories15m(), gpu});
         else if (is_long)
             bench(part);
         else

@@ -164,6 +164,14 @@ public:
         copy.dstDevice = destination;
         start(copy, r);
     }
+    void copy_within(DeviceAddress source, DeviceAddress destination, const Rectangle& r) override {
+        CUDA_MEMCPY2D copy{};
+        copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.srcDevice = source;
+        copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        copy.dstDevice = destination;
+        start(copy, r);
+    }
 
     void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
                 const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args) override {

@@ -159,6 +159,9 @@ public:
     void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& r) override {
         copy(pointer(destination), source, r, hipMemcpyHostToDevice);
     }
+    void copy_within(DeviceAddress source, DeviceAddress destination, const Rectangle& r) override {
+        copy(pointer(destination), pointer(source), r, hipMemcpyDeviceToDevice);
+    }
 
     void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
                 const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args) override {

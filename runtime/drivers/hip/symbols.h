@@ -74,6 +74,7 @@
     X(hipStreamCaptureModeThreadLocal, 1, hipStreamCaptureMode)            \
     X(hipMemcpyHostToDevice, 1, hipMemcpyKind)                             \
     X(hipMemcpyDeviceToHost, 2, hipMemcpyKind)                             \
+    X(hipMemcpyDeviceToDevice, 3, hipMemcpyKind)                           \
     X(hipDeviceAttributeClockRate, 5, hipDeviceAttribute_t)                \
     X(hipDeviceAttributeMaxGridDimX, 29, hipDeviceAttribute_t)             \
     X(hipDeviceAttributeMaxGridDimY, 30, hipDeviceAttribute_t)             \
