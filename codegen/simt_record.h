@@ -7,7 +7,7 @@
 
 namespace cleave::codegen {
 
-inline constexpr uint32_t kSimtRecordVersion = 3;
+inline constexpr uint32_t kSimtRecordVersion = 4;
 
 // Where a checked access stands in the source.
 struct SimtSite {

@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include <llvm/IR/DebugInfo.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -121,6 +122,7 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
     else
         pipeline.run(module, "always-inline");
     uint32_t cell_bytes = options.checks ? check_accesses(module) : 4;
+    StripDebugInfo(module);  // the checks hold the places now
     add_record(module, *kernel, shared, cell_bytes, options);
     keep_only(module, entry + ".simt");
     return !verifyModule(module, &log);

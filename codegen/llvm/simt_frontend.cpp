@@ -11,13 +11,14 @@
 #include <llvm/TargetParser/Host.h>
 
 #include "codegen/llvm/simt_passes.h"
+#include "codegen/llvm/simt_prefix.h"
 
 namespace cleave::llvm_backend {
 
 namespace {
 
 // CUDA device code, yet for the host's own triple: address spaces are then only names, which lower_shared reads.
-// Line tables serve the reports. Contraction is on, as both GPU compilers have it.
+// Line tables serve the reports of checks. Contraction is on, as both GPU compilers have it.
 std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
     std::string triple = llvm::sys::getProcessTriple();
     std::vector<std::string> args = {"-triple",
@@ -35,7 +36,6 @@ std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
                                      "-disable-O0-optnone",
                                      "-disable-llvm-passes",
                                      "-emit-llvm-only",
-                                     "-debug-info-kind=line-tables-only",
                                      "-nostdsysteminc",
                                      "-nobuiltininc",
                                      "-ffp-contract=fast",
@@ -47,6 +47,7 @@ std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
                                      "-w",
                                      "-disable-llvm-verifier",
                                      "-DCLEAVE_SIMT=1"};
+    if (options.checks) args.emplace_back("-debug-info-kind=line-tables-only");
     for (size_t i = 0; i < options.num_defines; ++i)
         args.push_back(std::string("-D") + options.defines[i]);
     return args;
@@ -80,9 +81,19 @@ std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef
         return nullptr;
     instance.createDiagnostics(&printer, false);
 
-    auto buffer = llvm::WritableMemoryBuffer::getNewUninitMemBuffer(source.size(), name);
-    std::copy(source.begin(), source.end(), buffer->getBufferStart());
-    if (is_quick(options)) blank_unrolling(buffer->getBuffer());
+    std::string text = source.str();
+    if (is_quick(options)) blank_unrolling({text.data(), text.size()});
+    PrecompiledPrefix prefix;
+    if (options.shared_begin < options.shared_end) {
+        std::string shared =
+            text.substr(options.shared_begin, options.shared_end - options.shared_begin);
+        prefix = precompile_prefix(shared, args);
+        if (prefix) {
+            use_prefix(instance, prefix);
+            text.replace(0, options.shared_end, line_after(shared, name));
+        }
+    }
+    auto buffer = llvm::MemoryBuffer::getMemBuffer(text, name);
     instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
         buffer->getMemBufferRef(), clang::InputKind(clang::Language::CUDA))};
     instance.getFrontendOpts().DisableFree = false;

@@ -145,3 +145,48 @@ TEST_CASE("the prelude compiles for every architecture that simt imitates", "[si
             CHECK_NOTHROW(codegen::compile_simt_kernel(with_prelude(kEverything), entry, arch, {}));
         }
 }
+
+// The first compilation with these options parses the prelude, the second one precompiles it, and the third one loads it.
+TEST_CASE("a kernel and its errors are the same with a parsed and a precompiled prelude",
+          "[simt]") {
+    const codegen::GpuArch& arch = codegen::gpu_arch("gfx90a");
+    const std::string good = with_prelude(kEverything);
+    const std::string bad = with_prelude(R"(
+KERNEL(64) in_f16(float* p) {
+    p[0] = warp_sum(p);
+    p[1] = warp_sums(1.0f);
+})");
+    // Text before the prelude is part of the source, too.
+    const std::string led = "// a comment\n#define LED 1\n" +
+                            with_prelude("KERNEL(64) in_f16(float* p) { p[0] = LED; }");
+    for (bool checks : {true, false}) {
+        const codegen::SimtCompileOptions options{
+            1, checks, {fmt::format("CLEAVE_UNSEEN={}", checks ? 1 : 0)}, ""};
+        auto outcome = [&](const std::string& source) {
+            try {
+                return codegen::compile_simt_kernel(source, "in_f16", arch, options).object;
+            } catch (const InternalError& error) {
+                const std::string_view text = error.what();
+                const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+                return std::vector<std::byte>(bytes, bytes + text.size());
+            }
+        };
+        const auto parsed = outcome(good);
+        CHECK(outcome(good) == parsed);
+        CHECK(outcome(good) == parsed);
+        CHECK_NOTHROW(codegen::compile_simt_kernel(led, "in_f16", arch, options));
+        const auto loaded = outcome(bad);
+        // Other options, hence parsed again.
+        codegen::SimtCompileOptions others = options;
+        others.defines.emplace_back("CLEAVE_UNSEEN_ERROR=1");
+        std::string text;
+        try {
+            codegen::compile_simt_kernel(bad, "in_f16", arch, others);
+        } catch (const InternalError& error) {
+            text = error.what();
+        }
+        CHECK(text.find("test.cu:3:12: error") != std::string::npos);
+        CHECK(text.find("test.cu:4:12: error") != std::string::npos);
+        CHECK(text == std::string(reinterpret_cast<const char*>(loaded.data()), loaded.size()));
+    }
+}

@@ -37,8 +37,9 @@ struct QkvArgs {
 // A block's part of one head.
 template <class C>
 struct HeadPart {
-    enum Kind { kQuery, kKey, kValue };
-    Kind kind;
+    // Of no type of their own: operators on an enumeration are looked up again in every instance of a template.
+    static constexpr int kQuery = 0, kKey = 1, kValue = 2;
+    int kind;
     int head, place;  // the first of its rows in the head's paired order
 
     static constexpr int kCuts = int(ceil_div<i64>(C::kHeadDim, C::kRows));
