@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include <clang/CodeGen/CodeGenAction.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
@@ -61,6 +59,25 @@ void blank_unrolling(llvm::MutableArrayRef<char> text) {
         while (at < text.size() && text[at] != '\n') text[at++] = ' ';
 }
 
+// What Clang reads: the source, or what follows the part that is precompiled.
+struct Input {
+    std::string text;
+    PrecompiledPrefix prefix;
+};
+
+Input take_prefix(llvm::StringRef source, llvm::StringRef name,
+                  const cleave_llvm_simt_options& options, const std::vector<std::string>& args) {
+    Input input{source.str(), nullptr};
+    std::string& text = input.text;
+    if (is_quick(options)) blank_unrolling({text.data(), text.size()});
+    if (options.shared_begin >= options.shared_end) return input;
+    std::string shared =
+        text.substr(options.shared_begin, options.shared_end - options.shared_begin);
+    input.prefix = precompile_prefix(shared, args);
+    if (input.prefix) text.replace(0, options.shared_end, line_after(shared, name));
+    return input;
+}
+
 }  // namespace
 
 std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef name,
@@ -75,25 +92,15 @@ std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef
     std::vector<std::string> args = arguments(options);
     std::vector<const char*> pointers;
     for (const std::string& arg : args) pointers.push_back(arg.c_str());
+    Input input = take_prefix(source, name, options, args);
+    auto buffer = llvm::MemoryBuffer::getMemBuffer(input.text, name);
     clang::CompilerInstance instance;
     instance.setVerboseOutputStream(log);
     if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics))
         return nullptr;
     instance.createDiagnostics(&printer, false);
 
-    std::string text = source.str();
-    if (is_quick(options)) blank_unrolling({text.data(), text.size()});
-    PrecompiledPrefix prefix;
-    if (options.shared_begin < options.shared_end) {
-        std::string shared =
-            text.substr(options.shared_begin, options.shared_end - options.shared_begin);
-        prefix = precompile_prefix(shared, args);
-        if (prefix) {
-            use_prefix(instance, prefix);
-            text.replace(0, options.shared_end, line_after(shared, name));
-        }
-    }
-    auto buffer = llvm::MemoryBuffer::getMemBuffer(text, name);
+    use_prefix(instance, input.prefix);
     instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
         buffer->getMemBufferRef(), clang::InputKind(clang::Language::CUDA))};
     instance.getFrontendOpts().DisableFree = false;

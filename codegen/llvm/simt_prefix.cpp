@@ -51,15 +51,15 @@ PrecompiledPrefix make(const std::string& text, const std::vector<std::string>& 
     clang::DiagnosticsEngine diagnostics(ids, options, &silent, false);
     std::vector<const char*> pointers;
     for (const std::string& arg : args) pointers.push_back(arg.c_str());
+    std::string unread;
+    llvm::raw_string_ostream counts(unread);
+    auto buffer = llvm::MemoryBuffer::getMemBuffer(text, "prefix");
     clang::CompilerInstance instance;
     if (!clang::CompilerInvocation::CreateFromArgs(instance.getInvocation(), pointers, diagnostics))
         return nullptr;
     instance.createDiagnostics(&silent, false);
-    std::string unread;
-    llvm::raw_string_ostream counts(unread);
     instance.setVerboseOutputStream(counts);
     instance.createFileManager(no_files());
-    auto buffer = llvm::MemoryBuffer::getMemBuffer(text, "prefix");
     instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
         buffer->getMemBufferRef(), clang::InputKind(clang::Language::CUDA))};
     instance.getFrontendOpts().DisableFree = false;
@@ -114,9 +114,11 @@ PrecompiledPrefix precompile_prefix(const std::string& text, const std::vector<s
 
 void use_prefix(clang::CompilerInstance& instance, const PrecompiledPrefix& prefix) {
     auto files = no_files();
-    files->addFileNoOwn(kFile, 0, llvm::MemoryBufferRef(*prefix, kFile));
+    if (prefix) {
+        files->addFileNoOwn(kFile, 0, llvm::MemoryBufferRef(*prefix, kFile));
+        instance.getPreprocessorOpts().ImplicitPCHInclude = kFile;
+    }
     instance.createFileManager(files);
-    instance.getPreprocessorOpts().ImplicitPCHInclude = kFile;
 }
 
 std::string line_after(llvm::StringRef prefix, llvm::StringRef file) {

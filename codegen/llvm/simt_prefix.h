@@ -20,7 +20,7 @@ using PrecompiledPrefix = std::shared_ptr<const std::string>;
 // the source's own compilation then reports.
 PrecompiledPrefix precompile_prefix(const std::string& text, const std::vector<std::string>& args);
 
-// Makes `instance` open its source with the prefix; `prefix` must outlive it.
+// Makes `instance` open its source with the prefix, which must outlive it, if there is one. It reads no files either way.
 void use_prefix(clang::CompilerInstance& instance, const PrecompiledPrefix& prefix);
 
 // The `#line` mark that gives the text after `prefix` the place that it has behind it.
