@@ -65,34 +65,27 @@ struct Input {
     PrecompiledPrefix prefix;
 };
 
-Input take_prefix(llvm::StringRef source, llvm::StringRef name,
-                  const cleave_llvm_simt_options& options, const std::vector<std::string>& args) {
-    Input input{source.str(), nullptr};
-    std::string& text = input.text;
-    if (is_quick(options)) blank_unrolling({text.data(), text.size()});
-    if (options.shared_begin >= options.shared_end) return input;
+Input take_prefix(const Input& whole, llvm::StringRef name, const cleave_llvm_simt_options& options,
+                  const std::vector<std::string>& args) {
+    if (options.shared_begin >= options.shared_end) return {};
     std::string shared =
-        text.substr(options.shared_begin, options.shared_end - options.shared_begin);
-    input.prefix = precompile_prefix(shared, args);
-    if (input.prefix) text.replace(0, options.shared_end, line_after(shared, name));
-    return input;
+        whole.text.substr(options.shared_begin, options.shared_end - options.shared_begin);
+    PrecompiledPrefix prefix = precompile_prefix(shared, args);
+    if (!prefix) return {};
+    return {line_after(shared, name) + whole.text.substr(options.shared_end), prefix};
 }
 
-}  // namespace
-
-std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef name,
-                                         const cleave_llvm_simt_options& options,
-                                         llvm::LLVMContext& context, llvm::raw_ostream& log) {
+std::unique_ptr<llvm::Module> parse(const Input& input, llvm::StringRef name,
+                                    const std::vector<std::string>& args,
+                                    llvm::LLVMContext& context, llvm::raw_ostream& log) {
     llvm::IntrusiveRefCntPtr<clang::DiagnosticIDs> ids(new clang::DiagnosticIDs());
     llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> diagnostic_options(
         new clang::DiagnosticOptions());
     clang::TextDiagnosticPrinter printer(log, diagnostic_options.get());
     clang::DiagnosticsEngine diagnostics(ids, diagnostic_options, &printer, false);
 
-    std::vector<std::string> args = arguments(options);
     std::vector<const char*> pointers;
     for (const std::string& arg : args) pointers.push_back(arg.c_str());
-    Input input = take_prefix(source, name, options, args);
     auto buffer = llvm::MemoryBuffer::getMemBuffer(input.text, name);
     clang::CompilerInstance instance;
     instance.setVerboseOutputStream(log);
@@ -108,6 +101,22 @@ std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef
     if (!instance.ExecuteAction(action) || instance.getDiagnostics().hasErrorOccurred())
         return nullptr;
     return action.takeModule();
+}
+
+}  // namespace
+
+std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef name,
+                                         const cleave_llvm_simt_options& options,
+                                         llvm::LLVMContext& context, llvm::raw_ostream& log) {
+    std::vector<std::string> args = arguments(options);
+    Input whole{source.str(), nullptr};
+    if (is_quick(options)) blank_unrolling({whole.text.data(), whole.text.size()});
+    if (Input rest = take_prefix(whole, name, options, args); rest.prefix) {
+        std::string unread;  // errors are of the whole source's lines
+        llvm::raw_string_ostream stream(unread);
+        if (auto module = parse(rest, name, args, context, stream)) return module;
+    }
+    return parse(whole, name, args, context, log);
 }
 
 }  // namespace cleave::llvm_backend
