@@ -18,7 +18,7 @@ namespace {
 
 // Where the prelude, which opens the sources of all kernels, stands in one: [begin, end), empty where it does not.
 std::pair<size_t, size_t> find_prelude(const std::string& source) {
-    static const std::string& prelude = *new std::string(flatten_template("gpu/prelude.cuh"));
+    static const std::string& prelude = flatten_template("gpu/prelude.cuh");
     size_t begin = 0;
     while (begin < source.size() && source.compare(begin, prelude.size(), prelude) != 0) {
         size_t end = source.find('\n', begin);
