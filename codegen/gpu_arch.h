@@ -52,6 +52,10 @@ const std::vector<GpuArch>& gpu_archs();
 // "sm_70, sm_75, ...".
 std::string gpu_arch_names();
 
+// Whether a launch may begin before the one before it has ended (programmatic dependent launch: CUDA C++ Programming Guide,
+// compute capability 9.0 on).
+inline bool overlaps_launches(const GpuArch& arch) { return arch.nvidia && arch.number >= 90; }
+
 // Whether it multiplies by warpgroups (wgmma), beside its matrix instruction of a warp.
 bool has_warpgroups(const GpuArch& arch);
 // Whether it has a matrix instruction for products of that type as kernels stage it: f16, bf16 or f32.

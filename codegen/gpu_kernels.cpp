@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "codegen/gpu_arch.h"
 #include "codegen/gpu_formats.h"
 #include "codegen/gpu_program.h"
 #include "codegen/gpu_stub.h"
@@ -44,6 +45,8 @@ Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
         << target.limits.shared_memory_per_block;
+    if (overlaps && overlaps_launches(gpu_arch(gpu_arch_of(target.device))))
+        writer.overlap(fetches_ahead ? fmt::format("{}_ahead", call) : "");
     Kernel kernel = writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);
     kernel.tile = tile;
     return kernel;
@@ -75,6 +78,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     const Tile& tile = stub.tile;
     const bool many = attends_many_tokens(tile);
     stub.launch.shared_bytes = planner::attention_shared_bytes(limits, shape, tile);
+    stub.overlaps = !many;
     w.note(fmt::format(
         "shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head",
         heads, s.slab.head_dim, heads, s.slab.v_head_dim, s.group));

@@ -33,6 +33,8 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     w.constant("kMany", many);
     w.leave_out(many ? "gpu/few_tokens.cuh" : "gpu/many_tokens.cuh");
     if (many) w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
+    // Of many tokens they compute longer than a launch takes, and need their units to themselves.
+    stub.overlaps = stub.fetches_ahead = !many;
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);
     w.constant("kTokens", tile.tokens);

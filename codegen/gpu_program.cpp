@@ -27,6 +27,15 @@ Arg batch_arg(BatchField field, std::string name) {
     return arg;
 }
 
+// Which arguments no launch of a session writes: weights, and the tables that are loaded with them.
+uint64_t constant_args(const std::vector<Arg>& args) {
+    uint64_t mask = 0;
+    for (size_t i = 0; i < args.size(); ++i)
+        if (args[i].kind == ArgKind::kWeight || args[i].kind == ArgKind::kRopeTable)
+            mask |= uint64_t{1} << i;
+    return mask;
+}
+
 // What attention on GPUs takes beside the arguments of every device.
 void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args) {
     Arg count = args.back();
@@ -176,8 +185,11 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         target.max_tokens = largest.rows_of(lowered.spec);
         Instruction instruction;
         instruction.step = planner::StepId(i);
-        instruction.kernel =
-            kernels.add(make_gpu_kernel(lowered.spec, compute->kernel, reader.fused(), target));
+        Kernel kernel = make_gpu_kernel(lowered.spec, compute->kernel, reader.fused(), target);
+        CHECK(lowered.args.size() <= 64)
+            << kernel.name << " takes " << lowered.args.size() << " arguments";
+        kernel.launch.constant_args = constant_args(lowered.args);
+        instruction.kernel = kernels.add(std::move(kernel));
         instruction.args = std::move(lowered.args);
         out.push_back(std::move(instruction));
     }

@@ -19,6 +19,8 @@ struct GpuStub {
     Launch launch;
     planner::Tile tile;
     std::optional<planner::Tile> smaller;
+    // Where the device has such launches it may begin before those before it have ended, and fetch weights ahead.
+    bool overlaps = true, fetches_ahead = false;
 
     std::string activations() const;
     std::string x_pointer() const;

@@ -21,8 +21,13 @@ Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
 }
 
 void adopt_compiled(Program& program, const std::vector<CompiledKernel>& compiled) {
-    for (size_t i = 0; i < compiled.size(); ++i)
-        if (compiled[i].instead) program.kernels[i] = *compiled[i].instead;
+    for (size_t i = 0; i < compiled.size(); ++i) {
+        if (!compiled[i].instead) continue;
+        Kernel& kernel = program.kernels[i];
+        const uint64_t constant_args = kernel.launch.constant_args;  // it takes the same arguments
+        kernel = *compiled[i].instead;
+        kernel.launch.constant_args = constant_args;
+    }
 }
 
 }  // namespace cleave::codegen

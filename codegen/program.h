@@ -93,6 +93,11 @@ struct Launch {
                                Extent{1}};  // host: grid[0] is the number of work items
     std::array<int, 3> block{1, 1, 1};
     int64_t shared_bytes = 0;  // dynamic shared memory; host: scratch of one thread
+    // GPUs: the text lets the next launch begin and itself waits for those before it, so that it may begin before they have
+    // ended (codegen/templates/gpu/prelude.cuh, "Launches").
+    bool overlaps = false;
+    // Bit i: argument i points to weights or tables, which no launch writes: all that it may read before that wait.
+    uint64_t constant_args = 0;
 };
 
 struct Resources {

@@ -208,14 +208,18 @@ std::string StubWriter::gpu_body(std::string_view call, std::string_view args_st
         passed.push_back(parameter);
     }
     text += fmt::format("KERNEL({}) ENTRY({}) {{\n", threads, fmt::join(parameters, ", "));
-    if (args_struct.empty()) {
-        text += fmt::format("    {}<Config>({});\n", call, fmt::join(passed, ", "));
-    } else {
+    std::string arguments = fmt::format("{}", fmt::join(passed, ", "));
+    if (!args_struct.empty()) {
         text += fmt::format("    {}<Config> a;\n", args_struct);
         for (size_t i = 0; i < args_.size(); ++i)
             text += fmt::format("    a.{} = {};\n", args_[i].name, passed[i]);
-        text += fmt::format("    {}<Config>(a);\n", call);
+        arguments = "a";
     }
+    // Here, where every thread of every block comes by.
+    if (overlaps_) text += "    allow_next_launch();\n";
+    if (!ahead_.empty()) text += fmt::format("    {}<Config>({});\n", ahead_, arguments);
+    if (overlaps_) text += "    await_previous_launch();\n";
+    text += fmt::format("    {}<Config>({});\n", call, arguments);
     return text + "}\n}  // namespace cleave\n";
 }
 
@@ -256,10 +260,13 @@ Kernel StubWriter::finish_gpu(planner::KernelKind kind, const std::vector<std::s
         fmt::format("grid [{}] x [{}] x [{}] blocks of {} threads, {} bytes of shared memory",
                     describe_extent(launch.grid[0]), describe_extent(launch.grid[1]),
                     describe_extent(launch.grid[2]), launch.block[0], launch.shared_bytes);
+    if (overlaps_) launched += ", begins before the launches before it have ended";
     std::set<std::string> left_out = left_out_;
     if (!has_quantized_) left_out.insert("gpu/quantized_rows.cuh");
+    Launch own = launch;
+    own.overlaps = overlaps_;
     return complete(kind, fused, flattened_template(file, left_out),
-                    gpu_body(call, args_struct, launch.block[0]), launch, launched, device);
+                    gpu_body(call, args_struct, launch.block[0]), own, launched, device);
 }
 
 namespace {

@@ -54,6 +54,13 @@ public:
     // A file of the templates that this kernel does not use: what is not there need not be parsed.
     void leave_out(std::string file) { left_out_.insert(std::move(file)); }
 
+    // Of a GPU kernel that may begin before the launches before it have ended: it waits for them before the call, and before
+    // that it calls `ahead` of the same arguments; empty: nothing.
+    void overlap(std::string_view ahead) {
+        overlaps_ = true;
+        ahead_ = ahead;
+    }
+
     // Comment lines: what is computed, on what shapes, of which types.
     void note(std::string text) { notes_.push_back(std::move(text)); }
 
@@ -84,7 +91,8 @@ private:
     std::vector<Argument> args_;
     std::vector<std::string> notes_;
     std::set<std::string> left_out_;
-    bool tail_each_row_ = false, has_quantized_ = false;
+    bool tail_each_row_ = false, has_quantized_ = false, overlaps_ = false;
+    std::string ahead_;
 };
 
 // The part of a Config that a norm is; its epsilon is a "float" or a "double".

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/supports.h"
 #include "runtime/device.h"
 
 namespace cleave::runtime {
@@ -51,6 +52,11 @@ public:
     // A rectangle from one place of this device's memory to another that it does not overlap, on the stream.
     virtual void copy_within(DeviceAddress source, DeviceAddress destination,
                              const Rectangle& rectangle) = 0;
+
+    // From now on (or no more) launches of kernels that wait themselves (codegen::Launch::overlaps) may begin before those
+    // before them have ended, in rows with nothing else between (runtime/drivers/gpu_driver.h); else why this device's cannot.
+    virtual Supports overlap_launches(bool wanted) = 0;
+    virtual uint64_t overlapped_launches() const = 0;  // so far, captured ones once
 
     // For the vendor's other libraries, which put work on the stream, too: the calling thread's context becomes this device's.
     virtual void make_current() = 0;

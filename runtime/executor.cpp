@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <thread>
 
 #include "runtime/drivers/gpu_driver.h"
+#include "runtime/gpu_switches.h"
 #include "runtime/greedy.h"
 #include "runtime/presence.h"
 #include "runtime/stream_passes.h"
@@ -69,6 +68,9 @@ public:
     DevicePhase& phase(bool is_prefill) { return phases_[is_prefill ? 0 : 1]; }
     const std::vector<TraceEvent>& events() const { return events_; }
     int64_t received_bytes() const { return received_bytes_; }
+    void add_overlap(OverlapReport& all) const {
+        if (passes_) passes_->add_overlap(all);
+    }
 
     void run(const Job& job) {
         try {
@@ -215,18 +217,6 @@ private:
     std::vector<TraceEvent> events_;
     int64_t received_bytes_ = 0;
 };
-
-// For a driver whose graphs are at fault.
-bool wants_graphs() {
-    const char* set = std::getenv("CLEAVE_GPU_GRAPHS");
-    const std::string_view wish = set ? set : "1";
-    if (wish != "0" && wish != "1")
-        throw UserError(
-            "CLEAVE_GPU_GRAPHS={}: 1 (decode is captured as graphs and replayed, as "
-            "without the variable) or 0 (its kernels are launched one by one)",
-            wish);
-    return wish == "1";
-}
 
 }  // namespace
 
@@ -446,9 +436,9 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
         << "a program and a device for each of the plan's devices";
     check_presence(plan);
     CHECK(!options.record_trace || !options.record_passes) << "a trace of steps or one of passes";
-    impl_->build(
-        programs, devices, arenas,
-        {options.record_trace, options.record_passes, options.step_by_step, wants_graphs()});
+    impl_->build(programs, devices, arenas,
+                 {options.record_trace, options.record_passes, options.step_by_step, wants_graphs(),
+                  wants_overlap()});
     impl_->arrange_captures();
     impl_->start();
     impl_->meet();
@@ -489,6 +479,12 @@ const Trace& Executor::trace() const {
                                    worker->events().end());
     }
     return impl_->trace;
+}
+
+OverlapReport Executor::overlap() const {
+    OverlapReport all;
+    for (const auto& worker : impl_->workers) worker->add_overlap(all);
+    return all;
 }
 
 int64_t Executor::transferred_bytes() const {

@@ -14,6 +14,7 @@
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"
 #include "runtime/device.h"
+#include "runtime/overlap_report.h"
 #include "runtime/tensor.h"
 #include "runtime/trace.h"
 
@@ -51,6 +52,7 @@ public:
 
     const Trace& trace() const;
     int64_t transferred_bytes() const;
+    OverlapReport overlap() const;
 
 private:
     struct Impl;

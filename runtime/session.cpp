@@ -71,6 +71,7 @@ std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
 
 const Trace& Session::trace() const { return impl_->executor->trace(); }
 
+OverlapReport Session::overlap() const { return impl_->executor->overlap(); }
 int64_t Session::transferred_bytes() const { return impl_->executor->transferred_bytes(); }
 
 std::map<std::string, int64_t> Session::peak_memory_bytes() const {

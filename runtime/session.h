@@ -17,6 +17,7 @@
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"
 #include "runtime/tensor.h"
+#include "runtime/overlap_report.h"
 #include "runtime/trace.h"
 
 namespace cleave::runtime {
@@ -59,6 +60,8 @@ public:
     std::vector<Tensor> run_tensors(std::span<const Tensor> inputs);
 
     const Trace& trace() const;
+    // How many launches of GPUs began before those before them had ended, and where that cannot be.
+    OverlapReport overlap() const;
     int64_t transferred_bytes() const;  // sum over all transfers and collectives so far
     std::map<std::string, int64_t> peak_memory_bytes() const;                   // by device name
     std::vector<std::vector<codegen::CompiledKernel>> const& compiled() const;  // per device

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "planner/memory.h"
+#include "runtime/gpu_switches.h"
 #include "runtime/presence.h"
 
 namespace cleave::runtime {
@@ -49,8 +50,20 @@ StreamPasses::StreamPasses(const Plan& plan, const Arenas& arenas, Device& devic
       seen_waits_(stream_.synchronizations()),
       moved_(Clock::now()) {
     stream_.set_wait_check([this] { check_wait(); });
+    const bool wanted = options.overlap && may_overlap(plan, id);
+    no_overlap_ = stream_.overlap_launches(wanted).reason;
+    if (no_overlap_.empty() && !options.overlap)
+        no_overlap_ = "CLEAVE_GPU_OVERLAP=0";
+    else if (no_overlap_.empty() && !wanted)
+        no_overlap_ =
+            fmt::format("devices of {}'s card exchange by peer memory", device.info().name);
     // Room for the largest batch now: to allocate pinned memory later may wait for kernels that wait for this device.
     stream_.upload_space(batch_bytes(plan.workload));
+}
+
+void StreamPasses::add_overlap(OverlapReport& all) const {
+    all.launches += static_cast<int64_t>(stream_.overlapped_launches());
+    if (!no_overlap_.empty()) all.reasons[device_.info().name] = no_overlap_;
 }
 
 StreamPasses::~StreamPasses() {

@@ -17,6 +17,7 @@
 #include "runtime/batch.h"
 #include "runtime/device_steps.h"
 #include "runtime/device_stream.h"
+#include "runtime/overlap_report.h"
 #include "runtime/rendezvous.h"
 #include "runtime/trace.h"
 
@@ -27,6 +28,7 @@ struct StreamOptions {
     bool record_passes = false;  // instead of steps
     bool step_by_step = false;   // waits after each step, so that a fault has its name
     bool graphs = true;          // decode is captured and replayed
+    bool overlap = true;  // launches begin before those before them have ended, where they can
 };
 
 // Where devices whose kernels wait for one another meet once each has captured a shape, and brought the graphs onto its card:
@@ -67,6 +69,9 @@ public:
     // Of the passes since the last time, with StreamOptions::record_passes; waits for the device.
     void trace_passes(std::vector<TraceEvent>& trace, int64_t origin_ns);
 
+    // Adds this device.
+    void add_overlap(OverlapReport& all) const;
+
     // Ends in a DeviceError that says at which steps the device was.
     [[noreturn]] void rethrow(const DeviceError& error) const;
 
@@ -106,6 +111,7 @@ private:
     planner::DeviceId id_;
     RunControl& control_;
     StreamOptions options_;
+    std::string no_overlap_;   // why launches do not overlap; empty: they do
     bool one_upload_ = false;  // the batch's arrays lie side by side
     std::array<std::vector<Run>, 2>
         runs_;  // of decode, captured and not: without and with the choice of tokens

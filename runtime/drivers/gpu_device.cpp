@@ -176,7 +176,7 @@ public:
         }
         context_->launch(loaded.function, blocks, threads,
                          dimension(launch.shared_bytes, kMostOfAnything, info_.name),
-                         pointers_.data());
+                         pointers_.data(), launch.overlaps);
     }
 
     // To memory that the driver has not pinned it is done when it returns.
@@ -294,6 +294,9 @@ public:
     void copy_within(DeviceAddress source, DeviceAddress destination, const Rectangle& r) override {
         if (r.rows > 0 && r.row_bytes > 0) context_->copy_within(source, destination, r);
     }
+    Supports overlap_launches(bool wanted) override { return context_->overlap_launches(wanted); }
+    uint64_t overlapped_launches() const override { return context_->overlapped_launches(); }
+
     void make_current() override { context_->make_current(); }
     void* native_stream() override { return context_->native_stream(); }
 

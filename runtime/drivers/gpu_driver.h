@@ -16,6 +16,7 @@
 
 #include "planner/machine.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/supports.h"
 #include "runtime/device.h"
 #include "runtime/drivers/left_alone.h"
 #include "runtime/drivers/pinned_memory.h"
@@ -78,8 +79,18 @@ public:
     virtual void copy_within(DeviceAddress source, DeviceAddress destination,
                              const Rectangle& r) = 0;
     virtual void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
-                        const std::array<unsigned, 3>& block, unsigned shared_bytes,
-                        void** args) = 0;
+                        const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args,
+                        bool waits_itself) = 0;
+    // From now on (or no more) a launch of a kernel that waits itself (codegen::Launch::overlaps) may begin before the launch
+    // before it on the stream has ended, where that one's does so, too, and nothing else was asked of the context between the
+    // two: then the chain of waits reaches back to the last launch that began behind all others. Whatever waits for other
+    // devices, a peer's kernel or a vendor's library, so has nothing that overlaps on either side of it: no block that waits
+    // for it takes the place that its own blocks still need, and none of its own the place of those it waits for. Else why
+    // driver or card has no such launches.
+    virtual Supports overlap_launches(bool) {
+        return {false, "launches of this vendor's driver begin when those before them have ended"};
+    }
+    virtual uint64_t overlapped_launches() const { return 0; }
     // Whether all of it is done. Never blocks.
     virtual bool is_idle() = 0;
 

@@ -91,7 +91,8 @@ public:
         CHECK(kernel >= 0 && static_cast<size_t>(kernel) < programs_.size())
             << "kernel " << kernel << " of " << programs_.size() << " on " << info_.name;
         if (grid[0] * grid[1] * grid[2] == 0) return;
-        simt::LaunchOptions options{options_.seed, options_.shuffle_order, owner_, peers_};
+        simt::LaunchOptions options{options_.seed, options_.shuffle_order, owner_,
+                                    peers_,        launch.overlaps,        launch.constant_args};
         simt::SimtReport report = engine_.launch(programs_[static_cast<size_t>(kernel)], args, grid,
                                                  launch.block, launch.shared_bytes, options);
         if (!report.clean())

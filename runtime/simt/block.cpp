@@ -64,6 +64,11 @@ void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& a
     checked = kernel.checked != 0;
     shuffle_order = options.shuffle_order;
     seed = options.seed;
+    overlaps = options.overlaps && checked;
+    wait_here = {};
+    constants.clear();
+    for (size_t i = 0; overlaps && i < kernel.num_args && i < 64; ++i)
+        if (options.constant_args >> i & 1) constants.push_back(allocation_of(arguments[i]));
     random = SplitMix64(seed);
     report = SimtReport{};
     doubtful.reset();
@@ -125,9 +130,11 @@ bool Block::run(uint64_t index) {
                                 static_cast<uint64_t>(blocks_in[1]));
     head = tail = kQueue * 4;
     exited = barrier_arrived = 0;
+    early = overlaps ? num_threads : 0;
     for (uint32_t i = 0; i < num_threads; ++i) {
         Thread& thread = threads[i];
         thread.exited = false;
+        thread.early = overlaps;
         thread.meeting = Meeting::kNone;
         thread.turn = 0;
         thread.copy_group = 0;
@@ -174,11 +181,23 @@ void Block::exit_thread() {
                  self->lane);
     if (!warpgroups.empty()) check_products_at_exit(*this, *self);
     if (exited == num_threads) {
+        if (early > 0) fail_without_wait();
         settle_doubt();
         switch_fiber(&self->fiber, &main_);
     } else {
         yield(self);
     }
+}
+
+// At the block's end, where threads that did wait have told the place.
+void Block::fail_without_wait() {
+    uint32_t first = 0;
+    while (!threads[first].early) ++first;
+    current = &threads[first];
+    fail(Fault::kNoWait, wait_here,
+         "thread %u left the kernel without await_previous_launch(): the launch behind this one "
+         "may begin before those in front have ended",
+         first);
 }
 
 Finding Block::describe(Fault fault, Here here, const char* format, va_list list) const {

@@ -15,6 +15,7 @@
 #include "codegen/simt_record.h"
 #include "runtime/base/split_mix.h"
 #include "runtime/simt/fiber.h"
+#include "runtime/simt/memory.h"
 #include "runtime/simt/report.h"
 #include "runtime/simt/shadow.h"
 #include "runtime/simt/simt.h"
@@ -62,6 +63,7 @@ struct alignas(64) Thread {
     Here here;          // where it waits, and for what
     Meeting meeting = Meeting::kNone;
     bool exited = false;
+    bool early = false;  // it has not waited for the launches before its own
     uint32_t index = 0;  // in the block
     int place[3] = {};
     uint64_t copy_group = 0;
@@ -152,6 +154,8 @@ struct Block {
     [[noreturn]] void stuck();
     // Ends the current thread.
     void exit_thread();
+    // Reports a thread that has ended and did not wait for the launches before its own.
+    [[noreturn]] void fail_without_wait();
 
     static constexpr uint32_t kQueue = 2048;
     uint16_t queue[kQueue] = {};
@@ -159,7 +163,10 @@ struct Block {
     uint32_t num_threads = 0, width = 32, exited = 0;
     uint32_t barrier_arrived = 0;
     Here barrier_here;
-    bool checked = false, shuffle_order = false;
+    bool checked = false, shuffle_order = false, overlaps = false;
+    uint32_t early = 0;                   // threads that have not waited for the launches before
+    Here wait_here;                       // of a wait for them
+    std::vector<AddressRange> constants;  // what they may read
     uint32_t owner = 0;
     std::span<const uint32_t> peers;
     uint64_t seed = 0;

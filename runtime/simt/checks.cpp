@@ -135,6 +135,18 @@ __attribute__((noinline)) void check_elsewhere(Block& block, uint64_t address, u
                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(address));
 }
 
+// Device memory, touched while the launches before may still run.
+__attribute__((noinline)) void check_early(Block& block, uint64_t address, uint64_t bytes,
+                                           Touch touch, Here here) {
+    if (!block.current->early || bytes == 0) return;
+    for (const AddressRange& range : block.constants)
+        if (touch == Touch::kLoad && address >= range.begin && address + bytes <= range.end) return;
+    block.fail(Fault::kEarlyAccess, here,
+               "%s of %llu bytes, which are no weights, before "
+               "await_previous_launch()",
+               touch_name(touch), static_cast<unsigned long long>(bytes));
+}
+
 inline void check_any(Block& block, const void* p, uint64_t size, Touch touch, Here here) {
     auto address = reinterpret_cast<uint64_t>(p);
     uint64_t bytes = static_cast<uint32_t>(size);
@@ -145,6 +157,8 @@ inline void check_any(Block& block, const void* p, uint64_t size, Touch touch, H
             offset + bytes > slot->end.load(std::memory_order_relaxed) ||
             !block.reaches(slot->owner.load(std::memory_order_relaxed))) [[unlikely]]
             if (bytes > 0) fail_global(block, *slot, address, bytes, touch, here);
+        if (block.early > 0) [[unlikely]]
+            check_early(block, address, bytes, touch, here);
         return;
     }
     uint64_t offset = address - reinterpret_cast<uint64_t>(block.shared);
@@ -223,6 +237,19 @@ void cleave_simt_private(int64_t index, int64_t length, const codegen::SimtSite*
     block.fail(Fault::kPrivateBounds, {site->file, static_cast<int>(site->line)},
                "index %lld of a private array of %lld elements", static_cast<long long>(index),
                static_cast<long long>(length));
+}
+
+void cleave_simt_await_previous(const char* file, int line) {
+    Block& block = current_block();
+    block.wait_here = {file, line};
+    if (!block.current->early) return;
+    block.current->early = false;
+    --block.early;
+}
+void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file, int line) {
+    Block& block = current_block();
+    if (block.checked && bytes > 0)
+        check_any(block, p, static_cast<uint32_t>(bytes), Touch::kLoad, {file, line});
 }
 
 void cleave_simt_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }

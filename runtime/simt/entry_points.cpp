@@ -34,6 +34,8 @@ const std::vector<EntryPoint>& entry_points() {
         POINT(cleave_simt_ballot),
         POINT(cleave_simt_reduce),
         POINT(cleave_simt_matrix),
+        POINT(cleave_simt_await_previous),
+        POINT(cleave_simt_fetch_ahead),
         POINT(cleave_simt_shared_address),
         POINT(cleave_simt_async_fence),
         POINT(cleave_simt_wgmma),

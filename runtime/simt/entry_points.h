@@ -24,6 +24,8 @@ unsigned long long cleave_simt_ballot(int predicate, const char* file, int line)
 float cleave_simt_reduce(float v, int width, int operation, const char* file, int line);
 void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b, const char* file,
                         int line);
+void cleave_simt_await_previous(const char* file, int line);
+void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file, int line);
 unsigned cleave_simt_shared_address(const void* p, const char* file, int line);
 void cleave_simt_async_fence();
 void cleave_simt_wgmma(int kind, int n, float* sum, unsigned long long a, unsigned long long b,

@@ -71,6 +71,17 @@ void* allocate_slots(uint64_t bytes, uint32_t owner) {
     return mapped;
 }
 
+AddressRange allocation_of(uint64_t address) {
+    std::lock_guard lock(mutex);
+    const Slot* slot = slot_of(address);
+    if (!slot || slot->end == 0) return {};
+    auto first = static_cast<uint32_t>(slot - slot_table);
+    while (first > 0 && slot_table[first].slots == 0) --first;
+    const uint32_t last = first + slot_table[first].slots - 1;
+    return {kSlotBase + first * kSlotBytes + kSlotMargin,
+            kSlotBase + last * kSlotBytes + slot_table[last].end};
+}
+
 void free_slots(void* address) {
     std::lock_guard lock(mutex);
     auto value = reinterpret_cast<uint64_t>(address);

@@ -30,6 +30,12 @@ inline const Slot* slot_of(uint64_t address) {
     return index < kNumSlots ? &slot_table[index] : nullptr;
 }
 
+struct AddressRange {
+    uint64_t begin = 0, end = 0;
+};
+// The allocation that holds an address; nothing where none does.
+AddressRange allocation_of(uint64_t address);
+
 // Null when there is no memory or no slot left. `bytes` > 0.
 void* allocate_slots(uint64_t bytes, uint32_t owner);
 void free_slots(void* address);

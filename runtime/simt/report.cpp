@@ -20,6 +20,8 @@ std::string_view fault_name(Fault fault) {
         case Fault::kDivergentWarp: return "divergent warp operation";
         case Fault::kInactiveLane: return "inactive lane";
         case Fault::kDeadlock: return "deadlock";
+        case Fault::kEarlyAccess: return "access before the launches before have ended";
+        case Fault::kNoWait: return "no wait for the launches before";
     }
     return "fault";
 }

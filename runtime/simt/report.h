@@ -24,6 +24,8 @@ enum class Fault : uint8_t {
     kDivergentWarp,     // lanes of a warp at different operations, or gone
     kInactiveLane,      // a lane that does not take part is named or read
     kDeadlock,          // no thread can go on
+    kEarlyAccess,       // of a launch that overlaps: something else than weights before the wait
+    kNoWait,            // of such a launch: a thread ends that did not wait for the launches before
 };
 
 std::string_view fault_name(Fault fault);

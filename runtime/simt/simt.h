@@ -43,6 +43,10 @@ struct LaunchOptions {
     bool shuffle_order = false;  // threads run in an order drawn from the seed instead of by index
     uint32_t owner = 0;          // whose allocations the kernel may touch
     std::span<const uint32_t> peers = {};  // and theirs
+    // A launch that may begin before those before it have ended (codegen::Launch): each thread has to wait for them, and
+    // before it does may read the allocations of these arguments alone.
+    bool overlaps = false;
+    uint64_t constant_args = 0;
 };
 
 // One or more OS threads with what a running block needs, kept between launches. One launch at a time.

@@ -17,6 +17,7 @@ namespace {
 #define CLEAVE_SAME(name, parameters) \
     static_assert(std::is_same_v<decltype(&::name), CUresult(*) parameters>, #name);
 CLEAVE_CUDA_FUNCTIONS(CLEAVE_SAME)
+CLEAVE_CUDA_NEWER_FUNCTIONS(CLEAVE_SAME)
 
 #define CLEAVE_EQUAL(name, value, type)                                       \
     static_assert(std::is_same_v<std::remove_cv_t<decltype(::name)>, type> && \
@@ -37,6 +38,16 @@ static_assert(offsetof(ours::CUmemPoolProps, win32SecurityAttributes) ==
               offsetof(::CUmemPoolProps, win32SecurityAttributes));
 static_assert(sizeof(ours::CUmemAccessDesc) == sizeof(::CUmemAccessDesc));
 static_assert(offsetof(ours::CUmemAccessDesc, flags) == offsetof(::CUmemAccessDesc, flags));
+static_assert(sizeof(ours::CUlaunchAttribute) == sizeof(::CUlaunchAttribute));
+static_assert(offsetof(ours::CUlaunchAttribute, value) == offsetof(::CUlaunchAttribute, value));
+static_assert(std::is_same_v<
+              decltype(::CUlaunchAttributeValue::programmaticStreamSerializationAllowed), int>);
+static_assert(sizeof(ours::CUlaunchConfig) == sizeof(::CUlaunchConfig));
+static_assert(offsetof(ours::CUlaunchConfig, sharedMemBytes) ==
+              offsetof(::CUlaunchConfig, sharedMemBytes));
+static_assert(offsetof(ours::CUlaunchConfig, hStream) == offsetof(::CUlaunchConfig, hStream));
+static_assert(offsetof(ours::CUlaunchConfig, attrs) == offsetof(::CUlaunchConfig, attrs));
+static_assert(offsetof(ours::CUlaunchConfig, numAttrs) == offsetof(::CUlaunchConfig, numAttrs));
 #define CLEAVE_PLACE(member)                                                                  \
     static_assert(offsetof(ours::CUDA_MEMCPY2D, member) == offsetof(::CUDA_MEMCPY2D, member), \
                   #member);

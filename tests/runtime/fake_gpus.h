@@ -17,12 +17,14 @@
 
 namespace cleave::runtime::test {
 
-// A fresh fake: three cards, nothing alive, nothing recorded.
+// A fresh fake (a changed copy of one: its file): three cards, nothing alive, nothing recorded.
 class FakeGpu {
 public:
-    explicit FakeGpu(planner::DeviceKind kind)
+    explicit FakeGpu(planner::DeviceKind kind, const std::string& changed = "")
         : kind_(kind),
-          path_(kind == planner::DeviceKind::kCuda ? CLEAVE_FAKE_CUDA : CLEAVE_FAKE_HIP),
+          path_(!changed.empty()                     ? changed
+                : kind == planner::DeviceKind::kCuda ? CLEAVE_FAKE_CUDA
+                                                     : CLEAVE_FAKE_HIP),
           handle_(::dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
         if (!handle_) throw InternalError(::dlerror());
         call<void>("fake_reset");
@@ -46,6 +48,8 @@ public:
     // Every call fails from now on, as after a kernel's fault.
     void break_down(int code) const { call<void>("fake_break", code); }
     void show(int cards) const { call<void>("fake_show", cards); }
+    // Of libcuda: what cuDriverGetVersion says.
+    void version(int version) const { call<void>("fake_version", version); }
     // Memory that other programs hold.
     void take(int64_t bytes) const { call<void>("fake_take", bytes); }
     // Streams run on their own, as real ones do; each piece of work takes so long at least.
@@ -118,8 +122,8 @@ private:
 // when it goes.
 class InstalledFake : public FakeGpu {
 public:
-    explicit InstalledFake(planner::DeviceKind kind)
-        : FakeGpu(kind),
+    explicit InstalledFake(planner::DeviceKind kind, const std::string& changed = "")
+        : FakeGpu(kind, changed),
           kind_(kind),
           collectives_(
               kind == planner::DeviceKind::kCuda ? "CLEAVE_NCCL_LIBRARY" : "CLEAVE_RCCL_LIBRARY",

@@ -32,7 +32,7 @@ CUresult cuInit(unsigned int) {
     return state().visible > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 CUresult cuDriverGetVersion(int* version) {
-    *version = 13000;
+    *version = state().version;
     return Call("cuDriverGetVersion").code;
 }
 CUresult cuGetErrorName(CUresult error, const char** text) {
@@ -331,6 +331,22 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
     if (extra || grid_y > 65535 || grid_z > 65535) return kInvalidValue;
     return launch(f, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
                   arguments);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction function, void** arguments,
+                          void** extra) {
+    auto* f = reinterpret_cast<Function*>(function);
+    const Call call("cuLaunchKernelEx", f->name + " behind " + launched_last(c->hStream));
+    if (call.code) return call.code;
+    if (extra || c->gridDimY > 65535 || c->gridDimZ > 65535 || current_device >= 2 ||
+        c->numAttrs != 1 || c->attrs->id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+        c->attrs->value.programmaticStreamSerializationAllowed != 1)
+        return kInvalidValue;
+    return launch(f,
+                  {{c->gridDimX, c->gridDimY, c->gridDimZ},
+                   {c->blockDimX, c->blockDimY, c->blockDimZ},
+                   c->sharedMemBytes},
+                  c->hStream, arguments);
 }
 
 }  // extern "C"

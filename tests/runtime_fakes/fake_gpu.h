@@ -85,6 +85,7 @@ struct Stream final : WorkQueue {
     int device;
     std::unique_ptr<Capture> capture;
     std::atomic<bool> hangs{false};  // in a kernel that never ends
+    std::string last_launch;  // of what was submitted or captured last; empty: something else
 
 private:
     void serve();
@@ -154,7 +155,8 @@ struct State {
     std::set<std::pair<int, int>> peers;       // who may reach whom
     std::set<std::pair<int, int>> pool_peers;  // whose pools, which the former does not open
     int visible = 3;
-    int64_t taken = 0;  // by other programs, of each card
+    int version = 13000;  // of libcuda
+    int64_t taken = 0;    // by other programs, of each card
 
     int fault_of(int device) const {
         return sticky ? sticky.load() : device < 0 ? 0 : faults[static_cast<size_t>(device)].load();
@@ -228,6 +230,9 @@ struct Shape {
     unsigned grid[3], block[3], shared_bytes;
 };
 int launch(Function* function, const Shape& shape, void* stream, void** arguments);
+// What a launch that may begin before the one before it has ended has before it on the stream, or in the capture: a kernel's
+// name, or "nothing".
+std::string launched_last(void* stream);
 
 // After a fault a device's objects go with its context.
 void drop_device(int device);
@@ -246,6 +251,7 @@ void fake_fail(const char* call, int nth, int code);
 void fake_break(int code);
 void fake_show(int count);
 void fake_take(int64_t bytes);
+void fake_version(int version);
 // Streams run on their own, each piece of work after this many microseconds.
 void fake_live(int64_t lag_us);
 // A card does one piece of work at a time, whatever streams it has.

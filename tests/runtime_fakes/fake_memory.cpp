@@ -326,6 +326,7 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
         s->submit([name = function->name, args] {
             if (!goes_wrong(name)) run_own(name, args);
         });
+        s->last_launch = function->name;
         return 0;
     }
     s->submit([program, args, shape, device = s->device, name = function->name] {
@@ -353,7 +354,13 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
             break_down(device, error.what());
         }
     });
+    s->last_launch = function->name;
     return 0;
+}
+
+std::string launched_last(void* stream) {
+    const Stream* s = find_stream(stream);
+    return s && !s->last_launch.empty() ? s->last_launch : "nothing";
 }
 
 void drop_device(int device) {
@@ -450,6 +457,7 @@ void fake_fail(const char* call, int nth, int code) {
 void fake_break(int code) { state().sticky = code; }
 void fake_show(int count) { state().visible = count; }
 void fake_take(int64_t bytes) { state().taken = bytes; }
+void fake_version(int version) { state().version = version; }
 void fake_live(int64_t lag_us) {
     state().live = true;
     state().lag_us = lag_us;

@@ -41,6 +41,7 @@ Stream::~Stream() {
 }
 
 uint64_t Stream::submit(Work work) {
+    last_launch.clear();
     if (capture) {
         capture->nodes.push_back(std::move(work));
         return 0;
@@ -231,6 +232,7 @@ int begin_capture(void* stream, int mode) {
     Stream* s = find_stream(stream);
     if (!s || mode < 0 || mode > 2) return kInvalidValue;
     if (s->capture || capturing) return kInvalidValue;
+    s->last_launch.clear();
     s->capture = std::make_unique<Capture>();
     s->capture->thread = std::this_thread::get_id();
     capturing = s;

@@ -36,8 +36,11 @@ Kernel make_kernel(const KernelCase& c, const Target& target) {
     if (const auto* linear = std::get_if<codegen::LinearSpec>(&c.spec))
         if (linear->count == codegen::RowCount::kOutputs) gpu.max_tokens = c.counts.outputs;
     gpu.context = 4096;
-    if (c.helper) return codegen::make_gpu_helper(*c.helper, gpu);
-    return codegen::make_gpu_kernel(c.spec, c.kind, c.fused, gpu);
+    Kernel kernel = c.helper ? codegen::make_gpu_helper(*c.helper, gpu)
+                             : codegen::make_gpu_kernel(c.spec, c.kind, c.fused, gpu);
+    for (size_t i = 0; i < c.args.size(); ++i)
+        if (c.weights.count(c.args[i].operand) > 0) kernel.launch.constant_args |= uint64_t{1} << i;
+    return kernel;
 }
 
 namespace {
@@ -144,8 +147,11 @@ Outcome run_on_simt(KernelCase& c, const Kernel& kernel, const runtime::simt::Si
     auto scratch = scratch_of(c, kernel);
     const std::vector<uint64_t> args = words_of(c, kernel, operands, starts, scratch, place);
     static runtime::simt::Engine engine(1);
+    runtime::simt::LaunchOptions own = options;
+    own.overlaps = kernel.launch.overlaps;
+    own.constant_args = kernel.launch.constant_args;
     Outcome outcome{engine.launch(program, args, grid_of(c, kernel), kernel.launch.block,
-                                  kernel.launch.shared_bytes, options),
+                                  kernel.launch.shared_bytes, own),
                     ""};
     for (const KernelCase::Result& result : c.results)
         copies[static_cast<size_t>(result.operand)].copy_back();

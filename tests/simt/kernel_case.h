@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct KernelCase {
     std::vector<std::string> fused;
     std::vector<GuardedBuffer> operands;
     std::vector<Word> args;  // in the order of the spec's comment
+    std::set<int> weights;   // operands
     RaggedBatch batch;       // of attention: what its sequences are
     std::vector<int32_t> starts;
     Counts counts;
@@ -52,6 +54,11 @@ struct KernelCase {
         return operand;
     }
     void add_arg(int64_t value) { args.push_back({-1, value}); }
+    // What no launch writes, as a plan's weights and tables: all that a kernel may read before it waits for others.
+    int add_weight(GuardedBuffer buffer) {
+        weights.insert(add_arg(std::move(buffer)));
+        return args.back().operand;
+    }
     GuardedBuffer& operand(int i) { return operands[static_cast<size_t>(i)]; }
 };
 

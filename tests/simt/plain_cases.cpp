@@ -52,7 +52,7 @@ KernelCase rms_norm_case(DType dtype, int64_t out, int64_t group) {
     c.counts = {tokens, 1, 1};
     RmsNormSpec s{out, group, {dtype, 1e-5, 1.0}, {out + 5, 3}, RowCount::kTokens};
     int x = c.add_arg(draw("x", DType::kF32, tokens * (out + 5), 3.0));
-    int weight = c.add_arg(draw("weight", dtype, group));
+    int weight = c.add_weight(draw("weight", dtype, group));
     int y = draw.result("out", tokens * out);
     KernelCase::Result result{y, {}};
     for (int64_t t = 0; t < tokens; ++t)
@@ -77,7 +77,7 @@ KernelCase rope_case(int64_t rotary, bool interleaved) {
     c.counts = {tokens, 1, 1};
     c.spec = RopeOnlySpec{heads * dim, dim, {rotary, interleaved}, {heads * dim + 4, 4}};
     int x = c.add_arg(draw("x", DType::kF32, tokens * (heads * dim + 4)));
-    int table = c.add_arg(draw("table", DType::kF32, kCacheContext * rotary));
+    int table = c.add_weight(draw("table", DType::kF32, kCacheContext * rotary));
     c.add_arg(kCacheContext);
     c.add_arg(GuardedBuffer::integers("positions", positions));
     int y = draw.result("out", tokens * heads * dim);
@@ -256,7 +256,7 @@ KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool nor
         partial.push_back(c.add_arg(draw("partial", activations, rows * out)));
     int x = residual ? c.add_arg(draw("residual", activations, rows * out)) : -1;
     int sum = draw.result("out", rows * out);
-    int weight = norm ? c.add_arg(draw("norm", DType::kF32, out)) : -1;
+    int weight = norm ? c.add_weight(draw("norm", DType::kF32, out)) : -1;
     int normed = norm ? draw.result("normed", rows * out) : -1;
     KernelCase::Result sums{sum, {}}, norms{normed, {}};
     for (int64_t t = 0; t < rows; ++t) {

@@ -36,7 +36,7 @@ Row Matrix::times(const Row& x, int64_t first, int64_t rows, const GuardedBuffer
 Matrix Draw::matrix(const char* name, const MatrixForm& form, int64_t rows, int64_t columns,
                     double size) {
     if (!form.quantized) {
-        Matrix m{c.add_arg((*this)(name, form.dtype, rows * columns, size)), form.dtype, {}};
+        Matrix m{c.add_weight((*this)(name, form.dtype, rows * columns, size)), form.dtype, {}};
         for (int64_t i = 0; i < rows * columns; ++i) m.values.push_back(c.operand(m.operand).at(i));
         return m;
     }
@@ -47,7 +47,7 @@ Matrix Draw::matrix(const char* name, const MatrixForm& form, int64_t rows, int6
     const std::vector<std::byte> bytes = device_bytes(made, {0, rows}, {0, columns});
     GuardedBuffer buffer(name, DType::kF8E4M3, std::ssize(bytes));  // of as many bytes
     std::memcpy(reinterpret_cast<void*>(buffer.word()), bytes.data(), bytes.size());
-    return {c.add_arg(std::move(buffer)), importer::quantized_format(made.weight()),
+    return {c.add_weight(std::move(buffer)), importer::quantized_format(made.weight()),
             std::move(made.values)};
 }
 
@@ -84,10 +84,10 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
     c.counts = {rows, o.select ? tokens : 1, 1};
     const double size = 1.0 / std::sqrt(static_cast<double>(in));
     int x = c.add_arg(draw("x", activations, rows * s.x.stride, form.quantized ? 0.5 : 2.0));
-    int norm = o.norm ? c.add_arg(draw("norm", form.dtype, in)) : -1;
+    int norm = o.norm ? c.add_weight(draw("norm", form.dtype, in)) : -1;
     const Matrix weight = draw.matrix("weight", form, out, in, size);
     s.weight = weight.format;
-    int bias = o.bias ? c.add_arg(draw("bias", DType::kF32, out)) : -1;
+    int bias = o.bias ? c.add_weight(draw("bias", DType::kF32, out)) : -1;
     int residual = o.residual ? c.add_arg(draw("residual", activations, rows * (out + 8))) : -1;
     std::vector<int32_t> selected;
     for (int64_t t = 0; t < tokens; ++t) selected.push_back(static_cast<int32_t>(2 * t + t % 2));
@@ -136,11 +136,11 @@ KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t
     c.counts = {tokens, 1, 1};
     const double size = 2.0 / std::sqrt(static_cast<double>(in));
     int x = c.add_arg(draw("x", activations, tokens * in, form.quantized ? 0.5 : 2.0));
-    int norm = extras ? c.add_arg(draw("norm", DType::kF32, in)) : -1;
+    int norm = extras ? c.add_weight(draw("norm", DType::kF32, in)) : -1;
     const Matrix gate = draw.matrix("gate", form, out, in, size);
-    int gate_bias = extras ? c.add_arg(draw("gate_bias", form.dtype, out)) : -1;
+    int gate_bias = extras ? c.add_weight(draw("gate_bias", form.dtype, out)) : -1;
     const Matrix up = draw.matrix("up", form, out, in, size);
-    int up_bias = extras ? c.add_arg(draw("up_bias", form.dtype, out)) : -1;
+    int up_bias = extras ? c.add_weight(draw("up_bias", form.dtype, out)) : -1;
     s.gate = gate.format;
     s.up = up.format;
     int y = draw.result("out", tokens * out);
@@ -192,12 +192,12 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.counts = {tokens, 1, 1};
     const double size = 1.0 / std::sqrt(static_cast<double>(o.in));
     int x = c.add_arg(draw("x", activations, tokens * s.x.stride, 2.0));
-    int norm = o.norm ? c.add_arg(draw("norm", DType::kF32, o.in)) : -1;
+    int norm = o.norm ? c.add_weight(draw("norm", DType::kF32, o.in)) : -1;
     auto weight = [&](const char* name, int64_t rows) {
         return draw.matrix(name, form, rows, o.in, size);
     };
     auto bias = [&](const char* name, int64_t rows) {
-        return o.biases ? c.add_arg(draw(name, DType::kF32, rows)) : -1;
+        return o.biases ? c.add_weight(draw(name, DType::kF32, rows)) : -1;
     };
     const Matrix q = weight("q", o.q_heads * o.head_dim);
     const int qb = bias("q_bias", o.q_heads * o.head_dim);
@@ -208,9 +208,10 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     s.q = q.format;
     s.k = k.format;
     s.v = v.format;
-    int qn = o.head_norms ? c.add_arg(draw("q_norm", DType::kF32, o.head_dim)) : -1;
-    int kn = o.head_norms ? c.add_arg(draw("k_norm", DType::kF32, o.head_dim)) : -1;
+    int qn = o.head_norms ? c.add_weight(draw("q_norm", DType::kF32, o.head_dim)) : -1;
+    int kn = o.head_norms ? c.add_weight(draw("k_norm", DType::kF32, o.head_dim)) : -1;
     int table = c.add(draw("rope", DType::kF32, kCacheContext * o.rotary));
+    c.weights.insert(table);
     c.args.push_back({table, 0});
     c.args.push_back({table, 0});
     int q_out = draw.result("q_out", tokens * o.q_heads * o.head_dim);

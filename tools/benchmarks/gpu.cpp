@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -224,6 +225,10 @@ private:
         const int64_t prompt_tokens = std::max<int64_t>(1, flags_.tokens - kNewTokens / 2);
         const planner::Plan plan = plan_for(machine_, prompt_tokens, kNewTokens + kWarmTokens);
         const TokenTimes times = token_times(plan, prompt_tokens);
+        const TokenTimes one_by_one =
+            times.overlap.launches > 0
+                ? without_overlap([&] { return token_times(plan, prompt_tokens); })
+                : TokenTimes{};
         const double traced = traced_ms(plan, prompt_tokens);
         const auto launches = static_cast<int64_t>(plan.decode.steps.size()) + 1;  // the choice
         const double empty = bench::Card(machine_, compile_).empty_launch_ms(launches) *
@@ -236,6 +241,14 @@ private:
             {"launches", launches}};
         if (copy > 0)
             json["decode"]["of_copy_bandwidth"] = weight_bytes() / (times.ms * 1e-3) / copy;
+        json["decode"]["overlap"] = {{"launches", times.overlap.launches},
+                                     {"reasons", times.overlap.reasons}};
+        if (times.overlap.launches > 0)
+            json["decode"]["without_overlap"] = {
+                {"ms_per_token", one_by_one.ms},
+                {"ms_per_token_host_clock", one_by_one.host_ms},
+                {"ms_of_graph", one_by_one.graph_ms},
+                {"weight_gb_per_s", weight_bytes() / one_by_one.ms / 1e6}};
         json["decode"]["launch_gaps"] = {
             {"token_less_traced_steps_ms", times.ms - traced},
             {"token_less_traced_steps_of_token", (times.ms - traced) / times.ms},
@@ -254,7 +267,15 @@ private:
         double ms = 0;        // from a token's begin to the next one's: the host's turn is in it
         double graph_ms = 0;  // of that the device's, from the copy of its batch to its choice
         double host_ms = 0;   // by the host's clock
+        runtime::OverlapReport overlap;
     };
+    // What `measure` gives where each launch begins when the one before it has ended.
+    static TokenTimes without_overlap(const std::function<TokenTimes()>& measure) {
+        ::setenv("CLEAVE_GPU_OVERLAP", "0", 1);
+        const TokenTimes times = measure();
+        ::unsetenv("CLEAVE_GPU_OVERLAP");  // it was not set, or nothing had overlapped
+        return times;
+    }
     TokenTimes token_times(const planner::Plan& plan, int64_t prompt_tokens) const {
         runtime::SessionOptions marked = options();
         marked.record_passes = true;
@@ -278,7 +299,7 @@ private:
             ms.push_back(static_cast<double>(events.back().start_ns - events[before].start_ns) *
                          1e-6 / static_cast<double>(kNewTokens - 1));
         }
-        return {middle(ms), middle(graph), middle(host)};
+        return {middle(ms), middle(graph), middle(host), session.overlap()};
     }
 
     // The sum of a token's steps, each between two events: of passes that are launched step by step.

@@ -142,7 +142,8 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                   {{"grid",
                     {extent_json(kernel.launch.grid[0]), extent_json(kernel.launch.grid[1]),
                      extent_json(kernel.launch.grid[2])}},
-                   {"block", kernel.launch.block}}},
+                   {"block", kernel.launch.block},
+                   {"overlaps", kernel.launch.overlaps}}},
                  {"tile", tile_json(kernel.tile)},
                  {"larger_tiles_given_up", given_up},
                  {"compiler", compiler},
@@ -178,9 +179,10 @@ void print_claim(const planner::Device& info, const codegen::Program& program,
         return;
     }
     const codegen::Launch& launch = kernel.launch;
-    fmt::print("    grid [{}] x [{}] x [{}], {} threads a block\n",
+    fmt::print("    grid [{}] x [{}] x [{}], {} threads a block{}\n",
                codegen::describe_extent(launch.grid[0]), codegen::describe_extent(launch.grid[1]),
-               codegen::describe_extent(launch.grid[2]), launch.block[0]);
+               codegen::describe_extent(launch.grid[2]), launch.block[0],
+               launch.overlaps ? ", begins before the launches before it have ended" : "");
     codegen::Occupancy o = occupancy_of(*arch, kernel, measured);
     fmt::print(
         "    {} of {} bytes of shared memory claimed; {} blocks, {} of {} warps on a compute "

@@ -286,7 +286,25 @@ private:
             explain(part.name, command);
         }
         compare_with_one_device(part, logits, tokens, bound);
+        if (part.tp == 1) compare_without_overlap(part, command, chosen);
         write();
+    }
+
+    // Launches that begin early change no number: `overlap` of the results says where there were any.
+    void compare_without_overlap(const TextPart& part, const std::vector<std::string>& command,
+                                 const std::vector<int32_t>& chosen) {
+        std::vector<std::string> environment = environment_;
+        environment.emplace_back("CLEAVE_GPU_OVERLAP=0");
+        const Outcome outcome = gpu_check::run(command, kTextSeconds, environment);
+        Json& entry = report_["parts"][part.name]["without_overlap"] = Json::object();
+        entry["seconds"] = outcome.seconds;
+        if (!judge(part.name, outcome, kTextSeconds)) return;
+        const Json result = json_of(part.name, outcome);
+        if (result.empty()) return;
+        entry["result"] = result;
+        if (result.at("token_ids") != Json(chosen))
+            fail(part.name,
+                 "its tokens are others where launches do not overlap (CLEAVE_GPU_OVERLAP=0)");
     }
 
     // In f32 the tokens do not depend on how many devices ran, but where two logits are so near that the order of a sum decides.

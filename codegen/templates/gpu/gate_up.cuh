@@ -21,7 +21,20 @@ struct GateUpArgs {
     typename C::Out* out = nullptr;  // [num_tokens, kOut]
     i64 num_tokens = 0;
     const typename C::X* other[C::kOthers + 1] = {};
+
+    // Row j of the block's table; behind the last features those once more.
+    DEVICE typename Weights<typename C::Weight>::Row row(int j) const {
+        const i64 feature = i64(block_x()) * (C::kRows / 2) + j / 2;
+        return Weights<typename C::Weight>::row(choose(j % 2 != 0, up, gate),
+                                                min<i64>(feature, C::kOut - 1), C::kOut, C::kIn);
+    }
 };
+
+// Before the launches before it have ended: weights alone.
+template <class C>
+DEVICE void gate_up_ahead(const GateUpArgs<C>& a) {
+    Products<C, typename C::Weight>::ahead([&](int j) { return a.row(j); }, a.norm);
+}
 
 template <class C>
 DEVICE void gate_up(const GateUpArgs<C>& a) {
@@ -33,14 +46,7 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
-    products.run(
-        in, t0, tokens,
-        [&](int j) {
-            return Weights<typename C::Weight>::row(choose(j % 2 != 0, a.up, a.gate),
-                                                    min<i64>(row0 + j / 2, C::kOut - 1), C::kOut,
-                                                    C::kIn);
-        },
-        a.norm);
+    products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
     for (int i = thread_x(); i < tokens * kFeatures; i += int(C::kThreads)) {
         int t = i / kFeatures, j = i % kFeatures;
         i64 row = row0 + j;

@@ -21,7 +21,19 @@ struct LinearArgs {
     typename C::Out* out = nullptr;                // [num_tokens, kOut]
     i64 num_tokens = 0;
     const typename C::X* other[C::kOthers + 1] = {};
+
+    // Row j of the block's table; behind the last row that one once more.
+    DEVICE typename Weights<typename C::Weight>::Row row(int j) const {
+        const i64 feature = min<i64>(i64(block_x()) * C::kRows + j, C::kOut - 1);
+        return Weights<typename C::Weight>::row(weight, feature, C::kOut, C::kIn);
+    }
 };
+
+// Before the launches before it have ended: weights alone.
+template <class C>
+DEVICE void linear_ahead(const LinearArgs<C>& a) {
+    Products<C, typename C::Weight>::ahead([&](int j) { return a.row(j); }, a.norm);
+}
 
 template <class C>
 DEVICE void linear(const LinearArgs<C>& a) {
@@ -32,13 +44,7 @@ DEVICE void linear(const LinearArgs<C>& a) {
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, a.rows};
     P products(shared);
-    products.run(
-        in, t0, tokens,
-        [&](int j) {
-            return Weights<typename C::Weight>::row(a.weight, min<i64>(row0 + j, C::kOut - 1),
-                                                    C::kOut, C::kIn);
-        },
-        a.norm);
+    products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
     for (int i = thread_x(); i < tokens * int(C::kRows); i += int(C::kThreads)) {
         int t = i / int(C::kRows), j = i % int(C::kRows);
         i64 row = row0 + j;

@@ -50,6 +50,9 @@ CLEAVE_SIMT_CALL void cleave_simt_async_wait(int pending, const char* file, int 
 // `kind`: 0 f16, 1 bf16, 2 f32, of the device's own instruction, as many times as Tile needs it.
 CLEAVE_SIMT_CALL void cleave_simt_matrix(int kind, float* c, const unsigned* a, const unsigned* b,
                                          const char* file, int line);
+CLEAVE_SIMT_CALL void cleave_simt_await_previous(const char* file, int line);
+CLEAVE_SIMT_CALL void cleave_simt_fetch_ahead(const void* p, long long bytes, const char* file,
+                                              int line);
 #if defined(CLEAVE_WGMMA)
 CLEAVE_SIMT_CALL unsigned cleave_simt_shared_address(const void* p, const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_async_fence();
@@ -211,6 +214,16 @@ DEVICE void async_commit() { cleave_simt_async_commit(); }
 template <int PENDING>
 DEVICE void async_wait(CLEAVE_HERE_ONLY) {
     cleave_simt_async_wait(PENDING, file, line);
+}
+#endif
+
+// ---- Launches
+
+#if defined(CLEAVE_OVERLAP)
+DEVICE void allow_next_launch() {}
+DEVICE void await_previous_launch(CLEAVE_HERE_ONLY) { cleave_simt_await_previous(file, line); }
+DEVICE void fetch_ahead(const void* p, i64 bytes CLEAVE_HERE) {
+    cleave_simt_fetch_ahead(p, bytes, file, line);
 }
 #endif
 

@@ -72,6 +72,10 @@ struct HeadPart {
         i64 heads = kind == kQuery ? C::kQHeads : C::kKvHeads;
         return Weights<typename C::Weight>::row(all, i64(head) * dim() + f, heads * dim(), C::kIn);
     }
+    // Row j of the block's table; behind the head's last one that one once more.
+    DEVICE typename Weights<typename C::Weight>::Row table_row(const QkvArgs<C>& a, int j) const {
+        return row(a, feature(min(place + j, dim() - 1)));
+    }
     DEVICE float bias(const QkvArgs<C>& a, int feature) const {
         if constexpr (!C::kQBias && !C::kKBias && !C::kVBias) return 0.0f;
         i64 i = i64(head) * dim() + feature;
@@ -100,6 +104,13 @@ struct HeadPart {
     }
 };
 
+// Before the launches before it have ended: weights alone.
+template <class C>
+DEVICE void qkv_ahead(const QkvArgs<C>& a) {
+    const HeadPart<C> part(block_x());
+    Products<C, typename C::Weight>::ahead([&](int j) { return part.table_row(a, j); }, a.norm);
+}
+
 // Grid: heads of q, of k, of v, each cut in runs of kRows features; x kTokens tokens.
 template <class C>
 DEVICE void qkv(const QkvArgs<C>& a) {
@@ -115,9 +126,7 @@ DEVICE void qkv(const QkvArgs<C>& a) {
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
-    products.run(
-        in, t0, tokens,
-        [&](int j) { return part.row(a, part.feature(min(part.place + j, dim - 1))); }, a.norm);
+    products.run(in, t0, tokens, [&](int j) { return part.table_row(a, j); }, a.norm);
     auto value = [&](int t, int j, int feature, float scale) {
         return products.at(t, j) * scale + part.bias(a, feature);
     };

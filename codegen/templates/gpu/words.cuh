@@ -55,6 +55,11 @@
 #define CLEAVE_MATRIX 1
 #endif
 
+// Launches that begin before those before them have ended.
+#if defined(CLEAVE_SM) && CLEAVE_SM >= 90
+#define CLEAVE_OVERLAP 1
+#endif
+
 // gfx9 has waves of 64 lanes; everything else runs here in warps of 32.
 #if defined(CLEAVE_GFX) && CLEAVE_GFX < 0x1000
 #define CLEAVE_WARP 64

@@ -26,6 +26,10 @@ struct CudaLibrary {
     if (!call.name) return #name;
         CLEAVE_CUDA_FUNCTIONS(CLEAVE_RESOLVE)
 #undef CLEAVE_RESOLVE
+#define CLEAVE_RESOLVE(name, parameters) \
+    call.name = reinterpret_cast<decltype(call.name)>(library.symbol(#name));
+        CLEAVE_CUDA_NEWER_FUNCTIONS(CLEAVE_RESOLVE)
+#undef CLEAVE_RESOLVE
         return nullptr;
     }
 
@@ -174,11 +178,49 @@ public:
     }
 
     void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
-                const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args) override {
+                const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args,
+                bool waits_itself) override {
+        const bool overlaps = overlap_ && behind_one_that_waits_ && waits_itself;
         use();
-        CLEAVE_CUDA(cuLaunchKernel, static_cast<CUfunction>(function), grid[0], grid[1], grid[2],
-                    block[0], block[1], block[2], shared_bytes, stream_, args, nullptr);
+        if (overlaps) {
+            CUlaunchAttribute attribute{};
+            attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+            attribute.value.programmaticStreamSerializationAllowed = 1;
+            const CUlaunchConfig config{grid[0],  grid[1],      grid[2], block[0],   block[1],
+                                        block[2], shared_bytes, stream_, &attribute, 1};
+            CLEAVE_CUDA(cuLaunchKernelEx, &config, static_cast<CUfunction>(function), args,
+                        nullptr);
+            ++overlapped_;
+        } else {
+            CLEAVE_CUDA(cuLaunchKernel, static_cast<CUfunction>(function), grid[0], grid[1],
+                        grid[2], block[0], block[1], block[2], shared_bytes, stream_, args,
+                        nullptr);
+        }
+        behind_one_that_waits_ = waits_itself;
     }
+    // Captures keep such an edge from CUDA 12.3 on (CUDA C++ Programming Guide, "Programmatic Dependent Launch", use in graphs).
+    Supports overlap_launches(bool wanted) override {
+        constexpr int kFirstDriver = 12030, kFirstCapability = 9;
+        overlap_ = false;
+        use();
+        int version = 0, capability = 0;
+        CLEAVE_CUDA(cuDriverGetVersion, &version);
+        CLEAVE_CUDA(cuDeviceGetAttribute, &capability, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                    device_);
+        if (!lib_->call.cuLaunchKernelEx || version < kFirstDriver)
+            return {false,
+                    fmt::format("captured launches overlap from CUDA 12.3 on; the driver is "
+                                "of CUDA {}.{}{}",
+                                version / 1000, version % 1000 / 10,
+                                lib_->call.cuLaunchKernelEx ? "" : ", without cuLaunchKernelEx")};
+        if (capability < kFirstCapability)
+            return {false, fmt::format("launches overlap from sm_90 on; {} has compute capability "
+                                       "{}",
+                                       name_, capability)};
+        overlap_ = wanted;
+        return {true, {}};
+    }
+    uint64_t overlapped_launches() const override { return overlapped_; }
     bool is_idle() override {
         use();
         return is_ready(lib_->call.cuStreamQuery(stream_), "cuStreamQuery");
@@ -224,6 +266,7 @@ public:
         return exec;
     }
     void abandon_capture() noexcept override {
+        behind_one_that_waits_ = false;
         lib_->call.cuCtxSetCurrent(context_);
         CUgraph graph = nullptr;
         lib_->call.cuStreamEndCapture(stream_, &graph);
@@ -272,7 +315,11 @@ public:
     }
 
 private:
-    void use() { CLEAVE_CUDA(cuCtxSetCurrent, context_); }
+    // Before every call: what may have put something on the stream ends a row of launches.
+    void use() {
+        behind_one_that_waits_ = false;
+        CLEAVE_CUDA(cuCtxSetCurrent, context_);
+    }
 
     // Made when it is first asked for; null on a card without pools.
     CUmemoryPool pool() {
@@ -316,6 +363,9 @@ private:
     CUcontext context_ = nullptr;
     CUstream stream_ = nullptr;
     CUmemoryPool pool_ = nullptr;
+    // Whether launches may overlap, and whether the last thing on the stream is one that waits itself for those before it.
+    bool overlap_ = false, behind_one_that_waits_ = false;
+    uint64_t overlapped_ = 0;
 };
 
 class CudaDriver final : public GpuDriver {

@@ -65,6 +65,11 @@
        unsigned int block_x, unsigned int block_y, unsigned int block_z,                          \
        unsigned int shared_bytes, CUstream stream, void** arguments, void** extra))
 
+// X(function, parameters) of newer drivers, which may be absent.
+#define CLEAVE_CUDA_NEWER_FUNCTIONS(X) \
+    X(cuLaunchKernelEx,                \
+      (const CUlaunchConfig* config, CUfunction function, void** arguments, void** extra))
+
 // X(enumerator, value, its type).
 #define CLEAVE_CUDA_CONSTANTS(X)                                                     \
     X(CUDA_SUCCESS, 0, CUresult)                                                     \
@@ -96,7 +101,8 @@
     X(CU_EVENT_DISABLE_TIMING, 2, CUevent_flags)                                     \
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1, CUstreamCaptureMode)                   \
     X(CU_MEMORYTYPE_HOST, 1, CUmemorytype)                                           \
-    X(CU_MEMORYTYPE_DEVICE, 2, CUmemorytype)
+    X(CU_MEMORYTYPE_DEVICE, 2, CUmemorytype)                                         \
+    X(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, 6, CUlaunchAttributeID)
 
 namespace cleave::runtime::cuda {
 
@@ -114,6 +120,7 @@ using CUmemAllocationType = int;
 using CUmemAllocationHandleType = int;
 using CUmemLocationType = int;
 using CUmemAccess_flags = int;
+using CUlaunchAttributeID = int;
 using CUmemoryPool = struct MemoryPoolTag*;
 using CUcontext = struct ContextTag*;
 using CUstream = struct StreamTag*;
@@ -141,6 +148,21 @@ struct CUmemAccessDesc {
     CUmemLocation location;
     CUmemAccess_flags flags;
 };
+union CUlaunchAttributeValue {
+    char pad[64];
+    int programmaticStreamSerializationAllowed;
+};
+struct CUlaunchAttribute {
+    CUlaunchAttributeID id;
+    char pad[8 - sizeof(CUlaunchAttributeID)];
+    CUlaunchAttributeValue value;
+};
+struct CUlaunchConfig {
+    unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    CUstream hStream;
+    CUlaunchAttribute* attrs;
+    unsigned int numAttrs;
+};
 struct CUDA_MEMCPY2D {
     size_t srcXInBytes, srcY;
     CUmemorytype srcMemoryType;
@@ -164,6 +186,7 @@ CLEAVE_CUDA_CONSTANTS(CLEAVE_CONSTANT)
 struct Functions {
 #define CLEAVE_MEMBER(name, parameters) CUresult(*name) parameters = nullptr;
     CLEAVE_CUDA_FUNCTIONS(CLEAVE_MEMBER)
+    CLEAVE_CUDA_NEWER_FUNCTIONS(CLEAVE_MEMBER)
 #undef CLEAVE_MEMBER
 };
 

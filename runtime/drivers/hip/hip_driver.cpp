@@ -164,7 +164,8 @@ public:
     }
 
     void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
-                const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args) override {
+                const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args,
+                bool) override {
         use();
         CLEAVE_HIP(hipModuleLaunchKernel, static_cast<hipFunction_t>(function), grid[0], grid[1],
                    grid[2], block[0], block[1], block[2], shared_bytes, stream_, args, nullptr);

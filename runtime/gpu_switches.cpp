@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/gpu_switches.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "planner/peers.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+// Of a variable that is 1 where it is not set.
+bool is_on(const char* variable, const char* on, const char* off) {
+    const char* set = std::getenv(variable);
+    const std::string_view wish = set ? set : "1";
+    if (wish != "0" && wish != "1")
+        throw UserError("{}={}: 1 ({}, as without the variable) or 0 ({})", variable, wish, on,
+                        off);
+    return wish == "1";
+}
+
+}  // namespace
+
+bool wants_graphs() {
+    return is_on("CLEAVE_GPU_GRAPHS", "decode is captured as graphs and replayed",
+                 "its kernels are launched one by one");
+}
+
+bool wants_overlap() {
+    return is_on("CLEAVE_GPU_OVERLAP",
+                 "kernels of decode begin before those before them have ended, where the card can",
+                 "each begins when the one before it has ended");
+}
+
+bool may_overlap(const planner::Plan& plan, planner::DeviceId device) {
+    const planner::Device& mine = plan.machine.device(device);
+    const auto exchanges = [](const planner::Phase& phase) {
+        return std::any_of(phase.steps.begin(), phase.steps.end(), planner::goes_by_peers);
+    };
+    const auto& all = plan.machine.devices;
+    const auto on_card = std::count_if(all.begin(), all.end(), [&](const planner::Device& other) {
+        return other.kind == mine.kind && other.index == mine.index;
+    });
+    return on_card == 1 || !(exchanges(plan.prefill) || exchanges(plan.decode));
+}
+
+}  // namespace cleave::runtime

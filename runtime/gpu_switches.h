@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables of the environment for GPUs whose driver is at fault in something that is only faster, and the rule of what of it
+// a plan's devices may use. UserError for a value that is neither 0 nor 1.
+#pragma once
+
+#include "planner/plan.h"
+
+namespace cleave::runtime {
+
+// CLEAVE_GPU_GRAPHS: decode is captured as graphs and replayed.
+bool wants_graphs();
+// CLEAVE_GPU_OVERLAP: launches may begin before those before them have ended.
+bool wants_overlap();
+
+// Whether launches of a device may overlap as far as its plan goes. Not where its card has several devices of the plan one of
+// which exchanges by peer memory: all blocks of such an exchange have to stand on the card at once, and blocks that began
+// early hold places there. They do not wait for the exchange itself (runtime/drivers/gpu_driver.h keeps them off both its
+// sides, on their own stream), so that none would wait for ever; but such plans are for tests, and this needs no proof.
+bool may_overlap(const planner::Plan& plan, planner::DeviceId device);
+
+}  // namespace cleave::runtime
