@@ -83,7 +83,10 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                  .settle_time = std::chrono::seconds(options.settle_seconds)}));
         } else if (info.kind == DeviceKind::kSimt) {
             devices.push_back(
-                make_simt_device(info, {.threads = threads[d], .poison = options.poison}));
+                make_simt_device(info, {.threads = threads[d],
+                                        .poison = options.poison,
+                                        .seed = options.simt_seed.value_or(0) + d,
+                                        .shuffle_order = options.simt_seed.has_value()}));
         } else {
             devices.push_back(make_host_device(info, {threads[d], options.poison, may_spin}));
         }

@@ -2,7 +2,9 @@
 // The devices of a plan, opened by the drivers of this build, in its order.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "planner/plan.h"
@@ -13,7 +15,8 @@ namespace cleave::runtime {
 struct OpenOptions {
     int threads = 0;  // that may run at once on the host's cores; 0: one per core
     bool poison = false;
-    int settle_seconds = 10;  // that a GPU which is given up may take to end its work
+    int settle_seconds = 10;            // that a GPU which is given up may take to end its work
+    std::optional<uint64_t> simt_seed;  // of the order of threads on simt devices; none: by index
 };
 
 // UserError naming the device whose kind this build cannot drive. The host and simt devices of one pipeline stage share

@@ -30,8 +30,9 @@ struct Session::Impl {
 Session::Session(const Plan& plan, const SessionOptions& options)
     : impl_(std::make_unique<Impl>(plan)) {
     check_presence(plan);
-    impl_->devices = open_devices(
-        plan, {options.threads, options.poison, std::min(10, options.watchdog_seconds)});
+    impl_->devices =
+        open_devices(plan, {options.threads, options.poison, std::min(10, options.watchdog_seconds),
+                            options.simt_seed});
     check_weights_present(plan);
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         impl_->programs.push_back(codegen::generate_program(plan, DeviceId(d)));

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct SessionOptions {
         false;  // instead: the trace has passes whole, and GPUs replay captured decode as ever
     bool poison = false;        // fill arenas with NaN patterns before use
     bool step_by_step = false;  // GPUs: waits after each step, so that one that fails has its name
+    std::optional<uint64_t> simt_seed;  // of the order of threads on simt devices; none: by index
     int watchdog_seconds =
         60;  // a transfer or collective that a member never reaches: error naming the step
     std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;

@@ -44,7 +44,6 @@ struct Finding {
 
 struct SimtReport {
     std::optional<Finding> finding;
-    uint64_t switches = 0;  // between threads
     bool clean() const { return !finding; }
 };
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -99,8 +100,17 @@ void check_launch(const SimtProgram& program, std::span<const uint64_t> args,
 // What the OS threads of one launch share.
 struct Work {
     std::atomic<uint64_t> next{0};
-    std::atomic<bool> stop{false};
-    uint64_t count = 0;
+    std::atomic<uint64_t> end{0};  // one past the last block; then the first that showed a fault
+    std::mutex mutex;
+    SimtReport report;  // of that block
+
+    // All blocks before the faulty one run, so that the fault told is the same on any number of OS threads.
+    void end_at(uint64_t block, SimtReport found) {
+        std::lock_guard lock(mutex);
+        if (block >= end) return;
+        end = block;
+        report = std::move(found);
+    }
 };
 
 }  // namespace
@@ -113,17 +123,18 @@ SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> 
                               static_cast<int>(grid[2])};
     const int block_size[3] = {block[0], block[1], block[2]};
     Work work;
-    work.count = static_cast<uint64_t>(grid[0] * grid[1] * grid[2]);
+    const auto count = static_cast<uint64_t>(grid[0] * grid[1] * grid[2]);
+    work.end = count;
     auto run = [&](int thread) {
         auto& mine = state_->blocks[static_cast<size_t>(thread)];
         if (!mine) mine = std::make_unique<Block>();
         mine->prepare(program.record(), program.arch(), args.data(), grid_size, block_size,
                       static_cast<uint32_t>(dynamic_shared_bytes), options);
-        for (uint64_t i = work.next++; i < work.count && !work.stop; i = work.next++)
-            if (!mine->run(i)) work.stop = true;
+        for (uint64_t i = work.next++; i < work.end; i = work.next++)
+            if (!mine->run(i)) return work.end_at(i, std::move(mine->report));
     };
-    int threads = static_cast<int>(
-        std::min<uint64_t>(static_cast<uint64_t>(state_->team.threads()), work.count));
+    int threads =
+        static_cast<int>(std::min<uint64_t>(static_cast<uint64_t>(state_->team.threads()), count));
     if (threads == 1) {
         run(0);
     } else {
@@ -132,10 +143,7 @@ SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> 
         };
         state_->team.run(call, &run);
     }
-    SimtReport report;
-    for (auto& mine : state_->blocks)
-        if (mine && mine->report.finding && !report.finding) report = mine->report;
-    return report;
+    return std::move(work.report);
 }
 
 SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args,

@@ -89,8 +89,9 @@ codegen::PeerAllReduceSpec sum_spec(const PeerRig& rig, const Sum& s);
 std::vector<uint64_t> sum_args(PeerRig& rig, const Sum& s, size_t d, uint64_t partial,
                                uint64_t residual, uint64_t out);
 
-// The staged sum's bits on every member, and of its norm the same numbers on all.
-std::string wrong_in_sum(PeerRig& rig, const Sum& s, int rounds);
+// The staged sum's bits on every member, and of its norm the same numbers on all. `then_absent`: in the end the last contributor
+// stays away, and every other member must say so.
+std::string wrong_in_sum(PeerRig& rig, const Sum& s, int rounds, bool then_absent = false);
 // Columns of three devices gathered on the third, its own among them.
 std::string wrong_in_gather(PeerRig& rig, int rounds);
 // Ends when all run.

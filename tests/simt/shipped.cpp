@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simt/shipped.h"
 
-#include <set>
+#include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -37,15 +38,22 @@ bool is_its_own(const KernelCase& c, const codegen::Kernel& kernel, const std::s
     return true;
 }
 
+codegen::CompiledKernel compile(const std::string& source, const std::string& name,
+                                const std::string& arch, bool checked = true) {
+    codegen::SimtCompileOptions options;
+    options.file_name = "stub";
+    options.checks = checked;
+    return codegen::compile_simt_kernel(source, name, codegen::gpu_arch(arch), options);
+}
+
 // Which row it was, and what was wrong.
 std::string wrong_in_row(const Make& make, const Target& target, const SourceChange& change,
                          uint64_t first, int orders) {
     const KernelCase drawn = make();
     const codegen::Kernel kernel = make_kernel(drawn, target);
-    codegen::SimtCompileOptions options;
-    options.file_name = "stub";
-    const simt::SimtProgram program = simt::compile_simt(
-        change ? change(kernel.source) : kernel.source, kernel.name, target.name, options);
+    const simt::SimtProgram program(
+        compile(change ? change(kernel.source) : kernel.source, kernel.name, target.name),
+        codegen::gpu_arch(target.name));
     if (!is_its_own(drawn, kernel, target.name)) orders = 1;
     for (uint64_t seed = first; seed < first + static_cast<uint64_t>(orders); ++seed) {
         KernelCase c = drawn;
@@ -58,18 +66,59 @@ std::string wrong_in_row(const Make& make, const Target& target, const SourceCha
     return "";
 }
 
+std::vector<std::byte> bytes_of(const GuardedBuffer& buffer) {
+    const auto* begin = reinterpret_cast<const std::byte*>(buffer.word());
+    return {begin, begin + buffer.bytes()};
+}
+
+bool has_same_bits(const Make& make, const Target& target, const SourceChange& change, int orders) {
+    const KernelCase drawn = make();
+    const codegen::Kernel kernel = make_kernel(drawn, target);
+    std::vector<std::vector<std::byte>> want;
+    for (const std::string& source : {kernel.source, change(kernel.source)}) {
+        const simt::SimtProgram program(compile(source, kernel.name, target.name, false),
+                                        codegen::gpu_arch(target.name));
+        const bool changed = !want.empty();
+        for (int seed = 1; seed <= (changed ? orders : 1); ++seed) {
+            KernelCase c = drawn;
+            const Outcome outcome =
+                run_on_simt(c, kernel, program, {static_cast<uint64_t>(seed), true, 0});
+            std::vector<std::vector<std::byte>> got;
+            for (const KernelCase::Result& result : c.results)
+                got.push_back(bytes_of(c.operand(result.operand)));
+            if (!changed) want = got;
+            if (!outcome.report.clean() || got != want) return false;
+        }
+    }
+    return true;
+}
+
 Shipped row(const Make& make, const Target& target) {
-    return {[=] { return std::vector<std::string>{make_kernel(make(), target).source}; },
-            [=](const SourceChange& change, uint64_t first, int orders) {
-                return wrong_in_row(make, target, change, first, orders);
-            }};
+    const KernelCase c = make();
+    const auto kernel = [=] { return make_kernel(make(), target); };
+    Shipped shipped;
+    shipped.name = fmt::format("{}, {} units", c.name, target.units);
+    shipped.own = is_its_own(c, kernel(), target.name);
+    shipped.sources = [=] { return std::vector{kernel().source}; };
+    shipped.wrong = [=](const SourceChange& change, uint64_t first, int orders) {
+        return wrong_in_row(make, target, change, first, orders);
+    };
+    shipped.objects = [=](const SourceChange& change) {
+        const codegen::Kernel k = kernel();
+        return std::vector<std::vector<std::byte>>{
+            compile(change ? change(k.source) : k.source, k.name, target.name).object};
+    };
+    shipped.same_bits = [=](const SourceChange& change, int orders) {
+        return has_same_bits(make, target, change, orders);
+    };
+    return shipped;
 }
 
 // In every second order the threads of one device after another are late behind each barrier: what they still have to write or
 // to read, a peer may not have, or change, before.
 std::string wrong_in_exchange(const PeerScenario& scenario, const SourceChange& change,
-                              uint64_t first, int orders) {
-    std::map<std::string, codegen::CompiledKernel> compiled;
+                              uint64_t first, int orders,
+                              std::map<std::string, codegen::CompiledKernel>& compiled) {
     for (uint64_t seed = first; seed < first + static_cast<uint64_t>(orders); ++seed) {
         PeerRig rig(scenario.arch, scenario.devices,
                     {.seed = seed,
@@ -93,21 +142,34 @@ std::string wrong_in_exchange(const PeerScenario& scenario, const SourceChange& 
     return "";
 }
 
+// Its sums have the staged sum's bits or are wrong, so that nothing but `wrong` is to be asked.
 Shipped exchange(const PeerScenario& scenario) {
-    return {[&scenario] {
-                std::set<std::string> sources;
-                wrong_in_exchange(
-                    scenario,
-                    [&](const std::string& source) {
-                        sources.insert(source);
-                        return source;
-                    },
-                    1, 1);
-                return std::vector<std::string>(sources.begin(), sources.end());
-            },
-            [&scenario](const SourceChange& change, uint64_t first, int orders) {
-                return wrong_in_exchange(scenario, change, first, orders);
-            }};
+    using Compiled = std::map<std::string, codegen::CompiledKernel>;
+    Shipped shipped;
+    shipped.name = scenario.name;
+    shipped.sources = [&scenario] {
+        Compiled compiled;
+        wrong_in_exchange(scenario, {}, 1, 1, compiled);
+        std::vector<std::string> sources;
+        for (const auto& [source, kernel] : compiled) sources.push_back(source);
+        return sources;
+    };
+    shipped.wrong = [&scenario](const SourceChange& change, uint64_t first, int orders) {
+        Compiled compiled;
+        return wrong_in_exchange(scenario, change, first, orders, compiled);
+    };
+    shipped.objects = [&scenario](const SourceChange& change) {
+        Compiled compiled;
+        wrong_in_exchange(scenario, change, 1, 1, compiled);
+        std::vector<std::vector<std::byte>> objects;
+        for (const auto& [source, kernel] : compiled) objects.push_back(kernel.object);
+        std::sort(objects.begin(), objects.end());
+        return objects;
+    };
+    shipped.same_bits = [wrong = shipped.wrong](const SourceChange& change, int orders) {
+        return wrong(change, 1, orders).empty();
+    };
+    return shipped;
 }
 
 }  // namespace

@@ -3,21 +3,29 @@
 // devices. One list for what is proved of all of them: right and silent in any order of threads, and no barrier too few.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace cleave::test {
 
-// What becomes of a source before it is compiled; none: nothing.
+// What becomes of a source before it is compiled; empty: nothing.
 using SourceChange = std::function<std::string(const std::string& source)>;
 
 struct Shipped {
+    std::string name;
+    bool own = true;  // false: the list has the same code for another architecture, too
     // As they ship: one kernel, or those of an exchange.
     std::function<std::vector<std::string>()> sources;
     // Runs it in `orders` orders of its threads, from seed `first` on (0: by index); with its name, what was reported or wrong
     // first. Empty: nothing.
     std::function<std::string(const SourceChange& change, uint64_t first, int orders)> wrong;
+    // What is compiled of it.
+    std::function<std::vector<std::vector<std::byte>>(const SourceChange& change)> objects;
+    // Without any checks, in fresh memory without numbers: whether the results have the very bits of the unchanged kernel's
+    // in `orders` orders.
+    std::function<bool(const SourceChange& change, int orders)> same_bits;
 };
 
 // Of each warp width, each matrix instruction and none. Kernels come with what only few of them have first.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,11 @@ std::string with_prelude(const std::string& body);
 // what shows that a kernel's barriers are needed, or that their loss is found.
 int count_syncs(const std::string& source);
 std::string without_sync(const std::string& source, int index);
-// The same by place, in every kernel that has it.
-std::string without_sync_at(const std::string& source, const std::string& place);
-// "gpu/linear.cuh:41": where that call stands, by the source's #line marks.
-std::string sync_place(const std::string& source, int index);
+// By place, "gpu/linear.cuh:41" of the source's #line marks, with the lines of code around it: "stage(x); barrier(); rows(y);".
+std::map<std::string, std::string> sync_places(const std::string& source);
+// The source with `text` in that place, where it has it.
+std::string without_sync_at(const std::string& source, const std::string& place,
+                            const std::string& text = ";");
 
 // A device buffer of `count` elements.
 template <class T>

@@ -169,26 +169,49 @@ TEST_CASE("run prints JSON alone on standard output, and the same tokens for any
 
 TEST_CASE("run writes the host's tokens on imitated GPUs of both vendors, however they are divided",
           "[tools]") {
-    Json host;
-    for (const std::vector<std::string>& where :
-         std::vector<std::vector<std::string>>{{"host[0]"},
-                                               {"simt:gfx90a[0-7]", "--tp", "8"},
-                                               {"simt:gfx90a[0-7]", "--tp", "4", "--pp", "2"},
-                                               {"simt:sm_90a[0-2]", "--tp", "3"},
-                                               {"simt:gfx1100[0]"}}) {
-        std::vector<std::string> command{"run",    bundled_model().string(), "--context", "32",
-                                         "--json", "--ignore-eos",           "--devices"};
-        command.insert(command.end(), where.begin(), where.end());
-        for (const char* word : {"--input-ids", "1,17,230,5,901,44,380", "--max-new-tokens", "6"})
-            command.emplace_back(word);
-        const CommandResult r = run_cleave(command);
-        INFO(fmt::format("{}", fmt::join(where, " ")) << ": " << r.error);
-        REQUIRE(r.exit_code == 0);
-        const Json tokens = Json::parse(r.output)["token_ids"];
-        if (host.is_null()) host = tokens;
-        CHECK(tokens == host);
-        CHECK(tokens.size() == 6);
+    std::vector<fs::path> models{bundled_model()};
+    // And one that others trained and exported, where it lies beside the checkout.
+    const fs::path stories =
+        shared_data() / "models" / "stories260K" / "dynamo_op23_past_sdpa.onnx";
+    if (fs::exists(stories)) models.push_back(stories);
+    const std::vector<std::vector<std::string>> places{
+        {"host[0]"},
+        {"simt:gfx90a[0-7]", "--tp", "8"},
+        {"simt:gfx90a[0-7]", "--tp", "4", "--pp", "2"},
+        {"simt:sm_90a[0-2]", "--tp", "3"},
+        {"simt:gfx1100[0]"},
+        {"simt:gfx90a[0-1]", "--tp", "2", "--simt-seed", "0"},
+        {"simt:gfx90a[0-1]", "--tp", "2", "--simt-seed", "7"}};
+    for (const fs::path& model : models) {
+        Json host;
+        // In all places the bundled model, in the first four the other one.
+        for (size_t i = 0; i < (model == models[0] ? places.size() : 4); ++i) {
+            const std::vector<std::string>& where = places[i];
+            std::vector<std::string> command{"run",    model.string(), "--context", "32",
+                                             "--json", "--ignore-eos", "--devices"};
+            command.insert(command.end(), where.begin(), where.end());
+            for (const char* word :
+                 {"--input-ids", "1,17,230,5,301,44,380", "--max-new-tokens", "6"})
+                command.emplace_back(word);
+            const CommandResult r = run_cleave(command);
+            INFO(model << " on " << fmt::format("{}", fmt::join(where, " ")) << ": " << r.error);
+            REQUIRE(r.exit_code == 0);
+            const Json tokens = Json::parse(r.output)["token_ids"];
+            if (host.is_null()) host = tokens;
+            CHECK(tokens == host);
+            CHECK(tokens.size() == 6);
+        }
     }
+}
+
+TEST_CASE("an order of threads is refused where no device imitates any", "[tools]") {
+    TemporaryFolder folder;
+    const std::string model = write_tiny(folder);
+    expect_refused({"run", model, "--devices", "host[0]", "--input-ids", "1", "--simt-seed", "3"},
+                   {"--simt-seed 3", "simt:"});
+    expect_refused(
+        {"run", model, "--devices", "simt:sm_80[0]", "--input-ids", "1", "--simt-seed", "often"},
+        {"--simt-seed", "often"});
 }
 
 TEST_CASE("a batch gives one sequence a prompt, each as it is alone", "[tools]") {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,7 @@ struct RunFlags {
     int threads = 0;
     std::string cpu_arch;
     std::string nvrtc;
+    std::optional<uint64_t> simt_seed;  // of commands that run kernels
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags, bool required = true);

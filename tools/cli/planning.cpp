@@ -60,6 +60,18 @@ bool changes_a_plan(const PlanFlags& flags) {
            flags.context || !flags.dtype.empty() || !flags.kv_dtype.empty();
 }
 
+void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
+    if (run.simt_seed && std::none_of(machine.devices.begin(), machine.devices.end(),
+                                      [](const planner::Device& device) {
+                                          return device.kind == planner::DeviceKind::kSimt;
+                                      }))
+        throw UserError(
+            "--simt-seed {}: it orders the threads of imitated GPUs, and none is among the "
+            "devices; "
+            "leave it out, or give --devices simt:ARCH[0-N]",
+            *run.simt_seed);
+}
+
 }  // namespace
 
 planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run) {
@@ -101,9 +113,11 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
                 "devices, shape, batch, "
                 "context or dtype");
         planner::verify_plan(*model.plan);
+        check_simt_seed(model.plan->machine, run);
         return std::move(*model.plan);
     }
     planner::Machine machine = machine_from_flags(flags, run);
+    check_simt_seed(machine, run);
     planner::PlanOptions options = plan_options(flags);
     if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
     return planner::make_plan(model.graph, machine, workload, options);

@@ -109,6 +109,7 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
     options.compile.nvrtc = flags.run.nvrtc;
     options.compile.gpu_compiler = flags.gpu_compiler;
     options.step_by_step = flags.step_by_step;
+    options.simt_seed = flags.run.simt_seed;
     options.compile.cancel = &cancel_token();
     options.compile.progress = [&](int done, int total) { compile.update(done, total); };
     options.upload_progress = [&](int64_t done, int64_t total) {
@@ -216,9 +217,10 @@ double host_difference(const RunArguments& flags, const planner::Plan& plan,
     one.machine_file.clear();
     one.tensor_parallel = one.pipeline_stages = 0;
     one.pins.clear();
-    planner::Plan host = plan_from_flags(std::move(model), one, flags.run, plan.workload);
     RunArguments quiet = flags;
     quiet.trace.clear();
+    quiet.run.simt_seed.reset();
+    planner::Plan host = plan_from_flags(std::move(model), one, quiet.run, plan.workload);
     auto session = open_session(host, quiet);
     runtime::GenerateOptions silent = options;
     silent.on_token = nullptr;
@@ -463,6 +465,9 @@ void add_run(CLI::App& app) {
                      "nvrtc, hiprtc or clang, as of 'emit'; simt: for a driver library whose cards "
                      "the CPU imitates")
         ->check(CLI::IsMember({"nvrtc", "hiprtc", "clang", "simt"}));
+    command->add_option("--simt-seed", flags->run.simt_seed,
+                        "simt devices: threads of a block run in an order drawn from this number, "
+                        "the same for the same number; default: by index");
     command->add_flag("--check", flags->check, "compare logits with one host device");
     command->add_flag("--json", flags->json, "JSON on standard output");
     add_plan_flags(*command, flags->plan);

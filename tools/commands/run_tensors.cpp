@@ -59,6 +59,8 @@ void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& p
     runtime::SessionOptions options;
     options.threads = run.threads;
     options.compile.cpu_arch = run.cpu_arch;
+    options.compile.nvrtc = run.nvrtc;
+    options.simt_seed = run.simt_seed;
     options.compile.cancel = options.cancel = &cancel_token();
     runtime::Session session(plan, options);
     Json outputs = Json::array();
