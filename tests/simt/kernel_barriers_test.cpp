@@ -178,7 +178,9 @@ TEST_CASE("the list of shipped kernels has every entry of the templates with eac
             for (const std::string& source : shipped.sources()) {
                 files.merge(matches(source, "#line 1 \"(gpu/\\w+\\.cuh)\""));
                 const std::string stub = source.substr(source.rfind("struct Config"));
-                const std::set<std::string> entry = matches(stub, "\n    (\\w+)<Config>\\(");
+                std::set<std::string> entry = matches(stub, "\n    (\\w+)<Config>\\(");
+                // What a launch that overlaps does before its wait stands beside it.
+                std::erase_if(entry, [](const std::string& e) { return e.ends_with("_ahead"); });
                 REQUIRE(entry.size() == 1);
                 called.insert(*entry.begin());
                 for (const char* value : {"true", "false"})
