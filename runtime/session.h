@@ -17,8 +17,8 @@
 #include "planner/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"
-#include "runtime/tensor.h"
 #include "runtime/overlap_report.h"
+#include "runtime/tensor.h"
 #include "runtime/trace.h"
 
 namespace cleave::runtime {

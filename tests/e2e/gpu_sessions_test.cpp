@@ -2,11 +2,7 @@
 // What a session asks of a GPU's driver for each token, what its trace says, and what becomes of every fault, on fakes of both
 // vendors' libraries whose cards compute.
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
-#include <sstream>
 #include <thread>
 
 #include "runtime/generate.h"
@@ -288,112 +284,6 @@ TEST_CASE("without graphs the kernels of a token are launched one by one", "[e2e
                    Contains("CLEAVE_GPU_GRAPHS=off"));
         CHECK(fake.alive() == 0);
     }
-}
-
-// A token's overlapping launches, each with what it is behind: "KERNEL behind KERNEL".
-struct Overlaps {
-    std::vector<std::string> launches;
-    OverlapReport report;
-    std::vector<int32_t> tokens;
-};
-Overlaps overlaps_of(const InstalledFake& fake, const DeviceShape& shape) {
-    fake.live();
-    Overlaps found;
-    planner::Plan plan = plan_for(small_model(), shape, all_logits_workload(1, 32, 32));
-    {
-        Session session(plan, options_for_fakes());
-        GenerateOptions generation;
-        generation.max_new_tokens = 5;
-        found.tokens = generate(session, plan, {{1, 17, 23, 5}}, generation).sequences[0].token_ids;
-        found.report = session.overlap();
-    }
-    std::istringstream log(fake.log());
-    for (std::string line; std::getline(log, line);)
-        if (line.find("cuLaunchKernelEx") != std::string::npos) found.launches.push_back(line);
-    CHECK(fake.finding() == "");
-    CHECK(fake.alive() == 0);
-    return found;
-}
-
-TEST_CASE("kernels of decode overlap in a captured token, and change none of its numbers",
-          "[e2e]") {
-    Overlaps on, off;
-    {
-        const InstalledFake fake(DeviceKind::kCuda);
-        on = overlaps_of(fake, kBothVendors[0].one);
-        // Beside what prefill has: all of a token but its first, launched once and captured once.
-        planner::Plan plan =
-            plan_for(small_model(), kBothVendors[0].one, all_logits_workload(1, 32, 32));
-        CHECK(std::ssize(on.launches) >= 2 * std::ssize(plan.decode.steps));
-        CHECK(on.report.launches == std::ssize(on.launches));
-        CHECK(on.report.reasons.empty());
-        for (const std::string& launch : on.launches)
-            CHECK(launch.find("behind nothing") == std::string::npos);
-    }
-    {
-        const InstalledFake fake(DeviceKind::kCuda);
-        const runtime::test::Environment variable("CLEAVE_GPU_OVERLAP", "0");
-        off = overlaps_of(fake, kBothVendors[0].one);
-        CHECK(off.launches.empty());
-        CHECK(off.report.reasons.at("cuda[0]") == "CLEAVE_GPU_OVERLAP=0");
-        const runtime::test::Environment odd("CLEAVE_GPU_OVERLAP", "yes");
-        CHECK_THAT(user_error([&] { run_model(kBothVendors[0].one, options_for_fakes(), 1); }),
-                   Contains("CLEAVE_GPU_OVERLAP=yes"));
-    }
-    CHECK(on.tokens == off.tokens);
-}
-
-TEST_CASE("nothing overlaps with a peer's kernel, and nothing at all beside one on its card",
-          "[e2e]") {
-    {
-        const InstalledFake fake(DeviceKind::kCuda);
-        const Overlaps two = overlaps_of(fake, {"tp 2", "cuda[0-1]", 2, 1});
-        CHECK_FALSE(two.launches.empty());
-        CHECK(two.report.reasons.empty());
-        CHECK(fake.log().find("cuLaunchKernel all_reduce") != std::string::npos);
-        for (const std::string& launch : two.launches) {
-            CHECK(launch.find("all_reduce") == std::string::npos);
-            CHECK(launch.find("meet") == std::string::npos);
-            CHECK(launch.find("behind nothing") == std::string::npos);
-        }
-    }
-    const InstalledFake fake(DeviceKind::kCuda);
-    const Overlaps logical = overlaps_of(fake, kBothVendors[0].logical);
-    CHECK(logical.launches.empty());
-    CHECK_THAT(logical.report.reasons.at("cuda[0]/1"), Contains("exchange by peer memory"));
-}
-
-TEST_CASE("nothing overlaps where card or driver cannot", "[e2e]") {
-    const std::string path = "libcuda-without-ex.so";
-    {
-        std::ifstream in(CLEAVE_FAKE_CUDA, std::ios::binary);
-        std::string bytes((std::istreambuf_iterator<char>(in)), {});
-        const size_t name = bytes.find(std::string("\0cuLaunchKernelEx\0", 18));
-        REQUIRE(name != std::string::npos);
-        bytes[name + 1] = 'x';  // the table of symbols finds it no more
-        std::ofstream(path, std::ios::binary) << bytes;
-    }
-    const auto reason = [](const InstalledFake& fake, const DeviceShape& shape) {
-        const Overlaps found = overlaps_of(fake, shape);
-        CHECK(found.launches.empty());
-        CHECK(found.report.launches == 0);
-        return found.report.reasons.begin()->second;
-    };
-    {
-        const InstalledFake old(DeviceKind::kCuda);
-        old.version(12020);
-        CHECK_THAT(reason(old, kBothVendors[0].one), Contains("the driver is of CUDA 12.2"));
-        CHECK_THAT(reason(old, {"A40", "cuda[2]", 1, 1}), Contains("CUDA 12.2"));
-        old.version(12030);
-        CHECK_THAT(reason(old, {"A40", "cuda[2]", 1, 1}), Contains("compute capability 8"));
-    }
-    {
-        const InstalledFake without(DeviceKind::kCuda, std::filesystem::absolute(path).string());
-        CHECK_THAT(reason(without, kBothVendors[0].one), Contains("without cuLaunchKernelEx"));
-    }
-    const InstalledFake hip(DeviceKind::kHip);
-    CHECK_THAT(reason(hip, kBothVendors[1].one), Contains("this vendor's driver"));
-    std::filesystem::remove(path);
 }
 
 TEST_CASE("no copy of a mixed plan is from or to memory that its driver has not pinned", "[e2e]") {
