@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The devices of a plan that exchange by their vendor's library (runtime/drivers/nccl): each set of them is joined once, before
 // the first pass, for all steps among them, as a communicator costs memory of each card. In: a plan, its devices. Threads:
-// `rank` is for the device's worker, `abort` for any.
+// what `rank` gives is for the device's worker, `abort` for any.
 #pragma once
 
 #include <map>

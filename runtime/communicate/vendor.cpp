@@ -19,8 +19,9 @@ using namespace planner;
 class VendorAllReduce : public Communication {
 public:
     VendorAllReduce(const CommunicationContext& context, const Collective& step)
-        : group_(step.group), groups_(*context.vendor_groups) {
+        : group_(step.group) {
         for (size_t m = 0; m < group_.size(); ++m) {
+            ranks_.push_back(&context.vendor_groups->rank(group_, group_[m]));
             outputs_.push_back(context.arenas.view(context.phase, step.outputs[m]));
             sources_.push_back(0);
             launches_.push_back(context.launches[group_[m].index()]);
@@ -52,8 +53,7 @@ public:
             self.device.fill(out.address, bytes, 0);
             source = out.address;
         }
-        groups_.rank(group_, self.id)
-            .all_reduce(source, out.address, rows * out.columns.size(), out.dtype);
+        ranks_[m]->all_reduce(source, out.address, rows * out.columns.size(), out.dtype);
         for (BoundLaunch* bound : launches_[m]) launch(self.device, *bound, shape);
         // A ring's bytes, 2 (n - 1) payloads in all, as the plan counts them.
         const auto n = static_cast<int64_t>(group_.size()), i = static_cast<int64_t>(m);
@@ -65,9 +65,9 @@ public:
 
 private:
     std::vector<DeviceId> group_;
-    const VendorGroups& groups_;
+    std::vector<CollectiveRank*> ranks_;  // by member, as all below
     std::vector<PlacedView> outputs_;
-    std::vector<DeviceAddress> sources_;  // by member; 0: none
+    std::vector<DeviceAddress> sources_;  // 0: none
     std::vector<std::vector<BoundLaunch*>> launches_;
 };
 
@@ -76,7 +76,7 @@ private:
 class VendorGather : public Communication {
 public:
     VendorGather(const CommunicationContext& context, const Collective& step)
-        : members_(step.group), groups_(*context.vendor_groups) {
+        : members_(step.group) {
         for (PlacedId id : step.contributions) {
             contributors_.push_back(context.phase.values[id.index()].device);
             blocks_.push_back(context.arenas.view(context.phase, id));
@@ -87,6 +87,11 @@ public:
         devices_.insert(devices_.end(), contributors_.begin(), contributors_.end());
         std::sort(devices_.begin(), devices_.end());
         devices_.erase(std::unique(devices_.begin(), devices_.end()), devices_.end());
+        const VendorGroups& groups = *context.vendor_groups;
+        for (DeviceId device : devices_) ranks_.push_back(&groups.rank(devices_, device));
+        for (DeviceId device : members_) member_numbers_.push_back(groups.number(devices_, device));
+        for (DeviceId device : contributors_)
+            contributor_numbers_.push_back(groups.number(devices_, device));
     }
 
     std::vector<DeviceId> participants() const override { return devices_; }
@@ -97,11 +102,10 @@ public:
         std::vector<CollectiveRank::Message> sends, receives;
         const int c = position_of(self.id, contributors_), m = position_of(self.id, members_);
         if (c >= 0)
-            for (DeviceId member : members_) {
+            for (size_t i = 0; i < members_.size(); ++i) {
                 const PlacedView& block = blocks_[static_cast<size_t>(c)];
-                if (member != self.id)
-                    sends.push_back({groups_.number(devices_, member), block.address,
-                                     rows * block.row_bytes()});
+                if (members_[i] != self.id)
+                    sends.push_back({member_numbers_[i], block.address, rows * block.row_bytes()});
             }
         int64_t received = 0;
         const std::vector<Arrival> arrivals =
@@ -109,11 +113,10 @@ public:
         for (const Arrival& arrival : arrivals) {
             if (contributors_[arrival.block] == self.id) continue;
             const int64_t bytes = rows * blocks_[arrival.block].row_bytes();
-            receives.push_back(
-                {groups_.number(devices_, contributors_[arrival.block]), arrival.at, bytes});
+            receives.push_back({contributor_numbers_[arrival.block], arrival.at, bytes});
             received += bytes;
         }
-        groups_.rank(devices_, self.id).exchange(sends, receives);
+        ranks_[static_cast<size_t>(position_of(self.id, devices_))]->exchange(sends, receives);
         for (const Arrival& arrival : arrivals) {
             const int64_t bytes = blocks_[arrival.block].row_bytes();
             if (arrival.at != arrival.place)
@@ -157,9 +160,10 @@ private:
     }
 
     std::vector<DeviceId> members_, contributors_, devices_;
-    const VendorGroups& groups_;
-    std::vector<PlacedView> blocks_, outputs_;  // by contributor, by member
-    std::vector<ExchangeArea> spaces_;          // by member
+    std::vector<CollectiveRank*> ranks_;                     // by device
+    std::vector<int> member_numbers_, contributor_numbers_;  // by which the ranks know them
+    std::vector<PlacedView> blocks_, outputs_;               // by contributor, by member
+    std::vector<ExchangeArea> spaces_;                       // by member
 };
 
 }  // namespace

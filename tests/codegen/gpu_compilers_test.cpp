@@ -18,22 +18,10 @@
 
 using namespace cleave;
 using namespace cleave::codegen;
+using test::absence;
+using test::through;
 
 namespace {
-
-CompileOptions with(const std::string& compiler) {
-    CompileOptions options;
-    options.gpu_compiler = compiler;
-    options.cache_dir = test::test_cache();
-    return options;
-}
-
-// Why `compiler` cannot be used here; empty when it can.
-std::string absence(const std::string& compiler) {
-    if (compiler == "nvrtc") return nvrtc_info({}).reason;
-    if (compiler == "hiprtc") return hiprtc_info({}).reason;
-    return "";
-}
 
 Kernel small_kernel(const std::string& body) {
     Kernel kernel;
@@ -58,7 +46,7 @@ TEST_CASE("a cubin's static shared memory is what the kernel declares, whatever 
         "    p[1] = s[5];\n}\n";
     for (const char* arch : {"sm_80", "sm_90a", "sm_100"}) {
         CAPTURE(arch);
-        auto compiler = make_gpu_compiler(gpu_arch(arch), with("nvrtc"));
+        auto compiler = make_gpu_compiler(gpu_arch(arch), through("nvrtc"));
         Resources r = compiler->compile(small_kernel(source)).measured;
         CHECK(r.known);
         CHECK(r.shared_bytes == 400);
@@ -107,7 +95,7 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
             program.kernels.push_back(make_peer_kernel(spec, target));
         target.activations = DType::kF32;
         program.kernels.push_back(make_peer_kernel(wide_norm, target));
-        const std::vector<CompiledKernel> compiled = compile_program(program, with(compiler));
+        const std::vector<CompiledKernel> compiled = compile_program(program, through(compiler));
         for (const CompiledKernel& kernel : compiled) {
             CAPTURE(kernel.name, kernel.measured.registers, kernel.measured.stack_bytes);
             CHECK(kernel.measured.known);
@@ -123,14 +111,14 @@ TEST_CASE("an arch that hipRTC does not know gives an error, although the librar
     if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
     GpuArch unknown = gpu_arch("gfx90a");
     unknown.name = "gfx1999";
-    std::string message = test::user_error([&] { make_hiprtc_compiler(unknown, with("")); });
+    std::string message = test::user_error([&] { make_hiprtc_compiler(unknown, through("")); });
     CHECK(message.find("does not know gfx1999") != std::string::npos);
     CHECK(message.find("hipRTC ") != std::string::npos);
     // With what it said; the answer is kept, words and all.
     CHECK(message.find("it said: ") + 9 < message.size());
-    CHECK(test::user_error([&] { make_hiprtc_compiler(unknown, with("")); }) == message);
+    CHECK(test::user_error([&] { make_hiprtc_compiler(unknown, through("")); }) == message);
     // The automatic choice then says what neither compiler could do.
-    std::string both = test::user_error([&] { make_gpu_compiler(unknown, with("")); });
+    std::string both = test::user_error([&] { make_gpu_compiler(unknown, through("")); });
     CHECK(both.find("hipRTC") != std::string::npos);
     CHECK(both.find("knows no AMD GPU 'gfx1999'") != std::string::npos);
 }
@@ -157,7 +145,7 @@ TEST_CASE("a probe of hipRTC that failed for another reason is told with its log
                               << "exec cat > /dev/null\n";
         std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
     };
-    CompileOptions options = with("hiprtc");
+    CompileOptions options = through("hiprtc");
     const std::filesystem::path cache = folder.path() / "cache";
     options.cache_dir = cache.string();
     const GpuArch& arch = gpu_arch("gfx90a");
@@ -188,7 +176,7 @@ TEST_CASE("Clang refuses an AMD arch that LLVM does not know", "[codegen]") {
 }
 
 TEST_CASE("a missing NVRTC lists every name that was tried, and the fix", "[codegen]") {
-    CompileOptions options = with("");
+    CompileOptions options = through("");
     options.nvrtc = "/nowhere/libnvrtc.so.99";
     std::string message = test::user_error([&] { make_gpu_compiler(gpu_arch("sm_90a"), options); });
     CHECK(message.find("/nowhere/libnvrtc.so.99") != std::string::npos);
@@ -211,10 +199,10 @@ TEST_CASE("where NVRTC or hipRTC is missing, the message lists every name tried,
     ::setenv("CLEAVE_COMPILE_WORKER", worker.c_str(), 1);
     const GpuCompilerInfo infos[] = {nvrtc_info({}), hiprtc_info({})};
     const std::string messages[] = {
-        test::user_error([&] { make_nvrtc_compiler(gpu_arch("sm_90a"), with("nvrtc")); }),
-        test::user_error([&] { make_hiprtc_compiler(gpu_arch("gfx90a"), with("hiprtc")); })};
+        test::user_error([&] { make_nvrtc_compiler(gpu_arch("sm_90a"), through("nvrtc")); }),
+        test::user_error([&] { make_hiprtc_compiler(gpu_arch("gfx90a"), through("hiprtc")); })};
     // The automatic choice does without hipRTC.
-    CHECK_NOTHROW(make_gpu_compiler(gpu_arch("gfx90a"), with("")));
+    CHECK_NOTHROW(make_gpu_compiler(gpu_arch("gfx90a"), through("")));
     ::unsetenv("CLEAVE_COMPILE_WORKER");
     for (size_t i = 0; i < 2; ++i) {
         INFO(messages[i]);
@@ -235,7 +223,7 @@ TEST_CASE("where NVRTC or hipRTC is missing, the message lists every name tried,
 }
 
 TEST_CASE("a file that is no NVRTC is refused as such", "[codegen]") {
-    CompileOptions options = with("");
+    CompileOptions options = through("");
     options.nvrtc = "libm.so.6";
     std::string message = test::user_error([&] { make_gpu_compiler(gpu_arch("sm_90a"), options); });
     CHECK(message.find("libm.so.6: it lacks functions of nvrtc") != std::string::npos);
@@ -250,7 +238,7 @@ TEST_CASE("GPU source that does not compile gives the log and the source, named 
                    Case{"hiprtc", "gfx90a", "small.hip:"}}) {
         CAPTURE(c.compiler);
         if (!absence(c.compiler).empty()) continue;
-        auto compiler = make_gpu_compiler(gpu_arch(c.arch), with(c.compiler));
+        auto compiler = make_gpu_compiler(gpu_arch(c.arch), through(c.compiler));
         try {
             compiler->compile(
                 small_kernel(std::string(kEmpty) + "int broken = undeclared_name;\n"));
@@ -269,7 +257,7 @@ TEST_CASE("GPU source that does not compile gives the log and the source, named 
 TEST_CASE("cancelling ends a compilation in a worker, and one that takes too long is an error",
           "[codegen]") {
     if (std::string why = absence("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
-    CompileOptions options = with("nvrtc");
+    CompileOptions options = through("nvrtc");
     CancelToken token;
     options.cancel = &token;
     auto compiler = make_gpu_compiler(gpu_arch("sm_80"), options);
@@ -286,8 +274,8 @@ TEST_CASE("both compilers of AMD GPUs report the same static resources", "[codeg
     if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
     const GpuArch& arch = gpu_arch("gfx90a");
     Program program = test::program_for("llama-3-8b", arch, 1);
-    std::vector<CompiledKernel> one = compile_program(program, with("hiprtc"));
-    std::vector<CompiledKernel> two = compile_program(program, with("clang"));
+    std::vector<CompiledKernel> one = compile_program(program, through("hiprtc"));
+    std::vector<CompiledKernel> two = compile_program(program, through("clang"));
     for (size_t i = 0; i < one.size(); ++i) {
         CAPTURE(one[i].name, one[i].measured.registers, two[i].measured.registers,
                 one[i].measured.spill_bytes, two[i].measured.spill_bytes);
@@ -301,7 +289,7 @@ TEST_CASE("both compilers of AMD GPUs report the same static resources", "[codeg
 
 TEST_CASE("a GPU object in the cache keeps its resources and counts", "[codegen]") {
     Program program = test::program_for("stories-260k", gpu_arch("gfx942"), 1);
-    CompileOptions options = with("clang");
+    CompileOptions options = through("clang");
     test::TemporaryFolder cache;
     options.cache_dir = cache.path().string();
     std::vector<CompiledKernel> first = compile_program(program, options);
@@ -362,7 +350,9 @@ TEST_CASE("a kernel whose object is over a limit is compiled with a smaller tile
     CHECK(asked.smaller().tile.tokens * asked.smaller().tile.rows * 4 >=
           asked.tile.tokens * asked.tile.rows);
     auto compiler = make_amdgpu_compiler(arch);
-    auto compile = [&] { return compile_kernels(*compiler, program, with("clang"), &arch).at(0); };
+    auto compile = [&] {
+        return compile_kernels(*compiler, program, through("clang"), &arch).at(0);
+    };
     CompiledKernel free = compile();
     CHECK(free.given_up.empty());
     CHECK_FALSE(free.instead);

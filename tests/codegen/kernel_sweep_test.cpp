@@ -16,6 +16,7 @@
 #include "codegen/kernel_compiler.h"
 #include "codegen/kernel_spec.h"
 #include "tests/codegen/kernel_runner.h"
+#include "tests/codegen/plan_programs.h"
 #include "tests/support/model_sizes.h"
 #include "tests/support/test.h"
 
@@ -342,9 +343,7 @@ std::string limits_of(const GpuArch& arch) {
     return text;
 }
 
-struct Line {
-    int kernels = 0, shrunk = 0, spilling = 0;
-    int64_t registers = 0, shared = 0, spills = 0;
+struct Line : test::KernelTotals {
     std::map<std::string, int64_t> matrix;
 };
 
@@ -354,12 +353,7 @@ void write_report(const std::string& path, const SweepTarget& target, DType dtyp
     for (size_t i = 0; i < compiled.size(); ++i) {
         const CompiledKernel& k = compiled[i];
         Line& line = lines[sweep.of[i][kOfKind]];
-        ++line.kernels;
-        line.shrunk += k.instead != nullptr;
-        line.spilling += k.measured.spill_bytes > 0;
-        line.registers = std::max(line.registers, k.measured.registers);
-        line.shared = std::max(line.shared, k.measured.shared_bytes);
-        line.spills = std::max(line.spills, k.measured.spill_bytes);
+        line.add(k);
         for (const auto& [name, count] : k.matrix_instructions)
             line.matrix[name.substr(0, name.find('.'))] += count;
     }

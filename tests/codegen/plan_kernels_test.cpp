@@ -19,21 +19,11 @@
 using namespace cleave;
 using namespace cleave::codegen;
 using planner::KernelKind;
+using test::absence;
+using test::KernelTotals;
+using test::through;
 
 namespace {
-
-CompileOptions through(const std::string& compiler) {
-    CompileOptions options;
-    options.gpu_compiler = compiler;
-    options.cache_dir = test::test_cache();
-    return options;
-}
-
-std::string why_absent(const std::string& compiler) {
-    if (compiler == "nvrtc") return nvrtc_info({}).reason;
-    if (compiler == "hiprtc") return hiprtc_info({}).reason;
-    return "";
-}
 
 std::set<int> kernels_of(const std::vector<Instruction>& phase) {
     std::set<int> kernels;
@@ -81,23 +71,9 @@ void check_census(const Program& program, const std::vector<CompiledKernel>& com
     CHECK(attentions >= 1);
 }
 
-// The kernels of a phase: how many, how many of them took a smaller tile than planned, and the most that one takes.
-struct PhaseKernels {
-    int kernels = 0, shrunk = 0, spilling = 0;
-    int64_t registers = 0, shared = 0, spills = 0;
-
-    void add(const CompiledKernel& kernel) {
-        ++kernels;
-        shrunk += kernel.instead != nullptr;
-        spilling += kernel.measured.spill_bytes > 0;
-        registers = std::max(registers, kernel.measured.registers);
-        shared = std::max(shared, kernel.measured.shared_bytes);
-        spills = std::max(spills, kernel.measured.spill_bytes);
-    }
-};
 struct PlanKernels {
     std::string compiler;
-    PhaseKernels decode, prompt;  // what both run counts as decode's
+    KernelTotals decode, prompt;  // what both run counts as decode's
 };
 
 // Compiles a plan's kernels and checks what their objects say.
@@ -160,14 +136,14 @@ KnownArchs ask_compiler(const std::string& compiler) {
 }
 
 std::string report_line(const GpuArch& arch, const std::string& plan, const char* phase,
-                        const PhaseKernels& k) {
+                        const KernelTotals& k) {
     return fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", arch.name, plan, phase,
                        k.kernels, k.shrunk, k.registers, k.shared, k.spilling, k.spills);
 }
 
 // `required`: those that every version of the compiler in use knows.
 void compile_plans(const std::string& compiler, const std::vector<const char*>& required) {
-    if (std::string why = why_absent(compiler); !why.empty())
+    if (std::string why = absence(compiler); !why.empty())
         CLEAVE_SKIP("no " + compiler + ": " + why);
     const KnownArchs archs = ask_compiler(compiler);
     for (const char* name : required) {
@@ -228,12 +204,12 @@ TEST_CASE("Clang compiles every kernel of 8B and 70B plans for an AMD GPU withou
 
 TEST_CASE("NVRTC compiles every kernel of an 8B plan to cubins that say what they need",
           "[codegen]") {
-    if (std::string why = why_absent("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
+    if (std::string why = absence("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
     check_plan("llama-3-8b", 1, gpu_arch("sm_90a"), "nvrtc");
 }
 
 TEST_CASE("hipRTC compiles every kernel of an 8B plan, in a process of its own", "[codegen]") {
-    if (std::string why = why_absent("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
+    if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
     check_plan("llama-3-8b", 1, gpu_arch("gfx90a"), "hiprtc");
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/codegen/plan_programs.h"
 
+#include <algorithm>
 #include <map>
 
+#include "codegen/kernel_compiler.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/planner.h"
+#include "tests/codegen/kernel_runner.h"
 
 namespace cleave::test {
 
@@ -47,6 +50,29 @@ planner::Plan plan_for_arch(const std::string& shape, const codegen::GpuArch& ar
 
 codegen::Program program_for(const std::string& shape, const codegen::GpuArch& arch, int devices) {
     return codegen::generate_program(plan_for_arch(shape, arch, devices), planner::DeviceId(0));
+}
+
+codegen::CompileOptions through(const std::string& compiler) {
+    codegen::CompileOptions options;
+    options.gpu_compiler = compiler;
+    options.cache_dir = test_cache();
+    return options;
+}
+
+std::string absence(const std::string& compiler) {
+    if (compiler == "nvrtc") return codegen::nvrtc_info({}).reason;
+    if (compiler == "hiprtc") return codegen::hiprtc_info({}).reason;
+    return "";
+}
+
+void KernelTotals::add(const codegen::CompiledKernel& kernel) {
+    const codegen::Resources& r = kernel.measured;
+    ++kernels;
+    shrunk += kernel.instead != nullptr;
+    spilling += r.spill_bytes > 0;
+    registers = std::max(registers, r.registers);
+    shared = std::max(shared, r.shared_bytes);
+    spills = std::max(spills, r.spill_bytes);
 }
 
 }  // namespace cleave::test

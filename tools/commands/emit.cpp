@@ -77,10 +77,9 @@ Json extent_json(const codegen::Extent& e) {
             {"divisor", e.divisor}};
 }
 
-// Of GPUs: what stands on a compute unit at once.
-const codegen::GpuArch* gpu_arch_of(const codegen::Program& program) {
-    std::string_view simt = codegen::simt_arch_of(program.arch);
-    return codegen::find_gpu_arch(simt.empty() ? std::string_view(program.arch) : simt);
+// Null for hosts.
+const codegen::GpuArch* find_arch(const codegen::Program& program) {
+    return codegen::find_gpu_arch(codegen::gpu_arch_of(program.arch));
 }
 
 codegen::Occupancy occupancy_of(const codegen::GpuArch& arch, const codegen::Kernel& kernel,
@@ -156,7 +155,7 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                                    {"preferred", tile_json(shrunk->preferred)}};
     if (!device.compiled.empty() && device.compiled[k].measured.known)
         json["measured_shared_memory_bytes"] = r.shared_bytes;
-    if (const codegen::GpuArch* arch = gpu_arch_of(device.program)) {
+    if (const codegen::GpuArch* arch = find_arch(device.program)) {
         codegen::Occupancy o = occupancy_of(*arch, kernel, r);
         json["occupancy"] = {
             {"blocks", o.blocks}, {"warps", o.warps}, {"most_warps", o.most_warps}};
@@ -173,7 +172,7 @@ std::string join(const std::vector<std::string>& parts) {
 // The claim of a kernel, without the line's end; its occupancy by what was measured, where that is known.
 void print_claim(const planner::Device& info, const codegen::Program& program,
                  const codegen::Kernel& kernel, const codegen::Resources& measured) {
-    const codegen::GpuArch* arch = gpu_arch_of(program);
+    const codegen::GpuArch* arch = find_arch(program);
     if (!arch) {
         fmt::print("    {} bytes of scratch claimed", kernel.launch.shared_bytes);
         return;

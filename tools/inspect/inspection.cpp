@@ -261,9 +261,7 @@ void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
     const Phase& phase = plan.phase(is_prefill);
     const PassPoint point = pass_point(plan, is_prefill);
     const int64_t sequences = plan.workload.batch;
-    std::string_view simt = codegen::simt_arch_of(program.arch);
-    const codegen::GpuArch* arch =
-        codegen::find_gpu_arch(simt.empty() ? std::string_view(program.arch) : simt);
+    const codegen::GpuArch* arch = codegen::find_gpu_arch(codegen::gpu_arch_of(program.arch));
     std::map<int, size_t> at;  // kernel -> place in `out`
     std::set<StepId> priced;   // a step of several launches has one time
     for (const codegen::Instruction& i : is_prefill ? program.prefill : program.decode) {

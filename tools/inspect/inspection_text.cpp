@@ -46,12 +46,22 @@ private:
     }
     const std::string& name(DeviceId id) const { return plan_.machine.device(id).name; }
 
-    // Devices that have the same text are one line: the first one's name, the last one's, how many.
-    std::string names(size_t first, size_t last) const {
-        const std::string& a = plan_.machine.devices[first].name;
-        if (first == last) return a;
-        const std::string& b = plan_.machine.devices[last].name;
-        return fmt::format("{} .. {} ({})", a, b, last - first + 1);
+    // Devices in a row of which `of` makes the same stand together: `show` gets the first one's name, the last one's and how
+    // many they are, and what they have in common.
+    template <class Of, class Show>
+    void each_alike(Of of, Show show) const {
+        const std::vector<Device>& devices = plan_.machine.devices;
+        for (size_t first = 0; first < devices.size();) {
+            const auto common = of(first);
+            size_t end = first + 1;
+            while (end < devices.size() && of(end) == common) ++end;
+            const std::string& name = devices[first].name;
+            show(end - first == 1
+                     ? name
+                     : fmt::format("{} .. {} ({})", name, devices[end - 1].name, end - first),
+                 common);
+            first = end;
+        }
     }
 
     void layers() {
@@ -76,8 +86,16 @@ private:
         out_ += table.text(width_);
     }
 
-    std::vector<std::vector<std::string>> memory_rows(size_t device) const {
-        std::vector<std::vector<std::string>> rows;
+    using Rows = std::vector<std::vector<std::string>>;
+    static void add_indented(TextTable& table, const Rows& rows) {
+        for (std::vector<std::string> row : rows) {
+            row[0] = "  " + row[0];
+            table.row(std::move(row));
+        }
+    }
+
+    Rows memory_rows(size_t device) const {
+        Rows rows;
         const DeviceMemory& m = plan_.memory[device];
         const DeviceMap& map = i_.memory[device];
         constexpr size_t kShown = 8;  // of an arena; the page and the JSON have all
@@ -114,17 +132,11 @@ private:
     void memory() {
         section("Memory");
         TextTable table("<><", "  ");
-        for (size_t d = 0; d < plan_.memory.size();) {
-            const auto rows = memory_rows(d);
-            size_t last = d;
-            while (last + 1 < plan_.memory.size() && memory_rows(last + 1) == rows) ++last;
-            table.line("- " + names(d, last));
-            for (std::vector<std::string> row : rows) {
-                row[0] = "  " + row[0];
-                table.row(std::move(row));
-            }
-            d = last + 1;
-        }
+        each_alike([&](size_t d) { return memory_rows(d); },
+                   [&](const std::string& names, const Rows& rows) {
+                       table.line("- " + names);
+                       add_indented(table, rows);
+                   });
         out_ += table.text(width_);
     }
 
@@ -135,7 +147,7 @@ private:
         TextTable table("<>>>>>>", "  ");
         table.row({"", "decode computes", "exchanges", "waits", "prefill computes", "exchanges",
                    "waits"});
-        const auto row = [&](size_t d) {
+        const auto times = [&](size_t d) {
             std::vector<std::string> cells;
             for (bool is_prefill : {false, true}) {
                 const DeviceTime& t = i_.time[is_prefill][d];
@@ -144,19 +156,15 @@ private:
             }
             return cells;
         };
-        for (size_t d = 0; d < plan_.machine.devices.size();) {
-            std::vector<std::string> cells = row(d);
-            size_t last = d;
-            while (last + 1 < plan_.machine.devices.size() && row(last + 1) == cells) ++last;
-            cells.insert(cells.begin(), names(d, last));
+        each_alike(times, [&](const std::string& names, std::vector<std::string> cells) {
+            cells.insert(cells.begin(), names);
             table.row(std::move(cells));
-            d = last + 1;
-        }
+        });
         out_ += table.text(width_);
     }
 
-    std::vector<std::vector<std::string>> kernel_rows(size_t device, bool is_prefill) const {
-        std::vector<std::vector<std::string>> rows;
+    Rows kernel_rows(size_t device, bool is_prefill) const {
+        Rows rows;
         for (const KernelUse& k : i_.kernels) {
             if (k.device.index() != device || k.is_prefill != is_prefill) continue;
             // Bytes by nanoseconds are gigabytes by seconds.
@@ -183,24 +191,15 @@ private:
         if (i_.kernels.empty()) return;
         TextTable table("<>>>>>>", "  ");
         table.row({"", "launches", "time", "rate", "grid", "shared", "warps"});
-        for (size_t d = 0; d < plan_.machine.devices.size();) {
-            const auto decode = kernel_rows(d, false), prefill = kernel_rows(d, true);
-            size_t last = d;
-            while (last + 1 < plan_.machine.devices.size() &&
-                   kernel_rows(last + 1, false) == decode && kernel_rows(last + 1, true) == prefill)
-                ++last;
-            for (bool is_prefill : {false, true}) {
-                const auto& rows = is_prefill ? prefill : decode;
-                if (rows.empty()) continue;
-                table.line(
-                    fmt::format("- {}, {}", names(d, last), is_prefill ? "prefill" : "decode"));
-                for (std::vector<std::string> row : rows) {
-                    row[0] = "  " + row[0];
-                    table.row(std::move(row));
-                }
-            }
-            d = last + 1;
-        }
+        each_alike([&](size_t d) { return std::pair(kernel_rows(d, false), kernel_rows(d, true)); },
+                   [&](const std::string& names, const std::pair<Rows, Rows>& rows) {
+                       for (const auto& [phase, of_phase] : {std::pair("decode", &rows.first),
+                                                             std::pair("prefill", &rows.second)}) {
+                           if (of_phase->empty()) continue;
+                           table.line(fmt::format("- {}, {}", names, phase));
+                           add_indented(table, *of_phase);
+                       }
+                   });
         out_ += table.text(width_);
         out_ += "  " +
                 wrapped(
