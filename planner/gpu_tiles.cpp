@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 
+#include "planner/gpu_tiles_parts.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
+
+using namespace gpu;
 
 namespace {
 
@@ -17,44 +19,8 @@ constexpr int64_t kBlocksPerUnit = 4;
 constexpr int64_t kStagedBytes = 48 * 1024;
 // Passes over its staged activations that a block makes at most.
 constexpr int64_t kMostPasses = 16;
-// The swizzle of warpgroups' operands repeats after so many bytes of shared memory.
-constexpr int64_t kSwizzleBytes = 1024;
 // Keys that warpgroups attend to at once.
 constexpr int64_t kWarpgroupKeys = 64;
-// Registers of a thread beside its sums: addresses, and operands on their way. Compiled kernels tell (tests/reports).
-constexpr int64_t kOtherRegisters = 40;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-
-int64_t power_of_two_from(int64_t n) {
-    int64_t p = 1;
-    while (p < n) p *= 2;
-    return p;
-}
-int64_t power_of_two_to(int64_t n) {
-    int64_t p = 1;
-    while (2 * p <= n) p *= 2;
-    return p;
-}
-
-int64_t warp_of(const DeviceLimits& limits) { return std::max<int64_t>(limits.warp_width, 1); }
-int64_t units_of(const DeviceLimits& limits) {
-    return std::max<int64_t>(limits.num_compute_units, 1);
-}
-int64_t padding(int64_t element_bytes) { return 16 / element_bytes; }
-
-// Whether a block of so many threads gets them; a device that does not say has enough.
-bool has_registers(const DeviceLimits& limits, int64_t registers, int64_t threads) {
-    return limits.registers_per_block <= 0 || registers * threads <= limits.registers_per_block;
-}
-
-int64_t staged_bytes(const ProductShape& s) {
-    return s.staged_bytes > 0 ? s.staged_bytes : s.element_bytes;
-}
-
-// Rows of weights of all blocks together.
-int64_t table_rows(const ProductShape& s) { return s.rows * s.per_feature; }
 
 int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, int64_t rows,
                          int64_t tokens, int64_t depth, int64_t threads) {
@@ -106,102 +72,6 @@ Tile few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
     if (rest() + 4 * tokens * tile.depth > budget)
         tile.depth = std::max(step, (budget - rest()) / (4 * tokens) / step * step);
     return tile;
-}
-
-struct Block {
-    int64_t tokens, rows, depth, threads;
-};
-
-// Best first: large tiles read weights and activations least often, small ones fill the device.
-constexpr std::array<Block, 8> kNarrowBlocks{{{128, 128, 32, 256},
-                                              {128, 64, 32, 256},
-                                              {64, 128, 32, 256},
-                                              {64, 64, 32, 256},
-                                              {64, 32, 32, 128},
-                                              {32, 32, 32, 128},
-                                              {16, 32, 32, 128},
-                                              {16, 16, 32, 64}}};
-constexpr std::array<Block, 6> kWideBlocks{{{64, 64, 16, 256},
-                                            {64, 32, 16, 256},
-                                            {32, 64, 16, 256},
-                                            {32, 32, 16, 128},
-                                            {16, 32, 16, 128},
-                                            {16, 16, 16, 64}}};
-
-// Of warpgroups, each with the sums of 64 tokens: 128 x 128 by two of them.
-constexpr std::array<Block, 5> kWarpgroupBlocks{{{128, 128, 64, 256},
-                                                 {128, 64, 64, 256},
-                                                 {64, 128, 64, 128},
-                                                 {64, 64, 64, 128},
-                                                 {64, 32, 64, 128}}};
-
-int64_t many_shared_bytes(const ProductShape& s, int64_t rows, const Block& b) {
-    const bool warpgroups =
-        b.depth == kWarpgroupDepth;  // swizzled instead of padded, from a multiple of 1024 on
-    int64_t staged = staged_bytes(s), stride = b.depth + (warpgroups ? 0 : padding(staged));
-    int64_t slices = 2 * (b.tokens + rows) * stride * staged;
-    int64_t table = b.tokens * (rows + 4) * 4;
-    return std::max(slices, table) + 4 * b.tokens + (s.head > 0 ? 4 * b.tokens : 0) +
-           (warpgroups ? kSwizzleBytes - 16 : 0);
-}
-
-// The tile of a block for that shape, if it is within the limits.
-std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Block b) {
-    int64_t rows = b.rows;
-    if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
-    if (s.whole_head) rows = round_up(s.head, 16);
-    b.threads = std::max(b.threads, warp_of(limits));
-    if (b.threads > limits.max_threads_per_block) return std::nullopt;
-    if (b.tokens > round_up(s.tokens, 16) && b.tokens > 16) return std::nullopt;
-    if (many_shared_bytes(s, rows, b) > limits.shared_memory_per_block) return std::nullopt;
-    // Sums of a thread stay in registers.
-    if (b.tokens * rows / b.threads > 128) return std::nullopt;
-    Tile tile;
-    tile.tokens = b.tokens;
-    tile.rows = rows / s.per_feature;
-    tile.depth = b.depth;
-    tile.threads = b.threads;
-    if (!has_registers(limits, product_registers(s, tile), tile.threads) ||
-        grid_excess(limits, product_grid(s, tile)))
-        return std::nullopt;
-    return tile;
-}
-
-// The first of `blocks` that fills the device; where there is too little work for that, the smallest spread it most.
-bool search_blocks(const DeviceLimits& limits, const ProductShape& s, std::span<const Block> blocks,
-                   Tile& tile) {
-    bool found = false;
-    for (const Block& b : blocks) {
-        std::optional<Tile> fits = many_tokens_tile(limits, s, b);
-        if (!fits) continue;
-        tile = *fits;
-        found = true;
-        if (ceil_div(s.tokens, tile.tokens) * ceil_div(s.rows, tile.rows) >= units_of(limits))
-            break;
-    }
-    return found;
-}
-
-bool takes_warpgroups(const ProductShape& s) {
-    return s.warpgroups && s.tokens >= kWarpgroupTokens && staged_bytes(s) <= 2;
-}
-
-bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
-    if (staged_bytes(s) > 2) return search_blocks(limits, s, kWideBlocks, tile);
-    return (takes_warpgroups(s) && search_blocks(limits, s, kWarpgroupBlocks, tile)) ||
-           search_blocks(limits, s, kNarrowBlocks, tile);
-}
-
-// The largest of `blocks` that is smaller than `tile`.
-std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s,
-                               std::span<const Block> blocks, const Tile& tile) {
-    std::optional<Tile> best;
-    for (const Block& b : blocks) {
-        std::optional<Tile> fits = many_tokens_tile(limits, s, b);
-        if (!fits || fits->tokens * fits->rows >= tile.tokens * tile.rows) continue;
-        if (!best || fits->tokens * fits->rows > best->tokens * best->rows) best = fits;
-    }
-    return best;
 }
 
 // Few tokens: sums of fewer of them, or rows that fewer lanes take together.
@@ -387,7 +257,7 @@ int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& s, 
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
     int64_t rows = tile.rows * s.per_feature;
     int64_t bytes = has_many_tokens(tile)
-                        ? many_shared_bytes(s, rows, {tile.tokens, rows, tile.depth, tile.threads})
+                        ? many_shared_bytes(s, tile)
                         : few_shared_bytes(limits, s, rows, tile.tokens, tile.depth, tile.threads);
     return round_up(bytes, 16);
 }
@@ -403,15 +273,8 @@ Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
 
 std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const ProductShape& s,
                                          const Tile& tile) {
-    std::optional<Tile> smaller;
-    if (!has_many_tokens(tile)) {
-        smaller = smaller_few_tokens_tile(limits, s, tile);
-    } else if (staged_bytes(s) > 2) {
-        smaller = smaller_of(limits, s, kWideBlocks, tile);
-    } else {
-        if (is_of_warpgroups(tile)) smaller = smaller_of(limits, s, kWarpgroupBlocks, tile);
-        if (!smaller) smaller = smaller_of(limits, s, kNarrowBlocks, tile);
-    }
+    std::optional<Tile> smaller = has_many_tokens(tile) ? smaller_many_tokens_tile(limits, s, tile)
+                                                        : smaller_few_tokens_tile(limits, s, tile);
     if (smaller) smaller->shared_bytes = product_shared_bytes(limits, s, *smaller);
     return smaller;
 }

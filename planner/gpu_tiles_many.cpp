@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles of products of many tokens (prompts).
+#include <array>
+#include <span>
+
+#include "planner/gpu_tiles_parts.h"
+
+namespace cleave::planner::gpu {
+
+namespace {
+
+struct Block {
+    int64_t tokens, rows, depth, threads;
+};
+
+// Best first: large tiles read weights and activations least often, small ones fill the device.
+constexpr std::array<Block, 8> kNarrowBlocks{{{128, 128, 32, 256},
+                                              {128, 64, 32, 256},
+                                              {64, 128, 32, 256},
+                                              {64, 64, 32, 256},
+                                              {64, 32, 32, 128},
+                                              {32, 32, 32, 128},
+                                              {16, 32, 32, 128},
+                                              {16, 16, 32, 64}}};
+constexpr std::array<Block, 6> kWideBlocks{{{64, 64, 16, 256},
+                                            {64, 32, 16, 256},
+                                            {32, 64, 16, 256},
+                                            {32, 32, 16, 128},
+                                            {16, 32, 16, 128},
+                                            {16, 16, 16, 64}}};
+
+// Of warpgroups, each with the sums of 64 tokens: 128 x 128 by two of them.
+constexpr std::array<Block, 5> kWarpgroupBlocks{{{128, 128, 64, 256},
+                                                 {128, 64, 64, 256},
+                                                 {64, 128, 64, 128},
+                                                 {64, 64, 64, 128},
+                                                 {64, 32, 64, 128}}};
+
+// The tile of a block for that shape, if it is within the limits.
+std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Block b) {
+    int64_t rows = b.rows;
+    if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
+    if (s.whole_head) rows = round_up(s.head, 16);
+    b.threads = std::max(b.threads, warp_of(limits));
+    if (b.threads > limits.max_threads_per_block) return std::nullopt;
+    if (b.tokens > round_up(s.tokens, 16) && b.tokens > 16) return std::nullopt;
+    // Sums of a thread stay in registers.
+    if (b.tokens * rows / b.threads > 128) return std::nullopt;
+    Tile tile;
+    tile.tokens = b.tokens;
+    tile.rows = rows / s.per_feature;
+    tile.depth = b.depth;
+    tile.threads = b.threads;
+    if (many_shared_bytes(s, tile) > limits.shared_memory_per_block) return std::nullopt;
+    if (!has_registers(limits, product_registers(s, tile), tile.threads) ||
+        grid_excess(limits, product_grid(s, tile)))
+        return std::nullopt;
+    return tile;
+}
+
+// The first of `blocks` that fills the device; where there is too little work for that, the smallest spread it most.
+bool search_blocks(const DeviceLimits& limits, const ProductShape& s, std::span<const Block> blocks,
+                   Tile& tile) {
+    bool found = false;
+    for (const Block& b : blocks) {
+        std::optional<Tile> fits = many_tokens_tile(limits, s, b);
+        if (!fits) continue;
+        tile = *fits;
+        found = true;
+        if (ceil_div(s.tokens, tile.tokens) * ceil_div(s.rows, tile.rows) >= units_of(limits))
+            break;
+    }
+    return found;
+}
+
+bool takes_warpgroups(const ProductShape& s) {
+    return s.warpgroups && s.tokens >= kWarpgroupTokens && staged_bytes(s) <= 2;
+}
+
+// The largest of `blocks` that is smaller than `tile`.
+std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s,
+                               std::span<const Block> blocks, const Tile& tile) {
+    std::optional<Tile> best;
+    for (const Block& b : blocks) {
+        std::optional<Tile> fits = many_tokens_tile(limits, s, b);
+        if (!fits || fits->tokens * fits->rows >= tile.tokens * tile.rows) continue;
+        if (!best || fits->tokens * fits->rows > best->tokens * best->rows) best = fits;
+    }
+    return best;
+}
+
+}  // namespace
+
+int64_t many_shared_bytes(const ProductShape& s, const Tile& tile) {
+    // Swizzled instead of padded, from a multiple of 1024 on.
+    const bool warpgroups = is_of_warpgroups(tile);
+    const int64_t staged = staged_bytes(s), rows = tile.rows * s.per_feature;
+    const int64_t stride = tile.depth + (warpgroups ? 0 : padding(staged));
+    const int64_t slices = 2 * (tile.tokens + rows) * stride * staged;
+    const int64_t table = tile.tokens * (rows + 4) * 4;
+    return std::max(slices, table) + 4 * tile.tokens + (s.head > 0 ? 4 * tile.tokens : 0) +
+           (warpgroups ? kSwizzleBytes - 16 : 0);
+}
+
+bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
+    if (staged_bytes(s) > 2) return search_blocks(limits, s, kWideBlocks, tile);
+    return (takes_warpgroups(s) && search_blocks(limits, s, kWarpgroupBlocks, tile)) ||
+           search_blocks(limits, s, kNarrowBlocks, tile);
+}
+
+std::optional<Tile> smaller_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
+                                             const Tile& tile) {
+    if (staged_bytes(s) > 2) return smaller_of(limits, s, kWideBlocks, tile);
+    std::optional<Tile> smaller;
+    if (is_of_warpgroups(tile)) smaller = smaller_of(limits, s, kWarpgroupBlocks, tile);
+    return smaller ? smaller : smaller_of(limits, s, kNarrowBlocks, tile);
+}
+
+}  // namespace cleave::planner::gpu
