@@ -70,6 +70,23 @@ void add_python(Names& names, const fs::path& site) {
         add_folder(names, folder / "lib", "libnvrtc");
 }
 
+// Beside programs that are on PATH: a toolkit's nvcc, a Python with the package (also of a distribution).
+void add_beside_programs(Names& names) {
+    const std::string path = environment("PATH");
+    for (size_t at = 0; at < path.size();) {
+        const size_t end = std::min(path.find(':', at), path.size());
+        const fs::path folder = path.substr(at, end - at);
+        at = end + 1;
+        if (folder.filename() != "bin" || !folder.is_absolute()) continue;
+        const fs::path prefix = folder.parent_path();
+        for (const char* sub : {"lib64", "lib", "targets/x86_64-linux/lib"})
+            add_folder(names, prefix / sub, "libnvrtc");
+        for (const fs::path& python : folders_like(prefix / "lib", "python"))
+            for (const char* site : {"site-packages", "dist-packages"})
+                add_python(names, python / site);
+    }
+}
+
 void unique(Names& names) {
     Names kept;
     for (std::string& name : names)
@@ -97,6 +114,7 @@ Names nvrtc_names(const CompileOptions& options) {
     if (std::string environment_folder = environment("VIRTUAL_ENV"); !environment_folder.empty())
         for (const fs::path& python : folders_like(fs::path(environment_folder) / "lib", "python"))
             add_python(names, python / "site-packages");
+    add_beside_programs(names);
     for (const char* name : {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"})
         names.emplace_back(name);
     unique(names);

@@ -222,6 +222,31 @@ TEST_CASE("where NVRTC or hipRTC is missing, the message lists every name tried,
         CHECK_THAT(infos[1].tried, Catch::VectorContains(std::string(name)));
 }
 
+TEST_CASE("NVRTC is looked for beside the programs on PATH, a toolkit's and a Python's",
+          "[codegen]") {
+    namespace fs = std::filesystem;
+    const test::TemporaryFolder folder;
+    const fs::path toolkit = folder.path() / "toolkit", python = folder.path() / "python";
+    const fs::path files[] = {
+        toolkit / "targets/x86_64-linux/lib/libnvrtc.so.13",
+        python / "lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13",
+        python / "lib/python3/dist-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"};
+    for (const fs::path& file : files) {
+        fs::create_directories(file.parent_path());
+        std::ofstream(file) << "";
+    }
+    const std::string path = std::getenv("PATH");
+    ::setenv("PATH",
+             fmt::format("{}/bin:{}/bin:{}", python.string(), toolkit.string(), path).c_str(), 1);
+    const std::vector<std::string> tried = nvrtc_info({}).tried;
+    ::setenv("PATH", path.c_str(), 1);
+    for (const fs::path& file : files) CHECK_THAT(tried, Catch::VectorContains(file.string()));
+    // Named, no other will do.
+    CompileOptions named;
+    named.nvrtc = files[0].string();
+    CHECK(nvrtc_info(named).tried == std::vector<std::string>{files[0].string()});
+}
+
 TEST_CASE("a file that is no NVRTC is refused as such", "[codegen]") {
     CompileOptions options = through("");
     options.nvrtc = "libm.so.6";
