@@ -2,11 +2,17 @@
 // tools/gpu-check as far as it goes without a GPU: what it says and writes, how it runs its parts, all of them on a fake of the
 // driver, and that its bundle takes along every library that the programs are linked with but the system's.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -97,6 +103,20 @@ TEST_CASE(
     CHECK(hung.output == "here\n");
 }
 
+TEST_CASE("a process that does not end is waited for as long as told, no longer", "[tools]") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::pause();
+        ::_exit(0);
+    }
+    CHECK_FALSE(gpu_check::end_of(child, std::chrono::milliseconds(20)));
+    ::kill(child, SIGKILL);
+    const std::optional<int> status = gpu_check::end_of(child, std::chrono::minutes(1));
+    REQUIRE(status);
+    CHECK(WTERMSIG(*status) == SIGKILL);
+}
+
 TEST_CASE("gpu-check without a GPU says so in its report and fails", "[tools]") {
     for (const char* state : {"clean", "dirty"}) {
         const Bundle bundle(state);
@@ -127,6 +147,7 @@ TEST_CASE("gpu-check refuses, before anything runs, what a part would refuse lat
     CHECK_THAT(refusal({"--copy-mib", "0"}), Contains("--copy-mib 0") && Contains("from 1 to"));
     CHECK_THAT(refusal({"--tokens", "many"}), Contains("--tokens many: takes a whole number"));
     CHECK_THAT(refusal({"--tokens"}), Contains("--tokens wants a value"));
+    CHECK_THAT(refusal({"--time-limit", "0"}), Contains("--time-limit 0: takes a whole number"));
     CHECK_THAT(refusal({"--shape", "llama-9"}), Contains("llama-9") && Contains("llama-3-8b"));
     CHECK_THAT(refusal({"--parts", "benchmark,speed"}), Contains("'speed' is no part"));
     CHECK_THAT(refusal({"--nvrtc", "/no/such"}), Contains("--nvrtc /no/such: no such file"));
@@ -206,6 +227,47 @@ TEST_CASE(
     CHECK(json["skipped"].size() == 7);
     CHECK_THAT(json["skipped"].dump(),
                Contains("not in --parts") && Contains("bundled_model on the host"));
+}
+
+TEST_CASE("gpu-check's report is whole while a part runs, and says which", "[tools]") {
+    const Bundle bundle("clean");
+    const std::string seen = bundle.folder() / "seen.json";
+    bundle.script("cleave_test_runtime", "true");
+    bundle.script("cleave_test_simt", "cp " + bundle.report_path().string() + " " + seen);
+    const gpu_check::Outcome outcome =
+        bundle.run({"--parts", "conformance,kernel_table"}, kFakeGpu);
+    CHECK(outcome.code == 0);
+    const Json then = Json::parse(std::ifstream(seen)), now = bundle.report();
+    CHECK(then["finished"] == false);
+    CHECK(then["passed"] == false);
+    CHECK(then["parts"]["conformance"]["status"] == "passed");
+    CHECK(then["parts"]["conformance"]["seconds"] >= 0);
+    CHECK(then["parts"]["kernel_table"]["status"] == "running");
+    CHECK(now["finished"] == true);
+    CHECK(now["parts"]["kernel_table"]["status"] == "passed");
+    CHECK(now["seconds"] >= now["parts"]["kernel_table"]["seconds"]);
+    CHECK_THAT(outcome.errors,
+               Contains("conformance: passed, ") && Contains("kernel_table: passed, "));
+}
+
+TEST_CASE("gpu-check ends within its time limit, and names what it cut and what it left out",
+          "[tools]") {
+    const Bundle bundle("clean");
+    bundle.script("cleave_test_runtime", "sleep 600 & wait");
+    const gpu_check::Outcome outcome =
+        bundle.run({"--parts", "conformance,kernel_table", "--time-limit", "2"}, kFakeGpu);
+    const Json json = bundle.report();
+    CHECK(json["finished"] == true);
+    CHECK(json["time_limit"] == 2);
+    // The first is ended where it was begun at all, which a slow machine may leave no time for.
+    if (json["parts"].contains("conformance")) {
+        CHECK(outcome.code == 1);
+        REQUIRE(json["errors"].size() == 1);
+        CHECK_THAT(json["errors"][0].dump(), Contains("conformance") && Contains("not done after"));
+        CHECK(json["parts"]["conformance"]["status"] == "failed");
+    }
+    CHECK_FALSE(json["parts"].contains("kernel_table"));
+    CHECK_THAT(json["skipped"].dump(), Contains("--time-limit 2: 0 s are left"));
 }
 
 TEST_CASE("tokens agree with logits that choose them, or lie within the bound where they part",
@@ -338,6 +400,13 @@ TEST_CASE("the bundle of gpu-check takes along every library that is not the sys
         60);
     REQUIRE(all.code == 0);
     REQUIRE(packed.code == 0);
+    // A program without any is none to take along, and nothing to say.
+    const gpu_check::Outcome whole = gpu_check::run(
+        {(cleave::test::source_root() / "tools" / "gpu-check").string(), "--libraries",
+         CLEAVE_BUILD_DIR "/bin/cleave_gpu_check_pack", "/no/such/program"},
+        60);
+    CHECK(whole.output.empty());
+    CHECK_THAT(whole.errors, !Contains("not a dynamic executable") && Contains("/no/such/program"));
     std::istringstream lines(all.output);
     int taken = 0;
     for (std::string name, arrow, path, address; lines >> name;) {

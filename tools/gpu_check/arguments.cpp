@@ -19,8 +19,9 @@ namespace {
 constexpr const char* kUsage =
     R"(usage: gpu-check [--device cuda[0]] [--stories15m MODEL] [--python PYTHON] [--shape SHAPE]
                  [--checked-shape SHAPE] [--nvrtc PATH] [--copy-mib 4096] [--tokens 512]
-                 [--quick] [--parts PART,PART...] [-o REPORT.json]
-Runs on the GPU, each part a process of its own, and writes one JSON report, anew after each part:
+                 [--quick] [--parts PART,PART...] [--time-limit SECONDS] [-o REPORT.json]
+Runs on the GPU, each part in processes of its own, and writes one JSON report, anew after each of
+them, whole or not at all:
   conformance          the suite of tests that every driver takes
   kernel_table         every kernel on odd shapes between guard words
   bundled_model        text in f32, its logits compared with the host's, and again with the GPU's
@@ -34,7 +35,16 @@ Runs on the GPU, each part a process of its own, and writes one JSON report, ane
   benchmark            decode and prefill of --shape as shares of the card's rates
 --python: a Python with PyTorch, whose matmul prefill is compared with (python3 unless told).
 --quick: without the last three.
+--time-limit: for all parts together; those for which nothing is left are left out and named.
+A process of conformance is ended after 300 s, of kernel_table after 1500, of a text after 600 (a
+text takes up to four of them), of the last three after 1800. On a first run most of the time is
+the compiler's: kernels are kept in the cache for the next.
 )";
+
+// As the usage says.
+constexpr int kConformanceSeconds = 300, kTableSeconds = 1500, kTextSeconds = 600,
+              kBenchSeconds = 1800;
+constexpr int64_t kLeastLimit = 1, kMostLimit = 100'000;
 
 void check_shape(const std::string& flag, const std::string& shape) {
     if (!models::find_shape(shape))
@@ -64,11 +74,18 @@ const std::vector<std::string>& part_names() {
     return names;
 }
 
+int seconds_of(const std::string& part) {
+    if (part == "conformance") return kConformanceSeconds;
+    if (part == "kernel_table") return kTableSeconds;
+    const bool is_bench = part == "checked_model" || part == "random_model" || part == "benchmark";
+    return is_bench ? kBenchSeconds : kTextSeconds;
+}
+
 std::string usage() { return kUsage; }
 
 Arguments parse(int argc, char** argv) {
     Arguments arguments;
-    std::string parts;
+    std::string parts, time_limit;
     const std::vector<std::pair<std::string, std::string*>> values{
         {"--device", &arguments.device},
         {"--stories15m", &arguments.stories15m},
@@ -79,6 +96,7 @@ Arguments parse(int argc, char** argv) {
         {"--copy-mib", &arguments.copy_mib},
         {"--tokens", &arguments.tokens},
         {"--parts", &parts},
+        {"--time-limit", &time_limit},
         {"-o", &arguments.output}};
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
@@ -101,6 +119,9 @@ Arguments parse(int argc, char** argv) {
         bench::whole_number("--copy-mib", arguments.copy_mib, 1, bench::kMostCopyMib);
     if (!arguments.tokens.empty())
         bench::whole_number("--tokens", arguments.tokens, 1, bench::kMostTokens);
+    if (!time_limit.empty())
+        arguments.time_limit =
+            bench::whole_number("--time-limit", time_limit, kLeastLimit, kMostLimit);
     check_shape("--shape", arguments.shape);
     check_shape("--checked-shape", arguments.checked_shape);
     for (const auto& [flag, path] :

@@ -2,6 +2,7 @@
 // The command line of gpu-check, checked before anything runs: a part that would refuse its flag an hour later has been told.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,11 +18,14 @@ struct Arguments {
     std::string nvrtc, copy_mib, tokens;
     std::vector<std::string> parts;  // empty: all
     bool quick = false;              // without random models and the benchmark
+    int64_t time_limit = 0;          // seconds for all parts together; 0: each its own alone
     bool help = false;
 };
 
 // In the order in which they run.
 const std::vector<std::string>& part_names();
+// Seconds that each process of a part may take; a text takes up to four.
+int seconds_of(const std::string& part);
 std::string usage();
 
 // UserError for a word that is no flag, a flag without its value, and a value that some part would refuse.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of tools/gpu-check: proves Cleave on the GPUs of a bare machine. Runs each part as a process of its own, with a
+// The program of tools/gpu-check: proves Cleave on the GPUs of a bare machine. Runs each part in processes of its own, with a
 // time limit, and writes one JSON report (tools/schema/gpu_check.schema.json): device, driver, date, commit, what each part
-// gave, what was left out and why, errors. Exit code 0 when every part that ran passed, 1 otherwise; without a GPU it says so
-// and why, in the report too.
+// gave, what was left out and why, errors. It is whole after each of them: one that was ended in between says which part was
+// running, and that it is not finished. Exit code 0 when every part that ran passed, 1 otherwise; without a GPU it says so and
+// why, in the report too.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "codegen/compiler.h"
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/gpu_devices.h"
 #include "tools/gpu_check/arguments.h"
@@ -29,11 +31,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
 
 // Largest difference from the host's logits, as a share of the largest: an error of a kernel is far larger. That of bf16 is the
 // one of tests/e2e.
 constexpr double kF32Bound = 2e-3, kBf16Bound = 8e-2;
-constexpr int kTestSeconds = 1500, kTextSeconds = 600, kBenchSeconds = 1800;
+constexpr int kDoctorSeconds = 120;
+constexpr int64_t kLeastSeconds = 1;  // for which a part is begun
 
 constexpr const char* kShortPrompt = "Once upon a time";
 // Over 128 tokens of the bundled tokenizer: a prompt that takes the kernels of many tokens.
@@ -83,7 +87,7 @@ public:
     explicit Check(Arguments arguments)
         : arguments_(std::move(arguments)),
           programs_(fs::canonical("/proc/self/exe").parent_path()) {
-        report_["format"] = "cleave gpu-check 2";
+        report_["format"] = "cleave gpu-check 3";
         read_commit();
         report_["date"] =
             fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::now()));
@@ -95,6 +99,9 @@ public:
         report_["drivers"] = Json::array();
         report_["device"] = "";
         report_["passed"] = false;
+        report_["finished"] = false;
+        report_["seconds"] = 0;
+        if (arguments_.time_limit > 0) report_["time_limit"] = arguments_.time_limit;
         report_["skipped"] = Json::array();
         report_["errors"] = Json::array();
         report_["parts"] = Json::object();
@@ -104,10 +111,15 @@ public:
     int run() {
         if (find_devices()) {
             settle_environment();
-            for (const std::string& part : part_names()) take(part);
+            for (const std::string& part : part_names()) {
+                const auto begin = Clock::now();
+                take(part);
+                end(part, seconds_since(begin));
+            }
         }
         const bool passed = report_["errors"].empty();
         report_["passed"] = passed;
+        report_["finished"] = true;
         write();
         return passed ? 0 : 1;
     }
@@ -169,7 +181,7 @@ private:
         const codegen::HostCompilerInfo host = codegen::host_compiler_info();
         if (!host.available) no_host_ = host.reason;
         const Outcome doctor =
-            gpu_check::run({program("cleave"), "doctor", "--json"}, 120, environment_);
+            run_for(kDoctorSeconds, {program("cleave"), "doctor", "--json"}, environment_);
         const Json facts = Json::parse(doctor.output, nullptr, false);
         report_["doctor"] = facts.is_discarded() ? Json(tail(doctor.errors)) : facts;
     }
@@ -195,6 +207,11 @@ private:
             skip(part, "the bundle was packed without it, and there is no --stories15m");
         else if (part == "checked_model" && !no_host_.empty())
             skip(part, "nothing to compare with: " + no_host_);
+        else if (!stuck_.empty())
+            skip(part,
+                 fmt::format("a process of {} cannot be ended: the card may be lost", stuck_));
+        else if (const int64_t left = seconds_left(); left < kLeastSeconds)
+            skip(part, fmt::format("--time-limit {}: {} s are left", arguments_.time_limit, left));
         else if (part == "conformance")
             test(part, "cleave_test_runtime", "[drivers]");
         else if (part == "kernel_table")
@@ -224,7 +241,7 @@ private:
     void test(const std::string& part, const char* name, const char* tag) {
         std::vector<std::string> environment = environment_;
         environment.push_back("CLEAVE_TEST_GPU=" + arguments_.device);
-        const Outcome outcome = start(part, {program(name), tag}, kTestSeconds, environment);
+        const Outcome outcome = start(part, {program(name), tag}, environment);
         if (outcome.code == 0 && outcome.output.find("skipped") != std::string::npos)
             fail(part, "it left tests out: " + tail(outcome.output));
         report_["parts"][part]["summary"] = tail(outcome.output);
@@ -254,7 +271,7 @@ private:
             checked.emplace_back("--check");
         else
             skip(part.name + " on the host", no_host_);
-        const Json with_logits = json_of(part.name, start(part.name, checked, kTextSeconds));
+        const Json with_logits = json_of(part.name, start(part.name, checked, environment_));
         if (with_logits.empty()) return explain(part.name, command);
         Json& entry = report_["parts"][part.name];
         entry["result"] = with_logits;
@@ -272,9 +289,9 @@ private:
             }
 
         Json& own = entry["own_choice"] = Json::object();
-        const Outcome outcome = gpu_check::run(command, kTextSeconds, environment_);
+        const Outcome outcome = run_for(seconds_of(part.name), command, environment_);
         own["seconds"] = outcome.seconds;
-        if (!judge(part.name, outcome, kTextSeconds)) return explain(part.name, command);
+        if (!judge(part.name, outcome)) return explain(part.name, command);
         const Json result = json_of(part.name, outcome);
         if (result.empty()) return;
         own["result"] = result;
@@ -295,10 +312,10 @@ private:
                                  const std::vector<int32_t>& chosen) {
         std::vector<std::string> environment = environment_;
         environment.emplace_back("CLEAVE_GPU_OVERLAP=0");
-        const Outcome outcome = gpu_check::run(command, kTextSeconds, environment);
+        const Outcome outcome = run_for(seconds_of(part.name), command, environment);
         Json& entry = report_["parts"][part.name]["without_overlap"] = Json::object();
         entry["seconds"] = outcome.seconds;
-        if (!judge(part.name, outcome, kTextSeconds)) return;
+        if (!judge(part.name, outcome)) return;
         const Json result = json_of(part.name, outcome);
         if (result.empty()) return;
         entry["result"] = result;
@@ -320,8 +337,10 @@ private:
     // Of a text that failed, or came out wrong: step by step, without captured graphs, so that the step is named.
     void explain(const std::string& part, std::vector<std::string> command) {
         if (report_["parts"][part].contains("step_by_step")) return;  // it was run already
+        if (!stuck_.empty() || seconds_left() < kLeastSeconds) return;
         command.emplace_back("--step-by-step");
-        const Outcome outcome = gpu_check::run(command, kTextSeconds, environment_);
+        const Outcome outcome = run_for(seconds_of(part), command, environment_);
+        if (outcome.lives_on) stuck_ = part;
         report_["parts"][part]["step_by_step"] =
             fmt::format("exit code {}: {}", outcome.code,
                         tail(outcome.code == 0 ? outcome.output : outcome.errors));
@@ -342,7 +361,7 @@ private:
             command.insert(command.end(), {"--tokens", arguments_.tokens});
         if (!arguments_.python.empty())
             command.insert(command.end(), {"--python", arguments_.python});
-        const Outcome outcome = start(part, command, kBenchSeconds);
+        const Outcome outcome = start(part, command, environment_);
         // Of a benchmark that failed, too: what it measured before and after.
         const Json partial = Json::parse(outcome.output, nullptr, false);
         const Json result = outcome.code == 0 ? json_of(part, outcome) : partial;
@@ -350,10 +369,23 @@ private:
         write();
     }
 
-    Outcome start(const std::string& part, const std::vector<std::string>& command, int limit) {
-        return start(part, command, limit, environment_);
+    static double seconds_since(Clock::time_point begin) {
+        return std::chrono::duration<double>(Clock::now() - begin).count();
     }
-    Outcome start(const std::string& part, const std::vector<std::string>& command, int limit,
+    // Of --time-limit.
+    int64_t seconds_left() const {
+        constexpr int64_t kMuch = 1'000'000;
+        if (arguments_.time_limit == 0) return kMuch;
+        return std::max<int64_t>(
+            arguments_.time_limit - static_cast<int64_t>(seconds_since(began_)), 0);
+    }
+    Outcome run_for(int limit, const std::vector<std::string>& command,
+                    const std::vector<std::string>& environment) const {
+        const int64_t seconds = std::min<int64_t>(limit, std::max<int64_t>(seconds_left(), 1));
+        return gpu_check::run(command, static_cast<int>(seconds), environment);
+    }
+
+    Outcome start(const std::string& part, const std::vector<std::string>& command,
                   const std::vector<std::string>& environment) {
         fmt::print(stderr, "{} ...\n", part);
         Json& entry = report_["parts"][part];
@@ -361,17 +393,27 @@ private:
         entry["command"] = command;
         entry["command"][0] = fs::path(command[0]).filename().string();
         write();  // what is known so far, should the machine go down
-        const Outcome outcome = gpu_check::run(command, limit, environment);
-        entry["status"] = "passed";
-        entry["seconds"] = outcome.seconds;
-        judge(part, outcome, limit);
+        const Outcome outcome = run_for(seconds_of(part), command, environment);
+        judge(part, outcome);
         write();
         return outcome;
     }
 
-    bool judge(const std::string& part, const Outcome& outcome, int limit) {
+    // A part that ran has passed when nothing failed.
+    void end(const std::string& part, double seconds) {
+        if (!report_["parts"].contains(part)) return;
+        Json& entry = report_["parts"][part];
+        if (entry["status"] == "running") entry["status"] = "passed";
+        entry["seconds"] = seconds;
+        fmt::print(stderr, "{}: {}, {:.1f} s\n", part, entry["status"].get<std::string>(), seconds);
+        write();
+    }
+
+    bool judge(const std::string& part, const Outcome& outcome) {
+        if (outcome.lives_on) stuck_ = part;
         if (outcome.timed_out)
-            fail(part, fmt::format("not done after {} seconds, ended: {}{}", limit,
+            fail(part, fmt::format("not done after {} seconds, {}: {}{}", outcome.limit,
+                                   outcome.lives_on ? "and cannot be ended" : "ended",
                                    tail(outcome.errors), tail(outcome.output)));
         else if (outcome.code != 0)
             fail(part, fmt::format("exit code {}: {}{}", outcome.code, tail(outcome.errors),
@@ -399,15 +441,28 @@ private:
         if (report_["parts"].contains(part)) report_["parts"][part]["status"] = "failed";
     }
 
+    // Whole or not at all, but into what is no file of its own, such as a pipe.
     void write() {
-        std::ofstream file(arguments_.output);
-        file << report_.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
-        if (!file.flush())
+        report_["seconds"] = seconds_since(began_);
+        const std::string text = report_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+        std::error_code none;
+        bool written = false;
+        if (fs::exists(arguments_.output, none) && !fs::is_regular_file(arguments_.output, none)) {
+            std::ofstream file(arguments_.output);
+            written = static_cast<bool>((file << text).flush());
+        } else {
+            AtomicFile file(arguments_.output);
+            if (!file.error()) file.stream() << text;
+            written = !file.error() && !file.commit();
+        }
+        if (!written)
             throw UserError("-o {}: cannot be written; name a file in a folder that can be",
                             arguments_.output);
     }
 
     Arguments arguments_;
+    Clock::time_point began_ = Clock::now();
+    std::string stuck_;  // the part of which a process does not end
     fs::path programs_;
     Folder folder_;
     std::vector<std::string> environment_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/gpu_check/process.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -21,6 +22,9 @@ namespace cleave::gpu_check {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// A process that a driver holds in the kernel ends only when the driver lets go of it.
+constexpr std::chrono::seconds kPatience{30};
 
 struct Pipe {
     Pipe() {
@@ -65,6 +69,17 @@ bool take(Pipe& pipe, std::string& text) {
 
 }  // namespace
 
+std::optional<int> end_of(int child, std::chrono::milliseconds patience) {
+    const auto until = Clock::now() + patience;
+    for (;;) {
+        int status = 0;
+        const pid_t ended = ::waitpid(child, &status, WNOHANG);
+        if (ended == child) return status;
+        if ((ended < 0 && errno != EINTR) || Clock::now() > until) return std::nullopt;
+        ::poll(nullptr, 0, 5);
+    }
+}
+
 Outcome run(const std::vector<std::string>& command, int limit_seconds,
             const std::vector<std::string>& environment) {
     Pipe output, errors;
@@ -75,6 +90,7 @@ Outcome run(const std::vector<std::string>& command, int limit_seconds,
     output.close_end(1);
     errors.close_end(1);
     Outcome outcome;
+    outcome.limit = limit_seconds;
     std::array<pollfd, 2> ready{pollfd{output.ends[0], POLLIN, 0},
                                 pollfd{errors.ends[0], POLLIN, 0}};
     while (ready[0].fd >= 0 || ready[1].fd >= 0) {
@@ -89,10 +105,17 @@ Outcome run(const std::vector<std::string>& command, int limit_seconds,
         if (ready[0].revents && !take(output, outcome.output)) ready[0].fd = -1;
         if (ready[1].revents && !take(errors, outcome.errors)) ready[1].fd = -1;
     }
-    int status = 0;
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    // One that closed its output has its time to end, too.
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        start + std::chrono::seconds(limit_seconds) - Clock::now());
+    std::optional<int> status = end_of(child, std::max(left, std::chrono::milliseconds(0)));
+    if (!status) {
+        outcome.timed_out = true;
+        ::kill(-child, SIGKILL);
+        status = end_of(child, kPatience);
     }
-    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.lives_on = !status;
+    if (status) outcome.code = WIFEXITED(*status) ? WEXITSTATUS(*status) : 128 + WTERMSIG(*status);
     outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     return outcome;
 }
