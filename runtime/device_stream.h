@@ -24,6 +24,10 @@ public:
     virtual void set_wait_check(std::function<void()> check) = 0;
     // How often a wait has seen all work done: what was asked for before it has not failed.
     virtual uint64_t synchronizations() const = 0;
+    // Fences, and ends of copies for which the host waits, asked for so far; and the last of them that a wait has seen passed:
+    // what was asked for before it has not failed either.
+    virtual uint64_t points() const = 0;
+    virtual uint64_t passed_points() const = 0;
     // After an error, before memory that the device may still use is freed: waits for the work that is left, for a bounded
     // time. A device that does not end in it is left alone from then on: its memory goes with the process.
     virtual void settle() noexcept = 0;

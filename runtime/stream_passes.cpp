@@ -48,6 +48,7 @@ StreamPasses::StreamPasses(const Plan& plan, const Arenas& arenas, Device& devic
       options_(options),
       one_upload_(are_neighbours(arenas.batch(id), plan.workload)),
       seen_waits_(stream_.synchronizations()),
+      seen_points_(stream_.points()),
       moved_(Clock::now()) {
     stream_.set_wait_check([this] { check_wait(); });
     const bool wanted = options.overlap && may_overlap(plan, id);
@@ -75,6 +76,7 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
                           StagingLane& lane, std::vector<TraceEvent>& trace, int64_t origin_ns) {
     const size_t end = phase.num_steps(greedily);
     const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
+    see_points();
     newest_ = {batch.is_prefill, nullptr, pass};
     moved_ = Clock::now();
     // The host is two prefills ahead at most, so that a wait is for little and no watchdog takes a long prompt for a hang.
@@ -248,9 +250,21 @@ const std::vector<StreamPasses::Run>& StreamPasses::runs_of(const DevicePhase& p
 }
 
 void StreamPasses::go_to(const DeviceStep& step) {
+    see_points();
     newest_.step = &step;
     if (seen_waits_ != stream_.synchronizations() || !oldest_.step) oldest_ = newest_;
     seen_waits_ = stream_.synchronizations();
+}
+
+// What may have failed begins with the step that asked for the last point which was seen passed: all before it is done.
+void StreamPasses::see_points() {
+    const uint64_t asked = stream_.points(), passed = stream_.passed_points();
+    const bool in_newest = passed > seen_points_;
+    if (newest_.step && asked != seen_points_) points_.emplace_back(asked, newest_);
+    for (; !points_.empty() && points_.front().first <= passed; points_.pop_front())
+        oldest_ = points_.front().second;
+    if (newest_.step && in_newest) oldest_ = newest_;
+    seen_points_ = asked;
 }
 
 void StreamPasses::check_wait() {
@@ -284,8 +298,10 @@ std::string StreamPasses::where() const {
                        label(newest_), newest_.pass);
 }
 
-void StreamPasses::rethrow(const DeviceError& error) const {
-    const bool exact = options_.step_by_step || (oldest_.step == newest_.step);
+void StreamPasses::rethrow(const DeviceError& error) {
+    see_points();
+    const bool exact =
+        options_.step_by_step || (oldest_.step == newest_.step && oldest_.pass == newest_.pass);
     throw DeviceError(
         where(),
         fmt::format("{}{}", error.what(),

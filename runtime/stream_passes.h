@@ -8,9 +8,11 @@
 
 #include <array>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/arenas.h"
@@ -73,7 +75,7 @@ public:
     void add_overlap(OverlapReport& all) const;
 
     // Ends in a DeviceError that says at which steps the device was.
-    [[noreturn]] void rethrow(const DeviceError& error) const;
+    [[noreturn]] void rethrow(const DeviceError& error);
 
 private:
     struct Run {
@@ -100,6 +102,7 @@ private:
                                      const std::vector<Run>& runs, StagingLane& lane);
     const std::vector<Run>& runs_of(const DevicePhase& phase, bool greedily);
     void go_to(const DeviceStep& step);
+    void see_points();
     void check_wait();
     std::string label(const Place& place) const;
     std::string where() const;
@@ -124,6 +127,9 @@ private:
     std::vector<TraceEvent> marked_;  // passes between two marks each, their times not yet known
     Place oldest_, newest_;           // steps that no wait has seen done
     uint64_t seen_waits_ = 0;
+    // Of the stream when the newest step began; and those asked for since the last that was seen passed, each with its step.
+    uint64_t seen_points_ = 0;
+    std::deque<std::pair<uint64_t, Place>> points_;
     uint64_t seen_progress_ = 0;
     std::chrono::steady_clock::time_point moved_;
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/pinned_ring.h"
 #include "runtime/drivers/reduce.h"
+#include "runtime/drivers/short_sleeps.h"
 
 namespace cleave::runtime {
 
@@ -143,7 +145,7 @@ public:
         for (const codegen::CompiledKernel& kernel : kernels) {
             Loaded loaded;
             loaded.name = kernel.name;
-            loaded.module = context_->load(kernel.object);
+            loaded.module = module_of(kernel);
             kernels_.push_back(loaded);
             // Now, while no kernel runs: one that waits for a peer on the same card must not wait for this one to be loaded.
             kernels_.back().function = context_->function(loaded.module, loaded.name);
@@ -189,7 +191,7 @@ public:
             const std::span<std::byte> block = out_block(0, piece.rows * piece.row_bytes);
             context_->copy_out(source + static_cast<DeviceAddress>(from), block.data(),
                                {piece.rows, piece.row_bytes, r.source_stride, piece.row_bytes});
-            context_->record(out_events_[0]);
+            record(out_events_[0]);
             await(out_events_[0]);
             for (int64_t row = 0; row < piece.rows; ++row)
                 std::memcpy(destination + to + row * r.destination_stride,
@@ -271,6 +273,8 @@ public:
 
     void set_wait_check(std::function<void()> check) override { check_ = std::move(check); }
     uint64_t synchronizations() const override { return synchronizations_; }
+    uint64_t points() const override { return points_; }
+    uint64_t passed_points() const override { return passed_points_; }
 
     void settle() noexcept override {
         if (abandoned_) return;
@@ -346,7 +350,7 @@ public:
     void place_fence(int i) override {
         while (fences_.size() <= static_cast<size_t>(i))
             fences_.push_back(context_->make_event(false));
-        context_->record(fences_[static_cast<size_t>(i)]);
+        record(fences_[static_cast<size_t>(i)]);
     }
     void await_fence(int i) override { await(fences_.at(static_cast<size_t>(i))); }
 
@@ -432,6 +436,21 @@ private:
         return *address;
     }
 
+    GpuModule module_of(const codegen::CompiledKernel& kernel) {
+        try {
+            return context_->load(kernel.object);
+        } catch (const RefusedObject& error) {
+            throw VendorError(
+                fmt::format("loading kernel {}", kernel.name),
+                fmt::format("{}; it was compiled by {}, and {} is of version {}: a driver may not "
+                            "read what a newer compiler made; install a newer driver, or name a "
+                            "compiler of its version (--nvrtc PATH for NVIDIA's cards, "
+                            "--gpu-compiler clang for AMD's)",
+                            error.what(), kernel.compiler, driver_->library(), driver_->version()),
+                info_.name);
+        }
+    }
+
     void unload() {
         for (const Loaded& kernel : kernels_) try_to([&] { context_->unload(kernel.module); });
         kernels_.clear();
@@ -441,16 +460,25 @@ private:
     template <class Done>
     void await_until(Done done) {
         const auto patient = Clock::now() + std::chrono::milliseconds(1);
+        std::optional<ShortSleeps> asleep;
         while (!done()) {
             if (check_) check_();
-            if (Clock::now() < patient)
+            if (Clock::now() < patient) {
                 std::this_thread::yield();
-            else
-                std::this_thread::sleep_for(std::chrono::microseconds(20));
+                continue;
+            }
+            if (!asleep) asleep.emplace();
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
+    }
+    void record(GpuEvent event) {
+        context_->record(event);
+        point_of_[event] = ++points_;
     }
     void await(GpuEvent event) {
         await_until([&] { return context_->has_passed(event); });
+        if (const auto at = point_of_.find(event); at != point_of_.end())
+            passed_points_ = std::max(passed_points_, at->second);
     }
 
     // Copies from the device piece by piece; `take` gets each, in pinned memory, while the next is on its way.
@@ -465,7 +493,7 @@ private:
             const std::span<std::byte> piece = piece_at(i);
             context_->copy_out(source + static_cast<DeviceAddress>(i * kPieceBytes), piece.data(),
                                line(piece.size()));
-            context_->record(out_events_[static_cast<size_t>(i % 2)]);
+            record(out_events_[static_cast<size_t>(i % 2)]);
         };
         if (pieces > 0) start(0);
         for (int64_t i = 0; i < pieces; ++i) {
@@ -499,7 +527,8 @@ private:
     std::set<int> mapped_by_;  // other cards that reach its memory
     int64_t allocated_ = 0, peak_ = 0;
     std::function<void()> check_;
-    uint64_t synchronizations_ = 0;
+    uint64_t synchronizations_ = 0, points_ = 0, passed_points_ = 0;
+    std::map<GpuEvent, uint64_t> point_of_;  // as it was recorded last
     bool capturing_ = false, abandoned_ = false;
     std::vector<GpuGraph> captures_;
     std::vector<GpuEvent> mark_events_;  // the first is the origin

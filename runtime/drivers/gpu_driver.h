@@ -48,6 +48,12 @@ public:
     using DeviceError::DeviceError;
 };
 
+// A code object that the driver cannot read: a compiler newer than the driver made it, or it is of another architecture.
+class RefusedObject : public VendorError {
+public:
+    using VendorError::VendorError;
+};
+
 class GpuContext {
 public:
     virtual ~GpuContext() = default;
@@ -113,7 +119,7 @@ public:
     virtual void make_current() = 0;
     virtual void* native_stream() = 0;
 
-    virtual GpuModule load(std::span<const std::byte> object) = 0;
+    virtual GpuModule load(std::span<const std::byte> object) = 0;  // or RefusedObject
     virtual void unload(GpuModule module) = 0;
     // Brings the kernel onto the device, for which it may wait for all that runs there.
     virtual GpuFunction function(GpuModule module, const std::string& name) = 0;

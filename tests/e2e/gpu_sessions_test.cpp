@@ -3,6 +3,8 @@
 // vendors' libraries whose cards compute.
 #include <chrono>
 #include <functional>
+#include <regex>
+#include <string>
 #include <thread>
 
 #include "runtime/generate.h"
@@ -429,6 +431,40 @@ TEST_CASE("a kernel's fault names steps and kernels, and with step by step the o
                 CHECK_THAT(error, Contains("a step from") && Contains("--step-by-step"));
             CHECK(fake.alive() == 0);
         }
+    }
+}
+
+TEST_CASE("a fault between staged sums is told with the steps from the one sum to the next",
+          "[e2e]") {
+    for (const Calls& vendor : kBothVendors) {
+        const InstalledFake fake(vendor.kind);
+        fake.live();
+        const DeviceShape mixed{
+            "mixed", vendor.kind == DeviceKind::kCuda ? "cuda[0],host[0]" : "hip[0],host[0]", 2, 1};
+        const planner::Plan plan = plan_for(small_model(), mixed, all_logits_workload(1, 32, 32));
+        const std::string error = failure_of<DeviceError>([&] {
+            run_model(mixed, options_for_fakes(), 6, [&](int token) {
+                if (token == 4) fake.fault("attention", 2);  // of the second layer
+            });
+        });
+        INFO(error);
+        std::smatch at;
+        REQUIRE(std::regex_search(
+            error, at,
+            std::regex("a step from decode step ([0-9]+) \\(.*\\) of pass ([0-9]+) to decode step "
+                       "([0-9]+) \\(.*\\) of pass ([0-9]+)")));
+        CHECK(at[2] == at[4]);
+        const size_t first = std::stoul(at[1]), last = std::stoul(at[3]);
+        REQUIRE(last < plan.decode.steps.size());
+        CHECK(plan.decode.steps[first].collective());
+        bool attends = false;
+        for (size_t s = first + 1; s < last; ++s) {
+            CHECK_FALSE(plan.decode.steps[s].collective());
+            const planner::Compute* compute = plan.decode.steps[s].compute();
+            attends = attends || (compute && compute->kernel == planner::KernelKind::kAttention);
+        }
+        CHECK(attends);
+        CHECK(fake.alive() == 0);
     }
 }
 

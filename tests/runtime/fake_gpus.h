@@ -50,6 +50,9 @@ public:
     void show(int cards) const { call<void>("fake_show", cards); }
     // Of libcuda: what cuDriverGetVersion says.
     void version(int version) const { call<void>("fake_version", version); }
+    // Of NVIDIA's cards: their compute mode, and that they are parts of cards.
+    void compute_mode(int mode) const { call<void>("fake_compute_mode", mode); }
+    void in_parts() const { call<void>("fake_parts", 1); }
     // Memory that other programs hold.
     void take(int64_t bytes) const { call<void>("fake_take", bytes); }
     // Streams run on their own, as real ones do; each piece of work takes so long at least.

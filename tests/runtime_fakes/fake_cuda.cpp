@@ -14,10 +14,16 @@ constexpr Card kCards[] = {
     {"NVIDIA H100 80GB HBM3", "0000:5E:00.0", 0x40, int64_t{80} << 30, "sm_90a"},
     {"NVIDIA A40", "0000:86:00.0", 0x70, int64_t{45} << 30, "sm_86"}};
 
+constexpr int kUnavailable = 46, kPeerUnsupported = 217, kUnknown = 999;
+
 // Contexts are numbers from 1.
 CUcontext context_of(int device) {
     return reinterpret_cast<CUcontext>(static_cast<uintptr_t>(device) + 1);
 }
+// Of a block that asks for it.
+int most_shared(int device) { return device < 2 ? 232'448 : 101'376; }
+// Whether kernels and copies of one card reach the other's memory.
+bool reach(int device, int peer) { return device != peer && device < 2 && peer < 2; }
 bool is_retained(int device) { return device >= 0 && state().contexts[device] > 0; }
 
 }  // namespace
@@ -39,6 +45,9 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
     static const std::map<int, const char*> names{
         {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
         {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
+        {CUDA_ERROR_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE"},
+        {kUnavailable, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+        {kPeerUnsupported, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
         {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
         {kCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
         {kCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"}};
@@ -60,7 +69,8 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     return ordinal >= 0 && ordinal < state().visible ? CUDA_SUCCESS : kInvalidDevice;
 }
 CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
-    std::strncpy(name, kCards[device].name, static_cast<size_t>(length));
+    const std::string part = state().parted ? " MIG 1g.10gb" : "";
+    std::strncpy(name, (kCards[device].name + part).c_str(), static_cast<size_t>(length));
     return Call("cuDeviceGetName").code;
 }
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
@@ -83,6 +93,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
         {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65'535},
         {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65'535},
         {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, state().compute_mode},
         {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, hopper},
         {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
         {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1'980'000},
@@ -91,14 +102,14 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
         {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, hopper ? 9 : 8},
         {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, hopper ? 0 : 6},
-        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, hopper ? 232'448 : 101'376}};
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, most_shared(device)}};
     const auto found = values.find(attribute);
     if (found == values.end()) return kInvalidValue;
     *value = found->second;
     return Call("cuDeviceGetAttribute").code;
 }
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-    *can = device != peer && device < 2 && peer < 2;
+    *can = reach(device, peer);
     return Call("cuDeviceCanAccessPeer").code;
 }
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
@@ -106,8 +117,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     const Call call("cuCtxEnablePeerAccess",
                     std::to_string(current_device) + " " + std::to_string(to));
     if (call.code) return call.code;
-    if (flags != 0 || !is_retained(current_device) || !is_retained(to) || to == current_device)
-        return kInvalidValue;
+    if (flags != 0 || !is_retained(current_device) || !is_retained(to)) return kInvalidValue;
+    if (!reach(current_device, to)) return kPeerUnsupported;
     return state().peers.insert({current_device, to}).second
                ? CUDA_SUCCESS
                : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
@@ -115,6 +126,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     const Call call("cuDevicePrimaryCtxRetain", std::to_string(device));
     if (call.code) return call.code;
+    if (state().compute_mode != 0)
+        return state().compute_mode == CU_COMPUTEMODE_PROHIBITED ? kUnknown : kUnavailable;
     ++state().contexts[device];
     *context = context_of(device);
     return CUDA_SUCCESS;
@@ -143,6 +156,7 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
     Call call("cuMemAlloc_v2", std::to_string(bytes));
     if (call.unsafe().code) return call.code;
+    if (bytes == 0) return kInvalidValue;
     if (!is_retained(current_device)) return kInvalidContext;
     uintptr_t made = 0;
     const int code = allocate(&made, bytes, kCards[current_device]);
@@ -177,15 +191,17 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
     Call call("cuMemAllocFromPoolAsync", std::to_string(bytes));
     if (call.unsafe().code) return call.code;
     Pool* from = find_pool(pool);
-    if (!from || !find_stream(stream) || from->device != current_device) return kInvalidValue;
+    if (!from || !find_stream(stream) || from->device != current_device || bytes == 0)
+        return kInvalidValue;
     uintptr_t made = 0;
     const int code = allocate(&made, bytes, kCards[current_device], from);
     *address = made;
     return code;
 }
 CUresult cuMemFree_v2(CUdeviceptr address) {
+    // What is a pool's it gives back without waiting for anybody.
     Call call("cuMemFree_v2");
-    return call.unsafe().code ? call.code : free_block(call, address);
+    return call.unsafe().code ? call.code : free_block(call, address, false);
 }
 CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned int flags) {
     Call call("cuMemHostAlloc", std::to_string(bytes));
@@ -215,11 +231,20 @@ CUresult cuMemcpyDtoHAsync_v2(void* destination, CUdeviceptr source, size_t byte
     return copy({source, reinterpret_cast<uintptr_t>(destination), bytes, bytes, bytes, 1, false},
                 stream);
 }
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes,
+                              CUstream stream) {
+    const Call call("cuMemcpyDtoDAsync_v2");
+    if (call.code) return call.code;
+    return copy({source, destination, bytes, bytes, bytes, 1, false, true}, stream);
+}
+// Within a card it may refuse pitches that cuMemAllocPitch did not choose: the third card does.
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream stream) {
     const Call call("cuMemcpy2DAsync_v2");
     if (call.code) return call.code;
     const bool in = c->srcMemoryType == CU_MEMORYTYPE_HOST;
     const bool out = c->dstMemoryType == CU_MEMORYTYPE_HOST;
+    if (!in && !out && current_device == 2 && (c->srcPitch | c->dstPitch) % 512 != 0)
+        return kInvalidValue;
     const Copy wanted{in ? reinterpret_cast<uintptr_t>(c->srcHost) : c->srcDevice,
                       out ? reinterpret_cast<uintptr_t>(c->dstHost) : c->dstDevice,
                       c->srcPitch,
@@ -263,8 +288,8 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     return call.code ? call.code : record_event(event, stream);
 }
 CUresult cuEventQuery(CUevent event) {
-    const Call call("cuEventQuery");
-    return call.code ? call.code : query_event(event);
+    Call call("cuEventQuery");
+    return call.code ? call.code : query_event(call, event);
 }
 CUresult cuEventElapsedTime(float* ms, CUevent from, CUevent to) {
     const Call call("cuEventElapsedTime");
@@ -316,9 +341,11 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
     const Call call("cuFuncSetAttribute", std::to_string(value));
     if (call.code) return call.code;
-    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value > 232'448)
+    auto* f = reinterpret_cast<Function*>(function);
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
+        value > most_shared(f->module->device))
         return kInvalidValue;
-    reinterpret_cast<Function*>(function)->most_shared = value;
+    f->most_shared = value;
     return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,

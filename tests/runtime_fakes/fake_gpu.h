@@ -53,6 +53,7 @@ struct Mark {
 struct Event {
     bool timing = true;
     std::shared_ptr<Mark> mark;  // null: never recorded
+    int device = 0;
 };
 
 // Work of a stream between the begin and the end of a capture; its thread's other calls are watched.
@@ -156,6 +157,8 @@ struct State {
     std::set<std::pair<int, int>> pool_peers;  // whose pools, which the former does not open
     int visible = 3;
     int version = 13000;  // of libcuda
+    int compute_mode = 0;
+    bool parted = false;  // cards are parts of cards (MIG)
     int64_t taken = 0;    // by other programs, of each card
 
     int fault_of(int device) const {
@@ -195,7 +198,7 @@ void settle(Call& call, const std::set<int>& devices);
 int make_event(Event** event, bool timing);
 int destroy_event(void* handle);
 int record_event(void* event, void* stream);
-int query_event(void* event);
+int query_event(Call& call, void* event);
 int elapsed(float* ms, void* from, void* to);
 int begin_capture(void* stream, int mode);
 int end_capture(const Call& call, void* stream, Graph** graph);  // also of a call that fails
@@ -210,7 +213,8 @@ int make_pool(Pool** pool, int device);
 Pool* find_pool(const void* handle);
 int destroy_pool(void* handle);
 int open_pool(void* handle, int to);
-int free_block(Call& call, uintptr_t address);
+// `waits`: for those that may use it, also of a pool's memory.
+int free_block(Call& call, uintptr_t address, bool waits = true);
 int allocate_pinned(void** memory, size_t bytes);
 int free_pinned(Call& call, void* memory);
 
@@ -252,6 +256,9 @@ void fake_break(int code);
 void fake_show(int count);
 void fake_take(int64_t bytes);
 void fake_version(int version);
+// Of NVIDIA's cards: their compute mode; whether they are parts of cards.
+void fake_compute_mode(int mode);
+void fake_parts(int parted);
 // Streams run on their own, each piece of work after this many microseconds.
 void fake_live(int64_t lag_us);
 // A card does one piece of work at a time, whatever streams it has.

@@ -230,8 +230,8 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
     return call.code ? call.code : record_event(event, stream);
 }
 hipError_t hipEventQuery(hipEvent_t event) {
-    const Call call("hipEventQuery");
-    return call.code ? call.code : query_event(event);
+    Call call("hipEventQuery");
+    return call.code ? call.code : query_event(call, event);
 }
 hipError_t hipEventElapsedTime(float* ms, hipEvent_t from, hipEvent_t to) {
     const Call call("hipEventElapsedTime");

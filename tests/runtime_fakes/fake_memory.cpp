@@ -17,6 +17,7 @@ namespace cleave::fake {
 namespace {
 
 constexpr uint32_t kPinnedOwner = 1000;
+constexpr size_t kMostPitch = 2'147'483'647;  // CU_DEVICE_ATTRIBUTE_MAX_PITCH of all cards
 uint32_t owner_of(int device) { return static_cast<uint32_t>(device) + 1; }
 uint32_t pool_owner_of(int device) { return owner_of(device) + 100; }
 
@@ -191,12 +192,12 @@ int open_pool(void* handle, int to) {
     return 0;
 }
 
-int free_block(Call& call, uintptr_t address) {
+int free_block(Call& call, uintptr_t address, bool waits) {
     auto found = state().blocks.find(address);
     if (found == state().blocks.end() || found->second.device != current_device)
         return kInvalidValue;
-    settle(call, reached_by(current_device));
     Pool* pool = found->second.pool;
+    if (waits || !pool) settle(call, reached_by(current_device));
     state().blocks.erase(address);
     if (pool && pool->destroyed) drop_if_empty(pool);
     runtime::simt::free_slots(reinterpret_cast<void*>(address));
@@ -227,7 +228,9 @@ int fill(uintptr_t address, int value, size_t bytes, void* stream) {
 
 int copy(const Copy& c, void* stream) {
     Stream* s = find_stream(stream);
-    if (!s || c.from_pitch < c.width || c.to_pitch < c.width || c.height == 0) return kInvalidValue;
+    if (!s || c.from_pitch < c.width || c.to_pitch < c.width || c.height == 0 ||
+        std::max(c.from_pitch, c.to_pitch) > kMostPitch)
+        return kInvalidValue;
     const auto span = [&](size_t pitch) {
         return static_cast<int64_t>(pitch * (c.height - 1) + c.width);
     };
@@ -430,6 +433,8 @@ void reset() {
     s.pool_peers.clear();
     s.visible = 3;
     s.taken = 0;
+    s.compute_mode = 0;
+    s.parted = false;
 }
 
 int alive() {
@@ -458,6 +463,8 @@ void fake_break(int code) { state().sticky = code; }
 void fake_show(int count) { state().visible = count; }
 void fake_take(int64_t bytes) { state().taken = bytes; }
 void fake_version(int version) { state().version = version; }
+void fake_compute_mode(int mode) { state().compute_mode = mode; }
+void fake_parts(int parted) { state().parted = parted != 0; }
 void fake_live(int64_t lag_us) {
     state().live = true;
     state().lag_us = lag_us;

@@ -58,7 +58,9 @@ class CudaContext final : public GpuContext {
 public:
     CudaContext(std::shared_ptr<const CudaLibrary> lib, CUdevice device, std::string name)
         : lib_(std::move(lib)), device_(device), name_(std::move(name)) {
-        CLEAVE_CUDA(cuDevicePrimaryCtxRetain, &context_, device_);
+        if (const CUresult code = lib_->call.cuDevicePrimaryCtxRetain(&context_, device_);
+            code != CUDA_SUCCESS)
+            throw VendorError("cuDevicePrimaryCtxRetain", lib_->error(code) + closed(), name_);
         try {
             use();
             CLEAVE_CUDA(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
@@ -77,8 +79,9 @@ public:
     CudaContext(const CudaContext&) = delete;
     CudaContext& operator=(const CudaContext&) = delete;
 
-    // Of the context's own pool, where the card has pools. Its release threshold stays 0: what is freed goes back at the next
-    // wait, all of it with the pool.
+    // Of the context's own pool, where the card has pools. Its release threshold stays 0, but what is freed goes back only in
+    // calls that block (cuStreamSynchronize and its like), of which there are none here: the pool keeps it for the next
+    // allocation, and gives all back when it goes.
     std::optional<DeviceAddress> allocate(int64_t bytes) override {
         const CUmemoryPool from = pool();
         if (!from) return allocate_exchange(bytes);
@@ -94,7 +97,7 @@ public:
         const CUresult code = lib_->call.cuMemAlloc_v2(&address, static_cast<size_t>(bytes));
         return made(address, code, "cuMemAlloc_v2");
     }
-    // Also of memory of the pool; who calls it has waited for the stream.
+    // Also of memory of the pool, for which it waits for nobody: who calls it has waited for the stream.
     void free(DeviceAddress address) override {
         use();
         CLEAVE_CUDA(cuMemFree_v2, address);
@@ -168,13 +171,26 @@ public:
         copy.dstDevice = destination;
         start(copy, r);
     }
+    // One copy where the driver takes the pitches: of those that it did not choose itself it may refuse any (cuMemcpy2DAsync,
+    // "intra-device memory copies"); then row by row.
     void copy_within(DeviceAddress source, DeviceAddress destination, const Rectangle& r) override {
-        CUDA_MEMCPY2D copy{};
-        copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-        copy.srcDevice = source;
-        copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-        copy.dstDevice = destination;
-        start(copy, r);
+        if (r.rows <= 0 || r.row_bytes <= 0) return;
+        if (r.rows > 1) {
+            CUDA_MEMCPY2D copy{};
+            copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+            copy.srcDevice = source;
+            copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+            copy.dstDevice = destination;
+            const CUresult code = pitched(copy, r);
+            if (code != CUDA_ERROR_INVALID_VALUE)
+                return lib_->check(code, "cuMemcpy2DAsync_v2", name_);
+        }
+        use();
+        for (int64_t row = 0; row < r.rows; ++row)
+            CLEAVE_CUDA(cuMemcpyDtoDAsync_v2,
+                        destination + static_cast<CUdeviceptr>(row * r.destination_stride),
+                        source + static_cast<CUdeviceptr>(row * r.source_stride),
+                        static_cast<size_t>(r.row_bytes), stream_);
     }
 
     void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
@@ -291,7 +307,11 @@ public:
     GpuModule load(std::span<const std::byte> object) override {
         use();
         CUmodule module = nullptr;
-        CLEAVE_CUDA(cuModuleLoadData, &module, object.data());
+        const CUresult code = lib_->call.cuModuleLoadData(&module, object.data());
+        if (code == CUDA_ERROR_INVALID_IMAGE || code == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+            code == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+            throw RefusedObject("cuModuleLoadData", lib_->error(code), name_);
+        lib_->check(code, "cuModuleLoadData", name_);
         return module;
     }
     void unload(GpuModule module) override {
@@ -347,14 +367,29 @@ private:
         return true;
     }
 
+    // Why the card takes no context, where its administrator or another process has seen to that.
+    std::string closed() const {
+        int mode = 0;
+        lib_->call.cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device_);
+        if (mode == CU_COMPUTEMODE_PROHIBITED)
+            return "; the card's compute mode is Prohibited (nvidia-smi -c DEFAULT opens it)";
+        if (mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS)
+            return "; the card's compute mode is Exclusive_Process, and another process has it "
+                   "(nvidia-smi names it)";
+        return "";
+    }
+
     void start(CUDA_MEMCPY2D& copy, const Rectangle& r) {
-        if (r.rows <= 0 || r.row_bytes <= 0) return;
+        if (r.rows > 0 && r.row_bytes > 0)
+            lib_->check(pitched(copy, r), "cuMemcpy2DAsync_v2", name_);
+    }
+    CUresult pitched(CUDA_MEMCPY2D& copy, const Rectangle& r) {
         use();
         copy.srcPitch = static_cast<size_t>(std::max(r.source_stride, r.row_bytes));
         copy.dstPitch = static_cast<size_t>(std::max(r.destination_stride, r.row_bytes));
         copy.WidthInBytes = static_cast<size_t>(r.row_bytes);
         copy.Height = static_cast<size_t>(r.rows);
-        CLEAVE_CUDA(cuMemcpy2DAsync_v2, &copy, stream_);
+        return lib_->call.cuMemcpy2DAsync_v2(&copy, stream_);
     }
 
     std::shared_ptr<const CudaLibrary> lib_;
@@ -393,7 +428,8 @@ public:
         facts.pci = lower_case(text);
         CUuuid uuid{};
         CLEAVE_CUDA(cuDeviceGetUuid_v2, &uuid, device);
-        facts.uuid = "GPU-";
+        // Of a part of a card (MIG) it is the part's own, which the vendor's tools print so.
+        facts.uuid = facts.name.find(" MIG ") == std::string::npos ? "GPU-" : "MIG-";
         for (size_t i = 0; i < sizeof uuid.bytes; ++i)
             facts.uuid += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
                                       static_cast<unsigned char>(uuid.bytes[i]));

@@ -40,6 +40,8 @@
       (CUdeviceptr destination, const void* source, size_t bytes, CUstream stream))               \
     X(cuMemcpyDtoHAsync_v2,                                                                       \
       (void* destination, CUdeviceptr source, size_t bytes, CUstream stream))                     \
+    X(cuMemcpyDtoDAsync_v2,                                                                       \
+      (CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream))               \
     X(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* copy, CUstream stream))                           \
     X(cuStreamCreate, (CUstream * stream, unsigned int flags))                                    \
     X(cuStreamDestroy_v2, (CUstream stream))                                                      \
@@ -73,9 +75,13 @@
 // X(enumerator, value, its type).
 #define CLEAVE_CUDA_CONSTANTS(X)                                                     \
     X(CUDA_SUCCESS, 0, CUresult)                                                     \
+    X(CUDA_ERROR_INVALID_VALUE, 1, CUresult)                                         \
     X(CUDA_ERROR_OUT_OF_MEMORY, 2, CUresult)                                         \
     X(CUDA_ERROR_STUB_LIBRARY, 34, CUresult)                                         \
     X(CUDA_ERROR_NO_DEVICE, 100, CUresult)                                           \
+    X(CUDA_ERROR_INVALID_IMAGE, 200, CUresult)                                       \
+    X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, CUresult)                                   \
+    X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222, CUresult)                             \
     X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704, CUresult)                         \
     X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1, CUdevice_attribute)              \
     X(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 5, CUdevice_attribute)                     \
@@ -85,6 +91,7 @@
     X(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 12, CUdevice_attribute)           \
     X(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 13, CUdevice_attribute)                        \
     X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16, CUdevice_attribute)              \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 20, CUdevice_attribute)                      \
     X(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 36, CUdevice_attribute)                 \
     X(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 37, CUdevice_attribute)           \
     X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75, CUdevice_attribute)          \
@@ -95,6 +102,8 @@
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1, CUmemLocationType)                             \
     X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3, CUmemAccess_flags)                      \
     X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8, CUfunction_attribute)      \
+    X(CU_COMPUTEMODE_PROHIBITED, 2, CUcomputemode)                                   \
+    X(CU_COMPUTEMODE_EXCLUSIVE_PROCESS, 3, CUcomputemode)                            \
     X(CUDA_ERROR_NOT_READY, 600, CUresult)                                           \
     X(CU_STREAM_NON_BLOCKING, 1, CUstream_flags)                                     \
     X(CU_EVENT_DEFAULT, 0, CUevent_flags)                                            \
@@ -121,6 +130,7 @@ using CUmemAllocationHandleType = int;
 using CUmemLocationType = int;
 using CUmemAccess_flags = int;
 using CUlaunchAttributeID = int;
+using CUcomputemode = int;
 using CUmemoryPool = struct MemoryPoolTag*;
 using CUcontext = struct ContextTag*;
 using CUstream = struct StreamTag*;

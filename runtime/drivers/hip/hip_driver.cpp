@@ -241,7 +241,10 @@ public:
     GpuModule load(std::span<const std::byte> object) override {
         use();
         hipModule_t module = nullptr;
-        CLEAVE_HIP(hipModuleLoadData, &module, object.data());
+        const hipError_t code = lib_->call.hipModuleLoadData(&module, object.data());
+        if (code == hipErrorInvalidImage || code == hipErrorNoBinaryForGpu)
+            throw RefusedObject("hipModuleLoadData", lib_->error(code), name_);
+        lib_->check(code, "hipModuleLoadData", name_);
         return module;
     }
     void unload(GpuModule module) override {

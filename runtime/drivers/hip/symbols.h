@@ -70,6 +70,8 @@
     X(hipErrorNoDevice, 100, hipError_t)                                   \
     X(hipErrorPeerAccessAlreadyEnabled, 704, hipError_t)                   \
     X(hipErrorInvalidDevice, 101, hipError_t)                              \
+    X(hipErrorInvalidImage, 200, hipError_t)                               \
+    X(hipErrorNoBinaryForGpu, 209, hipError_t)                             \
     X(hipErrorNotReady, 600, hipError_t)                                   \
     X(hipStreamCaptureModeThreadLocal, 1, hipStreamCaptureMode)            \
     X(hipMemcpyHostToDevice, 1, hipMemcpyKind)                             \

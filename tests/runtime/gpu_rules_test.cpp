@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the vendors' documents let a driver refuse, on fakes that refuse it: what the user is told, and what is done instead.
+#include <numeric>
+
+#include "runtime/drivers/gpu_device.h"
+#include "runtime/gpu_devices.h"
+#include "tests/runtime/fake_gpus.h"
+#include "tests/runtime/support.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::runtime;
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+using planner::DeviceKind;
+using runtime::test::fake_kernel;
+using runtime::test::FakeGpu;
+
+namespace {
+
+constexpr DeviceKind kBoth[] = {DeviceKind::kCuda, DeviceKind::kHip};
+
+std::unique_ptr<Device> open_card(const FakeGpu& fake, DeviceKind kind, int ordinal = 0) {
+    planner::Device info = runtime::test::host_info(ordinal, 1 << 24);
+    info.kind = kind;
+    info.name = fmt::format("{}[{}]", planner::device_kind_name(kind), ordinal);
+    return make_gpu_device(fake.driver(), ordinal, info, {});
+}
+
+template <class Act>
+std::string device_error(Act act) {
+    try {
+        act();
+    } catch (const DeviceError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("a code object that the driver cannot read is told with its compiler and both versions",
+          "[runtime]") {
+    for (DeviceKind kind : kBoth) {
+        const FakeGpu fake(kind);
+        const bool cuda = kind == DeviceKind::kCuda;
+        if (cuda) fake.version(12040);
+        auto device = open_card(fake, kind);
+        std::vector<codegen::CompiledKernel> kernels = fake_kernel("nothing");
+        kernels[0].compiler = "NVRTC 13.0 (libnvrtc.so.13), sm_90a";
+        // Of another architecture, of a newer compiler; CUDA has a third for the text of PTX.
+        for (int code : {200, 209, 222}) {
+            if (code == 222 && !cuda) continue;
+            fake.fail(cuda ? "cuModuleLoadData" : "hipModuleLoadData", 1, code);
+            const std::string error = device_error([&] { device->load(kernels); });
+            INFO(error);
+            CHECK_THAT(error, Contains("ModuleLoadData failed on") &&
+                                  Contains("loading kernel nothing") &&
+                                  Contains("compiled by NVRTC 13.0 (libnvrtc.so.13), sm_90a") &&
+                                  Contains(cuda ? "is of version 12.4" : "is of version 6.2") &&
+                                  Contains("--nvrtc PATH"));
+        }
+        // Any other failure is told as it is, and the next kernels load.
+        fake.fail(cuda ? "cuModuleLoadData" : "hipModuleLoadData", 1, 2);
+        CHECK_THAT(device_error([&] { device->load(kernels); }), !Contains("compiled by"));
+        CHECK_NOTHROW(device->load(kernels));
+        device.reset();
+        CHECK(fake.alive() == 0);
+    }
+}
+
+TEST_CASE("a card that takes no context is told with its compute mode", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    const auto refusal = [&](int mode) {
+        fake.compute_mode(mode);
+        return device_error([&] { open_card(fake, DeviceKind::kCuda); });
+    };
+    CHECK_THAT(refusal(2), StartsWith("cuDevicePrimaryCtxRetain failed on cuda[0]") &&
+                               Contains("Prohibited") && Contains("nvidia-smi -c DEFAULT"));
+    CHECK_THAT(refusal(3), Contains("CUDA_ERROR_DEVICE_UNAVAILABLE") &&
+                               Contains("Exclusive_Process") && Contains("another process"));
+    CHECK(refusal(0) == "");
+    CHECK(fake.alive() == 0);
+    // Where the mode is not the reason, none is given.
+    fake.fail("cuDevicePrimaryCtxRetain", 1, 2);
+    CHECK_THAT(refusal(0), Contains("OUT_OF_MEMORY") && !Contains("mode"));
+}
+
+TEST_CASE("a part of a card is called by its own identity", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    const std::string whole = fake.driver()->facts(0).uuid;
+    fake.in_parts();
+    const std::string part = fake.driver()->facts(0).uuid;
+    CHECK_THAT(whole, StartsWith("GPU-"));
+    CHECK(part == "MIG-" + whole.substr(4));
+}
+
+TEST_CASE("a rectangle moves within a card whose driver refuses its pitches", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    for (int card : {0, 2}) {
+        INFO(card);
+        auto device = open_card(fake, DeviceKind::kCuda, card);
+        const int before = fake.calls("cuMemcpyDtoDAsync_v2");
+        const DeviceAddress from = device->allocate(4096, "from"),
+                            to = device->allocate(4096, "to");
+        std::vector<uint8_t> block(4096);
+        std::iota(block.begin(), block.end(), uint8_t{0});
+        device->upload(from, std::as_bytes(std::span(block)));
+        device->fill(to, 4096, 0xee);
+        const auto moved = [&](const Rectangle& r) {
+            device->stream()->copy_within(from, to, r);
+            std::vector<uint8_t> got(4096);
+            device->download(to, std::as_writable_bytes(std::span(got)));
+            int64_t wrong = 0;
+            for (int64_t row = 0; row < r.rows; ++row)
+                for (int64_t i = 0; i < r.row_bytes; ++i)
+                    wrong += got[static_cast<size_t>(row * r.destination_stride + i)] !=
+                             block[static_cast<size_t>(row * r.source_stride + i)];
+            if (r.destination_stride > r.row_bytes)
+                wrong += got[static_cast<size_t>(r.row_bytes)] != 0xee;
+            return wrong;
+        };
+        CHECK(moved({3, 5, 7, 11}) == 0);
+        CHECK(fake.calls("cuMemcpyDtoDAsync_v2") - before == (card == 2 ? 3 : 0));
+        device->fill(to, 4096, 0xee);
+        CHECK(moved({3, 500, 512, 1024}) == 0);
+        CHECK(moved({1, 4096, 4096, 4096}) == 0);
+        // What fails otherwise stays an error.
+        fake.fail("cuMemcpy2DAsync_v2", 1, 700);
+        CHECK_THAT(device_error([&] { moved({3, 5, 7, 11}); }), Contains("cuMemcpy2DAsync_v2"));
+    }
+    CHECK(fake.alive() == 0);
+}
+
+TEST_CASE("cards that do not reach each other are given no access", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    const auto driver = fake.driver();
+    std::vector<std::unique_ptr<Device>> devices;
+    for (int card : {0, 2}) {
+        planner::Device info = runtime::test::host_info(card, 1 << 24);
+        info.kind = DeviceKind::kCuda;
+        devices.push_back(make_gpu_device(driver, card, info, {}));
+    }
+    CHECK_FALSE(devices[0]->supports_peer_copy(*devices[1]));
+    CHECK_THAT(device_error([&] { devices[0]->enable_peer_access(*devices[1]); }),
+               Contains("CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"));
+}
+
+TEST_CASE("no point of a stream is asked about while it is captured", "[runtime]") {
+    for (DeviceKind kind : kBoth) {
+        const FakeGpu fake(kind);
+        auto device = open_card(fake, kind);
+        DeviceStream& stream = *device->stream();
+        const DeviceAddress words = device->allocate(64, "words");
+        stream.place_fence(0);
+        stream.begin_capture();
+        device->fill(words, 64, 1);
+        CHECK_THAT(device_error([&] { stream.await_fence(0); }),
+                   Contains("EventQuery") && (Contains("StreamCaptureUnsupported") ||
+                                              Contains("STREAM_CAPTURE_UNSUPPORTED")));
+        CHECK_THAT(device_error([&] { stream.end_capture(); }), Contains("EndCapture"));
+        stream.await_fence(0);
+    }
+}
+
+TEST_CASE("a kernel asks for as much shared memory as its own card has", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    codegen::Launch launch;
+    launch.shared_bytes = 200 * 1024;
+    for (int card : {0, 2}) {
+        auto device = open_card(fake, DeviceKind::kCuda, card);
+        device->load(fake_kernel("nothing"));
+        const std::string error = device_error([&] { device->launch(0, {}, {1, 1, 1}, launch); });
+        CHECK((error.find("cuFuncSetAttribute") != std::string::npos) == (card == 2));
+    }
+}
+
+TEST_CASE("behind a point that a wait saw passed, what was asked for before it is known to be done",
+          "[runtime]") {
+    for (DeviceKind kind : kBoth) {
+        const FakeGpu fake(kind);
+        auto device = open_card(fake, kind);
+        DeviceStream& stream = *device->stream();
+        const DeviceAddress words = device->allocate(64, "words");
+        CHECK(stream.points() == 0);
+        for (uint64_t round = 0; round < 3; ++round) {
+            stream.place_fence(0);
+            device->fill(words, 64, 1);
+            stream.place_fence(1);
+            CHECK(stream.points() == 2 * round + 2);
+            CHECK(stream.passed_points() == 2 * round);
+            stream.await_fence(1);
+            CHECK(stream.passed_points() == 2 * round + 2);
+            stream.await_fence(0);  // the earlier one says nothing more
+            CHECK(stream.passed_points() == 2 * round + 2);
+        }
+        // So does the end of a copy that the host waits for.
+        std::vector<std::byte> out(64);
+        device->download(words, out);
+        CHECK(stream.passed_points() == stream.points());
+        CHECK(stream.points() == 7);
+    }
+}
