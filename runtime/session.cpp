@@ -2,8 +2,10 @@
 #include "runtime/session.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "runtime/arenas.h"
+#include "runtime/bounded_waits.h"
 #include "runtime/compile_all.h"
 #include "runtime/executor.h"
 #include "runtime/open_devices.h"
@@ -42,8 +44,19 @@ Session::Session(const Plan& plan, const SessionOptions& options)
     impl_->compiled = compile_all(impl_->programs, compile);
     for (size_t d = 0; d < impl_->programs.size(); ++d)
         codegen::adopt_compiled(impl_->programs[d], impl_->compiled[d]);
-    impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
-    upload_weights(plan, *impl_->arenas, impl_->devices, {options.upload_progress, options.cancel});
+    {
+        std::deque<BoundedWaits> bounded;
+        for (auto& device : impl_->devices)
+            bounded.emplace_back(
+                *device, "clearing its memory", options.watchdog_seconds,
+                [&] {
+                    if (options.cancel) options.cancel->throw_if_cancelled();
+                },
+                [] { return 0; });
+        impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
+    }
+    upload_weights(plan, *impl_->arenas, impl_->devices,
+                   {options.upload_progress, options.cancel, options.watchdog_seconds});
     for (size_t d = 0; d < impl_->devices.size(); ++d) impl_->devices[d]->load(impl_->compiled[d]);
     ExecutorOptions run{
         options.record_trace, options.record_passes,    threads_fit_cores(plan, options.threads),

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "importer/weight_reader.h"
+#include "runtime/bounded_waits.h"
 #include "runtime/device_stream.h"
 
 namespace cleave::runtime {
@@ -66,8 +67,10 @@ public:
         if (options_.cancel) options_.cancel->throw_if_cancelled();
         if (failed_.load(std::memory_order_relaxed)) throw Cancelled();
     }
+    int64_t moved() const { return moved_.load(std::memory_order_relaxed); }
     void advance(int64_t bytes) {
         throw_if_stopped();
+        moved_.fetch_add(bytes, std::memory_order_relaxed);
         std::lock_guard lock(mutex_);
         done_ += bytes;
         if (options_.progress) options_.progress(done_, total_);
@@ -88,6 +91,7 @@ private:
     WeightReader reader_;
     std::mutex mutex_;
     int64_t done_ = 0, total_ = 0;
+    std::atomic<int64_t> moved_{0};  // as done_, for who waits
     std::atomic<bool> failed_{false};
     std::exception_ptr error_;
 };
@@ -177,22 +181,6 @@ void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& 
     device.synchronize();
 }
 
-// While a device with a stream is waited for, the user may interrupt and another device may fail.
-class WaitCheck {
-public:
-    WaitCheck(Device& device, Uploads& uploads) : stream_(device.stream()) {
-        if (stream_) stream_->set_wait_check([&uploads] { uploads.throw_if_stopped(); });
-    }
-    ~WaitCheck() {
-        if (stream_) stream_->set_wait_check(nullptr);
-    }
-    WaitCheck(const WaitCheck&) = delete;
-    WaitCheck& operator=(const WaitCheck&) = delete;
-
-private:
-    DeviceStream* stream_;
-};
-
 // Each table that some device holds, by RopeTableId.
 std::vector<std::vector<float>> make_rope_tables(const Plan& plan, const WeightReader& reader) {
     std::vector<std::vector<float>> tables(plan.graph.rope_tables.size());
@@ -250,7 +238,9 @@ void upload_weights(const Plan& plan, const Arenas& arenas,
     for (size_t d = 0; d < devices.size(); ++d) {
         threads.emplace_back([&, d] {
             try {
-                const WaitCheck check(*devices[d], uploads);
+                const BoundedWaits bounded(
+                    *devices[d], "bringing the weights", options.watchdog_seconds,
+                    [&] { uploads.throw_if_stopped(); }, [&] { return uploads.moved(); });
                 upload_device(plan, arenas, DeviceId(d), *devices[d], rope_tables, uploads);
             } catch (...) {
                 uploads.fail(std::current_exception());

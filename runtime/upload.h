@@ -18,6 +18,7 @@ namespace cleave::runtime {
 struct UploadOptions {
     std::function<void(int64_t bytes_done, int64_t bytes_total)> progress;  // one call at a time
     const CancelToken* cancel = nullptr;
+    int watchdog_seconds = 60;  // for which no device may do nothing
 };
 
 // UserError naming the first weight without data. Called before anything is allocated.

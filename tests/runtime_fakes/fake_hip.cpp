@@ -285,7 +285,10 @@ hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned int grid_x, un
                                  hipStream_t stream, void** arguments, void** extra) {
     auto* f = reinterpret_cast<Function*>(function);
     const Call call("hipModuleLaunchKernel", f->name);
-    if (call.code || extra) return call.code ? call.code : kInvalidValue;
+    // Fewer than 2^32 threads along each axis.
+    const bool wide = uint64_t{grid_x} * block_x >> 32 || uint64_t{grid_y} * block_y >> 32 ||
+                      uint64_t{grid_z} * block_z >> 32;
+    if (call.code || extra || wide) return call.code ? call.code : kInvalidValue;
     return launch(f, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
                   arguments);
 }

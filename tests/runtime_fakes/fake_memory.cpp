@@ -66,6 +66,10 @@ bool goes_wrong(const std::string& name) {
     if (!hangs) {
         break_down(running_stream->device, "the kernel that the test chose");
     } else {
+        {
+            const std::lock_guard lock(state().mutex);
+            ++state().calls["hangs"];
+        }
         running_stream->hangs = true;
         if (hang_of_process()) ::kill(::getpid(), SIGINT);
         while (!state().released && !running_stream->is_closing())
@@ -316,7 +320,8 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
     Stream* s = find_stream(stream);
     const auto& [grid, block, shared] = shape;
     const bool empty = !grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2];
-    if (!s || empty || block[0] * block[1] * block[2] > 1024 ||
+    // A block's third axis has 64 threads at most (CUDA C++ Programming Guide, technical specifications).
+    if (!s || empty || block[0] * block[1] * block[2] > 1024 || block[2] > 64 ||
         static_cast<int>(shared) > function->most_shared || function->module->device != s->device)
         return kInvalidValue;
     const std::shared_ptr<Program> program = function->program;
