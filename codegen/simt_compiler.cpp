@@ -14,26 +14,6 @@
 
 namespace cleave::codegen {
 
-namespace {
-
-// Where the prelude, which opens the sources of all kernels, stands in one: [begin, end), empty where it does not.
-std::pair<size_t, size_t> find_prelude(const std::string& source) {
-    static const std::string& prelude = flatten_template("gpu/prelude.cuh");
-    size_t begin = 0;
-    while (begin < source.size() && source.compare(begin, prelude.size(), prelude) != 0) {
-        size_t end = source.find('\n', begin);
-        bool passable = end != std::string::npos &&
-                        (end == begin || source.compare(begin, 2, "//") == 0) &&
-                        (end == begin || source[end - 1] != '\\');
-        if (!passable) return {0, 0};
-        begin = end + 1;
-    }
-    return begin < source.size() ? std::pair(begin, begin + prelude.size())
-                                 : std::pair(begin, begin);
-}
-
-}  // namespace
-
 CompiledKernel compile_simt_kernel(const std::string& source, const std::string& entry,
                                    const GpuArch& arch, const SimtCompileOptions& options) {
     const LlvmLibrary& llvm = llvm_library();
@@ -41,10 +21,10 @@ CompiledKernel compile_simt_kernel(const std::string& source, const std::string&
     for (std::string& define : arch_defines(arch)) defines.push_back(std::move(define));
     std::vector<const char*> pointers;
     for (const std::string& define : defines) pointers.push_back(define.c_str());
-    auto [shared_begin, shared_end] = find_prelude(source);
-    cleave_llvm_simt_options lowered{
-        pointers.data(),        pointers.size(), arch.warp_width, options.optimization,
-        options.checks ? 1 : 0, shared_begin,    shared_end};
+    const TemplatePart templates = find_templates(source);
+    cleave_llvm_simt_options lowered{pointers.data(),       pointers.size(),        arch.warp_width,
+                                     options.optimization,  options.checks ? 1 : 0, templates.begin,
+                                     templates.prelude_end, templates.end};
     std::string file = options.file_name.empty() ? entry + ".cu" : options.file_name;
     cleave_llvm_result result{};
     llvm.simt_compile(source.data(), source.size(), file.c_str(), entry.c_str(), &lowered, &result);

@@ -7,13 +7,12 @@
 
 namespace cleave::codegen {
 
-inline constexpr uint32_t kSimtRecordVersion = 4;
+inline constexpr uint32_t kSimtRecordVersion = 5;
 
 // Where a checked access stands in the source.
 struct SimtSite {
     const char* file;
     uint32_t line;
-    uint32_t column;
 };
 
 // One static variable in shared memory.

@@ -29,4 +29,11 @@ inline const std::string& flatten_template(std::string_view name) {
     return flattened_template(name).text;
 }
 
+// Where the files of gpu/ stand in a kernel's source, as they are embedded: [begin, prelude_end) is gpu/prelude.cuh with what it
+// includes, [begin, end) all up to the first that was changed or is none. Empty where anything but comments goes before them.
+struct TemplatePart {
+    size_t begin = 0, prelude_end = 0, end = 0;
+};
+TemplatePart find_templates(std::string_view source);
+
 }  // namespace cleave::codegen

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define CLEAVE_LLVM_ABI_VERSION 4
+#define CLEAVE_LLVM_ABI_VERSION 5
 
 typedef struct {
     int ok;        // 0: `log` says why

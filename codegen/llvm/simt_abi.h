@@ -15,9 +15,10 @@ typedef struct {
     int warp_width;
     int optimization;  // 0-3; 1 is a short pipeline of our own, 2 and 3 are LLVM's without the loop vectoriser
     int checks;  // 1: instrument every access to memory
-    // Bytes [begin, end) of the source that other sources have too, whole declarations at file scope; nothing but
-    // comments stands before them. From their second use on they are parsed once for all. Equal: none.
-    size_t shared_begin, shared_end;
+    // Bytes [begin, end) of the source that other sources have too, those up to `prelude_end` all others. They are whole
+    // declarations at file scope, and nothing but comments stands before them. From their second use on either run is
+    // parsed once for all. Equal: none.
+    size_t shared_begin, prelude_end, shared_end;
 } cleave_llvm_simt_options;
 
 void cleave_llvm_simt_compile(const char* source, size_t source_size, const char* name,

@@ -262,17 +262,16 @@ bool is_vocabulary(StringRef file) {
 
 Constant* site_of(Module& module, const Instruction& instruction) {
     LLVMContext& context = module.getContext();
-    unsigned line = 0, column = 0;
+    unsigned line = 0;
     StringRef file;
     const DILocation* place = place_of(instruction);
     while (place && place->getInlinedAt() && is_vocabulary(place->getFilename()))
         place = place->getInlinedAt();
     if (place) {
         line = place->getLine();
-        column = place->getColumn();
         file = place->getFilename();
     }
-    std::string name = ("site." + file + ":" + Twine(line) + ":" + Twine(column)).str();
+    std::string name = ("site." + file + ":" + Twine(line)).str();
     if (GlobalVariable* known = module.getNamedGlobal(name)) return known;
     std::string text = ("file." + file).str();
     GlobalVariable* text_variable = module.getNamedGlobal(text);
@@ -282,8 +281,7 @@ Constant* site_of(Module& module, const Instruction& instruction) {
                                            GlobalValue::PrivateLinkage, bytes, text);
     }
     auto* i32 = Type::getInt32Ty(context);
-    Constant* value = ConstantStruct::getAnon(
-        {text_variable, ConstantInt::get(i32, line), ConstantInt::get(i32, column)});
+    Constant* value = ConstantStruct::getAnon({text_variable, ConstantInt::get(i32, line)});
     return new GlobalVariable(module, value->getType(), true, GlobalValue::PrivateLinkage, value,
                               name);
 }

@@ -15,20 +15,14 @@ namespace cleave::llvm_backend {
 
 namespace {
 
-// CUDA device code, yet for the host's own triple: address spaces are then only names, which lower_shared reads.
-// Line tables serve the reports of checks. Contraction is on, as both GPU compilers have it.
+// Line tables serve the reports of checks. Contraction is on, as both GPU compilers have it. The processor is said to the
+// target machine alone: here every function would get the list of its features.
 std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
     std::string triple = llvm::sys::getProcessTriple();
     std::vector<std::string> args = {"-triple",
                                      triple,
-                                     "-aux-triple",
-                                     triple,
-                                     "-target-cpu",
-                                     cleave_llvm_host_cpu(),
                                      "-x",
-                                     "cuda",
-                                     "-fcuda-is-device",
-                                     "-ffake-address-space-map",
+                                     "c++",
                                      "-std=c++17",
                                      is_quick(options) ? "-O0" : "-O2",
                                      "-disable-O0-optnone",
@@ -45,7 +39,8 @@ std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
                                      "-w",
                                      "-disable-llvm-verifier",
                                      "-DCLEAVE_SIMT=1"};
-    if (options.checks) args.emplace_back("-debug-info-kind=line-tables-only");
+    if (options.checks)
+        args.insert(args.end(), {"-debug-info-kind=line-tables-only", "-gno-column-info"});
     for (size_t i = 0; i < options.num_defines; ++i)
         args.push_back(std::string("-D") + options.defines[i]);
     return args;
@@ -65,14 +60,16 @@ struct Input {
     PrecompiledPrefix prefix;
 };
 
+// The longer run, or the shorter one until that is worth it.
 Input take_prefix(const Input& whole, llvm::StringRef name, const cleave_llvm_simt_options& options,
                   const std::vector<std::string>& args) {
-    if (options.shared_begin >= options.shared_end) return {};
-    std::string shared =
-        whole.text.substr(options.shared_begin, options.shared_end - options.shared_begin);
-    PrecompiledPrefix prefix = precompile_prefix(shared, args);
-    if (!prefix) return {};
-    return {line_after(shared, name) + whole.text.substr(options.shared_end), prefix};
+    for (size_t end : {options.shared_end, options.prelude_end}) {
+        if (options.shared_begin >= end) continue;
+        std::string shared = whole.text.substr(options.shared_begin, end - options.shared_begin);
+        if (PrecompiledPrefix prefix = precompile_prefix(shared, args))
+            return {line_after(shared, name) + whole.text.substr(end), prefix};
+    }
+    return {};
 }
 
 std::unique_ptr<llvm::Module> parse(const Input& input, llvm::StringRef name,
@@ -95,7 +92,7 @@ std::unique_ptr<llvm::Module> parse(const Input& input, llvm::StringRef name,
 
     use_prefix(instance, input.prefix);
     instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
-        buffer->getMemBufferRef(), clang::InputKind(clang::Language::CUDA))};
+        buffer->getMemBufferRef(), clang::InputKind(clang::Language::CXX))};
     instance.getFrontendOpts().DisableFree = false;
     clang::EmitLLVMOnlyAction action(&context);
     if (!instance.ExecuteAction(action) || instance.getDiagnostics().hasErrorOccurred())

@@ -17,8 +17,8 @@
 
 namespace cleave::llvm_backend {
 
-// The address space that Clang's fake map gives to __shared__.
-inline constexpr unsigned kSharedAddressSpace = 9;
+// Where the prelude puts variables of shared memory.
+inline constexpr const char* kSharedSection = "cleave_shared";
 inline constexpr uint32_t kSharedGap =
     32;  // bytes between static variables, where no access is right
 
@@ -41,7 +41,7 @@ inline bool is_quick(const cleave_llvm_simt_options& options) {
     return options.optimization == 1 && options.checks;
 }
 
-// Parses the source as CUDA device code for this machine's CPU. Null with diagnostics in `log`.
+// Parses the source as C++ for this machine's CPU. Null with diagnostics in `log`.
 std::unique_ptr<llvm::Module> parse_simt(llvm::StringRef source, llvm::StringRef name,
                                          const cleave_llvm_simt_options& options,
                                          llvm::LLVMContext& context, llvm::raw_ostream& log);

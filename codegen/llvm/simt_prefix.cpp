@@ -61,7 +61,7 @@ PrecompiledPrefix make(const std::string& text, const std::vector<std::string>& 
     instance.setVerboseOutputStream(counts);
     instance.createFileManager(no_files());
     instance.getFrontendOpts().Inputs = {clang::FrontendInputFile(
-        buffer->getMemBufferRef(), clang::InputKind(clang::Language::CUDA))};
+        buffer->getMemBufferRef(), clang::InputKind(clang::Language::CXX))};
     instance.getFrontendOpts().DisableFree = false;
     instance.getLangOpts().CompilingPCH = true;
     instance.getPreprocessorOpts().WriteCommentListToPCH = false;

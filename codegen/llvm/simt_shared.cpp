@@ -61,7 +61,7 @@ SharedLayout place(const Module& module, ArrayRef<GlobalVariable*> variables,
 SharedLayout lower_shared(Module& module) {
     SmallVector<GlobalVariable*, 16> variables;
     for (GlobalVariable& variable : module.globals())
-        if (variable.getAddressSpace() == kSharedAddressSpace && !variable.use_empty())
+        if (variable.getSection() == kSharedSection && !variable.use_empty())
             variables.push_back(&variable);
     std::map<GlobalVariable*, uint32_t> offsets;
     SharedLayout layout = place(module, variables, offsets);
@@ -85,13 +85,7 @@ SharedLayout lower_shared(Module& module) {
                     entry.CreateCall(address_of, {entry.getInt32(offsets[variable]),
                                                   entry.getInt32(static_cast<uint32_t>(bytes))});
             }
-            if (auto* cast = dyn_cast<AddrSpaceCastInst>(user)) {
-                cast->replaceAllUsesWith(address);
-                cast->eraseFromParent();
-            } else {
-                IRBuilder<> builder(address->getNextNode());
-                use->set(builder.CreateAddrSpaceCast(address, variable->getType()));
-            }
+            use->set(address);
         }
     }
     for (GlobalVariable* variable : variables) variable->eraseFromParent();

@@ -96,6 +96,52 @@ std::string compile_with(const std::string& command, const std::string& suffix) 
     return status == 0 && made ? "" : line + "\n" + messages;
 }
 
+// The first compilation with these options parses the prelude, the second one precompiles it, and the third one loads it.
+void check_same_precompiled(const std::string& templates,
+                            const codegen::SimtCompileOptions& options) {
+    const codegen::GpuArch& arch = codegen::gpu_arch("gfx90a");
+    auto with = [&](const std::string& body) {
+        return codegen::flatten_template(templates) + "namespace cleave {\n#line 1 \"test.cu\"\n" +
+               body + "\n}\n";
+    };
+    const std::string good = with(kEverything);
+    const std::string bad = with(R"(
+KERNEL(64) in_f16(float* p) {
+    p[0] = warp_sum(p);
+    p[1] = warp_sums(1.0f);
+})");
+    // Text before the prelude is part of the source, too.
+    const std::string led =
+        "// a comment\n#define LED 1\n" + with("KERNEL(64) in_f16(float* p) { p[0] = LED; }");
+    auto outcome = [&](const std::string& source) {
+        try {
+            return codegen::compile_simt_kernel(source, "in_f16", arch, options).object;
+        } catch (const InternalError& error) {
+            const std::string_view text = error.what();
+            const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+            return std::vector<std::byte>(bytes, bytes + text.size());
+        }
+    };
+    const auto parsed = outcome(good);
+    CHECK(outcome(good) == parsed);
+    CHECK(outcome(good) == parsed);
+    CHECK_NOTHROW(codegen::compile_simt_kernel(led, "in_f16", arch, options));
+    const auto loaded = outcome(bad);
+    // Other options, hence parsed again.
+    codegen::SimtCompileOptions others = options;
+    others.defines.emplace_back("CLEAVE_UNSEEN_ERROR=1");
+    std::string text;
+    try {
+        codegen::compile_simt_kernel(bad, "in_f16", arch, others);
+    } catch (const InternalError& error) {
+        text = error.what();
+    }
+    for (const char* error : {":12: error: no matching function for call to 'warp_sum'",
+                              ":12: error: use of undeclared identifier 'warp_sums'"})
+        CHECK_THAT(text, Catch::Matchers::Contains(error));
+    CHECK(text == std::string(reinterpret_cast<const char*>(loaded.data()), loaded.size()));
+}
+
 }  // namespace
 
 TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[simt]") {
@@ -146,49 +192,32 @@ TEST_CASE("the prelude compiles for every architecture that simt imitates", "[si
         }
 }
 
-// The first compilation with these options parses the prelude, the second one precompiles it, and the third one loads it.
-TEST_CASE("a kernel and its errors are the same with a parsed and a precompiled prelude",
+TEST_CASE("a kernel and its errors are the same with parsed and with precompiled templates",
           "[simt]") {
-    const codegen::GpuArch& arch = codegen::gpu_arch("gfx90a");
-    const std::string good = with_prelude(kEverything);
-    const std::string bad = with_prelude(R"(
-KERNEL(64) in_f16(float* p) {
-    p[0] = warp_sum(p);
-    p[1] = warp_sums(1.0f);
-})");
-    // Text before the prelude is part of the source, too.
-    const std::string led = "// a comment\n#define LED 1\n" +
-                            with_prelude("KERNEL(64) in_f16(float* p) { p[0] = LED; }");
-    for (bool checks : {true, false}) {
-        const codegen::SimtCompileOptions options{
-            1, checks, {fmt::format("CLEAVE_UNSEEN={}", checks ? 1 : 0)}, ""};
-        auto outcome = [&](const std::string& source) {
-            try {
-                return codegen::compile_simt_kernel(source, "in_f16", arch, options).object;
-            } catch (const InternalError& error) {
-                const std::string_view text = error.what();
-                const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-                return std::vector<std::byte>(bytes, bytes + text.size());
-            }
-        };
-        const auto parsed = outcome(good);
-        CHECK(outcome(good) == parsed);
-        CHECK(outcome(good) == parsed);
-        CHECK_NOTHROW(codegen::compile_simt_kernel(led, "in_f16", arch, options));
-        const auto loaded = outcome(bad);
-        // Other options, hence parsed again.
-        codegen::SimtCompileOptions others = options;
-        others.defines.emplace_back("CLEAVE_UNSEEN_ERROR=1");
-        std::string text;
-        try {
-            codegen::compile_simt_kernel(bad, "in_f16", arch, others);
-        } catch (const InternalError& error) {
-            text = error.what();
-        }
-        CHECK(text.find(":12: error: no matching function for call to 'warp_sum'") !=
-              std::string::npos);
-        CHECK(text.find(":12: error: use of undeclared identifier 'warp_sums'") !=
-              std::string::npos);
-        CHECK(text == std::string(reinterpret_cast<const char*>(loaded.data()), loaded.size()));
-    }
+    int run = 0;
+    for (const char* templates : {"gpu/prelude.cuh", "gpu/linear.cuh"})
+        for (bool checks : {true, false})
+            check_same_precompiled(templates,
+                                   {1, checks, {fmt::format("CLEAVE_UNSEEN={}", run++)}, ""});
+}
+
+TEST_CASE("a kernel's templates are found up to the first that is not as embedded", "[simt]") {
+    const std::string prelude = codegen::flatten_template("gpu/prelude.cuh");
+    const std::string linear = codegen::flatten_template("gpu/linear.cuh");
+    const std::string head = "// a kernel\n\n";
+    auto found = [](const std::string& source) {
+        const codegen::TemplatePart part = codegen::find_templates(source);
+        return std::vector{part.begin, part.prelude_end, part.end};
+    };
+    const size_t begin = head.size();
+    CHECK(found(head + linear + "namespace cleave {}\n") ==
+          std::vector{begin, begin + prelude.size(), begin + linear.size()});
+    CHECK(found(with_prelude("")) == std::vector{size_t{0}, prelude.size(), prelude.size()});
+    std::string changed = head + linear;
+    const std::string last = "// ---- codegen/templates/gpu/linear.cuh\n";
+    changed.insert(changed.size() - 1, " ");
+    CHECK(found(changed) == std::vector{begin, begin + prelude.size(), begin + linear.find(last)});
+    for (const char* before : {"#define X\n", "// a comment \\\n", "int x;\n"})
+        CHECK(found(before + linear) == std::vector<size_t>{0, 0, 0});
+    CHECK(found("// no template") == std::vector<size_t>{0, 0, 0});
 }

@@ -7,15 +7,16 @@
 
 #if defined(CLEAVE_SIMT)
 
-#define KERNEL(threads) \
-    extern "C" __attribute__((global)) __attribute__((launch_bounds(threads))) void
-#define SHARED(type, ...) static __attribute__((shared)) type __VA_ARGS__
+#define KERNEL(threads) extern "C" void
+#define CLEAVE_SIMT_SHARED __attribute__((section("cleave_shared")))
+#define SHARED(type, ...) static CLEAVE_SIMT_SHARED type __VA_ARGS__
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(cleave_simt_dynamic_shared)
 
-#define CLEAVE_SIMT_CALL __attribute__((device))
-#define CLEAVE_SIMT_PURE __attribute__((device)) __attribute__((const))
+// A call may meet other threads: it is neither merged with another one nor moved.
+#define CLEAVE_SIMT_CALL __attribute__((convergent))
+#define CLEAVE_SIMT_PURE __attribute__((const))
 extern "C" {
-extern __attribute__((shared)) __attribute__((aligned(16))) char cleave_simt_dynamic_shared[];
+extern CLEAVE_SIMT_SHARED __attribute__((aligned(16))) char cleave_simt_dynamic_shared[];
 CLEAVE_SIMT_PURE int cleave_simt_thread(int axis);
 CLEAVE_SIMT_PURE int cleave_simt_block(int axis);
 CLEAVE_SIMT_PURE int cleave_simt_threads(int axis);

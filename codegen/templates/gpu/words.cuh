@@ -69,6 +69,8 @@
 
 #if defined(CLEAVE_CUDA)
 #define DEVICE __device__ __forceinline__
+#elif defined(CLEAVE_SIMT)
+#define DEVICE inline __attribute__((always_inline))
 #else
 #define DEVICE __attribute__((device)) inline __attribute__((always_inline))
 #endif
