@@ -40,7 +40,8 @@ std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
                                      "-disable-llvm-verifier",
                                      "-DCLEAVE_SIMT=1"};
     if (options.checks)
-        args.insert(args.end(), {"-debug-info-kind=line-tables-only", "-gno-column-info"});
+        args.insert(args.end(), {"-debug-info-kind=line-tables-only", "-gno-column-info",
+                                 "-DCLEAVE_SIMT_CHECKS=1"});
     for (size_t i = 0; i < options.num_defines; ++i)
         args.push_back(std::string("-D") + options.defines[i]);
     return args;

@@ -139,6 +139,7 @@ bool Block::run(uint64_t index) {
         thread.turn = 0;
         thread.copy_group = 0;
         thread.copies.clear();
+        thread.arrived = 0;
         thread.product_group = 0;
         thread.product_fence = false;
         if (thread.lane == 0) {

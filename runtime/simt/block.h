@@ -68,6 +68,7 @@ struct alignas(64) Thread {
     int place[3] = {};
     uint64_t copy_group = 0;
     std::vector<PendingCopy> copies;
+    size_t arrived = 0;  // of them, in front
     // Of products of its warpgroup: groups that it has committed, and whether a fence came since the last wait.
     uint64_t product_group = 0;
     bool product_fence = false;

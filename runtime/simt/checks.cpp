@@ -97,9 +97,12 @@ inline void check_shared(Block& block, int64_t offset, uint64_t bytes, Touch tou
     if (touch == Touch::kLoad &&
         block.shadow.settled(static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)))
         return;
+    const Toucher who = toucher(*block.current, block);
+    if (touch == Touch::kLoad &&
+        block.shadow.loads_own(who, static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)))
+        return;
     ShadowVerdict verdict =
-        block.shadow.touch(toucher(*block.current, block), static_cast<uint32_t>(offset),
-                           static_cast<uint32_t>(bytes), touch);
+        block.shadow.touch(who, static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes), touch);
     if (verdict.kind != ShadowVerdict::kFine) [[unlikely]]
         fail_shadow(block, verdict, touch, here);
 }
@@ -205,7 +208,11 @@ T update_by(T* p, T v, int operation, const char* file, int line) {
         file, line);
 }
 
-void perform(const PendingCopy& copy) {
+inline void perform(const PendingCopy& copy) {
+    if (copy.valid == 16) {  // the most, and what most copies are
+        std::memcpy(copy.shared, copy.global, 16);
+        return;
+    }
     std::memcpy(copy.shared, copy.global, copy.valid);
     std::memset(copy.shared + copy.valid, 0, copy.bytes - copy.valid);
 }
@@ -299,8 +306,12 @@ void cleave_simt_async_copy(void* shared, const void* global, int bytes, int val
         block.fail(Fault::kAsyncCopy, here,
                    "the target of an asynchronous copy is not in shared memory");
     if (copy.valid > 0) check_any(block, global, size, Touch::kLoad, here);
-    check_any(block, shared, size, Touch::kStore, here);
-    block.shadow.mark_pending(toucher(self, block), static_cast<uint32_t>(offset), copy.bytes);
+    const Toucher who = toucher(self, block);
+    if (offset % copy.bytes != 0 || offset + copy.bytes > block.shared_end ||
+        !block.shadow.copies_to_own(who, static_cast<uint32_t>(offset), copy.bytes)) {
+        check_any(block, shared, size, Touch::kStore, here);
+        block.shadow.mark_pending(who, static_cast<uint32_t>(offset), copy.bytes);
+    }
     self.copies.push_back(copy);
 }
 
@@ -309,15 +320,19 @@ void cleave_simt_async_commit() { ++current_block().current->copy_group; }
 void cleave_simt_async_wait(int pending, const char*, int) {
     Block& block = current_block();
     Thread& self = *block.current;
-    size_t done = 0;
-    while (done < self.copies.size() &&
-           self.copies[done].group + static_cast<uint64_t>(pending) < self.copy_group) {
-        const PendingCopy& copy = self.copies[done++];
+    while (self.arrived < self.copies.size() &&
+           self.copies[self.arrived].group + static_cast<uint64_t>(pending) < self.copy_group) {
+        const PendingCopy& copy = self.copies[self.arrived++];
         perform(copy);
         block.shadow.mark_arrived(toucher(self, block),
                                   static_cast<uint32_t>(copy.shared - block.shared), copy.bytes);
     }
-    self.copies.erase(self.copies.begin(), self.copies.begin() + static_cast<std::ptrdiff_t>(done));
+    // What has arrived is dropped now and then: a ring of copies waits for a few at a time.
+    if (self.arrived == self.copies.size() || self.arrived >= 256) {
+        self.copies.erase(self.copies.begin(),
+                          self.copies.begin() + static_cast<std::ptrdiff_t>(self.arrived));
+        self.arrived = 0;
+    }
 }
 
 }  // extern "C"

@@ -139,14 +139,7 @@ void Shadow::set_writer(uint64_t writer, uint32_t offset, uint32_t bytes) {
 }
 
 void Shadow::mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes) {
-    set_writer((mark(who) & ~uint64_t{0xfff}) | uint64_t{kPending} << 10 | who.thread, offset,
-               bytes);
-}
-
-void Shadow::mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes) {
-    set_writer(mark(who), offset, bytes);
-    for (size_t i = offset >> cell_shift_; i <= (offset + bytes - 1) >> cell_shift_; ++i)
-        note_fences(i, who.thread);
+    set_writer(pending(who), offset, bytes);
 }
 
 }  // namespace cleave::runtime::simt

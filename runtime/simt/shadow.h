@@ -58,11 +58,42 @@ public:
         return true;
     }
 
+    // Whether a load is of what the thread itself wrote since the last barrier and nobody else has read since; it counts then.
+    // Rings of asynchronous copies that are private to their threads.
+    bool loads_own(const Toucher& who, uint32_t offset, uint32_t bytes) {
+        const uint64_t now = mark(who), first = offset >> cell_shift_,
+                       last = (offset + bytes - 1) >> cell_shift_;
+        for (uint64_t i = first; i <= last; ++i)
+            if (cells_[i].writer != now || is_of_another(cells_[i].reader, now)) return false;
+        for (uint64_t i = first; i <= last; ++i) cells_[i].reader = now;
+        return true;
+    }
+    // Whether an asynchronous copy goes where nobody but its thread has been since the last barrier; it is pending then.
+    bool copies_to_own(const Toucher& who, uint32_t offset, uint32_t bytes) {
+        const uint64_t now = mark(who), first = offset >> cell_shift_,
+                       last = (offset + bytes - 1) >> cell_shift_;
+        for (uint64_t i = first; i <= last; ++i) {
+            const Cell& cell = cells_[i];
+            if (cell.writer == kGapMark || is_of_another(cell.writer, now) ||
+                is_of_another(cell.reader, now) || several(cell.writer) == kPending)
+                return false;
+        }
+        for (uint64_t i = first; i <= last; ++i) cells_[i].writer = pending(who);
+        return true;
+    }
+
     // After kUninitialised the access counts all the same: a write before the next barrier makes a race of it.
     ShadowVerdict touch(const Toucher& who, uint32_t offset, uint32_t bytes, Touch touch);
     // The target of an asynchronous copy: no one may touch it until it has arrived, which is a store then.
     void mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes);
-    void mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes);
+    void mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes) {
+        const uint64_t now = mark(who);
+        const size_t last = (offset + bytes - 1) >> cell_shift_;
+        for (size_t i = offset >> cell_shift_; i <= last; ++i) {
+            cells_[i].writer = now;
+            note_fences(i, who.thread);
+        }
+    }
 
     // Products of warpgroups read through the asynchronous proxy: what a thread wrote is there after a fence of its own
     // and a barrier. From here on writes remember the fences of their threads.
@@ -90,6 +121,13 @@ private:
     }
     uint64_t mark(const Toucher& who) const {
         return interval_ << 32 | (who.warp_epoch & 0x7ffff) << 13 | who.thread;
+    }
+    uint64_t pending(const Toucher& who) const {
+        return (mark(who) & ~uint64_t{0xfff}) | uint64_t{kPending} << 10 | who.thread;
+    }
+    // Of the same interval, and not `now`'s own.
+    bool is_of_another(uint64_t before, uint64_t now) const {
+        return before != now && before >> 32 == interval_;
     }
     bool unordered(uint64_t before, const Toucher& who, uint64_t now) const;
     void add_reader(Cell& cell, const Toucher& who, uint64_t now) const;

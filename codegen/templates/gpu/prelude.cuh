@@ -177,7 +177,7 @@ DEVICE void fetch_ahead(const void*, i64) {}
 
 // ---- Asynchronous copies, where the device has none ----------------------------------------------
 
-#if !(defined(CLEAVE_SM) && CLEAVE_SM >= 80)
+#if !defined(CLEAVE_ASYNC_COPIES)
 template <int BYTES>
 DEVICE void async_copy(void* shared, const void* global, bool valid = true) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16,

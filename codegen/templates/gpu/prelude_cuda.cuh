@@ -125,7 +125,7 @@ DEVICE void store_volatile(T* p, T v) {
 
 // ---- Asynchronous copies
 
-#if CLEAVE_SM >= 80
+#if defined(CLEAVE_ASYNC_COPIES)
 template <int BYTES>
 DEVICE void async_copy(void* shared, const void* global, bool valid = true) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16,
