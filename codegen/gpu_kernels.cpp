@@ -45,8 +45,9 @@ Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
         << target.limits.shared_memory_per_block;
-    if (overlaps && overlaps_launches(gpu_arch(gpu_arch_of(target.device))))
-        writer.overlap(fetches_ahead ? fmt::format("{}_ahead", call) : "");
+    const bool early = overlaps && overlaps_launches(gpu_arch(gpu_arch_of(target.device)));
+    if (early) writer.overlap();
+    if (has_ring || (early && fetches_ahead)) writer.begin_with(fmt::format("{}_ahead", call));
     Kernel kernel = writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);
     kernel.tile = tile;
     return kernel;

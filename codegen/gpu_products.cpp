@@ -23,6 +23,7 @@ int64_t blocks_over(int64_t n, int64_t of_block) { return (n + of_block - 1) / o
 void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     const planner::DeviceLimits& limits = stub.target.limits;
     shape.warpgroups = planner::multiplies_by_warpgroups(gpu_arch_of(stub.target.device));
+    shape.async_copies = planner::copies_asynchronously(gpu_arch_of(stub.target.device));
     stub.take(planner::product_tile(limits, shape));
     const Tile& tile = stub.tile;
     stub.smaller = planner::smaller_product_tile(limits, shape, tile);
@@ -35,6 +36,8 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     if (many) w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
     // Of many tokens they compute longer than a launch takes, and need their units to themselves.
     stub.overlaps = stub.fetches_ahead = !many;
+    const int64_t stages = planner::product_stages(limits, shape, tile);
+    stub.has_ring = stages > 0;
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);
     w.constant("kTokens", tile.tokens);
@@ -42,6 +45,7 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     w.constant("kDepth", tile.depth);
     w.constant("kLanes", planner::product_lanes(limits, shape));
     w.constant("kAtOnce", many ? 1 : planner::product_rows_at_once(limits, shape, tile));
+    w.constant("kStages", stages);
     w.constant("kSharedBytes", stub.launch.shared_bytes);
 }
 

@@ -21,6 +21,8 @@ struct GpuStub {
     std::optional<planner::Tile> smaller;
     // Where the device has such launches it may begin before those before it have ended, and fetch weights ahead.
     bool overlaps = true, fetches_ahead = false;
+    // Weights pass through a ring in shared memory, which is filled first.
+    bool has_ring = false;
 
     std::string activations() const;
     std::string x_pointer() const;

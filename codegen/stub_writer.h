@@ -54,12 +54,10 @@ public:
     // A file of the templates that this kernel does not use: what is not there need not be parsed.
     void leave_out(std::string file) { left_out_.insert(std::move(file)); }
 
-    // Of a GPU kernel that may begin before the launches before it have ended: it waits for them before the call, and before
-    // that it calls `ahead` of the same arguments; empty: nothing.
-    void overlap(std::string_view ahead) {
-        overlaps_ = true;
-        ahead_ = ahead;
-    }
+    // Of a GPU kernel that may begin before the launches before it have ended: it waits for them before the call.
+    void overlap() { overlaps_ = true; }
+    // Of a GPU kernel: before that wait and the call it calls `ahead` of the same arguments.
+    void begin_with(std::string ahead) { ahead_ = std::move(ahead); }
 
     // Comment lines: what is computed, on what shapes, of which types.
     void note(std::string text) { notes_.push_back(std::move(text)); }

@@ -13,82 +13,8 @@ using namespace gpu;
 
 namespace {
 
-// Blocks that a launch should have for each compute unit, so that the last ones do not run alone.
-constexpr int64_t kBlocksPerUnit = 4;
-// Activations that a block of few tokens stages: more would leave room for too few blocks beside it.
-constexpr int64_t kStagedBytes = 48 * 1024;
-// Passes over its staged activations that a block makes at most.
-constexpr int64_t kMostPasses = 16;
 // Keys that warpgroups attend to at once.
 constexpr int64_t kWarpgroupKeys = 64;
-
-int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, int64_t rows,
-                         int64_t tokens, int64_t depth, int64_t threads) {
-    int64_t warps = threads / warp_of(limits);
-    // Quantised rows are padded to whole loads.
-    int64_t floats = tokens * round_up(depth, weight_width(s)) + tokens * rows + warps * tokens;
-    if (s.head > 0) floats += tokens;  // scales of a normalised head
-    return 4 * floats;
-}
-
-// Rows that a lane takes together: their weights and sums stay in registers.
-int64_t most_at_once(const ProductShape& s, int64_t tokens) {
-    return std::clamp<int64_t>(16 / tokens, 1, weight_width(s) > 16 ? 2 : 4);
-}
-
-// Of a thread: for each token a row's sum, and the weights of the rows.
-int64_t few_registers(const ProductShape& s, int64_t tokens) {
-    return kOtherRegisters + most_at_once(s, tokens) * (tokens + weight_width(s));
-}
-
-Tile few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
-    const int64_t warp = warp_of(limits), lanes = product_lanes(limits, s);
-    const int64_t step = lanes * weight_width(s);
-    const int64_t budget = std::min(limits.shared_memory_per_block, kStagedBytes);
-    int64_t tokens = std::min(power_of_two_from(s.tokens), kFewTokens);
-    int64_t threads = std::min<int64_t>(std::max<int64_t>(256, warp), limits.max_threads_per_block);
-    while (threads > warp && !has_registers(limits, few_registers(s, tokens), threads))
-        threads /= 2;
-    int64_t wanted = ceil_div(table_rows(s), kBlocksPerUnit * units_of(limits));
-    if (s.head > 0) wanted = std::min(wanted, round_up(s.head, 2));
-    if (s.whole_head) wanted = round_up(s.head, 2);
-    int64_t together = most_at_once(s, tokens);
-    auto unit = [&] { return threads / lanes * together; };
-    while (unit() > wanted && together > 1) together /= 2;
-    while (unit() > wanted && threads > 2 * warp) threads /= 2;
-    if (unit() % 2 != 0) together *= 2;  // pairs meet in a block
-    int64_t passes = std::clamp<int64_t>(wanted / unit(), 1, kMostPasses);
-    if (s.whole_head) passes = ceil_div(wanted, unit());
-    const int64_t rows = passes * unit();
-
-    // All features of the tokens at once, as many as fit, or fewer tokens.
-    auto rest = [&] { return few_shared_bytes(limits, s, rows, tokens, 0, threads); };
-    while (tokens > 1 && rest() + 4 * tokens * step > budget) tokens /= 2;
-    Tile tile;
-    tile.tokens = tokens;
-    tile.threads = threads;
-    tile.rows = rows / s.per_feature;
-    tile.depth = s.depth;
-    if (rest() + 4 * tokens * tile.depth > budget)
-        tile.depth = std::max(step, (budget - rest()) / (4 * tokens) / step * step);
-    return tile;
-}
-
-// Few tokens: sums of fewer of them, or rows that fewer lanes take together.
-std::optional<Tile> smaller_few_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
-                                            Tile tile) {
-    const int64_t groups = tile.threads / product_lanes(limits, s);
-    if (tile.tokens > 1) {
-        tile.tokens /= 2;
-    } else if (!s.whole_head && tile.rows * s.per_feature % (2 * groups) == 0 &&
-               tile.rows * s.per_feature / 2 % 2 == 0 && tile.rows % 2 == 0) {
-        tile.rows /= 2;
-    } else {
-        return std::nullopt;
-    }
-    if (grid_excess(limits, product_grid(s, tile))) return std::nullopt;
-    return tile;
-}
 
 // Prefill: queries, keys and values, and a warp's probabilities, each row padded.
 int64_t prefill_shared_bytes(const AttentionShape& s, int64_t queries, int64_t keys) {
@@ -176,7 +102,7 @@ Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
     while (tile.rows > 1 && (held() > 128 || !fits())) tile.rows = ceil_div(tile.rows, 2);
     while (tile.threads > warp && (tile.threads > limits.max_threads_per_block || !fits()))
         tile.threads /= 2;
-    constexpr int64_t kKeysOfPart = 128, kMostSplits = 64;
+    constexpr int64_t kKeysOfPart = 64, kMostSplits = 64;
     int64_t blocks = decode_blocks(s, tile.rows);
     int64_t wanted = ceil_div(2 * units_of(limits), std::max<int64_t>(blocks, 1));
     tile.splits = std::clamp<int64_t>(std::min(wanted, s.context / kKeysOfPart), 1, kMostSplits);
@@ -229,6 +155,14 @@ int64_t load_width(int64_t element_bytes, int64_t length) {
     return width;
 }
 
+bool copies_asynchronously(std::string_view arch) {
+    if (!arch.starts_with("sm_")) return false;
+    int64_t number = 0;
+    for (char c : arch.substr(3))
+        if (c >= '0' && c <= '9') number = 10 * number + (c - '0');
+    return number >= 80;
+}
+
 void set_weight_type(DType dtype, ProductShape& shape) {
     shape.element_bytes = std::max<int64_t>(1, dtype_bytes(dtype, 1));
     const bool four = dtype == DType::kInt4 || dtype == DType::kUInt4;
@@ -241,25 +175,9 @@ int64_t weight_width(const ProductShape& s) {
     return s.code_bits > 0 ? 128 / s.code_bits : load_width(s.element_bytes, s.depth);
 }
 
-int64_t product_lanes(const DeviceLimits& limits, const ProductShape& s) {
-    return std::min(warp_of(limits),
-                    power_of_two_to(std::max<int64_t>(1, s.depth / weight_width(s))));
-}
-
-int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    int64_t turns = tile.rows * s.per_feature / (tile.threads / product_lanes(limits, s));
-    int64_t most = most_at_once(s, tile.tokens);
-    for (int64_t n : {4, 2})
-        if (n <= most && turns % n == 0) return n;
-    return 1;
-}
-
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    int64_t rows = tile.rows * s.per_feature;
-    int64_t bytes = has_many_tokens(tile)
-                        ? many_shared_bytes(s, tile)
-                        : few_shared_bytes(limits, s, rows, tile.tokens, tile.depth, tile.threads);
-    return round_up(bytes, 16);
+    return round_up(
+        has_many_tokens(tile) ? many_shared_bytes(s, tile) : few_shared_bytes(limits, s, tile), 16);
 }
 
 Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
@@ -275,7 +193,10 @@ std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const Produ
                                          const Tile& tile) {
     std::optional<Tile> smaller = has_many_tokens(tile) ? smaller_many_tokens_tile(limits, s, tile)
                                                         : smaller_few_tokens_tile(limits, s, tile);
-    if (smaller) smaller->shared_bytes = product_shared_bytes(limits, s, *smaller);
+    if (smaller) {
+        smaller->shared_bytes = 0;  // its ring may be deeper than that of the larger tile
+        smaller->shared_bytes = product_shared_bytes(limits, s, *smaller);
+    }
     return smaller;
 }
 

@@ -25,10 +25,14 @@ struct ProductShape {
     int64_t code_bits = 0;      // of a quantised matrix: 4 or 8; 0: plain elements
     int64_t staged_bytes = 0;   // of a weight in shared memory; 0: element_bytes
     bool warpgroups = false;    // the device multiplies 16-bit tiles by warpgroups
+    bool async_copies = false;  // and copies into shared memory while its threads go on
 };
 
 // Architectures with such an instruction (wgmma).
 inline bool multiplies_by_warpgroups(std::string_view arch) { return arch == "sm_90a"; }
+
+// Architectures with copies that run beside their thread (cp.async): NVIDIA's from sm_80 on.
+bool copies_asynchronously(std::string_view arch);
 
 // What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory; integers are codes
 // of a quantised matrix.
@@ -60,6 +64,10 @@ int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& sha
 int64_t product_lanes(const DeviceLimits& limits, const ProductShape& shape);
 int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
+
+// Few tokens: pieces of 16 bytes that a lane has under way of each of these rows, in shared memory; 0: in registers. No more
+// than the tile claims, where it says.
+int64_t product_stages(const DeviceLimits& limits, const ProductShape& shape, const Tile& tile);
 
 struct AttentionShape {
     int64_t heads = 1;     // query heads of the launch

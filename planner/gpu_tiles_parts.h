@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of planner/gpu_tiles.h share: few tokens and attention are in gpu_tiles.cpp, many tokens in
-// gpu_tiles_many.cpp.
+// What the files of planner/gpu_tiles.h share: products of few tokens are in gpu_tiles_few.cpp, of many in
+// gpu_tiles_many.cpp, the rest in gpu_tiles.cpp.
 #pragma once
 
 #include <algorithm>
@@ -49,6 +49,14 @@ inline int64_t staged_bytes(const ProductShape& s) {
 
 // Rows of weights of all blocks together.
 inline int64_t table_rows(const ProductShape& s) { return s.rows * s.per_feature; }
+
+// Products of few tokens; `shared_bytes` of their tiles is the caller's.
+Tile few_tokens_tile(const DeviceLimits& limits, const ProductShape& s);
+// Sums of fewer tokens, or rows that fewer lanes take together.
+std::optional<Tile> smaller_few_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
+                                            Tile tile);
+int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
+int64_t few_registers(const ProductShape& s, int64_t tokens);
 
 // Products of many tokens: shared memory of a tile, the tile of a shape, and the next smaller one.
 int64_t many_shared_bytes(const ProductShape& s, const Tile& tile);

@@ -159,6 +159,7 @@ struct GpuLaunch {
             case KernelKind::kNormQkvRopeAppend:
                 product = product_shape(plan, c, rows);
                 product.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
+                product.async_copies = copies_asynchronously(plan.machine.device(c.device).arch);
                 if (product.depth > 0) is = Is::kProduct;
                 break;
             case KernelKind::kAttention:

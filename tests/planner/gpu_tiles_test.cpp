@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kKiB = 1024;
 struct Sweep {
     int64_t kernels = 0, launches_of_many = 0, launches_of_warpgroups = 0;
-    int64_t attention_of_warpgroups = 0, shrunk_tiles = 0;
+    int64_t attention_of_warpgroups = 0, shrunk_tiles = 0, rings = 0;
 
     static DeviceLimits roomy(DeviceLimits limits) {
         limits.shared_memory_per_block = 1 << 30;
@@ -34,7 +34,11 @@ struct Sweep {
     void product(const DeviceLimits& limits, DType dtype, ProductShape shape) {
         set_weight_type(dtype, shape);
         product_as(limits, shape);
-        // The same on a device that multiplies by warpgroups.
+        // The same on a device that copies asynchronously, and on one that multiplies by warpgroups.
+        if (limits.warp_width == 32 && shape.tokens <= kFewTokens) {
+            shape.async_copies = true;
+            product_as(limits, shape);
+        }
         if (limits.warp_width != 32 || dtype == DType::kF32 || shape.tokens < kWarpgroupTokens)
             return;
         shape.warpgroups = true;
@@ -50,7 +54,7 @@ struct Sweep {
         if (std::optional<ShrunkTile> shrunk = shrunk_product_tile(limits, shape, tile)) {
             ++shrunk_tiles;
             CHECK(shrunk->excess.need > shrunk->excess.available);
-        } else {
+        } else if (!shape.async_copies) {  // where blocks with rings share a unit's memory
             CHECK(tile.shared_bytes == product_tile(roomy(limits), shape).shared_bytes);
         }
         launches_of_many += has_many_tokens(tile);
@@ -66,8 +70,28 @@ struct Sweep {
             int64_t at_once = product_rows_at_once(limits, shape, tile);
             CHECK(tile.rows * shape.per_feature % (groups * at_once) == 0);
             CHECK((tile.depth % weight_width(shape) == 0 || tile.depth == shape.depth));
+            CHECK(tile.rows * shape.per_feature % 2 == 0);  // pairs meet in a block
+            const int64_t stages = product_stages(limits, shape, tile);
+            rings += stages > 0;
+            const bool whole_pieces = shape.code_bits == 0 && shape.tokens <= 4 &&
+                                      weight_width(shape) * shape.element_bytes == 16;
+            CHECK((stages == 0 || (stages >= 2 && shape.async_copies && whole_pieces)));
+            // A lane that has several pieces of a row to read always has a ring.
+            if (shape.async_copies && whole_pieces && shape.depth > lanes * weight_width(shape))
+                CHECK(stages >= 2);
+            ring_of_smaller(limits, shape, tile);
         }
         if (shape.whole_head) CHECK(tile.rows >= shape.head);
+    }
+
+    // What a compiled kernel falls back to keeps to the limits, too, and to what it claims.
+    void ring_of_smaller(const DeviceLimits& limits, const ProductShape& shape, const Tile& tile) {
+        const std::optional<Tile> smaller = smaller_product_tile(limits, shape, tile);
+        if (!smaller) return;
+        check(limits, *smaller, product_shared_bytes(limits, shape, *smaller));
+        Tile tight = *smaller;
+        tight.shared_bytes -= std::min<int64_t>(tight.shared_bytes, 4096);
+        CHECK(product_stages(limits, shape, tight) <= product_stages(limits, shape, *smaller));
     }
 
     void attention(const DeviceLimits& limits, AttentionShape shape) {
@@ -154,6 +178,7 @@ TEST_CASE("every kernel has a tile within its limits, whatever the device and th
     CHECK(sweep.launches_of_warpgroups > 3'000);
     CHECK(sweep.attention_of_warpgroups > 250);
     CHECK(sweep.shrunk_tiles > 1'000);
+    CHECK(sweep.rings > 4'000);
 }
 
 TEST_CASE("chunks of 100,000 tokens fit the grids of every device", "[planner]") {
@@ -274,6 +299,101 @@ TEST_CASE("one token's attention is split until the device is full", "[planner]"
     CHECK(attention_scratch_bytes(shape, tile) > 0);
     shape.tokens = 64;  // 512 blocks without splitting
     CHECK(attention_tile(limits_of(227, 32, 132), shape).splits == 1);
+}
+
+TEST_CASE("parts of the keys are so small that half a context fills the device, and no smaller",
+          "[planner]") {
+    const DeviceLimits h100 = limits_of(227, 32, 132);
+    AttentionShape shape{32, 8, 4, 128, 128, 2, 1, 1024, false};
+    CHECK(attention_grid(shape, attention_tile(h100, shape)) == Grid{8, 1, 16});
+    shape.context = 512;
+    CHECK(attention_tile(h100, shape).splits == 8);
+    for (int64_t context : {64, 300, 1024, 2048, 131072}) {
+        shape.context = context;
+        const int64_t splits = attention_tile(h100, shape).splits;
+        CHECK((splits == 1 || context / splits >= 64));
+        CHECK(splits * 8 < 3 * 132);
+    }
+}
+
+namespace {
+
+// The products of one token of Llama 3 8B in bf16.
+std::vector<ProductShape> products_of_8b() {
+    std::vector<ProductShape> all{{4096, 6144, 1, 2, 1, 128},
+                                  {4096, 4096, 1, 2},
+                                  {4096, 14336, 1, 2, 2},
+                                  {14336, 4096, 1, 2},
+                                  {4096, 128256, 1, 2}};
+    for (ProductShape& shape : all) shape.async_copies = true;
+    return all;
+}
+
+// Weights that blocks have under way on each unit when as many stand there as its shared memory holds, 1 KiB more than a
+// block may have, of which each block's driver keeps as much.
+int64_t under_way(const DeviceLimits& limits, const ProductShape& shape) {
+    const Tile tile = product_tile(limits, shape);
+    const Grid grid = product_grid(shape, tile);
+    const int64_t at_once = (limits.shared_memory_per_block + kKiB) / (tile.shared_bytes + kKiB);
+    const int64_t blocks = std::min(grid[0] * grid[1], at_once * limits.num_compute_units);
+    return blocks * product_stages(limits, shape, tile) * tile.threads *
+           product_rows_at_once(limits, shape, tile) * 16 / limits.num_compute_units;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "decode products of 8B keep at least 48 KiB of weights under way on each "
+    "multiprocessor of an H100",
+    "[planner]") {
+    const DeviceLimits h100 = limits_of(227, 32, 132);
+    for (const ProductShape& shape : products_of_8b()) {
+        CAPTURE(shape.depth, shape.rows);
+        CHECK(under_way(h100, shape) >= 48 * kKiB);
+        // All blocks stand there at once, with all of a token's features, and lines come out nearly even.
+        const Tile tile = product_tile(h100, shape);
+        const int64_t blocks = product_grid(shape, tile)[0];
+        CHECK(blocks * (tile.shared_bytes + kKiB) <= 132 * 228 * kKiB);
+        CHECK(tile.depth == shape.depth);
+        CHECK(blocks * tile.rows <= shape.rows * 51 / 50);
+    }
+    // Cards with less shared memory, and with less to fill: A100, RTX 4090, RTX 5090.
+    for (const DeviceLimits& card :
+         {limits_of(163, 32, 108), limits_of(99, 32, 128), limits_of(99, 32, 170)})
+        for (const ProductShape& shape : products_of_8b()) {
+            CAPTURE(card.num_compute_units, shape.depth, shape.rows);
+            CHECK(under_way(card, shape) >= 36 * kKiB);
+        }
+}
+
+TEST_CASE(
+    "a ring of weights is as deep as each limit of shared memory allows, and at most as "
+    "what a block reads",
+    "[planner]") {
+    for (const ProductShape& shape : products_of_8b()) {
+        int64_t before = 0;
+        for (int64_t kib : test::kSharedKiB) {
+            const DeviceLimits limits = limits_of(kib, 32, 132);
+            const Tile tile = product_tile(limits, shape);
+            CAPTURE(kib, shape.depth, shape.rows, tile.shared_bytes, tile.depth);
+            // Two blocks share a unit, where both get at least what a block without a ring may have.
+            CHECK(tile.shared_bytes <=
+                  std::max<int64_t>((kib + 1) / 2 - 1, std::min<int64_t>(kib, 48)) * kKiB);
+            const int64_t stages = product_stages(limits, shape, tile);
+            CHECK(stages >= std::max<int64_t>(before, 2));
+            before = stages;
+            ProductShape plain = shape;
+            plain.async_copies = false;
+            CHECK(product_stages(limits, plain, product_tile(limits, plain)) == 0);
+        }
+    }
+    ProductShape narrow{64, 96, 1, 2};  // rows of 8 pieces: a step for each row that a lane takes
+    narrow.async_copies = true;
+    const DeviceLimits limits = limits_of(227, 32, 1);
+    const Tile tile = product_tile(limits, narrow);
+    CHECK(product_stages(limits, narrow, tile) <=
+          tile.rows / (tile.threads / product_lanes(limits, narrow) *
+                       product_rows_at_once(limits, narrow, tile)));
 }
 
 TEST_CASE("tiles fall back to plain loads where nothing is aligned", "[planner]") {

@@ -214,6 +214,10 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
                     {.head_dim = 24, .window = brain ? 40 : 0, .prefill = prefill}, activations);
             });
     }
+    // Rings of weights (tests/simt/weight_ring_test.cpp): they come round, over rows that end within a slot.
+    add([=] { return linear_case(DType::kBF16, 1032, 400, 1, {.norm = true, .residual = true}); });
+    add([=] { return linear_case(DType::kF16, 512, 790, 3, {.select = true, .logits = true}); });
+    add([=] { return gate_up_case(DType::kF32, 260, 300, 2, Activation::kSilu, false); });
     // Quantised matrices: each kind of code, of zero points and of scales; rows that end within a group of codes.
     const QuantizedCase four{Packing::kMatMulNBits, DType::kUInt4,  0, 0, 32,
                              DType::kF16,           Zeros::kInteger};

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "planner/plan.h"
+
 namespace cleave::test {
 
 // What becomes of a source before it is compiled; empty: nothing.
@@ -30,6 +32,8 @@ struct Shipped {
 
 // Of each warp width, each matrix instruction and none. Kernels come with what only few of them have first.
 const std::vector<std::string>& shipped_archs();
+// Of a product of 512 features of f32 in 24 rows, on 8 units: activations in four parts, and two slots of a ring of weights.
+planner::Tile tile_of_parts(const std::string& arch);
 std::vector<Shipped> shipped_kernels(const std::string& arch);
 
 }  // namespace cleave::test

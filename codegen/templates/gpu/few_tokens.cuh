@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of a few tokens (decode): weights stream through the registers once, 16 bytes a lane, each row
-// read by kLanes neighbouring lanes; activations stand in shared memory as f32, read for kAtOnce rows together.
+// Matrix products of a few tokens (decode): weights stream through once, 16 bytes a lane, each row read by kLanes
+// neighbouring lanes; activations stand in shared memory as f32, read for kAtOnce rows together. Weights are loaded into
+// registers, or, where kStages > 0, copied into shared memory so many pieces of 16 bytes ahead (weight_ring.cuh).
 // A fused RMSNorm multiplies by its weight while staging and by its scale at the end, so x is read once.
 //
 // Config: kIn, kThreads, kTokens, kRows (rows of the block's table), kDepth (features staged at once), kLanes,
-// kAtOnce, X (activations), kXAlign (every run of as many elements of x may be loaded at once), kNorm,
+// kAtOnce, kStages, X (activations), kXAlign (every run of as many elements of x may be loaded at once), kNorm,
 // NormWeight, kEpsilon, kNormOffset.
 #pragma once
 
+#include "weight_ring.cuh"
 #include "weights.cuh"
 
 namespace cleave {
@@ -19,6 +21,7 @@ constexpr i64 kAheadBytes = 32 * 1024;
 template <class C, class W>
 struct FewTokens {
     using Matrix = Weights<W>;
+    static constexpr int kIn = int(C::kIn), kThreads = int(C::kThreads);
     static constexpr int kWidth = Matrix::width(C::kIn);
     // Rows of quantised matrices are padded, with codes that meet zeros.
     static constexpr int kPadded = int(round_up<i64>(C::kIn, kWidth));
@@ -30,21 +33,41 @@ struct FewTokens {
     static constexpr int kChunks = int(ceil_div<i64>(C::kIn, C::kDepth));
     static constexpr int kT = int(C::kTokens), kR = int(C::kAtOnce);
     static constexpr int kDepth = int(round_up<i64>(C::kDepth, kWidth)), kLanes = int(C::kLanes);
+    static constexpr int kTurns = int(C::kRows) / (kGroups * kR);
+    // Copies that do not run beside their thread (the CPU's, unchecked) gain nothing.
+#if defined(CLEAVE_ASYNC_COPIES)
+    static constexpr int kStages = int(C::kStages);
+#else
+    static constexpr int kStages = 0;
+#endif
+    // Where lanes come out even they all make the same steps, and ptxas need not keep who is still there.
+    static constexpr int kStep = kLanes * kWidth;
+    static constexpr bool kEven = kDepth % kStep == 0 && C::kIn % kStep == 0;
     // Turns whose loads are under way together, as far as registers go.
     static constexpr int kInFlight = turns(kR * kWidth <= 16 && kT <= 2 ? 4
                                            : kR * kWidth <= 32          ? 2
                                                                         : 1);
     static constexpr int kCStride = int(C::kRows);
-    static constexpr i64 kSharedFloats = i64(kT) * kDepth + i64(kT) * C::kRows + i64(kWarps) * kT;
+    static constexpr i64 kRingFloats = i64(kStages) * kR * kThreads * 4;
+    static constexpr i64 kSharedFloats =
+        kRingFloats + i64(kT) * kDepth + i64(kT) * C::kRows + i64(kWarps) * kT;
     static_assert((C::kDepth % kWidth == 0 || kChunks == 1) && kDepth % kWidth == 0 &&
                   C::kRows % (kGroups * kR) == 0);
 
+    float* ring;  // [kStages, kR, kThreads] of 16 bytes
     float* x;  // [kT, kDepth], runs of kWidth cut into planes: no two lanes of a load share a bank
     float* c;  // [kT, kRows]: the products
     float* squares;  // [kWarps, kT]
 
     DEVICE explicit FewTokens(float* shared)
-        : x(shared), c(shared + kT * kDepth), squares(c + i64(kT) * C::kRows) {}
+        : ring(shared),
+          x(shared + kRingFloats),
+          c(x + kT * kDepth),
+          squares(c + i64(kT) * C::kRows) {}
+
+    // The first of the rows that this lane's group takes in a turn, and of the features that it takes in a step.
+    static DEVICE int first_row(int turn) { return (thread_x() / kLanes + turn * kGroups) * kR; }
+    static DEVICE int first_feature() { return thread_x() % kLanes * kWidth; }
 
     // Place of feature k (a multiple of kUnit) of a staged token.
     static DEVICE int place(int k) {
@@ -78,22 +101,31 @@ struct FewTokens {
         }
     }
 
-    // Table rows [j, j + kR) of this lane's group, features [k0, ...): added to c.
+    // sum += features [k, k + kWidth) of the staged tokens times those of rows.
+    DEVICE void multiply(const Floats<kWidth> (&w)[kR], int k, float (&sum)[kR][kT]) const {
+#pragma unroll
+        for (int t = 0; t < kT; ++t) {
+#pragma unroll
+            for (int p = 0; p < kPlanes; ++p) {
+                Floats<kUnit> v =
+                    load_floats<kUnit>(x + t * kDepth + p * (kDepth / kPlanes) + k / kPlanes);
+#pragma unroll
+                for (int r = 0; r < kR; ++r)
+#pragma unroll
+                    for (int i = 0; i < kUnit; ++i)
+                        sum[r][t] = fma(w[r][p * kUnit + i], v[i], sum[r][t]);
+            }
+        }
+    }
+
+    // Features [k0, k0 + depth) of rows [j, j + kR), through registers.
     template <class RowOf>
-    DEVICE void rows(const RowOf& row_of, int j, int k0) {
-        float sum[kR][kT];
+    DEVICE void load_rows(const RowOf& row_of, int j, int k0, int depth,
+                          float (&sum)[kR][kT]) const {
         typename Matrix::Row row[kR];
 #pragma unroll
-        for (int r = 0; r < kR; ++r) {
-            row[r] = row_of(j + r);
-#pragma unroll
-            for (int t = 0; t < kT; ++t) sum[r][t] = 0.0f;
-        }
-        int depth = min(kDepth, int(C::kIn) - k0);
-        int first = thread_x() % kLanes * kWidth;
-        // Where lanes come out even they all make the same turns, and ptxas need not keep who is still there.
-        constexpr int kStep = kLanes * kWidth;
-        constexpr bool kEven = kDepth % kStep == 0 && C::kIn % kStep == 0;
+        for (int r = 0; r < kR; ++r) row[r] = row_of(j + r);
+        const int first = first_feature();
 #pragma unroll kInFlight
         for (int base = 0; base < depth; base += kStep) {
             const int k = base + first;
@@ -101,20 +133,31 @@ struct FewTokens {
             Floats<kWidth> w[kR];
 #pragma unroll
             for (int r = 0; r < kR; ++r) w[r] = Matrix::template load<kWidth>(row[r], k0 + k);
-#pragma unroll
-            for (int t = 0; t < kT; ++t) {
-#pragma unroll
-                for (int p = 0; p < kPlanes; ++p) {
-                    Floats<kUnit> v =
-                        load_floats<kUnit>(x + t * kDepth + p * (kDepth / kPlanes) + k / kPlanes);
-#pragma unroll
-                    for (int r = 0; r < kR; ++r)
-#pragma unroll
-                        for (int i = 0; i < kUnit; ++i)
-                            sum[r][t] = fma(w[r][p * kUnit + i], v[i], sum[r][t]);
-                }
-            }
+            multiply(w, k, sum);
         }
+    }
+
+    // The same through the ring, whose next rows they are.
+    template <class Ring>
+    DEVICE void take_rows(Ring& ring, int depth, float (&sum)[kR][kT]) const {
+#pragma unroll 1
+        for (int base = 0; base < depth; base += kStep) {
+            const int k = base + ring.first;
+            ring.wait();
+            if (kEven || k < depth) {
+                Floats<kWidth> w[kR];
+#pragma unroll
+                for (int r = 0; r < kR; ++r)
+                    w[r] = Matrix::template load<kWidth>(
+                        reinterpret_cast<typename Matrix::Row>(ring.piece(r)), 0);
+                multiply(w, k, sum);
+            }
+            ring.refill();
+        }
+    }
+
+    // Sums of rows [j, j + kR) of this lane's group: added to c.
+    DEVICE void add_to_table(int j, bool first, const float (&sum)[kR][kT]) {
 #pragma unroll
         for (int r = 0; r < kR; ++r)
 #pragma unroll
@@ -122,22 +165,30 @@ struct FewTokens {
                 float total = group_sum<kLanes>(sum[r][t]);
                 if (thread_x() % kLanes == 0) {
                     float* to = c + t * kCStride + j + r;
-                    *to = k0 == 0 ? total : *to + total;
+                    *to = first ? total : *to + total;
                 }
             }
     }
 
-    // Fetches ahead what the block will read first: equal beginnings of the rows of its first turn, or more of them where they
-    // are short; a warp's first lane asks for its share. One block asks for the norm's weights, which all read.
+    // Before the launches before it have ended: fills the ring, and asks for what the block will read next: equal parts of the
+    // rows of its first turn, or more of them where they are short; a warp's first lane asks for its share. One block asks
+    // for the norm's weights, which all read.
     template <class RowOf, class Norm>
-    static DEVICE void ahead(const RowOf& row_of, const Norm* norm) {
+    DEVICE void ahead(const RowOf& row_of, const Norm* norm) {
+        if constexpr (kStages > 0)
+            WeightRing<FewTokens, RowOf>(ring, row_of).template begin<true>();
         constexpr i64 kRowBytes = Matrix::row_bytes(C::kIn);
         constexpr i64 kFirst = max<i64>(kGroups * kR, kAheadBytes / kRowBytes);
         constexpr int kCount = int(min<i64>(kFirst, C::kRows));
         constexpr i64 kBytes = min<i64>(kRowBytes, kAheadBytes / kCount);
+        constexpr i64 kInRing = min<i64>(kRowBytes, i64(kStages) * kLanes * 16);
         if (lane() != 0) return;
 #pragma unroll 1
-        for (int j = warp(); j < kCount; j += kWarps) fetch_ahead(Matrix::begin(row_of(j)), kBytes);
+        for (int j = warp(); j < kCount; j += kWarps) {
+            const i64 from = j < kGroups * kR ? kInRing : 0;
+            fetch_ahead(static_cast<const u8*>(Matrix::begin(row_of(j))) + from,
+                        min(kBytes, kRowBytes - from));
+        }
         if (C::kNorm && block_x() == 0 && warp() == 0)
             fetch_ahead(norm, C::kIn * i64(sizeof(Norm)));
     }
@@ -149,14 +200,25 @@ struct FewTokens {
         float sums[kT];
 #pragma unroll
         for (int t = 0; t < kT; ++t) sums[t] = 0.0f;
-        int group = thread_x() / kLanes;
-        constexpr int kTurns = int(C::kRows) / (kGroups * kR);
+        WeightRing<FewTokens, RowOf> weights(ring, row_of);
+        if constexpr (kStages > 0) weights.template begin<false>();
         static_assert(kTurns * kGroups * kR == int(C::kRows), "every group takes as many rows");
         for (int chunk = 0; chunk < kChunks; ++chunk) {
             stage(in, t0, tokens, chunk * kDepth, norm, sums);
             barrier();
-            for (int turn = 0; turn < kTurns; ++turn)
-                rows(row_of, (group + turn * kGroups) * kR, chunk * kDepth);
+            const int depth = min(kDepth, kIn - chunk * kDepth);
+            for (int turn = 0; turn < kTurns; ++turn) {
+                float sum[kR][kT];
+#pragma unroll
+                for (int r = 0; r < kR; ++r)
+#pragma unroll
+                    for (int t = 0; t < kT; ++t) sum[r][t] = 0.0f;
+                if constexpr (kStages > 0)
+                    take_rows(weights, depth, sum);
+                else
+                    load_rows(row_of, first_row(turn), chunk * kDepth, depth, sum);
+                add_to_table(first_row(turn), chunk == 0, sum);
+            }
             if constexpr (kChunks > 1) {
                 if (chunk + 1 < kChunks) {
                     barrier();

@@ -33,7 +33,8 @@ struct GateUpArgs {
 // Before the launches before it have ended: weights alone.
 template <class C>
 DEVICE void gate_up_ahead(const GateUpArgs<C>& a) {
-    Products<C, typename C::Weight>::ahead([&](int j) { return a.row(j); }, a.norm);
+    DYNAMIC_SHARED(float, shared);
+    Products<C, typename C::Weight>(shared).ahead([&](int j) { return a.row(j); }, a.norm);
 }
 
 template <class C>

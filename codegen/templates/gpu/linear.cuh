@@ -32,7 +32,8 @@ struct LinearArgs {
 // Before the launches before it have ended: weights alone.
 template <class C>
 DEVICE void linear_ahead(const LinearArgs<C>& a) {
-    Products<C, typename C::Weight>::ahead([&](int j) { return a.row(j); }, a.norm);
+    DYNAMIC_SHARED(float, shared);
+    Products<C, typename C::Weight>(shared).ahead([&](int j) { return a.row(j); }, a.norm);
 }
 
 template <class C>

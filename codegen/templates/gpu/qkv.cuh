@@ -108,7 +108,9 @@ struct HeadPart {
 template <class C>
 DEVICE void qkv_ahead(const QkvArgs<C>& a) {
     const HeadPart<C> part(block_x());
-    Products<C, typename C::Weight>::ahead([&](int j) { return part.table_row(a, j); }, a.norm);
+    DYNAMIC_SHARED(float, shared);
+    Products<C, typename C::Weight>(shared).ahead([&](int j) { return part.table_row(a, j); },
+                                                  a.norm);
 }
 
 // Grid: heads of q, of k, of v, each cut in runs of kRows features; x kTokens tokens.
