@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the vendors' documents let a driver refuse, on fakes that refuse it: what the user is told, and what is done instead.
 #include <numeric>
+#include <thread>
 
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/gpu_devices.h"
@@ -200,4 +201,28 @@ TEST_CASE("behind a point that a wait saw passed, what was asked for before it i
         CHECK(stream.passed_points() == stream.points());
         CHECK(stream.points() == 7);
     }
+}
+
+TEST_CASE("what would wait for ever for a card that another stream holds is counted, and goes on",
+          "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    fake.live();
+    fake.one_at_a_time();
+    auto holder = open_card(fake, DeviceKind::kCuda);
+    holder->load(fake_kernel("nothing"));
+    fake.hang("nothing", 1);
+    holder->launch(0, {}, {1, 1, 1}, {});
+    while (fake.calls("hangs") == 0) std::this_thread::yield();
+    CHECK(fake.calls("waits for ever") == 0);
+    // A real driver may load a kernel only when all that runs on the card has ended.
+    auto other = open_card(fake, DeviceKind::kCuda);
+    other->fill(other->allocate(64, "words"), 64, 1);
+    other->load(fake_kernel("nothing"));
+    CHECK(fake.calls("waits for ever") == 1);
+    fake.release();
+    other->synchronize();
+    holder->synchronize();
+    holder.reset();
+    other.reset();
+    CHECK(fake.alive() == 0);
 }

@@ -137,11 +137,12 @@ struct State {
     std::string queues;              // what the variable for hardware queues said to the first call
     std::atomic<bool> live{false};   // streams run on their own
     std::atomic<int64_t> lag_us{0};  // before each piece of work
-    std::atomic<bool> one_at_a_time{false};  // a card has room for one kernel
-    std::array<std::mutex, 4> cards;         // by device, held by that kernel
-    std::atomic<bool> released{false};       // kernels that hang go on
-    std::string trip;                        // the kernels whose name begins so
-    int trip_after = 0;                      // of their runs from now on: that one goes wrong
+    std::atomic<bool> one_at_a_time{false};     // a card has room for one kernel
+    std::array<std::mutex, 4> cards;            // by device, held by that kernel
+    std::array<std::atomic<int>, 4> hanging{};  // kernels that never end, by device
+    std::atomic<bool> released{false};          // kernels that hang go on
+    std::string trip;                           // the kernels whose name begins so
+    int trip_after = 0;                         // of their runs from now on: that one goes wrong
     bool trip_hangs = false;
     std::map<uintptr_t, Block> blocks;
     std::map<uintptr_t, int64_t> pinned;

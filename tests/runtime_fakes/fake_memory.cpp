@@ -71,10 +71,12 @@ bool goes_wrong(const std::string& name) {
             ++state().calls["hangs"];
         }
         running_stream->hangs = true;
+        ++state().hanging[static_cast<size_t>(running_stream->device)];
         if (hang_of_process()) ::kill(::getpid(), SIGINT);
         while (!state().released && !running_stream->is_closing())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         running_stream->hangs = false;
+        --state().hanging[static_cast<size_t>(running_stream->device)];
     }
     return true;
 }

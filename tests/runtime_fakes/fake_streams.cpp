@@ -81,7 +81,10 @@ bool Stream::settles() {
     allowed_ = std::max(allowed_, ticket);
     changed_.notify_all();
     for (int i = 0; done_ < ticket && !quit_; ++i) {
-        if (hangs && (waited_in_vain_ || i > 1500)) {
+        // Its own kernel, or one of another stream that has the card to itself.
+        const bool in_vain =
+            hangs || (state().one_at_a_time && state().hanging[static_cast<size_t>(device)] > 0);
+        if (in_vain && (waited_in_vain_ || i > 1500)) {
             waited_in_vain_ = true;
             return false;
         }
