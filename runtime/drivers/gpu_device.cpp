@@ -167,6 +167,10 @@ public:
             context_->allow_shared(loaded.function, launch.shared_bytes);
             loaded.shared_bytes = launch.shared_bytes;
         }
+        if (launch.overlaps && !loaded.prefers_shared) {
+            context_->prefer_shared(loaded.function);
+            loaded.prefers_shared = true;
+        }
         // Every argument is a word of 64 bits; the driver reads each through a pointer.
         words_.assign(args.begin(), args.end());
         pointers_.clear();
@@ -373,6 +377,7 @@ private:
         GpuModule module = nullptr;
         GpuFunction function = nullptr;
         int64_t shared_bytes = 0;  // that it was allowed
+        bool prefers_shared = false;
     };
 
     // Whether a call that gives memory, kernels or the context back would wait for work that does not end: this device's, that

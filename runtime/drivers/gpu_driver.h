@@ -125,6 +125,9 @@ public:
     virtual GpuFunction function(GpuModule module, const std::string& name) = 0;
     // From now on a launch of it may ask for so much dynamic shared memory.
     virtual void allow_shared(GpuFunction, int64_t /*bytes*/) {}
+    // From now on it runs where shared memory is as large as the card can make it, and cache as small: blocks of launches that
+    // overlap stand on one compute unit, which has one division of the two at a time.
+    virtual void prefer_shared(GpuFunction) {}
 };
 
 class GpuDriver {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 #include "runtime/generate.h"
@@ -30,9 +31,18 @@ const importer::Graph& overlap_model() {
 // A token's overlapping launches, each with what it is behind: "KERNEL behind KERNEL".
 struct Overlaps {
     std::vector<std::string> launches;
+    std::set<std::string> kernels;       // that overlap
+    std::multiset<std::string> divided;  // as often as each asked for much shared memory
     OverlapReport report;
     std::vector<int32_t> tokens;
 };
+std::string word_behind(const std::string& line, const std::string& call) {
+    const size_t at = line.find(call);
+    if (at == std::string::npos) return "";
+    const size_t begin = at + call.size();
+    return line.substr(begin, line.find(' ', begin) - begin);
+}
+
 Overlaps overlaps_of(const InstalledFake& fake, const DeviceShape& shape) {
     fake.live();
     Overlaps found;
@@ -48,8 +58,16 @@ Overlaps overlaps_of(const InstalledFake& fake, const DeviceShape& shape) {
         found.report = session.overlap();
     }
     std::istringstream log(fake.log());
-    for (std::string line; std::getline(log, line);)
-        if (line.find("cuLaunchKernelEx") != std::string::npos) found.launches.push_back(line);
+    for (std::string line; std::getline(log, line);) {
+        const std::string kernel = word_behind(line, "cuLaunchKernelEx "),
+                          divided = word_behind(line, "cuFuncSetAttribute ");
+        if (!kernel.empty()) {
+            found.launches.push_back(line);
+            found.kernels.insert(kernel);
+            CHECK(found.divided.count(kernel) > 0);
+        }
+        if (line.find(" carveout 100") != std::string::npos) found.divided.insert(divided);
+    }
     CHECK(fake.finding() == "");
     CHECK(fake.alive() == 0);
     return found;
@@ -82,6 +100,14 @@ TEST_CASE("kernels of decode overlap in a captured token, and change none of its
                    Contains("CLEAVE_GPU_OVERLAP=yes"));
     }
     CHECK(on.tokens == off.tokens);
+}
+
+TEST_CASE("kernels that overlap ask once for as much shared memory as a unit has, before they run",
+          "[e2e]") {
+    const InstalledFake fake(DeviceKind::kCuda);
+    const Overlaps found = overlaps_of(fake, kOne);
+    CHECK(found.kernels.size() >= 5);
+    for (const std::string& kernel : found.kernels) CHECK(found.divided.count(kernel) == 1);
 }
 
 TEST_CASE("nothing overlaps with a peer's kernel, and nothing at all beside one on its card",

@@ -339,9 +339,12 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
                          kCards[current_device], 48 * 1024);
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
-    const Call call("cuFuncSetAttribute", std::to_string(value));
-    if (call.code) return call.code;
+    const bool divides = attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
     auto* f = reinterpret_cast<Function*>(function);
+    const Call call("cuFuncSetAttribute", divides ? f->name + " carveout " + std::to_string(value)
+                                                  : std::to_string(value));
+    if (call.code) return call.code;
+    if (divides) return value == CU_SHAREDMEM_CARVEOUT_MAX_SHARED ? CUDA_SUCCESS : kInvalidValue;
     if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
         value > most_shared(f->module->device))
         return kInvalidValue;
