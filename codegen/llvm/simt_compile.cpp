@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
+#include <llvm/IR/AttributeMask.h>
 #include <llvm/IR/DebugInfo.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
@@ -61,20 +65,60 @@ constexpr const char* kPasses =
     "loop-mssa(loop-rotate,licm),loop(indvars,loop-unroll-full),sroa,early-cse,"
     "instcombine<no-verify-fixpoint>,simplifycfg)";
 
-std::unique_ptr<TargetMachine> make_target(const cleave_llvm_simt_options& lowered,
-                                           std::string& error) {
-    const int optimization = is_quick(lowered) ? 0 : lowered.optimization;
+CodeGenOptLevel codegen_level(const cleave_llvm_simt_options& options) {
+    const int level = is_quick(options) ? 0 : options.optimization;
+    return level >= 2   ? CodeGenOptLevel::Default
+           : level == 1 ? CodeGenOptLevel::Less
+                        : CodeGenOptLevel::None;
+}
+
+std::unique_ptr<TargetMachine> make_target(CodeGenOptLevel level, std::string& error) {
     std::string triple = sys::getProcessTriple();
     const Target* target = TargetRegistry::lookupTarget(triple, error);
     if (!target) return nullptr;
-    auto level = optimization >= 2   ? CodeGenOptLevel::Default
-                 : optimization == 1 ? CodeGenOptLevel::Less
-                                     : CodeGenOptLevel::None;
     TargetOptions options;
     options.AllowFPOpFusion = FPOpFusion::Fast;
     return std::unique_ptr<TargetMachine>(
         target->createTargetMachine(triple, cleave_llvm_host_cpu(), cleave_llvm_host_features(),
                                     options, Reloc::PIC_, CodeModel::Small, level));
+}
+
+// Target machines that no compilation uses at the moment: a new one reads the processor's features for a millisecond.
+class TargetMachines {
+public:
+    std::unique_ptr<TargetMachine> take(CodeGenOptLevel level, std::string& error) {
+        {
+            std::lock_guard lock(mutex_);
+            auto& free = free_[level];
+            if (!free.empty()) {
+                std::unique_ptr<TargetMachine> target = std::move(free.back());
+                free.pop_back();
+                return target;
+            }
+        }
+        return make_target(level, error);
+    }
+    void give_back(std::unique_ptr<TargetMachine> target) {
+        std::lock_guard lock(mutex_);
+        free_[target->getOptLevel()].push_back(std::move(target));
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<CodeGenOptLevel, std::vector<std::unique_ptr<TargetMachine>>> free_;
+};
+
+TargetMachines& target_machines() {
+    static TargetMachines& machines = *new TargetMachines;
+    return machines;
+}
+
+// The target machine knows the processor: a function that names its features would get a description of its own.
+void forget_processor(Module& module) {
+    AttributeMask processor;
+    for (const char* name : {"target-cpu", "target-features", "tune-cpu"})
+        processor.addAttribute(name);
+    for (Function& function : module) function.removeFnAttrs(processor);
 }
 
 // Everything but the kernel is local; what it does not use goes.
@@ -103,6 +147,7 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
     }
     kernel->addFnAttr(Attribute::NoInline);  // inlined into its caller it would lose its checks
     keep_only(module, entry);
+    forget_processor(module);
     SharedLayout shared = lower_shared(module);
     PipelineTuningOptions tuning;
     tuning.LoopVectorization = false;
@@ -129,6 +174,20 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
     return is_quick(options) || !verifyModule(module, &log);
 }
 
+bool write_object(Module& module, const std::string& entry, const cleave_llvm_simt_options& options,
+                  TargetMachine& target, SmallVectorImpl<char>& object, raw_ostream& log) {
+    module.setDataLayout(target.createDataLayout());
+    if (!lower(module, entry, options, target, log)) return false;
+    raw_svector_ostream stream(object);
+    legacy::PassManager passes;
+    if (target.addPassesToEmitFile(passes, stream, nullptr, CodeGenFileType::ObjectFile)) {
+        log << "this target writes no object files\n";
+        return false;
+    }
+    passes.run(module);
+    return true;
+}
+
 bool compile(StringRef source, StringRef name, const std::string& entry,
              const cleave_llvm_simt_options& options, SmallVectorImpl<char>& object,
              raw_ostream& log) {
@@ -136,21 +195,14 @@ bool compile(StringRef source, StringRef name, const std::string& entry,
     std::unique_ptr<Module> module = parse_simt(source, name, options, context, log);
     if (!module) return false;
     std::string error;
-    std::unique_ptr<TargetMachine> target = make_target(options, error);
+    std::unique_ptr<TargetMachine> target = target_machines().take(codegen_level(options), error);
     if (!target) {
         log << error << "\n";
         return false;
     }
-    module->setDataLayout(target->createDataLayout());
-    if (!lower(*module, entry, options, *target, log)) return false;
-    raw_svector_ostream stream(object);
-    legacy::PassManager passes;
-    if (target->addPassesToEmitFile(passes, stream, nullptr, CodeGenFileType::ObjectFile)) {
-        log << "this target writes no object files\n";
-        return false;
-    }
-    passes.run(*module);
-    return true;
+    const bool ok = write_object(*module, entry, options, *target, object, log);
+    target_machines().give_back(std::move(target));
+    return ok;
 }
 
 }  // namespace
