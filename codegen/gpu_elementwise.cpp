@@ -247,4 +247,29 @@ Kernel make_elementwise(const CopySpec& s, GpuStub& stub) {
     return stub.finish("gpu/reduce.cuh", "copy_rows");
 }
 
+Kernel make_elementwise(const PrepareSpec& s, GpuStub& stub) {
+    constexpr int64_t kRun = 8;  // a store of 16 bytes
+    CHECK(s.in % kRun == 0 && s.to_offset % kRun == 0) << "rows of whole copies";
+    StubWriter& w = stub.writer;
+    stub.take(planner::elementwise_tile(stub.target.limits, s.in));
+    stub.launch.grid[0] = rows_extent(s.count);
+    claim_warp_words(stub, 1);
+    w.note(fmt::format("shapes: x, out [rows, {}]", s.in));
+    w.note(fmt::format("dtype: activations {}, narrowed to {}, sums f32", stub.target.activations,
+                       s.to));
+    w.constant("kIn", s.in);
+    w.constant("kRun", kRun);
+    w.constant("kThreads", stub.tile.threads);
+    w.constant("kSelect", s.select);
+    w.constant("kToOffset", s.to_offset);
+    w.type("To", element_type(s.to, "narrowed activations"));
+    write_norm(w, s.norm, "float");
+    stub.x_type(s.x);
+    w.arg(stub.x_pointer(), "x");
+    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
+    if (s.select) w.arg("const i32*", "rows");
+    w.arg(fmt::format("{}*", element_type(s.to, "narrowed activations")), "out");
+    return stub.finish("gpu/prepare.cuh", "prepare", "PrepareArgs");
+}
+
 }  // namespace cleave::codegen

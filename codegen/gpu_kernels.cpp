@@ -34,6 +34,24 @@ void GpuStub::x_type(const View& x) {
                                                    std::gcd(x.stride, x.offset)));
 }
 
+std::string GpuStub::in_pointer(bool prepared, const WeightFormat& weight) const {
+    return prepared ? element_pointer(weight.staged(), "prepared activations") : x_pointer();
+}
+
+void GpuStub::in_type(const View& x, bool prepared, const WeightFormat& weight) {
+    if (!prepared) {
+        x_type(x);
+        writer.type("In", activations());
+        return;
+    }
+    CHECK(planner::has_whole_copies(0, x.stride, x.offset))
+        << "prepared rows start every " << x.stride << " elements from " << x.offset << " on";
+    writer.type("X", activations());
+    writer.type("In", element_type(weight.staged(), "prepared activations"));
+    writer.view("X", x);
+    writer.constant("kXAlign", int64_t{8});
+}
+
 void GpuStub::take(const Tile& chosen) {
     tile = target.tile.threads > 0 ? target.tile : chosen;
     launch.block = {static_cast<int>(tile.threads), 1, 1};
@@ -146,6 +164,13 @@ std::vector<std::string> helper_operators(const AllReduceSpec& s) {
 }
 std::vector<std::string> helper_operators(const ArgmaxSpec&) { return {"argmax"}; }
 std::vector<std::string> helper_operators(const CopySpec&) { return {"copy"}; }
+std::vector<std::string> helper_operators(const PrepareSpec& s) {
+    std::vector<std::string> operators;
+    if (s.select) operators.emplace_back("select_tokens");
+    if (s.norm) operators.emplace_back("rms_norm");
+    operators.emplace_back("narrow");
+    return operators;
+}
 
 Kernel make(const TensorSpec&, const GpuStub& stub) {
     throw UserError(

@@ -33,11 +33,16 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     StubWriter& w = stub.writer;
     w.constant("kMany", many);
     w.leave_out(many ? "gpu/few_tokens.cuh" : "gpu/many_tokens.cuh");
-    if (many) w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
+    if (many) {
+        w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
+        w.constant("kPrepared", shape.prepared);
+    }
+    CHECK(many || !shape.prepared) << "few tokens take activations as they are";
     // Of many tokens they compute longer than a launch takes, and need their units to themselves.
     stub.overlaps = stub.fetches_ahead = !many;
-    const int64_t stages = planner::product_stages(limits, shape, tile);
-    stub.has_ring = stages > 0;
+    const int64_t stages = many ? planner::slice_stages(limits, shape, tile)
+                                : planner::product_stages(limits, shape, tile);
+    stub.has_ring = !many && stages > 0;
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);
     w.constant("kTokens", tile.tokens);
@@ -78,6 +83,7 @@ Kernel make_product(const LinearSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
     planner::ProductShape shape{s.in, s.out, stub.target.max_tokens};
     set_format(s.weight, "weight", shape);
+    shape.prepared = s.prepared;
     write_product(stub, shape, s.count);
     stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
     std::string rows = count_name(s.count);
@@ -94,9 +100,9 @@ Kernel make_product(const LinearSpec& s, GpuStub& stub) {
     w.real("float", "kSoftcap", s.softcap);
     w.constant("kResidual", s.residual.has_value());
     w.view("Residual", s.residual.value_or(View{}));
-    stub.x_type(s.x);
+    stub.in_type(s.x, s.prepared, s.weight);
     w.type("Out", s.logits ? "float" : stub.activations());
-    w.arg(stub.x_pointer(), "x");
+    w.arg(stub.in_pointer(s.prepared, s.weight), "x");
     if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
     w.arg(kGpuMatrix, "weight");
     optional_arg(w, s.bias, "bias");
@@ -114,6 +120,7 @@ Kernel make_product(const GateUpSpec& s, GpuStub& stub) {
     planner::ProductShape shape{s.in, s.out, stub.target.max_tokens};
     shape.per_feature = 2;
     set_format(s.gate, "gate", shape);
+    shape.prepared = s.prepared;
     write_product(stub, shape, RowCount::kTokens);
     stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
     w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
@@ -126,9 +133,9 @@ Kernel make_product(const GateUpSpec& s, GpuStub& stub) {
     w.operand("kUpBias", "UpBias", s.up_bias);
     write_norm(w, s.norm, "float");
     w.activation("kActivation", s.activation);
-    stub.x_type(s.x);
+    stub.in_type(s.x, s.prepared, s.gate);
     w.type("Out", stub.activations());
-    w.arg(stub.x_pointer(), "x");
+    w.arg(stub.in_pointer(s.prepared, s.gate), "x");
     if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
     w.arg(kGpuMatrix, "gate");
     optional_arg(w, s.gate_bias, "gate_bias");
@@ -149,6 +156,7 @@ Kernel make_product(const QkvSpec& s, GpuStub& stub) {
     shape.head = std::max(dim, v_dim);
     shape.whole_head = s.q_norm || s.k_norm;
     set_format(s.q, "q, k and v", shape);
+    shape.prepared = s.prepared;
     write_product(stub, shape, RowCount::kTokens);
     const int64_t cuts = blocks_over(dim, stub.tile.rows),
                   v_cuts = blocks_over(v_dim, stub.tile.rows);
@@ -159,8 +167,8 @@ Kernel make_product(const QkvSpec& s, GpuStub& stub) {
     w.note(fmt::format("dtype: q, k and v {}, KV cache {}, activations {}, sums f32", describe(s.q),
                        s.slab.dtype, stub.target.activations));
     write_qkv_config(s, w);
-    stub.x_type(s.x);
-    w.arg(stub.x_pointer(), "x");
+    stub.in_type(s.x, s.prepared, s.q);
+    w.arg(stub.in_pointer(s.prepared, s.q), "x");
     if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
     w.arg(kGpuMatrix, "q_weight");
     optional_arg(w, s.q_bias, "q_bias");

@@ -10,6 +10,7 @@
 #include "codegen/gpu_arch.h"
 #include "codegen/lower_step.h"
 #include "codegen/peer_kernels.h"
+#include "codegen/prepare_activations.h"
 #include "planner/memory.h"
 #include "runtime/base/errors.h"
 
@@ -181,17 +182,23 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         Lowered lowered = lower_step(reader);
         if (std::holds_alternative<AttentionSpec>(lowered.spec))
             add_attention_args(*compute, lowered.args);
+        const auto add = [&](Kernel kernel, std::vector<Arg> args) {
+            CHECK(args.size() <= 64) << kernel.name << " takes " << args.size() << " arguments";
+            kernel.launch.constant_args = constant_args(args);
+            out.push_back({planner::StepId(i), kernels.add(std::move(kernel)), std::move(args)});
+        };
+        std::vector<std::string> fused = reader.fused();
+        if (is_prefill) {
+            if (std::optional<Preparation> first = prepare_activations(
+                    *compute, gpu_arch_of(target.device), target.activations, lowered)) {
+                target.tile = {};
+                add(make_gpu_helper(first->spec, target), std::move(first->args));
+                fused = without_prepared(std::move(fused));
+            }
+        }
         target.tile = compute->tile;
         target.max_tokens = largest.rows_of(lowered.spec);
-        Instruction instruction;
-        instruction.step = planner::StepId(i);
-        Kernel kernel = make_gpu_kernel(lowered.spec, compute->kernel, reader.fused(), target);
-        CHECK(lowered.args.size() <= 64)
-            << kernel.name << " takes " << lowered.args.size() << " arguments";
-        kernel.launch.constant_args = constant_args(lowered.args);
-        instruction.kernel = kernels.add(std::move(kernel));
-        instruction.args = std::move(lowered.args);
-        out.push_back(std::move(instruction));
+        add(make_gpu_kernel(lowered.spec, compute->kernel, fused, target), std::move(lowered.args));
     }
 }
 

@@ -28,6 +28,9 @@ struct GpuStub {
     std::string x_pointer() const;
     std::string out_pointer() const { return activations() + "*"; }
     void x_type(const View& x);
+    // Of a product: X, and In, which prepared activations have.
+    void in_type(const View& x, bool prepared, const WeightFormat& weight);
+    std::string in_pointer(bool prepared, const WeightFormat& weight) const;
 
     // Takes the plan's tile, or `chosen` where the plan gave none.
     void take(const planner::Tile& chosen);
@@ -56,5 +59,6 @@ Kernel make_elementwise(const SelectTokensSpec& s, GpuStub& stub);
 Kernel make_elementwise(const AllReduceSpec& s, GpuStub& stub);
 Kernel make_elementwise(const ArgmaxSpec& s, GpuStub& stub);
 Kernel make_elementwise(const CopySpec& s, GpuStub& stub);
+Kernel make_elementwise(const PrepareSpec& s, GpuStub& stub);
 
 }  // namespace cleave::codegen

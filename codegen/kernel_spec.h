@@ -29,6 +29,11 @@ struct WeightFormat {
     WeightFormat(DType d = DType::kF32) : dtype(d) {}  // NOLINT: a type is a format
     WeightFormat(const importer::QuantizedFormat& q) : dtype(q.code), quantized(q) {}  // NOLINT
     bool dynamic() const { return quantized && quantized->dynamic_activations; }
+    // The type that GPUs' products of many tokens multiply it as.
+    DType staged() const {
+        const bool plain = !quantized && (dtype == DType::kF32 || dtype == DType::kBF16);
+        return plain ? dtype : DType::kF16;
+    }
 };
 
 struct NormSpec {
@@ -74,6 +79,8 @@ struct LinearSpec {
     bool logits = false;  // the result is f32 whatever the activations are
     RowCount count = RowCount::kTokens;
     View x;
+    bool prepared =
+        false;  // GPUs: x has WeightFormat::staged(), in rows of whole copies of 16 bytes
     Tail tail = {};
 };
 
@@ -85,6 +92,7 @@ struct GateUpSpec {
     std::optional<NormSpec> norm;
     importer::Activation activation = importer::Activation::kSilu;
     View x;
+    bool prepared = false;  // as LinearSpec's
     Tail tail = {};
 };
 
@@ -113,6 +121,7 @@ struct QkvSpec {
     std::optional<RopeSpec> q_rope, k_rope;
     SlabSpec slab;
     View x;
+    bool prepared = false;  // as LinearSpec's
 };
 
 // Args: q, kv, num_slots, context, out, positions, slots, count. GPUs: before the count, sequence_starts and
@@ -250,7 +259,18 @@ struct CopySpec {
     int64_t out = 0;
     DType from = DType::kF32, to = DType::kF32;
 };
-using GpuHelperSpec = std::variant<AllReduceSpec, ArgmaxSpec, CopySpec>;
+// Activations as a product of many tokens copies them: rows [of those selected,] [normalised,] narrowed to the type that its
+// weights are staged as. Args: x, [norm,] [output_rows,] out.
+struct PrepareSpec {
+    int64_t in = 0;  // whole runs of 8
+    View x;
+    std::optional<NormSpec> norm;
+    bool select = false;
+    RowCount count = RowCount::kTokens;
+    DType to = DType::kF16;
+    int64_t to_offset = 0;  // elements of `out` before the first row
+};
+using GpuHelperSpec = std::variant<AllReduceSpec, ArgmaxSpec, CopySpec, PrepareSpec>;
 Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target);
 
 // Which further arguments an attention step takes there.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Program of one device: its kernels and an instruction for each of the plan's Compute steps. Artefact of
+// The Program of one device: its kernels and instructions for each of the plan's Compute steps. Artefact of
 // codegen/; what the runtime loads and launches. codegen knows a device only as an arch name and a table of
 // limits. `cleave emit` prints exactly `Kernel::source`, which is the text the compiler gets.
 //
-// Invariants: instructions of a phase stand in step order: one per Compute step of this device, and the launches of each
-// communication step that its kernels take part in (what goes by peer memory), in the order in which they run; equal
-// kernels (same specialisation) exist once; claimed resources are within the device's limits.
+// Invariants: instructions of a phase stand in step order: one per Compute step of this device, two where a prompt's
+// activations are prepared for a product (prepare_activations.h), and the launches of each communication step that its
+// kernels take part in (what goes by peer memory), in the order in which they run; equal kernels (same specialisation)
+// exist once; claimed resources are within the device's limits.
 //
 // Kernel ABI. Every argument is one 64-bit word (pointer, or integer). GPU kernels take them as parameters in
 // this order. Host kernels are

@@ -177,7 +177,7 @@ int64_t weight_width(const ProductShape& s) {
 
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
     return round_up(
-        has_many_tokens(tile) ? many_shared_bytes(s, tile) : few_shared_bytes(limits, s, tile), 16);
+        has_many_tokens(tile) ? many_shared_bytes(limits, s, tile) : few_shared_bytes(limits, s, tile), 16);
 }
 
 Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
@@ -331,7 +331,8 @@ std::optional<Excess> grid_excess(const DeviceLimits& limits, const Grid& grid) 
 
 std::optional<ShrunkTile> shrunk_product_tile(const DeviceLimits& limits, const ProductShape& s,
                                               const Tile& tile) {
-    const Tile preferred = product_tile(without_limits(limits), s);
+    Tile preferred = product_tile(without_limits(limits), s);
+    preferred.shared_bytes = product_shared_bytes(limits, s, preferred);  // with as few stages
     return shrunk(limits, tile, preferred, product_registers(s, preferred),
                   product_grid(s, preferred));
 }

@@ -26,6 +26,9 @@ struct ProductShape {
     int64_t staged_bytes = 0;   // of a weight in shared memory; 0: element_bytes
     bool warpgroups = false;    // the device multiplies 16-bit tiles by warpgroups
     bool async_copies = false;  // and copies into shared memory while its threads go on
+    // Many tokens: activations come as the weights are staged, in rows of whole copies of 16 bytes: blocks copy them as they
+    // are, several slices ahead.
+    bool prepared = false;
 };
 
 // Architectures with such an instruction (wgmma).
@@ -48,6 +51,17 @@ inline bool is_of_warpgroups(const Tile& tile) {
     return has_many_tokens(tile) && tile.depth == kWarpgroupDepth;
 }
 
+// Whether rows of so many 16-bit elements, `offset` behind each other's begin, are whole copies.
+inline bool has_whole_copies(int64_t depth, int64_t stride, int64_t offset) {
+    return depth % 8 == 0 && stride % 8 == 0 && offset % 8 == 0;
+}
+// Whether a launch pays that prepares the activations of a prompt, on a device that copies asynchronously: it reads and writes
+// them once (6 bytes an element of f32), where each column of blocks would read 2 bytes more of them, and every block would
+// normalise and narrow them on its way. Not for few tokens, few columns, or weights that are staged as f32.
+bool pays_to_prepare(const ProductShape& shape);
+// What it makes, in the scratch of the product's step.
+int64_t prepared_bytes(const ProductShape& shape);
+
 // Elements that one load of at most 16 bytes takes from rows of `length`.
 int64_t load_width(int64_t element_bytes, int64_t length);
 // Weights of a row that one load takes.
@@ -60,6 +74,10 @@ std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const Produ
                                          const Tile& tile);
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
+// Many tokens: slices of the operands that have room in shared memory at once; two, or of prepared activations up to four.
+int64_t slice_stages(const DeviceLimits& limits, const ProductShape& shape, const Tile& tile);
+// Token tiles of a product whose blocks go through the features together, and so read the same weights at about the same time.
+inline constexpr int64_t kTokensTogether = 2048;
 // Few tokens: neighbouring lanes that share a row; rows that such lanes take together.
 int64_t product_lanes(const DeviceLimits& limits, const ProductShape& shape);
 int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& shape,

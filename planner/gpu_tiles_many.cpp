@@ -29,12 +29,27 @@ constexpr std::array<Block, 6> kWideBlocks{{{64, 64, 16, 256},
                                             {16, 32, 16, 128},
                                             {16, 16, 16, 64}}};
 
-// Of warpgroups, each with the sums of 64 tokens: 128 x 128 by two of them.
-constexpr std::array<Block, 5> kWarpgroupBlocks{{{128, 128, 64, 256},
+// Of warpgroups, each with the sums of 64 tokens: 128 x 128 by two of them. With four of them a slice of 48 KiB is
+// multiplied in 1024 cycles of a H100's unit, with two one of 32 KiB in 512.
+constexpr std::array<Block, 6> kWarpgroupBlocks{{{256, 128, 64, 512},
+                                                 {128, 128, 64, 256},
                                                  {128, 64, 64, 256},
                                                  {64, 128, 64, 128},
                                                  {64, 64, 64, 128},
                                                  {64, 32, 64, 128}}};
+
+// Of both operands, swizzled instead of padded for warpgroups.
+int64_t slice_bytes(const ProductShape& s, const Tile& tile) {
+    const int64_t staged = staged_bytes(s);
+    const int64_t stride = tile.depth + (is_of_warpgroups(tile) ? 0 : padding(staged));
+    return (tile.tokens + tile.rows * s.per_feature) * stride * staged;
+}
+
+// Beside slices and the table of results: scales, and the way to where the swizzle begins.
+int64_t fixed_bytes(const ProductShape& s, const Tile& tile) {
+    return 4 * tile.tokens + (s.head > 0 ? 4 * tile.tokens : 0) +
+           (is_of_warpgroups(tile) ? kSwizzleBytes - 16 : 0);
+}
 
 // The tile of a block for that shape, if it is within the limits.
 std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Block b) {
@@ -42,6 +57,9 @@ std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductSh
     if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
     if (s.whole_head) rows = round_up(s.head, 16);
     b.threads = std::max(b.threads, warp_of(limits));
+    // Half the registers of a thread are sums: activations or codes on their way would have no room beside them.
+    if (b.threads > 256 && !(s.prepared && s.code_bits == 0 && s.element_bytes == 2))
+        return std::nullopt;
     if (b.threads > limits.max_threads_per_block) return std::nullopt;
     if (b.tokens > round_up(s.tokens, 16) && b.tokens > 16) return std::nullopt;
     // Sums of a thread stay in registers.
@@ -51,7 +69,7 @@ std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductSh
     tile.rows = rows / s.per_feature;
     tile.depth = b.depth;
     tile.threads = b.threads;
-    if (many_shared_bytes(s, tile) > limits.shared_memory_per_block) return std::nullopt;
+    if (many_shared_bytes(limits, s, tile) > limits.shared_memory_per_block) return std::nullopt;
     if (!has_registers(limits, product_registers(s, tile), tile.threads) ||
         grid_excess(limits, product_grid(s, tile)))
         return std::nullopt;
@@ -91,15 +109,10 @@ std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s
 
 }  // namespace
 
-int64_t many_shared_bytes(const ProductShape& s, const Tile& tile) {
-    // Swizzled instead of padded, from a multiple of 1024 on.
-    const bool warpgroups = is_of_warpgroups(tile);
-    const int64_t staged = staged_bytes(s), rows = tile.rows * s.per_feature;
-    const int64_t stride = tile.depth + (warpgroups ? 0 : padding(staged));
-    const int64_t slices = 2 * (tile.tokens + rows) * stride * staged;
-    const int64_t table = tile.tokens * (rows + 4) * 4;
-    return std::max(slices, table) + 4 * tile.tokens + (s.head > 0 ? 4 * tile.tokens : 0) +
-           (warpgroups ? kSwizzleBytes - 16 : 0);
+int64_t many_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+    const int64_t slices = slice_stages(limits, s, tile) * slice_bytes(s, tile);
+    const int64_t table = tile.tokens * (tile.rows * s.per_feature + 4) * 4;
+    return std::max(slices, table) + fixed_bytes(s, tile);
 }
 
 bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
@@ -117,3 +130,34 @@ std::optional<Tile> smaller_many_tokens_tile(const DeviceLimits& limits, const P
 }
 
 }  // namespace cleave::planner::gpu
+
+namespace cleave::planner {
+
+using namespace gpu;
+
+bool pays_to_prepare(const ProductShape& s) {
+    constexpr int64_t kTokens = 64, kColumn = 128, kColumns = 4;
+    return staged_bytes(s) == 2 && has_whole_copies(s.depth, s.depth, 0) && s.tokens >= kTokens &&
+           table_rows(s) >= kColumns * kColumn;
+}
+
+int64_t prepared_bytes(const ProductShape& s) {
+    // Behind the counters of attention, which share the scratch and stay zero.
+    return kCounterBytes + s.tokens * s.depth * staged_bytes(s);
+}
+
+int64_t slice_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+    constexpr int64_t kMost = 4;
+    if (!s.prepared || !has_many_tokens(tile)) return 2;
+    const auto fit = [&](int64_t bytes) {
+        return (bytes - fixed_bytes(s, tile)) / slice_bytes(s, tile);
+    };
+    // Another block finds room beside it, unless registers leave none; but three stages come first.
+    const bool alone = !has_registers(limits, 2 * product_registers(s, tile), tile.threads);
+    const int64_t whole = fit(limits.shared_memory_per_block),
+                  half = fit(limits.shared_memory_per_block / 2);
+    return std::clamp<int64_t>(alone ? whole : std::max(half, std::min<int64_t>(whole, 3)), 2,
+                               kMost);
+}
+
+}  // namespace cleave::planner

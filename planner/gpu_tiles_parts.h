@@ -59,7 +59,7 @@ int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, cons
 int64_t few_registers(const ProductShape& s, int64_t tokens);
 
 // Products of many tokens: shared memory of a tile, the tile of a shape, and the next smaller one.
-int64_t many_shared_bytes(const ProductShape& s, const Tile& tile);
+int64_t many_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
 bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile);
 std::optional<Tile> smaller_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
                                              const Tile& tile);

@@ -161,6 +161,7 @@ struct GpuLaunch {
                 product.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
                 product.async_copies = copies_asynchronously(plan.machine.device(c.device).arch);
                 if (product.depth > 0) is = Is::kProduct;
+                if (is_prefill) prepare(plan, phase, c);
                 break;
             case KernelKind::kAttention:
                 attention = attention_shape(plan, c, tokens, is_prefill);
@@ -186,11 +187,42 @@ struct GpuLaunch {
                                       : shrunk_elementwise_tile(limits, features, tile);
     }
 
+    // Of activations that a launch in front prepares; 0 where there is none.
+    int64_t scratch_bytes(const Tile& tile) const {
+        if (is == Is::kAttention) return attention_scratch_bytes(attention, tile);
+        return is == Is::kProduct && launches_preparation && has_many_tokens(tile)
+                   ? prepared_bytes(product)
+                   : 0;
+    }
+
     const DeviceLimits& limits;
     int64_t rows = 0, features = 0;
+    bool launches_preparation = false;
     Is is = Is::kElementwise;
     ProductShape product;
     AttentionShape attention;
+
+private:
+    // Blocks copy activations as they are where their type is that of the weights and nothing comes before the product;
+    // else another launch may make them so.
+    void prepare(const Plan& plan, const Phase& phase, const Compute& c) {
+        if (!copies_asynchronously(plan.machine.device(c.device).arch) || c.inputs.empty()) return;
+        const Box& x = phase.values[c.inputs[0].index()].box;
+        if (x.empty()) return;
+        const Range columns = x.back();
+        const bool starts = plan.graph.op(c.ops.front()).kind == OpKind::kLinear;
+        bool as_they_are = starts && product.code_bits == 0;
+        for (WeightShardId id : c.weights) {
+            const WeightShard& shard = plan.weights[id.index()];
+            if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
+            as_they_are = as_they_are && dtype_bytes(shard.dtype, 1) == 2 &&
+                          shard.dtype == plan.workload.activation_dtype &&
+                          has_whole_copies(product.depth, columns.size(),
+                                           shard.columns.begin - columns.begin);
+        }
+        launches_preparation = !as_they_are && pays_to_prepare(product);
+        product.prepared = as_they_are || launches_preparation;
+    }
 };
 
 // Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads and features are not.
@@ -273,10 +305,7 @@ std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, cons
 }
 
 int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& c) {
-    if (is_host(plan, c.device) || c.kernel != KernelKind::kAttention) return 0;
-    const bool is_prefill = &phase == &plan.prefill;
-    int64_t tokens = is_prefill ? plan.workload.max_tokens() : plan.workload.batch;
-    return attention_scratch_bytes(attention_shape(plan, c, tokens, is_prefill), c.tile);
+    return is_host(plan, c.device) ? 0 : GpuLaunch(plan, phase, c).scratch_bytes(c.tile);
 }
 
 }  // namespace cleave::planner

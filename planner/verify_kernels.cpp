@@ -102,6 +102,20 @@ std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compu
     }
 }
 
+int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& c) {
+    if (!is_prefill) return 0;
+    const bool selects = std::any_of(c.ops.begin(), c.ops.end(), [&](OpId id) {
+        return plan.graph.op(id).kind == OpKind::kSelectTokens;
+    });
+    int64_t columns = 0;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() == 2)
+            columns = std::max(columns, shard.columns.size());
+    }
+    return 2 * columns * (selects ? plan.workload.max_outputs() : plan.workload.max_tokens());
+}
+
 bool kernel_fits(const Graph& graph, const Compute& compute) {
     if (compute.kernel == KernelKind::kTensor) return tensors_fit(graph, compute);
     std::string letters;

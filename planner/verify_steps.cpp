@@ -161,6 +161,10 @@ void PhaseWalk::compute(const Compute& c) {
             fail("buffer-device", "its scratch is on {}", device_name(b.device));
         if (b.arena != Arena::kScratch)
             fail("buffer-arena", "its scratch lies in the {} arena", arena_name(b.arena));
+        const int64_t least = limits.warp_width > 1 ? least_scratch(plan_, is_prefill_, c) : 0;
+        if (b.size < least)
+            fail("scratch-size", "its scratch has {} bytes, prepared activations take {}", b.size,
+                 least);
     }
     walk_compute(*this, c);
 }

@@ -115,20 +115,33 @@ void issue(Block& block, Warpgroup& group, const Thread& self, int kind, Here he
     PendingSum& p = pending_sum(group);
     multiply(p.sum.data());
     p.group = self.product_group;
-    p.operands.push_back({of, block.shadow.interval(), here, fragments});
+    p.operands.push_back({of, block.shadow.interval(), self.product_group, here, fragments});
 }
 
 // The last thread to wait finds the operands as they were.
-void check_operands_kept(Block& block, const PendingSum& p) {
-    for (const PendingSum::Operands& o : p.operands)
-        each_chunk(o.from, p.n, [&](uint32_t offset) {
-            ShadowVerdict verdict = block.shadow.product_has_read(offset, 16, o.interval);
-            if (verdict.kind != ShadowVerdict::kFine)
-                block.fail(Fault::kAsyncProduct, o.here,
-                           "byte %u of shared memory was written before this product, which "
-                           "reads it, was waited for",
-                           verdict.offset);
-        });
+void check_operands_kept(Block& block, const PendingSum& p, const PendingSum::Operands& o) {
+    each_chunk(o.from, p.n, [&](uint32_t offset) {
+        ShadowVerdict verdict = block.shadow.product_has_read(offset, 16, o.interval);
+        if (verdict.kind != ShadowVerdict::kFine)
+            block.fail(Fault::kAsyncProduct, o.here,
+                       "byte %u of shared memory was written before this product, which "
+                       "reads it, was waited for",
+                       verdict.offset);
+    });
+}
+
+// The thread has waited for the products of all groups before `end`: their operands may change once all have.
+void release_operands(Block& block, PendingSum& p, uint32_t thread, uint64_t end) {
+    for (PendingSum::Operands& o : p.operands) {
+        if (o.group < p.waited[thread] || o.group >= end) continue;
+        if (o.from.in_registers && !std::equal(o.fragments[thread].begin(),
+                                               o.fragments[thread].end(), o.from.registers[thread]))
+            block.fail(Fault::kAsyncProduct, o.here,
+                       "a register of A was written before this product was waited for");
+        if (++o.num_waited == kWarpgroupThreads) check_operands_kept(block, p, o);
+    }
+    p.waited[thread] = std::max(p.waited[thread], end);
+    std::erase_if(p.operands, [](const auto& o) { return o.num_waited == kWarpgroupThreads; });
 }
 
 void arrive_at(Block& block, PendingSum& p, uint32_t thread, Here here) {
@@ -139,13 +152,8 @@ void arrive_at(Block& block, PendingSum& p, uint32_t thread, Here here) {
                        "element %d of a sum was written while its product was on its way", i);
         v = p.sum[static_cast<size_t>(at)];
     });
-    for (const PendingSum::Operands& o : p.operands)
-        if (o.from.in_registers && !std::equal(o.fragments[thread].begin(),
-                                               o.fragments[thread].end(), o.from.registers[thread]))
-            block.fail(Fault::kAsyncProduct, o.here,
-                       "a register of A was written before this product was waited for");
     p.arrived[thread] = true;
-    if (++p.num_arrived == kWarpgroupThreads) check_operands_kept(block, p);
+    ++p.num_arrived;
 }
 
 // All threads of the warpgroup come to the product; the last one issues it.
@@ -231,9 +239,12 @@ void cleave_simt_wgmma_wait(int pending, const char* file, int line) {
     Here here{file, line};
     Warpgroup& group = group_of(block, self, here);
     uint32_t thread = self.index % kWarpgroupThreads;
-    for (PendingSum& p : group.pending)
-        if (!p.arrived[thread] && p.group + static_cast<uint64_t>(pending) < self.product_group)
-            arrive_at(block, p, thread, here);
+    const auto kept = static_cast<uint64_t>(pending);
+    const uint64_t end = self.product_group - std::min(self.product_group, kept);
+    for (PendingSum& p : group.pending) {
+        if (!p.arrived[thread] && p.group < end) arrive_at(block, p, thread, here);
+        release_operands(block, p, thread, end);
+    }
     std::erase_if(group.pending,
                   [](const PendingSum& p) { return p.num_arrived == kWarpgroupThreads; });
 }

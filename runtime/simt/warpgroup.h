@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asynchronous products of four warps (wgmma): what has been issued and not yet waited for. A checked kernel's sums
-// arrive when a thread waits for them, NaN until then; its operands must stay as they are until then.
+// arrive when a thread waits for the last of them, NaN until then; operands must stay as they are until all threads have waited
+// for their product.
 #pragma once
 
 #include <array>
@@ -26,13 +27,16 @@ struct PendingSum {
     struct Operands {
         WarpgroupOperands from;
         uint64_t interval;  // between barriers, in which they were issued
+        uint64_t group;     // of its product
         Here here;
         WarpgroupFragments fragments;  // as A's registers were
+        uint32_t num_waited = 0;       // threads that have waited for it
     };
     int n = 0;
     uint64_t group = 0;  // of the last one
     std::array<float*, kWarpgroupThreads> registers{};
     std::array<bool, kWarpgroupThreads> arrived{};
+    std::array<uint64_t, kWarpgroupThreads> waited{};  // groups before that one, by thread
     uint32_t num_arrived = 0;
     std::vector<Operands> operands;
     std::vector<float> sum;  // [64, n]

@@ -181,6 +181,17 @@ void compile_plans(const std::string& compiler, const std::vector<const char*>& 
 
 // ---- Launches of a layer
 
+// What a device launches for a prompt's layer, by what each computes.
+std::vector<std::string> fused_in_prompt(const planner::Plan& plan, const Program& program,
+                                         int layer) {
+    std::vector<std::string> fused;
+    for (const Instruction& i : program.prefill)
+        if (plan.prefill.steps[i.step.index()].layer == layer)
+            fused.push_back(fmt::format(
+                "{}", fmt::join(program.kernels[static_cast<size_t>(i.kernel)].fused, " ")));
+    return fused;
+}
+
 // What a device launches for one token of a layer, in order; an exchange by its name.
 std::vector<std::string> launches_of_layer(const planner::Plan& plan, const Program& program,
                                            int layer) {
@@ -254,5 +265,44 @@ TEST_CASE("a token of a Llama's layer takes five launches, and its two sums wher
             }
         }
         CHECK(without_heads == idle);
+    }
+}
+
+TEST_CASE("a prompt's activations are prepared once for each product where copies are asynchronous",
+          "[codegen]") {
+    const std::string qkv = "linear linear linear rope rope kv_append", gate = "linear linear",
+                      norm = "rms_norm";
+    for (const char* arch : {"sm_80", "sm_90a", "sm_100", "gfx942", "sm_75"}) {
+        const GpuArch& known = gpu_arch(arch);
+        const bool prepares = known.nvidia && known.number >= 80;
+        CAPTURE(arch);
+        const planner::Plan plan = test::plan_for_arch("llama-3-8b", known, 1);
+        const Program program = generate_program(plan, planner::DeviceId(0));
+        const std::vector<std::string> together = {norm + " " + qkv, "attention", "linear add",
+                                                   norm + " " + gate + " gated_activation",
+                                                   "linear add"};
+        const std::vector<std::string> apart = {"rms_norm narrow",
+                                                qkv,
+                                                "attention",
+                                                "narrow",
+                                                "linear add",
+                                                "rms_norm narrow",
+                                                gate + " gated_activation",
+                                                "narrow",
+                                                "linear add"};
+        CHECK(fused_in_prompt(plan, program, 7) == (prepares ? apart : together));
+        // What the first launch writes the second one reads, from the scratch of their step.
+        int pairs = 0;
+        for (size_t i = 1; i < program.prefill.size(); ++i) {
+            const Instruction &first = program.prefill[i - 1], &second = program.prefill[i];
+            if (first.step != second.step) continue;
+            ++pairs;
+            CHECK(first.args.back().kind == ArgKind::kScratch);
+            CHECK(second.args.front().kind == ArgKind::kScratch);
+            CHECK(first.args.back().id == second.args.front().id);
+            CHECK(program.kernels[static_cast<size_t>(second.kernel)].source.find(
+                      "kPrepared = true") != std::string::npos);
+        }
+        CHECK(pairs == (prepares ? 4 * 32 : 0));
     }
 }

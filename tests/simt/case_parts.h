@@ -51,10 +51,11 @@ void bounds(KernelCase& c, const MatrixForm& form);
 struct QkvOptions {
     int64_t in = 64, head_dim = 16, v_head_dim = 16, q_heads = 4, kv_heads = 2, rotary = 16;
     bool interleaved = false, head_norms = false, biases = false, norm = true;
+    bool prepared = false;  // without a norm, x as the weights are staged
 };
 KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
                         importer::Activation activation, bool extras,
-                        DType activations = DType::kF32);
+                        DType activations = DType::kF32, bool prepared = false);
 // The cache as hosts arrange it, or GPUs.
 KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const RaggedBatch& batch,
                     QkvOptions options, DType activations = DType::kF32);
@@ -72,5 +73,10 @@ KernelCase argmax_case(int64_t vocabulary);
 // The case's kernel with elementwise operators behind it, on rows of `n` features.
 KernelCase with_tail(KernelCase c, int64_t n, const codegen::Tail& tail);
 KernelCase copy_case(DType from, DType to);
+KernelCase prepare_case(DType activations, DType to, int64_t in, bool norm, bool select);
+// Prepared activations of weights of that form.
+inline DType staged_as(const MatrixForm& form) {
+    return form.quantized ? DType::kF16 : codegen::WeightFormat(form.dtype).staged();
+}
 
 }  // namespace cleave::test

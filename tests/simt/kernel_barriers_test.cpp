@@ -79,7 +79,7 @@ struct Spare {
     const char* why;
 };
 constexpr Spare kSpare[] = {
-    {"async_wait<0>(); Tiles::publish();",
+    {"async_wait<kAhead - 1>(); Tiles::publish();",
      "quantised weights are expanded as they are staged: nothing is copied asynchronously"},
     {"barrier(); tiles.write(c, kCStride);",
      "of an even number of slices the last lies beside the table of results, not under it"},

@@ -89,6 +89,7 @@ Outcome run_on_device(KernelCase& c, const codegen::Kernel& kernel, runtime::Dev
 struct LinearOptions {
     bool norm = false, bias = false, residual = false, scale = false, select = false,
          logits = false;
+    bool prepared = false;  // x as the weights are staged
 };
 // How the matrices of a case lie: as elements of a type, or quantised as `quantized` has it, whose size is the case's own.
 struct MatrixForm {

@@ -269,6 +269,24 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     add([=] { return copy_case(DType::kF32, DType::kF16); });
     add([=] { return copy_case(DType::kBF16, DType::kF32); });
     add([=] { return copy_case(DType::kF16, DType::kBF16); });
+    // Prepared activations, and how they are made; rows longer than a block's threads take at once.
+    add([=] { return prepare_case(DType::kF32, DType::kBF16, 72, true, false); });
+    add([=] { return prepare_case(DType::kF32, DType::kF16, 1544, true, true); });
+    add([=] { return prepare_case(DType::kBF16, DType::kF16, 1544, false, false); });
+    if (host) return cases;
+    add([=] {
+        return linear_case(DType::kBF16, 296, 90, 20,
+                           {.bias = true, .residual = true, .prepared = true});
+    });
+    add([=] { return linear_case(DType::kF16, 104, 33, 70, {.prepared = true}, DType::kF16); });
+    add([=] { return linear_case(four, 136, 21, 20, {.scale = true, .prepared = true}); });
+    add([=] {
+        return gate_up_case(DType::kF16, 136, 50, 18, Activation::kSilu, false, DType::kF32, true);
+    });
+    add([=] {
+        return qkv_case(host, DType::kBF16, DType::kF32, many,
+                        {.in = 72, .biases = true, .norm = false, .prepared = true});
+    });
     return cases;
 }
 
@@ -324,6 +342,31 @@ std::vector<std::function<KernelCase()>> warpgroup_cases() {
         [=] {
             return qkv_case(false, DType::kBF16, DType::kBF16, many,
                             {.in = 72, .rotary = 16, .biases = true});
+        },
+        // Prepared activations, through rings of three and four stages, some of them several times.
+        [] {
+            return linear_case(DType::kBF16, 264, 130, 130,
+                               {.residual = true, .scale = true, .prepared = true});
+        },
+        [] { return linear_case(DType::kF16, 456, 130, 250, {.bias = true, .prepared = true}); },
+        [] {
+            return linear_case(QuantizedCase{Packing::kMatMulNBits, DType::kUInt4, 0, 0, 32,
+                                             DType::kF16, Zeros::kInteger},
+                               328, 50, 70, {.prepared = true});
+        },
+        [] {
+            return gate_up_case(DType::kBF16, 392, 50, 250, Activation::kSilu, false, DType::kBF16,
+                                true);
+        },
+        [=] {
+            return qkv_case(false, DType::kF16, DType::kF16, many,
+                            {.in = 328,
+                             .head_dim = 80,
+                             .v_head_dim = 72,
+                             .rotary = 80,
+                             .head_norms = true,
+                             .norm = false,
+                             .prepared = true});
         },
     };
 }

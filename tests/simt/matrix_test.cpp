@@ -2,6 +2,7 @@
 // Matrix instructions: each layout covers its tile exactly, and a warp's product is the product.
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "codegen/gpu_arch.h"
 #include "codegen/kernel_compiler.h"
@@ -102,6 +103,31 @@ TEST_CASE("a warpgroup multiplies what lies in shared memory, in every width, ch
                 CHECK(wrong_in_warpgroup_product(columns, in_registers, brain,
                                                  on_simt("sm_90a", 3, checks)) == "");
             }
+}
+
+TEST_CASE("operands of a warpgroup's product may change once it was waited for, not before",
+          "[simt]") {
+    // The second product goes on while the first one's operands, depths 0 to 31, are written again.
+    for (auto [depth, pending, fine] :
+         {std::tuple(3, 1, true), std::tuple(40, 1, false), std::tuple(40, 0, true)}) {
+        std::string source = warpgroup_source(32, false);
+        const std::string wait = "        wgmma_wait<0>();\n    }\n";
+        const size_t at = source.find(wait);
+        REQUIRE(at != std::string::npos);
+        source.replace(at, wait.size(),
+                       fmt::format("        wgmma_wait<{}>();\n        if (half == 32) {{\n"
+                                   "            barrier();\n"
+                                   "            if (t == 5) right[WgmmaOperand::place(0, {}) / 2] "
+                                   "= b[0];\n        }}\n    }}\n    wgmma_wait<0>();\n",
+                                   pending, depth));
+        for (uint64_t seed : {0, 1}) {
+            INFO("depth " << depth << ", " << pending << " pending, seed " << seed);
+            SmallLaunch launch = warpgroup_launch(source, 32, false);
+            const std::string report = on_simt("sm_90a", seed)(launch);
+            CHECK(report.empty() == fine);
+            if (!fine) CHECK_THAT(report, Catch::Matchers::Contains("was waited for"));
+        }
+    }
 }
 
 TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is reported",

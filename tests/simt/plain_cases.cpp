@@ -321,4 +321,40 @@ KernelCase copy_case(DType from, DType to) {
     return c;
 }
 
+KernelCase prepare_case(DType activations, DType to, int64_t in, bool norm, bool select) {
+    KernelCase c;
+    c.activations = activations;
+    c.name = fmt::format("prepare {} of {} for {}{}{}", in, activations, to, norm ? ", norm" : "",
+                         select ? ", selected" : "");
+    Draw draw{c, std::mt19937(13)};
+    const int64_t tokens = 5, offset = 24;
+    const std::vector<int32_t> selected = {4, 0, 3};
+    const int64_t rows = select ? std::ssize(selected) : tokens;
+    c.counts = {tokens, select ? rows : 1, 1};
+    PrepareSpec s;
+    s.in = in;
+    s.x = {in + 12, 4};
+    if (norm) s.norm = NormSpec{to, 1e-5, 0.5};
+    s.select = select;
+    s.count = select ? RowCount::kOutputs : RowCount::kTokens;
+    s.to = to;
+    s.to_offset = offset;
+    const int x = c.add_arg(draw("x", activations, tokens * s.x.stride, 3.0));
+    const int weight = norm ? c.add_weight(draw("norm", to, in)) : -1;
+    if (select) c.add_arg(GuardedBuffer::integers("output_rows", selected));
+    // What lies in front of the rows stays as it is.
+    const int out = c.add_arg(draw("out", to, offset + rows * in));
+    KernelCase::Result result{out, {}};
+    for (int64_t i = 0; i < offset; ++i) result.want.push_back(c.operand(out).at(i));
+    for (int64_t t = 0; t < rows; ++t) {
+        Row row = read_row(c.operand(x), select ? selected[static_cast<size_t>(t)] : t, s.x, in);
+        if (norm) rms_norm(row, c.operand(weight), 1e-5, 0.5);
+        result.want.insert(result.want.end(), row.begin(), row.end());
+    }
+    c.results = {result};
+    c.tolerance = narrowed_bound(to);
+    c.helper = s;
+    return c;
+}
+
 }  // namespace cleave::test

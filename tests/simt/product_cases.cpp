@@ -63,16 +63,17 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
                        LinearOptions o, DType activations) {
     KernelCase c;
     c.activations = activations;
-    c.name =
-        fmt::format("linear {} of {} tokens{}{}{}{}{}, activations {}", form.text(out, in), tokens,
-                    o.norm ? ", norm" : "", o.bias ? ", bias" : "", o.residual ? ", residual" : "",
-                    o.scale ? ", scale" : "", o.select ? ", selected" : "", activations);
+    c.name = fmt::format("linear {} of {} tokens{}{}{}{}{}{}, activations {}", form.text(out, in),
+                         tokens, o.prepared ? ", prepared" : "", o.norm ? ", norm" : "",
+                         o.bias ? ", bias" : "", o.residual ? ", residual" : "",
+                         o.scale ? ", scale" : "", o.select ? ", selected" : "", activations);
     c.fused = {"linear"};
     Draw draw{c, std::mt19937(static_cast<uint32_t>(in * 31 + out + tokens))};
     LinearSpec s;
     s.in = in;
     s.out = out;
-    s.x = o.select ? View{in, 0} : View{in + 12, 4};
+    s.x = o.select ? View{in, 0} : o.prepared ? View{in + 16, 8} : View{in + 12, 4};
+    s.prepared = o.prepared;
     s.logits = o.logits;
     if (o.norm) s.norm = NormSpec{form.dtype, 1e-5, 0.5};
     if (o.bias) s.bias = DType::kF32;
@@ -83,7 +84,8 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
     const int64_t rows = o.select ? 2 * tokens : tokens;
     c.counts = {rows, o.select ? tokens : 1, 1};
     const double size = 1.0 / std::sqrt(static_cast<double>(in));
-    int x = c.add_arg(draw("x", activations, rows * s.x.stride, form.quantized ? 0.5 : 2.0));
+    int x = c.add_arg(draw("x", o.prepared ? staged_as(form) : activations, rows * s.x.stride,
+                           form.quantized ? 0.5 : 2.0));
     int norm = o.norm ? c.add_weight(draw("norm", form.dtype, in)) : -1;
     const Matrix weight = draw.matrix("weight", form, out, in, size);
     s.weight = weight.format;
@@ -115,12 +117,13 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
 }
 
 KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
-                        Activation activation, bool extras, DType activations) {
+                        Activation activation, bool extras, DType activations, bool prepared) {
     KernelCase c;
     c.activations = activations;
-    c.name = fmt::format("gate_up {} of {} tokens, activation {}{}, activations {}",
-                         form.text(out, in), tokens, static_cast<int>(activation),
-                         extras ? ", norm and biases" : "", activations);
+    c.name =
+        fmt::format("gate_up {} of {} tokens, activation {}{}{}, activations {}",
+                    form.text(out, in), tokens, static_cast<int>(activation),
+                    prepared ? ", prepared" : "", extras ? ", norm and biases" : "", activations);
     c.kind = KernelKind::kNormGateUp;
     c.fused = {"linear", "linear", "gated_activation"};
     Draw draw{c, std::mt19937(static_cast<uint32_t>(in + 7 * out + tokens))};
@@ -129,13 +132,15 @@ KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t
     s.out = out;
     s.activation = activation;
     s.x = {in, 0};
+    s.prepared = prepared;
     if (extras) {
         s.norm = NormSpec{DType::kF32, 1e-6, 0.0};
         s.gate_bias = s.up_bias = form.dtype;
     }
     c.counts = {tokens, 1, 1};
     const double size = 2.0 / std::sqrt(static_cast<double>(in));
-    int x = c.add_arg(draw("x", activations, tokens * in, form.quantized ? 0.5 : 2.0));
+    int x = c.add_arg(draw("x", prepared ? staged_as(form) : activations, tokens * in,
+                           form.quantized ? 0.5 : 2.0));
     int norm = extras ? c.add_weight(draw("norm", DType::kF32, in)) : -1;
     const Matrix gate = draw.matrix("gate", form, out, in, size);
     int gate_bias = extras ? c.add_weight(draw("gate_bias", form.dtype, out)) : -1;
@@ -167,12 +172,12 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.activations = activations;
     const int64_t tokens = batch.num_tokens();
     c.name = fmt::format(
-        "qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}{}, "
+        "qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}{}{}, "
         "activations {}",
         form.text(o.q_heads * o.head_dim, o.in), kv_dtype, tokens, o.q_heads, o.kv_heads,
         o.head_dim, o.v_head_dim, o.rotary, o.interleaved ? " interleaved" : "",
         o.head_norms ? ", head norms" : "", o.biases ? ", biases" : "", o.norm ? "" : ", no norm",
-        activations);
+        o.prepared ? ", prepared" : "", activations);
     c.kind = KernelKind::kNormQkvRopeAppend;
     c.fused = {"rms_norm", "linear", "linear", "linear", "rope", "rope", "kv_append"};
     Draw draw{c, std::mt19937(static_cast<uint32_t>(o.in + o.head_dim + tokens))};
@@ -189,9 +194,11 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     s.q_rope = s.k_rope = RopeSpec{o.rotary, o.interleaved};
     s.slab = {o.head_dim, o.v_head_dim, o.kv_heads + 1, 1, kv_dtype};
     s.x = {o.in + 8, 8};
+    s.prepared = o.prepared;
     c.counts = {tokens, 1, 1};
     const double size = 1.0 / std::sqrt(static_cast<double>(o.in));
-    int x = c.add_arg(draw("x", activations, tokens * s.x.stride, 2.0));
+    int x =
+        c.add_arg(draw("x", o.prepared ? staged_as(form) : activations, tokens * s.x.stride, 2.0));
     int norm = o.norm ? c.add_weight(draw("norm", DType::kF32, o.in)) : -1;
     auto weight = [&](const char* name, int64_t rows) {
         return draw.matrix(name, form, rows, o.in, size);

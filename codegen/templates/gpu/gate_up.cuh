@@ -12,7 +12,7 @@ namespace cleave {
 
 template <class C>
 struct GateUpArgs {
-    const typename C::X* x = nullptr;
+    const typename C::In* x = nullptr;
     const typename C::NormWeight* norm = nullptr;
     const typename C::Weight* gate = nullptr;  // [kOut, kIn]
     const typename C::GateBias* gate_bias = nullptr;
@@ -45,9 +45,10 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
     DYNAMIC_SHARED(float, shared);
     i64 row0 = i64(block_x()) * kFeatures, t0 = i64(block_y()) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
-    Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, nullptr};
+    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
-    products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
+    products.run(
+        in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
     for (int i = thread_x(); i < tokens * kFeatures; i += int(C::kThreads)) {
         int t = i / kFeatures, j = i % kFeatures;
         i64 row = row0 + j;

@@ -12,7 +12,7 @@ namespace cleave {
 
 template <class C>
 struct LinearArgs {
-    const typename C::X* x = nullptr;              // [.., kXStride]
+    const typename C::In* x = nullptr;             // [.., kXStride]
     const typename C::NormWeight* norm = nullptr;  // [kIn]
     const typename C::Weight* weight = nullptr;    // [kOut, kIn]
     const typename C::Bias* bias = nullptr;        // [kOut]
@@ -43,9 +43,10 @@ DEVICE void linear(const LinearArgs<C>& a) {
     DYNAMIC_SHARED(float, shared);
     i64 row0 = i64(block_x()) * C::kRows, t0 = i64(block_y()) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
-    Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, a.rows};
+    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, a.rows};
     P products(shared);
-    products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
+    products.run(
+        in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
     for (int i = thread_x(); i < tokens * int(C::kRows); i += int(C::kThreads)) {
         int t = i / int(C::kRows), j = i % int(C::kRows);
         i64 row = row0 + j;

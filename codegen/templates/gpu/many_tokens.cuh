@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products of many tokens (prefill): a block computes kTokens x kRows, kDepth features at a time, in the tiles of
-// its warps (warp_tiles.cuh) or, where C::kWarpgroups, of its warpgroups (warpgroup_tiles.cuh). While one slice is
-// multiplied, the next one's weights are copied asynchronously into the other half of shared memory and its activations
-// into registers, where they are normalised and narrowed to the weights' type. One barrier a slice.
+// its warps (warp_tiles.cuh) or, where C::kWarpgroups, of its warpgroups (warpgroup_tiles.cuh). Slices of both operands
+// stand in a ring of kStages in shared memory; one barrier a slice.
+// Prepared activations (prepare.cuh) and weights are copied asynchronously, kAhead slices before their turn; a
+// warpgroup's product of one slice may still run when that of the next begins. Other activations are fetched into
+// registers while a slice is multiplied, normalised and narrowed to the weights' type: two stages, the other of which
+// takes them.
 //
-// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), kWarpgroups, X, kXAlign, kNorm, NormWeight,
-// kEpsilon, kNormOffset.
+// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), kStages, kWarpgroups, kPrepared, In (of activations),
+// kXAlign, kNorm, NormWeight, kEpsilon, kNormOffset.
 #pragma once
 
 #include "warp_tiles.cuh"
@@ -14,7 +17,7 @@
 
 namespace cleave {
 
-// Half a slice is [kM, kDepth] activations and [kN, kDepth] weights, whose element [row, k] lies at place(row, k), eight
+// A slice is [kM, kDepth] activations and [kN, kDepth] weights, whose element [row, k] lies at place(row, k), eight
 // neighbours from a multiple of eight on in a row.
 template <class C, class S, bool kWarpgroups = C::kWarpgroups>
 struct TilesOf {
@@ -37,21 +40,33 @@ struct ManyTokens {
     static constexpr int kSlices = int(ceil_div<i64>(C::kIn, kK));
     static constexpr int kCStride = kN + 4;
 
-    static constexpr i64 kHalf =
+    using In = typename C::In;
+    static constexpr int kStages = int(C::kStages);
+    // Slices whose products may run beside the next one's, and slices on their way: a stage is written again when its product
+    // has ended in all warps, which the barrier of a later slice says.
+    static constexpr int kLag = Tiles::kAsync && kStages > 3 ? 1 : 0;
+    static constexpr int kAhead = kStages - 1 - kLag;
+    static_assert(kStages >= 2 && (C::kPrepared || kStages == 2));
+
+    static constexpr i64 kStage =
         i64(kM + kN) * Tiles::kStride * i64(sizeof(S));  // bytes of a slice
     static constexpr i64 kTableBytes = i64(kM) * kCStride * 4;
     // From 16 bytes on to where slices may start.
     static constexpr i64 kSlack = Tiles::kAlign - 16;
-    static constexpr i64 kSharedFloats = (kSlack + max(2 * kHalf, kTableBytes)) / 4 + kM;
-    static_assert(kM % 16 == 0 && kN % 16 == 0 && kK % 16 == 0 && kHalf % 16 == 0);
+    static constexpr i64 kSharedFloats = (kSlack + max(kStages * kStage, kTableBytes)) / 4 + kM;
+    static_assert(kM % 16 == 0 && kN % 16 == 0 && kK % 16 == 0 && kStage % 16 == 0);
 
     // Activations travel as runs of kRun features; thread i takes runs i, i + kThreads, ...
     static constexpr int kRun = load_width<float>(C::kIn);
     static constexpr int kRuns = kM * kK / kRun, kMyRuns = ceil_div(kRuns, kThreads);
+    // Prepared activations and their weights travel as copies of 8 features.
+    static constexpr int kOfRow = kK / 8, kApart = kThreads / kOfRow;
+    static constexpr int kTurnsM = ceil_div(kM, kApart), kTurnsN = ceil_div(kN, kApart);
+    static_assert(!C::kPrepared || kApart % 8 == 0, "neighbours in place are so in every turn");
     // Weights as runs that a copy may take at once.
     static constexpr int kCopy = Matrix::width(C::kIn), kPiece = min(kCopy, 8);
 
-    S* slices;      // 2 x (activations, weights)
+    S* slices;      // kStages x (activations, weights)
     float* c;       // [kM, kCStride], in the same place afterwards
     float* scales;  // [kM]
 
@@ -60,15 +75,15 @@ struct ManyTokens {
           c(reinterpret_cast<float*>(slices)),
           scales(shared + kSharedFloats - kM) {}
 
-    DEVICE S* activations(int half) { return slices + half * (kHalf / i64(sizeof(S))); }
-    DEVICE S* weights(int half) { return activations(half) + kM * Tiles::kStride; }
+    DEVICE S* activations(int stage) { return slices + stage * int(kStage / i64(sizeof(S))); }
+    DEVICE S* weights(int stage) { return activations(stage) + kM * Tiles::kStride; }
 
     // A warp a token: 1 / sqrt(mean square + epsilon).
-    DEVICE void find_scales(const Rows<typename C::X>& in, i64 t0, int tokens) {
+    DEVICE void find_scales(const Rows<In>& in, i64 t0, int tokens) {
         for (int t = warp(); t < kM; t += kWarps) {
             float sum = 0.0f;
             if (t < tokens) {
-                const typename C::X* row = in.row(t0 + t);
+                const In* row = in.row(t0 + t);
                 for (int k = lane() * kRun; k < int(C::kIn); k += WARP * kRun) {
                     Floats<kRun> v = load_floats<kRun, int(C::kXAlign)>(row + k);
 #pragma unroll
@@ -82,8 +97,8 @@ struct ManyTokens {
     }
 
     template <class RowOf>
-    DEVICE void copy_weights(const RowOf& row_of, int slice, int half) {
-        S* to = weights(half);
+    DEVICE void copy_weights(const RowOf& row_of, int slice, int stage) {
+        S* to = weights(stage);
         constexpr int kPieces = kN * kK / kCopy;
         static_assert(kK % kCopy == 0);
         for (int i = thread_x(); i < kPieces; i += kThreads) {
@@ -106,11 +121,53 @@ struct ManyTokens {
                     store_floats<kPiece>(to + Tiles::place(j, k + n), slice_of<kPiece>(v, n));
             }
         }
-        async_commit();
+    }
+
+    // What a thread copies of every slice: 8 features of a row, and of rows kApart further. The same features of each slice, so
+    // that addresses are found once.
+    struct Copies {
+        const In* left;           // of the first row
+        const S* right[kTurnsN];  // plain weights
+        int at;                   // place of the first row
+    };
+    template <class RowOf>
+    DEVICE Copies start_copies(const Rows<In>& in, i64 t0, const RowOf& row_of) {
+        const int row = thread_x() / kOfRow, k = thread_x() % kOfRow * 8;
+        Copies c;
+        c.left = in.row(t0 + row) + k;
+        c.at = Tiles::place(row, k);
+        if constexpr (Matrix::kPlain) {
+#pragma unroll
+            for (int n = 0; n < kTurnsN; ++n)
+                c.right[n] = row_of(min(row + n * kApart, kN - 1)) + k;
+        }
+        return c;
+    }
+    // Tokens and features that are not there read as zero.
+    template <class RowOf>
+    DEVICE void copy(const Copies& c, int tokens, const RowOf& row_of, int slice, int stage) {
+        const int row = thread_x() / kOfRow, k = slice * kK;
+        const bool inside = C::kIn % kK == 0 || k + thread_x() % kOfRow * 8 < int(C::kIn);
+        S* to = activations(stage) + c.at;
+#pragma unroll
+        for (int n = 0; n < kTurnsM; ++n)
+            if (kM % kApart == 0 || row + n * kApart < kM)
+                async_copy<16>(to + n * kApart * Tiles::kStride,
+                               c.left + (n * kApart * C::kXStride + k),
+                               inside && row + n * kApart < tokens);
+        if constexpr (Matrix::kPlain) {
+            to = weights(stage) + c.at;
+#pragma unroll
+            for (int n = 0; n < kTurnsN; ++n)
+                if (kN % kApart == 0 || row + n * kApart < kN)
+                    async_copy<16>(to + n * kApart * Tiles::kStride, c.right[n] + k, inside);
+        } else {
+            copy_weights(row_of, slice, stage);
+        }
     }
 
     template <class Norm>
-    DEVICE void load_activations(const Rows<typename C::X>& in, i64 t0, int tokens, int slice,
+    DEVICE void load_activations(const Rows<In>& in, i64 t0, int tokens, int slice,
                                  const Norm* norm, Floats<kRun>* runs) {
 #pragma unroll
         for (int n = 0; n < kMyRuns; ++n) {
@@ -131,8 +188,8 @@ struct ManyTokens {
         }
     }
 
-    DEVICE void store_activations(const Floats<kRun>* runs, int half) {
-        S* to = activations(half);
+    DEVICE void store_activations(const Floats<kRun>* runs, int stage) {
+        S* to = activations(stage);
 #pragma unroll
         for (int n = 0; n < kMyRuns; ++n) {
             int i = thread_x() + n * kThreads;
@@ -144,31 +201,59 @@ struct ManyTokens {
 
     // c[t, j] = norm(x[t0 + t]) . row_of(j). Ends with a barrier.
     template <class RowOf, class Norm>
-    DEVICE void run(const Rows<typename C::X>& in, i64 t0, int tokens, const RowOf& row_of,
-                    const Norm* norm) {
-        copy_weights(row_of, 0, 0);
-        if constexpr (C::kNorm) find_scales(in, t0, tokens);
+    DEVICE void run(const Rows<In>& in, i64 t0, int tokens, const RowOf& row_of, const Norm* norm) {
         Tiles tiles;
-        tiles.clear();
-        Floats<kRun> runs[kMyRuns];
-        load_activations(in, t0, tokens, 0, norm, runs);
-        store_activations(runs, 0);
-        for (int slice = 0; slice < kSlices; ++slice) {
-            async_wait<0>();
-            Tiles::publish();
-            barrier();
-            tiles.begin(activations(slice % 2), weights(slice % 2));
-            bool more = slice + 1 < kSlices;
-            if (more) {
-                copy_weights(row_of, slice + 1, (slice + 1) % 2);
-                load_activations(in, t0, tokens, slice + 1, norm, runs);
+        if constexpr (C::kPrepared) {
+            const Copies copies = start_copies(in, t0, row_of);
+#pragma unroll
+            for (int slice = 0; slice < kAhead; ++slice) {
+                if (slice < kSlices) copy(copies, tokens, row_of, slice, slice);
+                async_commit();
             }
-            tiles.finish(activations(slice % 2), weights(slice % 2), tokens);
-            if (more) store_activations(runs, (slice + 1) % 2);
+            tiles.clear();
+            multiply(
+                tiles, tokens,
+                [&](int slice, int stage) { copy(copies, tokens, row_of, slice, stage); },
+                [](int) {});
+        } else {
+            Floats<kRun> runs[kMyRuns];
+            copy_weights(row_of, 0, 0);
+            async_commit();
+            if constexpr (C::kNorm) find_scales(in, t0, tokens);
+            tiles.clear();
+            load_activations(in, t0, tokens, 0, norm, runs);
+            store_activations(runs, 0);
+            multiply(
+                tiles, tokens,
+                [&](int slice, int stage) {
+                    copy_weights(row_of, slice, stage);
+                    load_activations(in, t0, tokens, slice, norm, runs);
+                },
+                [&](int stage) { store_activations(runs, stage); });
         }
+        tiles.template settle<kLag>();
         barrier();
         tiles.write(c, kCStride);
         barrier();
+    }
+
+    // All slices, of which the first kAhead are on their way. `fetch` starts another one's way, `store` ends it.
+    template <class Fetch, class Store>
+    DEVICE void multiply(Tiles& tiles, int tokens, const Fetch& fetch, const Store& store) {
+        int stage = 0, next_stage = kAhead;
+        for (int slice = 0; slice < kSlices; ++slice) {
+            async_wait<kAhead - 1>();
+            Tiles::publish();
+            barrier();
+            tiles.begin(activations(stage), weights(stage));
+            const bool more = slice + kAhead < kSlices;
+            if (more) fetch(slice + kAhead, next_stage);
+            async_commit();
+            tiles.template finish<kLag>(activations(stage), weights(stage), tokens);
+            if (more) store(next_stage);
+            stage = stage + 1 < kStages ? stage + 1 : 0;
+            next_stage = next_stage + 1 < kStages ? next_stage + 1 : 0;
+        }
     }
 
     DEVICE float scale(int) const { return 1.0f; }

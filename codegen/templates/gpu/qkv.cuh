@@ -14,7 +14,7 @@ namespace cleave {
 
 template <class C>
 struct QkvArgs {
-    const typename C::X* x = nullptr;
+    const typename C::In* x = nullptr;
     const typename C::NormWeight* norm = nullptr;
     const typename C::Weight* q_weight = nullptr;  // [kQHeads * kHeadDim, kIn]
     const typename C::QBias* q_bias = nullptr;
@@ -126,9 +126,10 @@ DEVICE void qkv(const QkvArgs<C>& a) {
     const int dim = part.dim();
     i64 t0 = i64(block_y()) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
-    Rows<typename C::X> in{a.x + C::kXOffset, C::kXStride, nullptr};
+    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
-    products.run(in, t0, tokens, [&](int j) { return part.table_row(a, j); }, a.norm);
+    products.run(
+        in, t0, tokens, [&](int j) { return part.table_row(a, j); }, a.norm);
     auto value = [&](int t, int j, int feature, float scale) {
         return products.at(t, j) * scale + part.bias(a, feature);
     };

@@ -21,6 +21,7 @@ struct WarpTiles {
     static constexpr int kWarpsN = kWarps / kWarpsM;
     static constexpr int kMineM = ceil_div(kTilesM, kWarpsM), kMineN = ceil_div(kTilesN, kWarpsN);
     static constexpr int kInFlight = turns(2);
+    static constexpr bool kAsync = false;
 
     typename M::C sum[kMineM][kMineN];
 
@@ -38,6 +39,7 @@ struct WarpTiles {
     DEVICE void begin(const S*, const S*) {}
 
     // This warp's tiles of one slice. Tiles of tokens that are not there cost nothing.
+    template <int>
     DEVICE void finish(const S* left, const S* right, int tokens) {
         int m0 = warp() / kWarpsN, n0 = warp() % kWarpsN;
 #pragma unroll kInFlight
@@ -59,6 +61,9 @@ struct WarpTiles {
             }
         }
     }
+
+    template <int>
+    DEVICE void settle() {}
 
     // Into a table [kM, stride].
     DEVICE void write(float* c, int stride) const {

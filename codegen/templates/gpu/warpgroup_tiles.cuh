@@ -22,12 +22,11 @@ struct WarpgroupColumns {
         sum.clear();
         rest.clear();
     }
-    DEVICE void multiply(const S* left, const S* right, int k) {
+    // By the descriptors of the first columns.
+    DEVICE void multiply(u64 left, u64 right) {
+        wgmma<S>(sum, left, right);
         // Columns start at whole groups of rows.
-        const S* mine = right + kFrom * WgmmaOperand::kDepth;
-        wgmma<S>(sum, WgmmaOperand::descriptor(shared_address(left + k)),
-                 WgmmaOperand::descriptor(shared_address(mine + k)));
-        rest.multiply(left, right, k);
+        rest.multiply(left, right + kWidth * WgmmaOperand::kRowBytes / 16);
     }
     DEVICE void hold() {
         sum.hold();
@@ -45,7 +44,7 @@ struct WarpgroupColumns {
 template <class S, int kN>
 struct WarpgroupColumns<S, kN, kN> {
     DEVICE void clear() {}
-    DEVICE void multiply(const S*, const S*, int) {}
+    DEVICE void multiply(u64, u64) {}
     DEVICE void hold() {}
     DEVICE void write(float*, int) const {}
 };
@@ -55,6 +54,7 @@ struct WarpgroupTiles {
     static constexpr int kM = int(C::kTokens), kN = int(C::kRows), kK = int(C::kDepth);
     static constexpr int kStride = WgmmaOperand::kDepth, kAlign = WgmmaOperand::kGroupBytes;
     static constexpr int kThreadsOfGroup = 128;
+    static constexpr bool kAsync = true;
     static_assert(kK == WgmmaOperand::kDepth && kN % 16 == 0 && sizeof(S) == 2);
     static_assert(kM % 64 == 0 && int(C::kThreads) == kM / 64 * kThreadsOfGroup,
                   "a warpgroup takes 64 tokens");
@@ -72,14 +72,26 @@ struct WarpgroupTiles {
 
     DEVICE void begin(const S* left, const S* right) {
         const S* mine = left + thread_x() / kThreadsOfGroup * 64 * kStride;
+        // Addresses stand in units of 16 bytes, which none of these sums carries out of.
+        const u64 a = WgmmaOperand::descriptor(shared_address(mine)),
+                  b = WgmmaOperand::descriptor(shared_address(right));
         wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < kK; k += 16) columns.multiply(mine, right, k);
+        for (int k = 0; k < kK; k += 16) columns.multiply(a + u64(k / 8), b + u64(k / 8));
         wgmma_commit();
     }
+    // All products but the last kLag have ended; settle(): all.
+    template <int kLag>
     DEVICE void finish(const S*, const S*, int) {
-        wgmma_wait<0>();
-        columns.hold();
+        wgmma_wait<kLag>();
+        if constexpr (kLag == 0) columns.hold();
+    }
+    template <int kLag>
+    DEVICE void settle() {
+        if constexpr (kLag > 0) {
+            wgmma_wait<0>();
+            columns.hold();
+        }
     }
     DEVICE void write(float* c, int stride) const {
         columns.write(c + thread_x() / kThreadsOfGroup * 64 * stride, stride);
