@@ -349,6 +349,8 @@ std::vector<std::function<KernelCase()>> warpgroup_cases() {
                                {.residual = true, .scale = true, .prepared = true});
         },
         [] { return linear_case(DType::kF16, 456, 130, 250, {.bias = true, .prepared = true}); },
+        // More token tiles than go through the columns together, and not twice as many.
+        [] { return linear_case(DType::kBF16, 24, 136, 2100, {.prepared = true}); },
         [] {
             return linear_case(QuantizedCase{Packing::kMatMulNBits, DType::kUInt4, 0, 0, 32,
                                              DType::kF16, Zeros::kInteger},

@@ -171,10 +171,10 @@ TEST_CASE("each shipped kernel that overlaps is caught without its wait or with 
             CHECK(outcome.report.finding->fault == Fault::kEarlyAccess);
         }
     }
-    const std::set<std::string> all{"linear",           "gate_up",  "qkv",      "attention_decode",
-                                    "embedding",        "rms_norm", "rope",     "kv_append",
-                                    "gated_activation", "add",      "scale",    "select_tokens",
-                                    "all_reduce",       "argmax",   "copy_rows"};
+    const std::set<std::string> all{"linear",           "gate_up",  "qkv",       "attention_decode",
+                                    "embedding",        "rms_norm", "rope",      "kv_append",
+                                    "gated_activation", "add",      "scale",     "select_tokens",
+                                    "all_reduce",       "argmax",   "copy_rows", "prepare"};
     CHECK(seen == all);
 }
 

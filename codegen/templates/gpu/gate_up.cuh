@@ -24,7 +24,7 @@ struct GateUpArgs {
 
     // Row j of the block's table; behind the last features those once more.
     DEVICE typename Weights<typename C::Weight>::Row row(int j) const {
-        const i64 feature = i64(block_x()) * (C::kRows / 2) + j / 2;
+        const i64 feature = i64(block_place<C>().column) * (C::kRows / 2) + j / 2;
         return Weights<typename C::Weight>::row(choose(j % 2 != 0, up, gate),
                                                 min<i64>(feature, C::kOut - 1), C::kOut, C::kIn);
     }
@@ -43,7 +43,8 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
     static_assert(P::kSharedFloats * 4 <= C::kSharedBytes, "the tile claims what the kernel uses");
     constexpr int kFeatures = int(C::kRows) / 2;
     DYNAMIC_SHARED(float, shared);
-    i64 row0 = i64(block_x()) * kFeatures, t0 = i64(block_y()) * C::kTokens;
+    const BlockPlace place = block_place<C>();
+    i64 row0 = i64(place.column) * kFeatures, t0 = i64(place.tile) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);

@@ -24,7 +24,7 @@ struct LinearArgs {
 
     // Row j of the block's table; behind the last row that one once more.
     DEVICE typename Weights<typename C::Weight>::Row row(int j) const {
-        const i64 feature = min<i64>(i64(block_x()) * C::kRows + j, C::kOut - 1);
+        const i64 feature = min<i64>(i64(block_place<C>().column) * C::kRows + j, C::kOut - 1);
         return Weights<typename C::Weight>::row(weight, feature, C::kOut, C::kIn);
     }
 };
@@ -41,7 +41,8 @@ DEVICE void linear(const LinearArgs<C>& a) {
     using P = Products<C, typename C::Weight>;
     static_assert(P::kSharedFloats * 4 <= C::kSharedBytes, "the tile claims what the kernel uses");
     DYNAMIC_SHARED(float, shared);
-    i64 row0 = i64(block_x()) * C::kRows, t0 = i64(block_y()) * C::kTokens;
+    const BlockPlace place = block_place<C>();
+    i64 row0 = i64(place.column) * C::kRows, t0 = i64(place.tile) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, a.rows};
     P products(shared);

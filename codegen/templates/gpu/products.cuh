@@ -25,6 +25,25 @@ struct ProductsOf<C, W, true> {
 template <class C, class W>
 using Products = typename ProductsOf<C, W>::type;
 
+// Which rows and tokens a block computes: column `column` of kRows, tile `tile` of kTokens. Of many tokens, blocks that run at
+// the same time are those of kTilesTogether tiles, which go through the columns side by side: they share their weights,
+// and the tiles their activations, in the second-level cache.
+struct BlockPlace {
+    int column, tile;
+};
+template <class C>
+DEVICE BlockPlace block_place() {
+    if constexpr (!C::kMany) {
+        return {block_x(), block_y()};
+    } else {
+        const int together = int(C::kTilesTogether), columns = blocks_x();
+        const int first = block_y() / together * together;
+        const int tiles = min(together, blocks_y() - first);
+        const int place = (block_y() - first) * columns + block_x();
+        return {place / tiles, first + place % tiles};
+    }
+}
+
 // Value of an optional bias.
 template <bool kPresent, class T>
 DEVICE float bias_at(const T* bias, i64 i) {

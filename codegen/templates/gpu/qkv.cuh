@@ -122,9 +122,10 @@ DEVICE void qkv(const QkvArgs<C>& a) {
     static_assert(!kHeadNorms || C::kRows >= C::kHeadDim, "a normalised head stays whole");
     constexpr int kPairs = int(C::kRows) / 2;
     DYNAMIC_SHARED(float, shared);
-    const HeadPart<C> part(block_x());
+    const BlockPlace block = block_place<C>();
+    const HeadPart<C> part(block.column);
     const int dim = part.dim();
-    i64 t0 = i64(block_y()) * C::kTokens;
+    i64 t0 = i64(block.tile) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
