@@ -172,3 +172,40 @@ TEST_CASE("a ragged batch in chunks gives the reference's logits on every imitat
         }
     }
 }
+
+TEST_CASE("a prompt's prepared activations give the logits that products with their own norms give",
+          "[e2e]") {
+    models::Shape model = small_shape();
+    model.config.hidden_size = 512;
+    model.config.intermediate_size = 264;
+    model.config.num_layers = 1;
+    model.config.num_heads = 4;
+    model.config.num_kv_heads = 2;
+    model.config.head_dim = 64;
+    const importer::Graph graph = random_model(model, 3);
+    std::vector<std::vector<int32_t>> prompts{{}, {1, 8, 130}};
+    for (int32_t i = 0; i < 70; ++i) prompts[0].push_back(i * 37 % 131);
+    planner::Workload workload = all_logits_workload(2, 128, 80);
+    workload.weight_dtype = DType::kF16;
+    const std::vector<double> want = models::reference_logits(graph, prompts[0]);
+    for (const char* device : {"simt:sm_80[0]", "simt:sm_90a[0]"}) {
+        INFO(device);
+        planner::Plan plan = plan_for(graph, {device, device, 1, 1}, workload);
+        const Outcome apart = outcome_of(plan, prompts);
+        // Both products of attention, and both of the MLP.
+        int prepared = 0;
+        for (planner::Step& step : plan.prefill.steps) {
+            auto* c = std::get_if<planner::Compute>(&step.action);
+            if (!c || !c->scratch.valid() || c->kernel == planner::KernelKind::kAttention) continue;
+            c->scratch = {};
+            ++prepared;
+        }
+        CHECK(prepared == 4);
+        const Outcome together = outcome_of(plan, prompts);
+        for (size_t s = 0; s < prompts.size(); ++s)
+            CHECK(largest_difference(apart.logits[s], together.logits[s]) < 0.02);
+        const std::vector<float> first(apart.logits[0].begin(),
+                                       apart.logits[0].begin() + std::ssize(want));
+        CHECK(largest_difference(first, {want.begin(), want.end()}) < 0.05);
+    }
+}

@@ -48,8 +48,7 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
-    products.run(
-        in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
+    products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
     for (int i = thread_x(); i < tokens * kFeatures; i += int(C::kThreads)) {
         int t = i / kFeatures, j = i % kFeatures;
         i64 row = row0 + j;

@@ -46,8 +46,7 @@ DEVICE void linear(const LinearArgs<C>& a) {
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, a.rows};
     P products(shared);
-    products.run(
-        in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
+    products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
     for (int i = thread_x(); i < tokens * int(C::kRows); i += int(C::kThreads)) {
         int t = i / int(C::kRows), j = i % int(C::kRows);
         i64 row = row0 + j;

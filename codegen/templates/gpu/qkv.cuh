@@ -129,8 +129,7 @@ DEVICE void qkv(const QkvArgs<C>& a) {
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
-    products.run(
-        in, t0, tokens, [&](int j) { return part.table_row(a, j); }, a.norm);
+    products.run(in, t0, tokens, [&](int j) { return part.table_row(a, j); }, a.norm);
     auto value = [&](int t, int j, int feature, float scale) {
         return products.at(t, j) * scale + part.bias(a, feature);
     };
