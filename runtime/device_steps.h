@@ -14,11 +14,17 @@
 
 namespace cleave::runtime {
 
-// A launch or the device's part of a communication.
+// A launch, with the one that prepares its activations where there is one, or the device's part of a communication.
 struct DeviceStep {
     planner::StepId step;
     BoundLaunch* launch = nullptr;
     Communication* communication = nullptr;
+    BoundLaunch* preparation = nullptr;
+
+    void take_launches(Device& device, const PassShape& shape) const {
+        if (preparation) runtime::launch(device, *preparation, shape);
+        runtime::launch(device, *launch, shape);
+    }
 
     // For the trace: none of a launch.
     std::optional<planner::Transport> transport() const {

@@ -141,7 +141,7 @@ private:
             int64_t start = record_ ? now() : 0;
             int64_t bytes = 0;
             if (step.launch != nullptr) {
-                launch(device_, *step.launch, shape);
+                step.take_launches(device_, shape);
             } else {
                 bytes = step.communication->take_part({id_, device_, lane_}, shape, phase.rounds);
                 peers_.check(id_);
@@ -334,7 +334,11 @@ struct Executor::Impl {
                 CHECK(next < mine.launches.size() && mine.launches[next].step == id)
                     << "the program of " << plan.machine.device(compute->device).name
                     << " has no instruction for " << step_label(plan, is_prefill, id);
-                mine.steps.push_back({id, &mine.launches[next++], nullptr});
+                DeviceStep& step = mine.steps.emplace_back();
+                step.step = id;
+                step.launch = &mine.launches[next++];
+                if (next < mine.launches.size() && mine.launches[next].step == id)
+                    step.preparation = std::exchange(step.launch, &mine.launches[next++]);
                 continue;
             }
             CommunicationContext context{plan, phase, arenas, control,

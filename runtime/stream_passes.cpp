@@ -154,7 +154,7 @@ int64_t StreamPasses::take_steps(DevicePhase& phase, const PassShape& shape, siz
         control_.throw_if_stopped();
         go_to(step);
         if (step.launch)
-            launch(device_, *step.launch, shape);
+            step.take_launches(device_, shape);
         else
             received += step.communication->take_part({id_, device_, lane}, shape, phase.rounds);
         if (options_.step_by_step) device_.synchronize();

@@ -11,6 +11,7 @@
 #include "runtime/open_devices.h"
 #include "runtime/upload.h"
 #include "tests/e2e/support.h"
+#include "tests/runtime/fake_gpus.h"
 #include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 
@@ -68,8 +69,11 @@ struct Outcome {
     std::set<planner::Transport> transports;
     int64_t received = 0;
 };
-Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts) {
-    Session session(plan, checked_options());
+Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+                   const std::string& compiler = "") {
+    SessionOptions checked = checked_options();
+    checked.compile.gpu_compiler = compiler;
+    Session session(plan, checked);
     GenerateOptions options;
     options.max_new_tokens = 4;
     options.keep_logits = true;
@@ -186,12 +190,15 @@ TEST_CASE("a prompt's prepared activations give the logits that products with th
     std::vector<std::vector<int32_t>> prompts{{}, {1, 8, 130}};
     for (int32_t i = 0; i < 70; ++i) prompts[0].push_back(i * 37 % 131);
     planner::Workload workload = all_logits_workload(2, 128, 80);
-    workload.weight_dtype = DType::kF16;
+    workload.dtype = DType::kF16;
     const std::vector<double> want = models::reference_logits(graph, prompts[0]);
-    for (const char* device : {"simt:sm_80[0]", "simt:sm_90a[0]"}) {
+    const runtime::test::InstalledFake fake(planner::DeviceKind::kCuda);
+    fake.live();
+    for (const char* device : {"simt:sm_80[0]", "simt:sm_90a[0]", "cuda[0]"}) {
         INFO(device);
+        const std::string compiler = device == std::string("cuda[0]") ? "simt" : "";
         planner::Plan plan = plan_for(graph, {device, device, 1, 1}, workload);
-        const Outcome apart = outcome_of(plan, prompts);
+        const Outcome apart = outcome_of(plan, prompts, compiler);
         // Both products of attention, and both of the MLP.
         int prepared = 0;
         for (planner::Step& step : plan.prefill.steps) {
@@ -201,7 +208,7 @@ TEST_CASE("a prompt's prepared activations give the logits that products with th
             ++prepared;
         }
         CHECK(prepared == 4);
-        const Outcome together = outcome_of(plan, prompts);
+        const Outcome together = outcome_of(plan, prompts, compiler);
         for (size_t s = 0; s < prompts.size(); ++s)
             CHECK(largest_difference(apart.logits[s], together.logits[s]) < 0.02);
         const std::vector<float> first(apart.logits[0].begin(),

@@ -100,19 +100,28 @@ TEST_CASE("what inspect says of layers, memory and time adds up to the plan", "[
     }
 }
 
-TEST_CASE("inspect counts a launch for each compute step of a device", "[tools]") {
+TEST_CASE("inspect counts a launch for each compute step of a device, and those that prepare",
+          "[tools]") {
     const Json json = inspected();
     std::map<std::string, int64_t> steps, launches;
+    int64_t prepared = 0;
     for (const Json& step : json["plan"]["steps"])
         if (step["kind"] == "compute")
             ++steps[step["phase"].get<std::string>() + step["devices"][0].get<std::string>()];
     for (const Json& kernel : json["kernels"]) {
         const std::string first = kernel["fused"][0];
         if (first == "send" || first == "receive" || first == "all_reduce") continue;  // exchanges
+        if (kernel["fused"].back() == "narrow") {
+            CHECK(kernel["phase"] == "prefill");
+            CHECK(kernel["predicted_us"] == 0);  // the product's
+            prepared += kernel["launches"].get<int64_t>();
+            continue;
+        }
         launches[kernel["phase"].get<std::string>() + kernel["device"].get<std::string>()] +=
             kernel["launches"].get<int64_t>();
     }
     CHECK(steps == launches);
+    CHECK(prepared > 0);
     CHECK(json["without_kernels"].empty());
     for (const char* phase : {"decode", "prefill"}) {
         size_t count = 0;
@@ -161,7 +170,7 @@ TEST_CASE("inspect's text has every part, and equal devices once", "[tools]") {
     REQUIRE(r.exit_code == 0);
     for (const char* part : {"llama-3-8b on 4 devices", "Decode: ", "Prefill: ", "\nLayers: ",
                              "\nMemory", "\nTime of a pass", "\nKernels: ", "fullest in ",
-                             "- sim:h100[1] .. sim:h100[3] (3), decode", "norm_gate_up_"})
+                             "- sim:h100[1] .. sim:h100[3] (3), decode", "gate_up_", "narrow_"})
         CHECK_THAT(r.output, Catch::Matchers::Contains(part));
 }
 

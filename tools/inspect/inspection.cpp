@@ -264,7 +264,8 @@ void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
     const codegen::GpuArch* arch = codegen::find_gpu_arch(codegen::gpu_arch_of(program.arch));
     std::map<int, size_t> at;  // kernel -> place in `out`
     std::set<StepId> priced;   // a step of several launches has one time
-    for (const codegen::Instruction& i : is_prefill ? program.prefill : program.decode) {
+    const std::vector<codegen::Instruction>& all = is_prefill ? program.prefill : program.decode;
+    for (const codegen::Instruction& i : all) {
         auto [found, fresh] = at.try_emplace(i.kernel, out.size());
         const codegen::Kernel& kernel = program.kernels[static_cast<size_t>(i.kernel)];
         if (fresh) {
@@ -287,8 +288,11 @@ void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
         }
         KernelUse& use = out[found->second];
         ++use.launches;
-        if (!i.step.valid() || !priced.insert(i.step).second) continue;
+        if (!i.step.valid()) continue;
         const Step& step = phase.steps[i.step.index()];
+        // What prepares activations leaves the time to the product behind it.
+        if (step.compute() && &i != &all.back() && (&i + 1)->step == i.step) continue;
+        if (!priced.insert(i.step).second) continue;
         use.predicted_ns += step.predicted_ns;
         use.bytes += step_bytes(step, point);
     }
