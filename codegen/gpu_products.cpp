@@ -36,8 +36,7 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     if (many) {
         w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
         w.constant("kPrepared", shape.prepared);
-        w.constant("kTilesTogether",
-                   std::max<int64_t>(1, planner::kTokensTogether / tile.tokens));
+        w.constant("kTilesTogether", std::max<int64_t>(1, planner::kTokensTogether / tile.tokens));
     }
     CHECK(many || !shape.prepared) << "few tokens take activations as they are";
     // Of many tokens they compute longer than a launch takes, and need their units to themselves.

@@ -176,8 +176,9 @@ int64_t weight_width(const ProductShape& s) {
 }
 
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    return round_up(
-        has_many_tokens(tile) ? many_shared_bytes(limits, s, tile) : few_shared_bytes(limits, s, tile), 16);
+    return round_up(has_many_tokens(tile) ? many_shared_bytes(limits, s, tile)
+                                          : few_shared_bytes(limits, s, tile),
+                    16);
 }
 
 Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
