@@ -12,10 +12,9 @@
 namespace cleave::planner {
 namespace {
 
-using Json = nlohmann::json;
-
 // Names come from files: what is not UTF-8 in them is replaced, not refused.
 std::string json_string(const std::string& text) {
+    using Json = nlohmann::json;
     return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

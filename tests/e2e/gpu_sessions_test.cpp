@@ -82,16 +82,6 @@ void run_model(const DeviceShape& shape, const SessionOptions& options, int64_t 
     generate(session, plan, {{1, 17, 23, 5}}, generation);
 }
 
-template <class Failure>
-std::string failure_of(const std::function<void()>& act) {
-    try {
-        act();
-    } catch (const Failure& error) {
-        return error.what();
-    }
-    return "";
-}
-
 }  // namespace
 
 TEST_CASE("a token is one copy in, one graph and four bytes out", "[e2e]") {

@@ -38,18 +38,8 @@ public:
 
 private:
     InstalledFake fake_;
-    std::unique_ptr<Device> device_;
+    std::unique_ptr<runtime::Device> device_;
 };
-
-template <class Failure>
-std::string failure_of(const std::function<void()>& act) {
-    try {
-        act();
-    } catch (const Failure& error) {
-        return error.what();
-    }
-    return "";
-}
 
 }  // namespace
 

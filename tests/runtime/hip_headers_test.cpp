@@ -17,7 +17,7 @@ namespace {
 
 // Some are overloaded by templates in C++: the plain function is asked for.
 #define CLEAVE_SAME(name, parameters) \
-    [[maybe_unused]] constexpr hipError_t(*k_##name) parameters = &::name;
+    using S_##name = decltype(static_cast<hipError_t(*) parameters>(&::name));
 CLEAVE_HIP_FUNCTIONS(CLEAVE_SAME)
 CLEAVE_HIP_POOL_FUNCTIONS(CLEAVE_SAME)
 
@@ -27,11 +27,12 @@ CLEAVE_HIP_POOL_FUNCTIONS(CLEAVE_SAME)
                   #name);
 CLEAVE_HIP_CONSTANTS(CLEAVE_EQUAL)
 
-[[maybe_unused]] constexpr const char* (*kErrorName)(hipError_t) = &::hipGetErrorName;
-[[maybe_unused]] constexpr const char* (*kErrorString)(hipError_t) = &::hipGetErrorString;
-[[maybe_unused]] constexpr hipError_t (*kUuid)(hipUUID*, hipDevice_t) = &::hipDeviceGetUuid;
+using ErrorName = decltype(static_cast<const char* (*)(hipError_t)>(&::hipGetErrorName));
+using ErrorString = decltype(static_cast<const char* (*)(hipError_t)>(&::hipGetErrorString));
+using Uuid = decltype(static_cast<hipError_t (*)(hipUUID*, hipDevice_t)>(&::hipDeviceGetUuid));
 #if HIP_VERSION >= 60000000  // the driver does without it where it is absent, as in HIP 5
-[[maybe_unused]] constexpr hipError_t (*kUpload)(hipGraphExec_t, hipStream_t) = &::hipGraphUpload;
+using Upload =
+    decltype(static_cast<hipError_t (*)(hipGraphExec_t, hipStream_t)>(&::hipGraphUpload));
 #endif
 
 namespace ours = cleave::runtime::hip;
