@@ -145,7 +145,6 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
         log << "the source has no kernel '" << entry << "'\n";
         return false;
     }
-    kernel->addFnAttr(Attribute::NoInline);  // inlined into its caller it would lose its checks
     keep_only(module, entry);
     forget_processor(module);
     SharedLayout shared = lower_shared(module);

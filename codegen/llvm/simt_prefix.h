@@ -12,7 +12,7 @@
 
 namespace cleave::llvm_backend {
 
-inline constexpr size_t kMostPrefixes = 64;  // about 0.6 MB each: those of a few architectures
+inline constexpr size_t kMostPrefixes = 64;  // about 0.4 MB each: those of a few architectures
 
 using PrecompiledPrefix = std::shared_ptr<const std::string>;
 

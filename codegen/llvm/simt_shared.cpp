@@ -47,7 +47,7 @@ SharedLayout place(const Module& module, ArrayRef<GlobalVariable*> variables,
             16, static_cast<uint32_t>(variable->getAlign().valueOrOne().value()));
         offsets[variable] = next = round_up(next, align);
         layout.variables.push_back({demangle(variable->getName()), next, bytes});
-        layout.shared_bytes = round_up(layout.shared_bytes, align < 16 ? align : 16) + bytes;
+        layout.shared_bytes = round_up(layout.shared_bytes, 16) + bytes;
         next += bytes + kSharedGap;
     }
     layout.dynamic_offset = round_up(next, 128);

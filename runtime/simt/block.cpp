@@ -112,11 +112,11 @@ void Block::shuffle_permutations() {
     }
 }
 
-void release_barrier(Block& block) {
-    if (!block.shuffle_order) {
-        for (uint32_t i = 0; i < block.num_threads; ++i) block.make_ready(i);
+void Block::make_all_ready() {
+    if (!shuffle_order) {
+        for (uint32_t i = 0; i < num_threads; ++i) make_ready(i);
     } else {
-        for (uint16_t i : block.orders_[block.random.next() % 8]) block.make_ready(i);
+        for (uint16_t i : orders_[random.next() % 8]) make_ready(i);
     }
 }
 
@@ -154,7 +154,7 @@ bool Block::run(uint64_t index) {
         // Stale values of the block before would look like this block's own.
         std::fill_n(reinterpret_cast<uint64_t*>(shared), shared_end / 8, 0x7ff8dead7fc0dead);
     }
-    release_barrier(*this);
+    make_all_ready();
     current = &threads[queue[head++ % kQueue]];
     switch_fiber(&main_, &current->fiber);
     running_block = nullptr;

@@ -128,6 +128,8 @@ struct Block {
         head -= count;
         return queue + at;
     }
+    // All threads, in an order of the seed's or by index.
+    void make_all_ready();
     // Gives way to the next thread that can go on; returns when this one can.
     void yield(Thread* self) {
         if (head == tail) [[unlikely]]
@@ -191,8 +193,6 @@ private:
 
     FiberPlace main_;                  // of whoever called `run`
     std::vector<uint16_t> orders_[8];  // permutations of the block's threads
-
-    friend void release_barrier(Block& block);
 };
 
 // Reports an access that is out of bounds, misaligned, a race or to nothing; `size` has the alignment in its upper half.

@@ -12,8 +12,6 @@
 
 namespace cleave::runtime::simt {
 
-void release_barrier(Block& block);
-
 namespace {
 
 // Lanes of a full warp in an order of `bits`: an odd step visits every lane of a power of two once. Eight at a time.
@@ -175,7 +173,7 @@ void cleave_simt_barrier(const char* file, int line) {
         block.settle_doubt();
         block.barrier_arrived = 0;
         block.shadow.next_interval();
-        release_barrier(block);
+        block.make_all_ready();
     }
     block.yield(&self);
 }

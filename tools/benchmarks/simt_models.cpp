@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench simt-models`: whole models on devices that simt imitates, with and without checks: compilation of each
-// kernel, and a token. Prints a line a figure; nothing here is a test. Times are of the wall; other work on the machine counts.
+// The second half of `tools/bench simt`: whole models on devices that simt imitates, with and without checks. Prints a line a
+// figure; nothing here is a test. Compilations are processor time; tokens are times of the wall, in which other work counts.
 #include <algorithm>
 #include <chrono>
 #include <ctime>
