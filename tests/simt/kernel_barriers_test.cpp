@@ -81,6 +81,8 @@ struct Spare {
 constexpr Spare kSpare[] = {
     {"async_wait<kAhead - 1>(); Tiles::publish();",
      "quantised weights are expanded as they are staged: nothing is copied asynchronously"},
+    {"wgmma_wait<kLag>(); if constexpr (kLag == 0) columns.hold();",
+     "no more slices than stages: none is copied over another, and settle() waits for them all"},
     {"barrier(); tiles.write(c, kCStride);",
      "of an even number of slices the last lies beside the table of results, not under it"},
     {"barrier(); DEVICE float scale(int t) const {",
