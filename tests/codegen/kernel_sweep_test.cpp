@@ -15,6 +15,7 @@
 
 #include "codegen/kernel_compiler.h"
 #include "codegen/kernel_spec.h"
+#include "planner/gpu_tiles.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/codegen/plan_programs.h"
 #include "tests/support/model_sizes.h"
@@ -26,7 +27,8 @@ using planner::KernelKind;
 
 namespace {
 
-// What fused launches compute, of a prompt and of one token, then what stands alone in unfused ones.
+// What fused launches compute, of a prompt and of one token, then what stands alone in unfused ones, then a prompt's products
+// behind a launch that prepares their activations, and that launch.
 enum Kind : int {
     kQkvPrompt,
     kQkvToken,
@@ -44,6 +46,11 @@ enum Kind : int {
     kRope,
     kAppend,
     kGated,
+    kQkvPrepared,
+    kOutPrepared,
+    kGateUpPrepared,
+    kProjectionPrepared,
+    kPrepare,
     kKinds
 };
 constexpr const char* kKindNames[kKinds] = {"norm + qkv + rope + append, prompt",
@@ -61,11 +68,21 @@ constexpr const char* kKindNames[kKinds] = {"norm + qkv + rope + append, prompt"
                                             "norm alone",
                                             "rope alone",
                                             "append alone",
-                                            "activation alone"};
+                                            "activation alone",
+                                            "qkv + rope + append, prompt, prepared",
+                                            "output + residual, prompt, prepared",
+                                            "gate and up, prompt, prepared",
+                                            "projection alone, prompt, prepared",
+                                            "norm + narrowing, prompt"};
 
+bool is_prepared(int kind) {
+    return kind == kQkvPrepared || kind == kOutPrepared || kind == kGateUpPrepared ||
+           kind == kProjectionPrepared;
+}
+// Launches whose tiles have many tokens.
 bool is_prompt(int kind) {
     return kind == kQkvPrompt || kind == kAttentionPrompt || kind == kOutPrompt ||
-           kind == kGateUpPrompt || kind == kProjectionPrompt;
+           kind == kGateUpPrompt || kind == kProjectionPrompt || is_prepared(kind);
 }
 
 constexpr std::array kSweepDtypes = {DType::kF32,    DType::kF16,  DType::kBF16,
@@ -122,8 +139,13 @@ const GpuArch& arch_of(const Combination& c) {
     return gpu_arch(value(sweep_targets(), c[kOfTarget]).arch);
 }
 
-// No device has more shared memory than its architecture.
+// No device has more shared memory than its architecture; activations are prepared for products of 16 bits on devices that
+// copy asynchronously.
 bool is_possible(const Combination& c) {
+    if (is_prepared(c[kOfKind]) || c[kOfKind] == kPrepare) {
+        if (c[kOfDtype] >= 0 && value(kSweepDtypes, c[kOfDtype]) == DType::kF32) return false;
+        if (c[kOfTarget] >= 0 && !planner::copies_asynchronously(arch_of(c).name)) return false;
+    }
     if (c[kOfLimit] < 0 || c[kOfTarget] < 0) return true;
     return value(test::kSharedKiB, c[kOfLimit]) * 1024 <= arch_of(c).shared_bytes;
 }
@@ -190,12 +212,13 @@ Kernel kernel_of(const Combination& c) {
     const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
     const NormSpec norm{plain, 1e-5, 0.0};
     const int kind = c[kOfKind];
+    const bool prepared = is_prepared(kind);
 
     GpuTarget target;
     target.device = std::string(arch.name);
     target.limits = {value(test::kSharedKiB, c[kOfLimit]) * 1024, arch.registers, arch.max_threads,
                      arch.warp_width, 108};
-    target.max_tokens = is_prompt(kind) ? 512 : 1;
+    target.max_tokens = is_prompt(kind) || kind == kPrepare ? 512 : 1;
     target.context = value(kContexts, c[kOfContext]);
 
     auto linear = [&](int64_t in, int64_t out) {
@@ -204,25 +227,32 @@ Kernel kernel_of(const Combination& c) {
         s.out = out;
         s.weight = weight;
         s.x = {in, 0};
+        s.prepared = prepared;
         return s;
+    };
+    auto fused = [&](std::vector<std::string> product) {
+        if (!prepared) product.insert(product.begin(), "rms_norm");
+        return product;
     };
     auto make = [&](const KernelSpec& spec, KernelKind of, std::vector<std::string> fused) {
         return make_gpu_kernel(spec, of, fused, target);
     };
     switch (kind) {
         case kQkvPrompt:
-        case kQkvToken: {
+        case kQkvToken:
+        case kQkvPrepared: {
             QkvSpec s;
             s.in = m.hidden;
             s.q_heads = m.heads;
             s.kv_heads = {0, m.kv_heads};
             s.q = s.k = s.v = weight;
-            s.norm = norm;
+            s.prepared = prepared;
+            if (!prepared) s.norm = norm;
             s.q_rope = s.k_rope = RopeSpec{m.head_dim, false};
             s.slab = slab;
             s.x = {m.hidden, 0};
             return make(s, KernelKind::kNormQkvRopeAppend,
-                        {"rms_norm", "linear", "linear", "linear", "rope", "rope", "kv_append"});
+                        fused({"linear", "linear", "linear", "rope", "rope", "kv_append"}));
         }
         case kAttentionPrompt:
         case kAttentionToken: {
@@ -235,21 +265,24 @@ Kernel kernel_of(const Combination& c) {
             return make(s, KernelKind::kAttention, {"attention"});
         }
         case kOutPrompt:
-        case kOutToken: {
-            LinearSpec s = linear(kind == kOutPrompt ? m.intermediate : q, m.hidden);
+        case kOutToken:
+        case kOutPrepared: {
+            LinearSpec s = linear(kind == kOutToken ? q : m.intermediate, m.hidden);
             s.residual = View{m.hidden, 0};
             return make(s, KernelKind::kLinear, {"linear", "add"});
         }
         case kGateUpPrompt:
-        case kGateUpToken: {
+        case kGateUpToken:
+        case kGateUpPrepared: {
             GateUpSpec s;
             s.in = m.hidden;
             s.out = m.intermediate;
             s.gate = s.up = weight;
-            s.norm = norm;
+            s.prepared = prepared;
+            if (!prepared) s.norm = norm;
             s.x = {m.hidden, 0};
             return make(s, KernelKind::kNormGateUp,
-                        {"rms_norm", "linear", "linear", "gated_activation"});
+                        fused({"linear", "linear", "gated_activation"}));
         }
         case kHead: {
             LinearSpec s = linear(m.hidden, m.vocabulary);
@@ -267,7 +300,16 @@ Kernel kernel_of(const Combination& c) {
         }
         case kProjectionPrompt:
         case kProjectionToken:
+        case kProjectionPrepared:
             return make(linear(m.hidden, m.kv_heads * m.head_dim), KernelKind::kLinear, {"linear"});
+        case kPrepare: {
+            PrepareSpec s;
+            s.in = m.hidden;
+            s.x = {m.hidden, 0};
+            s.norm = norm;
+            s.to = WeightFormat(weight).staged();
+            return make_gpu_helper(s, target);
+        }
         case kNorm:
             return make(RmsNormSpec{m.hidden, m.hidden, norm, {m.hidden, 0}, RowCount::kTokens},
                         KernelKind::kRmsNorm, {"rms_norm"});
@@ -419,7 +461,7 @@ TEST_CASE("kernels of every pair of kind and limit and model and dtype and targe
     std::map<int, Sweep> by_target;
     const std::vector<Combination> sample = pairwise_sample();
     CHECK(sample.size() >= kKinds * 9);
-    CHECK(sample.size() < 220);
+    CHECK(sample.size() < 260);
     for (const Combination& c : sample) by_target[c[kOfTarget]].add(c);
     CHECK(by_target.size() == sweep_targets().size());
     for (const auto& [index, sweep] : by_target) {

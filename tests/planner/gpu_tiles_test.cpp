@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kKiB = 1024;
 struct Sweep {
     int64_t kernels = 0, launches_of_many = 0, launches_of_warpgroups = 0;
-    int64_t attention_of_warpgroups = 0, shrunk_tiles = 0, rings = 0;
+    int64_t attention_of_warpgroups = 0, shrunk_tiles = 0, rings = 0, prepared = 0;
 
     static DeviceLimits roomy(DeviceLimits limits) {
         limits.shared_memory_per_block = 1 << 30;
@@ -43,6 +43,27 @@ struct Sweep {
             return;
         shape.warpgroups = true;
         product_as(limits, shape);
+        // Activations that a launch in front has made ready, for warps and for warpgroups.
+        shape.prepared = pays_to_prepare(shape);
+        if (!shape.prepared) return;
+        for (bool warpgroups : {false, true}) {
+            shape.warpgroups = warpgroups;
+            product_as(limits, shape);
+            prepared_as(limits, shape);
+        }
+    }
+
+    // Slices stay within the limits down to the smallest tile. Where none of many tokens fits (whole heads of 256 in 32 KiB),
+    // nothing is prepared.
+    void prepared_as(const DeviceLimits& limits, const ProductShape& shape) {
+        for (std::optional<Tile> tile = product_tile(limits, shape); tile;
+             tile = smaller_product_tile(limits, shape, *tile)) {
+            if (!has_many_tokens(*tile)) return;
+            ++prepared;
+            check(limits, *tile, product_shared_bytes(limits, shape, *tile));
+            const int64_t stages = slice_stages(limits, shape, *tile);
+            CHECK((stages >= 2 && stages <= 4));
+        }
     }
 
     void product_as(const DeviceLimits& limits, const ProductShape& shape) {
@@ -54,7 +75,7 @@ struct Sweep {
         if (std::optional<ShrunkTile> shrunk = shrunk_product_tile(limits, shape, tile)) {
             ++shrunk_tiles;
             CHECK(shrunk->excess.need > shrunk->excess.available);
-        } else if (!shape.async_copies) {  // where blocks with rings share a unit's memory
+        } else if (!shape.async_copies && !shape.prepared) {  // rings are as deep as fits
             CHECK(tile.shared_bytes == product_tile(roomy(limits), shape).shared_bytes);
         }
         launches_of_many += has_many_tokens(tile);
@@ -179,6 +200,7 @@ TEST_CASE("every kernel has a tile within its limits, whatever the device and th
     CHECK(sweep.attention_of_warpgroups > 250);
     CHECK(sweep.shrunk_tiles > 1'000);
     CHECK(sweep.rings > 4'000);
+    CHECK(sweep.prepared > 10'000);
 }
 
 TEST_CASE("chunks of 100,000 tokens fit the grids of every device", "[planner]") {
