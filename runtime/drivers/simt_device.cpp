@@ -10,6 +10,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/reduce.h"
+#include "runtime/simt/device_order.h"
 #include "runtime/simt/memory.h"
 #include "runtime/simt/simt.h"
 
@@ -32,8 +33,10 @@ public:
           options_(options),
           arch_(codegen::gpu_arch(info.arch)),
           owner_(new_owner()),
+          order_(owner_, info.name, !arch_.nvidia),
           engine_(std::max(1, options.threads)) {}
     ~SimtDevice() override {
+        exchanges_.clear();
         for (const auto& [address, bytes] : blocks_) simt::free_slots(bytes_at(address));
         if (mailbox_) simt::free_slots(mailbox_);
     }
@@ -63,8 +66,16 @@ public:
         auto found = blocks_.find(address);
         CHECK(found != blocks_.end()) << "freeing memory that " << info_.name << " does not own";
         allocated_ -= found->second;
+        exchanges_.erase(address);
         blocks_.erase(found);
         simt::free_slots(bytes_at(address));
+    }
+
+    // Accesses to such memory are ordered between devices, or reported.
+    DeviceAddress allocate_exchange(int64_t bytes, const std::string& what) override {
+        const DeviceAddress address = allocate(bytes, what);
+        exchanges_.try_emplace(address, bytes_at(address), static_cast<uint64_t>(bytes));
+        return address;
     }
 
     int64_t allocated_bytes() const override { return allocated_; }
@@ -72,9 +83,11 @@ public:
 
     void fill(DeviceAddress address, int64_t bytes, uint8_t value) override {
         if (bytes > 0) std::memset(bytes_at(address), value, static_cast<size_t>(bytes));
+        host_wrote(address, bytes);
     }
     void upload(DeviceAddress destination, std::span<const std::byte> source) override {
         if (!source.empty()) std::memcpy(bytes_at(destination), source.data(), source.size());
+        host_wrote(destination, std::ssize(source));
     }
     void download(DeviceAddress source, std::span<std::byte> destination) override {
         if (!destination.empty())
@@ -91,8 +104,8 @@ public:
         CHECK(kernel >= 0 && static_cast<size_t>(kernel) < programs_.size())
             << "kernel " << kernel << " of " << programs_.size() << " on " << info_.name;
         if (grid[0] * grid[1] * grid[2] == 0) return;
-        simt::LaunchOptions options{options_.seed, options_.shuffle_order, owner_,
-                                    peers_,        launch.overlaps,        launch.constant_args};
+        simt::LaunchOptions options{options_.seed,   options_.shuffle_order, owner_, peers_,
+                                    launch.overlaps, launch.constant_args,   &order_};
         simt::SimtReport report = engine_.launch(programs_[static_cast<size_t>(kernel)], args, grid,
                                                  launch.block, launch.shared_bytes, options);
         if (!report.clean())
@@ -106,6 +119,8 @@ public:
     void copy_in(const std::byte* source, DeviceAddress destination,
                  const Rectangle& rectangle) override {
         copy(source, bytes_at(destination), rectangle);
+        host_wrote(destination,
+                   (rectangle.rows - 1) * rectangle.destination_stride + rectangle.row_bytes);
     }
 
     std::byte* host_view(DeviceAddress address) override { return bytes_at(address); }
@@ -149,6 +164,14 @@ public:
     }
 
 private:
+    void host_wrote(DeviceAddress address, int64_t bytes) {
+        auto after = exchanges_.upper_bound(address);
+        if (bytes <= 0 || after == exchanges_.begin()) return;
+        auto& [begin, memory] = *std::prev(after);
+        if (address < begin + static_cast<uint64_t>(blocks_.at(begin)))
+            memory.forget(address, static_cast<uint64_t>(bytes));
+    }
+
     static void copy(const std::byte* source, std::byte* destination, const Rectangle& r) {
         for (int64_t row = 0; row < r.rows && r.row_bytes > 0; ++row)
             std::memcpy(destination + row * r.destination_stride, source + row * r.source_stride,
@@ -161,6 +184,8 @@ private:
     uint32_t owner_;
     std::vector<uint32_t> peers_;  // owners whose memory kernels may touch too
     std::byte* mailbox_ = nullptr;
+    simt::DeviceOrder order_;
+    std::map<DeviceAddress, simt::ExchangeMemory> exchanges_;  // of these allocations
     simt::Engine engine_;
     std::vector<simt::SimtProgram> programs_;
     std::map<DeviceAddress, int64_t> blocks_;

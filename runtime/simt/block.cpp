@@ -150,6 +150,7 @@ bool Block::run(uint64_t index) {
     for (Warpgroup& group : warpgroups) group.begin_block();
     if (checked) {
         shadow.begin_block();
+        order.begin_block(static_cast<uint32_t>(index));
     } else if (shuffle_order) {
         // Stale values of the block before would look like this block's own.
         std::fill_n(reinterpret_cast<uint64_t*>(shared), shared_end / 8, 0x7ff8dead7fc0dead);
@@ -158,6 +159,7 @@ bool Block::run(uint64_t index) {
     current = &threads[queue[head++ % kQueue]];
     switch_fiber(&main_, &current->fiber);
     running_block = nullptr;
+    order.end_block();
     return report.clean();
 }
 

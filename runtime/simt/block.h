@@ -14,6 +14,7 @@
 #include "codegen/gpu_arch.h"
 #include "codegen/simt_record.h"
 #include "runtime/base/split_mix.h"
+#include "runtime/simt/device_order.h"
 #include "runtime/simt/fiber.h"
 #include "runtime/simt/memory.h"
 #include "runtime/simt/report.h"
@@ -179,6 +180,7 @@ struct Block {
     const uint64_t* args = nullptr;
     uint32_t shared_end = 0;  // bytes of the arena in use
     Shadow shadow;
+    BlockOrder order;
     FiberStacks stacks;
     std::unique_ptr<Thread[]> threads;
     std::unique_ptr<Warp[]> warps;
@@ -197,6 +199,14 @@ private:
 
 // Reports an access that is out of bounds, misaligned, a race or to nothing; `size` has the alignment in its upper half.
 void check_access(Block& block, const void* p, uint64_t size, Touch touch, Here here);
+
+// The current thread's place in the order of things, as far as the block knows it.
+Stamp stamp_of(const Block& block);
+
+// An access to memory that devices exchange values in: reports a race with another device's, or a stale read. Nothing for other
+// memory.
+void check_exchange(Block& block, const void* p, uint32_t bytes, bool writes, bool atomic,
+                    Here here);
 
 // Reports a verdict. Does not return but for kUninitialised, which may yet turn out to be a race.
 void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch, Here here);

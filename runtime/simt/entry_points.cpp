@@ -51,6 +51,8 @@ const std::vector<EntryPoint>& entry_points() {
         POINT(cleave_simt_atomic_cas),
         POINT(cleave_simt_load_acquire),
         POINT(cleave_simt_store_release),
+        POINT(cleave_simt_flush_to_peers),
+        POINT(cleave_simt_see_peers),
         POINT(cleave_simt_pause),
         POINT(cleave_simt_nanoseconds),
         POINT(cleave_simt_async_copy),

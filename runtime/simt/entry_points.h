@@ -45,6 +45,8 @@ unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, cons
                                 int line);
 unsigned cleave_simt_load_acquire(const unsigned* p, const char* file, int line);
 void cleave_simt_store_release(unsigned* p, unsigned v, const char* file, int line);
+void cleave_simt_flush_to_peers();
+void cleave_simt_see_peers();
 void cleave_simt_pause(const unsigned* p, unsigned seen);
 unsigned long long cleave_simt_nanoseconds();
 void cleave_simt_async_copy(void* shared, const void* global, int bytes, int valid,

@@ -173,6 +173,7 @@ void cleave_simt_barrier(const char* file, int line) {
         block.settle_doubt();
         block.barrier_arrived = 0;
         block.shadow.next_interval();
+        block.order.barrier();
         block.make_all_ready();
     }
     block.yield(&self);
@@ -183,6 +184,7 @@ void cleave_simt_warp_sync(const char* file, int line) {
     Thread& self = *block.current;
     if (arrive(block, self, Meeting::kWarpSync, {file, line})) {
         ++self.warp->epoch;
+        block.order.warp_sync(self.warp->first, self.warp->lanes);
         release_warp(block, *self.warp);
     }
     block.yield(&self);

@@ -82,6 +82,16 @@ AddressRange allocation_of(uint64_t address) {
             kSlotBase + last * kSlotBytes + slot_table[last].end};
 }
 
+void watch_slots(void* address, ExchangeMemory* exchange) {
+    std::lock_guard lock(mutex);
+    const auto first =
+        static_cast<uint32_t>((reinterpret_cast<uint64_t>(address) - kSlotBase) >> 32);
+    CHECK(first < kNumSlots && slot_table[first].slots > 0)
+        << "watching what is no device allocation";
+    for (uint32_t i = 0; i < slot_table[first].slots; ++i)
+        slot_table[first + i].exchange = exchange;
+}
+
 void free_slots(void* address) {
     std::lock_guard lock(mutex);
     auto value = reinterpret_cast<uint64_t>(address);

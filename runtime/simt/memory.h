@@ -15,11 +15,14 @@ inline constexpr uint32_t kNumSlots = 4096;
 inline constexpr uint64_t kSlotBytes = uint64_t{1} << 32;
 inline constexpr uint64_t kSlotMargin = 65536;  // before an allocation: negative indices fall here
 
+class ExchangeMemory;
+
 struct Slot {
     std::atomic<uint64_t> begin{0},
         end{0};  // bytes from the slot's start; begin == end: nothing here
     std::atomic<uint32_t> owner{0};
-    uint32_t slots = 0;  // of the allocation that begins here
+    std::atomic<ExchangeMemory*> exchange{nullptr};  // who keeps the order of accesses
+    uint32_t slots = 0;                              // of the allocation that begins here
 };
 
 extern Slot slot_table[kNumSlots];
@@ -39,5 +42,7 @@ AddressRange allocation_of(uint64_t address);
 // Null when there is no memory or no slot left. `bytes` > 0.
 void* allocate_slots(uint64_t bytes, uint32_t owner);
 void free_slots(void* address);
+// From now on `exchange` is asked at every checked access; null: nobody is.
+void watch_slots(void* address, ExchangeMemory* exchange);
 
 }  // namespace cleave::runtime::simt

@@ -16,6 +16,7 @@ std::string_view fault_name(Fault fault) {
         case Fault::kUninitialised: return "uninitialised shared memory";
         case Fault::kAsyncCopy: return "asynchronous copy";
         case Fault::kAsyncProduct: return "asynchronous product";
+        case Fault::kStaleRead: return "stale read";
         case Fault::kDivergentBarrier: return "divergent barrier";
         case Fault::kDivergentWarp: return "divergent warp operation";
         case Fault::kInactiveLane: return "inactive lane";

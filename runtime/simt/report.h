@@ -20,6 +20,7 @@ enum class Fault : uint8_t {
     kUninitialised,  // shared memory read before it was written in this block
     kAsyncCopy,      // the target of a copy that has not been waited for
     kAsyncProduct,  // a warpgroup's product: not fenced, not waited for, operands or sums touched meanwhile
+    kStaleRead,  // of what another device wrote: not flushed there, or not looked at afresh here
     kDivergentBarrier,  // threads of a block at different barriers, or gone
     kDivergentWarp,     // lanes of a warp at different operations, or gone
     kInactiveLane,      // a lane that does not take part is named or read

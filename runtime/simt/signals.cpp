@@ -31,23 +31,53 @@ thread_local uint32_t turns = 0;
 
 constexpr uint64_t kWord = 4 | uint64_t{4} << 32;
 
+// Who keeps the order of accesses to the word, for a block that is part of it.
+ExchangeMemory* memory_of(const Block& block, const unsigned* p) {
+    const Slot* slot = block.order.keeps() ? slot_of(reinterpret_cast<uint64_t>(p)) : nullptr;
+    return slot ? slot->exchange.load(std::memory_order_acquire) : nullptr;
+}
+
 }  // namespace
 
 extern "C" {
 
 unsigned cleave_simt_load_acquire(const unsigned* p, const char* file, int line) {
     Block& block = current_block();
-    if (block.checked) check_access(block, p, kWord, Touch::kAtomic, {file, line});
+    if (block.checked) {
+        check_access(block, p, kWord, Touch::kAtomic, {file, line});
+        check_exchange(block, p, 4, false, true, {file, line});
+        if (ExchangeMemory* memory = memory_of(block, p))
+            return block.order.acquire(*memory, block.current->index, p);
+    }
     return std::atomic_ref<unsigned>(const_cast<unsigned&>(*p)).load(std::memory_order_acquire);
 }
 
 void cleave_simt_store_release(unsigned* p, unsigned v, const char* file, int line) {
     Block& block = current_block();
-    if (block.checked) check_access(block, p, kWord, Touch::kAtomic, {file, line});
+    ExchangeMemory* memory = nullptr;
+    if (block.checked) {
+        check_access(block, p, kWord, Touch::kAtomic, {file, line});
+        check_exchange(block, p, 4, true, true, {file, line});
+        memory = memory_of(block, p);
+    }
     // The store and the look at the sleepers stand in the order that a sleeper's count and futex's own look have.
-    std::atomic_ref<unsigned>(*p).store(v, std::memory_order_seq_cst);
+    if (memory) {
+        block.order.release(*memory, stamp_of(block), p, v);
+    } else {
+        std::atomic_ref<unsigned>(*p).store(v, std::memory_order_seq_cst);
+    }
     if (sleepers.load() > 0)
         syscall(SYS_futex, p, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+void cleave_simt_flush_to_peers() {
+    Block& block = current_block();
+    block.order.flush(block.current->index);
+}
+
+void cleave_simt_see_peers() {
+    Block& block = current_block();
+    block.order.see(block.current->index);
 }
 
 void cleave_simt_pause(const unsigned* p, unsigned seen) {

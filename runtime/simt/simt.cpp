@@ -15,6 +15,7 @@
 #include "runtime/drivers/thread_team.h"
 #include "runtime/simt/arena.h"
 #include "runtime/simt/block.h"
+#include "runtime/simt/device_order.h"
 #include "runtime/simt/entry_points.h"
 
 namespace cleave::runtime::simt {
@@ -122,6 +123,7 @@ SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> 
     const int grid_size[3] = {static_cast<int>(grid[0]), static_cast<int>(grid[1]),
                               static_cast<int>(grid[2])};
     const int block_size[3] = {block[0], block[1], block[2]};
+    const uint32_t number = options.order ? options.order->begin_launch() : 0;
     Work work;
     const auto count = static_cast<uint64_t>(grid[0] * grid[1] * grid[2]);
     work.end = count;
@@ -130,6 +132,8 @@ SimtReport Engine::launch(const SimtProgram& program, std::span<const uint64_t> 
         if (!mine) mine = std::make_unique<Block>();
         mine->prepare(program.record(), program.arch(), args.data(), grid_size, block_size,
                       static_cast<uint32_t>(dynamic_shared_bytes), options);
+        mine->order.begin_launch(mine->checked ? options.order : nullptr, number,
+                                 mine->num_threads);
         for (uint64_t i = work.next++; i < work.end; i = work.next++)
             if (!mine->run(i)) return work.end_at(i, std::move(mine->report));
     };

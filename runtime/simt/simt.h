@@ -17,6 +17,8 @@
 
 namespace cleave::runtime::simt {
 
+class DeviceOrder;
+
 // A loaded kernel. Movable; owns its code.
 class SimtProgram {
 public:
@@ -47,6 +49,8 @@ struct LaunchOptions {
     // before it does may read the allocations of these arguments alone.
     bool overlaps = false;
     uint64_t constant_args = 0;
+    // Of the device, where its kernels exchange values with those of others (runtime/simt/device_order.h).
+    DeviceOrder* order = nullptr;
 };
 
 // One or more OS threads with what a running block needs, kept between launches. One launch at a time.

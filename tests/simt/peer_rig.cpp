@@ -129,24 +129,6 @@ void PeerRig::run_side_by_side(int k, const std::vector<std::vector<uint64_t>>& 
         if (error) std::rethrow_exception(error);
 }
 
-std::string with_late_threads(std::string source) {
-    const size_t exchange = source.find("#line 1 \"gpu/peer.cuh\"");
-    if (exchange == std::string::npos) throw InternalError("no kernel of an exchange");
-    constexpr std::string_view kBarrier = "barrier();", kLate = " late();";
-    for (size_t at = source.size(); (at = source.rfind(kBarrier, at - 1)) != std::string::npos;) {
-        if (at < exchange) break;
-        source.insert(at + kBarrier.size(), kLate);
-    }
-    return source.insert(exchange, R"(namespace cleave {
-DEVICE void late() {
-    if (thread_x() < 8) return;
-    u32 word = 0;
-    for (u64 begin = nanoseconds(); nanoseconds() - begin < 200000;) pause_while(&word, 0);
-}
-}
-)");
-}
-
 // ---- Sums -----------------------------------------------------------------------------------------------
 
 namespace {

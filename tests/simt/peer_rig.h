@@ -109,7 +109,4 @@ struct PeerScenario {
 };
 const std::vector<PeerScenario>& peer_scenarios();
 
-// The source with threads that are late behind each of its barriers: all but the first ones, which signal for the block.
-std::string with_late_threads(std::string source);
-
 }  // namespace cleave::test

@@ -114,8 +114,6 @@ Shipped row(const Make& make, const Target& target) {
     return shipped;
 }
 
-// In every second order the threads of one device after another are late behind each barrier: what they still have to write or
-// to read, a peer may not have, or change, before.
 std::string wrong_in_exchange(const PeerScenario& scenario, const SourceChange& change,
                               uint64_t first, int orders,
                               std::map<std::string, codegen::CompiledKernel>& compiled) {
@@ -123,12 +121,8 @@ std::string wrong_in_exchange(const PeerScenario& scenario, const SourceChange& 
         PeerRig rig(scenario.arch, scenario.devices,
                     {.seed = seed,
                      .activations = scenario.activations,
-                     .change =
-                         [&](const std::string& source, size_t d) {
-                             std::string text = change ? change(source) : source;
-                             const bool late = seed % 2 == 0 && seed / 2 % scenario.devices == d;
-                             return late ? with_late_threads(std::move(text)) : text;
-                         },
+                     .change = [&](const std::string& source,
+                                   size_t) { return change ? change(source) : source; },
                      .compiled = &compiled});
         std::string wrong;
         try {
@@ -192,6 +186,13 @@ planner::Tile tile_of_parts(const std::string& arch) {
     return tile;
 }
 
+std::vector<Shipped> shipped_exchanges(const std::string& arch) {
+    std::vector<Shipped> all;
+    for (const PeerScenario& scenario : peer_scenarios())
+        if (scenario.arch == arch) all.push_back(exchange(scenario));
+    return all;
+}
+
 std::vector<Shipped> shipped_kernels(const std::string& arch) {
     std::vector<Shipped> all;
     if (codegen::has_warpgroups(codegen::gpu_arch(arch)))
@@ -199,8 +200,7 @@ std::vector<Shipped> shipped_kernels(const std::string& arch) {
             for (const Make& make : warpgroup_cases()) all.push_back(row(make, {arch, units, {}}));
     all.push_back(row([] { return linear_case(DType::kF32, 512, 24, 1, {.norm = true}); },
                       {arch, 8, tile_of_parts(arch)}));
-    for (const PeerScenario& scenario : peer_scenarios())
-        if (scenario.arch == arch) all.push_back(exchange(scenario));
+    for (Shipped& shipped : shipped_exchanges(arch)) all.push_back(std::move(shipped));
     for (const Make& make : all_cases()) {
         // What they share with gfx1100 or gfx90a is run there.
         if (arch == "gfx1201" || arch == "gfx908" || arch == "gfx906") {

@@ -35,5 +35,7 @@ const std::vector<std::string>& shipped_archs();
 // Of a product of 512 features of f32 in 24 rows, on 8 units: activations in four parts, and two slots of a ring of weights.
 planner::Tile tile_of_parts(const std::string& arch);
 std::vector<Shipped> shipped_kernels(const std::string& arch);
+// Of them, the exchanges between devices.
+std::vector<Shipped> shipped_exchanges(const std::string& arch);
 
 }  // namespace cleave::test

@@ -20,9 +20,10 @@ namespace {
 std::vector<std::pair<size_t, size_t>> syncs_of(const std::string& source) {
     std::vector<std::pair<size_t, size_t>> found;
     const size_t kernel = source.find("#line 1", source.find("#line 1 \"gpu/prelude.cuh\"") + 1);
-    for (const char* call : {"barrier();", "warp_sync();", "async_wait<0>();",
-                             "async_wait<kAhead - 1>();", "async_fence();", "wgmma_fence();",
-                             "wgmma_commit();", "wgmma_wait<0>();", "wgmma_wait<kLag>();"})
+    for (const char* call :
+         {"barrier();", "warp_sync();", "async_wait<0>();", "async_wait<kAhead - 1>();",
+          "async_fence();", "wgmma_fence();", "wgmma_commit();", "wgmma_wait<0>();",
+          "wgmma_wait<kLag>();", "flush_to_peers();", "see_peers();"})
         for (size_t at = source.find(call, kernel); at != std::string::npos;
              at = source.find(call, at + 1)) {
             const char before = at == 0 ? ' ' : source[at - 1];

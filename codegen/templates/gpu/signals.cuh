@@ -17,6 +17,8 @@ extern "C" {
 CLEAVE_SIMT_CALL unsigned cleave_simt_load_acquire(const unsigned* p, const char* file, int line);
 CLEAVE_SIMT_CALL void cleave_simt_store_release(unsigned* p, unsigned v, const char* file,
                                                 int line);
+CLEAVE_SIMT_CALL void cleave_simt_flush_to_peers();
+CLEAVE_SIMT_CALL void cleave_simt_see_peers();
 CLEAVE_SIMT_CALL void cleave_simt_pause(const unsigned* p, unsigned seen);
 CLEAVE_SIMT_CALL unsigned long long cleave_simt_nanoseconds();
 }
@@ -34,8 +36,14 @@ DEVICE u32 load_acquire(const u32* p CLEAVE_HERE) {
 DEVICE void store_release(u32* p, u32 v CLEAVE_HERE) {
     cleave_simt_store_release(p, v, file, line);
 }
+// Of NVIDIA's, order is transitive.
+#if defined(CLEAVE_GFX)
+DEVICE void flush_to_peers() { cleave_simt_flush_to_peers(); }
+DEVICE void see_peers() { cleave_simt_see_peers(); }
+#else
 DEVICE void flush_to_peers() {}
 DEVICE void see_peers() {}
+#endif
 DEVICE u64 nanoseconds() { return cleave_simt_nanoseconds(); }
 DEVICE void pause_while(const u32* p, u32 seen) { cleave_simt_pause(p, seen); }
 
