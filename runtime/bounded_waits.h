@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for a device before the first pass, when nobody else watches them: while an object of it lives they end when `stop`
-// throws, and with a DeviceError when the device has done nothing for so many seconds. In: `progress`, which changes whenever
-// something was done. One thread at a time, the device's.
+// Waits for a device before the first pass, when nobody else watches them: while an object of it lives they end when the user
+// interrupts, and with a DeviceError when the device has done nothing for so many seconds. One thread at a time, the device's.
 #pragma once
 
 #include <chrono>
@@ -12,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/base/cancel.h"
 #include "runtime/base/errors.h"
 #include "runtime/device_stream.h"
 
@@ -19,14 +19,21 @@ namespace cleave::runtime {
 
 class BoundedWaits {
 public:
-    // `what` is done meanwhile, for the message. Nothing of a device that has done all when a call returns.
-    BoundedWaits(Device& device, std::string what, int seconds, std::function<void()> stop,
-                 std::function<int64_t()> progress)
+    // What else ends a wait, by throwing, and what else changes whenever something was done; either may be empty.
+    struct Also {
+        std::function<void()> stop;
+        std::function<int64_t()> progress;
+    };
+
+    // `what` is done meanwhile, for the message. `cancel` may be null. Nothing of a device that has done all when a call
+    // returns.
+    BoundedWaits(Device& device, std::string what, int seconds, const CancelToken* cancel,
+                 Also also = {})
         : device_(device),
           what_(std::move(what)),
           limit_(seconds),
-          stop_(std::move(stop)),
-          progress_(std::move(progress)) {
+          cancel_(cancel),
+          also_(std::move(also)) {
         if (DeviceStream* stream = device_.stream()) stream->set_wait_check([this] { check(); });
     }
     ~BoundedWaits() {
@@ -41,9 +48,10 @@ private:
     // Called many times a millisecond while a wait lasts: after a pause it is another wait.
     void check() {
         constexpr std::chrono::seconds kPause{1};
-        stop_();
+        if (cancel_) cancel_->throw_if_cancelled();
+        if (also_.stop) also_.stop();
         const Clock::time_point now = Clock::now();
-        const int64_t progress = progress_();
+        const int64_t progress = also_.progress ? also_.progress() : 0;
         if (now - last_ > kPause || progress != seen_) begin_ = now;
         last_ = now;
         seen_ = progress;
@@ -56,8 +64,8 @@ private:
     Device& device_;
     std::string what_;
     std::chrono::seconds limit_;
-    std::function<void()> stop_;
-    std::function<int64_t()> progress_;
+    const CancelToken* cancel_;
+    Also also_;
     Clock::time_point begin_, last_;
     int64_t seen_ = 0;
 };

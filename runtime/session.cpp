@@ -47,12 +47,8 @@ Session::Session(const Plan& plan, const SessionOptions& options)
     {
         std::deque<BoundedWaits> bounded;
         for (auto& device : impl_->devices)
-            bounded.emplace_back(
-                *device, "clearing its memory", options.watchdog_seconds,
-                [&] {
-                    if (options.cancel) options.cancel->throw_if_cancelled();
-                },
-                [] { return 0; });
+            bounded.emplace_back(*device, "clearing its memory", options.watchdog_seconds,
+                                 options.cancel);
         impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
     }
     upload_weights(plan, *impl_->arenas, impl_->devices,

@@ -63,13 +63,13 @@ public:
 
     const WeightReader& reader() const { return reader_; }
 
-    void throw_if_stopped() const {
-        if (options_.cancel) options_.cancel->throw_if_cancelled();
+    void throw_if_failed() const {
         if (failed_.load(std::memory_order_relaxed)) throw Cancelled();
     }
     int64_t moved() const { return moved_.load(std::memory_order_relaxed); }
     void advance(int64_t bytes) {
-        throw_if_stopped();
+        if (options_.cancel) options_.cancel->throw_if_cancelled();
+        throw_if_failed();
         moved_.fetch_add(bytes, std::memory_order_relaxed);
         std::lock_guard lock(mutex_);
         done_ += bytes;
@@ -239,8 +239,8 @@ void upload_weights(const Plan& plan, const Arenas& arenas,
         threads.emplace_back([&, d] {
             try {
                 const BoundedWaits bounded(
-                    *devices[d], "bringing the weights", options.watchdog_seconds,
-                    [&] { uploads.throw_if_stopped(); }, [&] { return uploads.moved(); });
+                    *devices[d], "bringing the weights", options.watchdog_seconds, options.cancel,
+                    {[&] { uploads.throw_if_failed(); }, [&] { return uploads.moved(); }});
                 upload_device(plan, arenas, DeviceId(d), *devices[d], rope_tables, uploads);
             } catch (...) {
                 uploads.fail(std::current_exception());
