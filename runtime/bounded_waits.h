@@ -51,7 +51,8 @@ private:
         if (cancel_) cancel_->throw_if_cancelled();
         if (also_.stop) also_.stop();
         const Clock::time_point now = Clock::now();
-        const int64_t progress = also_.progress ? also_.progress() : 0;
+        const int64_t progress = static_cast<int64_t>(device_.stream()->ended_calls()) +
+                                 (also_.progress ? also_.progress() : 0);
         if (now - last_ > kPause || progress != seen_) begin_ = now;
         last_ = now;
         seen_ = progress;

@@ -55,6 +55,8 @@ public:
 
     // Compiles nothing: takes the kernels of its program. Kernel i of `launch` is kernels[i].
     virtual void load(std::vector<codegen::CompiledKernel> kernels) = 0;
+    // How `kernel` will be launched: a device that cannot says so now, with a DeviceError, and not at the first launch.
+    virtual void expect_launch(int /*kernel*/, const codegen::Launch&) {}
     virtual void launch(int kernel, std::span<const uint64_t> args,
                         const std::array<int64_t, 3>& grid, const codegen::Launch& launch) = 0;
 

@@ -22,6 +22,8 @@ public:
 
     // Called again and again while the host waits for the device; what it throws ends the wait, the work goes on. Empty: none.
     virtual void set_wait_check(std::function<void()> check) = 0;
+    // Of the calls that may wait inside the driver, such as for memory or to load a kernel, how many have ended.
+    virtual uint64_t ended_calls() const = 0;
     // How often a wait has seen all work done: what was asked for before it has not failed.
     virtual uint64_t synchronizations() const = 0;
     // Fences, and ends of copies for which the host waits, asked for so far; and the last of them that a wait has seen passed:

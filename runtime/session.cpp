@@ -17,6 +17,22 @@ namespace cleave::runtime {
 
 using namespace planner;
 
+namespace {
+
+// Before memory is taken and weights travel, which may last minutes: a driver that refuses a kernel says so now.
+void load_kernels(Device& device, const codegen::Program& program,
+                  const std::vector<codegen::CompiledKernel>& compiled,
+                  const SessionOptions& options) {
+    if (options.cancel) options.cancel->throw_if_cancelled();
+    const BoundedWaits bounded(device, "loading its kernels", options.watchdog_seconds,
+                               options.cancel);
+    device.load(compiled);
+    for (size_t i = 0; i < program.kernels.size(); ++i)
+        device.expect_launch(static_cast<int>(i), program.kernels[i].launch);
+}
+
+}  // namespace
+
 struct Session::Impl {
     const Plan& plan;
     explicit Impl(const Plan& p) : plan(p) {}
@@ -44,6 +60,8 @@ Session::Session(const Plan& plan, const SessionOptions& options)
     impl_->compiled = compile_all(impl_->programs, compile);
     for (size_t d = 0; d < impl_->programs.size(); ++d)
         codegen::adopt_compiled(impl_->programs[d], impl_->compiled[d]);
+    for (size_t d = 0; d < impl_->devices.size(); ++d)
+        load_kernels(*impl_->devices[d], impl_->programs[d], impl_->compiled[d], options);
     {
         std::deque<BoundedWaits> bounded;
         for (auto& device : impl_->devices)
@@ -53,7 +71,6 @@ Session::Session(const Plan& plan, const SessionOptions& options)
     }
     upload_weights(plan, *impl_->arenas, impl_->devices,
                    {options.upload_progress, options.cancel, options.watchdog_seconds});
-    for (size_t d = 0; d < impl_->devices.size(); ++d) impl_->devices[d]->load(impl_->compiled[d]);
     ExecutorOptions run{
         options.record_trace, options.record_passes,    threads_fit_cores(plan, options.threads),
         options.step_by_step, options.watchdog_seconds, options.cancel};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan brought to life: devices opened, arenas allocated as the plan says, weights cut and uploaded shard by
-// shard, kernels compiled and loaded, one worker thread per device. Runs passes; records the Trace.
+// A plan brought to life: devices opened, kernels compiled and loaded, arenas allocated as the plan says, weights cut
+// and uploaded shard by shard, one worker thread per device. Runs passes; records the Trace.
 // One thread uses a Session at a time. Destruction joins the workers and returns all memory.
 #pragma once
 

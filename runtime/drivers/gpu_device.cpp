@@ -5,19 +5,17 @@
 #include <cctype>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <optional>
-#include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/errors.h"
+#include "runtime/drivers/gpu_kernels.h"
+#include "runtime/drivers/gpu_waits.h"
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/pinned_ring.h"
 #include "runtime/drivers/reduce.h"
-#include "runtime/drivers/short_sleeps.h"
 
 namespace cleave::runtime {
 
@@ -48,14 +46,6 @@ int64_t nanoseconds_now() {
         .count();
 }
 
-constexpr int64_t kMostOfAnything = std::numeric_limits<int32_t>::max();
-
-unsigned dimension(int64_t n, int64_t most, const std::string& device) {
-    CHECK(n >= 0 && n <= most) << "a launch dimension of " << n << " on " << device
-                               << ", which takes " << most << " at most";
-    return static_cast<unsigned>(n);
-}
-
 class GpuDevice final : public Device, public DeviceStream {
 public:
     GpuDevice(std::shared_ptr<GpuDriver> driver, int ordinal, const planner::Device& info,
@@ -65,20 +55,24 @@ public:
           ordinal_(ordinal),
           info_(info),
           options_(options),
-          ring_(*context_, [this](GpuEvent event) { await(event); }, info.name) {}
+          waits_(driver_, ordinal, options.settle_time),
+          kernels_(*driver_, *context_, waits_, info_),
+          ring_(
+              *context_, [this](int64_t bytes) { return pin(bytes); },
+              [this](GpuEvent event) { await(event); }) {}
 
     ~GpuDevice() override {
-        check_ = nullptr;
+        waits_.set_check(nullptr);
         settle();
-        if (must_be_left()) {
+        if (waits_.must_be_left()) {
             context_.release();
             return;
         }
         drop_captures();
-        unload();
+        kernels_.unload();
         // Kernels of every card may read and write pinned memory: to free it waits for all of them.
         const bool pinned_can_go = !driver_->left_alone().works();
-        ring_.release(pinned_can_go);
+        ring_.release();
         for (std::vector<GpuEvent>* events : {&out_events_, &fences_, &mark_events_})
             for (GpuEvent event : *events) try_to([&] { context_->destroy_event(event); });
         for (const auto& [memory, bytes] : pinned_)
@@ -140,49 +134,18 @@ public:
 
     void load(std::vector<codegen::CompiledKernel> kernels) override {
         drop_captures();
-        unload();
-        kernels_.reserve(kernels.size());
-        for (const codegen::CompiledKernel& kernel : kernels) {
-            Loaded loaded;
-            loaded.name = kernel.name;
-            loaded.module = module_of(kernel);
-            kernels_.push_back(loaded);
-            // Now, while no kernel runs: one that waits for a peer on the same card must not wait for this one to be loaded.
-            kernels_.back().function = context_->function(loaded.module, loaded.name);
-        }
+        kernels_.load(std::move(kernels));
         // Now, not at the first download: an allocation of pinned memory may wait for the kernels of the card's other logical
         // devices, which may wait for this one's (CUDA C++ Programming Guide, "Implicit synchronization").
         for (int64_t block : {0, 1}) out_block(block, kPieceBytes);
         ring_.take(kPieceBytes);
     }
-
+    void expect_launch(int kernel, const codegen::Launch& launch) override {
+        kernels_.expect_launch(kernel, launch);
+    }
     void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
                 const codegen::Launch& launch) override {
-        CHECK(kernel >= 0 && static_cast<size_t>(kernel) < kernels_.size())
-            << "kernel " << kernel << " of " << kernels_.size() << " on " << info_.name;
-        if (grid[0] * grid[1] * grid[2] == 0) return;
-        Loaded& loaded = kernels_[static_cast<size_t>(kernel)];
-        // The launch says how much shared memory the kernel may ask for; one size for each kernel.
-        if (loaded.shared_bytes < launch.shared_bytes) {
-            context_->allow_shared(loaded.function, launch.shared_bytes);
-            loaded.shared_bytes = launch.shared_bytes;
-        }
-        if (launch.overlaps && !loaded.prefers_shared) {
-            context_->prefer_shared(loaded.function);
-            loaded.prefers_shared = true;
-        }
-        // Every argument is a word of 64 bits; the driver reads each through a pointer.
-        words_.assign(args.begin(), args.end());
-        pointers_.clear();
-        for (uint64_t& word : words_) pointers_.push_back(&word);
-        std::array<unsigned, 3> blocks{}, threads{};
-        for (size_t axis = 0; axis < 3; ++axis) {
-            blocks[axis] = dimension(grid[axis], info_.limits.max_grid[axis], info_.name);
-            threads[axis] = dimension(launch.block[axis], kMostOfAnything, info_.name);
-        }
-        context_->launch(loaded.function, blocks, threads,
-                         dimension(launch.shared_bytes, kMostOfAnything, info_.name),
-                         pointers_.data(), launch.overlaps);
+        kernels_.launch(kernel, args, grid, launch);
     }
 
     // To memory that the driver has not pinned it is done when it returns.
@@ -244,7 +207,7 @@ public:
     }
 
     void synchronize() override {
-        await_until([&] { return context_->is_idle(); });
+        waits_.until([&] { return context_->is_idle(); });
         ++synchronizations_;
     }
 
@@ -263,7 +226,7 @@ public:
         auto* peer = dynamic_cast<GpuDevice*>(&other);
         if (!peer || peer->driver_ != driver_) return Device::enable_peer_access(other);
         if (peer->ordinal_ == ordinal_) return;
-        peer->mapped_by_.insert(ordinal_);
+        peer->waits_.add_reached_by(ordinal_);
         context_->enable_peer_access(*peer->context_);
     }
 
@@ -275,28 +238,17 @@ public:
 
     // ---- DeviceStream -----------------------------------------------------------------------
 
-    void set_wait_check(std::function<void()> check) override { check_ = std::move(check); }
+    void set_wait_check(std::function<void()> check) override {
+        waits_.set_check(std::move(check));
+    }
+    uint64_t ended_calls() const override { return waits_.ended_calls(); }
     uint64_t synchronizations() const override { return synchronizations_; }
     uint64_t points() const override { return points_; }
     uint64_t passed_points() const override { return passed_points_; }
 
     void settle() noexcept override {
-        if (abandoned_) return;
-        const auto until = Clock::now() + options_.settle_time;
-        try {
-            if (capturing_) abandon_capture();
-            while (!context_->is_idle()) {
-                if (must_be_left()) return;
-                if (Clock::now() > until) {
-                    abandoned_ = true;
-                    driver_->left_alone().add(ordinal_, *context_);
-                    return;
-                }
-                std::this_thread::sleep_for(std::chrono::microseconds(50));
-            }
-        } catch (const DeviceError&) {
-            // A device with a fault does nothing more.
-        }
+        if (capturing_) abandon_capture();
+        waits_.settle(*context_);
     }
 
     void copy_within(DeviceAddress source, DeviceAddress destination, const Rectangle& r) override {
@@ -361,32 +313,26 @@ public:
     std::span<std::byte> upload_space(int64_t bytes) override { return ring_.take(bytes); }
 
     std::span<std::byte> pinned_memory(int64_t bytes) override {
-        std::byte* memory = context_->allocate_pinned(std::max<int64_t>(bytes, 1));
-        if (!memory)
-            throw DeviceError(fmt::format("allocating {} bytes of pinned host memory", bytes),
-                              "the host has none left", info_.name);
-        pinned_.emplace_back(memory, bytes);
+        std::byte* memory = pin(bytes);
         driver_->pinned().add(memory, std::max<int64_t>(bytes, 1));
         std::memset(memory, 0, static_cast<size_t>(bytes));
         return {memory, static_cast<size_t>(bytes)};
     }
 
 private:
-    struct Loaded {
-        std::string name;
-        GpuModule module = nullptr;
-        GpuFunction function = nullptr;
-        int64_t shared_bytes = 0;  // that it was allowed
-        bool prefers_shared = false;
-    };
-
-    // Whether a call that gives memory, kernels or the context back would wait for work that does not end: this device's, that
-    // of another on the same card, or that of a card which was given access to this one's memory.
-    bool must_be_left() {
-        LeftAlone& left = driver_->left_alone();
-        return abandoned_ || left.works_on(ordinal_) ||
-               std::any_of(mapped_by_.begin(), mapped_by_.end(),
-                           [&](int card) { return left.works_on(card); });
+    // Pinned memory that goes with the device, also when the wait for it is given up.
+    std::byte* pin(int64_t bytes) {
+        std::byte* memory = nullptr;
+        waits_.call([context = context_.get(),
+                     bytes] { return context->allocate_pinned(std::max<int64_t>(bytes, 1)); },
+                    [&](std::byte* given) {
+                        memory = given;
+                        if (given) pinned_.emplace_back(given, bytes);
+                    });
+        if (!memory)
+            throw DeviceError(fmt::format("allocating {} bytes of pinned host memory", bytes),
+                              "the host has none left", info_.name);
+        return memory;
     }
 
     static Rectangle line(size_t bytes) {
@@ -425,63 +371,33 @@ private:
         if (info_.memory_bytes > 0 && bytes > info_.memory_bytes - allocated_)
             throw refuse(fmt::format("only {} of its {} bytes are left",
                                      info_.memory_bytes - allocated_, info_.memory_bytes));
-        const std::optional<DeviceAddress> address =
-            exchange ? context_->allocate_exchange(std::max<int64_t>(bytes, 1))
-                     : context_->allocate(std::max<int64_t>(bytes, 1));
+        std::optional<DeviceAddress> address;
+        waits_.call(
+            [context = context_.get(), exchange, size = std::max<int64_t>(bytes, 1)] {
+                return exchange ? context->allocate_exchange(size) : context->allocate(size);
+            },
+            [&](const std::optional<DeviceAddress>& given) {
+                address = given;
+                if (given) blocks_[*given] = bytes;
+            });
         if (!address)
             throw refuse(fmt::format(
                 "the driver has {} bytes free, the plan counts on {} bytes of which {} are used; "
                 "another program may hold the rest",
                 context_->free_bytes(), info_.memory_bytes, allocated_));
         CHECK(*address % 256 == 0) << info_.name << " gave an address that is not aligned to 256";
-        blocks_[*address] = bytes;
         allocated_ += bytes;
         peak_ = std::max(peak_, allocated_);
         if (options_.poison) fill(*address, bytes, kPoisonByte);
         return *address;
     }
 
-    GpuModule module_of(const codegen::CompiledKernel& kernel) {
-        try {
-            return context_->load(kernel.object);
-        } catch (const RefusedObject& error) {
-            throw VendorError(
-                fmt::format("loading kernel {}", kernel.name),
-                fmt::format("{}; it was compiled by {}, and {} is of version {}: a driver may not "
-                            "read what a newer compiler made; install a newer driver, or name a "
-                            "compiler of its version (--nvrtc PATH for NVIDIA's cards, "
-                            "--gpu-compiler clang for AMD's)",
-                            error.what(), kernel.compiler, driver_->library(), driver_->version()),
-                info_.name);
-        }
-    }
-
-    void unload() {
-        for (const Loaded& kernel : kernels_) try_to([&] { context_->unload(kernel.module); });
-        kernels_.clear();
-    }
-
-    // Polls rather than blocks: nobody could end a call that blocks. Short waits, as for a token, keep the core.
-    template <class Done>
-    void await_until(Done done) {
-        const auto patient = Clock::now() + std::chrono::milliseconds(1);
-        std::optional<ShortSleeps> asleep;
-        while (!done()) {
-            if (check_) check_();
-            if (Clock::now() < patient) {
-                std::this_thread::yield();
-                continue;
-            }
-            if (!asleep) asleep.emplace();
-            std::this_thread::sleep_for(std::chrono::microseconds(20));
-        }
-    }
     void record(GpuEvent event) {
         context_->record(event);
         point_of_[event] = ++points_;
     }
     void await(GpuEvent event) {
-        await_until([&] { return context_->has_passed(event); });
+        waits_.until([&] { return context_->has_passed(event); });
         if (const auto at = point_of_.find(event); at != point_of_.end())
             passed_points_ = std::max(passed_points_, at->second);
     }
@@ -520,21 +436,18 @@ private:
     int ordinal_;
     planner::Device info_;
     GpuDeviceOptions options_;
+    GpuWaits waits_;
+    GpuKernels kernels_;
     PinnedRing ring_;
-    std::vector<std::pair<std::byte*, int64_t>> pinned_;
+    std::vector<std::pair<std::byte*, int64_t>> pinned_;  // the ring's, too
     std::span<std::byte> mailbox_;
     std::array<std::span<std::byte>, 2> out_;
     std::vector<GpuEvent> out_events_, fences_;
-    std::vector<Loaded> kernels_;
-    std::vector<uint64_t> words_;
-    std::vector<void*> pointers_;
     std::map<DeviceAddress, int64_t> blocks_;
-    std::set<int> mapped_by_;  // other cards that reach its memory
     int64_t allocated_ = 0, peak_ = 0;
-    std::function<void()> check_;
     uint64_t synchronizations_ = 0, points_ = 0, passed_points_ = 0;
     std::map<GpuEvent, uint64_t> point_of_;  // as it was recorded last
-    bool capturing_ = false, abandoned_ = false;
+    bool capturing_ = false;
     std::vector<GpuGraph> captures_;
     std::vector<GpuEvent> mark_events_;  // the first is the origin
     size_t marks_ = 0;

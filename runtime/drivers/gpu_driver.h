@@ -123,6 +123,8 @@ public:
     virtual void unload(GpuModule module) = 0;
     // Brings the kernel onto the device, for which it may wait for all that runs there.
     virtual GpuFunction function(GpuModule module, const std::string& name) = 0;
+    // Threads of a block with which the driver starts it at most, by its registers and static memory.
+    virtual int64_t most_threads(GpuFunction function) = 0;
     // From now on a launch of it may ask for so much dynamic shared memory.
     virtual void allow_shared(GpuFunction, int64_t /*bytes*/) {}
     // From now on it runs where shared memory is as large as the card can make it, and cache as small: blocks of launches that

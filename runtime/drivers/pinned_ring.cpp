@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/base/errors.h"
-
 namespace cleave::runtime {
 
 namespace {
@@ -40,28 +38,20 @@ std::span<std::byte> PinnedRing::take(int64_t bytes) {
 }
 
 void PinnedRing::renew(Block& block, int64_t bytes) {
-    if (block.memory) outgrown_.push_back(std::exchange(block.memory, nullptr));
+    const int64_t wanted = std::max(bytes, kFirstBytes);
     block.bytes = block.used = 0;
     block.in_flight = false;
-    const int64_t wanted = std::max(bytes, kFirstBytes);
-    block.memory = context_.allocate_pinned(wanted);
-    if (!block.memory)
-        throw DeviceError(fmt::format("allocating {} bytes of pinned host memory", wanted),
-                          "the host has none left", device_);
+    block.memory = pin_(wanted);
     block.bytes = wanted;
 }
 
-void PinnedRing::release(bool memory_too) noexcept {
+void PinnedRing::release() noexcept {
     for (Block& block : blocks_) {
         try_to([&] {
             if (block.event) context_.destroy_event(std::exchange(block.event, nullptr));
         });
-        if (block.memory) outgrown_.push_back(block.memory);
         block = {};
     }
-    for (std::byte* memory : outgrown_)
-        if (memory_too) try_to([&] { context_.free_pinned(memory); });
-    outgrown_.clear();
     last_ = {};
 }
 

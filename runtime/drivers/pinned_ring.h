@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "runtime/drivers/gpu_driver.h"
 
@@ -17,14 +15,15 @@ namespace cleave::runtime {
 
 class PinnedRing {
 public:
-    // `wait` returns when the stream has passed an event. `device` names it in messages.
-    PinnedRing(GpuContext& context, std::function<void(GpuEvent)> wait, std::string device)
-        : context_(context), wait_(std::move(wait)), device_(std::move(device)) {}
+    // `pin` gives pinned memory, which it keeps; `wait` returns when the stream has passed an event.
+    PinnedRing(GpuContext& context, std::function<std::byte*(int64_t)> pin,
+               std::function<void(GpuEvent)> wait)
+        : context_(context), pin_(std::move(pin)), wait_(std::move(wait)) {}
     PinnedRing(const PinnedRing&) = delete;
     PinnedRing& operator=(const PinnedRing&) = delete;
 
     // Room for `bytes`, which no copy reads any more, aligned to 256. Copies from it must be on the stream before the next
-    // call. DeviceError when the host has no pinned memory left.
+    // call. Throws what `pin` does.
     std::span<std::byte> take(int64_t bytes);
     // Whether `bytes` lie in what `take` gave last.
     bool holds(std::span<const std::byte> bytes) const {
@@ -32,8 +31,8 @@ public:
                bytes.data() + bytes.size() <= last_.data() + last_.size();
     }
 
-    // Gives all back, memory only if `memory_too`; the owner calls it while its context lives.
-    void release(bool memory_too) noexcept;
+    // Gives its events back; the owner calls it while its context lives.
+    void release() noexcept;
 
     static constexpr int64_t kBlockBytes = int64_t{8} << 20;
 
@@ -47,10 +46,9 @@ private:
     void renew(Block& block, int64_t bytes);
 
     GpuContext& context_;
+    std::function<std::byte*(int64_t)> pin_;
     std::function<void(GpuEvent)> wait_;
-    std::string device_;
     std::array<Block, 2> blocks_;
-    std::vector<std::byte*> outgrown_;  // to free them would wait for every kernel of the cards
     size_t current_ = 0;
     std::span<const std::byte> last_;
 };

@@ -48,10 +48,7 @@ Overlaps overlaps_of(const InstalledFake& fake, const DeviceShape& shape) {
     Overlaps found;
     planner::Plan plan = plan_for(overlap_model(), shape, all_logits_workload(1, 32, 32));
     {
-        SessionOptions options;
-        options.poison = true;
-        options.compile.gpu_compiler = "simt";
-        Session session(plan, options);
+        Session session(plan, options_for_fakes());
         GenerateOptions generation;
         generation.max_new_tokens = 5;
         found.tokens = generate(session, plan, {{1, 17, 23, 5}}, generation).sequences[0].token_ids;

@@ -60,13 +60,6 @@ const importer::Graph& small_model() {
     return graph;
 }
 
-SessionOptions options_for_fakes() {
-    SessionOptions options;
-    options.poison = true;
-    options.compile.gpu_compiler = "simt";
-    return options;
-}
-
 // A session that runs a prompt and so many tokens; `at_token` is called with each.
 void run_model(const DeviceShape& shape, const SessionOptions& options, int64_t new_tokens,
                const std::function<void(int)>& at_token = {}) {

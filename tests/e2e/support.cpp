@@ -97,6 +97,13 @@ runtime::SessionOptions checked_options() {
     return options;
 }
 
+runtime::SessionOptions options_for_fakes() {
+    runtime::SessionOptions options;
+    options.poison = true;
+    options.compile.gpu_compiler = "simt";
+    return options;
+}
+
 Reference load_reference(const std::string& name) {
     std::filesystem::path folder = shared_data() / "reference";
     std::ifstream file(folder / (name + ".json"));

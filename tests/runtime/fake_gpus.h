@@ -68,6 +68,12 @@ public:
     }
     // Kernels that hang end.
     void release() const { call<void>("fake_release"); }
+    // The calls of that name wait inside for as long as a kernel hangs on their card.
+    void block(const std::string& name) const { call<void>("fake_block", name.c_str()); }
+    // To load a kernel waits for nothing that runs; else it waits for all of the card.
+    void load_beside_work() const { call<void>("fake_load_beside_work"); }
+    // A block of any kernel has so many threads at most.
+    void most_threads(int threads) const { call<void>("fake_most_threads", threads); }
     // What the vendor's variable for hardware queues said when the library was started.
     std::string queues() const { return call<const char*>("fake_queues"); }
     // What a checked kernel did wrong.

@@ -63,11 +63,30 @@ TEST_CASE("a code object that the driver cannot read is told with its compiler a
         }
         // Any other failure is told as it is, and the next kernels load.
         fake.fail(cuda ? "cuModuleLoadData" : "hipModuleLoadData", 1, 2);
-        CHECK_THAT(device_error([&] { device->load(kernels); }), !Contains("compiled by"));
+        CHECK_THAT(device_error([&] { device->load(kernels); }),
+                   Contains("loading kernel nothing") && !Contains("compiled by"));
         CHECK_NOTHROW(device->load(kernels));
         device.reset();
         CHECK(fake.alive() == 0);
     }
+}
+
+TEST_CASE("shared memory that a driver does not allow a kernel is told before its first launch",
+          "[runtime]") {
+    const FakeGpu fake(DeviceKind::kCuda);
+    auto device = open_card(fake, DeviceKind::kCuda);
+    device->load(fake_kernel("nothing"));
+    codegen::Launch launch;
+    launch.block = {32, 2, 1};
+    launch.shared_bytes = 60 * 1024;
+    CHECK_NOTHROW(device->expect_launch(0, launch));
+    launch.shared_bytes = 300 * 1024;  // a card has 227 KiB
+    CHECK_THAT(device_error([&] { device->expect_launch(0, launch); }),
+               Contains("loading kernel nothing") && Contains("cuFuncSetAttribute") &&
+                   Contains("32 x 2 x 1 threads with 307200 bytes of shared memory"));
+    CHECK(fake.calls("cuLaunchKernel") == 0);
+    device.reset();
+    CHECK(fake.alive() == 0);
 }
 
 TEST_CASE("a card that takes no context is told with its compute mode", "[runtime]") {
@@ -208,14 +227,15 @@ TEST_CASE("what would wait for ever for a card that another stream holds is coun
     const FakeGpu fake(DeviceKind::kCuda);
     fake.live();
     fake.one_at_a_time();
-    auto holder = open_card(fake, DeviceKind::kCuda);
+    fake.load_beside_work();
+    auto holder = open_card(fake, DeviceKind::kCuda), other = open_card(fake, DeviceKind::kCuda);
     holder->load(fake_kernel("nothing"));
+    other->load(fake_kernel("nothing"));
     fake.hang("nothing", 1);
     holder->launch(0, {}, {1, 1, 1}, {});
     while (fake.calls("hangs") == 0) std::this_thread::yield();
     CHECK(fake.calls("waits for ever") == 0);
-    // A real driver may load a kernel only when all that runs on the card has ended.
-    auto other = open_card(fake, DeviceKind::kCuda);
+    // A real driver gives a kernel back only when all that runs on the card has ended.
     other->fill(other->allocate(64, "words"), 64, 1);
     other->load(fake_kernel("nothing"));
     CHECK(fake.calls("waits for ever") == 1);

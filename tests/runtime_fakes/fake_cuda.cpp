@@ -338,6 +338,11 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
     return find_function(call, reinterpret_cast<Function**>(function), module, name,
                          kCards[current_device], 48 * 1024);
 }
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
+    const Call call("cuFuncGetAttribute");
+    return call.code ? call.code
+                     : find_attribute(value, attribute, reinterpret_cast<Function*>(function));
+}
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
     const bool divides = attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
     auto* f = reinterpret_cast<Function*>(function);

@@ -144,6 +144,10 @@ struct State {
     std::string trip;                           // the kernels whose name begins so
     int trip_after = 0;                         // of their runs from now on: that one goes wrong
     bool trip_hangs = false;
+    std::string blocking;                // a call that waits for kernels that never end
+    std::atomic<int> waiting{0};         // calls that wait for the work of a card
+    std::atomic<bool> loads_wait{true};  // those that load a kernel do
+    int most_threads = 1024;             // of a block of any kernel
     std::map<uintptr_t, Block> blocks;
     std::map<uintptr_t, int64_t> pinned;
     std::set<Stream*> streams;
@@ -196,6 +200,8 @@ int query_stream(void* handle);
 // What a call that gives something of a device back does first: it waits for the devices whose kernels may reach it. Where one
 // of their kernels never ends the real call never does; here it is counted as "waits for ever" after a while.
 void settle(Call& call, const std::set<int>& devices);
+// What a call does first that may wait for all that runs on a device: as long as that lasts.
+int wait_for_device(Call& call, int device);
 int make_event(Event** event, bool timing);
 int destroy_event(void* handle);
 int record_event(void* event, void* stream);
@@ -231,6 +237,7 @@ int load_module(Module** module, const void* image);
 int unload_module(Call& call, void* handle);
 int find_function(Call& call, Function** function, void* module, const char* name, const Card& card,
                   int most_shared);
+int find_attribute(int* value, int attribute, Function* function);
 struct Shape {
     unsigned grid[3], block[3], shared_bytes;
 };
@@ -268,6 +275,12 @@ void fake_one_at_a_time();
 void fake_trip(const char* kernel, int nth, int hangs);
 // Kernels that hang end.
 void fake_release();
+// The calls of that name wait inside for as long as a kernel hangs on the calling thread's card.
+void fake_block(const char* call);
+// To load a kernel waits for nothing that runs.
+void fake_load_beside_work();
+// A block of any kernel has so many threads at most.
+void fake_most_threads(int threads);
 // What is alive: allocations, pinned blocks, streams, events, graphs, modules, contexts.
 int fake_current_device();  // of the calling thread
 int fake_alive();

@@ -279,6 +279,12 @@ hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, con
     return find_function(call, reinterpret_cast<Function**>(function), module, name,
                          kCards[current_device], 64 * 1024);
 }
+hipError_t hipFuncGetAttribute(int* value, hipFunction_attribute attribute,
+                               hipFunction_t function) {
+    const Call call("hipFuncGetAttribute");
+    return call.code ? call.code
+                     : find_attribute(value, attribute, reinterpret_cast<Function*>(function));
+}
 hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned int grid_x, unsigned int grid_y,
                                  unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                  unsigned int block_z, unsigned int shared_bytes,

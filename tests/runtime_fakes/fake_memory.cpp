@@ -159,6 +159,13 @@ Call::Call(const std::string& name, const std::string& detail) : lock(state().mu
     } else {
         code = s.fault_of(current_device);
     }
+    if (s.blocking != name || current_device < 0) return;
+    ++s.waiting;
+    lock.unlock();
+    while (s.hanging[static_cast<size_t>(current_device)] > 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock.lock();
+    --s.waiting;
 }
 
 int allocate(uintptr_t* address, size_t bytes, const Card& card, Pool* pool) {
@@ -297,7 +304,8 @@ int find_function(Call& call, Function** function, void* handle, const char* nam
                   int most_shared) {
     auto* module = static_cast<Module*>(handle);
     if (state().modules.count(module) == 0) return kInvalidValue;
-    settle(call, {module->device});
+    if (state().loads_wait)
+        if (const int code = wait_for_device(call, module->device); code) return code;
     auto made = std::make_unique<Function>(Function{module, name, most_shared, nullptr});
     if (module->object.empty()) {
         if (module->image != name) return kNotFound;
@@ -314,6 +322,13 @@ int find_function(Call& call, Function** function, void* handle, const char* nam
     }
     *function = made.get();
     state().functions.push_back(made.release());
+    return 0;
+}
+
+// Of both vendors the first attribute is how many threads a block may have.
+int find_attribute(int* value, int attribute, Function* function) {
+    if (attribute != 0 || state().modules.count(function->module) == 0) return kInvalidValue;
+    *value = state().most_threads;
     return 0;
 }
 
@@ -405,6 +420,7 @@ void drop_device(int device) {
 void reset() {
     State& s = state();
     s.released = true;
+    while (s.waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (Stream* stream : s.streams) delete stream;  // joins its thread, which may look at the rest
     const std::lock_guard lock(s.mutex);
     for (const auto& [address, block] : s.blocks)
@@ -422,6 +438,9 @@ void reset() {
     s.failing.clear();
     s.finding.clear();
     s.trip.clear();
+    s.blocking.clear();
+    s.loads_wait = true;
+    s.most_threads = 1024;
     s.sticky = 0;
     for (auto& fault : s.faults) fault = 0;
     s.live = s.released = s.one_at_a_time = false;
@@ -484,6 +503,12 @@ void fake_trip(const char* kernel, int nth, int hangs) {
     state().trip_hangs = hangs != 0;
 }
 void fake_release() { state().released = true; }
+void fake_block(const char* call) {
+    const std::lock_guard lock(state().mutex);
+    state().blocking = call;
+}
+void fake_load_beside_work() { state().loads_wait = false; }
+void fake_most_threads(int threads) { state().most_threads = threads; }
 int fake_current_device() { return current_device; }
 int fake_alive() { return alive(); }
 int fake_calls(const char* call) {

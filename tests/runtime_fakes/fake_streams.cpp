@@ -172,6 +172,18 @@ void settle(Call& call, const std::set<int>& devices) {
     if (in_vain > 0) ++state().calls["waits for ever"];
 }
 
+int wait_for_device(Call& call, int device) {
+    std::vector<Stream*> streams;
+    for (Stream* stream : state().streams)
+        if (stream->device == device) streams.push_back(stream);
+    ++state().waiting;
+    call.lock.unlock();
+    for (Stream* stream : streams) stream->wait(stream->last());
+    call.lock.lock();
+    --state().waiting;
+    return state().fault_of(device);
+}
+
 // The first question allows the work, a later one sees it done.
 int query_stream(void* handle) {
     Stream* stream = find_stream(handle);

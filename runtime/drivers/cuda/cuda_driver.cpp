@@ -326,6 +326,13 @@ public:
         CLEAVE_CUDA(cuModuleGetFunction, &function, static_cast<CUmodule>(module), name.c_str());
         return function;
     }
+    int64_t most_threads(GpuFunction function) override {
+        use();
+        int threads = 0;
+        CLEAVE_CUDA(cuFuncGetAttribute, &threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                    static_cast<CUfunction>(function));
+        return threads;
+    }
     // Beyond 48 KiB a kernel has to ask (CUDA C++ Programming Guide, compute capability 7.x on).
     void allow_shared(GpuFunction function, int64_t bytes) override {
         if (bytes <= 48 * 1024) return;

@@ -61,6 +61,7 @@
     X(cuModuleLoadData, (CUmodule * module, const void* image))                                   \
     X(cuModuleUnload, (CUmodule module))                                                          \
     X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name))            \
+    X(cuFuncGetAttribute, (int* value, CUfunction_attribute attribute, CUfunction function))      \
     X(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value))       \
     X(cuLaunchKernel,                                                                             \
       (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,        \
@@ -101,6 +102,7 @@
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1, CUmemAllocationType)                         \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1, CUmemLocationType)                             \
     X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3, CUmemAccess_flags)                      \
+    X(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0, CUfunction_attribute)              \
     X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8, CUfunction_attribute)      \
     X(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 9, CUfunction_attribute)   \
     X(CU_SHAREDMEM_CARVEOUT_MAX_SHARED, 100, CUshared_carveout)                      \

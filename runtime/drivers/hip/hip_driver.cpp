@@ -257,6 +257,13 @@ public:
         CLEAVE_HIP(hipModuleGetFunction, &function, static_cast<hipModule_t>(module), name.c_str());
         return function;
     }
+    int64_t most_threads(GpuFunction function) override {
+        use();
+        int threads = 0;
+        CLEAVE_HIP(hipFuncGetAttribute, &threads, HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                   static_cast<hipFunction_t>(function));
+        return threads;
+    }
 
 private:
     static void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address); }

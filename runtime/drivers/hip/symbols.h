@@ -51,6 +51,7 @@
     X(hipModuleLoadData, (hipModule_t * module, const void* image))                               \
     X(hipModuleUnload, (hipModule_t module))                                                      \
     X(hipModuleGetFunction, (hipFunction_t * function, hipModule_t module, const char* name))     \
+    X(hipFuncGetAttribute, (int* value, hipFunction_attribute attribute, hipFunction_t function)) \
     X(hipModuleLaunchKernel,                                                                      \
       (hipFunction_t function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,     \
        unsigned int block_x, unsigned int block_y, unsigned int block_z,                          \
@@ -89,6 +90,7 @@
     X(hipDeviceAttributeMaxSharedMemoryPerBlock, 74, hipDeviceAttribute_t) \
     X(hipDeviceAttributeWarpSize, 87, hipDeviceAttribute_t)                \
     X(hipDeviceAttributeMemoryPoolsSupported, 88, hipDeviceAttribute_t)    \
+    X(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0, hipFunction_attribute)  \
     X(hipMemAllocationTypePinned, 1, hipMemAllocationType)                 \
     X(hipMemLocationTypeDevice, 1, hipMemLocationType)                     \
     X(hipMemAccessFlagsProtReadWrite, 3, hipMemAccessFlags)
@@ -99,6 +101,7 @@ namespace cleave::runtime::hip {
 using hipError_t = int;
 using hipDevice_t = int;
 using hipDeviceAttribute_t = int;
+using hipFunction_attribute = int;
 using hipMemcpyKind = int;
 using hipStreamCaptureMode = int;
 using hipStream_t = struct StreamTag*;
