@@ -125,6 +125,18 @@ bool is_called(const GpuFacts& facts, const std::string& identity) {
            (facts.pci.size() > 5 && facts.pci.substr(5) == lower);
 }
 
+// What tells a card from all others of its driver: its UUID, else its place; parts of one card may have both in common, and
+// then it is none.
+std::string identity_of(const GpuDriver& driver, const GpuFacts& facts) {
+    const auto is_own = [&](const std::string GpuFacts::* name) {
+        int cards = 0;
+        for (int i = 0; i < driver.count(); ++i) cards += driver.facts(i).*name == facts.*name;
+        return !(facts.*name).empty() && cards == 1;
+    };
+    if (is_own(&GpuFacts::uuid)) return facts.uuid;
+    return is_own(&GpuFacts::pci) ? facts.pci : "";
+}
+
 GpuDriver& driver_for(DeviceKind kind, const std::string& device) {
     const FoundDriver& found = gpu_driver(kind);
     if (!found.driver)
@@ -159,7 +171,7 @@ public:
         d.kind = spec.kind;
         d.arch = facts.arch;
         d.model = facts.name;
-        d.identity = facts.uuid.empty() ? facts.pci : facts.uuid;
+        d.identity = identity_of(driver, facts);
         d.pci = facts.pci;
         d.index = ordinal;
         if (driver.count() > 1) d.collectives = collectives_name(spec.kind);

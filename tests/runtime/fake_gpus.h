@@ -53,6 +53,9 @@ public:
     // Of NVIDIA's cards: their compute mode, and that they are parts of cards.
     void compute_mode(int mode) const { call<void>("fake_compute_mode", mode); }
     void in_parts() const { call<void>("fake_parts", 1); }
+    // Of AMD's cards: they have no UUID; all have the first one's, and its PCI address.
+    void nameless() const { call<void>("fake_nameless", 1); }
+    void alike() const { call<void>("fake_alike", 1); }
     // Memory that other programs hold.
     void take(int64_t bytes) const { call<void>("fake_take", bytes); }
     // Streams run on their own, as real ones do; each piece of work takes so long at least.

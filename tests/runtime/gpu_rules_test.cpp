@@ -115,6 +115,25 @@ TEST_CASE("a part of a card is called by its own identity", "[runtime]") {
     CHECK(part == "MIG-" + whole.substr(4));
 }
 
+TEST_CASE("cards that no name tells apart stay those of their places in the list", "[runtime]") {
+    const runtime::test::InstalledFake fake(DeviceKind::kHip);
+    const auto chosen = [] {
+        const planner::Machine machine = planner::build_machine(
+            planner::parse_devices("hip[1],hip[0]"), planner::read_host_facts(), &real_gpus());
+        std::vector<int> cards;
+        for (const planner::Device& device : machine.devices)
+            cards.push_back(find_card(device, machine.devices));
+        return std::pair(cards, machine.devices[0].identity);
+    };
+    const std::vector<int> order{1, 0};
+    CHECK(chosen() == std::pair(order, std::string("GPU-bbbbbbbbbbbbbbbb")));
+    fake.nameless();
+    CHECK(fake.driver()->facts(1).uuid.empty());
+    CHECK(chosen() == std::pair(order, std::string("0000:c6:00.0")));
+    fake.alike();  // parts of a card may have one place, and one UUID
+    CHECK(chosen() == std::pair(order, std::string()));
+}
+
 TEST_CASE("a rectangle moves within a card whose driver refuses its pitches", "[runtime]") {
     const FakeGpu fake(DeviceKind::kCuda);
     for (int card : {0, 2}) {

@@ -164,6 +164,7 @@ struct State {
     int version = 13000;  // of libcuda
     int compute_mode = 0;
     bool parted = false;  // cards are parts of cards (MIG)
+    bool nameless = false, alike = false;  // of AMD's: without a UUID, with those of the first card
     int64_t taken = 0;    // by other programs, of each card
 
     int fault_of(int device) const {
@@ -267,6 +268,9 @@ void fake_version(int version);
 // Of NVIDIA's cards: their compute mode; whether they are parts of cards.
 void fake_compute_mode(int mode);
 void fake_parts(int parted);
+// Of AMD's cards: they have no UUID; all have the UUID and the place of the first, as parts of a card have.
+void fake_nameless(int nameless);
+void fake_alike(int alike);
 // Streams run on their own, each piece of work after this many microseconds.
 void fake_live(int64_t lag_us);
 // A card does one piece of work at a time, whatever streams it has.

@@ -15,6 +15,7 @@ constexpr Card kCards[] = {
     {"AMD Instinct MI300X", "0000:D1:00.0", 'c', int64_t{192} << 30, "gfx942"}};
 
 bool is_shown(int device) { return device >= 0 && device < state().visible; }
+int named(int device) { return state().alike ? 0 : device; }
 uintptr_t number(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 }  // namespace
@@ -54,11 +55,13 @@ hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
     return Call("hipDeviceGetName").code;
 }
 hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t device) {
-    std::memset(uuid->bytes, kCards[device].uuid, 16);
+    std::memset(uuid->bytes, kCards[named(device)].uuid, 16);
+    // "GPU-XX" of an agent without one (hsa_ext_amd.h, HSA_AMD_AGENT_INFO_UUID), less what all have.
+    if (state().nameless) std::strncpy(uuid->bytes, "XX", 16);
     return Call("hipDeviceGetUuid").code;
 }
 hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
-    std::strncpy(text, kCards[device].pci, static_cast<size_t>(length));
+    std::strncpy(text, kCards[named(device)].pci, static_cast<size_t>(length));
     return Call("hipDeviceGetPCIBusId").code;
 }
 hipError_t hipDeviceTotalMem(size_t* bytes, hipDevice_t device) {

@@ -343,10 +343,13 @@ public:
         facts.name = text;
         CLEAVE_HIP(hipDeviceGetPCIBusId, text, sizeof text, ordinal);
         facts.pci = lower_case(text);
-        // As AMD's tools print it: the sixteen characters that the bytes are.
+        // As AMD's tools print it: the sixteen digits that the bytes are. Of a card without one they are "XX" and nothing
+        // (hsa_ext_amd.h, HSA_AMD_AGENT_INFO_UUID).
         hipUUID uuid{};
         if (lib_->call.hipDeviceGetUuid &&
-            lib_->call.hipDeviceGetUuid(&uuid, ordinal) == hipSuccess && uuid.bytes[0] != 0)
+            lib_->call.hipDeviceGetUuid(&uuid, ordinal) == hipSuccess &&
+            std::all_of(std::begin(uuid.bytes), std::end(uuid.bytes),
+                        [](char c) { return std::isxdigit(static_cast<unsigned char>(c)); }))
             facts.uuid = "GPU-" + std::string(uuid.bytes, sizeof uuid.bytes);
         size_t bytes = 0;
         CLEAVE_HIP(hipDeviceTotalMem, &bytes, ordinal);
