@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "codegen/compile_worker.h"
 #include "codegen/kernel_compiler.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/codegen/plan_programs.h"
@@ -206,6 +207,44 @@ std::vector<std::string> launches_of_layer(const planner::Plan& plan, const Prog
 }
 
 }  // namespace
+
+TEST_CASE("products of a prompt add and store 16 bytes at a time, and wait for several at once",
+          "[codegen]") {
+    if (std::string why = absence("nvrtc"); !why.empty()) CLEAVE_SKIP("no NVRTC: " + why);
+    CompileWorkers workers("nvrtc", {nvrtc_info({}).library}, 60, nullptr);
+    for (const char* name : {"sm_80", "sm_90a", "sm_100"}) {
+        const Program program = test::program_for("llama-3-8b", gpu_arch(name), 1);
+        int with_residual = 0;
+        for (const Kernel& kernel : program.kernels) {
+            const bool is_linear = kernel.source.find("linear<Config>") != std::string::npos;
+            if (kernel.source.find("kMany = true") == std::string::npos ||
+                (!is_linear && kernel.source.find("gate_up<Config>") == std::string::npos))
+                continue;
+            CAPTURE(name, kernel.name);
+            const WorkerResult result =
+                workers.compile(kernel.name + ".cu", kernel.source,
+                                {fmt::format("--gpu-architecture={}", name), "--std=c++17"});
+            REQUIRE(result.status == WorkerResult::Status::kOk);
+            // Global memory is read by nothing but asynchronous copies and for the residual.
+            const auto accesses = [&](const std::string& which) {
+                int count = 0;
+                for (size_t at = 0; (at = result.ptx.find(which, at)) != std::string::npos; ++at) {
+                    CHECK(result.ptx.substr(at, which.size() + 3) == which + ".v4");
+                    ++count;
+                }
+                return count;
+            };
+            const int loads = accesses("ld.global"), stores = accesses("st.global");
+            CHECK(stores > 0);
+            if (loads == 0) continue;
+            ++with_residual;
+            CHECK(loads == stores);
+            CHECK(loads >= 4);
+            CHECK(result.ptx.rfind("ld.global") < result.ptx.find("st.global"));
+        }
+        CHECK(with_residual == 2);  // output and down projections
+    }
+}
 
 TEST_CASE("Clang compiles every kernel of 8B and 70B plans for an AMD GPU without ROCm",
           "[codegen]") {

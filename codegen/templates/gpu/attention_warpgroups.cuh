@@ -194,7 +194,7 @@ struct WarpgroupAttention {
                 if (row >= tokens || d >= kVHeadDim) continue;
                 float by = total[row_slot(i)];
                 Floats<2> pair{{sum[n].at(i) * by, sum[n].at(i + 1) * by}};
-                store_floats<2>(out + i64(row) * (C::kQHeads * kVHeadDim) + d, pair);
+                write_run<2>(out + i64(row) * (C::kQHeads * kVHeadDim) + d, pair);
             }
     }
 };

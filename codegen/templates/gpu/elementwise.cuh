@@ -37,7 +37,7 @@ using Run = Floats<int(C::kRun)>;
 template <class C, class... Others>
 DEVICE void put(typename C::X* out, i64 t, i64 i, const Run<C>& v, Others... others) {
     const typename C::X* other[] = {others..., nullptr};
-    store_floats<int(C::kRun)>(out + t * C::kOut + i, with_tail<C>(v, other, t, i));
+    write_run<int(C::kRun)>(out + t * C::kOut + i, with_tail<C>(v, other, t, i));
 }
 
 // A row of a table for ids in [first, first + kRows), zero for every other id (vocabulary-parallel).
@@ -54,7 +54,7 @@ DEVICE void embedding(const i32* ids, i64 first, const typename C::Weight* table
 #pragma unroll
         for (int j = 0; j < kRun; ++j) v[j] = mine ? v[j] * C::kScale : 0.0f;
         if constexpr (C::kOut % C::kRun == 0) {
-            store_floats<kRun>(out + t * C::kOut + i, v);
+            write_run<kRun>(out + t * C::kOut + i, v);
         } else {  // a quantised row ends within its last load
 #pragma unroll
             for (int j = 0; j < kRun; ++j)
@@ -127,7 +127,7 @@ DEVICE void kv_append(const typename C::X* k, const typename C::X* v, typename C
         i64 head = C::kSlabOffset + f / dim;
         typename C::Kv* row = is_key ? cache.key(slots[t], head, positions[t])
                                      : cache.value(slots[t], head, positions[t]);
-        store_floats<int(C::kRun)>(row + f % dim, load_floats<int(C::kRun)>(from));
+        write_run<int(C::kRun)>(row + f % dim, load_floats<int(C::kRun)>(from));
     });
 }
 

@@ -243,6 +243,11 @@ struct FewTokens {
         return rsqrt(total * (1.0f / float(C::kIn)) + C::kEpsilon);
     }
     DEVICE float at(int t, int j) const { return c[t * kCStride + j]; }
+    template <int N>
+    DEVICE Floats<N> run_at(int t, int j) const {
+        static_assert(N == 1);
+        return {{at(t, j)}};
+    }
 };
 
 }  // namespace cleave

@@ -49,15 +49,24 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
     P products(shared);
     products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
-    for (int i = thread_x(); i < tokens * kFeatures; i += int(C::kThreads)) {
+    // A tail reads its operands by single features.
+    constexpr i64 kWidth = C::kTail ? 1 : gcd(kFeatures, C::kOut);
+    constexpr int kRun = Finish<C, kWidth>::kRun;
+    for (int i = thread_x() * kRun; i < tokens * kFeatures; i += int(C::kThreads) * kRun) {
         int t = i / kFeatures, j = i % kFeatures;
         i64 row = row0 + j;
         if (row >= C::kOut) continue;
         float scale = products.scale(t);
-        float gate = products.at(t, 2 * j) * scale + bias_at<C::kGateBias>(a.gate_bias, row);
-        float up = products.at(t, 2 * j + 1) * scale + bias_at<C::kUpBias>(a.up_bias, row);
-        a.out[(t0 + t) * C::kOut + row] = from_float<typename C::Out>(
-            with_tail<C>(activate<C::kActivation>(gate) * up, a.other, t0 + t, row));
+        Floats<kRun> v;
+#pragma unroll
+        for (int k = 0; k < kRun; ++k) {
+            float gate =
+                products.at(t, 2 * (j + k)) * scale + bias_at<C::kGateBias>(a.gate_bias, row + k);
+            float up =
+                products.at(t, 2 * (j + k) + 1) * scale + bias_at<C::kUpBias>(a.up_bias, row + k);
+            v[k] = activate<C::kActivation>(gate) * up;
+        }
+        write_run<kRun>(a.out + (t0 + t) * C::kOut + row, with_tail<C>(v, a.other, t0 + t, row));
     }
 }
 

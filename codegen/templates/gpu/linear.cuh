@@ -47,17 +47,42 @@ DEVICE void linear(const LinearArgs<C>& a) {
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, a.rows};
     P products(shared);
     products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
-    for (int i = thread_x(); i < tokens * int(C::kRows); i += int(C::kThreads)) {
-        int t = i / int(C::kRows), j = i % int(C::kRows);
-        i64 row = row0 + j;
-        if (row >= C::kOut) continue;
-        float v = products.at(t, j) * products.scale(t) + bias_at<C::kBias>(a.bias, row);
-        if constexpr (C::kScaled) v *= C::kScale;
-        if constexpr (C::kSoftcap > 0.0f) v = C::kSoftcap * tanh(v * (1.0f / C::kSoftcap));
-        if constexpr (C::kResidual)
-            v += to_float(a.residual[(t0 + t) * C::kResidualStride + C::kResidualOffset + row]);
-        a.out[(t0 + t) * C::kOut + row] =
-            from_float<typename C::Out>(with_tail<C>(v, a.other, t0 + t, row));
+    // A tail reads its operands by single features.
+    constexpr i64 kResidual = C::kResidual ? gcd(C::kResidualStride, C::kResidualOffset) : 0;
+    constexpr i64 kWidth = C::kTail ? 1 : gcd(gcd(C::kRows, C::kOut), kResidual);
+    constexpr int kRun = Finish<C, kWidth>::kRun, kAtOnce = Finish<C, kWidth>::kAtOnce;
+    constexpr int kStep = int(C::kThreads) * kRun;
+    const int end = tokens * int(C::kRows);
+    const auto is_there = [&](int i) { return i < end && row0 + i % int(C::kRows) < C::kOut; };
+    for (int first = thread_x() * kRun; first < end; first += kStep * kAtOnce) {
+        Floats<kRun> residual[kAtOnce];
+        if constexpr (C::kResidual) {
+#pragma unroll
+            for (int n = 0; n < kAtOnce; ++n) {
+                const int i = first + n * kStep, t = i / int(C::kRows), j = i % int(C::kRows);
+                if (is_there(i))
+                    residual[n] = load_floats<kRun>(a.residual + (t0 + t) * C::kResidualStride +
+                                                    C::kResidualOffset + row0 + j);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+            const int i = first + n * kStep, t = i / int(C::kRows), j = i % int(C::kRows);
+            if (!is_there(i)) continue;
+            const i64 row = row0 + j;
+            const float scale = products.scale(t);
+            Floats<kRun> v = products.template run_at<kRun>(t, j);
+#pragma unroll
+            for (int k = 0; k < kRun; ++k) {
+                v[k] = v[k] * scale + bias_at<C::kBias>(a.bias, row + k);
+                if constexpr (C::kScaled) v[k] *= C::kScale;
+                if constexpr (C::kSoftcap > 0.0f)
+                    v[k] = C::kSoftcap * tanh(v[k] * (1.0f / C::kSoftcap));
+                if constexpr (C::kResidual) v[k] += residual[n][k];
+            }
+            write_run<kRun>(a.out + (t0 + t) * C::kOut + row,
+                            with_tail<C>(v, a.other, t0 + t, row));
+        }
     }
 }
 

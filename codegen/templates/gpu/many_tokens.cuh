@@ -258,6 +258,12 @@ struct ManyTokens {
 
     DEVICE float scale(int) const { return 1.0f; }
     DEVICE float at(int t, int j) const { return c[t * kCStride + j]; }
+    // From j on, a multiple of N.
+    template <int N>
+    DEVICE Floats<N> run_at(int t, int j) const {
+        static_assert(kCStride % N == 0);
+        return load_floats<N>(c + t * kCStride + j);
+    }
 };
 
 }  // namespace cleave

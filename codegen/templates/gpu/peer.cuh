@@ -294,8 +294,8 @@ DEVICE void peer_sum(const PeerAllReduceArgs<C>& a, i64 first, i64 begin, i64 en
     constexpr int kRun = int(C::kRun);
     for (i64 i = begin + thread_x() * kRun; i < end; i += C::kThreads * kRun) {
         const Vector<X, kRun> sum = peer_run(a, i, i - first);
-        store_vector(a.out + i, sum);
-        if (copy) store_vector(copy + (i - first), sum);
+        write_vector(a.out + i, sum);
+        if (copy) write_vector(copy + (i - first), sum);
     }
 }
 
@@ -317,7 +317,7 @@ DEVICE void peer_sum_norm(const PeerAllReduceArgs<C>& a, i64 first, i64 last) {
             const i64 i = (i64(turn) * C::kThreads + thread_x()) * kRun;
             if (i >= C::kOut) continue;
             kept[turn] = peer_run(a, row + i, row + i - first);
-            store_vector(a.out + row + i, kept[turn]);
+            write_vector(a.out + row + i, kept[turn]);
 #pragma unroll
             for (int j = 0; j < kRun; ++j) {
                 const float v = to_float(kept[turn][j]);
@@ -338,7 +338,7 @@ DEVICE void peer_sum_norm(const PeerAllReduceArgs<C>& a, i64 first, i64 last) {
 #pragma unroll
             for (int j = 0; j < kRun; ++j)
                 w[j] = to_float(kept[turn][j]) * scale * (w[j] + C::kNormOffset);
-            store_floats<kRun>(a.normed + row + i, w);
+            write_run<kRun>(a.normed + row + i, w);
         }
     }
 }
@@ -355,7 +355,7 @@ DEVICE void peer_all_reduce(const PeerAllReduceArgs<C>& a) {
     if (a.partial) {
         if (!P::may_write(a.own, a)) return;
         for (i64 i = first + thread_x() * kRun; i < last; i += C::kThreads * kRun)
-            store_vector(mine + (i - first), load_vector<kRun>(a.partial + i));
+            write_vector(mine + (i - first), load_vector<kRun>(a.partial + i));
         P::send(a.here, a.there);
     }
     if constexpr (!C::kTwoPhase) {
@@ -380,7 +380,7 @@ DEVICE void peer_all_reduce(const PeerAllReduceArgs<C>& a) {
             const X* sums = reinterpret_cast<const X*>(a.area[s] + i64(block_x()) * C::slice(s));
             const i64 end = edge(s + 1);
             for (i64 i = edge(s) + thread_x() * kRun; i < end; i += C::kThreads * kRun)
-                store_vector(a.out + i, load_vector<kRun>(sums + (i - first)));
+                write_vector(a.out + i, load_vector<kRun>(sums + (i - first)));
         }
         P::release(a.source_here, a.source_there, 2);
     }

@@ -14,7 +14,8 @@
 //
 // Places    thread_x/y/z(), block_x/y/z(), threads_x/y/z() (of a block), blocks_x/y/z() (of the grid);
 //           lane() and warp() of a block with one dimension; WARP, mask_t, kAllLanes
-// Types     i8..i64, u8..u64, f16, bf16; to_float(x); from_float<T>(x); Vector<T, N>, load_vector, store_vector
+// Types     i8..i64, u8..u64, f16, bf16; to_float(x); from_float<T>(x); Vector<T, N>, load_vector, store_vector;
+//           write_vector: as store_vector, of global memory alone
 // Sync      barrier(); warp_sync(); fence_block(); fence_device()
 // Warp      shuffle(v, lane), shuffle_xor(v, mask), shuffle_up/down(v, delta) for 32-bit types and 64-bit integers,
 //           each also with a leading mask_t of the lanes that take part; ballot(p), warp_any(p), warp_all(p);
@@ -126,6 +127,17 @@ DEVICE void store_vector(T* p, Vector<T, N> v) {
     static_assert(sizeof(Vector<T, N>) <= 16, "a store moves at most 16 bytes");
     *reinterpret_cast<Vector<T, N>*>(p) = v;
 }
+
+// Floats as one store: for architectures before sm_100 NVRTC makes one store each of those that it finds in an
+// address with two variable parts.
+template <int N, class T>
+DEVICE void write_vector(T* p, Vector<T, N> v) {
+    store_vector(p, v);
+}
+#if defined(CLEAVE_CUDA)
+DEVICE void write_vector(float* p, Vector<float, 4> v) { write_floats(p, v[0], v[1], v[2], v[3]); }
+DEVICE void write_vector(float* p, Vector<float, 2> v) { write_floats(p, v[0], v[1]); }
+#endif
 
 // ---- Numbers -------------------------------------------------------------------------------------
 

@@ -123,6 +123,19 @@ DEVICE void store_volatile(T* p, T v) {
     *const_cast<volatile T*>(p) = v;
 }
 
+// ---- Stores of several floats to global memory
+
+DEVICE void write_floats(float* p, float a, float b) {
+    asm volatile("st.global.v2.f32 [%0], {%1,%2};" ::"l"(__cvta_generic_to_global(p)), "f"(a),
+                 "f"(b)
+                 : "memory");
+}
+DEVICE void write_floats(float* p, float a, float b, float c, float d) {
+    asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(__cvta_generic_to_global(p)), "f"(a),
+                 "f"(b), "f"(c), "f"(d)
+                 : "memory");
+}
+
 // ---- Asynchronous copies
 
 #if defined(CLEAVE_ASYNC_COPIES)

@@ -51,7 +51,7 @@ DEVICE void prepare(const PrepareArgs<C>& a) {
 #pragma unroll
             for (int j = 0; j < kRun; ++j) v[j] *= scale * (w[j] + C::kNormOffset);
         }
-        store_floats<kRun>(to + i, v);
+        write_run<kRun>(to + i, v);
     }
 }
 

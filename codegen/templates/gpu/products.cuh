@@ -44,6 +44,16 @@ DEVICE BlockPlace block_place() {
     }
 }
 
+// How a block's threads finish its table: runs of neighbouring features of a token, and so many runs of a thread at once. What
+// they read of global memory is under way together: a load stands behind a store that it might be of, so that one run
+// after the other would wait for memory each. Where few tokens are, a thread has one number or two.
+// `kWidth`: numbers of a row that a load or store may begin at, and that a run is to divide.
+template <class C, i64 kWidth>
+struct Finish {
+    static constexpr int kRun = C::kMany ? load_width<float>(kWidth) : 1;
+    static constexpr int kAtOnce = C::kMany ? turns(4) : 1;
+};
+
 // Value of an optional bias.
 template <bool kPresent, class T>
 DEVICE float bias_at(const T* bias, i64 i) {

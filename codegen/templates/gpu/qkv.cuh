@@ -147,28 +147,40 @@ DEVICE void qkv(const QkvArgs<C>& a) {
         }
         barrier();
     }
-    for (int i = thread_x(); i < tokens * kPairs; i += int(C::kThreads)) {
-        int t = i / kPairs, j = 2 * (i % kPairs), place = part.place + j;
-        if (place >= dim) continue;
-        int f0 = part.feature(place), f1 = part.feature(place + 1);
-        float scale = products.scale(t);
-        float v0 = value(t, j, f0, scale), v1 = value(t, j + 1, f1, scale);
-        if constexpr (kHeadNorms) {
-            if (part.is_normed()) {
-                v0 *= head_scale[t] * part.norm_weight(a, f0);
-                v1 *= head_scale[t] * part.norm_weight(a, f1);
+    constexpr int kAtOnce = Finish<C, 1>::kAtOnce, kStep = int(C::kThreads);
+    const float* table = choose(part.kind == HeadPart<C>::kQuery, a.q_rope, a.k_rope);
+    const int half = part.rotary() / 2, end = tokens * kPairs;
+    for (int first = thread_x(); first < end; first += kStep * kAtOnce) {
+        float cos[kAtOnce], sin[kAtOnce];
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+            const int i = first + n * kStep, place = part.place + 2 * (i % kPairs);
+            if (i >= end || place >= part.rotary()) continue;
+            const i64 at = i64(a.positions[t0 + i / kPairs]) * half + place / 2;
+            cos[n] = table[at];
+            sin[n] = table[a.rope_context * half + at];
+        }
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+            const int i = first + n * kStep, t = i / kPairs, j = 2 * (i % kPairs);
+            const int place = part.place + j;
+            if (i >= end || place >= dim) continue;
+            int f0 = part.feature(place), f1 = part.feature(place + 1);
+            float scale = products.scale(t);
+            float v0 = value(t, j, f0, scale), v1 = value(t, j + 1, f1, scale);
+            if constexpr (kHeadNorms) {
+                if (part.is_normed()) {
+                    v0 *= head_scale[t] * part.norm_weight(a, f0);
+                    v1 *= head_scale[t] * part.norm_weight(a, f1);
+                }
             }
+            if (place < part.rotary()) {
+                float turned = v0 * cos[n] - v1 * sin[n];
+                v1 = v1 * cos[n] + v0 * sin[n];
+                v0 = turned;
+            }
+            part.store(a, t0 + t, f0, v0, f1, v1);
         }
-        if (place < part.rotary()) {
-            const float* table = choose(part.kind == HeadPart<C>::kQuery, a.q_rope, a.k_rope);
-            int half = part.rotary() / 2;
-            i64 at = i64(a.positions[t0 + t]) * half + place / 2;
-            float cos = table[at], sin = table[a.rope_context * half + at];
-            float turned = v0 * cos - v1 * sin;
-            v1 = v1 * cos + v0 * sin;
-            v0 = turned;
-        }
-        part.store(a, t0 + t, f0, v0, f1, v1);
     }
 }
 

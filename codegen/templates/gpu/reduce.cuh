@@ -44,7 +44,7 @@ DEVICE void all_reduce(const AllReduceArgs<C>& a) {
 #pragma unroll
             for (int j = 0; j < kRun; ++j) sum[turn][j] += v[j];
         }
-        store_floats<kRun>(a.out + row + i, sum[turn]);
+        write_run<kRun>(a.out + row + i, sum[turn]);
 #pragma unroll
         for (int j = 0; j < kRun; ++j) squares = fma(sum[turn][j], sum[turn][j], squares);
     }
@@ -62,7 +62,7 @@ DEVICE void all_reduce(const AllReduceArgs<C>& a) {
             Floats<kRun> w = load_floats<kRun>(a.norm + i);
 #pragma unroll
             for (int j = 0; j < kRun; ++j) sum[turn][j] *= scale * (w[j] + C::kNormOffset);
-            store_floats<kRun>(a.normed + row + i, sum[turn]);
+            write_run<kRun>(a.normed + row + i, sum[turn]);
         }
     }
 }
@@ -128,8 +128,8 @@ DEVICE void copy_rows(const typename C::From* from, i64 from_stride, typename C:
     i64 i = (i64(block_x() % kBlocks) * C::kThreads + thread_x()) * C::kRun;
     i64 row = block_x() / kBlocks;
     if (i >= C::kOut) return;
-    store_floats<int(C::kRun), 1>(to + row * to_stride + i,
-                                  load_floats<int(C::kRun), 1>(from + row * from_stride + i));
+    write_run<int(C::kRun), 1>(to + row * to_stride + i,
+                               load_floats<int(C::kRun), 1>(from + row * from_stride + i));
 }
 
 }  // namespace cleave

@@ -44,10 +44,4 @@ DEVICE Floats<N> with_tail(const Floats<N>& v, const T* const* other, i64 row, i
     return v;
 }
 
-template <class C, class T>
-DEVICE float with_tail(float v, const T* const* other, i64 row, i64 i) {
-    if constexpr (C::kTail) return C::tail(Floats<1>{{v}}, other, row, i)[0];
-    return v;
-}
-
 }  // namespace cleave

@@ -83,6 +83,19 @@ DEVICE void store_floats(T* p, const Floats<N>& in) {
     }
 }
 
+// As store_floats, of global memory alone.
+template <int N, int W = N, class T>
+DEVICE void write_run(T* p, const Floats<N>& in) {
+    constexpr int kStep = min(min(N, W), 16 / int(sizeof(T)));
+#pragma unroll
+    for (int i = 0; i < N; i += kStep) {
+        Vector<T, kStep> part;
+#pragma unroll
+        for (int j = 0; j < kStep; ++j) part.v[j] = from_float<T>(in.v[i + j]);
+        write_vector(p + i, part);
+    }
+}
+
 // Elements [from, from + N) of a longer run.
 template <int N, int M>
 DEVICE Floats<N> slice_of(const Floats<M>& in, int from) {
