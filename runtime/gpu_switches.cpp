@@ -12,27 +12,33 @@ namespace cleave::runtime {
 
 namespace {
 
-// Of a variable that is 1 where it is not set.
-bool is_on(const char* variable, const char* on, const char* off) {
+// `otherwise`: what it is where it is not set.
+bool is_on(const char* variable, bool otherwise, const char* on, const char* off) {
+    constexpr const char* kUnset = ", as without the variable";
     const char* set = std::getenv(variable);
-    const std::string_view wish = set ? set : "1";
+    const std::string_view wish = set ? set : otherwise ? "1" : "0";
     if (wish != "0" && wish != "1")
-        throw UserError("{}={}: 1 ({}, as without the variable) or 0 ({})", variable, wish, on,
-                        off);
+        throw UserError("{}={}: 1 ({}{}) or 0 ({}{})", variable, wish, on, otherwise ? kUnset : "",
+                        off, otherwise ? "" : kUnset);
     return wish == "1";
 }
 
 }  // namespace
 
 bool wants_graphs() {
-    return is_on("CLEAVE_GPU_GRAPHS", "decode is captured as graphs and replayed",
+    return is_on("CLEAVE_GPU_GRAPHS", true, "decode is captured as graphs and replayed",
                  "its kernels are launched one by one");
 }
 
 bool wants_overlap() {
-    return is_on("CLEAVE_GPU_OVERLAP",
+    return is_on("CLEAVE_GPU_OVERLAP", true,
                  "kernels of decode begin before those before them have ended, where the card can",
                  "each begins when the one before it has ended");
+}
+
+bool wants_hip_pools() {
+    return is_on("CLEAVE_HIP_POOLS", false, "memory of AMD's cards is of pools",
+                 "each allocation is its own");
 }
 
 bool may_overlap(const planner::Plan& plan, planner::DeviceId device) {

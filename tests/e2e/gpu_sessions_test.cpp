@@ -336,6 +336,7 @@ TEST_CASE(
     "whatever call of a driver fails in load, upload, capture or run is named, and all memory "
     "is given back",
     "[e2e]") {
+    const runtime::test::Environment pools("CLEAVE_HIP_POOLS", "1");
     for (const Calls& vendor : kBothVendors) {
         for (const char* call : vendor.all) {
             for (int nth : {1, 2}) {
@@ -357,6 +358,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a peer mapping that fails names both cards and the way without it", "[e2e]") {
+    const runtime::test::Environment pools("CLEAVE_HIP_POOLS", "1");
     for (const Calls& vendor : kBothVendors) {
         const bool cuda = vendor.kind == DeviceKind::kCuda;
         for (const char* call : {cuda ? "cuCtxEnablePeerAccess" : "hipDeviceEnablePeerAccess",

@@ -261,6 +261,7 @@ TEST_CASE("a GPU's device gives back all that it took", "[runtime]") {
 
 TEST_CASE("each driver call that fails is named with its error and device, and nothing leaks",
           "[runtime]") {
+    const runtime::test::Environment pools("CLEAVE_HIP_POOLS", "1");
     for (const Vendor& vendor : kVendors) {
         for (const char* call :
              {vendor.allocate, vendor.pool, vendor.pinned, vendor.fill, vendor.copy, vendor.stream,
@@ -283,6 +284,7 @@ TEST_CASE("each driver call that fails is named with its error and device, and n
 
 TEST_CASE("a device's memory is a pool of its own, which goes with it, where the card has pools",
           "[runtime]") {
+    const runtime::test::Environment pools("CLEAVE_HIP_POOLS", "1");
     for (const Vendor& vendor : kVendors) {
         INFO(vendor.list);
         const FakeGpu fake(vendor.kind);

@@ -134,6 +134,20 @@ TEST_CASE("cards that no name tells apart stay those of their places in the list
     CHECK(chosen() == std::pair(order, std::string()));
 }
 
+TEST_CASE("AMD's memory is plain memory unless pools are asked for", "[runtime]") {
+    const FakeGpu fake(DeviceKind::kHip);
+    auto device = open_card(fake, DeviceKind::kHip);
+    // ROCm's pools say that nothing is left where there is (github.com/ROCm/hip/issues/3775).
+    fake.fail("hipMallocFromPoolAsync", 1, 2);
+    CHECK(device_error([&] { device->allocate(1000, "weights"); }) == "");
+    CHECK(fake.calls("hipMalloc") == 1);
+    CHECK(fake.calls("hipMemPoolCreate") == 0);
+    device.reset();
+    CHECK(fake.alive() == 0);
+    const runtime::test::Environment wrong("CLEAVE_HIP_POOLS", "yes");
+    CHECK_THAT(cleave::test::user_error([&] { fake.driver(); }), Contains("CLEAVE_HIP_POOLS=yes"));
+}
+
 TEST_CASE("a rectangle moves within a card whose driver refuses its pitches", "[runtime]") {
     const FakeGpu fake(DeviceKind::kCuda);
     for (int card : {0, 2}) {

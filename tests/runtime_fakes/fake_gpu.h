@@ -163,9 +163,9 @@ struct State {
     int visible = 3;
     int version = 13000;  // of libcuda
     int compute_mode = 0;
-    bool parted = false;  // cards are parts of cards (MIG)
+    bool parted = false;                   // cards are parts of cards (MIG)
     bool nameless = false, alike = false;  // of AMD's: without a UUID, with those of the first card
-    int64_t taken = 0;    // by other programs, of each card
+    int64_t taken = 0;                     // by other programs, of each card
 
     int fault_of(int device) const {
         return sticky ? sticky.load() : device < 0 ? 0 : faults[static_cast<size_t>(device)].load();

@@ -11,6 +11,7 @@
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/hip/symbols.h"
+#include "runtime/gpu_switches.h"
 
 namespace cleave::runtime {
 
@@ -43,8 +44,8 @@ struct HipLibrary {
     }
 
     bool has_pools() const {
-        return call.hipMemPoolCreate && call.hipMemPoolDestroy && call.hipMemPoolSetAccess &&
-               call.hipMallocFromPoolAsync;
+        return use_pools && call.hipMemPoolCreate && call.hipMemPoolDestroy &&
+               call.hipMemPoolSetAccess && call.hipMallocFromPoolAsync;
     }
 
     std::string error(hipError_t code) const {
@@ -57,6 +58,7 @@ struct HipLibrary {
 
     DynamicLibrary& library;
     hip::Functions call;
+    bool use_pools = wants_hip_pools();
 
 private:
     template <class Function>
@@ -83,7 +85,7 @@ public:
     HipContext(const HipContext&) = delete;
     HipContext& operator=(const HipContext&) = delete;
 
-    // Of the context's own pool, where runtime and card have pools. Its release threshold stays 0: what is freed goes back at
+    // Of the context's own pool, where pools are asked for, and runtime and card have them. Its release threshold stays 0: what is freed goes back at
     // the next wait, all of it with the pool.
     std::optional<DeviceAddress> allocate(int64_t bytes) override {
         const hipMemPool_t from = pool();
