@@ -224,49 +224,6 @@ inline void perform(const PendingCopy& copy) {
 
 }  // namespace
 
-Stamp stamp_of(const Block& block) {
-    const Thread& self = *block.current;
-    const Toucher who = toucher(self, block);
-    Stamp now;
-    now.interval = static_cast<uint32_t>(block.shadow.interval());
-    now.warp = who.warp;
-    now.epoch = static_cast<uint32_t>(who.warp_epoch);
-    now.thread = who.thread;
-    return now;
-}
-
-__attribute__((noinline)) void check_exchange(Block& block, const void* p, uint32_t bytes,
-                                              bool writes, bool atomic, Here here) {
-    const auto address = reinterpret_cast<uint64_t>(p);
-    const Slot* slot = slot_of(address);
-    ExchangeMemory* memory = slot ? slot->exchange.load(std::memory_order_acquire) : nullptr;
-    if (!memory || bytes == 0 || !block.order.keeps()) return;
-    const ExchangeMemory::Found found =
-        block.order.touch(*memory, stamp_of(block), address, bytes, writes, atomic);
-    using Verdict = ExchangeMemory::Verdict;
-    if (found.verdict == Verdict::kFine) return;
-    char device[64];  // a fiber that is left destroys nothing
-    std::snprintf(device, sizeof device, "%s", DeviceOrder::name_of(found.other.owner).c_str());
-    const auto byte = static_cast<unsigned long long>(found.offset);
-    const unsigned thread = found.other.thread, of_block = found.other.block;
-    if (found.verdict == Verdict::kRaceWithWrite || found.verdict == Verdict::kRaceWithRead)
-        block.fail(Fault::kRace, here,
-                   "%s of byte %llu of memory for exchanges, %s by thread %u of block %u of %s "
-                   "with no barrier, release and acquire between",
-                   writes ? "write" : "read", byte,
-                   found.verdict == Verdict::kRaceWithWrite ? "written" : "read", thread, of_block,
-                   device);
-    if (found.verdict == Verdict::kUnflushed)
-        block.fail(Fault::kStaleRead, here,
-                   "read of byte %llu of memory for exchanges, written by thread %u of block %u of "
-                   "%s, which had not called flush_to_peers() before the release",
-                   byte, thread, of_block, device);
-    block.fail(Fault::kStaleRead, here,
-               "read of byte %llu of memory for exchanges, written by thread %u of block %u of %s, "
-               "without see_peers() behind the barrier after the acquire",
-               byte, thread, of_block, device);
-}
-
 void check_access(Block& block, const void* p, uint64_t size, Touch touch, Here here) {
     check_any(block, p, size, touch, here);
 }
@@ -329,7 +286,8 @@ float cleave_simt_atomic_f32(float* p, float v, const char* file, int line) {
 }
 unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, const char* file,
                                 int line) {
-    return update(p, [=](unsigned old) { return old == expected ? v : old; }, file, line);
+    return update(
+        p, [=](unsigned old) { return old == expected ? v : old; }, file, line);
 }
 
 // Unchecked kernels copy at once. Checked ones keep the copy back until its thread waits, as the hardware may.

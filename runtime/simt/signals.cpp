@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points by which kernels of different devices wait for each other. The waiting thread gives way to those of its own
-// block first; when none can go on, its OS thread sleeps until somebody stores to a word that is waited for: devices
+// Entry points by which kernels of different devices wait for each other, and the check of what they exchange. The
+// waiting thread gives way to those of its own block first; when none can go on, its OS thread sleeps until somebody stores to a word that is waited for: devices
 // beyond the number of cores cost nothing while they wait.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <string>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -38,6 +40,48 @@ ExchangeMemory* memory_of(const Block& block, const unsigned* p) {
 }
 
 }  // namespace
+
+Stamp stamp_of(const Block& block) {
+    const Thread& self = *block.current;
+    Stamp now;
+    now.interval = static_cast<uint32_t>(block.shadow.interval());
+    now.warp = static_cast<uint32_t>(self.warp - block.warps.get());
+    now.epoch = static_cast<uint32_t>(self.warp->epoch);
+    now.thread = self.index;
+    return now;
+}
+
+void check_exchange(Block& block, const void* p, uint32_t bytes, bool writes, bool atomic,
+                    Here here) {
+    const auto address = reinterpret_cast<uint64_t>(p);
+    const Slot* slot = slot_of(address);
+    ExchangeMemory* memory = slot ? slot->exchange.load(std::memory_order_acquire) : nullptr;
+    if (!memory || bytes == 0 || !block.order.keeps()) return;
+    const ExchangeMemory::Found found =
+        block.order.touch(*memory, stamp_of(block), address, bytes, writes, atomic);
+    using Verdict = ExchangeMemory::Verdict;
+    if (found.verdict == Verdict::kFine) return;
+    char device[64];  // a fiber that is left destroys nothing
+    std::snprintf(device, sizeof device, "%s", DeviceOrder::name_of(found.other.owner).c_str());
+    const auto byte = static_cast<unsigned long long>(found.offset);
+    const unsigned thread = found.other.thread, of_block = found.other.block;
+    if (found.verdict == Verdict::kRaceWithWrite || found.verdict == Verdict::kRaceWithRead)
+        block.fail(Fault::kRace, here,
+                   "%s of byte %llu of memory for exchanges, %s by thread %u of block %u of %s "
+                   "with no barrier, release and acquire between",
+                   writes ? "write" : "read", byte,
+                   found.verdict == Verdict::kRaceWithWrite ? "written" : "read", thread, of_block,
+                   device);
+    if (found.verdict == Verdict::kUnflushed)
+        block.fail(Fault::kStaleRead, here,
+                   "read of byte %llu of memory for exchanges, written by thread %u of block %u of "
+                   "%s, which had not called flush_to_peers() before the release",
+                   byte, thread, of_block, device);
+    block.fail(Fault::kStaleRead, here,
+               "read of byte %llu of memory for exchanges, written by thread %u of block %u of %s, "
+               "without see_peers() behind the barrier after the acquire",
+               byte, thread, of_block, device);
+}
 
 extern "C" {
 
