@@ -23,20 +23,26 @@ using models::Variation;
 
 const std::vector<int32_t> kPrompt{1, 7, 33, 2, 60, 12, 12, 5};
 
-Graph import_variation(const Variation& variation, OnnxForm form = OnnxForm::kDecomposed,
-                       bool rename = false) {
-    test::TemporaryFolder folder;
+std::string write_variation(const std::filesystem::path& folder, const Variation& variation,
+                            OnnxForm form, bool rename, bool external_data = true) {
     models::WriteOptions options;
     options.form = form;
     options.variation = variation;
-    options.external_data = false;
-    const auto path = test::write_tiny(folder.path(), options);
+    options.external_data = external_data;
+    const auto path = test::write_tiny(folder, options);
     if (rename) {
         onnx::ModelProto model = test::load_onnx(path);
         test::randomize_names(model, 5);
         test::save_onnx(model, path);
     }
-    Graph graph = importer::import_onnx(path.string());
+    return path.string();
+}
+
+Graph import_variation(const Variation& variation, OnnxForm form = OnnxForm::kDecomposed,
+                       bool rename = false) {
+    test::TemporaryFolder folder;
+    Graph graph =
+        importer::import_onnx(write_variation(folder.path(), variation, form, rename, false));
     // The weights lie in the file, which goes with the folder.
     graph.blobs.clear();
     return graph;
@@ -51,16 +57,7 @@ struct Imported {
 Imported run_variation(const Variation& variation, OnnxForm form = OnnxForm::kDecomposed,
                        bool rename = false) {
     test::TemporaryFolder folder;
-    models::WriteOptions options;
-    options.form = form;
-    options.variation = variation;
-    const auto path = test::write_tiny(folder.path(), options);
-    if (rename) {
-        onnx::ModelProto model = test::load_onnx(path);
-        test::randomize_names(model, 5);
-        test::save_onnx(model, path);
-    }
-    Graph graph = importer::import_onnx(path.string());
+    Graph graph = importer::import_onnx(write_variation(folder.path(), variation, form, rename));
     std::vector<double> logits = models::reference_logits(graph, kPrompt);
     return {std::move(graph), std::move(logits)};
 }
