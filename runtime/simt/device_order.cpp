@@ -203,7 +203,7 @@ void DeviceOrder::learn(const Clock& clock) {
 void BlockOrder::begin_launch(DeviceOrder* device, uint32_t launch, uint32_t threads) {
     device_ = device;
     launch_ = launch;
-    loaded_ = false;
+    loaded_ = has_acquired_ = false;
     threads_.resize(threads);
 }
 
@@ -285,8 +285,7 @@ unsigned BlockOrder::acquire(ExchangeMemory& memory, uint32_t thread, const unsi
     return memory.acquire(word, *acquired);
 }
 
-void BlockOrder::barrier() {
-    if (!loaded_ || !has_acquired_) return;
+void BlockOrder::share_with_block() {
     has_acquired_ = false;
     Clock all = known_.back();
     for (Threads& thread : threads_) {
@@ -296,8 +295,7 @@ void BlockOrder::barrier() {
     known_.push_back(std::move(all));
 }
 
-void BlockOrder::warp_sync(uint32_t first_thread, uint32_t threads) {
-    if (!loaded_ || !has_acquired_) return;
+void BlockOrder::share_with_warp(uint32_t first_thread, uint32_t threads) {
     Clock all;
     for (uint32_t t = first_thread; t < first_thread + threads; ++t)
         if (threads_[t].acquired) all.join(*threads_[t].acquired);

@@ -145,8 +145,14 @@ public:
                                 bool writes, bool atomic);
     void release(ExchangeMemory& memory, Stamp now, unsigned* word, unsigned value);
     unsigned acquire(ExchangeMemory& memory, uint32_t thread, const unsigned* word);
-    void barrier();
-    void warp_sync(uint32_t first_thread, uint32_t threads);
+    void barrier() {
+        if (has_acquired_) [[unlikely]]
+            share_with_block();
+    }
+    void warp_sync(uint32_t first_thread, uint32_t threads) {
+        if (has_acquired_) [[unlikely]]
+            share_with_warp(first_thread, threads);
+    }
     void flush(uint32_t thread);
     void see(uint32_t thread);
 
@@ -158,11 +164,13 @@ private:
         uint32_t seen = 0;  // which of `known_` it knew when it last saw
     };
     void load();
+    void share_with_block();
+    void share_with_warp(uint32_t first_thread, uint32_t threads);
     Stamp stamp(Stamp now) const;
 
     DeviceOrder* device_ = nullptr;
     uint32_t launch_ = 0, block_ = 0;
-    bool loaded_ = false, has_acquired_ = false;
+    bool loaded_ = false, has_acquired_ = false;  // somebody has, since the last barrier
     std::vector<Clock> known_;  // by all threads, since each barrier that brought something
     std::vector<Threads> threads_;
     std::vector<uint32_t> flushes_;
