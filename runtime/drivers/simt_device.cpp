@@ -33,7 +33,7 @@ public:
           options_(options),
           arch_(codegen::gpu_arch(info.arch)),
           owner_(new_owner()),
-          order_(owner_, info.name, !arch_.nvidia),
+          order_(info.name, !arch_.nvidia),
           engine_(std::max(1, options.threads)) {}
     ~SimtDevice() override {
         exchanges_.clear();
@@ -74,7 +74,7 @@ public:
     // Accesses to such memory are ordered between devices, or reported.
     DeviceAddress allocate_exchange(int64_t bytes, const std::string& what) override {
         const DeviceAddress address = allocate(bytes, what);
-        exchanges_.try_emplace(address, bytes_at(address), static_cast<uint64_t>(bytes));
+        exchanges_.try_emplace(address, bytes_at(address), static_cast<uint64_t>(bytes), order_);
         return address;
     }
 

@@ -286,8 +286,7 @@ float cleave_simt_atomic_f32(float* p, float v, const char* file, int line) {
 }
 unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, const char* file,
                                 int line) {
-    return update(
-        p, [=](unsigned old) { return old == expected ? v : old; }, file, line);
+    return update(p, [=](unsigned old) { return old == expected ? v : old; }, file, line);
 }
 
 // Unchecked kernels copy at once. Checked ones keep the copy back until its thread waits, as the hardware may.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <utility>
 
 namespace cleave::runtime::simt {
@@ -11,7 +10,7 @@ namespace cleave::runtime::simt {
 namespace {
 
 bool are_of_one_block(const Stamp& a, const Stamp& b) {
-    return a.owner == b.owner && a.launch == b.launch && a.block == b.block;
+    return a.device == b.device && a.launch == b.launch && a.block == b.block;
 }
 
 // Whether `event` is of the block of `now` and comes before it by barriers, warp_syncs or its thread's own order.
@@ -22,173 +21,264 @@ bool precedes(const Stamp& event, const Stamp& now) {
            (event.warp == now.warp && event.epoch < now.epoch);
 }
 
+// Of all devices that there are: an empty place is free.
 struct Names {
     std::mutex mutex;
-    std::map<uint32_t, std::string> of;
+    std::vector<std::optional<std::string>> of;
 };
 Names& names() {
     static Names all;
     return all;
 }
 
+uint32_t number_for(std::string name) {
+    std::lock_guard lock(names().mutex);
+    auto& of = names().of;
+    auto place = std::find(of.begin(), of.end(), std::nullopt);
+    if (place == of.end()) place = of.emplace(of.end());
+    *place = std::move(name);
+    return static_cast<uint32_t>(place - of.begin());
+}
+
+// Launches of all devices are counted by one number: what is known of a device that is gone says nothing of another in its place.
+std::atomic<uint32_t> launches{0};
+std::atomic<uint64_t> releases{0};
+
 }  // namespace
 
 // ---- Clock ----------------------------------------------------------------------------------------------
 
-void Clock::learn_launches(uint32_t owner, uint32_t launch) {
-    const auto found = std::find_if(launches_.begin(), launches_.end(),
-                                    [&](const Launches& l) { return l.owner == owner; });
-    if (found == launches_.end()) {
-        launches_.push_back({owner, launch});
-    } else {
-        found->before = std::max(found->before, launch);
-    }
-    std::erase_if(points_, [&](const Point& p) { return has_ended(p.at); });
+void Clock::learn_launches(uint32_t device, uint32_t launch) {
+    if (device >= devices_.size()) devices_.resize(device + 1);
+    OfDevice& of = devices_[device];
+    if (of.ended >= launch) return;
+    of.ended = launch;
+    std::erase_if(of.running, [&](const Running& r) { return r.launch < launch; });
 }
 
-// Of a thread's points, and of a block's in earlier intervals, the last says what all do.
+void Clock::learn_block(uint32_t device, const Running& block) {
+    if (device >= devices_.size()) devices_.resize(device + 1);
+    OfDevice& of = devices_[device];
+    if (block.launch < of.ended) return;
+    const auto place = std::find_if(of.running.begin(), of.running.end(), [&](const Running& r) {
+        return r.launch == block.launch && r.block == block.block;
+    });
+    if (place == of.running.end()) {
+        of.running.push_back(block);
+        return;
+    }
+    if (place->interval < block.interval) {
+        place->interval = block.interval;
+        place->flushes = block.flushes;
+    } else if (place->interval == block.interval && place->flushes != block.flushes) {
+        auto most = std::make_shared<std::vector<uint32_t>>(*place->flushes);
+        for (size_t t = 0; t < most->size(); ++t)
+            (*most)[t] = std::max((*most)[t], (*block.flushes)[t]);
+        place->flushes = std::move(most);
+    }
+    for (const Stamp& release : block.releases) {
+        const auto own = std::find_if(place->releases.begin(), place->releases.end(),
+                                      [&](const Stamp& s) { return s.thread == release.thread; });
+        if (own == place->releases.end()) {
+            place->releases.push_back(release);
+        } else if (precedes(*own, release)) {
+            *own = release;
+        }
+    }
+}
+
 void Clock::learn_block(const Stamp& now, std::shared_ptr<const std::vector<uint32_t>> flushes) {
-    if (has_ended(now)) return;
-    const auto says_all_of = [](const Stamp& later, const Stamp& earlier) {
-        if (!are_of_one_block(later, earlier)) return false;
-        if (later.interval != earlier.interval) return later.interval > earlier.interval;
-        return later.thread == earlier.thread && later.step >= earlier.step &&
-               later.epoch >= earlier.epoch;
-    };
-    for (const Point& p : points_)
-        if (says_all_of(p.at, now)) return;
-    std::erase_if(points_, [&](const Point& p) { return says_all_of(now, p.at); });
-    points_.push_back({now, std::move(flushes)});
+    learn_block(now.device, {now.launch, now.block, now.interval, std::move(flushes), {now}});
 }
 
 void Clock::join(const Clock& other) {
-    for (const Launches& l : other.launches_) learn_launches(l.owner, l.before);
-    for (const Point& p : other.points_) learn_block(p.at, p.flushes);
+    for (uint32_t d = 0; d < other.devices_.size(); ++d) {
+        learn_launches(d, other.devices_[d].ended);
+        for (const Running& block : other.devices_[d].running) learn_block(d, block);
+    }
 }
 
-bool Clock::has_ended(const Stamp& event) const {
-    return std::any_of(launches_.begin(), launches_.end(), [&](const Launches& l) {
-        return l.owner == event.owner && event.launch < l.before;
-    });
+const Clock::Running* Clock::running(const Stamp& event) const {
+    if (event.device >= devices_.size()) return nullptr;
+    for (const Running& r : devices_[event.device].running)
+        if (r.launch == event.launch && r.block == event.block) return &r;
+    return nullptr;
 }
 
 bool Clock::knows(const Stamp& event) const {
-    return has_ended(event) || std::any_of(points_.begin(), points_.end(),
-                                           [&](const Point& p) { return precedes(event, p.at); });
+    if (has_ended(event)) return true;
+    const Running* block = running(event);
+    return block && (event.interval < block->interval ||
+                     std::any_of(
+                         block->releases.begin(), block->releases.end(),
+                         [&](const Stamp& r) { return precedes(event, r); }));
 }
 
 bool Clock::has_flushed(const Stamp& event) const {
-    return has_ended(event) || std::any_of(points_.begin(), points_.end(), [&](const Point& p) {
-               return precedes(event, p.at) && p.flushes &&
-                      (*p.flushes)[event.thread] > event.flushes;
-           });
+    if (has_ended(event)) return true;
+    const Running* block = running(event);
+    if (!block) return false;
+    if (block->flushes && (*block->flushes)[event.thread] > event.flushes) return true;
+    return std::any_of(block->releases.begin(), block->releases.end(), [&](const Stamp& r) {
+        return r.thread == event.thread && precedes(event, r);
+    });
 }
 
 // ---- ExchangeMemory -------------------------------------------------------------------------------------
 
-ExchangeMemory::ExchangeMemory(void* address, uint64_t bytes)
+ExchangeMemory::ExchangeMemory(void* address, uint64_t bytes, const DeviceOrder& owner)
     : begin_(reinterpret_cast<uint64_t>(address)),
-      end_(begin_ + bytes),
-      pages_((bytes / 4 + kPage) / kPage) {
+      owner_(owner.number()),
+      pages_(bytes / (kCell * kPage) + 1) {
     watch_slots(address, this);
 }
 
-ExchangeMemory::~ExchangeMemory() { watch_slots(reinterpret_cast<void*>(begin_), nullptr); }
+ExchangeMemory::~ExchangeMemory() {
+    watch_slots(reinterpret_cast<void*>(begin_), nullptr);
+    for (const std::atomic<Page*>& page : pages_) delete page.load();
+}
 
-ExchangeMemory::Cell& ExchangeMemory::cell(uint64_t index) {
-    auto& page = pages_[index / kPage];
-    if (!page) page = std::make_unique<Cell[]>(kPage);
-    return page[index % kPage];
+uint16_t ExchangeMemory::bytes_of_cell(uint64_t cell, uint64_t first, uint64_t last) {
+    const uint64_t begin = cell * kCell, from = std::max(first, begin) - begin,
+                   to = std::min(last, begin + kCell - 1) - begin;
+    return static_cast<uint16_t>((2u << to) - (1u << from));
+}
+
+ExchangeMemory::Page& ExchangeMemory::page(uint64_t cell) {
+    std::atomic<Page*>& place = pages_[cell / kPage];
+    Page* page = place.load(std::memory_order_acquire);
+    if (page) return *page;
+    auto fresh = std::make_unique<Page>();
+    if (place.compare_exchange_strong(page, fresh.get())) return *fresh.release();
+    return *page;
+}
+
+ExchangeMemory::Found ExchangeMemory::touch_cell(Cell& cell, const Access& access,
+                                                 const Clock& knows, const Clock* seen,
+                                                 bool writes) {
+    const auto is_foreign = [&](const Access& other) {
+        return other.at.device != access.at.device && (other.bytes & access.bytes) != 0;
+    };
+    const auto races = [&](const Access& other) {
+        return is_foreign(other) && !(other.atomic && access.atomic) && !knows.knows(other.at);
+    };
+    for (const Access& writer : cell.writers)
+        if (races(writer)) return {Verdict::kRaceWithWrite, 0, writer.at};
+    if (writes) {
+        for (const Access& reader : cell.readers)
+            if (races(reader)) return {Verdict::kRaceWithRead, 0, reader.at};
+        const auto covered = [&](const Access& other) { return !(other.bytes & ~access.bytes); };
+        std::erase_if(cell.readers, covered);
+        std::erase_if(cell.writers, covered);
+        cell.writers.push_back(access);
+        return {};
+    }
+    for (const Access& writer : cell.writers) {
+        if (!seen || access.atomic || !is_foreign(writer)) continue;
+        if (!writer.atomic && !knows.has_flushed(writer.at))
+            return {Verdict::kUnflushed, 0, writer.at};
+        if (!seen->knows(writer.at)) return {Verdict::kUnseen, 0, writer.at};
+    }
+    // A write that this read comes before, a thread's earlier reads come before, too.
+    for (Access& reader : cell.readers)
+        if (reader.at.device == access.at.device && reader.at.block == access.at.block &&
+            reader.at.thread == access.at.thread && !(reader.bytes & ~access.bytes) &&
+            reader.atomic == access.atomic) {
+            reader = access;
+            return {};
+        }
+    constexpr size_t kMany = 64;
+    if (cell.readers.size() >= kMany)
+        std::erase_if(cell.readers, [&](const Access& r) {
+            return !(r.bytes & ~access.bytes) && r.atomic == access.atomic &&
+                   (precedes(r.at, access.at) || knows.knows(r.at));
+        });
+    cell.readers.push_back(access);
+    return {};
 }
 
 ExchangeMemory::Found ExchangeMemory::touch(const Stamp& now, const Clock& knows, const Clock* seen,
                                             uint64_t address, uint32_t bytes, bool writes,
                                             bool atomic) {
     const uint64_t first = address - begin_, last = first + bytes - 1;
-    const auto races = [&](const Access& a, unsigned mask) {
-        return a.at.owner != 0 && a.at.owner != now.owner && (a.bytes & mask) != 0 &&
-               !(a.atomic && atomic) && !knows.knows(a.at);
-    };
-    std::lock_guard lock(mutex_);
-    for (uint64_t i = first / 4; i <= last / 4; ++i) {
-        Cell& c = cell(i);
-        const uint64_t from = std::max(first, i * 4) - i * 4,
-                       to = std::min(last, i * 4 + 3) - i * 4;
-        const auto mask = static_cast<uint8_t>((2u << to) - (1u << from));
-        const auto found = [&](Verdict verdict, const Stamp& other) {
-            return Found{verdict, i * 4, other};
-        };
-        const Access& writer = c.writer;
-        if (races(writer, mask)) return found(Verdict::kRaceWithWrite, writer.at);
-        if (writes) {
-            for (const Access& reader : c.readers)
-                if (races(reader, mask)) return found(Verdict::kRaceWithRead, reader.at);
-            std::erase_if(c.readers, [&](const Access& r) { return (r.bytes & ~mask) == 0; });
-            c.writer = {now, mask, atomic};
-            continue;
-        }
-        if (seen && !atomic && writer.at.owner != now.owner && (writer.bytes & mask) != 0 &&
-            writer.at.owner != 0) {
-            if (!writer.atomic && !knows.has_flushed(writer.at))
-                return found(Verdict::kUnflushed, writer.at);
-            if (!seen->knows(writer.at)) return found(Verdict::kUnseen, writer.at);
-        }
-        // A write that this read comes before, those before it come before, too.
-        std::erase_if(c.readers, [&](const Access& r) {
-            return (r.bytes & ~mask) == 0 && r.atomic == atomic &&
-                   (precedes(r.at, now) || knows.knows(r.at));
-        });
-        c.readers.push_back({now, mask, atomic});
+    for (uint64_t i = first / kCell; i <= last / kCell; ++i) {
+        const uint16_t mask = bytes_of_cell(i, first, last);
+        const bool reads_own = !writes && now.device == owner_;
+        if (reads_own && !pages_[i / kPage].load(std::memory_order_acquire)) continue;
+        Page& of = page(i);
+        std::lock_guard lock(of.mutex);
+        Cell& cell = of.cells[i % kPage];
+        if (reads_own && cell.writers.empty()) continue;
+        Found found = touch_cell(cell, {now, mask, atomic}, knows, seen, writes);
+        found.offset = std::max(first, i * kCell);
+        if (found.verdict != Verdict::kFine) return found;
     }
     return {};
 }
 
 void ExchangeMemory::release(unsigned* word, unsigned value, Clock clock) {
-    std::lock_guard lock(mutex_);
-    cell((reinterpret_cast<uint64_t>(word) - begin_) / 4).released =
-        std::make_unique<Clock>(std::move(clock));
+    const uint64_t at = reinterpret_cast<uint64_t>(word) - begin_;
+    Page& of = page(at / kCell);
+    std::lock_guard lock(of.mutex);
+    auto& released = of.cells[at / kCell % kPage].released;
+    auto place = std::find_if(released.begin(), released.end(),
+                              [&](const Released& r) { return r.word == at; });
+    if (place == released.end()) place = released.insert(place, Released{at, 0, {}});
+    place->version = ++releases;
+    place->clock = std::move(clock);
     // The store and a look at who sleeps stand in the order that a sleeper's count and its own look have.
     std::atomic_ref<unsigned>(*word).store(value, std::memory_order_seq_cst);
 }
 
-unsigned ExchangeMemory::acquire(const unsigned* word, Clock& clock) {
-    std::lock_guard lock(mutex_);
-    const auto& released = cell((reinterpret_cast<uint64_t>(word) - begin_) / 4).released;
-    if (released) clock.join(*released);
+unsigned ExchangeMemory::acquire(const unsigned* word, Clock& clock, uint64_t& version) {
+    const uint64_t at = reinterpret_cast<uint64_t>(word) - begin_;
+    Page& of = page(at / kCell);
+    std::lock_guard lock(of.mutex);
+    for (const Released& released : of.cells[at / kCell % kPage].released)
+        if (released.word == at && released.version != version) {
+            clock.join(released.clock);
+            version = released.version;
+        }
     return std::atomic_ref<unsigned>(const_cast<unsigned&>(*word)).load(std::memory_order_acquire);
 }
 
 void ExchangeMemory::forget(uint64_t address, uint64_t bytes) {
     if (bytes == 0) return;
-    std::lock_guard lock(mutex_);
-    for (uint64_t i = (address - begin_) / 4; i <= (address + bytes - 1 - begin_) / 4; ++i) {
-        auto& page = pages_[i / kPage];
-        if (page) page[i % kPage] = Cell{};
+    const uint64_t first = address - begin_, last = first + bytes - 1;
+    for (uint64_t i = first / kCell; i <= last / kCell; ++i) {
+        Page* of = pages_[i / kPage].load(std::memory_order_acquire);
+        if (!of) continue;
+        std::lock_guard lock(of->mutex);
+        Cell& cell = of->cells[i % kPage];
+        const uint16_t mask = bytes_of_cell(i, first, last);
+        for (std::vector<Access>* accesses : {&cell.writers, &cell.readers}) {
+            for (Access& access : *accesses) access.bytes &= static_cast<uint16_t>(~mask);
+            std::erase_if(*accesses, [](const Access& access) { return access.bytes == 0; });
+        }
+        std::erase_if(cell.released,
+                      [&](const Released& r) { return first <= r.word && r.word <= last; });
     }
 }
 
 // ---- DeviceOrder ----------------------------------------------------------------------------------------
 
-DeviceOrder::DeviceOrder(uint32_t owner, std::string name, bool explicit_caches)
-    : owner_(owner), explicit_caches_(explicit_caches) {
-    std::lock_guard lock(names().mutex);
-    names().of[owner] = std::move(name);
-}
+DeviceOrder::DeviceOrder(std::string name, bool explicit_caches)
+    : number_(number_for(std::move(name))), explicit_caches_(explicit_caches) {}
 
 DeviceOrder::~DeviceOrder() {
     std::lock_guard lock(names().mutex);
-    names().of.erase(owner_);
+    names().of[number_].reset();
 }
 
-std::string DeviceOrder::name_of(uint32_t owner) {
+std::string DeviceOrder::name_of(uint32_t number) {
     std::lock_guard lock(names().mutex);
-    const auto found = names().of.find(owner);
-    return found == names().of.end() ? "a device that is gone" : found->second;
+    return names().of.at(number).value_or("a device that is gone");
 }
 
 uint32_t DeviceOrder::begin_launch() {
     std::lock_guard lock(mutex_);
-    clock_.learn_launches(owner_, ++launch_);
+    launch_ = ++launches;
+    clock_.learn_launches(number_, launch_);
     at_start_ = clock_;
     return launch_;
 }
@@ -230,7 +320,7 @@ void BlockOrder::end_block() {
 }
 
 Stamp BlockOrder::stamp(Stamp now) const {
-    now.owner = device_->owner();
+    now.device = device_->number();
     now.launch = launch_;
     now.block = block_;
     now.step = threads_[now.thread].steps;
@@ -265,12 +355,9 @@ void BlockOrder::release(ExchangeMemory& memory, Stamp now, unsigned* word, unsi
     load();
     Threads& self = threads_[now.thread];
     Clock clock = known_.back();
-    if (self.acquired) clock.join(*self.acquired);
-    if (device_->explicit_caches()) {
-        flush(now.thread);
-        if (!published_flushes_)
-            published_flushes_ = std::make_shared<const std::vector<uint32_t>>(flushes_);
-    }
+    if (self.acquired && !self.shared) clock.join(*self.acquired);
+    if (device_->explicit_caches() && !published_flushes_)
+        published_flushes_ = std::make_shared<const std::vector<uint32_t>>(flushes_);
     clock.learn_block(stamp(now), published_flushes_);
     memory.release(word, value, std::move(clock));
     ++self.steps;
@@ -278,11 +365,16 @@ void BlockOrder::release(ExchangeMemory& memory, Stamp now, unsigned* word, unsi
 
 unsigned BlockOrder::acquire(ExchangeMemory& memory, uint32_t thread, const unsigned* word) {
     load();
-    auto& acquired = threads_[thread].acquired;
-    if (!acquired) acquired.emplace();
-    threads_[thread].shared = false;
+    Threads& self = threads_[thread];
+    if (!self.acquired) self.acquired.emplace();
+    const uint64_t before = self.word == word ? self.version : 0;
+    self.word = word;
+    self.version = before;
+    const unsigned value = memory.acquire(word, *self.acquired, self.version);
+    if (self.version == before) return value;
+    self.shared = false;
     has_acquired_ = true;
-    return memory.acquire(word, *acquired);
+    return value;
 }
 
 void BlockOrder::share_with_block() {

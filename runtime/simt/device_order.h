@@ -10,6 +10,7 @@
 // another thread acquired it reads after its see_peers() (codegen/templates/gpu/signals.cuh): both are demanded there.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -24,9 +25,10 @@ namespace cleave::runtime::simt {
 // Who did something, and when. Intervals are the block's between barriers, epochs the warp's between its warp_syncs, steps the
 // thread's between its releases.
 struct Stamp {
-    uint32_t owner = 0;  // of the device; 0: nobody
+    static constexpr uint32_t kNobody = ~uint32_t{0};
+    uint32_t device = kNobody;  // number of its DeviceOrder
     uint32_t launch = 0, block = 0, interval = 0;
-    uint32_t warp = 0, epoch = 0, thread = 0, step = 0;
+    uint32_t thread = 0, warp = 0, epoch = 0, step = 0;
     uint32_t flushes = 0;  // of the thread, before
 };
 
@@ -35,9 +37,9 @@ class Clock {
 public:
     void join(const Clock& other);
     // All launches of the device before `launch`.
-    void learn_launches(uint32_t owner, uint32_t launch);
-    // What a block had done before `now`, a point of one of its threads: all intervals before, and in this one the thread
-    // itself and what warp_syncs order before it. `flushes` of its threads by then.
+    void learn_launches(uint32_t device, uint32_t launch);
+    // What a block had done before `now`, a point of one of its threads that releases: all intervals before, and in this one
+    // the thread itself and what warp_syncs order before it. `flushes` of its threads by then; its own come with the release.
     void learn_block(const Stamp& now, std::shared_ptr<const std::vector<uint32_t>> flushes);
 
     bool knows(const Stamp& event) const;
@@ -45,20 +47,29 @@ public:
     bool has_flushed(const Stamp& event) const;
 
 private:
-    struct Launches {
-        uint32_t owner, before;
-    };
-    struct Point {
-        Stamp at;
+    // A block of a launch that may not have ended.
+    struct Running {
+        uint32_t launch, block, interval;  // those before are known
         std::shared_ptr<const std::vector<uint32_t>> flushes;
+        std::vector<Stamp> releases;  // the last of each thread
     };
-    bool has_ended(const Stamp& event) const;
+    struct OfDevice {
+        uint32_t ended = 0;  // the first launch that may not have
+        std::vector<Running> running;
+    };
+    void learn_block(uint32_t device, const Running& block);
+    const Running* running(const Stamp& event) const;
+    bool has_ended(const Stamp& event) const {
+        return event.device < devices_.size() && event.launch < devices_[event.device].ended;
+    }
 
-    std::vector<Launches> launches_;
-    std::vector<Point> points_;  // of launches that may not have ended
+    std::vector<OfDevice> devices_;  // by number
 };
 
-// What the accesses to one allocation were, by cells of 4 bytes, and of words the clocks that they were released with. Thread-safe.
+class DeviceOrder;
+
+// What the accesses to one allocation were, by cells of 16 bytes, and of words the clocks that they were released with.
+// Thread-safe.
 class ExchangeMemory {
 public:
     enum class Verdict : uint8_t { kFine, kRaceWithWrite, kRaceWithRead, kUnflushed, kUnseen };
@@ -70,48 +81,62 @@ public:
 
     // Makes accesses to the allocation at `address` seen (runtime/simt/memory.h), until the end of the object's life, which
     // comes before the allocation's.
-    ExchangeMemory(void* address, uint64_t bytes);
+    ExchangeMemory(void* address, uint64_t bytes, const DeviceOrder& owner);
     ~ExchangeMemory();
     ExchangeMemory(const ExchangeMemory&) = delete;
     ExchangeMemory& operator=(const ExchangeMemory&) = delete;
 
+    // What the owner reads that no kernel has written is not kept: the host's numbers, which many threads read.
     // A thread's access to [address, address + bytes). `seen` is what it may read without see_peers(), where that is asked for.
     Found touch(const Stamp& now, const Clock& knows, const Clock* seen, uint64_t address,
                 uint32_t bytes, bool writes, bool atomic);
     // A word with its clock: stores both, or loads both.
     void release(unsigned* word, unsigned value, Clock clock);
-    unsigned acquire(const unsigned* word, Clock& clock);
+    // `version` of the clock that was joined last, and on return of this one.
+    unsigned acquire(const unsigned* word, Clock& clock, uint64_t& version);
     // The host has written.
     void forget(uint64_t address, uint64_t bytes);
 
 private:
+    static constexpr uint64_t kCell = 16, kPage = 64;  // bytes, cells
     struct Access {
         Stamp at;
-        uint8_t bytes = 0;  // of the cell, a bit each
+        uint16_t bytes = 0;  // of the cell, a bit each
         bool atomic = false;
     };
-    struct Cell {
-        Access writer;
-        std::vector<Access> readers;
-        std::unique_ptr<Clock> released;
+    struct Released {
+        uint64_t word = 0, version = 0;
+        Clock clock;
     };
-    static constexpr uint64_t kPage = 256;  // cells
-    Cell& cell(uint64_t index);
+    struct Cell {
+        std::vector<Access> writers, readers;  // that no later write covers
+        std::vector<Released> released;
+    };
+    struct Page {
+        std::mutex mutex;
+        Cell cells[kPage];
+    };
+    Page& page(uint64_t cell);
+    // Those of [first, last] that lie in the cell, a bit each.
+    static uint16_t bytes_of_cell(uint64_t cell, uint64_t first, uint64_t last);
+    Found touch_cell(Cell& cell, const Access& access, const Clock& knows, const Clock* seen,
+                     bool writes);
 
-    const uint64_t begin_, end_;
-    std::mutex mutex_;
-    std::vector<std::unique_ptr<Cell[]>> pages_;
+    const uint64_t begin_;
+    const uint32_t owner_;
+    std::vector<std::atomic<Page*>> pages_;
 };
 
 // A device: what its launches know of others', one after the other. Thread-safe.
 class DeviceOrder {
 public:
-    DeviceOrder(uint32_t owner, std::string name, bool explicit_caches);
+    DeviceOrder(std::string name, bool explicit_caches);
     ~DeviceOrder();
     DeviceOrder(const DeviceOrder&) = delete;
     DeviceOrder& operator=(const DeviceOrder&) = delete;
 
-    uint32_t owner() const { return owner_; }
+    // Of all that there are at a time, the lowest that is free.
+    uint32_t number() const { return number_; }
     // Whether threads have to flush and to see for themselves.
     bool explicit_caches() const { return explicit_caches_; }
     // The number of the launch that begins.
@@ -121,10 +146,10 @@ public:
     void learn(const Clock& clock);
 
     // "simt:gfx90a[1]", or that it is gone.
-    static std::string name_of(uint32_t owner);
+    static std::string name_of(uint32_t number);
 
 private:
-    const uint32_t owner_;
+    const uint32_t number_;
     const bool explicit_caches_;
     uint32_t launch_ = 0;  // one at a time
     Clock at_start_;
@@ -158,8 +183,10 @@ public:
 
 private:
     struct Threads {
-        std::optional<Clock> acquired;  // by itself, and by its warp's before a warp_sync
-        bool shared = false;            // with the block, at a barrier
+        std::optional<Clock> acquired;   // by itself, and by its warp's before a warp_sync
+        bool shared = false;             // with the block, at a barrier
+        const unsigned* word = nullptr;  // acquired last
+        uint64_t version = 0;            // of its clock
         uint32_t steps = 0;
         uint32_t seen = 0;  // which of `known_` it knew when it last saw
     };

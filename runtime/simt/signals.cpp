@@ -62,7 +62,7 @@ void check_exchange(Block& block, const void* p, uint32_t bytes, bool writes, bo
     using Verdict = ExchangeMemory::Verdict;
     if (found.verdict == Verdict::kFine) return;
     char device[64];  // a fiber that is left destroys nothing
-    std::snprintf(device, sizeof device, "%s", DeviceOrder::name_of(found.other.owner).c_str());
+    std::snprintf(device, sizeof device, "%s", DeviceOrder::name_of(found.other.device).c_str());
     const auto byte = static_cast<unsigned long long>(found.offset);
     const unsigned thread = found.other.thread, of_block = found.other.block;
     if (found.verdict == Verdict::kRaceWithWrite || found.verdict == Verdict::kRaceWithRead)
