@@ -81,17 +81,16 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     // Counted from the slab's first group, so that equal shards of different devices share their kernel.
     const int64_t first = s.heads.begin - s.slab.first_head * s.group, heads = s.heads.size();
     const int64_t kv_heads = ceil_div(first + heads, s.group) - first / s.group;
-    planner::AttentionShape shape{
-        heads,
-        kv_heads,
-        s.group,
-        s.slab.head_dim,
-        s.slab.v_head_dim,
-        dtype_bytes(s.slab.dtype, 1),
-        stub.target.max_tokens,
-        stub.target.context,
-        s.prefill,
-        planner::multiplies_by_warpgroups(gpu_arch_of(stub.target.device))};
+    planner::AttentionShape shape{heads,
+                                  kv_heads,
+                                  s.group,
+                                  s.slab.head_dim,
+                                  s.slab.v_head_dim,
+                                  dtype_bytes(s.slab.dtype, 1),
+                                  stub.target.max_tokens,
+                                  stub.target.context,
+                                  s.prefill,
+                                  gpu_arch(gpu_arch_of(stub.target.device)).warpgroups};
     stub.take(planner::attention_tile(limits, shape));
     stub.smaller = planner::smaller_attention_tile(limits, shape, stub.tile);
     const Tile& tile = stub.tile;

@@ -22,8 +22,7 @@ int64_t blocks_over(int64_t n, int64_t of_block) { return (n + of_block - 1) / o
 // Config and launch of a product: blocks along x are the caller's.
 void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     const planner::DeviceLimits& limits = stub.target.limits;
-    shape.warpgroups = planner::multiplies_by_warpgroups(gpu_arch_of(stub.target.device));
-    shape.async_copies = planner::copies_asynchronously(gpu_arch_of(stub.target.device));
+    planner::set_arch(gpu_arch_of(stub.target.device), shape);
     stub.take(planner::product_tile(limits, shape));
     const Tile& tile = stub.tile;
     stub.smaller = planner::smaller_product_tile(limits, shape, tile);

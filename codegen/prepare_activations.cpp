@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "codegen/gpu_arch.h"
 #include "planner/gpu_tiles.h"
 #include "runtime/base/errors.h"
 
@@ -75,7 +76,8 @@ std::optional<Preparation> prepare_activations(const planner::Compute& compute,
                     scratch.name = "prepared";
                     return take_preparation(s, lowered.args, std::move(scratch));
                 }
-                s.prepared = planner::copies_asynchronously(arch) && takes_as_it_is(s, activations);
+                s.prepared = planner::copies_asynchronously(gpu_arch(arch)) &&
+                             takes_as_it_is(s, activations);
             }
             return std::nullopt;
         },

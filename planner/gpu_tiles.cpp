@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "planner/gpu_arch.h"
 #include "planner/gpu_tiles_parts.h"
 #include "runtime/base/errors.h"
 
@@ -155,12 +156,10 @@ int64_t load_width(int64_t element_bytes, int64_t length) {
     return width;
 }
 
-bool copies_asynchronously(std::string_view arch) {
-    if (!arch.starts_with("sm_")) return false;
-    int64_t number = 0;
-    for (char c : arch.substr(3))
-        if (c >= '0' && c <= '9') number = 10 * number + (c - '0');
-    return number >= 80;
+void set_arch(std::string_view arch, ProductShape& shape) {
+    const GpuArch* known = find_gpu_arch(arch);
+    shape.warpgroups = known && known->warpgroups;
+    shape.async_copies = known && copies_asynchronously(*known);
 }
 
 void set_weight_type(DType dtype, ProductShape& shape) {

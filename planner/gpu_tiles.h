@@ -31,11 +31,8 @@ struct ProductShape {
     bool prepared = false;
 };
 
-// Architectures with such an instruction (wgmma).
-inline bool multiplies_by_warpgroups(std::string_view arch) { return arch == "sm_90a"; }
-
-// Architectures with copies that run beside their thread (cp.async): NVIDIA's from sm_80 on.
-bool copies_asynchronously(std::string_view arch);
+// What an architecture makes of a shape: nothing where it is not in the table of planner/gpu_arch.h.
+void set_arch(std::string_view arch, ProductShape& shape);
 
 // What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory; integers are codes
 // of a quantised matrix.

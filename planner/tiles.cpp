@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "importer/quantized_shard.h"
+#include "planner/gpu_arch.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -136,7 +137,8 @@ AttentionShape attention_shape(const Plan& plan, const Compute& c, int64_t token
     shape.tokens = tokens;
     shape.context = plan.workload.context;
     shape.prefill = is_prefill;
-    shape.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
+    const GpuArch* arch = find_gpu_arch(plan.machine.device(c.device).arch);
+    shape.warpgroups = arch && arch->warpgroups;
     shape.sequences = plan.workload.batch;
     return shape;
 }
@@ -158,8 +160,7 @@ struct GpuLaunch {
             case KernelKind::kNormGateUp:
             case KernelKind::kNormQkvRopeAppend:
                 product = product_shape(plan, c, rows);
-                product.warpgroups = multiplies_by_warpgroups(plan.machine.device(c.device).arch);
-                product.async_copies = copies_asynchronously(plan.machine.device(c.device).arch);
+                set_arch(plan.machine.device(c.device).arch, product);
                 if (product.depth > 0) is = Is::kProduct;
                 if (is_prefill) prepare(plan, phase, c);
                 break;
@@ -206,7 +207,7 @@ private:
     // Blocks copy activations as they are where their type is that of the weights and nothing comes before the product;
     // else another launch may make them so.
     void prepare(const Plan& plan, const Phase& phase, const Compute& c) {
-        if (!copies_asynchronously(plan.machine.device(c.device).arch) || c.inputs.empty()) return;
+        if (!product.async_copies || c.inputs.empty()) return;
         const Box& x = phase.values[c.inputs[0].index()].box;
         if (x.empty()) return;
         const Range columns = x.back();

@@ -94,7 +94,7 @@ void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& a
         thread.place[1] = static_cast<int>(i) / block[0] % block[1];
         thread.place[2] = static_cast<int>(i) / (block[0] * block[1]);
     }
-    warpgroups.resize(codegen::has_warpgroups(arch) ? num_threads / kWarpgroupThreads : 0);
+    warpgroups.resize(arch.warpgroups ? num_threads / kWarpgroupThreads : 0);
     if (shuffle_order) shuffle_permutations();
     if (!checked) return;
     shadow.reset(shared_end, kernel.cell_bytes, width);

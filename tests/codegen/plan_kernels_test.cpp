@@ -36,8 +36,7 @@ std::set<int> kernels_of(const std::vector<Instruction>& phase) {
 std::string family_of(const GpuArch& arch) {
     switch (arch.matrix) {
         case MatrixInstruction::kNone: return "";
-        case MatrixInstruction::kMmaSync:
-            return has_warpgroups(arch) ? "wgmma.mma_async" : "mma.sync";
+        case MatrixInstruction::kMmaSync: return arch.warpgroups ? "wgmma.mma_async" : "mma.sync";
         case MatrixInstruction::kMfma:
         case MatrixInstruction::kMfmaGfx908: return "v_mfma";
         case MatrixInstruction::kWmmaGfx11:
@@ -66,7 +65,7 @@ void check_census(const Program& program, const std::vector<CompiledKernel>& com
             CHECK(name.starts_with(family_of(arch)));
             CHECK(count > 0);
         }
-        if (expected && has_warpgroups(arch)) CHECK(compiled[i].measured.spill_bytes == 0);
+        if (expected && arch.warpgroups) CHECK(compiled[i].measured.spill_bytes == 0);
     }
     CHECK(products >= 4);  // q, k and v; o; gate and up; down
     CHECK(attentions >= 1);

@@ -422,7 +422,7 @@ std::string wrong_in_instructions(const codegen::GpuArch& arch, const RunSmall& 
     std::string wrong = wrong_in_products(arch, run);
     if (wrong.empty()) wrong = wrong_in_lanes(arch, run);
     if (wrong.empty()) wrong = wrong_in_numbers(run);
-    if (!codegen::has_warpgroups(arch)) return wrong;
+    if (!arch.warpgroups) return wrong;
     for (bool brain : {false, true})
         for (int columns : {16, 32, 64, 128})
             for (bool in_registers : {false, true}) {

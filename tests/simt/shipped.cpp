@@ -195,7 +195,7 @@ std::vector<Shipped> shipped_exchanges(const std::string& arch) {
 
 std::vector<Shipped> shipped_kernels(const std::string& arch) {
     std::vector<Shipped> all;
-    if (codegen::has_warpgroups(codegen::gpu_arch(arch)))
+    if (codegen::gpu_arch(arch).warpgroups)
         for (int64_t units : {1, 8})  // large tiles, and small ones
             for (const Make& make : warpgroup_cases()) all.push_back(row(make, {arch, units, {}}));
     all.push_back(row([] { return linear_case(DType::kF32, 512, 24, 1, {.norm = true}); },

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a GPU architecture fixes: warp width, limits of a block, which instructions it has. Read by the choice of tiles, by
+// the kernel generator, by the compilers' resource checks and by the CPU's imitation of these devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cleave::planner {
+
+// kMfmaGfx908 is kMfma with half the depth for bf16.
+enum class MatrixInstruction : uint8_t {
+    kNone,
+    kMmaSync,
+    kMfma,
+    kMfmaGfx908,
+    kWmmaGfx11,
+    kWmmaGfx12
+};
+
+struct GpuArch {
+    std::string_view name;  // "sm_80", "gfx90a"
+    int number = 0;         // 80; 0x90a
+    bool nvidia = true;
+    int warp_width = 32;
+    int64_t shared_bytes = 0;  // of one block, at most
+    int64_t registers = 0;     // 32-bit, of one block (NVIDIA) or compute unit and SIMD (AMD)
+    int registers_per_thread = 0;
+    int max_threads = 1024;  // of one block
+    MatrixInstruction matrix = MatrixInstruction::kNone;
+    int64_t shared_of_unit = 0;  // bytes of a compute unit (SM, CU), for all its blocks
+    int threads_of_unit = 0;     // resident there, at most
+    bool warpgroups = false;     // multiplies by warpgroups, too (wgmma)
+};
+
+// Whether its threads copy into shared memory and go on meanwhile (cp.async: PTX ISA, compute capability 8.0 on).
+inline bool copies_asynchronously(const GpuArch& arch) { return arch.nvidia && arch.number >= 80; }
+
+// Whether a launch may begin before the one before it has ended (programmatic dependent launch: CUDA C++ Programming Guide,
+// compute capability 9.0 on).
+inline bool overlaps_launches(const GpuArch& arch) { return arch.nvidia && arch.number >= 90; }
+
+// Null for a name that is not in the table.
+const GpuArch* find_gpu_arch(std::string_view name);
+// UserError with the names that are.
+const GpuArch& gpu_arch(std::string_view name);
+const std::vector<GpuArch>& gpu_archs();
+// "sm_70, sm_75, ...".
+std::string gpu_arch_names();
+
+}  // namespace cleave::planner
