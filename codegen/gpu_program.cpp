@@ -188,13 +188,11 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
             out.push_back({planner::StepId(i), kernels.add(std::move(kernel)), std::move(args)});
         };
         std::vector<std::string> fused = reader.fused();
-        if (is_prefill) {
-            if (std::optional<Preparation> first = prepare_activations(
-                    *compute, gpu_arch_of(target.device), target.activations, lowered)) {
-                target.tile = {};
-                add(make_gpu_helper(first->spec, target), std::move(first->args));
-                fused = without_prepared(std::move(fused));
-            }
+        if (std::optional<Preparation> first =
+                prepare_activations(*compute, target.activations, lowered)) {
+            target.tile = {};
+            add(make_gpu_helper(first->spec, target), std::move(first->args));
+            fused = without_prepared(std::move(fused));
         }
         target.tile = compute->tile;
         target.max_tokens = largest.rows_of(lowered.spec);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "codegen/gpu_arch.h"
 #include "planner/gpu_tiles.h"
 #include "runtime/base/errors.h"
 
@@ -25,14 +24,13 @@ Arg take_arg(std::vector<Arg>& args, std::string_view name) {
     return taken;
 }
 
+// Copies of the rows as they lie give what the product reads.
 template <class Spec>
-bool takes_as_it_is(const Spec& s, DType activations) {
+void check_copied(const Spec& s, DType activations) {
     bool selects = false;
     if constexpr (requires { s.select; }) selects = s.select;
-    const WeightFormat& format = format_of(s);
-    return !s.norm && !selects && !format.quantized && format.dtype == activations &&
-           dtype_bytes(activations, 1) == 2 &&
-           planner::has_whole_copies(s.in, s.x.stride, s.x.offset);
+    CHECK(!s.norm && !selects && format_of(s).staged() == activations)
+        << "a product copies activations that are not what it reads";
 }
 
 template <class Spec>
@@ -62,23 +60,26 @@ Preparation take_preparation(Spec& s, std::vector<Arg>& args, Arg scratch) {
 
 }  // namespace
 
-std::optional<Preparation> prepare_activations(const planner::Compute& compute,
-                                               std::string_view arch, DType activations,
+std::optional<Preparation> prepare_activations(const planner::Compute& compute, DType activations,
                                                Lowered& lowered) {
-    if (!planner::has_many_tokens(compute.tile)) return std::nullopt;
+    using planner::ActivationPath;
+    if (compute.activations == ActivationPath::kConverted) return std::nullopt;
     return std::visit(
         [&](auto& s) -> std::optional<Preparation> {
             if constexpr (requires { s.prepared; }) {
-                if (compute.scratch.valid()) {
+                if (compute.activations == ActivationPath::kPrepared) {
+                    CHECK(compute.scratch.valid()) << "activations are prepared without scratch";
                     Arg scratch;
                     scratch.kind = ArgKind::kScratch;
                     scratch.id = compute.scratch.value;
                     scratch.name = "prepared";
                     return take_preparation(s, lowered.args, std::move(scratch));
                 }
-                s.prepared = planner::copies_asynchronously(gpu_arch(arch)) &&
-                             takes_as_it_is(s, activations);
+                check_copied(s, activations);
+                s.prepared = true;
+                return std::nullopt;
             }
+            CHECK(false) << "only products have activations to prepare";
             return std::nullopt;
         },
         lowered.spec);

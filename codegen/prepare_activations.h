@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product of a prompt on GPUs that copy asynchronously: activations come as the weights are staged, from where they are
-// or from a launch in front of the product, as the plan has it (planner/gpu_tiles.h, pays_to_prepare).
+// A product of a prompt on GPUs whose blocks copy activations as the weights are staged, from where they lie or from a
+// launch in front of the product: what the plan chose (planner::ActivationPath), carried out.
 #pragma once
 
 #include <optional>
@@ -18,10 +18,8 @@ struct Preparation {
     std::vector<Arg> args;
 };
 
-// Nothing where the step has no scratch for it, or `lowered` is no product. The product then takes activations of the
-// weights' type as they are, if that was its plan.
-std::optional<Preparation> prepare_activations(const planner::Compute& compute,
-                                               std::string_view arch, DType activations,
+// Nothing where the plan has no such launch.
+std::optional<Preparation> prepare_activations(const planner::Compute& compute, DType activations,
                                                Lowered& lowered);
 
 // What is left of a step's operators for the product.

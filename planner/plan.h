@@ -140,6 +140,13 @@ struct Tile {
     int64_t shared_bytes = 0;
 };
 
+// How the blocks of a GPU's product of many tokens come by its activations.
+enum class ActivationPath : uint8_t {
+    kConverted,  // through registers: normalised and narrowed to the type that weights are staged as
+    kCopied,     // asynchronously, as they lie: of that type, with nothing to do before the product
+    kPrepared,  // likewise from `scratch`, where a launch in front leaves them selected, normalised and narrowed
+};
+
 struct Compute {
     DeviceId device;
     KernelKind kernel = KernelKind::kOpaque;
@@ -152,6 +159,7 @@ struct Compute {
     Range heads;  // query heads, for attention and QKV steps
     Tile tile;
     BufferId scratch;  // invalid when none
+    ActivationPath activations = ActivationPath::kConverted;
     Amount flops, weight_bytes, activation_bytes;
 };
 

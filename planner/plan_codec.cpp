@@ -132,6 +132,7 @@ void put(const Compute& c, pb::Compute* out) {
     codec::put(c.heads, out->mutable_heads());
     put(c.tile, out->mutable_tile());
     out->set_scratch(c.scratch.value);
+    out->set_activations(static_cast<uint32_t>(c.activations));
     put(c.flops, out->mutable_flops());
     put(c.weight_bytes, out->mutable_weight_bytes());
     put(c.activation_bytes, out->mutable_activation_bytes());
@@ -148,6 +149,7 @@ void take(const pb::Compute& in, Compute& c) {
     codec::take(in.heads(), c.heads);
     take(in.tile(), c.tile);
     c.scratch = BufferId(in.scratch());
+    codec::take(in.activations(), ActivationPath::kPrepared, c.activations);
     take(in.flops(), c.flops);
     take(in.weight_bytes(), c.weight_bytes);
     take(in.activation_bytes(), c.activation_bytes);

@@ -161,8 +161,8 @@ struct GpuLaunch {
             case KernelKind::kNormQkvRopeAppend:
                 product = product_shape(plan, c, rows);
                 set_arch(plan.machine.device(c.device).arch, product);
+                product.prepared = c.activations != ActivationPath::kConverted;
                 if (product.depth > 0) is = Is::kProduct;
-                if (is_prefill) prepare(plan, phase, c);
                 break;
             case KernelKind::kAttention:
                 attention = attention_shape(plan, c, tokens, is_prefill);
@@ -188,43 +188,48 @@ struct GpuLaunch {
                                       : shrunk_elementwise_tile(limits, features, tile);
     }
 
-    // Of activations that a launch in front prepares; 0 where there is none.
-    int64_t scratch_bytes(const Tile& tile) const {
-        if (is == Is::kAttention) return attention_scratch_bytes(attention, tile);
-        return is == Is::kProduct && launches_preparation && has_many_tokens(tile)
-                   ? prepared_bytes(product)
-                   : 0;
-    }
-
     const DeviceLimits& limits;
     int64_t rows = 0, features = 0;
-    bool launches_preparation = false;
     Is is = Is::kElementwise;
     ProductShape product;
     AttentionShape attention;
-
-private:
-    // Blocks copy activations as they are where their type is that of the weights and nothing comes before the product;
-    // else another launch may make them so.
-    void prepare(const Plan& plan, const Phase& phase, const Compute& c) {
-        if (!product.async_copies || c.inputs.empty()) return;
-        const Box& x = phase.values[c.inputs[0].index()].box;
-        if (x.empty()) return;
-        const Range columns = x.back();
-        const bool starts = plan.graph.op(c.ops.front()).kind == OpKind::kLinear;
-        bool as_they_are = starts && product.code_bits == 0;
-        for (WeightShardId id : c.weights) {
-            const WeightShard& shard = plan.weights[id.index()];
-            if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
-            as_they_are = as_they_are && dtype_bytes(shard.dtype, 1) == 2 &&
-                          shard.dtype == plan.workload.activation_dtype &&
-                          has_whole_copies(product.depth, columns.size(),
-                                           shard.columns.begin - columns.begin);
-        }
-        launches_preparation = !as_they_are && pays_to_prepare(product);
-        product.prepared = as_they_are || launches_preparation;
-    }
 };
+
+// Whether blocks can copy a product's activations as they lie: of the weights' type, in whole copies, and nothing comes
+// before the product.
+bool lie_as_staged(const Plan& plan, const Phase& phase, const Compute& c,
+                   const ProductShape& product) {
+    const Range columns = phase.values[c.inputs[0].index()].box.back();
+    bool as_staged = plan.graph.op(c.ops.front()).kind == OpKind::kLinear && product.code_bits == 0;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
+        as_staged =
+            as_staged && dtype_bytes(shard.dtype, 1) == 2 &&
+            shard.dtype == plan.workload.activation_dtype &&
+            has_whole_copies(product.depth, columns.size(), shard.columns.begin - columns.begin);
+    }
+    return as_staged;
+}
+
+ActivationPath activation_path(const Plan& plan, const Phase& phase, const Compute& c,
+                               const GpuLaunch& launch) {
+    const bool is_prefill = &phase == &plan.prefill;
+    if (launch.is != GpuLaunch::Is::kProduct || !is_prefill || !launch.product.async_copies ||
+        c.inputs.empty() || phase.values[c.inputs[0].index()].box.empty())
+        return ActivationPath::kConverted;
+    if (lie_as_staged(plan, phase, c, launch.product)) return ActivationPath::kCopied;
+    return pays_to_prepare(launch.product) ? ActivationPath::kPrepared : ActivationPath::kConverted;
+}
+
+// The tile, and for a product how its blocks come by their activations, which the tile depends on.
+void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
+    GpuLaunch launch(plan, phase, c);
+    c.activations = activation_path(plan, phase, c, launch);
+    launch.product.prepared = c.activations != ActivationPath::kConverted;
+    c.tile = launch.tile();
+    if (!has_many_tokens(c.tile)) c.activations = ActivationPath::kConverted;
+}
 
 // Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads and features are not.
 [[noreturn]] void throw_grid_too_small(const Plan& plan, const Phase& phase, const Compute& c,
@@ -281,10 +286,12 @@ void choose_tiles(Plan& plan) {
             threads[d] = host_threads(plan, DeviceId(d));
     for (Phase* phase : {&plan.prefill, &plan.decode})
         for (Step& step : phase->steps)
-            if (auto* c = std::get_if<Compute>(&step.action))
-                c->tile = is_host(plan, c->device)
-                              ? host_tile(plan, *phase, *c, threads[c->device.index()])
-                              : GpuLaunch(plan, *phase, *c).tile();
+            if (auto* c = std::get_if<Compute>(&step.action)) {
+                if (is_host(plan, c->device))
+                    c->tile = host_tile(plan, *phase, *c, threads[c->device.index()]);
+                else
+                    choose_gpu_tile(plan, *phase, *c);
+            }
 }
 
 bool fits_grids(const Plan& plan) {
@@ -306,7 +313,11 @@ std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, cons
 }
 
 int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& c) {
-    return is_host(plan, c.device) ? 0 : GpuLaunch(plan, phase, c).scratch_bytes(c.tile);
+    if (is_host(plan, c.device)) return 0;
+    const GpuLaunch launch(plan, phase, c);
+    if (launch.is == GpuLaunch::Is::kAttention)
+        return attention_scratch_bytes(launch.attention, c.tile);
+    return c.activations == ActivationPath::kPrepared ? prepared_bytes(launch.product) : 0;
 }
 
 }  // namespace cleave::planner

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operators, in which order, each kind of kernel computes, and the grid that its tile makes of them.
+// Which operators, in which order, each kind of kernel computes, the grid that its tile makes of them, and how it may come by
+// its activations.
 #include <algorithm>
 #include <array>
 #include <string_view>
 
+#include "planner/gpu_arch.h"
 #include "planner/verify_walk.h"
 
 namespace cleave::planner::verify {
@@ -67,6 +69,9 @@ bool matches(std::string_view pattern, std::string_view text, size_t& tail) {
     return text.empty();
 }
 
+// Up to this many tokens a block has no tiles; elements of 16 bits that an asynchronous copy takes.
+constexpr int64_t kFewTokens = 8, kPiece = 8;
+
 // Rows of all matrices of a launch: its output features, gate and up apart.
 int64_t matrix_rows(const Plan& plan, const Compute& c) {
     int64_t rows = 0;
@@ -103,17 +108,46 @@ std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compu
 }
 
 int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& c) {
-    if (!is_prefill) return 0;
+    if (c.activations != ActivationPath::kPrepared) return 0;
     const bool selects = std::any_of(c.ops.begin(), c.ops.end(), [&](OpId id) {
         return plan.graph.op(id).kind == OpKind::kSelectTokens;
     });
+    const int64_t rows = !is_prefill ? plan.workload.batch
+                         : selects   ? plan.workload.max_outputs()
+                                     : plan.workload.max_tokens();
     int64_t columns = 0;
     for (WeightShardId id : c.weights) {
         const WeightShard& shard = plan.weights[id.index()];
         if (plan.graph.weight(shard.weight).shape.size() == 2)
             columns = std::max(columns, shard.columns.size());
     }
-    return 2 * columns * (selects ? plan.workload.max_outputs() : plan.workload.max_tokens());
+    return 2 * columns * rows;
+}
+
+std::string wrong_activations(const Plan& plan, const Phase& phase, const Compute& c) {
+    if (c.activations == ActivationPath::kConverted) return "";
+    const GpuArch* arch = find_gpu_arch(plan.machine.device(c.device).arch);
+    if (!arch || !copies_asynchronously(*arch)) return "its device has no asynchronous copies";
+    if (&phase != &plan.prefill || c.tile.tokens <= kFewTokens || c.inputs.empty() ||
+        (c.kernel != KernelKind::kLinear && c.kernel != KernelKind::kNormLinear &&
+         c.kernel != KernelKind::kNormGateUp && c.kernel != KernelKind::kNormQkvRopeAppend))
+        return "it is no product of many tokens of a prompt";
+    const bool copied = c.activations == ActivationPath::kCopied;
+    const Range x = columns_of(phase.values[c.inputs[0].index()]);
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() != 2) continue;
+        if (shard.columns.size() % kPiece != 0) return "rows of its matrices end within a copy";
+        if (dtype_bits(shard.dtype) > 16) return "its matrices are staged as f32";
+        if (copied && shard.dtype != plan.workload.activation_dtype)
+            return "activations are of another type than its matrices";
+        if (copied && (x.size() % kPiece != 0 || (shard.columns.begin - x.begin) % kPiece != 0))
+            return "rows of activations begin or end within a copy";
+    }
+    if (copied && plan.graph.op(c.ops.front()).kind != OpKind::kLinear)
+        return "something comes before its product";
+    if (!copied && !c.scratch.valid()) return "there is no scratch for what is prepared";
+    return "";
 }
 
 bool kernel_fits(const Graph& graph, const Compute& compute) {

@@ -155,13 +155,16 @@ void PhaseWalk::compute(const Compute& c) {
                 fail("grid-limits", "{} blocks in {} of its grid; {} has at most {}", grid[axis],
                      "xyz"[axis], device_name(c.device), limits.max_grid[axis]);
     }
+    if (const std::string wrong = wrong_activations(plan_, phase_, c); !wrong.empty())
+        fail("activation-path", "its activations cannot be {}: {}",
+             c.activations == ActivationPath::kCopied ? "copied" : "prepared", wrong);
     if (c.scratch.valid()) {
         const Buffer& b = plan_.buffer(c.scratch);
         if (b.device != c.device)
             fail("buffer-device", "its scratch is on {}", device_name(b.device));
         if (b.arena != Arena::kScratch)
             fail("buffer-arena", "its scratch lies in the {} arena", arena_name(b.arena));
-        const int64_t least = limits.warp_width > 1 ? least_scratch(plan_, is_prefill_, c) : 0;
+        const int64_t least = least_scratch(plan_, is_prefill_, c);
         if (b.size < least)
             fail("scratch-size", "its scratch has {} bytes, prepared activations take {}", b.size,
                  least);

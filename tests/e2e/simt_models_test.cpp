@@ -203,8 +203,8 @@ TEST_CASE("a prompt's prepared activations give the logits that products with th
         int prepared = 0;
         for (planner::Step& step : plan.prefill.steps) {
             auto* c = std::get_if<planner::Compute>(&step.action);
-            if (!c || !c->scratch.valid() || c->kernel == planner::KernelKind::kAttention) continue;
-            c->scratch = {};
+            if (!c || c->activations != planner::ActivationPath::kPrepared) continue;
+            c->activations = planner::ActivationPath::kConverted;
             ++prepared;
         }
         CHECK(prepared == 4);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a prompt's activations are prepared for its products, and the memory for them.
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "models/llama_graph.h"
@@ -24,13 +26,31 @@ Plan plan_on(const char* devices, DType dtype, DType activations = DType::kF32,
                      build_machine(parse_devices(devices), HostFacts{}), workload, {});
 }
 
-// Products of a phase that have scratch, by their kind.
-std::map<KernelKind, int> prepared(const Plan& plan, bool is_prefill) {
+// Launches of a phase that come by their activations in that way, by their kind.
+std::map<KernelKind, int> count(const Plan& plan, bool is_prefill, ActivationPath path) {
     std::map<KernelKind, int> found;
     for (const Step& step : plan.phase(is_prefill).steps)
-        if (const Compute* c = step.compute(); c && c->scratch.valid() && has_many_tokens(c->tile))
-            if (c->kernel != KernelKind::kAttention) ++found[c->kernel];
+        if (const Compute* c = step.compute(); c && c->activations == path) ++found[c->kernel];
     return found;
+}
+std::map<KernelKind, int> prepared(const Plan& plan, bool is_prefill) {
+    return count(plan, is_prefill, ActivationPath::kPrepared);
+}
+std::map<KernelKind, int> copied(const Plan& plan, bool is_prefill) {
+    return count(plan, is_prefill, ActivationPath::kCopied);
+}
+
+Compute& find(Phase& phase, KernelKind kernel) {
+    for (Step& step : phase.steps)
+        if (auto* c = std::get_if<Compute>(&step.action); c && c->kernel == kernel) return *c;
+    FAIL("no such launch");
+    std::abort();
+}
+
+bool breaks(const Plan& plan, const std::string& rule) {
+    const std::vector<Violation> found = find_violations(plan);
+    return std::any_of(found.begin(), found.end(),
+                       [&](const Violation& v) { return v.rule == rule; });
 }
 
 }  // namespace
@@ -51,9 +71,7 @@ TEST_CASE("a prompt's products have scratch for what is prepared, and a token's 
         Plan broken = plan;
         for (Buffer& buffer : broken.buffers)
             if (buffer.name == "scratch") buffer.size = 512 * 5632 * 2 - 1;
-        bool named = false;
-        for (const Violation& v : find_violations(broken)) named |= v.rule == "scratch-size";
-        CHECK(named);
+        CHECK(breaks(broken, "scratch-size"));
     }
     // No asynchronous copies, or weights that are staged as f32.
     CHECK(prepared(plan_on("sim:mi300x[0]", DType::kBF16), true).empty());
@@ -63,8 +81,49 @@ TEST_CASE("a prompt's products have scratch for what is prepared, and a token's 
     // Activations that have the type already are read where they lie, unless a norm comes first.
     const std::map<KernelKind, int> normed{{KernelKind::kNormQkvRopeAppend, 22},
                                            {KernelKind::kNormGateUp, 22}};
-    CHECK(prepared(plan_on("sim:h100[0]", DType::kBF16, DType::kBF16), true) == normed);
+    const Plan same_type = plan_on("sim:h100[0]", DType::kBF16, DType::kBF16);
+    CHECK(prepared(same_type, true) == normed);
+    CHECK(copied(same_type, true) == std::map<KernelKind, int>{{KernelKind::kLinear, 44}});
+    CHECK(copied(same_type, false).empty());
     CHECK(prepared(plan_on("sim:h100[0]", DType::kF16, DType::kBF16), true) == all);
+}
+
+TEST_CASE("a product comes by its activations in no way that its operands do not allow",
+          "[planner]") {
+    const Plan sound = plan_on("sim:h100[0]", DType::kBF16, DType::kBF16);
+    REQUIRE(find_violations(sound).empty());
+    const auto is_caught = [&](auto&& change) {
+        Plan plan = sound;
+        change(plan);
+        return breaks(plan, "activation-path");
+    };
+    const auto set = [](Phase& phase, KernelKind kernel, ActivationPath path) {
+        find(phase, kernel).activations = path;
+    };
+    using enum ActivationPath;
+    // With a norm in front, of a token, of an operator that is no product, of few tokens in a block.
+    CHECK(is_caught([&](Plan& p) { set(p.prefill, KernelKind::kNormGateUp, kCopied); }));
+    CHECK(is_caught([&](Plan& p) { set(p.decode, KernelKind::kLinear, kCopied); }));
+    CHECK(is_caught([&](Plan& p) { set(p.decode, KernelKind::kNormGateUp, kPrepared); }));
+    CHECK(is_caught([&](Plan& p) { set(p.prefill, KernelKind::kAttention, kPrepared); }));
+    CHECK(is_caught([&](Plan& p) { find(p.prefill, KernelKind::kLinear).tile.tokens = 8; }));
+    // Without scratch, or on a device without such copies.
+    CHECK(is_caught([&](Plan& p) { find(p.prefill, KernelKind::kNormGateUp).scratch = {}; }));
+    CHECK(is_caught([&](Plan& p) { p.machine.devices[0].arch = "gfx942"; }));
+    // Other types, and rows that begin in the middle of a copy.
+    CHECK(is_caught([&](Plan& p) { p.workload.activation_dtype = DType::kF32; }));
+    const auto matrix = [](Plan& p, KernelKind kernel) -> WeightShard& {
+        return p.weights[find(p.prefill, kernel).weights.back().index()];
+    };
+    CHECK(is_caught([&](Plan& p) { matrix(p, KernelKind::kLinear).dtype = DType::kF16; }));
+    CHECK(is_caught([&](Plan& p) { matrix(p, KernelKind::kNormGateUp).dtype = DType::kF32; }));
+    CHECK(is_caught([&](Plan& p) { matrix(p, KernelKind::kLinear).columns.begin += 4; }));
+    CHECK(is_caught([&](Plan& p) { matrix(p, KernelKind::kNormGateUp).columns.end = 4; }));
+    // The slower way is always there.
+    Plan converted = sound;
+    for (Step& step : converted.prefill.steps)
+        if (auto* c = std::get_if<Compute>(&step.action)) c->activations = kConverted;
+    CHECK(find_violations(converted).empty());
 }
 
 TEST_CASE("a ring has the stages that fit, and leaves room for a second block where that pays",
