@@ -40,8 +40,7 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     CHECK(many || !shape.prepared) << "few tokens take activations as they are";
     // Of many tokens they compute longer than a launch takes, and need their units to themselves.
     stub.overlaps = stub.fetches_ahead = !many;
-    const int64_t stages = many ? planner::slice_stages(limits, shape, tile)
-                                : planner::product_stages(limits, shape, tile);
+    const int64_t stages = planner::product_stages(limits, shape, tile);
     stub.has_ring = !many && stages > 0;
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);

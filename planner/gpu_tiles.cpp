@@ -174,6 +174,10 @@ int64_t weight_width(const ProductShape& s) {
     return s.code_bits > 0 ? 128 / s.code_bits : load_width(s.element_bytes, s.depth);
 }
 
+int64_t product_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+    return has_many_tokens(tile) ? many_stages(limits, s, tile) : few_stages(limits, s, tile);
+}
+
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
     return round_up(has_many_tokens(tile) ? many_shared_bytes(limits, s, tile)
                                           : few_shared_bytes(limits, s, tile),

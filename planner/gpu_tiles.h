@@ -71,8 +71,6 @@ std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const Produ
                                          const Tile& tile);
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
-// Many tokens: slices of the operands that have room in shared memory at once; two, or of prepared activations up to four.
-int64_t slice_stages(const DeviceLimits& limits, const ProductShape& shape, const Tile& tile);
 // Token tiles of a product whose blocks go through the features together, and so read the same weights at about the same time.
 inline constexpr int64_t kTokensTogether = 2048;
 // Few tokens: neighbouring lanes that share a row; rows that such lanes take together.
@@ -80,8 +78,9 @@ int64_t product_lanes(const DeviceLimits& limits, const ProductShape& shape);
 int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
 
-// Few tokens: pieces of 16 bytes that a lane has under way of each of these rows, in shared memory; 0: in registers. No more
-// than the tile claims, where it says.
+// Of the ring in shared memory that operands pass through. Many tokens: slices of both that lie there at once; two, or of prepared
+// activations up to four. Few tokens: pieces of 16 bytes that a lane has under way of each of the rows that it takes
+// together, no more than the tile claims, where it says; 0: there is none, weights come through registers.
 int64_t product_stages(const DeviceLimits& limits, const ProductShape& shape, const Tile& tile);
 
 struct AttentionShape {

@@ -143,7 +143,7 @@ std::optional<Tile> ring_tile(const DeviceLimits& limits, const ProductShape& s,
         const int64_t rest =
             bytes_without_ring(limits, s, chosen.rows, tile.tokens, 0, tile.threads);
         tile.depth = staged_depth(s, tile.tokens, step, budget - ring - rest);
-        if (product_stages(limits, s, tile) > 0) return tile;
+        if (few_stages(limits, s, tile) > 0) return tile;
     }
     return std::nullopt;
 }
@@ -154,8 +154,8 @@ int64_t gpu::few_registers(const ProductShape& s, int64_t tokens) {
     return kOtherRegisters + most_at_once(s, tokens) * (tokens + weight_width(s));
 }
 
-int64_t product_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    if (has_many_tokens(tile) || !has_ring(s, tile.tokens)) return 0;
+int64_t gpu::few_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+    if (!has_ring(s, tile.tokens)) return 0;
     const int64_t rows = tile.rows * s.per_feature, slot = slot_bytes(limits, s, tile);
     const int64_t lanes = product_lanes(limits, s);
     const int64_t base = bytes_without_ring(limits, s, rows, tile.tokens, tile.depth, tile.threads);
@@ -170,7 +170,7 @@ int64_t product_stages(const DeviceLimits& limits, const ProductShape& s, const 
 }
 
 int64_t gpu::few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    return product_stages(limits, s, tile) * slot_bytes(limits, s, tile) +
+    return few_stages(limits, s, tile) * slot_bytes(limits, s, tile) +
            bytes_without_ring(limits, s, tile.rows * s.per_feature, tile.tokens, tile.depth,
                               tile.threads);
 }

@@ -109,8 +109,22 @@ std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s
 
 }  // namespace
 
+int64_t many_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+    constexpr int64_t kMost = 4;
+    if (!s.prepared) return 2;
+    const auto fit = [&](int64_t bytes) {
+        return (bytes - fixed_bytes(s, tile)) / slice_bytes(s, tile);
+    };
+    // Another block finds room beside it, unless registers leave none; but three stages come first.
+    const bool alone = !has_registers(limits, 2 * product_registers(s, tile), tile.threads);
+    const int64_t whole = fit(limits.shared_memory_per_block),
+                  half = fit(limits.shared_memory_per_block / 2);
+    return std::clamp<int64_t>(alone ? whole : std::max(half, std::min<int64_t>(whole, 3)), 2,
+                               kMost);
+}
+
 int64_t many_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    const int64_t slices = slice_stages(limits, s, tile) * slice_bytes(s, tile);
+    const int64_t slices = many_stages(limits, s, tile) * slice_bytes(s, tile);
     const int64_t table = tile.tokens * (tile.rows * s.per_feature + 4) * 4;
     return std::max(slices, table) + fixed_bytes(s, tile);
 }
@@ -144,20 +158,6 @@ bool pays_to_prepare(const ProductShape& s) {
 int64_t prepared_bytes(const ProductShape& s) {
     // Behind the counters of attention, which share the scratch and stay zero.
     return kCounterBytes + s.tokens * s.depth * staged_bytes(s);
-}
-
-int64_t slice_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    constexpr int64_t kMost = 4;
-    if (!s.prepared || !has_many_tokens(tile)) return 2;
-    const auto fit = [&](int64_t bytes) {
-        return (bytes - fixed_bytes(s, tile)) / slice_bytes(s, tile);
-    };
-    // Another block finds room beside it, unless registers leave none; but three stages come first.
-    const bool alone = !has_registers(limits, 2 * product_registers(s, tile), tile.threads);
-    const int64_t whole = fit(limits.shared_memory_per_block),
-                  half = fit(limits.shared_memory_per_block / 2);
-    return std::clamp<int64_t>(alone ? whole : std::max(half, std::min<int64_t>(whole, 3)), 2,
-                               kMost);
 }
 
 }  // namespace cleave::planner

@@ -57,9 +57,11 @@ std::optional<Tile> smaller_few_tokens_tile(const DeviceLimits& limits, const Pr
                                             Tile tile);
 int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
 int64_t few_registers(const ProductShape& s, int64_t tokens);
+int64_t few_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
 
 // Products of many tokens: shared memory of a tile, the tile of a shape, and the next smaller one.
 int64_t many_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
+int64_t many_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
 bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile);
 std::optional<Tile> smaller_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
                                              const Tile& tile);

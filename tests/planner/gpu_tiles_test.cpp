@@ -61,7 +61,7 @@ struct Sweep {
             if (!has_many_tokens(*tile)) return;
             ++prepared;
             check(limits, *tile, product_shared_bytes(limits, shape, *tile));
-            const int64_t stages = slice_stages(limits, shape, *tile);
+            const int64_t stages = product_stages(limits, shape, *tile);
             CHECK((stages >= 2 && stages <= 4));
         }
     }
