@@ -12,59 +12,35 @@ namespace {
 // Sources, all public:
 //  h100, h200: NVIDIA H100 and H200 Tensor Core GPU data sheets (SXM); a100: NVIDIA A100 data sheet (SXM4);
 //  a40, l40s: their data sheets (PCIe, no NVLink bridge assumed); rtx4090: NVIDIA Ada GPU architecture
-//  white paper, appendix A; b200: NVIDIA HGX B200 data sheet (dense figures, one GPU); shared memory per
-//  block: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability";
+//  white paper, appendix A; b200: NVIDIA HGX B200 data sheet (dense figures, one GPU);
 //  mi210, mi250x, mi300x, mi325x: AMD Instinct data sheets (f32: "peak FP32 matrix", by which products of many tokens go);
 //  mi250x is one GCD, half a card, joined to the other half by
-//  four links of 50 GB/s and direction (ROCm documentation, "AMD Instinct MI250 microarchitecture"); LDS: the CDNA ISA
-//  manuals (64 KiB a work-group). Peer rates: NVLink and Infinity Fabric per direction and pair, PCIe 4.0
+//  four links of 50 GB/s and direction (ROCm documentation, "AMD Instinct MI250 microarchitecture"). Limits of a
+//  block are its architecture's (planner/gpu_arch.cpp). Peer rates: NVLink and Infinity Fabric per direction and pair, PCIe 4.0
 //  x16 effective. Latencies are of one small peer copy, order of magnitude.
 // clang-format off
-//                    name       arch      MiB     GB/s   f32   f16     f8      int8   CUs  KiB warp  peer  GB/s  ns
+//                    name       arch      MiB     GB/s   f32   f16     f8      int8   CUs  peer             GB/s  ns
 constexpr std::array<CatalogueModel, 12> kModels{{
-    {"h100",    "sm_90a",  81559, 3350, 67.0,  989.0, 1979.0, 1979.0, 132, 227, 32, LinkKind::kNvlink, 450, 2500},
-    {"h200",    "sm_90a", 143771, 4800, 67.0,  989.0, 1979.0, 1979.0, 132, 227, 32, LinkKind::kNvlink, 450, 2500},
-    {"a100-40", "sm_80",   40960, 1555, 19.5,  312.0,  312.0,  624.0, 108, 163, 32, LinkKind::kNvlink, 300, 2500},
-    {"a100-80", "sm_80",   81920, 2039, 19.5,  312.0,  312.0,  624.0, 108, 163, 32, LinkKind::kNvlink, 300, 2500},
-    {"a40",     "sm_86",   46068,  696, 37.4,  149.7,  149.7,  299.3,  84,  99, 32, LinkKind::kPcie,    25, 8000},
-    {"l40s",    "sm_89",   46068,  864, 91.6,  362.0,  733.0,  733.0, 142,  99, 32, LinkKind::kPcie,    25, 8000},
-    {"rtx4090", "sm_89",   24564, 1008, 82.6,  165.2,  330.3,  660.6, 128,  99, 32, LinkKind::kPcie,    20, 10000},
-    {"b200",    "sm_100", 183359, 8000, 75.0, 2250.0, 4500.0, 4500.0, 148, 227, 32, LinkKind::kNvlink, 900, 2500},
-    {"mi210",   "gfx90a",  65520, 1638, 45.3,  181.0,  181.0,  181.0, 104,  64, 64, LinkKind::kXgmi,    50, 4000},
-    {"mi250x",  "gfx90a",  65520, 1638, 47.9,  191.5,  191.5,  191.5, 110,  64, 64, LinkKind::kXgmi,    50, 4000, 2, 200},
-    {"mi300x",  "gfx942", 196592, 5300, 163.4, 1307.4, 2614.9, 2614.9, 304, 64, 64, LinkKind::kXgmi,    64, 4000},
-    {"mi325x",  "gfx942", 262128, 6000, 163.4, 1307.4, 2614.9, 2614.9, 304, 64, 64, LinkKind::kXgmi,    64, 4000},
+    {"h100",    "sm_90a",  81559, 3350, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500},
+    {"h200",    "sm_90a", 143771, 4800, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500},
+    {"a100-40", "sm_80",   40960, 1555, 19.5,  312.0,  312.0,  624.0, 108, LinkKind::kNvlink, 300, 2500},
+    {"a100-80", "sm_80",   81920, 2039, 19.5,  312.0,  312.0,  624.0, 108, LinkKind::kNvlink, 300, 2500},
+    {"a40",     "sm_86",   46068,  696, 37.4,  149.7,  149.7,  299.3,  84, LinkKind::kPcie,    25, 8000},
+    {"l40s",    "sm_89",   46068,  864, 91.6,  362.0,  733.0,  733.0, 142, LinkKind::kPcie,    25, 8000},
+    {"rtx4090", "sm_89",   24564, 1008, 82.6,  165.2,  330.3,  660.6, 128, LinkKind::kPcie,    20, 10000},
+    {"b200",    "sm_100", 183359, 8000, 75.0, 2250.0, 4500.0, 4500.0, 148, LinkKind::kNvlink, 900, 2500},
+    {"mi210",   "gfx90a",  65520, 1638, 45.3,  181.0,  181.0,  181.0, 104, LinkKind::kXgmi,    50, 4000},
+    {"mi250x",  "gfx90a",  65520, 1638, 47.9,  191.5,  191.5,  191.5, 110, LinkKind::kXgmi,    50, 4000, 2, 200},
+    {"mi300x",  "gfx942", 196592, 5300, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi,    64, 4000},
+    {"mi325x",  "gfx942", 262128, 6000, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi,    64, 4000},
 }};
 // clang-format on
-
-struct SimtArch {
-    std::string_view name;
-    DeviceLimits limits;
-};
-
-// Shared memory, registers and threads per block: the CUDA Programming Guide's table of compute capabilities,
-// and the CDNA and RDNA 3 ISA manuals.
-constexpr std::array<SimtArch, 5> kSimtArchs{{
-    {"sm_80", {163 * 1024, 65536, 1024, 32, 1}},
-    {"sm_90a", {227 * 1024, 65536, 1024, 32, 1}},
-    {"gfx90a", {64 * 1024, 131072, 1024, 64, 1}},
-    {"gfx942", {64 * 1024, 131072, 1024, 64, 1}},
-    {"gfx1100", {64 * 1024, 98304, 1024, 32, 1}},
-}};
-
-template <class Table>
-std::string join_names(const Table& table) {
-    std::string text;
-    for (const auto& row : table) text += (text.empty() ? "" : ", ") + std::string(row.name);
-    return text;
-}
 
 }  // namespace
 
 const CatalogueModel* find_model(std::string_view name) {
-    static constexpr CatalogueModel kHost{"host", "x86-64", 65536, 40,  0.5, 0.5,
-                                          0.5,    0.5,      8,     256, 1,   LinkKind::kSameMemory,
-                                          20,     2000};
+    static constexpr CatalogueModel kHost{
+        "host", "x86-64", 65536, 40, 0.5, 0.5, 0.5, 0.5, 8, LinkKind::kSameMemory, 20, 2000};
     if (name == kHost.name)
         return &kHost;  // a plain desktop: two channels of DDR4-2666, 8 cores with AVX2
     for (const CatalogueModel& model : kModels)
@@ -93,15 +69,11 @@ const CatalogueModel* find_model_of(std::string_view name, int64_t memory_bytes)
     return nullptr;
 }
 
-std::string catalogue_names() { return join_names(kModels) + ", host"; }
-
-const DeviceLimits* find_simt_arch(std::string_view arch) {
-    for (const SimtArch& row : kSimtArchs)
-        if (row.name == arch) return &row.limits;
-    return nullptr;
+std::string catalogue_names() {
+    std::string names;
+    for (const CatalogueModel& model : kModels) names += std::string(model.name) + ", ";
+    return names + "host";
 }
-
-std::string simt_arch_names() { return join_names(kSimtArchs); }
 
 void set_rates(const CatalogueModel& model, Device& device) {
     const auto tera = [](double t) { return static_cast<int64_t>(t * 1e12); };
@@ -112,12 +84,13 @@ void set_rates(const CatalogueModel& model, Device& device) {
     device.flops_int8 = tera(model.tops_int8);
 }
 
+DeviceLimits limits_of(const GpuArch& arch) {
+    return {arch.shared_bytes, arch.registers, arch.max_threads, arch.warp_width, 1};
+}
+
 DeviceLimits limits_of(const CatalogueModel& model) {
-    DeviceLimits limits;
-    limits.shared_memory_per_block = model.shared_kib * 1024;
-    limits.registers_per_block = model.warp_width == 64 ? 131072 : 65536;
-    limits.max_threads_per_block = 1024;
-    limits.warp_width = model.warp_width;
+    DeviceLimits limits{256 * 1024, 65536, 1024, 1, 0};  // a host's
+    if (const GpuArch* arch = find_gpu_arch(model.arch)) limits = limits_of(*arch);
     limits.num_compute_units = model.compute_units;
     return limits;
 }

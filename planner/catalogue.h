@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices known from public specifications, for `sim:` (plans for machines one does not own), and the limits
-// of the architectures that `simt:` runs. Rates are the data sheets' dense peaks; what kernels reach of them
+// Devices known from public specifications, for `sim:` (plans for machines one does not own). Rates are the data sheets' dense peaks; what kernels reach of them
 // is the cost model's matter (planner/cost.h).
 #pragma once
 
@@ -8,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "planner/gpu_arch.h"
 #include "planner/machine.h"
 
 namespace cleave::planner {
@@ -19,8 +19,6 @@ struct CatalogueModel {
     double bandwidth_gb;  // 1e9 bytes/s
     double tflops_f32, tflops_f16, tflops_f8, tops_int8;
     int64_t compute_units;
-    int64_t shared_kib;  // largest per block
-    int64_t warp_width;
     LinkKind peer;   // between two of them in one node
     double peer_gb;  // 1e9 bytes/s, one direction, one pair
     int64_t peer_latency_ns;
@@ -35,10 +33,8 @@ std::string catalogue_names();  // "h100, h200, ..."
 // The model that a driver calls `name` ("NVIDIA A100-SXM4-80GB", "AMD Instinct MI300X") with so much memory, or nullptr.
 const CatalogueModel* find_model_of(std::string_view name, int64_t memory_bytes);
 
-// Limits of an architecture's kernels, or nullptr: sm_80, sm_90a, gfx90a, gfx942, gfx1100.
-const DeviceLimits* find_simt_arch(std::string_view arch);
-std::string simt_arch_names();
-
+// Of a device of one compute unit; of a model.
+DeviceLimits limits_of(const GpuArch& arch);
 DeviceLimits limits_of(const CatalogueModel& model);
 // Its bandwidth and its operations a second.
 void set_rates(const CatalogueModel& model, Device& device);

@@ -137,11 +137,11 @@ void check_arch(const Entry& entry, DeviceKind kind) {
                 "--devices: '{}' needs the architecture whose kernels it runs, for example "
                 "simt:gfx90a; "
                 "supported: {}",
-                entry.text, simt_arch_names());
-        if (!find_simt_arch(entry.arch))
+                entry.text, gpu_arch_names());
+        if (!find_gpu_arch(entry.arch))
             throw UserError(
                 "--devices: simt does not know the architecture '{}' ('{}'); supported: {}",
-                entry.arch, entry.text, simt_arch_names());
+                entry.arch, entry.text, gpu_arch_names());
     } else if (!entry.arch.empty()) {
         throw UserError(
             "--devices: '{}': {} devices take no architecture; it is read from the device{}",

@@ -71,7 +71,7 @@ Device host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
         // The interpreter runs every GPU thread in turn; two orders slower than compiled host code.
         d.arch = spec.arch;
         d.model = spec.arch;
-        d.limits = *find_simt_arch(spec.arch);
+        d.limits = limits_of(gpu_arch(spec.arch));
         d.measured = {};
         d.flops_f32 = d.flops_f16 = d.flops_f8 = d.flops_int8 =
             std::max<int64_t>(1, d.flops_f32 / 100);

@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "planner/gpu_arch.h"
 #include "planner/machine.h"
 #include "tests/planner/support/json_schema.h"
 
@@ -63,7 +64,9 @@ TEST_CASE("a bad device list is a UserError that names the entry and the fix", "
              {"sim", "needs a model"},
              {"sim:h1000[0]", "no model 'h1000'"},
              {"simt[0]", "needs the architecture"},
-             {"simt:sm_12[0]", "does not know the architecture 'sm_12'"},
+             {"simt:sm_12[0]",
+              "does not know the architecture 'sm_12' ('simt:sm_12[0]'); supported: sm_70, "
+              "sm_75, "},
              {"host:avx2", "take no architecture"},
              {"host[0]/0-3", "logical devices exist on cuda and hip"},
              {"host[GPU-12]", "only cuda and hip devices have a UUID"},
@@ -71,6 +74,24 @@ TEST_CASE("a bad device list is a UserError that names the entry and the fix", "
              {"cuda[0]/", "not understood after the bracket"}}) {
         INFO(list);
         REQUIRE_THAT(test::user_error([&] { parse_devices(list); }), Contains(says));
+    }
+}
+
+TEST_CASE("simt imitates every architecture that has kernels, within that one's limits",
+          "[planner]") {
+    for (const GpuArch& arch : gpu_archs()) {
+        CAPTURE(arch.name);
+        const std::string list = fmt::format("simt:{}[0-1]", arch.name);
+        const Machine machine = build_machine(parse_devices(list), HostFacts{});
+        REQUIRE(machine.devices.size() == 2);
+        const Device& device = machine.devices[1];
+        CHECK(device.arch == arch.name);
+        CHECK(device.limits.shared_memory_per_block == arch.shared_bytes);
+        CHECK(device.limits.registers_per_block == arch.registers);
+        CHECK(device.limits.max_threads_per_block == arch.max_threads);
+        CHECK(device.limits.warp_width == arch.warp_width);
+        CHECK_THAT(test::user_error([] { parse_devices("simt[0]"); }),
+                   Contains(std::string(arch.name)));
     }
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/onnx_writer.h"
+#include "planner/gpu_arch.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
@@ -180,6 +181,10 @@ TEST_CASE("run writes the host's tokens on imitated GPUs of both vendors, howeve
         {"simt:gfx90a[0-7]", "--tp", "4", "--pp", "2"},
         {"simt:sm_90a[0-2]", "--tp", "3"},
         {"simt:gfx1100[0]"},
+        {"simt:sm_75[0]"},
+        {"simt:sm_120[0-1]", "--tp", "2"},
+        {"simt:gfx908[0-1]", "--pp", "2"},
+        {"simt:gfx1201[0]"},
         {"simt:gfx90a[0-1]", "--tp", "2", "--simt-seed", "0"},
         {"simt:gfx90a[0-1]", "--tp", "2", "--simt-seed", "7"}};
     for (const fs::path& model : models) {
@@ -201,6 +206,24 @@ TEST_CASE("run writes the host's tokens on imitated GPUs of both vendors, howeve
             CHECK(tokens == host);
             CHECK(tokens.size() == 6);
         }
+    }
+}
+
+TEST_CASE("run writes the host's tokens on every architecture that simt imitates",
+          "[tools][slow]") {
+    const auto tokens_on = [](const std::string& device) {
+        const CommandResult r =
+            run_cleave({"run", bundled_model().string(), "--context", "32", "--json",
+                        "--ignore-eos", "--devices", device, "--input-ids",
+                        "1,17,230,5,301,44,380,12,90", "--max-new-tokens", "3"});
+        INFO(device << ": " << r.error);
+        REQUIRE(r.exit_code == 0);
+        return Json::parse(r.output)["token_ids"];
+    };
+    const Json host = tokens_on("host[0]");
+    for (const planner::GpuArch& arch : planner::gpu_archs()) {
+        INFO(arch.name);
+        CHECK(tokens_on(fmt::format("simt:{}[0]", arch.name)) == host);
     }
 }
 
