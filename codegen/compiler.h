@@ -24,6 +24,9 @@ struct CompileOptions {
     std::function<void(int done, int total)> progress;
     const CancelToken* cancel = nullptr;
     std::string nvrtc;  // "--nvrtc": libnvrtc.so.*, or a folder with it; empty: the usual places
+    // What the CUDA driver says of itself that is to load the objects, "12.4": an NVRTC whose objects it cannot load is passed
+    // over. Empty: nobody loads them here.
+    std::string cuda_driver;
     // "nvrtc", "hiprtc" or "clang"; empty: the best that is here. "simt": for a driver whose cards the CPU imitates, as
     // tests have one.
     std::string gpu_compiler;

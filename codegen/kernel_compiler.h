@@ -34,7 +34,8 @@ public:
 std::unique_ptr<KernelCompiler> make_host_compiler(const CompileOptions& options);
 
 // Of real GPUs. UserError listing every name tried when the library is missing, and naming the arch when the library
-// is there but does not know it.
+// is there but does not know it. NVRTC: the first library found whose objects the driver loads (`options.cuda_driver`);
+// UserError with the driver's version and those found where it loads none's.
 std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
                                                     const CompileOptions& options);
 std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
@@ -53,6 +54,8 @@ struct GpuCompilerInfo {
     std::string archs;    // that it knows, where it can say: "sm_75 sm_80 ..."
     std::string reason;   // when it is not available
     std::vector<std::string> tried;
+    std::vector<std::string>
+        passed_over;  // "NVRTC 13.0 (/opt/libnvrtc.so.13)", newer than the driver
 };
 GpuCompilerInfo nvrtc_info(const CompileOptions& options);
 GpuCompilerInfo hiprtc_info(const CompileOptions& options);

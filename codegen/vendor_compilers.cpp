@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "codegen/compile_worker.h"
 #include "codegen/gpu_objects.h"
@@ -206,6 +207,37 @@ std::shared_ptr<CompileWorkers> start(const std::string& kind, Names names,
                                             options.cancel);
 }
 
+// A driver loads cubins of its own major version of CUDA, whatever the minor, and of older ones (CUDA Compatibility, "Minor
+// Version Compatibility"); text in PTX, which none of ours is, would have to be no newer than itself.
+bool loads_objects_of(const std::string& driver, const std::string& nvrtc) {
+    return driver.empty() || std::atoi(nvrtc.c_str()) <= std::atoi(driver.c_str());
+}
+
+struct FoundNvrtc {
+    std::shared_ptr<CompileWorkers> workers;  // of the last that was tried
+    Names passed_over;
+    bool loads = true;  // the driver, what that one makes
+};
+
+FoundNvrtc find_nvrtc(Names names, const CompileOptions& options) {
+    FoundNvrtc found;
+    while (!names.empty()) {
+        found.workers = start("nvrtc", names, options);
+        if (!found.workers->reason().empty()) return found;
+        const std::string &version = found.workers->version(), &library = found.workers->library();
+        found.loads = loads_objects_of(options.cuda_driver, version);
+        if (found.loads) return found;
+        found.passed_over.push_back(fmt::format("NVRTC {} ({})", version, library));
+        // With it go the names before, which are no libraries, and its other names.
+        names.erase(names.begin(), std::find(names.begin(), names.end(), library));
+        std::erase_if(names, [&](const std::string& name) {
+            std::error_code error;
+            return name == library || fs::equivalent(name, library, error);
+        });
+    }
+    return found;
+}
+
 bool lists(const std::string& archs, std::string_view arch) {
     return (" " + archs + " ").find(fmt::format(" {} ", arch)) != std::string::npos;
 }
@@ -284,7 +316,15 @@ GpuCompilerInfo info_of(const std::string& vendor, const Names& names,
 
 std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
                                                     const CompileOptions& options) {
-    auto workers = start("nvrtc", nvrtc_names(options), options);
+    const FoundNvrtc found = find_nvrtc(nvrtc_names(options), options);
+    const std::shared_ptr<CompileWorkers>& workers = found.workers;
+    if (!found.passed_over.empty() && (!found.loads || !workers->reason().empty()))
+        throw UserError(
+            "compiling for {}: the driver is of CUDA {} and loads what NVRTC of CUDA {} or older "
+            "makes; found {}; give --nvrtc PATH of such a one (PyPI's nvidia-cuda-nvrtc-cu12 for "
+            "CUDA 12), or install a newer driver",
+            arch.name, options.cuda_driver, std::atoi(options.cuda_driver.c_str()),
+            fmt::join(found.passed_over, ", "));
     if (!workers->reason().empty())
         throw UserError(
             "compiling for {} needs NVRTC, which was not found: {}; install the CUDA toolkit or "
@@ -309,7 +349,12 @@ std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
 
 GpuCompilerInfo nvrtc_info(const CompileOptions& options) {
     const Names names = nvrtc_names(options);
-    return info_of("NVRTC", names, *start("nvrtc", names, options));
+    FoundNvrtc found = find_nvrtc(names, options);
+    GpuCompilerInfo info = info_of("NVRTC", names, *found.workers);
+    info.available = info.available && found.loads;
+    if (!found.loads) info.reason = "newer than the driver";
+    info.passed_over = std::move(found.passed_over);
+    return info;
 }
 
 GpuCompilerInfo hiprtc_info(const CompileOptions& options) {

@@ -264,6 +264,11 @@ const FoundDriver& gpu_driver(DeviceKind kind) {
     return at->second;
 }
 
+std::string cuda_driver_version() {
+    const FoundDriver& found = gpu_driver(DeviceKind::kCuda);
+    return found.driver ? found.driver->version() : "";
+}
+
 std::string found_gpus() {
     std::string list;
     for (DeviceKind kind : planner::kCardKinds) {

@@ -17,6 +17,9 @@ namespace cleave::runtime {
 // place of the usual ones.
 const FoundDriver& gpu_driver(planner::DeviceKind kind);
 
+// "13.0": what the CUDA driver says of itself, for codegen::CompileOptions; empty where there is none.
+std::string cuda_driver_version();
+
 // Opens `library` when the kind is next asked for (empty: the usual ones), and forgets the driver that was open.
 void use_gpu_library(planner::DeviceKind kind, const std::string& library);
 

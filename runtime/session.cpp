@@ -8,6 +8,7 @@
 #include "runtime/bounded_waits.h"
 #include "runtime/compile_all.h"
 #include "runtime/executor.h"
+#include "runtime/gpu_devices.h"
 #include "runtime/open_devices.h"
 #include "runtime/presence.h"
 #include "runtime/tensor_io.h"
@@ -18,6 +19,14 @@ namespace cleave::runtime {
 using namespace planner;
 
 namespace {
+
+// Which loads the objects of its cards: asked only where the plan has some.
+std::string cuda_driver_of(const Plan& plan) {
+    const bool any =
+        std::any_of(plan.machine.devices.begin(), plan.machine.devices.end(),
+                    [](const planner::Device& device) { return device.kind == DeviceKind::kCuda; });
+    return any ? cuda_driver_version() : "";
+}
 
 // Before memory is taken and weights travel, which may last minutes: a driver that refuses a kernel says so now.
 void load_kernels(Device& device, const codegen::Program& program,
@@ -57,6 +66,7 @@ Session::Session(const Plan& plan, const SessionOptions& options)
     }
     codegen::CompileOptions compile = options.compile;
     if (compile.cancel == nullptr) compile.cancel = options.cancel;
+    compile.cuda_driver = cuda_driver_of(plan);
     impl_->compiled = compile_all(impl_->programs, compile);
     for (size_t d = 0; d < impl_->programs.size(); ++d)
         codegen::adopt_compiled(impl_->programs[d], impl_->compiled[d]);

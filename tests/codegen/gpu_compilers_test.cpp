@@ -184,6 +184,45 @@ TEST_CASE("a missing NVRTC lists every name that was tried, and the fix", "[code
     CHECK(message.find("--nvrtc PATH") != std::string::npos);
 }
 
+TEST_CASE("of several NVRTC the first is taken whose objects the CUDA driver loads", "[codegen]") {
+    namespace fs = std::filesystem;
+    const test::TemporaryFolder folder;
+    const fs::path older = folder.path() / "libnvrtc.so.12",
+                   newer = folder.path() / "libnvrtc.so.13";
+    for (const fs::path& file : {older, newer}) fs::copy_file(CLEAVE_FAKE_NVRTC, file);
+    fs::create_symlink(newer, folder.path() / "libnvrtc.so");
+    CompileOptions options;
+    options.nvrtc = folder.path();
+    const auto chosen = [&](const std::string& driver) {
+        options.cuda_driver = driver;
+        return make_nvrtc_compiler(gpu_arch("sm_90a"), options)->name();
+    };
+    // Within a major version a driver loads what a newer minor one made.
+    for (const char* driver : {"12.0", "12.4", "12.9"}) {
+        CAPTURE(driver);
+        CHECK_THAT(chosen(driver), Catch::Matchers::StartsWith("NVRTC 12.4 (libnvrtc.so.12)"));
+        CHECK(nvrtc_info(options).passed_over ==
+              std::vector{fmt::format("NVRTC 13.4 ({})", newer.string())});
+    }
+    for (const char* driver : {"13.0", "14.1", ""}) {
+        CAPTURE(driver);
+        CHECK_THAT(chosen(driver), Catch::Matchers::StartsWith("NVRTC 13.4 (libnvrtc.so.13)"));
+        CHECK(nvrtc_info(options).passed_over.empty());
+    }
+    CHECK_THAT(
+        test::user_error([&] { chosen("11.8"); }),
+        Catch::Matchers::Contains("for sm_90a") &&
+            Catch::Matchers::Contains("CUDA 11.8 and loads what NVRTC of CUDA 11 or older") &&
+            Catch::Matchers::Contains(fmt::format("found NVRTC 13.4 ({}), NVRTC 12.4 ({})",
+                                                  newer.string(), older.string())) &&
+            Catch::Matchers::Contains("--nvrtc PATH"));
+    CHECK_FALSE(nvrtc_info(options).available);
+    // One file that was asked for by name, and no other beside it.
+    options.nvrtc = newer;
+    CHECK_THAT(test::user_error([&] { chosen("12.4"); }),
+               Catch::Matchers::Contains("found NVRTC 13.4"));
+}
+
 // As on a machine without them: the real worker gets each name with ".absent" behind it.
 TEST_CASE("where NVRTC or hipRTC is missing, the message lists every name tried, in order",
           "[codegen]") {

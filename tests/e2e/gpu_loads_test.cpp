@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that a driver refuses, of both vendors: told before anything travels.
+#include <filesystem>
+
 #include "tests/e2e/support.h"
 #include "tests/runtime/fake_gpus.h"
 #include "tests/support/test.h"
@@ -54,6 +56,31 @@ TEST_CASE("a driver that refuses a kernel is heard before any byte of the weight
             }
         }
     }
+}
+
+TEST_CASE("no session compiles with an NVRTC whose objects its CUDA driver does not load",
+          "[e2e]") {
+    namespace fs = std::filesystem;
+    const InstalledFake fake(DeviceKind::kCuda);
+    fake.live();
+    fake.version(12040);
+    const TemporaryFolder folder;
+    fs::copy_file(CLEAVE_FAKE_NVRTC, folder.path() / "libnvrtc.so.13");
+    const importer::Graph graph = random_model(small_shape(), 1);
+    const planner::Plan plan =
+        plan_for(graph, {"one", "cuda[0]", 1, 1}, all_logits_workload(1, 32, 32));
+    SessionOptions options;
+    options.compile.nvrtc = folder.path();
+    options.compile.use_cache = false;
+    CHECK_THAT(user_error([&] { Session(plan, options); }),
+               Contains("the driver is of CUDA 12.4") && Contains("found NVRTC 13.4"));
+    // With one of its own version beside it that one is asked: it says that it compiles nothing.
+    fs::copy_file(CLEAVE_FAKE_NVRTC, folder.path() / "libnvrtc.so.12");
+    CHECK_THAT(failure_of<InternalError>([&] { Session(plan, options); }),
+               Contains("does not compile for NVRTC 12.4 (libnvrtc.so.12), sm_90a") &&
+                   Contains("the imitation compiles nothing"));
+    CHECK(fake.calls("cuModuleLoadData") == 0);
+    CHECK(fake.alive() == 0);
 }
 
 TEST_CASE("a kernel that the driver starts with fewer threads than it is launched with is refused",

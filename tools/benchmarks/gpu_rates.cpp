@@ -11,6 +11,7 @@
 #include "codegen/kernel_spec.h"
 #include "runtime/base/errors.h"
 #include "runtime/device_stream.h"
+#include "runtime/gpu_devices.h"
 #include "runtime/open_devices.h"
 #include "tools/gpu_check/process.h"
 
@@ -65,7 +66,10 @@ Card::Card(const planner::Machine& machine, const codegen::CompileOptions& compi
     for (int64_t row : {kRow, kSmallRow})
         program_.kernels.push_back(
             codegen::make_gpu_helper(codegen::CopySpec{row, DType::kF32, DType::kF32}, target));
-    device_->load(codegen::compile_program(program_, compile));
+    codegen::CompileOptions options = compile;
+    if (info.kind == planner::DeviceKind::kCuda)
+        options.cuda_driver = runtime::cuda_driver_version();
+    device_->load(codegen::compile_program(program_, options));
 }
 
 void Card::launch(runtime::DeviceAddress from, runtime::DeviceAddress to, int kernel,

@@ -19,6 +19,7 @@
 #include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"
+#include "runtime/gpu_devices.h"
 #include "runtime/host_topology.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -140,9 +141,14 @@ Finding vendor_compiler(const char* name, const char* purpose, const codegen::Gp
         const fs::path real = fs::canonical(info.library, error);
         f.path = error ? info.library : real.string();
         if (!info.archs.empty()) f.version += ", compiles for " + info.archs;
+        for (const std::string& other : info.passed_over)
+            f.version += fmt::format("; passed over as newer than the driver: {}", other);
     } else {
         f.reason = "not found";
         f.fix = fix;
+        if (info.passed_over.empty()) return f;
+        f.reason = fmt::format("the driver loads nothing of {}", fmt::join(info.passed_over, ", "));
+        f.fix = "install a newer driver, or a toolkit of its version of CUDA";
     }
     return f;
 }
@@ -170,7 +176,10 @@ std::vector<Finding> gpu_findings() {
     };
     std::vector<Finding> findings;
     for (const Optional& o : all) findings.push_back(look(o));
-    findings.push_back(vendor_compiler("NVRTC", "kernels for NVIDIA GPUs", codegen::nvrtc_info({}),
+    codegen::CompileOptions for_cards;
+    for_cards.cuda_driver = runtime::cuda_driver_version();
+    findings.push_back(vendor_compiler("NVRTC", "kernels for NVIDIA GPUs",
+                                       codegen::nvrtc_info(for_cards),
                                        "install the CUDA toolkit, or PyPI's nvidia-cuda-nvrtc"));
     findings.push_back(vendor_compiler(
         "hipRTC", "kernels for AMD GPUs", codegen::hiprtc_info({}),

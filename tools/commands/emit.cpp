@@ -14,6 +14,7 @@
 #include "codegen/program.h"
 #include "codegen/stub_writer.h"
 #include "planner/tiles.h"
+#include "runtime/gpu_devices.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -50,6 +51,8 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArgumen
             options.threads = flags.run.threads;
             options.nvrtc = flags.run.nvrtc;
             options.gpu_compiler = flags.gpu_compiler;
+            if (plan.machine.devices[d].kind == planner::DeviceKind::kCuda)
+                options.cuda_driver = runtime::cuda_driver_version();
             options.cancel = &cancel_token();
             options.progress = [&](int done, int total) { bar.update(done, total); };
             one.compiled = codegen::compile_program(one.program, options);
