@@ -25,8 +25,7 @@ namespace cleave::runtime::simt {
 // Who did something, and when. Intervals are the block's between barriers, epochs the warp's between its warp_syncs, steps the
 // thread's between its releases.
 struct Stamp {
-    static constexpr uint32_t kNobody = ~uint32_t{0};
-    uint32_t device = kNobody;  // number of its DeviceOrder
+    uint32_t device = 0;  // number of its DeviceOrder
     uint32_t launch = 0, block = 0, interval = 0;
     uint32_t thread = 0, warp = 0, epoch = 0, step = 0;
     uint32_t flushes = 0;  // of the thread, before
@@ -86,8 +85,8 @@ public:
     ExchangeMemory(const ExchangeMemory&) = delete;
     ExchangeMemory& operator=(const ExchangeMemory&) = delete;
 
-    // What the owner reads that no kernel has written is not kept: the host's numbers, which many threads read.
     // A thread's access to [address, address + bytes). `seen` is what it may read without see_peers(), where that is asked for.
+    // What the owner reads that no kernel has written is not kept: the host's numbers, which many threads read.
     Found touch(const Stamp& now, const Clock& knows, const Clock* seen, uint64_t address,
                 uint32_t bytes, bool writes, bool atomic);
     // A word with its clock: stores both, or loads both.
