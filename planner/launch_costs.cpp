@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/gpu_arch.h"
+#include "planner/gpu_tiles.h"
+
 namespace cleave::planner {
 
 using namespace importer;
@@ -60,6 +63,10 @@ LaunchCosts::LaunchCosts(const Analysis& analysis, const Machine& machine, const
                             static_cast<double>(std::max<int64_t>(1, workload.prompt_tokens)))) {
     facts_.reserve(analysis.groups.size());
     for (const FusedGroup& group : analysis.groups) facts_.push_back(facts_of(group, workload));
+    for (const Device& device : machine.devices) {
+        const GpuArch* arch = find_gpu_arch(device.arch);
+        copies_.push_back(arch && copies_asynchronously(*arch));
+    }
     bool has_cache = std::any_of(machine.devices.begin(), machine.devices.end(),
                                  [](const Device& d) { return d.measured.cache_bytes > 0; });
     for (const FusedGroup& group : analysis.groups) {
@@ -76,6 +83,7 @@ LaunchCosts::Facts LaunchCosts::facts_of(const FusedGroup& group, const Workload
     facts.dtype = compute_dtype(analysis_, group, workload);
     if (is_product(group.kernel)) {
         facts.kind = Facts::Kind::kProduct;
+        facts.begins = analysis_.graph.op(group.ops.front()).kind == OpKind::kLinear;
         for (OpId id : group.ops) {
             const Op& op = analysis_.graph.op(id);
             if (op.kind != OpKind::kLinear) continue;
@@ -219,8 +227,44 @@ double LaunchCosts::gpu_ns(const Device& device, const Facts& facts, int64_t flo
     return times.plain_ns(f, b, rates_of(device, facts.dtype));
 }
 
+bool LaunchCosts::prepares(DeviceId id, const Facts& facts, const KernelPoint& point) const {
+    if (!copies_[id.index()]) return false;
+    ProductShape shape;
+    shape.depth = facts.depth;  // pieces of it are cut between whole copies
+    shape.rows = std::llround(point.first);
+    shape.tokens = facts.of_outputs ? workload_.max_outputs() : workload_.max_tokens();
+    set_weight_type(facts.dtype, shape);
+    const bool copied =
+        facts.begins && shape.code_bits == 0 && facts.dtype == workload_.activation_dtype;
+    return !copied && pays_to_prepare(shape);
+}
+
+LaunchCosts::Time LaunchCosts::preparation(const Device& device, const Facts& facts,
+                                           const KernelPoint& point) const {
+    const double bytes = point.inner * point.second *
+                         static_cast<double>(dtype_bytes(workload_.activation_dtype, 1) + 2);
+    if (is_gpu(device))
+        return {std::llround(KernelTimes::h200().plain_ns(0, bytes, rates_of(device, facts.dtype))),
+                0};
+    const double moving =
+        seconds_to_ns(bytes, kHostBandwidthShare * static_cast<double>(device.memory_bandwidth));
+    return {device.launch_overhead_ns + std::llround(moving), device.launch_overhead_ns};
+}
+
 LaunchCosts::Time LaunchCosts::time(DeviceId id, size_t group, const LaunchAmounts& amounts,
-                                    bool is_prefill, size_t host_width) const {
+                                    bool is_prefill, size_t host_width,
+                                    std::optional<ActivationPath> path) const {
+    Time all = launch_time(id, group, amounts, is_prefill, host_width);
+    const Facts& facts = facts_[group];
+    if (!is_prefill || facts.kind != Facts::Kind::kProduct) return all;
+    const KernelPoint where = product_point(facts, at(amounts.flops, point(true)), true);
+    if (path ? *path != ActivationPath::kPrepared : !prepares(id, facts, where)) return all;
+    const Time first = preparation(machine_.device(id), facts, where);
+    return {all.ns + first.ns, all.fixed_ns + first.fixed_ns};
+}
+
+LaunchCosts::Time LaunchCosts::launch_time(DeviceId id, size_t group, const LaunchAmounts& amounts,
+                                           bool is_prefill, size_t host_width) const {
     const Device& device = machine_.device(id);
     const Facts& facts = facts_[group];
     if (!is_gpu(device)) return host_time(device, facts, amounts, is_prefill, host_width);
@@ -331,7 +375,7 @@ LaunchCosts::Floor LaunchCosts::floor(DeviceId id, size_t group, bool is_prefill
         return product_floor(device, facts, whole, is_prefill);
     if (!g.split.work.whole() && facts.kind == Facts::Kind::kAttention)
         return attention_floor(device, facts, whole, is_prefill);
-    auto ns = static_cast<double>(time(id, group, whole, is_prefill, 1).ns);
+    auto ns = static_cast<double>(launch_time(id, group, whole, is_prefill, 1).ns);
     double overhead =
         std::min(ns, KernelTimes::h200().plain_ns(0, 0, rates_of(device, facts.dtype)));
     if (facts.kind != Facts::Kind::kOther) overhead = 0;

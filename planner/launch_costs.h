@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include "planner/amounts.h"
 #include "planner/kernel_times.h"
@@ -21,11 +22,13 @@ public:
         int64_t ns = 0, fixed_ns = 0;
     };
     // A piece of `group` of the analysis with these amounts. `host_width`: host devices in the stage, which share the
-    // threads.
+    // threads. With the launch that prepares the activations, where `path` is kPrepared; without a path, where the tiles would
+    // most likely make it that.
     Time time(DeviceId device, size_t group, const LaunchAmounts& amounts, bool is_prefill,
-              size_t host_width) const;
+              size_t host_width, std::optional<ActivationPath> path = {}) const;
 
-    // Any piece that is a share x of the group takes overhead + x * work or more, and x * alone or more.
+    // Any piece that is a share x of the group takes overhead + x * work or more, and x * alone or more, with or without a launch in
+    // front.
     struct Floor {
         double overhead = 0, work = 0, alone = 0;
     };
@@ -40,6 +43,7 @@ private:
         DType dtype = DType::kF32;     // of the largest matrix
         bool cut_in_depth = false;     // a product whose input features are split
         bool of_outputs = false;       // a product of the tokens whose logits are wanted
+        bool begins = false;           // nothing comes before the product
         int64_t depth = 0, width = 0;  // of the whole product: in and out features
         int64_t heads = 0, kv_heads = 0, key_flops = 0, kv_head_bytes = 0;  // attention
     };
@@ -55,6 +59,12 @@ private:
                   bool is_prefill, KernelPoint point) const;
     KernelPoint product_point(const Facts& facts, int64_t flops, bool is_prefill) const;
     KernelPoint attention_point(double heads, double kv_heads, bool is_prefill) const;
+    Time launch_time(DeviceId device, size_t group, const LaunchAmounts& amounts, bool is_prefill,
+                     size_t host_width) const;
+    // Of the launch in front of a piece of a prompt's product: it reads the activations once and writes them in 16 bits, so it
+    // takes launch + rows * depth * (activation bytes + 2) / bandwidth.
+    Time preparation(const Device& device, const Facts& facts, const KernelPoint& point) const;
+    bool prepares(DeviceId device, const Facts& facts, const KernelPoint& point) const;
     Time host_time(const Device& device, const Facts& facts, const LaunchAmounts& amounts,
                    bool is_prefill, size_t host_width) const;
     double resident(const Device& device) const;
@@ -70,6 +80,7 @@ private:
     BatchPoint decode_, prefill_;
     double decode_sequences_ = 1, prefill_sequences_ = 1;
     std::vector<Facts> facts_;  // by group
+    std::vector<bool> copies_;  // asynchronously, by device
     double read_per_token_ =
         0;  // bytes of weights and keys that a decode pass reads, of the whole model
     mutable std::array<Remembered, 256> remembered_;

@@ -200,7 +200,7 @@ public:
             if (const Compute* c = step.compute())
                 t = launches_.time(c->device, group_of_[c->ops[0].index()],
                                    {c->flops, c->weight_bytes, c->activation_bytes}, is_prefill,
-                                   widths_[static_cast<size_t>(step.stage)]);
+                                   widths_[static_cast<size_t>(step.stage)], c->activations);
             else
                 t = communication(phase, step, launches_.point(is_prefill));
             step.predicted_ns = t.ns;

@@ -7,6 +7,7 @@
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/gpu_tiles.h"
+#include "planner/launch_costs.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
 #include "tests/support/test.h"
@@ -18,12 +19,13 @@ namespace {
 
 Plan plan_on(const char* devices, DType dtype, DType activations = DType::kF32,
              int64_t chunk = 512) {
+    const HostFacts host{2, int64_t{16} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
     Workload workload;
     workload.context = 4096;
     workload.prompt_tokens = workload.prefill_chunk = chunk;
     workload.activation_dtype = activations;
     return make_plan(models::build_llama_graph(models::find_shape("tinyllama-1.1b").value(), dtype),
-                     build_machine(parse_devices(devices), HostFacts{}), workload, {});
+                     build_machine(parse_devices(devices), host), workload, {});
 }
 
 // Launches of a phase that come by their activations in that way, by their kind.
@@ -124,6 +126,55 @@ TEST_CASE("a product comes by its activations in no way that its operands do not
     for (Step& step : converted.prefill.steps)
         if (auto* c = std::get_if<Compute>(&step.action)) c->activations = kConverted;
     CHECK(find_violations(converted).empty());
+}
+
+TEST_CASE("a launch that prepares activations costs what it reads and writes, and a launch more",
+          "[planner]") {
+    for (auto [devices, dtype, activations, launches] :
+         {std::tuple("sim:h100[0]", DType::kBF16, DType::kF32, 88),
+          std::tuple("sim:a100-80[0-3]", DType::kF16, DType::kBF16, 4 * 88),
+          std::tuple("sim:rtx4090[0-2]", DType::kBF16, DType::kBF16, 3 * 44),
+          std::tuple("simt:sm_90a[0]", DType::kBF16, DType::kF32, 88),
+          std::tuple("sim:h100[0]", DType::kF32, DType::kF32, 0),
+          std::tuple("sim:mi300x[0]", DType::kBF16, DType::kF32, 0)}) {
+        CAPTURE(devices, dtype, activations);
+        const Plan plan = plan_on(devices, dtype, activations);
+        const Analysis analysis = analyse(plan.graph);
+        const LaunchCosts costs(analysis, plan.machine, plan.workload);
+        std::map<OpId, size_t> group_of;
+        for (size_t g = 0; g < analysis.groups.size(); ++g)
+            group_of[analysis.groups[g].ops.front()] = g;
+        int prepared = 0;
+        for (const Step& step : plan.prefill.steps) {
+            const Compute* c = step.compute();
+            if (!c) continue;
+            const auto ns = [&](std::optional<ActivationPath> path) {
+                return costs
+                    .time(c->device, group_of.at(c->ops.front()),
+                          {c->flops, c->weight_bytes, c->activation_bytes}, true, 0, path)
+                    .ns;
+            };
+            CHECK(step.predicted_ns == ns(c->activations));
+            // The search expects of a piece what its tile turns out to be.
+            CHECK(step.predicted_ns == ns({}));
+            if (c->activations != ActivationPath::kPrepared) continue;
+            ++prepared;
+            const Device& device = plan.machine.device(c->device);
+            const int64_t depth = plan.weights[c->weights.back().index()].columns.size();
+            const auto moved = static_cast<double>(512 * depth * (dtype_bytes(activations, 1) + 2));
+            const auto bandwidth = static_cast<double>(device.memory_bandwidth);
+            const auto launch = static_cast<double>(device.launch_overhead_ns);
+            const double expected =
+                device.kind == DeviceKind::kSimt
+                    ? launch + moved * 1e9 / (0.85 * bandwidth)
+                    : KernelTimes::h200().plain_ns(0, moved, {1, bandwidth, launch / 3000});
+            const auto more =
+                static_cast<double>(step.predicted_ns - ns(ActivationPath::kConverted));
+            CHECK(more == Approx(expected).margin(1));
+            CHECK(more > moved * 1e9 / bandwidth);
+        }
+        CHECK(prepared == launches);
+    }
 }
 
 TEST_CASE("a ring has the stages that fit, and leaves room for a second block where that pays",
