@@ -148,6 +148,16 @@ TEST_CASE("AMD's memory is plain memory unless pools are asked for", "[runtime]"
     CHECK_THAT(cleave::test::user_error([&] { fake.driver(); }), Contains("CLEAVE_HIP_POOLS=yes"));
 }
 
+TEST_CASE("the rate of AMD's memory counts the transfers of a clock by the memory's kind",
+          "[runtime]") {
+    const FakeGpu fake(DeviceKind::kHip);
+    constexpr int64_t kClock = 1'600'000'000, kBytes = 4096 / 8;
+    CHECK(fake.driver()->facts(0).memory_bandwidth == 2 * kClock * kBytes);  // HBM2e: gfx90a
+    CHECK(fake.driver()->facts(2).memory_bandwidth == 4 * kClock * kBytes);  // HBM3: gfx942
+    fake.graphics();
+    CHECK(fake.driver()->facts(0).memory_bandwidth == 16 * kClock * kBytes);  // GDDR6: gfx1100
+}
+
 TEST_CASE("a rectangle moves within a card whose driver refuses its pitches", "[runtime]") {
     const FakeGpu fake(DeviceKind::kCuda);
     for (int card : {0, 2}) {

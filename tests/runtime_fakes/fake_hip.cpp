@@ -71,6 +71,7 @@ hipError_t hipDeviceTotalMem(size_t* bytes, hipDevice_t device) {
 // The layout is no version's: the architecture's name stands somewhere.
 hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
     const char* arch = device < 2 ? "gfx90a:sramecc+:xnack-" : "gfx942:sramecc+:xnack-";
+    if (state().graphics) arch = "gfx1100";
     std::memcpy(static_cast<char*>(properties) + 1160, arch, std::strlen(arch) + 1);
     return Call("hipGetDevicePropertiesR0600").code;
 }
