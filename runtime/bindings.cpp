@@ -76,8 +76,9 @@ private:
             case PeerField::kHere: return arenas_.peers(device_).signals + row(other);
             case PeerField::kThere: return arenas_.peers(other).signals + row(device_);
             case PeerField::kMailbox: return peers_.mailbox(device_);
-            case PeerField::kLimit: return static_cast<uint64_t>(peers_.limit_ns());
-            case PeerField::kMeetingLimit: return static_cast<uint64_t>(peers_.meeting_limit_ns());
+            case PeerField::kLimit: return static_cast<uint64_t>(peers_.limit(device_));
+            case PeerField::kMeetingLimit:
+                return static_cast<uint64_t>(peers_.meeting_limit(device_));
         }
         return 0;
     }

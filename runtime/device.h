@@ -94,6 +94,8 @@ public:
     virtual DeviceAddress allocate_exchange(int64_t bytes, const std::string& what) {
         return allocate(bytes, what);
     }
+    // What `nanoseconds` are by the clock that its kernels read.
+    virtual int64_t kernel_nanoseconds(int64_t nanoseconds) const { return nanoseconds; }
     // kMailboxBytes of host memory, zero at first, that the host and this device's kernels see at the same address
     // while kernels run; empty where the device has no such memory. The device's own; any thread may use it.
     static constexpr int64_t kMailboxBytes = 256;

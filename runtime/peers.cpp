@@ -58,6 +58,7 @@ std::string queues_text(DeviceKind kind) {
 PeerLinks::PeerLinks(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
                      int watchdog_seconds)
     : plan_(plan),
+      devices_(devices),
       limit_ns_(int64_t{watchdog_seconds} * 900'000'000),
       mailboxes_(devices.size(), nullptr) {
     std::vector<bool> known(devices.size() * devices.size(), false);
@@ -87,6 +88,13 @@ PeerLinks::PeerLinks(const Plan& plan, std::span<const std::unique_ptr<Device>> 
 DeviceAddress PeerLinks::mailbox(DeviceId device) const {
     CHECK(mailboxes_[device.index()]) << plan_.machine.device(device).name << " has no peers";
     return reinterpret_cast<DeviceAddress>(mailboxes_[device.index()]);
+}
+
+int64_t PeerLinks::limit(DeviceId device) const {
+    return devices_[device.index()]->kernel_nanoseconds(limit_ns_);
+}
+int64_t PeerLinks::meeting_limit(DeviceId device) const {
+    return devices_[device.index()]->kernel_nanoseconds(meeting_limit_ns());
 }
 
 void PeerLinks::stop() {

@@ -22,10 +22,11 @@ public:
     PeerLinks(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices,
               int watchdog_seconds);
 
-    // How long a kernel waits for a peer: less than the watchdog, so that the one who is missing is named.
-    int64_t limit_ns() const { return limit_ns_; }
+    // How long a device's kernel waits for a peer, by its own clock: less than the watchdog, so that the one who is missing is
+    // named.
+    int64_t limit(planner::DeviceId device) const;
     // The same, when devices meet before the first pass: kernels that cannot run side by side are found soon.
-    int64_t meeting_limit_ns() const { return std::min<int64_t>(limit_ns_, 10'000'000'000); }
+    int64_t meeting_limit(planner::DeviceId device) const;
 
     // The mailbox of a device that takes part, as its kernels see it.
     DeviceAddress mailbox(planner::DeviceId device) const;
@@ -38,6 +39,9 @@ public:
 
 private:
     const planner::Plan& plan_;
+    int64_t meeting_limit_ns() const { return std::min<int64_t>(limit_ns_, 10'000'000'000); }
+
+    std::span<const std::unique_ptr<Device>> devices_;
     int64_t limit_ns_;
     std::vector<uint32_t*> mailboxes_;  // by device; null: takes no part
 };

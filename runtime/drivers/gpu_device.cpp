@@ -230,6 +230,12 @@ public:
         context_->enable_peer_access(*peer->context_);
     }
 
+    int64_t kernel_nanoseconds(int64_t nanoseconds) const override {
+        constexpr int64_t kTakenHz = 100'000'000, kHz = 1000;
+        const int64_t hz = driver_->facts(ordinal_).timer_hz;
+        return hz > 0 ? nanoseconds / (kTakenHz / kHz) * (hz / kHz) : nanoseconds;
+    }
+
     // Pinned memory has one address for the host and for kernels (unified addressing).
     std::span<std::byte> mailbox() override {
         if (mailbox_.empty()) mailbox_ = pinned_memory(kMailboxBytes);

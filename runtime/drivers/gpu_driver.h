@@ -33,6 +33,7 @@ struct GpuFacts {
     int64_t memory_bytes = 0;
     int64_t memory_bandwidth = 0;  // bytes/s, of its clock and bus width; 0: not told
     int64_t clock_hz = 0;
+    int64_t timer_hz = 0;  // of the clock that kernels read where they take it for one of 100 MHz
     planner::DeviceLimits limits;
 };
 

@@ -158,6 +158,18 @@ TEST_CASE("the rate of AMD's memory counts the transfers of a clock by the memor
     CHECK(fake.driver()->facts(0).memory_bandwidth == 16 * kClock * kBytes);  // GDDR6: gfx1100
 }
 
+TEST_CASE("a kernel's patience is measured by the clock that the card has", "[runtime]") {
+    constexpr int64_t kSecond = 1'000'000'000;
+    const FakeGpu fake(DeviceKind::kHip);
+    CHECK(open_card(fake, DeviceKind::kHip)->kernel_nanoseconds(54 * kSecond) == 54 * kSecond);
+    fake.timer(25'000);  // gfx906, gfx908: a quarter of what kernels take it for
+    CHECK(open_card(fake, DeviceKind::kHip)->kernel_nanoseconds(54 * kSecond) == 54 * kSecond / 4);
+    fake.timer(0);  // a version that does not tell
+    CHECK(open_card(fake, DeviceKind::kHip)->kernel_nanoseconds(kSecond) == kSecond);
+    const FakeGpu other(DeviceKind::kCuda);  // whose kernels read nanoseconds
+    CHECK(open_card(other, DeviceKind::kCuda)->kernel_nanoseconds(kSecond) == kSecond);
+}
+
 TEST_CASE("a rectangle moves within a card whose driver refuses its pitches", "[runtime]") {
     const FakeGpu fake(DeviceKind::kCuda);
     for (int card : {0, 2}) {

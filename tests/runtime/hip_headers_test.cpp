@@ -30,6 +30,9 @@ CLEAVE_HIP_CONSTANTS(CLEAVE_EQUAL)
 using ErrorName = decltype(static_cast<const char* (*)(hipError_t)>(&::hipGetErrorName));
 using ErrorString = decltype(static_cast<const char* (*)(hipError_t)>(&::hipGetErrorString));
 using Uuid = decltype(static_cast<hipError_t (*)(hipUUID*, hipDevice_t)>(&::hipDeviceGetUuid));
+#if HIP_VERSION >= 50300000
+static_assert(cleave::runtime::hip::kWallClockRate == hipDeviceAttributeWallClockRate);
+#endif
 #if HIP_VERSION >= 60000000  // the driver does without it where it is absent, as in HIP 5
 using Upload =
     decltype(static_cast<hipError_t (*)(hipGraphExec_t, hipStream_t)>(&::hipGraphUpload));

@@ -87,7 +87,8 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
                                     {hipDeviceAttributeMaxRegistersPerBlock, 65536},
                                     {hipDeviceAttributeMaxSharedMemoryPerBlock, 65536},
                                     {hipDeviceAttributeMemoryPoolsSupported, device < 2},
-                                    {hipDeviceAttributeWarpSize, 64}};
+                                    {hipDeviceAttributeWarpSize, 64},
+                                    {kWallClockRate, state().timer_khz}};
     const auto found = values.find(attribute);
     if (found == values.end()) return kInvalidValue;
     *value = found->second;

@@ -445,6 +445,7 @@ void reset() {
     for (auto& fault : s.faults) fault = 0;
     s.live = s.released = s.one_at_a_time = s.nameless = s.alike = false;
     s.graphics = false;
+    s.timer_khz = 100'000;
     s.lag_us = 0;
     s.blocks.clear();
     s.pinned.clear();
@@ -492,6 +493,7 @@ void fake_take(int64_t bytes) { state().taken = bytes; }
 void fake_version(int version) { state().version = version; }
 void fake_compute_mode(int mode) { state().compute_mode = mode; }
 void fake_parts(int parted) { state().parted = parted != 0; }
+void fake_timer(int khz) { state().timer_khz = khz; }
 void fake_graphics(int graphics) { state().graphics = graphics != 0; }
 void fake_nameless(int nameless) { state().nameless = nameless != 0; }
 void fake_alike(int alike) { state().alike = alike != 0; }

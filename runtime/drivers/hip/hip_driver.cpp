@@ -375,6 +375,9 @@ public:
                                  attribute(hipDeviceAttributeMemoryClockRate) *
                                  (attribute(hipDeviceAttributeMemoryBusWidth) / 8);
         facts.clock_hz = 1000 * attribute(hipDeviceAttributeClockRate);
+        int timer_khz = 0;  // which not every version tells
+        if (lib_->call.hipDeviceGetAttribute(&timer_khz, kWallClockRate, ordinal) == hipSuccess)
+            facts.timer_hz = int64_t{1000} * timer_khz;
         facts.limits = {
             attribute(hipDeviceAttributeMaxSharedMemoryPerBlock),
             attribute(hipDeviceAttributeMaxRegistersPerBlock),

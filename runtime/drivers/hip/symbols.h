@@ -134,6 +134,8 @@ struct hipMemAccessDesc {
 struct hipUUID {
     char bytes[16];
 };
+inline constexpr hipDeviceAttribute_t kWallClockRate =
+    10017;  // hipDeviceAttributeWallClockRate, of ROCm 5.3 and later
 inline constexpr unsigned int kStreamNonBlocking = 1;   // hipStreamNonBlocking, a macro
 inline constexpr unsigned int kEventDisableTiming = 2;  // hipEventDisableTiming, a macro
 inline constexpr unsigned int kMallocFinegrained = 1;   // hipDeviceMallocFinegrained, a macro
