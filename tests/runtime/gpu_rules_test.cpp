@@ -116,6 +116,7 @@ TEST_CASE("a part of a card is called by its own identity", "[runtime]") {
 }
 
 TEST_CASE("cards that no name tells apart stay those of their places in the list", "[runtime]") {
+    const runtime::test::Environment none("CLEAVE_ROCM_SMI_LIBRARY", "librocm_none.so");
     const runtime::test::InstalledFake fake(DeviceKind::kHip);
     const auto chosen = [] {
         const planner::Machine machine = planner::build_machine(
