@@ -4,6 +4,7 @@
 #include "planner/plan_text.h"
 #include "planner/plan_views.h"
 #include "tools/inspect/inspection.h"
+#include "tools/inspect/inspection_tree.h"
 
 namespace cleave::tools {
 
@@ -106,7 +107,7 @@ Json kernels_json(const Inspection& inspection) {
 
 }  // namespace
 
-std::string inspection_json(const Inspection& inspection, int indent) {
+Json inspection_tree(const Inspection& inspection) {
     Json json;
     json["plan"] = Json::parse(plan_to_json(*inspection.plan));
     json["layers"] = layers_json(inspection);
@@ -114,8 +115,13 @@ std::string inspection_json(const Inspection& inspection, int indent) {
     json["passes"] = passes_json(inspection);
     json["kernels"] = kernels_json(inspection);
     json["without_kernels"] = inspection.no_kernels;
+    return json;
+}
+
+std::string inspection_json(const Inspection& inspection, int indent) {
     // Names come from files: what is not UTF-8 in them is replaced, not refused.
-    return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+    return inspection_tree(inspection).dump(indent, ' ', false, Json::error_handler_t::replace) +
+           "\n";
 }
 
 }  // namespace cleave::tools
