@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "tests/e2e/support.h"
-#include "tests/runtime/fake_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -11,7 +11,6 @@ using namespace cleave::runtime;
 using namespace cleave::test;
 using Catch::Matchers::Contains;
 using planner::DeviceKind;
-using runtime::test::InstalledFake;
 
 namespace {
 

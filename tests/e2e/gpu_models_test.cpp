@@ -10,7 +10,7 @@
 #include "importer/import.h"
 #include "runtime/generate.h"
 #include "tests/e2e/support.h"
-#include "tests/runtime/fake_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 
@@ -18,7 +18,6 @@ using namespace cleave;
 using namespace cleave::runtime;
 using namespace cleave::test;
 using planner::DeviceKind;
-using runtime::test::InstalledFake;
 
 namespace {
 
@@ -89,7 +88,7 @@ public:
     }
 
 private:
-    runtime::test::Environment named_{"CLEAVE_NCCL_LIBRARY", CLEAVE_FAKE_NCCL};
+    cleave::test::Environment named_{"CLEAVE_NCCL_LIBRARY", CLEAVE_FAKE_NCCL};
     void* handle_;
 };
 

@@ -8,7 +8,7 @@
 
 #include "runtime/generate.h"
 #include "tests/e2e/support.h"
-#include "tests/runtime/fake_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -16,7 +16,6 @@ using namespace cleave::runtime;
 using namespace cleave::test;
 using Catch::Matchers::Contains;
 using planner::DeviceKind;
-using runtime::test::InstalledFake;
 
 namespace {
 
@@ -88,11 +87,11 @@ TEST_CASE("kernels of decode overlap in a captured token, and change none of its
     }
     {
         const InstalledFake fake(DeviceKind::kCuda);
-        const runtime::test::Environment variable("CLEAVE_GPU_OVERLAP", "0");
+        const cleave::test::Environment variable("CLEAVE_GPU_OVERLAP", "0");
         off = overlaps_of(fake, kOne);
         CHECK(off.launches.empty());
         CHECK(off.report.reasons.at("cuda[0]") == "CLEAVE_GPU_OVERLAP=0");
-        const runtime::test::Environment odd("CLEAVE_GPU_OVERLAP", "yes");
+        const cleave::test::Environment odd("CLEAVE_GPU_OVERLAP", "yes");
         CHECK_THAT(user_error([&] { overlaps_of(fake, kOne); }),
                    Contains("CLEAVE_GPU_OVERLAP=yes"));
     }

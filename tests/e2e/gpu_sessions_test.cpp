@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session asks of a GPU's driver for each token, what its trace says, and what becomes of every fault, on fakes of both
-// vendors' libraries whose cards compute.
-#include <chrono>
-#include <functional>
-#include <regex>
+// What a session asks of a GPU's driver for each token, and what its trace says, on fakes of both vendors' libraries whose cards
+// compute.
 #include <string>
-#include <thread>
 
 #include "runtime/generate.h"
-#include "tests/e2e/support.h"
-#include "tests/runtime/fake_gpus.h"
+#include "tests/e2e/gpu_sessions.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -17,68 +13,9 @@ using namespace cleave::runtime;
 using namespace cleave::test;
 using Catch::Matchers::Contains;
 using planner::DeviceKind;
-using runtime::test::InstalledFake;
-
-namespace {
-
-struct Calls {
-    DeviceKind kind;
-    DeviceShape one, two, logical;
-    const char *launch, *graph, *in, *out, *event;
-    std::vector<const char*> all;  // that may fail
-};
-const Calls kBothVendors[] = {
-    {DeviceKind::kCuda,
-     {"one", "cuda[0]", 1, 1},
-     {"two", "cuda[0-1]", 1, 2},
-     {"logical", "cuda[0]/0-1", 2, 1},
-     "cuLaunchKernel",
-     "cuGraphLaunch",
-     "cuMemcpyHtoDAsync_v2",
-     "cuMemcpyDtoHAsync_v2",
-     "cuEventRecord",
-     {"cuMemPoolCreate", "cuMemAllocFromPoolAsync", "cuMemHostAlloc", "cuModuleLoadData",
-      "cuModuleGetFunction", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuLaunchKernel",
-      "cuStreamQuery", "cuEventCreate", "cuEventQuery", "cuStreamBeginCapture_v2",
-      "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch"}},
-    {DeviceKind::kHip,
-     {"one", "hip[0]", 1, 1},
-     {"two", "hip[0-1]", 1, 2},
-     {"logical", "hip[0]/0-1", 2, 1},
-     "hipModuleLaunchKernel",
-     "hipGraphLaunch",
-     "hipMemcpyAsync",
-     "hipMemcpyAsync",
-     "hipEventRecord",
-     {"hipMemPoolCreate", "hipMallocFromPoolAsync", "hipHostMalloc", "hipModuleLoadData",
-      "hipModuleGetFunction", "hipMemcpyAsync", "hipModuleLaunchKernel", "hipStreamQuery",
-      "hipEventCreateWithFlags", "hipEventQuery", "hipStreamBeginCapture", "hipStreamEndCapture",
-      "hipGraphInstantiate", "hipGraphLaunch"}}};
-
-const importer::Graph& small_model() {
-    static const importer::Graph graph = random_model(small_shape(), 1);
-    return graph;
-}
-
-// A session that runs a prompt and so many tokens; `at_token` is called with each.
-void run_model(const DeviceShape& shape, const SessionOptions& options, int64_t new_tokens,
-               const std::function<void(int)>& at_token = {}) {
-    planner::Plan plan = plan_for(small_model(), shape, all_logits_workload(1, 32, 32));
-    Session session(plan, options);
-    GenerateOptions generation;
-    generation.max_new_tokens = new_tokens;
-    int made = 0;
-    generation.on_token = [&](size_t, int32_t) {
-        if (at_token) at_token(++made);
-        return true;
-    };
-    generate(session, plan, {{1, 17, 23, 5}}, generation);
-}
-
-}  // namespace
 
 TEST_CASE("a token is one copy in, one graph and four bytes out", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
+    for (const GpuCalls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live();
         std::vector<std::array<int, 6>> counts;
@@ -108,7 +45,7 @@ TEST_CASE("a token is one copy in, one graph and four bytes out", "[e2e]") {
 }
 
 TEST_CASE("a token of devices with peers is one graph on each", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
+    for (const GpuCalls& vendor : kBothVendors) {
         const bool cuda = vendor.kind == DeviceKind::kCuda;
         for (const DeviceShape& shape :
              {DeviceShape{"tp 2", cuda ? "cuda[0-1]" : "hip[0-1]", 2, 1}, vendor.logical}) {
@@ -132,7 +69,7 @@ TEST_CASE("a token of devices with peers is one graph on each", "[e2e]") {
 
 TEST_CASE("logical devices whose kernels cannot run side by side are told so, and given back",
           "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
+    for (const GpuCalls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live();
         fake.one_at_a_time();
@@ -152,7 +89,7 @@ TEST_CASE("logical devices whose kernels cannot run side by side are told so, an
 }
 
 TEST_CASE("a trace of passes has each pass once, whole, with decode replayed", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
+    for (const GpuCalls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live();
         planner::Plan plan = plan_for(small_model(), vendor.one, all_logits_workload(1, 32, 32));
@@ -183,7 +120,7 @@ TEST_CASE("a trace of passes has each pass once, whole, with decode replayed", "
 }
 
 TEST_CASE("the host is two chunks of a prompt ahead of a card, no more", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
+    for (const GpuCalls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live(300);
         planner::Workload workload = all_logits_workload(1, 32, 4);
@@ -201,7 +138,7 @@ TEST_CASE("the host is two chunks of a prompt ahead of a card, no more", "[e2e]"
 }
 
 TEST_CASE("no peer replays a graph before all have theirs on their cards", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
+    for (const GpuCalls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live();
         run_model(vendor.logical, options_for_fakes(), 5);
@@ -232,7 +169,7 @@ TEST_CASE("of more shapes than graphs are kept of, no peer gives its graphs back
         for (int i = 0; i < outputs; ++i) batch.output_rows.push_back(i);
         return batch;
     };
-    for (const Calls& vendor : kBothVendors) {
+    for (const GpuCalls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live();
         planner::Plan plan =
@@ -256,15 +193,15 @@ TEST_CASE("of more shapes than graphs are kept of, no peer gives its graphs back
 }
 
 TEST_CASE("without graphs the kernels of a token are launched one by one", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
+    for (const GpuCalls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live();
         {
-            const runtime::test::Environment off("CLEAVE_GPU_GRAPHS", "0");
+            const cleave::test::Environment off("CLEAVE_GPU_GRAPHS", "0");
             run_model(vendor.logical, options_for_fakes(), 4);
         }
         CHECK(fake.calls(vendor.graph) == 0);
-        const runtime::test::Environment odd("CLEAVE_GPU_GRAPHS", "off");
+        const cleave::test::Environment odd("CLEAVE_GPU_GRAPHS", "off");
         CHECK_THAT(user_error([&] { run_model(vendor.one, options_for_fakes(), 1); }),
                    Contains("CLEAVE_GPU_GRAPHS=off"));
         CHECK(fake.alive() == 0);
@@ -329,221 +266,5 @@ TEST_CASE("a trace from devices' events holds the plan step by step", "[e2e]") {
         // Of a card: each piece of its work takes 100 us, and a launch lies between two marks.
         if (plan.machine.devices[static_cast<size_t>(key.second)].kind != DeviceKind::kHost)
             CHECK(events.front().end_ns - events.front().start_ns >= 100'000);
-    }
-}
-
-TEST_CASE(
-    "whatever call of a driver fails in load, upload, capture or run is named, and all memory "
-    "is given back",
-    "[e2e]") {
-    const runtime::test::Environment pools("CLEAVE_HIP_POOLS", "1");
-    for (const Calls& vendor : kBothVendors) {
-        for (const char* call : vendor.all) {
-            for (int nth : {1, 2}) {
-                // The last questions to a stream are asked when the run is over.
-                if (nth == 2 && std::string(call).find("StreamQuery") != std::string::npos)
-                    continue;
-                const InstalledFake fake(vendor.kind);
-                fake.live();
-                fake.fail(call, nth, 999);
-                const std::string error =
-                    failure_of<DeviceError>([&] { run_model(vendor.one, options_for_fakes(), 6); });
-                INFO(call << " " << nth << ": " << fake.calls(call));
-                if (fake.calls(call) >= nth) CHECK_THAT(error, Contains(call));
-                CHECK(fake.calls(call) > 0);
-                CHECK(fake.alive() == 0);
-            }
-        }
-    }
-}
-
-TEST_CASE("a peer mapping that fails names both cards and the way without it", "[e2e]") {
-    const runtime::test::Environment pools("CLEAVE_HIP_POOLS", "1");
-    for (const Calls& vendor : kBothVendors) {
-        const bool cuda = vendor.kind == DeviceKind::kCuda;
-        for (const char* call : {cuda ? "cuCtxEnablePeerAccess" : "hipDeviceEnablePeerAccess",
-                                 cuda ? "cuMemPoolSetAccess" : "hipMemPoolSetAccess"}) {
-            for (int nth : {1, 2}) {
-                const InstalledFake fake(vendor.kind);
-                fake.live();
-                fake.fail(call, nth, 711);  // too many peers
-                const std::string error =
-                    failure_of<DeviceError>([&] { run_model(vendor.two, options_for_fakes(), 1); });
-                INFO(call << " " << nth);
-                const std::string card(planner::device_kind_name(vendor.kind));
-                CHECK_THAT(error, Contains(call) && Contains(card + "[0]") &&
-                                      Contains(card + "[1]") && Contains("--machine"));
-                CHECK(fake.alive() == 0);
-            }
-        }
-    }
-}
-
-TEST_CASE("too little memory is told with the plan's bytes and the driver's", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
-        const InstalledFake fake(vendor.kind);
-        fake.live();
-        planner::Plan plan = plan_for(small_model(), vendor.one, all_logits_workload(1, 32, 32));
-        const int64_t all = plan.machine.devices[0].memory_bytes;
-        fake.take(all - 100'000);
-        const std::string error =
-            failure_of<DeviceError>([&] { Session session(plan, options_for_fakes()); });
-        CHECK_THAT(error, Contains("bytes free") && Contains(std::to_string(all)) &&
-                              Contains(plan.machine.devices[0].name));
-        CHECK(fake.alive() == 0);
-    }
-}
-
-TEST_CASE("a kernel's fault names steps and kernels, and with step by step the one", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
-        for (bool step_by_step : {false, true}) {
-            const InstalledFake fake(vendor.kind);
-            fake.live();
-            SessionOptions options = options_for_fakes();
-            options.step_by_step = step_by_step;
-            const std::string error = failure_of<DeviceError>([&] {
-                run_model(vendor.two, options, 6, [&](int token) {
-                    if (token == 4) fake.fault("attention", 1);
-                });
-            });
-            INFO(error);
-            CHECK_THAT(error, Contains("decode step") && Contains("(kernel ") &&
-                                  (Contains("IllegalAddress", Catch::CaseSensitive::No) ||
-                                   Contains("ILLEGAL_ADDRESS")));
-            if (step_by_step)
-                CHECK_THAT(error, Contains("(kernel attention") && !Contains("a step from"));
-            else
-                CHECK_THAT(error, Contains("a step from") && Contains("--step-by-step"));
-            CHECK(fake.alive() == 0);
-        }
-    }
-}
-
-TEST_CASE("a fault between staged sums is told with the steps from the one sum to the next",
-          "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
-        const InstalledFake fake(vendor.kind);
-        fake.live();
-        const DeviceShape mixed{
-            "mixed", vendor.kind == DeviceKind::kCuda ? "cuda[0],host[0]" : "hip[0],host[0]", 2, 1};
-        const planner::Plan plan = plan_for(small_model(), mixed, all_logits_workload(1, 32, 32));
-        const std::string error = failure_of<DeviceError>([&] {
-            run_model(mixed, options_for_fakes(), 6, [&](int token) {
-                if (token == 4) fake.fault("attention", 2);  // of the second layer
-            });
-        });
-        INFO(error);
-        std::smatch at;
-        REQUIRE(std::regex_search(
-            error, at,
-            std::regex("a step from decode step ([0-9]+) \\(.*\\) of pass ([0-9]+) to decode step "
-                       "([0-9]+) \\(.*\\) of pass ([0-9]+)")));
-        CHECK(at[2] == at[4]);
-        const size_t first = std::stoul(at[1]), last = std::stoul(at[3]);
-        REQUIRE(last < plan.decode.steps.size());
-        CHECK(plan.decode.steps[first].collective());
-        bool attends = false;
-        for (size_t s = first + 1; s < last; ++s) {
-            CHECK_FALSE(plan.decode.steps[s].collective());
-            const planner::Compute* compute = plan.decode.steps[s].compute();
-            attends = attends || (compute && compute->kernel == planner::KernelKind::kAttention);
-        }
-        CHECK(attends);
-        CHECK(fake.alive() == 0);
-    }
-}
-
-TEST_CASE("a lost device ends the run with its name", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
-        const InstalledFake fake(vendor.kind);
-        fake.live();
-        const std::string error = failure_of<DeviceError>([&] {
-            run_model(vendor.two, options_for_fakes(), 6, [&](int token) {
-                if (token == 4) fake.break_down(214);  // an ECC error
-            });
-        });
-        CHECK_THAT(error, Contains(std::string(planner::device_kind_name(vendor.kind)) + "["));
-        CHECK(fake.alive() == 0);
-    }
-}
-
-TEST_CASE("a kernel that never ends is given up by the watchdog with its step, or by the user",
-          "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
-        const bool cuda = vendor.kind == DeviceKind::kCuda;
-        for (const DeviceShape& shape : {cuda ? vendor.two : vendor.one, vendor.logical}) {
-            const InstalledFake fake(vendor.kind);
-            fake.live();
-            SessionOptions options = options_for_fakes();
-            options.watchdog_seconds = 1;
-            const std::string error = failure_of<DeviceError>([&] {
-                run_model(shape, options, 6, [&](int token) {
-                    if (token == 4) fake.hang("attention", 1);
-                });
-            });
-            INFO(shape.devices << ": " << error);
-            // By the waiting host, or by the kernel of a peer that waits for it.
-            CHECK_THAT(error,
-                       Contains("step") && (Contains("for 1 s") || Contains("waited for 0.9 s")));
-            // Neither its device nor one that shares the card, or its memory, was asked for what waits for the kernel.
-            CHECK(fake.calls("waits for ever") == 0);
-        }
-        // Ctrl-C on logical devices of a card.
-        const InstalledFake fake(vendor.kind);
-        fake.live();
-        CancelToken cancel;
-        SessionOptions options = options_for_fakes();
-        options.watchdog_seconds = 1;  // and as long for a device that is given up
-        options.cancel = &cancel;
-        std::thread user;
-        CHECK(failure_of<Cancelled>([&] {
-                  run_model(vendor.logical, options, 6, [&](int token) {
-                      if (token != 4) return;
-                      fake.hang("attention", 1);
-                      user = std::thread([&] {
-                          std::this_thread::sleep_for(std::chrono::milliseconds(300));
-                          cancel.cancel();
-                      });
-                  });
-              }) == "interrupted");
-        user.join();
-        CHECK(fake.calls("waits for ever") == 0);
-    }
-    for (const Calls& vendor : kBothVendors) {
-        // Ctrl-C in prefill; the kernel ends a little later, and nothing stays.
-        const InstalledFake fake(vendor.kind);
-        fake.live();
-        CancelToken cancel;
-        SessionOptions options = options_for_fakes();
-        options.cancel = &cancel;
-        fake.hang("attention", 1);
-        std::thread user([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(300));
-            cancel.cancel();
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
-            fake.release();
-        });
-        CHECK(failure_of<Cancelled>([&] { run_model(vendor.two, options, 6); }) == "interrupted");
-        user.join();
-        CHECK(fake.alive() == 0);
-    }
-}
-
-TEST_CASE("an interrupt during upload or decode ends the run and gives all back", "[e2e]") {
-    for (const Calls& vendor : kBothVendors) {
-        for (bool in_upload : {true, false}) {
-            const InstalledFake fake(vendor.kind);
-            fake.live();
-            CancelToken cancel;
-            SessionOptions options = options_for_fakes();
-            options.cancel = &cancel;
-            if (in_upload) options.upload_progress = [&](int64_t, int64_t) { cancel.cancel(); };
-            CHECK(failure_of<Cancelled>([&] {
-                      run_model(vendor.one, options, 8, [&](int token) {
-                          if (token == 4) cancel.cancel();
-                      });
-                  }) == "interrupted");
-            CHECK(fake.alive() == 0);
-        }
     }
 }

@@ -8,7 +8,7 @@
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/gpu_devices.h"
 #include "tests/e2e/support.h"
-#include "tests/runtime/fake_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -16,8 +16,6 @@ using namespace cleave::runtime;
 using namespace cleave::test;
 using Catch::Matchers::Contains;
 using planner::DeviceKind;
-using runtime::test::fake_kernel;
-using runtime::test::InstalledFake;
 
 namespace {
 

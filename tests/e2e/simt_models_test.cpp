@@ -11,7 +11,7 @@
 #include "runtime/open_devices.h"
 #include "runtime/upload.h"
 #include "tests/e2e/support.h"
-#include "tests/runtime/fake_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 
@@ -192,7 +192,7 @@ TEST_CASE("a prompt's prepared activations give the logits that products with th
     planner::Workload workload = all_logits_workload(2, 128, 80);
     workload.dtype = DType::kF16;
     const std::vector<double> want = models::reference_logits(graph, prompts[0]);
-    const runtime::test::InstalledFake fake(planner::DeviceKind::kCuda);
+    const cleave::test::InstalledFake fake(planner::DeviceKind::kCuda);
     fake.live();
     for (const char* device : {"simt:sm_80[0]", "simt:sm_90a[0]", "cuda[0]"}) {
         INFO(device);

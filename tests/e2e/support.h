@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "models/shapes.h"
 #include "planner/planner.h"
 #include "runtime/session.h"
+#include "tests/support/failures.h"
 
 namespace cleave::test {
 
@@ -50,17 +50,6 @@ struct Reference {
     std::vector<std::vector<float>> padded_logits;   // of each sequence's own rows
 };
 Reference load_reference(const std::string& name);
-
-// The message of what `act` throws; empty where it ends well.
-template <class Failure>
-std::string failure_of(const std::function<void()>& act) {
-    try {
-        act();
-    } catch (const Failure& error) {
-        return error.what();
-    }
-    return "";
-}
 
 // Little-endian float32.
 std::vector<float> read_floats(const std::filesystem::path& path);

@@ -19,13 +19,13 @@
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/null_device.h"
 #include "runtime/drivers/simt_device.h"
-#include "tests/runtime/fake_gpus.h"
 #include "tests/runtime/support.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
 using namespace cleave::runtime;
-using runtime::test::fake_kernel;
+using cleave::test::fake_kernel;
 using runtime::test::fixed_kernels;
 using runtime::test::host_info;
 
@@ -76,14 +76,13 @@ std::unique_ptr<Device> open_simt(const char* arch) {
 }
 
 std::unique_ptr<Device> open_fake(planner::DeviceKind kind) {
-    planner::Device info = host_info(0, kMemory);
-    info.kind = kind;
-    return make_gpu_device(runtime::test::FakeGpu(kind).driver(), 0, info, {});
+    return make_gpu_device(cleave::test::FakeGpu(kind).driver(), 0,
+                           cleave::test::fake_card(kind, 0, kMemory), {});
 }
 
 // Two cards of one driver.
 std::vector<std::unique_ptr<Device>> open_two_fakes(planner::DeviceKind kind) {
-    const runtime::test::FakeGpu fake(kind);
+    const cleave::test::FakeGpu fake(kind);
     const std::shared_ptr<GpuDriver> driver = fake.driver();
     fake.live();
     std::vector<std::unique_ptr<Device>> devices;

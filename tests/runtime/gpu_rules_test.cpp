@@ -3,40 +3,25 @@
 #include <numeric>
 #include <thread>
 
-#include "runtime/drivers/gpu_device.h"
 #include "runtime/gpu_devices.h"
-#include "tests/runtime/fake_gpus.h"
 #include "tests/runtime/support.h"
+#include "tests/support/failures.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
 using namespace cleave::runtime;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
+using cleave::test::failure_of;
+using cleave::test::fake_kernel;
+using cleave::test::FakeGpu;
+using cleave::test::open_card;
 using planner::DeviceKind;
-using runtime::test::fake_kernel;
-using runtime::test::FakeGpu;
 
 namespace {
 
 constexpr DeviceKind kBoth[] = {DeviceKind::kCuda, DeviceKind::kHip};
-
-std::unique_ptr<Device> open_card(const FakeGpu& fake, DeviceKind kind, int ordinal = 0) {
-    planner::Device info = runtime::test::host_info(ordinal, 1 << 24);
-    info.kind = kind;
-    info.name = fmt::format("{}[{}]", planner::device_kind_name(kind), ordinal);
-    return make_gpu_device(fake.driver(), ordinal, info, {});
-}
-
-template <class Act>
-std::string device_error(Act act) {
-    try {
-        act();
-    } catch (const DeviceError& error) {
-        return error.what();
-    }
-    return "";
-}
 
 }  // namespace
 
@@ -53,7 +38,7 @@ TEST_CASE("a code object that the driver cannot read is told with its compiler a
         for (int code : {200, 209, 222}) {
             if (code == 222 && !cuda) continue;
             fake.fail(cuda ? "cuModuleLoadData" : "hipModuleLoadData", 1, code);
-            const std::string error = device_error([&] { device->load(kernels); });
+            const std::string error = failure_of<DeviceError>([&] { device->load(kernels); });
             INFO(error);
             CHECK_THAT(error, Contains("ModuleLoadData failed on") &&
                                   Contains("loading kernel nothing") &&
@@ -63,7 +48,7 @@ TEST_CASE("a code object that the driver cannot read is told with its compiler a
         }
         // Any other failure is told as it is, and the next kernels load.
         fake.fail(cuda ? "cuModuleLoadData" : "hipModuleLoadData", 1, 2);
-        CHECK_THAT(device_error([&] { device->load(kernels); }),
+        CHECK_THAT(failure_of<DeviceError>([&] { device->load(kernels); }),
                    Contains("loading kernel nothing") && !Contains("compiled by"));
         CHECK_NOTHROW(device->load(kernels));
         device.reset();
@@ -81,7 +66,7 @@ TEST_CASE("shared memory that a driver does not allow a kernel is told before it
     launch.shared_bytes = 60 * 1024;
     CHECK_NOTHROW(device->expect_launch(0, launch));
     launch.shared_bytes = 300 * 1024;  // a card has 227 KiB
-    CHECK_THAT(device_error([&] { device->expect_launch(0, launch); }),
+    CHECK_THAT(failure_of<DeviceError>([&] { device->expect_launch(0, launch); }),
                Contains("loading kernel nothing") && Contains("cuFuncSetAttribute") &&
                    Contains("32 x 2 x 1 threads with 307200 bytes of shared memory"));
     CHECK(fake.calls("cuLaunchKernel") == 0);
@@ -93,7 +78,7 @@ TEST_CASE("a card that takes no context is told with its compute mode", "[runtim
     const FakeGpu fake(DeviceKind::kCuda);
     const auto refusal = [&](int mode) {
         fake.compute_mode(mode);
-        return device_error([&] { open_card(fake, DeviceKind::kCuda); });
+        return failure_of<DeviceError>([&] { open_card(fake, DeviceKind::kCuda); });
     };
     CHECK_THAT(refusal(2), StartsWith("cuDevicePrimaryCtxRetain failed on cuda[0]") &&
                                Contains("Prohibited") && Contains("nvidia-smi -c DEFAULT"));
@@ -116,8 +101,8 @@ TEST_CASE("a part of a card is called by its own identity", "[runtime]") {
 }
 
 TEST_CASE("cards that no name tells apart stay those of their places in the list", "[runtime]") {
-    const runtime::test::Environment none("CLEAVE_ROCM_SMI_LIBRARY", "librocm_none.so");
-    const runtime::test::InstalledFake fake(DeviceKind::kHip);
+    const cleave::test::Environment none("CLEAVE_ROCM_SMI_LIBRARY", "librocm_none.so");
+    const cleave::test::InstalledFake fake(DeviceKind::kHip);
     const auto chosen = [] {
         const planner::Machine machine = planner::build_machine(
             planner::parse_devices("hip[1],hip[0]"), planner::read_host_facts(), &real_gpus());
@@ -140,12 +125,12 @@ TEST_CASE("AMD's memory is plain memory unless pools are asked for", "[runtime]"
     auto device = open_card(fake, DeviceKind::kHip);
     // ROCm's pools say that nothing is left where there is (github.com/ROCm/hip/issues/3775).
     fake.fail("hipMallocFromPoolAsync", 1, 2);
-    CHECK(device_error([&] { device->allocate(1000, "weights"); }) == "");
+    CHECK(failure_of<DeviceError>([&] { device->allocate(1000, "weights"); }) == "");
     CHECK(fake.calls("hipMalloc") == 1);
     CHECK(fake.calls("hipMemPoolCreate") == 0);
     device.reset();
     CHECK(fake.alive() == 0);
-    const runtime::test::Environment wrong("CLEAVE_HIP_POOLS", "yes");
+    const cleave::test::Environment wrong("CLEAVE_HIP_POOLS", "yes");
     CHECK_THAT(cleave::test::user_error([&] { fake.driver(); }), Contains("CLEAVE_HIP_POOLS=yes"));
 }
 
@@ -203,7 +188,8 @@ TEST_CASE("a rectangle moves within a card whose driver refuses its pitches", "[
         CHECK(moved({1, 4096, 4096, 4096}) == 0);
         // What fails otherwise stays an error.
         fake.fail("cuMemcpy2DAsync_v2", 1, 700);
-        CHECK_THAT(device_error([&] { moved({3, 5, 7, 11}); }), Contains("cuMemcpy2DAsync_v2"));
+        CHECK_THAT(failure_of<DeviceError>([&] { moved({3, 5, 7, 11}); }),
+                   Contains("cuMemcpy2DAsync_v2"));
     }
     CHECK(fake.alive() == 0);
 }
@@ -218,7 +204,7 @@ TEST_CASE("cards that do not reach each other are given no access", "[runtime]")
         devices.push_back(make_gpu_device(driver, card, info, {}));
     }
     CHECK_FALSE(devices[0]->supports_peer_copy(*devices[1]));
-    CHECK_THAT(device_error([&] { devices[0]->enable_peer_access(*devices[1]); }),
+    CHECK_THAT(failure_of<DeviceError>([&] { devices[0]->enable_peer_access(*devices[1]); }),
                Contains("CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"));
 }
 
@@ -231,10 +217,10 @@ TEST_CASE("no point of a stream is asked about while it is captured", "[runtime]
         stream.place_fence(0);
         stream.begin_capture();
         device->fill(words, 64, 1);
-        CHECK_THAT(device_error([&] { stream.await_fence(0); }),
+        CHECK_THAT(failure_of<DeviceError>([&] { stream.await_fence(0); }),
                    Contains("EventQuery") && (Contains("StreamCaptureUnsupported") ||
                                               Contains("STREAM_CAPTURE_UNSUPPORTED")));
-        CHECK_THAT(device_error([&] { stream.end_capture(); }), Contains("EndCapture"));
+        CHECK_THAT(failure_of<DeviceError>([&] { stream.end_capture(); }), Contains("EndCapture"));
         stream.await_fence(0);
     }
 }
@@ -246,7 +232,8 @@ TEST_CASE("a kernel asks for as much shared memory as its own card has", "[runti
     for (int card : {0, 2}) {
         auto device = open_card(fake, DeviceKind::kCuda, card);
         device->load(fake_kernel("nothing"));
-        const std::string error = device_error([&] { device->launch(0, {}, {1, 1, 1}, launch); });
+        const std::string error =
+            failure_of<DeviceError>([&] { device->launch(0, {}, {1, 1, 1}, launch); });
         CHECK((error.find("cuFuncSetAttribute") != std::string::npos) == (card == 2));
     }
 }

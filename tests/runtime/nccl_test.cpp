@@ -10,14 +10,16 @@
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/drivers/nccl/collective_library.h"
 #include "runtime/drivers/nccl/symbols.h"
-#include "tests/runtime/fake_gpus.h"
 #include "tests/runtime/support.h"
 #include "tests/runtime_fakes/work_queue.h"
+#include "tests/support/failures.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
 using namespace cleave::runtime;
 using Catch::Matchers::Contains;
+using cleave::test::failure_of;
 
 namespace {
 
@@ -79,15 +81,6 @@ private:
 };
 
 DeviceAddress address(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
-
-std::string failure_of(const std::function<void()>& act) {
-    try {
-        act();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
-}
 
 }  // namespace
 
@@ -336,7 +329,7 @@ TEST_CASE("a vendor's library works on a driver's stream, in order with its copi
     }
     for (const planner::DeviceKind kind : planner::kCardKinds) {
         const FakeNccl library;
-        const runtime::test::FakeGpu cards(kind);
+        const cleave::test::FakeGpu cards(kind);
         cards.live();
         library.on(cards.current_device());
         {

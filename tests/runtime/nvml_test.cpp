@@ -17,7 +17,7 @@ constexpr unsigned NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON = kSpeedField;
 
 #include "runtime/drivers/nvml/nvml.h"
 #include "runtime/drivers/nvml/symbols.h"
-#include "tests/runtime/fake_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -89,7 +89,7 @@ TEST_CASE(
     "[runtime]") {
     ::setenv("CLEAVE_NVML_LIBRARY", CLEAVE_FAKE_NVML, 1);
     {
-        const runtime::test::InstalledFake fake(planner::DeviceKind::kCuda);
+        const cleave::test::InstalledFake fake(planner::DeviceKind::kCuda);
         const planner::Machine machine = planner::build_machine(
             planner::parse_devices("cuda[0-2]"), planner::read_host_facts(), &real_gpus());
         const auto link = [&](size_t from, size_t to) {

@@ -6,14 +6,14 @@
 #include "runtime/communicate/communication.h"
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/drivers/host_device.h"
-#include "tests/runtime/fake_gpus.h"
 #include "tests/runtime/support.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
 using namespace cleave::runtime;
+using cleave::test::FakeGpu;
 using planner::DeviceKind;
-using runtime::test::FakeGpu;
 
 TEST_CASE("a transfer in pieces brings every row, pass after pass", "[runtime]") {
     const FakeGpu cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);

@@ -14,7 +14,7 @@
 #include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/rocm_smi/rocm_smi.h"
 #include "runtime/drivers/rocm_smi/symbols.h"
-#include "tests/runtime/fake_gpus.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -89,8 +89,8 @@ TEST_CASE("AMD's cards are joined as ROCm SMI says, whatever its order, and its 
 }
 
 TEST_CASE("a machine's links of AMD's cards are the ones that ROCm SMI told", "[runtime]") {
-    const runtime::test::Environment named("CLEAVE_ROCM_SMI_LIBRARY", CLEAVE_FAKE_ROCM_SMI);
-    const runtime::test::InstalledFake fake(planner::DeviceKind::kHip);
+    const cleave::test::Environment named("CLEAVE_ROCM_SMI_LIBRARY", CLEAVE_FAKE_ROCM_SMI);
+    const cleave::test::InstalledFake fake(planner::DeviceKind::kHip);
     const planner::Machine machine = planner::build_machine(
         planner::parse_devices("hip[0-2]"), planner::read_host_facts(), &real_gpus());
     const auto link = [&](size_t from, size_t to) {
@@ -101,7 +101,7 @@ TEST_CASE("a machine's links of AMD's cards are the ones that ROCm SMI told", "[
     CHECK(link(0, 2).kind == planner::LinkKind::kPcie);
     CHECK(link(0, 2).bandwidth == 25'000'000'000);
     CHECK(list_gpus(planner::DeviceKind::kHip).no_links.empty());
-    const runtime::test::Environment none("CLEAVE_ROCM_SMI_LIBRARY", "librocm_none.so");
+    const cleave::test::Environment none("CLEAVE_ROCM_SMI_LIBRARY", "librocm_none.so");
     use_gpu_library(planner::DeviceKind::kHip, fake.path());
     CHECK_THAT(list_gpus(planner::DeviceKind::kHip).no_links, Contains("librocm_none.so"));
 }
@@ -111,8 +111,8 @@ TEST_CASE("ROCm's libraries are found where it is installed, before the loader's
     const cleave::test::TemporaryFolder folder;
     const std::filesystem::path file = folder.path() / "lib" / "libamdhip64.so.6";
     std::filesystem::create_directories(file.parent_path());
-    std::filesystem::copy_file(runtime::test::FakeGpu(planner::DeviceKind::kHip).path(), file);
-    const runtime::test::Environment root("ROCM_PATH", folder.path().string());
+    std::filesystem::copy_file(cleave::test::FakeGpu(planner::DeviceKind::kHip).path(), file);
+    const cleave::test::Environment root("ROCM_PATH", folder.path().string());
     const std::vector<std::string> names = hip_library_names();
     CHECK(names.front() == file.string());
     CHECK(names.back() == "libamdhip64.so");

@@ -9,10 +9,10 @@
 
 #include "codegen/compiler.h"
 #include "runtime/open_devices.h"
-#include "tests/runtime/fake_gpus.h"
 #include "tests/simt/instruction_checks.h"
 #include "tests/simt/kernel_case.h"
 #include "tests/simt/peer_rig.h"
+#include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -148,7 +148,7 @@ TEST_CASE("every exchange is right between logical devices of the GPU", "[simt][
 }
 
 TEST_CASE("matrix instructions and leaves of the prelude are right through a driver", "[simt]") {
-    const runtime::test::InstalledFake fake(planner::DeviceKind::kCuda);
+    const cleave::test::InstalledFake fake(planner::DeviceKind::kCuda);
     {
         OpenedGpu gpu = open_gpu("cuda[0]", "simt");
         CHECK(wrong_in_instructions(codegen::gpu_arch(gpu.arch),
@@ -158,7 +158,7 @@ TEST_CASE("matrix instructions and leaves of the prelude are right through a dri
 }
 
 TEST_CASE("exchanges are right through a driver, on streams that run on their own", "[simt]") {
-    const runtime::test::InstalledFake fake(planner::DeviceKind::kCuda);
+    const cleave::test::InstalledFake fake(planner::DeviceKind::kCuda);
     fake.live();
     CHECK(faults_of_exchanges("cuda[0]", "simt") == std::vector<std::string>{});
     CHECK(fake.alive() == 0);
@@ -166,7 +166,7 @@ TEST_CASE("exchanges are right through a driver, on streams that run on their ow
 
 TEST_CASE("kernels of the table are right through a driver, and what they spoil is found",
           "[simt]") {
-    const runtime::test::InstalledFake fake(planner::DeviceKind::kCuda);
+    const cleave::test::InstalledFake fake(planner::DeviceKind::kCuda);
     {
         OpenedGpu gpu = open_gpu("cuda[0]", "simt");
         CHECK(faults_of_table(gpu, 53) == std::vector<std::string>{});

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,10 +13,14 @@
 #include "codegen/program.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
+#include "runtime/drivers/gpu_device.h"
 #include "runtime/drivers/hip/hip_driver.h"
 #include "runtime/gpu_devices.h"
 
-namespace cleave::runtime::test {
+namespace cleave::test {
+
+using runtime::FoundDriver;
+using runtime::GpuDriver;
 
 // A fresh fake (a changed copy of one: its file): three cards, nothing alive, nothing recorded.
 class FakeGpu {
@@ -36,8 +41,8 @@ public:
     const std::string& path() const { return path_; }
     FoundDriver open() const {
         const std::string names[] = {path_};
-        return kind_ == planner::DeviceKind::kCuda ? open_cuda_driver(names)
-                                                   : open_hip_driver(names);
+        return kind_ == planner::DeviceKind::kCuda ? runtime::open_cuda_driver(names)
+                                                   : runtime::open_hip_driver(names);
     }
     std::shared_ptr<GpuDriver> driver() const { return open().driver; }
 
@@ -111,6 +116,21 @@ inline std::vector<codegen::CompiledKernel> fake_kernel(const std::string& name)
     return {kernel};
 }
 
+// What a plan says of a fake's card.
+inline planner::Device fake_card(planner::DeviceKind kind, int ordinal = 0,
+                                 int64_t memory = 1 << 24) {
+    planner::Device card;
+    card.kind = kind;
+    card.index = ordinal;
+    card.name = fmt::format("{}[{}]", planner::device_kind_name(kind), ordinal);
+    card.memory_bytes = memory;
+    return card;
+}
+inline std::unique_ptr<runtime::Device> open_card(const FakeGpu& fake, planner::DeviceKind kind,
+                                                  int ordinal = 0) {
+    return runtime::make_gpu_device(fake.driver(), ordinal, fake_card(kind, ordinal), {});
+}
+
 // An environment variable while it lives; then as it was.
 class Environment {
 public:
@@ -142,13 +162,13 @@ public:
           collectives_(
               kind == planner::DeviceKind::kCuda ? "CLEAVE_NCCL_LIBRARY" : "CLEAVE_RCCL_LIBRARY",
               "libno-collectives.so") {
-        use_gpu_library(kind, path());
+        runtime::use_gpu_library(kind, path());
     }
-    ~InstalledFake() { use_gpu_library(kind_, ""); }
+    ~InstalledFake() { runtime::use_gpu_library(kind_, ""); }
 
 private:
     planner::DeviceKind kind_;
     Environment collectives_;
 };
 
-}  // namespace cleave::runtime::test
+}  // namespace cleave::test
