@@ -123,4 +123,14 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
     return planner::make_plan(model.graph, machine, workload, options);
 }
 
+runtime::SessionOptions session_options(const RunFlags& run) {
+    runtime::SessionOptions options;
+    options.threads = run.threads;
+    options.compile.cpu_arch = run.cpu_arch;
+    options.compile.nvrtc = run.nvrtc;
+    options.simt_seed = run.simt_seed;
+    options.compile.cancel = options.cancel = &cancel_token();
+    return options;
+}
+
 }  // namespace cleave::tools

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// From flags to a proven plan: machine, workload, search. What plan, run, emit and inspect share.
+// From flags to a proven plan: machine, workload, search, and how it is run. What plan, run, emit and inspect share.
 #pragma once
 
 #include "planner/plan.h"
+#include "runtime/session.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"
 
@@ -17,5 +18,8 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
 // The plan of a .plan file (flags that would change it are a UserError), else a new one. Verified either way.
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
                               const planner::Workload& workload);
+
+// All that the flags say of a session, whatever the model; the user's interrupt ends it.
+runtime::SessionOptions session_options(const RunFlags& run);
 
 }  // namespace cleave::tools

@@ -103,20 +103,14 @@ int64_t new_tokens(const RunArguments& flags, const planner::Plan& plan,
 std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
                                                const RunArguments& flags) {
     ProgressBar compile("compiling kernels"), upload("loading weights");
-    runtime::SessionOptions options;
-    options.threads = flags.run.threads;
-    options.compile.cpu_arch = flags.run.cpu_arch;
-    options.compile.nvrtc = flags.run.nvrtc;
+    runtime::SessionOptions options = session_options(flags.run);
     options.compile.gpu_compiler = flags.gpu_compiler;
     options.step_by_step = flags.step_by_step;
-    options.simt_seed = flags.run.simt_seed;
-    options.compile.cancel = &cancel_token();
     options.compile.progress = [&](int done, int total) { compile.update(done, total); };
     options.upload_progress = [&](int64_t done, int64_t total) {
         upload.update(done, total, true);
     };
     options.record_trace = !flags.trace.empty();
-    options.cancel = &cancel_token();
     return std::make_unique<runtime::Session>(plan, options);
 }
 

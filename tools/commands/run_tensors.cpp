@@ -56,13 +56,7 @@ void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& p
         model.plan ? model.plan->workload : workload_from_flags(plan_flags, model);
     const planner::Plan plan = plan_from_flags(std::move(model), plan_flags, run, workload);
     Interruptible interruptible;
-    runtime::SessionOptions options;
-    options.threads = run.threads;
-    options.compile.cpu_arch = run.cpu_arch;
-    options.compile.nvrtc = run.nvrtc;
-    options.simt_seed = run.simt_seed;
-    options.compile.cancel = options.cancel = &cancel_token();
-    runtime::Session session(plan, options);
+    runtime::Session session(plan, session_options(run));
     Json outputs = Json::array();
     for (const Tensor& tensor : session.run_tensors(inputs)) {
         Json entry{
