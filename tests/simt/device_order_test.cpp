@@ -17,7 +17,7 @@ using runtime::DeviceAddress;
 
 namespace {
 
-constexpr int kThreads = 128;  // two warps and four
+constexpr int kOrderThreads = 128;  // two warps and four
 
 // Kernels of the first device, of a second and of the first again; t: the thread. What they do on their way:
 // data, more [128], ready, taken [128]: exchanged; out [128]: the device's own.
@@ -64,18 +64,18 @@ std::string report_of(const Way& way, const std::string& arch, uint64_t seed) {
     }
     std::vector<DeviceAddress> exchanged;
     for (const char* what : {"data", "more", "ready", "taken"}) {
-        exchanged.push_back(devices[0]->allocate_exchange(4 * kThreads, what));
-        devices[0]->fill(exchanged.back(), 4 * kThreads, 0);
+        exchanged.push_back(devices[0]->allocate_exchange(4 * kOrderThreads, what));
+        devices[0]->fill(exchanged.back(), 4 * kOrderThreads, 0);
     }
     codegen::Launch launch;
-    launch.block = {kThreads, 1, 1};
+    launch.block = {kOrderThreads, 1, 1};
     const std::pair<size_t, const std::string*> steps[] = {
         {0, &way.write}, {1, &way.read}, {0, &way.write_again}};
     for (const auto& [d, body] : steps) {
         runtime::Device& device = *devices[d];
         if (d != 0) device.enable_peer_access(*devices[0]);
         std::vector<uint64_t> args(exchanged.begin(), exchanged.end());
-        args.push_back(device.allocate(4 * kThreads, "out"));
+        args.push_back(device.allocate(4 * kOrderThreads, "out"));
         device.load({compiled(*body, arch)});
         try {
             device.launch(0, args, {1, 1, 1}, launch);
@@ -92,9 +92,9 @@ std::string replaced(std::string text, const std::string& what, const std::strin
     return text.replace(at, what.size(), by);
 }
 
-const char* const kArchs[] = {"sm_80", "gfx90a", "gfx1100"};
+const char* const kOrderArchs[] = {"sm_80", "gfx90a", "gfx1100"};
 
-struct Fault {
+struct LostOrder {
     const char* name;
     Way way;
     // Of the report; line 0: where it waits.
@@ -103,7 +103,7 @@ struct Fault {
     bool on_amd_alone = false;
 };
 
-std::vector<Fault> faults() {
+std::vector<LostOrder> lost_orders() {
     const auto write = [](const char* what, const char* by) {
         return Way{replaced(kRight.write, what, by), kRight.read, kRight.write_again};
     };
@@ -189,8 +189,8 @@ std::vector<Clean> clean_ways() {
 
 TEST_CASE("an exchange that lacks a barrier, a release or an acquire is told in every order",
           "[simt]") {
-    for (const char* arch : kArchs)
-        for (const Fault& fault : faults())
+    for (const char* arch : kOrderArchs)
+        for (const LostOrder& fault : lost_orders())
             for (uint64_t seed : {0, 1, 2, 3}) {
                 INFO(fault.name << " on " << arch << ", seed " << seed);
                 const std::string report = report_of(fault.way, arch, seed);
@@ -209,7 +209,7 @@ TEST_CASE("an exchange that lacks a barrier, a release or an acquire is told in 
 }
 
 TEST_CASE("exchanges in which all is released and acquired are silent in every order", "[simt]") {
-    for (const char* arch : kArchs)
+    for (const char* arch : kOrderArchs)
         for (const Clean& clean : clean_ways())
             for (uint64_t seed : {0, 1, 2, 3}) {
                 INFO(clean.name << " on " << arch << ", seed " << seed);
@@ -224,18 +224,18 @@ TEST_CASE("what the host writes for devices to exchange begins anew", "[simt]") 
     info.arch = arch;
     info.memory_bytes = 1 << 20;
     auto first = runtime::make_simt_device(info, {}), second = runtime::make_simt_device(info, {});
-    const DeviceAddress data = first->allocate_exchange(4 * kThreads, "data");
+    const DeviceAddress data = first->allocate_exchange(4 * kOrderThreads, "data");
     second->enable_peer_access(*first);
     const uint64_t args[] = {data, data, data, data, data};
     codegen::Launch launch;
-    launch.block = {kThreads, 1, 1};
+    launch.block = {kOrderThreads, 1, 1};
     for (auto* device : {&first, &second}) (*device)->load({compiled("data[t] = 1.0f;", arch)});
     first->launch(0, args, {1, 1, 1}, launch);
     CHECK_THROWS_AS(second->launch(0, args, {1, 1, 1}, launch), InternalError);
-    first->fill(data, 4 * kThreads, 0);
+    first->fill(data, 4 * kOrderThreads, 0);
     CHECK_NOTHROW(second->launch(0, args, {1, 1, 1}, launch));
     // All of it but the last element.
-    const std::vector<float> zeros(kThreads - 1);
+    const std::vector<float> zeros(kOrderThreads - 1);
     first->upload(data, std::as_bytes(std::span(zeros)));
     CHECK_THROWS_WITH(first->launch(0, args, {1, 1, 1}, launch),
                       Catch::Matchers::Contains("thread (127, 0, 0)"));
