@@ -269,15 +269,28 @@ std::string cuda_driver_version() {
     return found.driver ? found.driver->version() : "";
 }
 
-std::string found_gpus() {
-    std::string list;
+FoundGpus found_gpus() {
+    std::vector<std::string> lists, others;
     for (DeviceKind kind : planner::kCardKinds) {
-        if (!may_have_cards(kind)) continue;
-        if (const FoundDriver& found = gpu_driver(kind); found.driver)
-            list += fmt::format("{}{}[0-{}]", list.empty() ? "" : ",",
-                                planner::device_kind_name(kind), found.driver->count() - 1);
+        const FoundDriver* found = may_have_cards(kind) ? &gpu_driver(kind) : nullptr;
+        std::vector<int> known;
+        for (int i = 0; found && found->driver && i < found->driver->count(); ++i) {
+            const GpuFacts facts = found->driver->facts(i);
+            if (codegen::find_gpu_arch(facts.arch))
+                known.push_back(i);
+            else
+                others.push_back(
+                    fmt::format("{} of architecture {}", card_text(kind, i, facts), facts.arch));
+        }
+        if (!known.empty())
+            lists.push_back(
+                fmt::format("{}[{}]", planner::device_kind_name(kind), fmt::join(known, ",")));
     }
-    return list;
+    FoundGpus gpus{fmt::format("{}", fmt::join(lists, ",")), ""};
+    if (!others.empty())
+        gpus.left_out = fmt::format("left out: {}; there are kernels for {}",
+                                    fmt::join(others, ", "), codegen::gpu_arch_names());
+    return gpus;
 }
 
 std::string short_reason(const std::string& reason) {

@@ -27,9 +27,14 @@ void use_gpu_library(planner::DeviceKind kind, const std::string& library);
 // load.
 std::string short_reason(const std::string& reason);
 
-// All GPUs as a device list, "cuda[0-3],hip[0]"; empty where there are none. Where the kernel has no device of a vendor its
-// library is not even opened.
-std::string found_gpus();
+// All GPUs that there are kernels for as a device list, "cuda[0,1],hip[0]"; empty where there are none. Where the kernel has
+// no device of a vendor its library is not even opened.
+struct FoundGpus {
+    std::string list;
+    std::string
+        left_out;  // the others, for the user: a processor's own graphics, a card newer than this version
+};
+FoundGpus found_gpus();
 
 // What `cleave devices` says of a kind: its cards, and the variable that chose among them.
 struct GpuListing {

@@ -144,6 +144,25 @@ TEST_CASE("the rate of AMD's memory counts the transfers of a clock by the memor
     CHECK(fake.driver()->facts(0).memory_bandwidth == 16 * kClock * kBytes);  // GDDR6: gfx1100
 }
 
+TEST_CASE("GPUs that there are no kernels for are left out of those at hand, and said to be",
+          "[runtime]") {
+    const cleave::test::InstalledFake fake(DeviceKind::kHip);
+    const cleave::test::Environment named("CLEAVE_HIP_LIBRARY", fake.path());
+    CHECK(found_gpus().list == "hip[0,1,2]");
+    CHECK(found_gpus().left_out == "");
+    fake.integrated();
+    const FoundGpus found = found_gpus();
+    CHECK(found.list == "hip[0,1]");
+    CHECK_THAT(found.left_out, Contains("hip[2] (AMD Instinct MI300X") &&
+                                   Contains("of architecture gfx1103") && Contains("gfx1100"));
+    // One that is asked for by name is refused with the reason.
+    CHECK_THAT(cleave::test::user_error([] {
+                   planner::build_machine(planner::parse_devices("hip[2]"),
+                                          planner::read_host_facts(), &real_gpus());
+               }),
+               Contains("gfx1103, for which there are no kernels"));
+}
+
 TEST_CASE("a kernel's patience is measured by the clock that the card has", "[runtime]") {
     constexpr int64_t kSecond = 1'000'000'000;
     const FakeGpu fake(DeviceKind::kHip);

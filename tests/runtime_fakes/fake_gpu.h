@@ -166,6 +166,7 @@ struct State {
     bool parted = false;                   // cards are parts of cards (MIG)
     int timer_khz = 100'000;               // of the clock that AMD's kernels read
     bool graphics = false;                 // AMD's cards are such
+    bool integrated = false;               // the last of AMD's is a processor's own
     bool nameless = false, alike = false;  // of AMD's: without a UUID, with those of the first card
     int64_t taken = 0;                     // by other programs, of each card
 
@@ -273,6 +274,7 @@ void fake_parts(int parted);
 // Of AMD's cards: they have no UUID; all have the UUID and the place of the first, as parts of a card have.
 void fake_timer(int khz);
 void fake_graphics(int graphics);
+void fake_integrated(int integrated);
 void fake_nameless(int nameless);
 void fake_alike(int alike);
 // Streams run on their own, each piece of work after this many microseconds.

@@ -72,6 +72,7 @@ hipError_t hipDeviceTotalMem(size_t* bytes, hipDevice_t device) {
 hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
     const char* arch = device < 2 ? "gfx90a:sramecc+:xnack-" : "gfx942:sramecc+:xnack-";
     if (state().graphics) arch = "gfx1100";
+    if (state().integrated && device == 2) arch = "gfx1103";
     std::memcpy(static_cast<char*>(properties) + 1160, arch, std::strlen(arch) + 1);
     return Call("hipGetDevicePropertiesR0600").code;
 }

@@ -444,7 +444,7 @@ void reset() {
     s.sticky = 0;
     for (auto& fault : s.faults) fault = 0;
     s.live = s.released = s.one_at_a_time = s.nameless = s.alike = false;
-    s.graphics = false;
+    s.graphics = s.integrated = false;
     s.timer_khz = 100'000;
     s.lag_us = 0;
     s.blocks.clear();
@@ -495,6 +495,7 @@ void fake_compute_mode(int mode) { state().compute_mode = mode; }
 void fake_parts(int parted) { state().parted = parted != 0; }
 void fake_timer(int khz) { state().timer_khz = khz; }
 void fake_graphics(int graphics) { state().graphics = graphics != 0; }
+void fake_integrated(int integrated) { state().integrated = integrated != 0; }
 void fake_nameless(int nameless) { state().nameless = nameless != 0; }
 void fake_alike(int alike) { state().alike = alike != 0; }
 void fake_live(int64_t lag_us) {

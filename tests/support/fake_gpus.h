@@ -58,9 +58,11 @@ public:
     // Of NVIDIA's cards: their compute mode, and that they are parts of cards.
     void compute_mode(int mode) const { call<void>("fake_compute_mode", mode); }
     void in_parts() const { call<void>("fake_parts", 1); }
-    // Of AMD's cards: the clock that their kernels read; they are graphics cards; they have no UUID; all have the first one's, and its PCI address.
+    // Of AMD's cards: the clock that their kernels read; they are graphics cards; the last is a processor's own; they have no
+    // UUID; all have the first one's, and its PCI address.
     void timer(int khz) const { call<void>("fake_timer", khz); }
     void graphics() const { call<void>("fake_graphics", 1); }
+    void integrated() const { call<void>("fake_integrated", 1); }
     void nameless() const { call<void>("fake_nameless", 1); }
     void alike() const { call<void>("fake_alike", 1); }
     // Memory that other programs hold.

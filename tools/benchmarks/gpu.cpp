@@ -51,7 +51,7 @@ double ms_since(Clock::time_point start) {
 }
 
 planner::Machine machine_of(const std::string& device) {
-    std::string list = device.empty() ? runtime::found_gpus() : device;
+    std::string list = device.empty() ? runtime::found_gpus().list : device;
     if (list.empty()) {
         std::string why;
         for (planner::DeviceKind kind : planner::kCardKinds)

@@ -74,13 +74,19 @@ void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
 
 }  // namespace
 
+std::string gpus_at_hand() {
+    const runtime::FoundGpus gpus = runtime::found_gpus();
+    if (!gpus.left_out.empty()) fmt::print(stderr, "note: {}\n", gpus.left_out);
+    return gpus.list;
+}
+
 planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run) {
     if (!flags.machine_file.empty()) {
         planner::Machine machine = planner::load_machine(flags.machine_file);
         return flags.devices.empty() ? machine
                                      : select_devices(machine, flags.devices, flags.machine_file);
     }
-    std::string list = flags.devices.empty() ? runtime::found_gpus() : flags.devices;
+    const std::string list = flags.devices.empty() ? gpus_at_hand() : flags.devices;
     std::vector<planner::DeviceSpec> specs = planner::parse_devices(list.empty() ? "host" : list);
     bool on_host = std::any_of(specs.begin(), specs.end(), [](const planner::DeviceSpec& spec) {
         return spec.kind == planner::DeviceKind::kHost;

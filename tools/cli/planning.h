@@ -12,6 +12,9 @@ namespace cleave::tools {
 // The machine of --devices or --machine (both: the file's devices, chosen and ordered by --devices).
 planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run);
 
+// The GPUs of this machine as a device list; on standard error, which of them Cleave has no kernels for.
+std::string gpus_at_hand();
+
 // The workload of the flags, CLI.md's defaults filled in: batch 1, prompt 512, context min(4096, the model's).
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model);
 

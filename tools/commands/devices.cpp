@@ -196,7 +196,7 @@ planner::Machine measure(const DevicesArguments& flags) {
 void run_devices(const DevicesArguments& flags) {
     PlanFlags plan = flags.plan;
     if (plan.devices.empty() && plan.machine_file.empty()) {
-        const std::string gpus = runtime::found_gpus();
+        const std::string gpus = gpus_at_hand();
         plan.devices = gpus.empty() ? "host" : gpus + ",host";
     }
     planner::Machine machine = flags.measure ? measure(flags) : machine_from_flags(plan, {});
