@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices known from public specifications, for `sim:` (plans for machines one does not own). Rates are the data sheets' dense peaks; what kernels reach of them
-// is the cost model's matter (planner/cost.h).
+// Devices known from public specifications, for `sim:` (plans for machines one does not own). Rates are the data sheets' dense
+// peaks; what kernels reach of them is the cost model's matter (planner/cost.h).
 #pragma once
 
 #include <cstdint>

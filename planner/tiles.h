@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: a Plan with steps. Out: each launch's Tile and ActivationPath, by arithmetic on the device's limits, without a compiler; what
-// a launch claims is within the limits, but for a grid that is too small for every tile. Host: `rows` output features (or query heads) and `tokens` are one
-// work item, `shared_bytes` the scratch of one thread. GPU: planner/gpu_tiles.h.
+// In: a Plan with steps. Out: each launch's Tile and ActivationPath, by arithmetic on the device's limits, without a compiler;
+// what a launch claims is within the limits, but for a grid that is too small for every tile. Host: `rows` output features (or
+// query heads) and `tokens` are one work item, `shared_bytes` the scratch of one thread. GPU: planner/gpu_tiles.h.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points by which kernels of different devices wait for each other, and the check of what they exchange. The
-// waiting thread gives way to those of its own block first; when none can go on, its OS thread sleeps until somebody stores to a word that is waited for: devices
-// beyond the number of cores cost nothing while they wait.
+// Entry points by which kernels of different devices wait for each other, and the check of what they exchange. The waiting
+// thread gives way to those of its own block first; when none can go on, its OS thread sleeps until somebody stores to a
+// word that is waited for: devices beyond the number of cores cost nothing while they wait.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
