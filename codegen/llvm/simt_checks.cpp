@@ -123,12 +123,15 @@ constexpr int64_t kLongestRun = 256;
 // Takes `access` into an open run that it extends; false when there is none.
 bool extend(SmallVectorImpl<Run>& open, const Run& run) {
     for (Run& known : open) {
-        bool alike = known.base == run.base && known.align == run.align && known.place &&
-                     run.place && known.place->getLine() == run.place->getLine() &&
+        bool alike = known.base == run.base && known.place && run.place &&
+                     known.place->getLine() == run.place->getLine() &&
                      known.place->getFilename() == run.place->getFilename();
-        bool beside = run.begin == known.end || run.end == known.begin;
-        if (!alike || !beside || (run.end - run.begin) % static_cast<int64_t>(run.align) != 0)
-            continue;
+        // What follows may rely on less: 16 bytes that are loaded as 8 and 8 are aligned to 16 and to 8.
+        bool behind = run.begin == known.end && run.align <= known.align &&
+                      (run.begin - known.begin) % static_cast<int64_t>(run.align) == 0;
+        bool before = run.end == known.begin && run.align == known.align &&
+                      (run.end - run.begin) % static_cast<int64_t>(run.align) == 0;
+        if (!alike || (!behind && !before)) continue;
         if (std::max(run.end, known.end) - std::min(run.begin, known.begin) > kLongestRun) continue;
         known.begin = std::min(known.begin, run.begin);
         known.end = std::max(known.end, run.end);

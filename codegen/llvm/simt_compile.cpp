@@ -137,6 +137,19 @@ void forbid_speculation(Module& module) {
         if (!function.isDeclaration()) function.addFnAttr(Attribute::SanitizeThread);
 }
 
+// What captures by reference keeps its captures in memory, where every use is checked, until it is inlined: small functions and
+// those with one call are.
+void inline_closures(Module& module) {
+    constexpr unsigned kSmall = 40;
+    for (Function& function : module) {
+        if (function.isDeclaration() || !function.hasLocalLinkage() ||
+            function.hasFnAttribute(Attribute::NoInline) || function.hasAddressTaken())
+            continue;
+        if (function.hasOneUse() || function.getInstructionCount() <= kSmall)
+            function.addFnAttr(Attribute::AlwaysInline);
+    }
+}
+
 // The steps, in order.
 bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_options& options,
            TargetMachine& target, raw_ostream& log) {
@@ -154,7 +167,9 @@ bool lower(Module& module, const std::string& entry, const cleave_llvm_simt_opti
     if (options.checks) {
         forbid_speculation(module);
         // Registers first: less is copied by inlining.
-        pipeline.run(module, "function(mem2reg),always-inline,function(mem2reg)");
+        pipeline.run(module, "function(mem2reg)");
+        inline_closures(module);
+        pipeline.run(module, "always-inline,function(mem2reg)");
         check_private_arrays(module);
         pipeline.forget(module);
     }

@@ -81,6 +81,7 @@ void Block::prepare(const codegen::SimtRecord& kernel, const codegen::GpuArch& a
     for (uint32_t i = 0; i < num_warps; ++i) {
         Warp& warp = warps[i];
         warp.first = i * width;
+        warp.index = i;
         warp.lanes = std::min(width, num_threads - warp.first);
         warp.epoch = 0;
     }
@@ -139,7 +140,6 @@ bool Block::run(uint64_t index) {
         thread.turn = 0;
         thread.copy_group = 0;
         thread.copies.clear();
-        thread.arrived = 0;
         thread.product_group = 0;
         thread.product_fence = false;
         if (thread.lane == 0) {

@@ -17,6 +17,7 @@
 #include "runtime/simt/device_order.h"
 #include "runtime/simt/fiber.h"
 #include "runtime/simt/memory.h"
+#include "runtime/simt/pending_copies.h"
 #include "runtime/simt/report.h"
 #include "runtime/simt/shadow.h"
 #include "runtime/simt/simt.h"
@@ -46,15 +47,6 @@ enum class Meeting : uint8_t {
 struct Warp;
 struct Warpgroup;
 
-struct PendingCopy {
-    char* shared;
-    const char* global;
-    uint32_t bytes;
-    uint32_t valid;
-    uint64_t group;
-    Here here;
-};
-
 // What a meeting touches stands in the first 64 bytes.
 struct alignas(64) Thread {
     FiberPlace fiber;
@@ -67,9 +59,8 @@ struct alignas(64) Thread {
     bool early = false;  // it has not waited for the launches before its own
     uint32_t index = 0;  // in the block
     int place[3] = {};
-    uint64_t copy_group = 0;
-    std::vector<PendingCopy> copies;
-    size_t arrived = 0;  // of them, in front
+    uint32_t copy_group = 0;
+    PendingCopies copies;
     // Of products of its warpgroup: groups that it has committed, and whether a fence came since the last wait.
     uint64_t product_group = 0;
     bool product_fence = false;
@@ -85,6 +76,7 @@ struct Warp {
     uint32_t arrived = 0;
     uint32_t lanes = 0;  // that exist
     uint32_t first = 0;  // thread of lane 0
+    uint32_t index = 0;  // in the block
     uint32_t exited = 0;
     uint64_t epoch = 0;  // counts warp_sync
     Meeting meeting = Meeting::kNone;
@@ -152,7 +144,9 @@ struct Block {
     }
     // Whether the kernel may touch allocations of `other`.
     bool reaches(uint32_t other) const {
-        return other == owner || std::find(peers.begin(), peers.end(), other) != peers.end();
+        if (other == owner) [[likely]]
+            return true;
+        return std::find(peers.begin(), peers.end(), other) != peers.end();
     }
     // Reports that no thread can go on.
     [[noreturn]] void stuck();

@@ -75,9 +75,8 @@ __attribute__((noinline)) void fail_shadow(Block& block, const ShadowVerdict& ve
 
 namespace {
 
-Toucher toucher(const Thread& thread, const Block& block) {
-    return {thread.index, static_cast<uint32_t>(thread.warp - block.warps.get()),
-            thread.warp->epoch};
+Toucher toucher(const Thread& thread) {
+    return {thread.index, thread.warp->index, thread.warp->epoch};
 }
 
 inline void check_aligned(Block& block, uint64_t address, uint64_t size, Touch touch, Here here) {
@@ -94,15 +93,9 @@ inline void check_shared(Block& block, int64_t offset, uint64_t bytes, Touch tou
     if (bytes == 0) return;
     if (offset < begin || offset + static_cast<int64_t>(bytes) > end) [[unlikely]]
         fail_shared_bounds(block, offset, bytes, touch, here, begin, end);
-    if (touch == Touch::kLoad &&
-        block.shadow.settled(static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)))
-        return;
-    const Toucher who = toucher(*block.current, block);
-    if (touch == Touch::kLoad &&
-        block.shadow.loads_own(who, static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)))
-        return;
     ShadowVerdict verdict =
-        block.shadow.touch(who, static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes), touch);
+        block.shadow.touch(toucher(*block.current), static_cast<uint32_t>(offset),
+                           static_cast<uint32_t>(bytes), touch);
     if (verdict.kind != ShadowVerdict::kFine) [[unlikely]]
         fail_shadow(block, verdict, touch, here);
 }
@@ -175,9 +168,43 @@ inline void check_any(Block& block, const void* p, uint64_t size, Touch touch, H
     }
 }
 
-void check_variable(const void* p, uint64_t size, const codegen::SimtSite* site, uint32_t offset,
-                    uint32_t length, Touch touch) {
-    Block& block = current_block();
+// What nearly every access is, told without a call: sure to be fine. All else the checks above decide, from the beginning.
+inline bool is_aligned(uint64_t address, uint64_t size) {
+    return (address & ((size >> 32) - 1)) == 0;
+}
+inline bool is_fine_global(const Block& block, const Slot& slot, uint64_t address, uint64_t size) {
+    const uint64_t offset = address & (kSlotBytes - 1), bytes = static_cast<uint32_t>(size);
+    return offset >= slot.begin.load(std::memory_order_relaxed) &&
+           offset + bytes <= slot.end.load(std::memory_order_relaxed) &&
+           slot.owner.load(std::memory_order_relaxed) == block.owner &&
+           !slot.exchange.load(std::memory_order_relaxed) && block.early == 0 &&
+           is_aligned(address, size);
+}
+inline bool is_fine_shared_load(Block& block, uint64_t address, uint64_t size, uint32_t begin,
+                                uint32_t end) {
+    const uint64_t offset = address - reinterpret_cast<uint64_t>(block.shared),
+                   bytes = static_cast<uint32_t>(size);
+    if (offset >= kArenaBytes || offset < begin || offset + bytes > end || bytes == 0 ||
+        !is_aligned(address, size))
+        return false;
+    const Toucher who = toucher(*block.current);
+    const auto from = static_cast<uint32_t>(offset), length = static_cast<uint32_t>(bytes);
+    return block.shadow.settled(who, from, length) || block.shadow.loads_own(who, from, length);
+}
+inline bool is_fine_load(Block& block, const void* p, uint64_t size) {
+    const auto address = reinterpret_cast<uint64_t>(p);
+    if (const Slot* slot = slot_of(address)) return is_fine_global(block, *slot, address, size);
+    return is_fine_shared_load(block, address, size, 0, block.shared_end);
+}
+
+__attribute__((noinline)) void check_at(Block& block, const void* p, uint64_t size,
+                                        const codegen::SimtSite* site, Touch touch) {
+    check_any(block, p, size, touch, {site->file, static_cast<int>(site->line)});
+}
+
+__attribute__((noinline)) void check_variable(Block& block, const void* p, uint64_t size,
+                                              const codegen::SimtSite* site, uint32_t offset,
+                                              uint32_t length, Touch touch) {
     Here here{site->file, static_cast<int>(site->line)};
     check_aligned(block, reinterpret_cast<uint64_t>(p), size, touch, here);
     check_shared(block, static_cast<const char*>(p) - block.shared, static_cast<uint32_t>(size),
@@ -231,18 +258,29 @@ void check_access(Block& block, const void* p, uint64_t size, Touch touch, Here 
 extern "C" {
 
 void cleave_simt_load(const void* p, uint64_t bytes, const codegen::SimtSite* site) {
-    check_any(current_block(), p, bytes, Touch::kLoad, {site->file, static_cast<int>(site->line)});
+    Block& block = current_block();
+    if (is_fine_load(block, p, bytes)) [[likely]]
+        return;
+    check_at(block, p, bytes, site, Touch::kLoad);
 }
 void cleave_simt_store(const void* p, uint64_t bytes, const codegen::SimtSite* site) {
-    check_any(current_block(), p, bytes, Touch::kStore, {site->file, static_cast<int>(site->line)});
+    Block& block = current_block();
+    const auto address = reinterpret_cast<uint64_t>(p);
+    if (const Slot* slot = slot_of(address); slot && is_fine_global(block, *slot, address, bytes))
+        return;
+    check_at(block, p, bytes, site, Touch::kStore);
 }
 void cleave_simt_shared_load(const void* p, uint64_t bytes, const codegen::SimtSite* site,
                              uint32_t offset, uint32_t length) {
-    check_variable(p, bytes, site, offset, length, Touch::kLoad);
+    Block& block = current_block();
+    if (is_fine_shared_load(block, reinterpret_cast<uint64_t>(p), bytes, offset,
+                            length ? offset + length : block.shared_end)) [[likely]]
+        return;
+    check_variable(block, p, bytes, site, offset, length, Touch::kLoad);
 }
 void cleave_simt_shared_store(const void* p, uint64_t bytes, const codegen::SimtSite* site,
                               uint32_t offset, uint32_t length) {
-    check_variable(p, bytes, site, offset, length, Touch::kStore);
+    check_variable(current_block(), p, bytes, site, offset, length, Touch::kStore);
 }
 void cleave_simt_private(int64_t index, int64_t length, const codegen::SimtSite* site) {
     Block& block = current_block();
@@ -295,12 +333,9 @@ void cleave_simt_async_copy(void* shared, const void* global, int bytes, int val
     Block& block = current_block();
     Thread& self = *block.current;
     Here here{file, line};
-    PendingCopy copy{static_cast<char*>(shared),
-                     static_cast<const char*>(global),
-                     static_cast<uint32_t>(bytes),
-                     valid ? static_cast<uint32_t>(bytes) : 0,
-                     self.copy_group,
-                     here};
+    const PendingCopy copy{static_cast<char*>(shared), static_cast<const char*>(global),
+                           self.copy_group, static_cast<uint16_t>(bytes),
+                           static_cast<uint16_t>(valid ? bytes : 0)};
     if (!block.checked) {
         perform(copy);
         return;
@@ -310,8 +345,11 @@ void cleave_simt_async_copy(void* shared, const void* global, int bytes, int val
     if (offset >= kArenaBytes)
         block.fail(Fault::kAsyncCopy, here,
                    "the target of an asynchronous copy is not in shared memory");
-    if (copy.valid > 0) check_any(block, global, size, Touch::kLoad, here);
-    const Toucher who = toucher(self, block);
+    if (copy.valid > 0) {
+        if (!is_fine_load(block, global, size)) check_any(block, global, size, Touch::kLoad, here);
+        __builtin_prefetch(global);
+    }
+    const Toucher who = toucher(self);
     if (offset % copy.bytes != 0 || offset + copy.bytes > block.shared_end ||
         !block.shadow.copies_to_own(who, static_cast<uint32_t>(offset), copy.bytes)) {
         check_any(block, shared, size, Touch::kStore, here);
@@ -325,18 +363,13 @@ void cleave_simt_async_commit() { ++current_block().current->copy_group; }
 void cleave_simt_async_wait(int pending, const char*, int) {
     Block& block = current_block();
     Thread& self = *block.current;
-    while (self.arrived < self.copies.size() &&
-           self.copies[self.arrived].group + static_cast<uint64_t>(pending) < self.copy_group) {
-        const PendingCopy& copy = self.copies[self.arrived++];
+    while (!self.copies.empty() &&
+           self.copy_group - self.copies.front().group > static_cast<uint32_t>(pending)) {
+        const PendingCopy copy = self.copies.front();
+        self.copies.pop_front();
         perform(copy);
-        block.shadow.mark_arrived(toucher(self, block),
-                                  static_cast<uint32_t>(copy.shared - block.shared), copy.bytes);
-    }
-    // What has arrived is dropped now and then: a ring of copies waits for a few at a time.
-    if (self.arrived == self.copies.size() || self.arrived >= 256) {
-        self.copies.erase(self.copies.begin(),
-                          self.copies.begin() + static_cast<std::ptrdiff_t>(self.arrived));
-        self.arrived = 0;
+        block.shadow.mark_arrived(toucher(self), static_cast<uint32_t>(copy.shared - block.shared),
+                                  copy.bytes);
     }
 }
 

@@ -49,9 +49,7 @@ void Shadow::add_reader(Cell& cell, const Toucher& who, uint64_t now) const {
     }
     bool same_epoch = (before >> 13 & 0x7ffff) == (now >> 13 & 0x7ffff);
     bool same_thread = many == kOneThread && (before & 1023) == who.thread;
-    cell.reader = !same_epoch || same_thread
-                      ? now
-                      : (now & ~uint64_t{0xfff}) | uint64_t{kOneWarp} << 10 | who.warp;
+    cell.reader = !same_epoch || same_thread ? now : one_warp(who);
 }
 
 // Only atomic writes ever have company: a plain one has been found to be ordered.

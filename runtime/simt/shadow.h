@@ -44,16 +44,19 @@ public:
     void begin_block() { first_interval_ = ++interval_; }
 
     // Whether a load is certainly fine and changes nothing: written before the last barrier, and since then already read
-    // by several warps. What most loads of most kernels are.
-    bool settled(uint32_t offset, uint32_t bytes) const {
-        uint64_t last = (offset + bytes - 1) >> cell_shift_;
-        for (uint64_t i = offset >> cell_shift_; i <= last; ++i) {
+    // by several warps, or by several threads of this one since its last warp_sync. What most loads of most kernels are.
+    bool settled(const Toucher& who, uint32_t offset, uint32_t bytes) const {
+        const uint64_t own_warp = one_warp(who);
+        const Span span = cells_that_differ(offset, bytes);
+        for (uint64_t i = span.first; i <= span.last; ++i) {
             const Cell& cell = cells_[i];
             uint64_t written = cell.writer >> 32;
             if (written >= interval_ || written < first_interval_ ||
                 several(cell.writer) == kPending)
                 return false;
-            if (cell.reader >> 32 != interval_ || several(cell.reader) != kManyWarps) return false;
+            if (cell.reader != own_warp &&
+                (cell.reader >> 32 != interval_ || several(cell.reader) != kManyWarps))
+                return false;
         }
         return true;
     }
@@ -61,24 +64,24 @@ public:
     // Whether a load is of what the thread itself wrote since the last barrier and nobody else has read since; it counts then.
     // Rings of asynchronous copies that are private to their threads.
     bool loads_own(const Toucher& who, uint32_t offset, uint32_t bytes) {
-        const uint64_t now = mark(who), first = offset >> cell_shift_,
-                       last = (offset + bytes - 1) >> cell_shift_;
-        for (uint64_t i = first; i <= last; ++i)
+        const uint64_t now = mark(who);
+        const Span span = cells_that_differ(offset, bytes);
+        for (uint64_t i = span.first; i <= span.last; ++i)
             if (cells_[i].writer != now || is_of_another(cells_[i].reader, now)) return false;
-        for (uint64_t i = first; i <= last; ++i) cells_[i].reader = now;
+        for (uint64_t i = span.first; i <= span.end; ++i) cells_[i].reader = now;
         return true;
     }
     // Whether an asynchronous copy goes where nobody but its thread has been since the last barrier; it is pending then.
     bool copies_to_own(const Toucher& who, uint32_t offset, uint32_t bytes) {
-        const uint64_t now = mark(who), first = offset >> cell_shift_,
-                       last = (offset + bytes - 1) >> cell_shift_;
-        for (uint64_t i = first; i <= last; ++i) {
+        const uint64_t now = mark(who), then = pending(who);
+        const Span span = cells_that_differ(offset, bytes);
+        for (uint64_t i = span.first; i <= span.last; ++i) {
             const Cell& cell = cells_[i];
             if (cell.writer == kGapMark || is_of_another(cell.writer, now) ||
                 is_of_another(cell.reader, now) || several(cell.writer) == kPending)
                 return false;
         }
-        for (uint64_t i = first; i <= last; ++i) cells_[i].writer = pending(who);
+        for (uint64_t i = span.first; i <= span.end; ++i) cells_[i].writer = then;
         return true;
     }
 
@@ -87,12 +90,10 @@ public:
     // The target of an asynchronous copy: no one may touch it until it has arrived, which is a store then.
     void mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes);
     void mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes) {
-        const uint64_t now = mark(who);
-        const size_t last = (offset + bytes - 1) >> cell_shift_;
-        for (size_t i = offset >> cell_shift_; i <= last; ++i) {
-            cells_[i].writer = now;
-            note_fences(i, who.thread);
-        }
+        const uint64_t now = mark(who), last = (offset + bytes - 1) >> cell_shift_;
+        for (uint64_t i = offset >> cell_shift_; i <= last; ++i) cells_[i].writer = now;
+        if (cell_fences_.empty()) return;
+        for (uint64_t i = offset >> cell_shift_; i <= last; ++i) note_fences(i, who.thread);
     }
 
     // Products of warpgroups read through the asynchronous proxy: what a thread wrote is there after a fence of its own
@@ -114,6 +115,20 @@ private:
     static constexpr uint64_t kGapMark = ~uint64_t{0};
     static constexpr uint64_t kAtomicBit = 1 << 12;
 
+    // The cells of an access, and the last of them that need be looked at: a piece of four cells that say the same is one.
+    struct Span {
+        uint64_t first, last, end;
+    };
+    Span cells_that_differ(uint32_t offset, uint32_t bytes) const {
+        const uint64_t first = offset >> cell_shift_, end = (offset + bytes - 1) >> cell_shift_;
+        if (end - first != 3) return {first, end, end};
+        const Cell* c = &cells_[first];
+        const uint64_t differ = (c[0].writer ^ c[1].writer) | (c[0].reader ^ c[1].reader) |
+                                (c[0].writer ^ c[2].writer) | (c[0].reader ^ c[2].reader) |
+                                (c[0].writer ^ c[3].writer) | (c[0].reader ^ c[3].reader);
+        return {first, differ ? end : first, end};
+    }
+
     static uint32_t several(uint64_t mark) { return mark >> 10 & 3; }
     uint32_t warp_of(uint64_t mark) const {
         auto who = static_cast<uint32_t>(mark & 1023);
@@ -121,6 +136,9 @@ private:
     }
     uint64_t mark(const Toucher& who) const {
         return interval_ << 32 | (who.warp_epoch & 0x7ffff) << 13 | who.thread;
+    }
+    uint64_t one_warp(const Toucher& who) const {
+        return (mark(who) & ~uint64_t{0xfff}) | uint64_t{kOneWarp} << 10 | who.warp;
     }
     uint64_t pending(const Toucher& who) const {
         return (mark(who) & ~uint64_t{0xfff}) | uint64_t{kPending} << 10 | who.thread;

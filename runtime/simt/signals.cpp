@@ -45,7 +45,7 @@ Stamp stamp_of(const Block& block) {
     const Thread& self = *block.current;
     Stamp now;
     now.interval = static_cast<uint32_t>(block.shadow.interval());
-    now.warp = static_cast<uint32_t>(self.warp - block.warps.get());
+    now.warp = self.warp->index;
     now.epoch = static_cast<uint32_t>(self.warp->epoch);
     now.thread = self.index;
     return now;
