@@ -2,8 +2,10 @@
 #include "codegen/gpu_program.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <type_traits>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -163,11 +165,47 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
         if (instruction) check(*instruction);
 }
 
+// Kernels of a phase's steps by what specialises them. Layers repeat: a spec is compared where its text, which is far longer,
+// would be written and hashed again.
+class StepKernels {
+public:
+    explicit StepKernels(KernelTable& kernels) : kernels_(kernels) {}
+
+    // `make`: the kernel, where there is none yet.
+    template <class Make>
+    int find(std::variant<KernelSpec, PrepareSpec> spec, planner::KernelKind kind,
+             const std::vector<std::string>& fused, const GpuTarget& target, Make make) {
+        const planner::Tile& t = target.tile;
+        const Sizes sizes{t.rows,   t.tokens,       t.depth,          t.threads,
+                          t.splits, t.shared_bytes, target.max_tokens};
+        for (const Made& made : made_)
+            if (made.kind == kind && made.sizes == sizes && made.spec == spec &&
+                made.fused == fused)
+                return made.kernel;
+        const int kernel = kernels_.add(make());
+        made_.push_back({std::move(spec), kind, fused, sizes, kernel});
+        return kernel;
+    }
+
+private:
+    using Sizes = std::array<int64_t, 7>;
+    struct Made {
+        std::variant<KernelSpec, PrepareSpec> spec;
+        planner::KernelKind kind;
+        std::vector<std::string> fused;
+        Sizes sizes;
+        int kernel;
+    };
+    KernelTable& kernels_;
+    std::vector<Made> made_;
+};
+
 void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
                     GpuTarget target, KernelTable& kernels, std::vector<Instruction>& out) {
     const planner::Phase& phase = plan.phase(is_prefill);
     const LargestLaunch largest(plan, is_prefill);
     target.context = plan.workload.context;
+    StepKernels made(kernels);
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const planner::Compute* compute = phase.steps[i].compute();
         if (planner::goes_by_peers(phase.steps[i])) {
@@ -182,21 +220,30 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         Lowered lowered = lower_step(reader);
         if (std::holds_alternative<AttentionSpec>(lowered.spec))
             add_attention_args(*compute, lowered.args);
-        const auto add = [&](Kernel kernel, std::vector<Arg> args) {
-            CHECK(args.size() <= 64) << kernel.name << " takes " << args.size() << " arguments";
-            kernel.launch.constant_args = constant_args(args);
-            out.push_back({planner::StepId(i), kernels.add(std::move(kernel)), std::move(args)});
+        const auto add = [&](std::variant<KernelSpec, PrepareSpec> spec,
+                             const std::vector<std::string>& fused, std::vector<Arg> args,
+                             auto make) {
+            const int kernel = made.find(std::move(spec), compute->kernel, fused, target, [&] {
+                Kernel written = make();
+                CHECK(args.size() <= 64)
+                    << written.name << " takes " << args.size() << " arguments";
+                written.launch.constant_args = constant_args(args);
+                return written;
+            });
+            out.push_back({planner::StepId(i), kernel, std::move(args)});
         };
         std::vector<std::string> fused = reader.fused();
         if (std::optional<Preparation> first =
                 prepare_activations(*compute, target.activations, lowered)) {
             target.tile = {};
-            add(make_gpu_helper(first->spec, target), std::move(first->args));
+            add(first->spec, {}, std::move(first->args),
+                [&] { return make_gpu_helper(first->spec, target); });
             fused = without_prepared(std::move(fused));
         }
         target.tile = compute->tile;
         target.max_tokens = largest.rows_of(lowered.spec);
-        add(make_gpu_kernel(lowered.spec, compute->kernel, fused, target), std::move(lowered.args));
+        add(lowered.spec, fused, std::move(lowered.args),
+            [&] { return make_gpu_kernel(lowered.spec, compute->kernel, fused, target); });
     }
 }
 

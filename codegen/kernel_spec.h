@@ -19,6 +19,8 @@ namespace cleave::codegen {
 struct View {
     int64_t stride = 0;
     int64_t offset = 0;
+
+    bool operator==(const View&) const = default;
 };
 
 // How a matrix lies on the device: elements of one type, or quantised. A type converts to it.
@@ -34,12 +36,16 @@ struct WeightFormat {
         const bool plain = !quantized && (dtype == DType::kF32 || dtype == DType::kBF16);
         return plain ? dtype : DType::kF16;
     }
+
+    bool operator==(const WeightFormat&) const = default;
 };
 
 struct NormSpec {
     DType weight = DType::kF32;
     double epsilon = 1e-5;
     double offset = 0.0;
+
+    bool operator==(const NormSpec&) const = default;
 };
 
 // An elementwise operator that a launch computes on its own result before it is stored.
@@ -50,6 +56,8 @@ struct TailStep {
     importer::Activation activation = importer::Activation::kSilu;  // kGated
     bool is_gate = false;       // kGated: the result so far is the gate; else what it multiplies
     std::optional<View> other;  // the second operand; none: the result itself
+
+    bool operator==(const TailStep&) const = default;
 };
 // In order. Each operand is one further argument, behind all others.
 using Tail = std::vector<TailStep>;
@@ -63,6 +71,8 @@ struct EmbeddingSpec {
     int64_t rows = 0;  // that the table holds
     WeightFormat weight;
     float scale = 1.0f;
+
+    bool operator==(const EmbeddingSpec&) const = default;
 };
 
 // Args: x, [norm,] weight, [bias,] [residual,] [output_rows,] out, count, [num_tokens: rows of x, for a weight with
@@ -82,6 +92,8 @@ struct LinearSpec {
     bool prepared =
         false;  // GPUs: x has WeightFormat::staged(), in rows of whole copies of 16 bytes
     Tail tail = {};
+
+    bool operator==(const LinearSpec&) const = default;
 };
 
 // Args: x, [norm,] gate, [gate_bias,] up, [up_bias,] out, count.
@@ -94,11 +106,15 @@ struct GateUpSpec {
     View x;
     bool prepared = false;  // as LinearSpec's
     Tail tail = {};
+
+    bool operator==(const GateUpSpec&) const = default;
 };
 
 struct RopeSpec {
     int64_t rotary = 0;
     bool interleaved = false;
+
+    bool operator==(const RopeSpec&) const = default;
 };
 
 // Part of the KV cache that a step touches, and the slab it lies in.
@@ -107,6 +123,8 @@ struct SlabSpec {
     int64_t heads = 0;       // of the slab
     int64_t first_head = 0;  // its first KV head
     DType dtype = DType::kF32;
+
+    bool operator==(const SlabSpec&) const = default;
 };
 
 // Args: x, [norm,] q, [q_bias,] k, [k_bias,] v, [v_bias,] [q_norm,] [k_norm,] [q_rope,] [k_rope,] q_out, kv,
@@ -122,6 +140,8 @@ struct QkvSpec {
     SlabSpec slab;
     View x;
     bool prepared = false;  // as LinearSpec's
+
+    bool operator==(const QkvSpec&) const = default;
 };
 
 // Args: q, kv, num_slots, context, out, positions, slots, count. GPUs: before the count, sequence_starts and
@@ -135,6 +155,8 @@ struct AttentionSpec {
     SlabSpec slab;
     View q;
     bool prefill = false;  // items are runs of tokens of a head; else heads of a token
+
+    bool operator==(const AttentionSpec&) const = default;
 };
 
 // Args: x, weight, out.
@@ -145,6 +167,8 @@ struct RmsNormSpec {
     View x;
     RowCount count = RowCount::kTokens;
     Tail tail = {};
+
+    bool operator==(const RmsNormSpec&) const = default;
 };
 
 // Args: x, table, rope_context, positions, out.
@@ -154,6 +178,8 @@ struct RopeOnlySpec {
     RopeSpec rope;
     View x;
     Tail tail = {};
+
+    bool operator==(const RopeOnlySpec&) const = default;
 };
 
 // Args: k, v, kv, num_slots, context, positions, slots.
@@ -161,6 +187,8 @@ struct KvAppendSpec {
     importer::Range kv_heads;
     SlabSpec slab;
     View k, v;
+
+    bool operator==(const KvAppendSpec&) const = default;
 };
 
 // Args: gate, up, out.
@@ -169,6 +197,8 @@ struct GatedActivationSpec {
     importer::Activation activation = importer::Activation::kSilu;
     View gate, up;
     Tail tail = {};
+
+    bool operator==(const GatedActivationSpec&) const = default;
 };
 
 // Args: x, y, out.
@@ -177,6 +207,8 @@ struct AddSpec {
     View x, y;
     RowCount count = RowCount::kTokens;
     Tail tail = {};
+
+    bool operator==(const AddSpec&) const = default;
 };
 
 // Args: x, out.
@@ -187,6 +219,8 @@ struct ScaleSpec {
     RowCount count = RowCount::kTokens;
     double softcap = 0.0;  // 0: none
     Tail tail = {};
+
+    bool operator==(const ScaleSpec&) const = default;
 };
 
 // Args: x, output_rows, out.
@@ -194,6 +228,8 @@ struct SelectTokensSpec {
     int64_t out = 0;
     View x;
     Tail tail = {};
+
+    bool operator==(const SelectTokensSpec&) const = default;
 };
 
 // A launch over tensors (codegen/tensor/): the template that computes it, its constants, and its arguments in order.
@@ -204,6 +240,8 @@ struct TensorSpec {
     std::vector<std::string> notes;
     std::vector<std::string> left_out;  // template files that it does not use
     int64_t items = 1;
+
+    bool operator==(const TensorSpec&) const = default;
 };
 
 using KernelSpec = std::variant<EmbeddingSpec, LinearSpec, GateUpSpec, QkvSpec, AttentionSpec,
@@ -248,16 +286,22 @@ struct AllReduceSpec {
     int64_t sources = 2;
     bool residual = false;
     std::optional<NormSpec> norm;
+
+    bool operator==(const AllReduceSpec&) const = default;
 };
 // The place of the largest logit of each of num_outputs rows, -1 where one is NaN. Args: logits, tokens.
 struct ArgmaxSpec {
     int64_t out = 0;
+
+    bool operator==(const ArgmaxSpec&) const = default;
 };
 // Rows of one type into rows of another: what a device's copy bandwidth is measured with (tools/benchmarks/gpu_rates.cpp). No step
 // needs it: values cross devices as they are, and weights and caches change their type in registers. Args: from, from_stride, to, to_stride (elements).
 struct CopySpec {
     int64_t out = 0;
     DType from = DType::kF32, to = DType::kF32;
+
+    bool operator==(const CopySpec&) const = default;
 };
 // Activations as a product of many tokens copies them: rows [of those selected,] [normalised,] narrowed to the type that its
 // weights are staged as. Args: x, [norm,] [output_rows,] out.
@@ -269,6 +313,8 @@ struct PrepareSpec {
     RowCount count = RowCount::kTokens;
     DType to = DType::kF16;
     int64_t to_offset = 0;  // elements of `out` before the first row
+
+    bool operator==(const PrepareSpec&) const = default;
 };
 using GpuHelperSpec = std::variant<AllReduceSpec, ArgmaxSpec, CopySpec, PrepareSpec>;
 Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target);
