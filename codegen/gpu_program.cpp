@@ -176,6 +176,7 @@ public:
     int find(std::variant<KernelSpec, PrepareSpec> spec, planner::KernelKind kind,
              const std::vector<std::string>& fused, const GpuTarget& target, Make make) {
         const planner::Tile& t = target.tile;
+        static_assert(sizeof t == 6 * sizeof(int64_t), "a tile's every field is compared");
         const Sizes sizes{t.rows,   t.tokens,       t.depth,          t.threads,
                           t.splits, t.shared_bytes, target.max_tokens};
         for (const Made& made : made_)
