@@ -7,27 +7,45 @@
 
 namespace cleave::codegen {
 
+namespace {
+
+int64_t round_up(int64_t value, int64_t granule) {
+    return (value + granule - 1) / granule * granule;
+}
+
+}  // namespace
+
 Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared_bytes,
                             int64_t registers) {
+    using planner::kPartsOfUnit;
+    const planner::GpuUnit& unit = arch.unit;
     Occupancy o;
-    o.most_warps = arch.threads_of_unit / arch.warp_width;
-    int64_t warps = (threads + arch.warp_width - 1) / arch.warp_width;
-    if (warps == 0) return o;
+    o.most_warps = unit.threads / arch.warp_width;
+    const int64_t warps = (threads + arch.warp_width - 1) / arch.warp_width;
+    if (warps == 0 || threads > arch.max_threads || shared_bytes > arch.shared_bytes ||
+        registers > arch.registers_per_thread)
+        return o;
     o.blocks = o.most_warps / warps;
+    // AMD counts by barriers, which a block of one warp has no use for.
+    if (arch.nvidia || warps > 1) o.blocks = std::min<int64_t>(o.blocks, unit.blocks);
     // NVIDIA's runtime keeps 1 KiB of each block for itself from sm_80 on.
-    int64_t shared = shared_bytes + (arch.nvidia && arch.number >= 80 ? 1024 : 0);
-    if (shared > 0) o.blocks = std::min(o.blocks, arch.shared_of_unit / shared);
+    const int64_t shared =
+        round_up(shared_bytes + (arch.nvidia && arch.number >= 80 ? 1024 : 0), unit.shared_granule);
+    if (shared > 0) o.blocks = std::min(o.blocks, unit.shared_bytes / shared);
     if (registers > 0) {
-        // Registers are given out in eights; AMD's hold one warp's lanes of one SIMD, of which a unit has 4, RDNA's 2.
-        int64_t given = (registers + 7) / 8 * 8;
-        int64_t simds = arch.warp_width == 64 ? 4 : 2;
-        int64_t by_registers =
-            arch.nvidia ? arch.registers / (given * arch.warp_width) / warps
-                        : simds * (arch.registers / arch.warp_width / simds / given) / warps;
-        o.blocks = std::min(o.blocks, by_registers);
+        const int64_t given = round_up(registers * arch.warp_width, unit.register_granule);
+        const int64_t resident = kPartsOfUnit * (unit.registers_of_part / given);
+        o.blocks = std::min(o.blocks, resident / warps);
+        // NVIDIA's launches are checked as if each part got as many warps as any.
+        if (arch.nvidia && given * round_up(warps, kPartsOfUnit) > arch.registers) o.blocks = 0;
     }
     o.warps = o.blocks * warps;
     return o;
+}
+
+std::string_view unit_name(const GpuArch& arch) {
+    if (arch.nvidia) return "multiprocessor";
+    return arch.warp_width == 64 ? "compute unit" : "workgroup processor";
 }
 
 bool multiplies_matrices_of(const GpuArch& arch, DType staged) {

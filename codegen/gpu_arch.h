@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "planner/gpu_arch.h"
@@ -20,13 +21,17 @@ using planner::GpuArch;
 using planner::MatrixInstruction;
 using planner::overlaps_launches;
 
-// How many blocks of a launch a compute unit holds at once, by threads, shared memory and, where known (> 0), registers a
-// thread; and the warps that makes of those that it could hold.
+// How many blocks of a launch a unit (GpuArch) holds at once, by threads, shared memory and, where known (> 0), registers a
+// thread, and the warps that makes of those that it could hold; none for a block that no launch may have. Scalar registers
+// (AMD), named barriers and clusters (NVIDIA) are not looked at.
 struct Occupancy {
     int64_t blocks = 0, warps = 0, most_warps = 0;
 };
 Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared_bytes,
                             int64_t registers);
+
+// "multiprocessor", "compute unit", "workgroup processor": what the occupancy is of.
+std::string_view unit_name(const GpuArch& arch);
 
 // Whether it has a matrix instruction for products of that type as kernels stage it: f16, bf16 or f32.
 bool multiplies_matrices_of(const GpuArch& arch, DType staged);

@@ -20,6 +20,18 @@ enum class MatrixInstruction : uint8_t {
     kWmmaGfx12
 };
 
+// What holds a block whole: a multiprocessor, a compute unit, RDNA's workgroup processor of two. It has kPartsOfUnit parts
+// with schedulers, registers and warps of their own: sub-partitions (NVIDIA), SIMDs (AMD).
+struct GpuUnit {
+    int64_t shared_bytes = 0;       // for all its blocks
+    int threads = 0;                // resident, at most
+    int blocks = 0;                 // resident, at most; AMD: those of several warps
+    int64_t shared_granule = 0;     // bytes, in which it is given out
+    int64_t registers_of_part = 0;  // 32-bit, over all lanes
+    int64_t register_granule = 0;   // those of a warp are given out in so many
+};
+constexpr int kPartsOfUnit = 4;
+
 struct GpuArch {
     std::string_view name;  // "sm_80", "gfx90a"
     int number = 0;         // 80; 0x90a
@@ -30,9 +42,8 @@ struct GpuArch {
     int registers_per_thread = 0;
     int max_threads = 1024;  // of one block
     MatrixInstruction matrix = MatrixInstruction::kNone;
-    int64_t shared_of_unit = 0;  // bytes of a compute unit (SM, CU), for all its blocks
-    int threads_of_unit = 0;     // resident there, at most
-    bool warpgroups = false;     // multiplies by warpgroups, too (wgmma)
+    GpuUnit unit;
+    bool warpgroups = false;  // multiplies by warpgroups, too (wgmma)
 };
 
 // Whether its threads copy into shared memory and go on meanwhile (cp.async: PTX ISA, compute capability 8.0 on).

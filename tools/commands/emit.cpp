@@ -87,7 +87,8 @@ const codegen::GpuArch* find_arch(const codegen::Program& program) {
 
 codegen::Occupancy occupancy_of(const codegen::GpuArch& arch, const codegen::Kernel& kernel,
                                 const codegen::Resources& resources) {
-    return codegen::predict_occupancy(arch, kernel.launch.block[0], kernel.launch.shared_bytes,
+    return codegen::predict_occupancy(arch, kernel.launch.block[0],
+                                      std::max(kernel.launch.shared_bytes, resources.shared_bytes),
                                       resources.registers);
 }
 
@@ -186,10 +187,9 @@ void print_claim(const planner::Device& info, const codegen::Program& program,
                codegen::describe_extent(launch.grid[2]), launch.block[0],
                launch.overlaps ? ", begins before the launches before it have ended" : "");
     codegen::Occupancy o = occupancy_of(*arch, kernel, measured);
-    fmt::print(
-        "    {} of {} bytes of shared memory claimed; {} blocks, {} of {} warps on a compute "
-        "unit",
-        launch.shared_bytes, info.limits.shared_memory_per_block, o.blocks, o.warps, o.most_warps);
+    fmt::print("    {} of {} bytes of shared memory claimed; {} blocks, {} of {} warps on a {}",
+               launch.shared_bytes, info.limits.shared_memory_per_block, o.blocks, o.warps,
+               o.most_warps, codegen::unit_name(*arch));
 }
 
 // In words, by what a block of that kind takes (planner/gpu_tiles.h).
