@@ -19,7 +19,7 @@ void build_memory(const Analysis& analysis, const Placement& placement, Plan& pl
 void build_placement(const Analysis& analysis, const Placement& placement, Plan& plan) {
     build_memory(analysis, placement, plan);
     // What lacks memory, too, is told by that, with what would fit.
-    if (fits_memory(plan)) check_grids(plan);
+    if (fits_memory(plan)) check_launch_limits(plan);
     simulate(analysis, plan);
 }
 

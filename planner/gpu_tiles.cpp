@@ -112,12 +112,9 @@ Tile decode_tile(const DeviceLimits& limits, const AttentionShape& s) {
     return tile;
 }
 
-void check(const DeviceLimits& limits, const Tile& tile) {
-    CHECK(tile.shared_bytes <= limits.shared_memory_per_block &&
-          tile.threads <= limits.max_threads_per_block && tile.threads % warp_of(limits) == 0)
-        << "a tile of " << tile.shared_bytes << " bytes and " << tile.threads
-        << " threads on a device of " << limits.shared_memory_per_block << " bytes and "
-        << limits.max_threads_per_block << " threads a block";
+void check_whole_warps(const DeviceLimits& limits, const Tile& tile) {
+    CHECK(tile.threads > 0 && tile.threads % warp_of(limits) == 0)
+        << "a tile of " << tile.threads << " threads for warps of " << warp_of(limits);
 }
 
 // The same device where a block may have as much of everything as it likes.
@@ -131,16 +128,8 @@ DeviceLimits without_limits(DeviceLimits limits) {
 
 std::optional<ShrunkTile> shrunk(const DeviceLimits& limits, const Tile& tile,
                                  const Tile& preferred, int64_t registers, const Grid& grid) {
-    std::optional<Excess> excess;
-    if (preferred.shared_bytes > limits.shared_memory_per_block)
-        excess = {"shared_memory_per_block", preferred.shared_bytes,
-                  limits.shared_memory_per_block};
-    else if (preferred.threads > limits.max_threads_per_block)
-        excess = {"max_threads_per_block", preferred.threads, limits.max_threads_per_block};
-    else if (!has_registers(limits, registers, preferred.threads))
-        excess = {"registers_per_block", registers * preferred.threads, limits.registers_per_block};
-    else
-        excess = grid_excess(limits, grid);
+    std::optional<Excess> excess = block_excess(limits, preferred, registers);
+    if (!excess) excess = grid_excess(limits, grid);
     const auto sizes = [](const Tile& t) {
         return std::array{t.tokens, t.rows, t.depth, t.threads, t.splits};
     };
@@ -189,7 +178,7 @@ Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
     if (s.tokens <= kFewTokens || !find_many_tokens_tile(limits, s, tile))
         tile = few_tokens_tile(limits, s);
     tile.shared_bytes = product_shared_bytes(limits, s, tile);
-    check(limits, tile);
+    check_whole_warps(limits, tile);
     return tile;
 }
 
@@ -230,7 +219,7 @@ Tile attention_tile(const DeviceLimits& limits, const AttentionShape& s) {
         (!find_warpgroup_prefill_tile(limits, s, tile) && !find_prefill_tile(limits, s, tile)))
         tile = decode_tile(limits, s);
     tile.shared_bytes = attention_shared_bytes(limits, s, tile);
-    check(limits, tile);
+    check_whole_warps(limits, tile);
     return tile;
 }
 
@@ -269,13 +258,12 @@ Tile elementwise_tile(const DeviceLimits& limits, int64_t features) {
     tile.tokens = 1;
     tile.rows = features;
     tile.depth = 1;
-    tile.threads =
-        std::min<int64_t>(std::max<int64_t>(128, warp_of(limits)), limits.max_threads_per_block);
+    tile.threads = std::min(std::max<int64_t>(128, warp_of(limits)), most_threads(limits));
     while (tile.threads >= 2 * warp_of(limits) &&
            !has_registers(limits, kOtherRegisters, tile.threads))
         tile.threads /= 2;
     tile.shared_bytes = 8 * tile.threads / warp_of(limits);
-    check(limits, tile);
+    check_whole_warps(limits, tile);
     return tile;
 }
 
@@ -292,7 +280,7 @@ Tile argmax_tile(const DeviceLimits& limits, int64_t length, int64_t run) {
            has_registers(limits, kRegisters, tile.threads * 2))
         tile.threads *= 2;
     tile.shared_bytes = 8 * tile.threads / warp_of(limits);
-    check(limits, tile);
+    check_whole_warps(limits, tile);
     return tile;
 }
 
@@ -323,6 +311,19 @@ int64_t attention_registers(const DeviceLimits& limits, const AttentionShape& s,
     const int64_t sums = tile.tokens > 1 ? tile.tokens * round_up(s.v_head_dim, 16)
                                          : tile.rows * (s.head_dim + s.v_head_dim);
     return kOtherRegisters + ceil_div(sums, lanes);
+}
+
+int64_t elementwise_registers() { return kOtherRegisters; }
+
+std::optional<Excess> block_excess(const DeviceLimits& limits, const Tile& tile,
+                                   int64_t registers) {
+    if (tile.shared_bytes > limits.shared_memory_per_block)
+        return Excess{"shared_memory_per_block", tile.shared_bytes, limits.shared_memory_per_block};
+    if (tile.threads > limits.max_threads_per_block)
+        return Excess{"max_threads_per_block", tile.threads, limits.max_threads_per_block};
+    if (!has_registers(limits, registers, tile.threads))
+        return Excess{"registers_per_block", registers * tile.threads, limits.registers_per_block};
+    return std::nullopt;
 }
 
 std::optional<Excess> grid_excess(const DeviceLimits& limits, const Grid& grid) {

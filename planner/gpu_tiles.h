@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of GPU launches by arithmetic on DeviceLimits alone: what a block computes, its threads, and the shared
 // memory that codegen/templates/gpu then uses to the byte. The largest tile that fits and fills the device wins; what
-// does not fit shrinks. Every tile returned is within the limits of a block; its grid is too where any tile's is
-// (grid_excess), and takes more tokens a block for that.
+// does not fit shrinks. Threads are whole warps. Every tile returned is within the limits of a block where any tile is
+// (block_excess); its grid is too where any tile's is (grid_excess), and takes more tokens a block for that.
 #pragma once
 
 #include <array>
@@ -132,6 +132,7 @@ Grid elementwise_grid(int64_t rows, int64_t features, const Tile& tile);  // x: 
 int64_t product_registers(const ProductShape& shape, const Tile& tile);
 int64_t attention_registers(const DeviceLimits& limits, const AttentionShape& shape,
                             const Tile& tile);
+int64_t elementwise_registers();
 
 // A need that is over a limit.
 struct Excess {
@@ -139,6 +140,8 @@ struct Excess {
         "";  // the field of DeviceLimits: "shared_memory_per_block", "max_grid_y", ...
     int64_t need = 0, available = 0;
 };
+// `registers` of a thread.
+std::optional<Excess> block_excess(const DeviceLimits& limits, const Tile& tile, int64_t registers);
 std::optional<Excess> grid_excess(const DeviceLimits& limits, const Grid& grid);
 
 // What a limit took from a launch: the tile that the device would have without limits, and the first one that it is over.

@@ -182,7 +182,7 @@ Tile gpu::few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
     int64_t tokens = std::min(power_of_two_from(s.tokens), kFewTokens);
     if (has_ring(s, tokens))
         if (const std::optional<Tile> tile = ring_tile(limits, s, tokens)) return *tile;
-    int64_t threads = std::min<int64_t>(std::max<int64_t>(256, warp), limits.max_threads_per_block);
+    int64_t threads = std::min(std::max<int64_t>(256, warp), most_threads(limits));
     while (threads > warp && !has_registers(limits, few_registers(s, tokens), threads))
         threads /= 2;
     int64_t wanted = ceil_div(table_rows(s), kBlocksPerUnit * units_of(limits));

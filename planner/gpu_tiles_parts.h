@@ -35,6 +35,12 @@ inline int64_t warp_of(const DeviceLimits& limits) {
 inline int64_t units_of(const DeviceLimits& limits) {
     return std::max<int64_t>(limits.num_compute_units, 1);
 }
+// Threads of the widest block: whole warps, as many as a power of two, so that halves of them are whole warps, too. One warp
+// where a device has room for less.
+inline int64_t most_threads(const DeviceLimits& limits) {
+    const int64_t warp = warp_of(limits);
+    return power_of_two_to(std::max<int64_t>(limits.max_threads_per_block / warp, 1)) * warp;
+}
 // Elements behind a row of shared memory, so that neighbouring rows start in other banks.
 inline int64_t padding(int64_t element_bytes) { return 16 / element_bytes; }
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "planner/machine_file.h"
+#include "planner/machine_limits.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -116,6 +117,19 @@ constexpr const char* kOptionalDeviceFields[] = {"arch",
 
 constexpr const char* kMaxGrid[] = {"max_grid_x", "max_grid_y", "max_grid_z"};
 
+// Numbers that check_device_limits judges.
+constexpr int64_t kAnyNumber = INT64_MIN;
+struct LimitField {
+    const char* name;
+    int64_t DeviceLimits::* field;
+};
+constexpr LimitField kLimitFields[] = {
+    {"shared_memory_per_block", &DeviceLimits::shared_memory_per_block},
+    {"registers_per_block", &DeviceLimits::registers_per_block},
+    {"max_threads_per_block", &DeviceLimits::max_threads_per_block},
+    {"warp_width", &DeviceLimits::warp_width},
+    {"num_compute_units", &DeviceLimits::num_compute_units}};
+
 struct MeasuredField {
     const char* name;
     int64_t MeasuredRates::* field;
@@ -166,13 +180,12 @@ Device read_device(const Json& json, const std::string& path, size_t index, size
     d.flops_f8 = r.number_or("flops_f8", d.flops_f16, 1);
     d.flops_int8 = r.number_or("flops_int8", d.flops_f16, 1);
     d.launch_overhead_ns = r.number_or("launch_overhead_ns", 3000);
-    d.limits.shared_memory_per_block = r.number_or("shared_memory_per_block", 64 << 10);
-    d.limits.registers_per_block = r.number_or("registers_per_block", 65536);
-    d.limits.max_threads_per_block = r.number_or("max_threads_per_block", 1024);
-    d.limits.warp_width = r.number_or("warp_width", d.kind == DeviceKind::kHost ? 1 : 32);
-    d.limits.num_compute_units = r.number_or("num_compute_units", 1);
+    d.limits = default_limits(d.kind, d.arch);
+    for (const LimitField& f : kLimitFields)
+        d.limits.*f.field = r.number_or(f.name, d.limits.*f.field, kAnyNumber);
     for (size_t axis = 0; axis < 3; ++axis)
-        d.limits.max_grid[axis] = r.number_or(kMaxGrid[axis], d.limits.max_grid[axis], 1);
+        d.limits.max_grid[axis] = r.number_or(kMaxGrid[axis], d.limits.max_grid[axis], kAnyNumber);
+    check_device_limits(d, fmt::format("{}: devices[{}]", path, index));
     if (json.contains("measured"))
         d.measured = read_measured(json["measured"], path, fmt::format("devices[{}]", index));
     r.finish();

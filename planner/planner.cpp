@@ -192,7 +192,7 @@ bool any_plan_fits(const Analysis& analysis, const Machine& machine, Workload wo
             if (++tried > 3) break;
             Plan plan = empty_plan({analysis, machine, workload, options, shape}, analysis.graph);
             build_memory(analysis, p.placement, plan);
-            if (fits_memory(plan) && fits_grids(plan)) return true;
+            if (fits_memory(plan) && fits_limits(plan)) return true;
         }
         if (proposals.found.empty()) return false;
     }

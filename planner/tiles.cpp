@@ -182,6 +182,15 @@ struct GpuLaunch {
                : is == Is::kAttention ? attention_grid(attention, tile)
                                       : elementwise_grid(rows, features, tile);
     }
+    int64_t registers(const Tile& tile) const {
+        return is == Is::kProduct     ? product_registers(product, tile)
+               : is == Is::kAttention ? attention_registers(limits, attention, tile)
+                                      : elementwise_registers();
+    }
+    std::optional<Excess> excess(const Tile& tile) const {
+        const std::optional<Excess> of_block = block_excess(limits, tile, registers(tile));
+        return of_block ? of_block : grid_excess(limits, grid(tile));
+    }
     std::optional<ShrunkTile> shrunk(const Tile& tile) const {
         return is == Is::kProduct     ? shrunk_product_tile(limits, product, tile)
                : is == Is::kAttention ? shrunk_attention_tile(limits, attention, tile)
@@ -232,15 +241,30 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
 }
 
 // Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads and features are not.
-[[noreturn]] void throw_grid_too_small(const Plan& plan, const Phase& phase, const Compute& c,
-                                       int64_t rows, const Excess& excess) {
+[[noreturn]] void throw_limit_too_small(const Plan& plan, const Phase& phase, const Compute& c,
+                                        int64_t rows, const Excess& excess) {
     const bool is_prefill = &phase == &plan.prefill;
+    const std::string_view limit = excess.limit;
+    const bool of_grid = limit.starts_with("max_grid");
+    const std::string what = fmt::format(
+        "{} ({}) of {} {} {}", c.ops.empty() ? "a launch" : plan.graph.op(c.ops.front()).name,
+        kernel_kind_name(c.kernel), rows, is_prefill ? "prompt" : "decode",
+        rows == 1 ? "token" : "tokens");
+    const std::string& device = plan.machine.device(c.device).name;
+    if (!of_grid)
+        throw UserError(
+            "{} needs {} {} in a block on {}, which has {} ({} of the machine), with the smallest "
+            "tile that there is; give the device its real limits, split the operator with a larger "
+            "--tp, or plan for a device that has more",
+            what, excess.need,
+            limit == "max_threads_per_block" ? "threads"
+            : limit == "registers_per_block" ? "registers"
+                                             : "bytes of shared memory",
+            device, excess.available, limit);
     throw UserError(
-        "{} ({}) of {} {} {} needs {} blocks in one dimension of its grid on {}, which has at most "
-        "{} there ({} of the machine): {}",
-        c.ops.empty() ? "a launch" : plan.graph.op(c.ops.front()).name, kernel_kind_name(c.kernel),
-        rows, is_prefill ? "prompt" : "decode", rows == 1 ? "token" : "tokens", excess.need,
-        plan.machine.device(c.device).name, excess.available, excess.limit,
+        "{} needs {} blocks in one dimension of its grid on {}, which has at most {} there ({} of "
+        "the machine): {}",
+        what, excess.need, device, excess.available, limit,
         is_prefill
             ? fmt::format(
                   "lower --prefill-chunk (it is {}), or split the operator with a larger --tp",
@@ -249,7 +273,7 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
                           plan.workload.batch));
 }
 
-// Calls `act` with each launch of a GPU whose tile leaves more blocks than its grid takes.
+// Calls `act` with each launch of a GPU whose tile takes more of a block, or leaves more blocks, than there is.
 template <class Act>
 void for_each_excess(const Plan& plan, Act act) {
     for (const Phase* phase : {&plan.prefill, &plan.decode})
@@ -257,7 +281,7 @@ void for_each_excess(const Plan& plan, Act act) {
             const Compute* c = step.compute();
             if (!c || is_host(plan, c->device)) continue;
             const GpuLaunch launch(plan, *phase, *c);
-            if (std::optional<Excess> excess = grid_excess(launch.limits, launch.grid(c->tile)))
+            if (std::optional<Excess> excess = launch.excess(c->tile))
                 act(*phase, *c, launch.rows, *excess);
         }
 }
@@ -294,16 +318,16 @@ void choose_tiles(Plan& plan) {
             }
 }
 
-bool fits_grids(const Plan& plan) {
+bool fits_limits(const Plan& plan) {
     bool fits = true;
     for_each_excess(plan, [&](auto&&...) { fits = false; });
     return fits;
 }
 
-void check_grids(const Plan& plan) {
+void check_launch_limits(const Plan& plan) {
     for_each_excess(plan,
                     [&](const Phase& phase, const Compute& c, int64_t rows, const Excess& excess) {
-                        throw_grid_too_small(plan, phase, c, rows, excess);
+                        throw_limit_too_small(plan, phase, c, rows, excess);
                     });
 }
 

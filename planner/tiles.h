@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // In: a Plan with steps. Out: each launch's Tile and ActivationPath, by arithmetic on the device's limits, without a compiler;
-// what a launch claims is within the limits, but for a grid that is too small for every tile. Host: `rows` output features (or
+// what a launch claims is within the limits, where any tile is. Host: `rows` output features (or
 // query heads) and `tokens` are one work item, `shared_bytes` the scratch of one thread. GPU: planner/gpu_tiles.h.
 #pragma once
 
@@ -13,10 +13,10 @@ namespace cleave::planner {
 
 void choose_tiles(Plan& plan);
 
-// Whether the grid of each GPU has room for its launches with these tiles; else a UserError that names operator, device, need
-// and limit.
-bool fits_grids(const Plan& plan);
-void check_grids(const Plan& plan);
+// Whether the blocks and the grid of each GPU have room for its launches with these tiles; else a UserError that names operator,
+// device, need and limit.
+bool fits_limits(const Plan& plan);
+void check_launch_limits(const Plan& plan);
 
 // Of a GPU launch: whether a limit took a larger tile from it. Nothing for hosts.
 std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, const Compute& compute);
