@@ -2,14 +2,17 @@
 // The command line's contract: exit codes, messages, JSON alone on standard output.
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
+#include "importer/import.h"
 #include "models/onnx_writer.h"
 #include "planner/gpu_arch.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
+#include "tools/cli/logit_check.h"
 #include "tools/cli/progress_text.h"
 
 using namespace cleave;
@@ -268,6 +271,71 @@ TEST_CASE("dumped logits have a row for each prompt token and each generated tok
     CHECK(fs::file_size(logits) == (3 + 3) * 64 * sizeof(float));
 }
 
+TEST_CASE("the largest difference of two texts' logits is that of all of them, or there is none",
+          "[tools]") {
+    using Catch::Matchers::Contains;
+    const std::vector<float> host{0, 1, 2, 3, 4, 5};
+    std::vector<float> logits{0, 1.5f, 2, 3, 1, 5};
+    CHECK(tools::compare_logits(logits, host, 3).largest == 3);
+    CHECK(tools::compare_logits(logits, host, 3).reason.empty());
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (float no_number : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
+        logits[4] = no_number;
+        CHECK_THAT(tools::compare_logits(logits, host, 3).reason, Contains("row 1, column 1"));
+        CHECK_THAT(tools::compare_logits(host, logits, 3).reason, Contains("row 1, column 1"));
+        CHECK_THAT(tools::compare_logits(logits, logits, 3).reason, Contains("row 1, column 1"));
+    }
+    logits.resize(3);
+    CHECK_THAT(tools::compare_logits(logits, host, 3).reason,
+               Contains("3 logits here, 6 on the host"));
+    CHECK_FALSE(tools::compare_logits({}, {}, 3).reason.empty());
+}
+
+TEST_CASE("a check fails where a logit is no number, and its JSON says which", "[tools]") {
+    TemporaryFolder folder;
+    const std::string model = write_tiny(folder);
+    const importer::Graph graph = importer::import_onnx(model);
+    const auto table = std::find_if(
+        graph.weights.begin(), graph.weights.end(),
+        [](const importer::Weight& w) { return w.shape == std::vector<int64_t>{64, 32}; });
+    REQUIRE(table != graph.weights.end());  // lm_head's as well as the embedding
+    std::fstream data(model + ".data", std::ios::binary | std::ios::in | std::ios::out);
+    data.seekp(static_cast<std::streamoff>(table->data.offset + table->data.length - 4));
+    const float infinity = std::numeric_limits<float>::infinity();
+    data.write(reinterpret_cast<const char*>(&infinity), sizeof infinity);
+    data.close();
+    const std::vector<std::string> command{
+        "run", model, "--input-ids", "1,2,3", "--max-new-tokens", "1", "--check"};
+    std::vector<std::string> as_json = command;
+    as_json.emplace_back("--json");
+    const CommandResult json = run_cleave(as_json), text = run_cleave(command);
+    for (const CommandResult* r : {&json, &text}) {
+        CHECK(r->exit_code == 1);
+        CHECK_THAT(r->error, Catch::Matchers::Contains("row 0, column 63"));
+    }
+    const Json result = Json::parse(json.output);
+    CHECK(result["check_max_difference"].is_null());
+    REQUIRE(result.contains("check_reason"));
+    CHECK_THAT(result["check_reason"].get<std::string>(),
+               Catch::Matchers::Contains("row 0, column 63"));
+    const Json schema =
+        Json::parse(std::ifstream(source_root() / "tools" / "schema" / "run.schema.json"));
+    for (const char* key : {"check_max_difference", "check_reason"})
+        CHECK(schema_errors(schema["properties"][key], result[key]) == std::vector<std::string>());
+}
+
+TEST_CASE("a check compares as many tokens of the host's as the run made, whatever ended it",
+          "[tools]") {
+    const CommandResult r =
+        run_cleave({"run", bundled_model().string(), "--prompt", "Once upon a time", "--prompt",
+                    "Lily", "--stop", "the", "--max-new-tokens", "24", "--check", "--json"});
+    INFO(r.error);
+    REQUIRE(r.exit_code == 0);
+    const Json result = Json::parse(r.output);
+    CHECK(result["sequences"][0]["token_ids"].size() < 24);
+    CHECK(result["check_max_difference"] < 1e-3);
+}
+
 TEST_CASE("run drives cards of both vendors, checks them against the host and traces each step",
           "[tools]") {
     TemporaryFolder folder;
@@ -286,7 +354,8 @@ TEST_CASE("run drives cards of both vendors, checks them against the host and tr
     for (const char* library : {"CUDA", "HIP", "NCCL", "RCCL", "NVML", "ROCM_SMI"})
         ::unsetenv(fmt::format("CLEAVE_{}_LIBRARY", library).c_str());
     for (const char* line :
-         {"no NVML: not installed (tried libnone.so)",
+         {"note: cuda[0] (NVIDIA H100 80GB HBM3) and cuda[2] (NVIDIA A40) are unequal",
+          "no NVML: not installed (tried libnone.so)",
           "no ROCm SMI: not installed (tried libnone.so)", "304 compute units; RCCL 2.28.9",
           "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f, PCI 0000:3b:00.0;",
           "GPU-cccccccccccccccc, PCI 0000:d1:00.0;"})

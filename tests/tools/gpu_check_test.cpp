@@ -290,6 +290,18 @@ TEST_CASE("tokens agree with logits that choose them, or lie within the bound wh
                Contains("4 rows"));
 }
 
+TEST_CASE("logits that are no finite numbers are refused with their place", "[tools]") {
+    const cleave::test::TemporaryFolder folder;
+    const std::string path = folder.path() / "logits";
+    for (float no_number : {NAN, INFINITY, -INFINITY}) {
+        const float rows[] = {0, 0, 0, 1, 2, 1.9f, -5, no_number, 0};
+        std::ofstream(path, std::ios::binary)
+            .write(reinterpret_cast<const char*>(rows), sizeof rows);
+        CHECK_THAT(cleave::test::user_error([&] { gpu_check::Logits(path, 2, 2); }),
+                   Contains("row 2, column 1 is"));
+    }
+}
+
 TEST_CASE("every part of gpu-check passes on a recording fake whose cards compute",
           "[tools][slow]") {
     const Bundle bundle("clean");

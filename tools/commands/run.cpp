@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include "runtime/generate.h"
 #include "runtime/text/stream_decoder.h"
 #include "tools/cli/files.h"
+#include "tools/cli/logit_check.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/prompts.h"
 #include "tools/cli/terminal.h"
@@ -200,10 +200,10 @@ Json result_json(const planner::Plan& plan, const runtime::Session& session,
 }
 
 // Runs the same prompts on one host device and compares logits.
-double host_difference(const RunArguments& flags, const planner::Plan& plan,
-                       const std::vector<std::vector<int32_t>>& prompts,
-                       const runtime::GenerateOptions& options,
-                       const runtime::GenerateResult& result) {
+LogitDifference host_difference(const RunArguments& flags, const planner::Plan& plan,
+                                const std::vector<std::vector<int32_t>>& prompts,
+                                const runtime::GenerateOptions& options,
+                                const runtime::GenerateResult& result) {
     LoadedModel model;
     model.graph = plan.graph;
     PlanFlags one = flags.plan;
@@ -217,17 +217,28 @@ double host_difference(const RunArguments& flags, const planner::Plan& plan,
     planner::Plan host = plan_from_flags(std::move(model), one, quiet.run, plan.workload);
     auto session = open_session(host, quiet);
     runtime::GenerateOptions silent = options;
-    silent.on_token = nullptr;
+    // As many tokens as the run made, whatever ended its texts.
+    silent.stop_ids.clear();
+    std::vector<size_t> made(prompts.size(), 0);
+    silent.on_token = [&](size_t sequence, int32_t) {
+        return ++made[sequence] < result.sequences[sequence].token_ids.size();
+    };
     runtime::GenerateResult expected = runtime::generate(*session, host, prompts, silent);
-    double difference = 0;
+    LogitDifference difference;
     for (size_t s = 0; s < prompts.size(); ++s) {
-        size_t n = std::min(result.sequences[s].logits.size(), expected.sequences[s].logits.size());
-        for (size_t i = 0; i < n; ++i)
-            difference =
-                std::max(difference, std::fabs(static_cast<double>(result.sequences[s].logits[i]) -
-                                               expected.sequences[s].logits[i]));
+        const LogitDifference one =
+            compare_logits(result.sequences[s].logits, expected.sequences[s].logits,
+                           static_cast<size_t>(plan.graph.config.vocab_size));
+        if (!one.reason.empty()) return {0, fmt::format("sequence {}: {}", s, one.reason)};
+        difference.largest = std::max(difference.largest, one.largest);
     }
     return difference;
+}
+
+void demand_numbers(const LogitDifference& difference) {
+    if (!difference.reason.empty())
+        throw UserError("--check: the logits cannot be compared with the host's: {}",
+                        difference.reason);
 }
 
 void write_trace(const RunArguments& flags, const planner::Plan& plan,
@@ -315,11 +326,17 @@ void run_generate(const RunArguments& flags, Ready& ready) {
     if (!flags.trace.empty()) write_trace(flags, plan, *session);
     if (flags.json) {
         Json json = result_json(plan, *session, ready.prompts, result, texts);
-        if (flags.check)
-            json["check_max_difference"] =
-                host_difference(flags, plan, ready.prompts, options, result);
+        LogitDifference difference;
+        if (flags.check) {
+            difference = host_difference(flags, plan, ready.prompts, options, result);
+            json["check_max_difference"] = difference.largest;
+            if (!difference.reason.empty()) {
+                json["check_max_difference"] = nullptr;
+                json["check_reason"] = difference.reason;
+            }
+        }
         fmt::print("{}\n", json.dump(2));
-        return;
+        return demand_numbers(difference);
     }
     if (print_text) fmt::print("\n");
     std::fflush(stdout);
@@ -329,9 +346,12 @@ void run_generate(const RunArguments& flags, Ready& ready) {
                        ? texts[i]
                        : fmt::format("{}", fmt::join(result.sequences[i].token_ids, ",")));
     print_summary(plan, result, *session);
-    if (flags.check)
-        fmt::print("check against host: max logit difference {:.3g}\n",
-                   host_difference(flags, plan, ready.prompts, options, result));
+    if (flags.check) {
+        const LogitDifference difference =
+            host_difference(flags, plan, ready.prompts, options, result);
+        demand_numbers(difference);
+        fmt::print("check against host: max logit difference {:.3g}\n", difference.largest);
+    }
 }
 
 // Flags that would do nothing are refused, not ignored.

@@ -25,6 +25,10 @@ Logits::Logits(const std::string& path, size_t prompt_tokens, size_t new_tokens)
     row_ = bytes.size() / (rows * sizeof(float));
     values_.resize(rows * row_);
     std::memcpy(values_.data(), bytes.data(), bytes.size());
+    for (size_t i = 0; i < values_.size(); ++i)
+        if (!std::isfinite(values_[i]))
+            throw UserError("{}: the logit of row {}, column {} is {}", path, i / row_, i % row_,
+                            values_[i]);
 }
 
 float Logits::largest() const {

@@ -11,7 +11,7 @@ namespace cleave::gpu_check {
 
 class Logits {
 public:
-    // UserError for a file that is absent or does not divide into so many rows.
+    // UserError for a file that is absent, does not divide into so many rows, or holds what is no finite number.
     Logits(const std::string& path, size_t prompt_tokens, size_t new_tokens);
 
     float largest() const;  // of their magnitudes

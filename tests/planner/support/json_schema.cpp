@@ -64,7 +64,8 @@ std::vector<std::string> schema_errors(const json& schema, const json& value,
     if (schema.contains("enum") &&
         std::find(schema["enum"].begin(), schema["enum"].end(), value) == schema["enum"].end())
         errors.push_back(path + " is " + value.dump());
-    if (schema.contains("minimum") && value.get<double>() < schema["minimum"].get<double>())
+    if (schema.contains("minimum") && value.is_number() &&
+        value.get<double>() < schema["minimum"].get<double>())
         errors.push_back(path + " is " + value.dump());
     if (value.is_object()) check_object(schema, value, path, errors);
     if (value.is_array() && schema.contains("items"))

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `cleave run --check` compares: the logits of a run with those of the host. Logits that are no numbers have no
+// difference, nor have texts of other lengths: then `reason` says why, and a check that has one has failed.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace cleave::tools {
+
+struct LogitDifference {
+    double largest = 0;
+    std::string reason;  // empty: `largest` holds of every logit
+};
+
+// Both [rows, vocab_size], of one sequence.
+LogitDifference compare_logits(std::span<const float> logits, std::span<const float> of_host,
+                               size_t vocab_size);
+
+}  // namespace cleave::tools
