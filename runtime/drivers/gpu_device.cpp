@@ -16,6 +16,7 @@
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/pinned_ring.h"
 #include "runtime/drivers/reduce.h"
+#include "runtime/drivers/stream_points.h"
 
 namespace cleave::runtime {
 
@@ -56,6 +57,7 @@ public:
           info_(info),
           options_(options),
           waits_(driver_, ordinal, options.settle_time),
+          points_(*context_, waits_),
           kernels_(*driver_, *context_, waits_, info_),
           ring_(
               *context_, [this](int64_t bytes) { return pin(bytes); },
@@ -73,6 +75,7 @@ public:
         // Kernels of every card may read and write pinned memory: to free it waits for all of them.
         const bool pinned_can_go = !driver_->left_alone().works();
         ring_.release();
+        points_.release();
         for (std::vector<GpuEvent>* events : {&out_events_, &fences_, &mark_events_})
             for (GpuEvent event : *events) try_to([&] { context_->destroy_event(event); });
         for (const auto& [memory, bytes] : pinned_)
@@ -107,20 +110,21 @@ public:
     int64_t peak_allocated_bytes() const override { return peak_; }
 
     void fill(DeviceAddress address, int64_t bytes, uint8_t value) override {
-        if (bytes > 0) context_->fill(address, bytes, value);
+        if (bytes > 0) on_stream().fill(address, bytes, value);
     }
 
     // The source has been read when it returns, the copy is on the stream.
     void upload(DeviceAddress destination, std::span<const std::byte> source) override {
         if (ring_.holds(source)) {
-            if (!source.empty()) context_->copy_in(source.data(), destination, line(source.size()));
+            if (!source.empty())
+                on_stream().copy_in(source.data(), destination, line(source.size()));
             return;
         }
         for (size_t at = 0; at < source.size();) {
             const size_t size = std::min<size_t>(source.size() - at, PinnedRing::kBlockBytes);
             const std::span<std::byte> space = ring_.take(static_cast<int64_t>(size));
             std::memcpy(space.data(), source.data() + at, size);
-            context_->copy_in(space.data(), destination + at, line(size));
+            on_stream().copy_in(space.data(), destination + at, line(size));
             at += size;
         }
     }
@@ -145,6 +149,7 @@ public:
     }
     void launch(int kernel, std::span<const uint64_t> args, const std::array<int64_t, 3>& grid,
                 const codegen::Launch& launch) override {
+        on_stream();
         kernels_.launch(kernel, args, grid, launch);
     }
 
@@ -152,13 +157,13 @@ public:
     void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) override {
         if (r.rows <= 0 || r.row_bytes <= 0) return;
         if (driver_->pinned().holds(destination, span_of(r, r.destination_stride)))
-            return context_->copy_out(source, destination, r);
+            return on_stream().copy_out(source, destination, r);
         CHECK(!capturing_) << "memory that is not pinned in a capture of " << info_.name;
         in_pieces(r, [&](int64_t from, int64_t to, const Rectangle& piece) {
             const std::span<std::byte> block = out_block(0, piece.rows * piece.row_bytes);
-            context_->copy_out(source + static_cast<DeviceAddress>(from), block.data(),
-                               {piece.rows, piece.row_bytes, r.source_stride, piece.row_bytes});
-            record(out_events_[0]);
+            on_stream().copy_out(source + static_cast<DeviceAddress>(from), block.data(),
+                                 {piece.rows, piece.row_bytes, r.source_stride, piece.row_bytes});
+            points_.record(out_events_[0]);
             await(out_events_[0]);
             for (int64_t row = 0; row < piece.rows; ++row)
                 std::memcpy(destination + to + row * r.destination_stride,
@@ -171,7 +176,7 @@ public:
     void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& r) override {
         if (r.rows <= 0 || r.row_bytes <= 0) return;
         if (driver_->pinned().holds(source, span_of(r, r.source_stride)))
-            return context_->copy_in(source, destination, r);
+            return on_stream().copy_in(source, destination, r);
         CHECK(!capturing_) << "memory that is not pinned in a capture of " << info_.name;
         in_pieces(r, [&](int64_t from, int64_t to, const Rectangle& piece) {
             const std::span<std::byte> block = ring_.take(piece.rows * piece.row_bytes);
@@ -179,8 +184,9 @@ public:
                 std::memcpy(block.data() + row * piece.row_bytes,
                             source + from + row * r.source_stride,
                             static_cast<size_t>(piece.row_bytes));
-            context_->copy_in(block.data(), destination + static_cast<DeviceAddress>(to),
-                              {piece.rows, piece.row_bytes, piece.row_bytes, r.destination_stride});
+            on_stream().copy_in(
+                block.data(), destination + static_cast<DeviceAddress>(to),
+                {piece.rows, piece.row_bytes, piece.row_bytes, r.destination_stride});
         });
     }
 
@@ -195,8 +201,8 @@ public:
             for (size_t s = 0; s < sources.size(); ++s) at_piece[s] = sources[s] + at;
             const std::span<std::byte> sum = ring_.take(size);
             reduce_elements(at_piece, with, sum.data(), 0, size / dtype_bytes(dtype, 1), dtype);
-            context_->copy_in(sum.data(), destination + static_cast<DeviceAddress>(at),
-                              line(sum.size()));
+            on_stream().copy_in(sum.data(), destination + static_cast<DeviceAddress>(at),
+                                line(sum.size()));
         };
         if (residual)
             return stream_out(residual, bytes, [&](int64_t at, std::span<const std::byte> piece) {
@@ -208,6 +214,7 @@ public:
 
     void synchronize() override {
         waits_.until([&] { return context_->is_idle(); });
+        points_.saw_all_done();
         ++synchronizations_;
     }
 
@@ -249,8 +256,8 @@ public:
     }
     uint64_t ended_calls() const override { return waits_.ended_calls(); }
     uint64_t synchronizations() const override { return synchronizations_; }
-    uint64_t points() const override { return points_; }
-    uint64_t passed_points() const override { return passed_points_; }
+    uint64_t points() const override { return points_.asked(); }
+    uint64_t passed_points() const override { return points_.passed(); }
 
     void settle() noexcept override {
         if (capturing_) abandon_capture();
@@ -258,7 +265,7 @@ public:
     }
 
     void copy_within(DeviceAddress source, DeviceAddress destination, const Rectangle& r) override {
-        if (r.rows > 0 && r.row_bytes > 0) context_->copy_within(source, destination, r);
+        if (r.rows > 0 && r.row_bytes > 0) on_stream().copy_within(source, destination, r);
     }
     Supports overlap_launches(bool wanted) override { return context_->overlap_launches(wanted); }
     uint64_t overlapped_launches() const override { return context_->overlapped_launches(); }
@@ -280,7 +287,7 @@ public:
         context_->abandon_capture();
     }
     void bring(int capture) override { context_->bring(graph_of(capture)); }
-    void replay(int capture) override { context_->replay(graph_of(capture)); }
+    void replay(int capture) override { on_stream().replay(graph_of(capture)); }
     void drop_captures() override {
         for (GpuGraph graph : captures_) try_to([&] { context_->destroy_graph(graph); });
         captures_.clear();
@@ -291,12 +298,12 @@ public:
         if (marks_ == 0) {
             if (mark_events_.empty()) mark_events_.push_back(context_->make_event(true));
             synchronize();
-            context_->record(mark_events_[0]);
+            on_stream().record(mark_events_[0]);
             await(mark_events_[0]);
             origin_ns_ = nanoseconds_now();
         }
         if (++marks_ == mark_events_.size()) mark_events_.push_back(context_->make_event(true));
-        context_->record(mark_events_[marks_]);
+        on_stream().record(mark_events_[marks_]);
     }
     std::vector<int64_t> take_marks() override {
         synchronize();
@@ -312,7 +319,7 @@ public:
     void place_fence(int i) override {
         while (fences_.size() <= static_cast<size_t>(i))
             fences_.push_back(context_->make_event(false));
-        record(fences_[static_cast<size_t>(i)]);
+        points_.record(fences_[static_cast<size_t>(i)]);
     }
     void await_fence(int i) override { await(fences_.at(static_cast<size_t>(i))); }
 
@@ -398,15 +405,12 @@ private:
         return *address;
     }
 
-    void record(GpuEvent event) {
-        context_->record(event);
-        point_of_[event] = ++points_;
+    // For one more operation there.
+    GpuContext& on_stream() {
+        if (!capturing_) points_.before_operation();
+        return *context_;
     }
-    void await(GpuEvent event) {
-        waits_.until([&] { return context_->has_passed(event); });
-        if (const auto at = point_of_.find(event); at != point_of_.end())
-            passed_points_ = std::max(passed_points_, at->second);
-    }
+    void await(GpuEvent event) { points_.await(event); }
 
     // Copies from the device piece by piece; `take` gets each, in pinned memory, while the next is on its way.
     template <class Take>
@@ -418,9 +422,9 @@ private:
         };
         const auto start = [&](int64_t i) {
             const std::span<std::byte> piece = piece_at(i);
-            context_->copy_out(source + static_cast<DeviceAddress>(i * kPieceBytes), piece.data(),
-                               line(piece.size()));
-            record(out_events_[static_cast<size_t>(i % 2)]);
+            on_stream().copy_out(source + static_cast<DeviceAddress>(i * kPieceBytes), piece.data(),
+                                 line(piece.size()));
+            points_.record(out_events_[static_cast<size_t>(i % 2)]);
         };
         if (pieces > 0) start(0);
         for (int64_t i = 0; i < pieces; ++i) {
@@ -443,6 +447,7 @@ private:
     planner::Device info_;
     GpuDeviceOptions options_;
     GpuWaits waits_;
+    StreamPoints points_;
     GpuKernels kernels_;
     PinnedRing ring_;
     std::vector<std::pair<std::byte*, int64_t>> pinned_;  // the ring's, too
@@ -451,8 +456,7 @@ private:
     std::vector<GpuEvent> out_events_, fences_;
     std::map<DeviceAddress, int64_t> blocks_;
     int64_t allocated_ = 0, peak_ = 0;
-    uint64_t synchronizations_ = 0, points_ = 0, passed_points_ = 0;
-    std::map<GpuEvent, uint64_t> point_of_;  // as it was recorded last
+    uint64_t synchronizations_ = 0;
     bool capturing_ = false;
     std::vector<GpuGraph> captures_;
     std::vector<GpuEvent> mark_events_;  // the first is the origin

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <thread>
 
+#include "runtime/drivers/stream_points.h"
 #include "runtime/gpu_devices.h"
 #include "tests/runtime/support.h"
 #include "tests/support/failures.h"
@@ -307,4 +308,44 @@ TEST_CASE("what would wait for ever for a card that another stream holds is coun
     holder.reset();
     other.reset();
     CHECK(fake.alive() == 0);
+}
+
+TEST_CASE("never are more operations of a stream under way than a driver takes, whatever they are",
+          "[runtime]") {
+    struct Ended {};
+    for (DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kHip}) {
+        for (int what = 0; what < 5; ++what) {
+            const FakeGpu fake(kind);
+            fake.live();
+            fake.room(static_cast<int>(StreamPoints::kMostPending));
+            auto device = open_card(fake, kind);
+            DeviceStream& stream = *device->stream();
+            const DeviceAddress words = device->allocate(128, "words");
+            device->load(fake_kernel("nothing"));
+            const std::span<std::byte> pinned = stream.pinned_memory(64);
+            stream.mark();
+            device->synchronize();
+            fake.hang("nothing", 1);
+            device->launch(0, {}, {1, 1, 1}, {});
+            while (fake.calls("hangs") == 0) std::this_thread::yield();
+            stream.set_wait_check([] { throw Ended(); });
+            int asked = 0;
+            const auto ask = [&] {
+                for (; asked < 2000; ++asked) {
+                    if (what == 0) device->launch(0, {}, {1, 1, 1}, {});
+                    if (what == 1) device->fill(words, 64, 1);
+                    if (what == 2) device->copy_in(pinned.data(), words, {1, 64, 64, 64});
+                    if (what == 3) stream.copy_within(words, words + 64, {1, 64, 64, 64});
+                    if (what == 4) stream.mark();
+                }
+            };
+            INFO(what);
+            CHECK_THROWS_AS(ask(), Ended);
+            CHECK(asked >= 120);  // the card has enough to do meanwhile
+            CHECK(fake.calls("waits for ever") == 0);
+            fake.release();
+            stream.set_wait_check(nullptr);
+            device->synchronize();
+        }
+    }
 }

@@ -90,6 +90,8 @@ struct Stream final : WorkQueue {
 
 private:
     void serve();
+    void await_room();
+    const int number_;  // of the streams made since the last reset
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Work> queue_;
@@ -144,6 +146,10 @@ struct State {
     std::string trip;                           // the kernels whose name begins so
     int trip_after = 0;                         // of their runs from now on: that one goes wrong
     bool trip_hangs = false;
+    std::atomic<uint64_t> room{0};         // of a stream for work that is not done; 0: without end
+    std::array<std::mutex, 4> submitting;  // by device: held by who waits for room there
+    std::atomic<int> streams_made{0}, late{-1};  // the number of the stream whose work comes late
+    std::atomic<int64_t> late_us{0};
     std::string blocking;                // a call that waits for kernels that never end
     std::atomic<int> waiting{0};         // calls that wait for the work of a card
     std::atomic<bool> loads_wait{true};  // those that load a kernel do
@@ -181,11 +187,15 @@ struct State {
 State& state();
 inline thread_local int current_device = -1;
 inline thread_local Stream* running_stream = nullptr;  // whose thread this is
+inline thread_local struct Call* calling = nullptr;    // this thread's call that is under way
 
 // A call of the library: holds the state, is counted and noted. `code` is the error that the test asked for or the sticky one;
 // 0 otherwise.
 struct Call {
     explicit Call(const std::string& name, const std::string& detail = "");
+    ~Call() { calling = nullptr; }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
     // Of calls that no thread may make while it captures a stream (CUDA Driver API, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL): it
     // ends the capture.
     Call& unsafe();
@@ -281,6 +291,12 @@ void fake_alike(int alike);
 void fake_live(int64_t lag_us);
 // A card does one piece of work at a time, whatever streams it has.
 void fake_one_at_a_time();
+// A stream has room for so much work that is not done. Who asks for more waits inside the call until there is room, and
+// whatever other thread asks a stream of that card for work does, too. Behind a kernel that never ends it is counted as "waits
+// for ever" after a while, and goes on.
+void fake_room(int work);
+// Of the streams made since the reset that one is asked for each piece of work so late.
+void fake_late(int stream, int64_t microseconds);
 // The nth run from now on of a kernel whose name begins with `kernel` faults, or hangs.
 void fake_trip(const char* kernel, int nth, int hangs);
 // Kernels that hang end.

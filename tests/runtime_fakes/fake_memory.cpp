@@ -151,6 +151,7 @@ bool State::is_pinned(uintptr_t address, int64_t bytes) const {
 
 Call::Call(const std::string& name, const std::string& detail) : lock(state().mutex) {
     State& s = state();
+    calling = this;
     s.log.push_back(detail.empty() ? name : name + " " + detail);
     ++s.calls[name];
     if (s.failing == name && --s.fail_after == 0) {
@@ -447,6 +448,9 @@ void reset() {
     s.graphics = s.integrated = false;
     s.timer_khz = 100'000;
     s.lag_us = 0;
+    s.room = 0;
+    s.streams_made = 0;
+    s.late = -1;
     s.blocks.clear();
     s.pinned.clear();
     s.streams.clear();
@@ -501,6 +505,11 @@ void fake_alike(int alike) { state().alike = alike != 0; }
 void fake_live(int64_t lag_us) {
     state().live = true;
     state().lag_us = lag_us;
+}
+void fake_room(int work) { state().room = static_cast<uint64_t>(work); }
+void fake_late(int stream, int64_t microseconds) {
+    state().late_us = microseconds;
+    state().late = stream;
 }
 void fake_one_at_a_time() { state().one_at_a_time = true; }
 void fake_trip(const char* kernel, int nth, int hangs) {

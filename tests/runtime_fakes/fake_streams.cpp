@@ -28,7 +28,8 @@ int destroy(std::set<T*>& all, void* handle) {
 
 }  // namespace
 
-Stream::Stream(int of_device) : device(of_device), thread_([this] { serve(); }) {}
+Stream::Stream(int of_device)
+    : device(of_device), number_(state().streams_made++), thread_([this] { serve(); }) {}
 
 // Work that nobody waited for is dropped.
 Stream::~Stream() {
@@ -46,6 +47,7 @@ uint64_t Stream::submit(Work work) {
         capture->nodes.push_back(std::move(work));
         return 0;
     }
+    await_room();
     const bool live = state().live;
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
@@ -55,6 +57,29 @@ uint64_t Stream::submit(Work work) {
         changed_.notify_all();
     }
     return submitted_;
+}
+
+// Real drivers take about 1000 launches of a stream. What other threads ask the fake meanwhile they may, but not for work of
+// the card.
+void Stream::await_room() {
+    State& s = state();
+    if (s.room == 0) return;
+    if (calling) calling->lock.unlock();
+    if (s.late == number_) std::this_thread::sleep_for(std::chrono::microseconds(s.late_us));
+    bool in_vain = false;
+    {
+        const std::lock_guard card(s.submitting[static_cast<size_t>(device)]);
+        std::unique_lock lock(mutex_);
+        for (int i = 0; submitted_ - done_ >= s.room && !quit_; ++i) {
+            in_vain = s.hanging[static_cast<size_t>(device)] > 0 && (waited_in_vain_ || i > 1500);
+            if (in_vain) break;
+            changed_.wait_for(lock, std::chrono::milliseconds(1));
+        }
+        waited_in_vain_ = waited_in_vain_ || in_vain;
+    }
+    if (calling) calling->lock.lock();
+    const std::lock_guard lock(s.mutex);
+    if (in_vain) ++s.calls["waits for ever"];
 }
 
 void Stream::allow(uint64_t ticket) {

@@ -71,6 +71,12 @@ public:
     void live(int64_t lag_us = 0) const { call<void>("fake_live", lag_us); }
     // A card does one piece of work at a time, whatever streams it has.
     void one_at_a_time() const { call<void>("fake_one_at_a_time"); }
+    // A stream has room for so much work that is not done: who asks for more waits inside the call, and with it whoever asks a
+    // stream of that card. Of the streams made since the reset that one's work is asked for so late, each piece of it.
+    void room(int work) const { call<void>("fake_room", work); }
+    void late(int stream, int64_t microseconds) const {
+        call<void>("fake_late", stream, microseconds);
+    }
     // The nth run from now on of a kernel whose name begins with `kernel` faults, or never ends.
     void fault(const std::string& kernel, int nth) const {
         call<void>("fake_trip", kernel.c_str(), nth, 0);
