@@ -237,6 +237,32 @@ TEST_CASE(
     CHECK_THAT(refused.error, Contains("max_grid_y") && Contains("sim:small[0]"));
 }
 
+TEST_CASE("what nobody measured of a kernel has no figure, in JSON and in text", "[tools]") {
+    for (const auto& [device, compiled] : {std::pair{"simt:gfx90a", true},
+                                           {"simt:sm_90a", true},
+                                           {"host", true},
+                                           {"sim:mi300x", false}}) {
+        CAPTURE(device, compiled);
+        std::vector<std::string> emit = {"emit", "stories-260k", "--devices", device,
+                                         "--no-source"};
+        if (compiled) emit.emplace_back("--compile");
+        const Json json = checked_json("emit", emit);
+        REQUIRE(json["kernels"].size() > 8);
+        for (const Json& kernel : json["kernels"]) {
+            INFO(kernel.dump(1));
+            CHECK((kernel.contains("registers") && kernel["registers"].is_null()));
+            CHECK((kernel.contains("spill_bytes") && kernel["spill_bytes"].is_null()));
+            CHECK((kernel.contains("matrix_instructions") &&
+                   kernel["matrix_instructions"].is_null()));
+        }
+        const std::string text = run_cleave(emit).output;
+        INFO(text);
+        CHECK(text.find(", 0 bytes of code") == std::string::npos);
+        CHECK((text.find(", not measured (runs on the CPU), clang") != std::string::npos) ==
+              std::string_view(device).starts_with("simt:"));
+    }
+}
+
 // A copy of the command finds nothing beside it, and its worker nothing anywhere.
 TEST_CASE("without hipRTC and LLVM emit --compile lists every name tried of both", "[tools]") {
     TemporaryFolder folder;

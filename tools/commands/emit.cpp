@@ -111,6 +111,11 @@ Json tile_json(const planner::Tile& tile) {
             {"splits", tile.splits}, {"shared_memory_bytes", tile.shared_bytes}};
 }
 
+// What the object says of threads of a GPU; none where nothing was compiled, or what runs on the CPU.
+Json measured_json(const codegen::Resources& measured, int64_t value) {
+    return measured.known && measured.registers > 0 ? Json(value) : Json(nullptr);
+}
+
 Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k,
                  bool is_prefill) {
     const codegen::Kernel& kernel = device.program.kernels[k];
@@ -118,11 +123,12 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
     const planner::Device& info = plan.machine.device(device.program.device);
     codegen::Resources r = kernel.claimed;
     std::string compiler, counted_in;
-    Json counts = Json::object();
+    Json counts;  // null: nobody counted
     if (!device.compiled.empty()) {
+        counted_in = device.compiled[k].counted_in;
+        if (!counted_in.empty()) counts = Json::object();
         for (const auto& [name, count] : device.compiled[k].matrix_instructions)
             counts[name] = count;
-        counted_in = device.compiled[k].counted_in;
         if (device.compiled[k].measured.known) r = device.compiled[k].measured;
         compiler = device.compiled[k].compiler;
     }
@@ -137,8 +143,8 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                  {"shared_memory_bytes", std::max(kernel.launch.shared_bytes, r.shared_bytes)},
                  {"claimed_shared_memory_bytes", kernel.launch.shared_bytes},
                  {"limit_shared_memory_bytes", info.limits.shared_memory_per_block},
-                 {"registers", r.registers},
-                 {"spill_bytes", r.spill_bytes},
+                 {"registers", measured_json(r, r.registers)},
+                 {"spill_bytes", measured_json(r, r.spill_bytes)},
                  {"matrix_instructions", counts},
                  {"matrix_instructions_counted_in", counted_in},
                  {"launch",
@@ -223,10 +229,14 @@ void print_shrunk(const planner::Plan& plan, const codegen::Program& program, si
 }
 
 // What the object says of itself, after the claim.
-void print_compiled(const codegen::CompiledKernel& compiled) {
+void print_compiled(const codegen::Program& program, const codegen::CompiledKernel& compiled) {
     const codegen::Resources& r = compiled.measured;
-    fmt::print(", {} bytes of code, {}{}", r.code_bytes, compiled.compiler,
-               compiled.from_cache ? ", cached" : "");
+    const bool on_cpu = !codegen::simt_arch_of(program.arch).empty();
+    fmt::print(", {}, {}{}",
+               r.known  ? fmt::format("{} bytes of code", r.code_bytes)
+               : on_cpu ? "not measured (runs on the CPU)"
+                        : "not measured (the object does not say)",
+               compiled.compiler, compiled.from_cache ? ", cached" : "");
     if (r.registers > 0)
         fmt::print(
             "\n    measured: {} registers a thread, {} bytes of shared memory, {} of stack, {} "
@@ -257,7 +267,7 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
             print_claim(
                 plan.machine.device(device.program.device), device.program, kernel,
                 device.compiled.empty() ? codegen::Resources{} : device.compiled[k].measured);
-            if (!device.compiled.empty()) print_compiled(device.compiled[k]);
+            if (!device.compiled.empty()) print_compiled(device.program, device.compiled[k]);
             print_shrunk(plan, device.program, k);
             fmt::print("\n");
             auto [first, fresh] = printed.try_emplace(kernel.hash, name);
