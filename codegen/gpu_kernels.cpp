@@ -193,6 +193,15 @@ Kernel make_any(const Spec& s, GpuStub& stub) {
 bool attends_many_tokens(const Tile& tile) { return tile.tokens > 1; }
 bool attention_is_split(const Tile& tile) { return tile.splits > 1; }
 
+std::string describe_tile(KernelKind kind, const Tile& t) {
+    const std::string threads = fmt::format("{} threads", t.threads);
+    if (kind != KernelKind::kAttention)
+        return fmt::format("{} tokens x {} features, {}", t.tokens, t.rows, threads);
+    if (attends_many_tokens(t))
+        return fmt::format("{} queries x {} keys at a time, {}", t.tokens, t.depth, threads);
+    return fmt::format("{} heads of a token, {}, {} parts of the keys", t.rows, threads, t.splits);
+}
+
 Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
                        const std::vector<std::string>& fused, const GpuTarget& target) {
     const KernelSpec settled = with_settled_formats(spec);

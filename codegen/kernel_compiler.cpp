@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "codegen/gpu_program.h"
+#include "codegen/kernel_spec.h"
 #include "codegen/object_cache.h"
 #include "codegen/simt_compiler.h"
 #include "runtime/base/errors.h"
@@ -94,8 +95,10 @@ private:
                 before_best = given_up.size();
             }
             if (over.empty() && spills == 0) break;
-            given_up.push_back(describe_tile(now->tile) + ": " +
-                               (over.empty() ? fmt::format("{} bytes spilled", spills) : over));
+            given_up.push_back(
+                fmt::format("{}, {} bytes of shared memory: {}",
+                            describe_tile(now->kind, now->tile), now->tile.shared_bytes,
+                            over.empty() ? fmt::format("{} bytes spilled", spills) : over));
             if (over.empty() && ++spilling == kMostTriesForSpills) break;
             if (!now->smaller) break;
             now = std::make_shared<const Kernel>(now->smaller());
@@ -106,11 +109,6 @@ private:
         given_up.resize(before_best);
         best->given_up = std::move(given_up);
         return std::move(*best);
-    }
-
-    static std::string describe_tile(const planner::Tile& tile) {
-        return fmt::format("{} tokens x {} features, {} threads, {} bytes of shared memory",
-                           tile.tokens, tile.rows, tile.threads, tile.shared_bytes);
     }
 
     const KernelCompiler& compiler_;

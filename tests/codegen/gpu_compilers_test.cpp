@@ -455,3 +455,25 @@ TEST_CASE("an object that is none, or cut anywhere, is measured as unknown", "[c
     measure_cubin(none, "");
     CHECK_FALSE(none.measured.known);
 }
+
+TEST_CASE("a tile of attention that was given up is told in queries and keys", "[codegen]") {
+    GpuArch arch = gpu_arch("gfx942");
+    Program program = test::program_for("llama-3-8b", arch, 1);
+    std::erase_if(program.kernels, [](const Kernel& k) {
+        return k.kind != planner::KernelKind::kAttention || k.tile.tokens == 1;
+    });
+    REQUIRE(program.kernels.size() == 1);
+    REQUIRE(program.kernels[0].smaller);
+    const planner::Tile asked = program.kernels[0].tile;
+    auto compiler = make_amdgpu_compiler(arch);
+    auto compile = [&] {
+        return compile_kernels(*compiler, program, through("clang"), &arch).at(0);
+    };
+    arch.registers_per_thread = static_cast<int>(compile().measured.registers) - 1;
+    const CompiledKernel tight = compile();
+    REQUIRE_FALSE(tight.given_up.empty());
+    CHECK(tight.given_up[0].starts_with(
+        fmt::format("{} queries x {} keys at a time, {} threads, {} "
+                    "bytes of shared memory: ",
+                    asked.tokens, asked.depth, asked.threads, asked.shared_bytes)));
+}

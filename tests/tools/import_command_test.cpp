@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -260,6 +262,35 @@ TEST_CASE("what nobody measured of a kernel has no figure, in JSON and in text",
         CHECK(text.find(", 0 bytes of code") == std::string::npos);
         CHECK((text.find(", not measured (runs on the CPU), clang") != std::string::npos) ==
               std::string_view(device).starts_with("simt:"));
+    }
+}
+
+TEST_CASE(
+    "emit's text names each kernel's phases as its JSON does, and tiles only where there are any",
+    "[tools]") {
+    for (const char* devices : {"simt:sm_90a[0-1]", "host"}) {
+        CAPTURE(devices);
+        const std::vector<std::string> emit = {"emit", "stories-260k", "--devices", devices,
+                                               "--no-source"};
+        const Json json = checked_json("emit", emit);
+        std::map<std::string, std::set<std::string>> phases;
+        int with = 0, without = 0;
+        for (const Json& kernel : json["kernels"]) {
+            INFO(kernel.dump(1));
+            phases[kernel["name"]].insert(kernel["phase"].get<std::string>());
+            CHECK((kernel.contains("tile") &&
+                   (kernel["tile"].is_null() || kernel["tile"]["threads"] > 0)));
+            ++(kernel["tile"].is_null() ? without : with);
+        }
+        // Hosts have none at all; of GPUs those that exchange have none.
+        CHECK((with > 0) == std::string_view(devices).starts_with("simt:"));
+        CHECK(without > 0);
+        const std::string text = run_cleave(emit).output;
+        INFO(text);
+        for (const auto& [name, of] : phases)
+            CHECK_THAT(text,
+                       Contains(fmt::format("  {} ({}): ", name,
+                                            of.size() == 2 ? "prefill and decode" : *of.begin())));
     }
 }
 

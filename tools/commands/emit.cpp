@@ -105,7 +105,9 @@ std::optional<planner::ShrunkTile> shrunk_tile(const planner::Plan& plan,
     return std::nullopt;
 }
 
+// Null for kernels without one: those of hosts, and those that exchange.
 Json tile_json(const planner::Tile& tile) {
+    if (tile.threads == 0) return nullptr;
     return {{"tokens", tile.tokens}, {"rows", tile.rows},
             {"depth", tile.depth},   {"threads", tile.threads},
             {"splits", tile.splits}, {"shared_memory_bytes", tile.shared_bytes}};
@@ -173,6 +175,12 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
     return json;
 }
 
+std::string phases_of(const codegen::Program& program, size_t k) {
+    const bool prefill = runs_in(true, program, static_cast<int>(k));
+    const bool decode = runs_in(false, program, static_cast<int>(k));
+    return prefill && decode ? "prefill and decode" : prefill ? "prefill" : "decode";
+}
+
 std::string join(const std::vector<std::string>& parts) {
     std::string text;
     for (const std::string& p : parts) text += (text.empty() ? "" : " + ") + p;
@@ -198,16 +206,6 @@ void print_claim(const planner::Device& info, const codegen::Program& program,
                o.most_warps, codegen::unit_name(*arch));
 }
 
-// In words, by what a block of that kind takes (planner/gpu_tiles.h).
-std::string tile_text(planner::KernelKind kind, const planner::Tile& t) {
-    const std::string threads = fmt::format("{} threads", t.threads);
-    if (kind != planner::KernelKind::kAttention)
-        return fmt::format("{} tokens x {} features, {}", t.tokens, t.rows, threads);
-    if (codegen::attends_many_tokens(t))
-        return fmt::format("{} queries x {} keys at a time, {}", t.tokens, t.depth, threads);
-    return fmt::format("{} heads of a token, {}, {} parts of the keys", t.rows, threads, t.splits);
-}
-
 // The tile that limits of the device took from a kernel, by arithmetic.
 void print_shrunk(const planner::Plan& plan, const codegen::Program& program, size_t k) {
     static const std::map<std::string_view, const char*> kWhat = {
@@ -223,7 +221,7 @@ void print_shrunk(const planner::Plan& plan, const codegen::Program& program, si
         fmt::print(
             "\n    a limit changed the tile of {} from {}, which takes {} {}; the device has {}",
             is_prefill ? "prefill" : "decode",
-            tile_text(program.kernels[k].kind, shrunk->preferred), shrunk->excess.need,
+            codegen::describe_tile(program.kernels[k].kind, shrunk->preferred), shrunk->excess.need,
             kWhat.at(shrunk->excess.limit), shrunk->excess.available);
     }
 }
@@ -263,7 +261,8 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
                    device.program.greedy ? ", and one that chooses tokens after each pass" : "");
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             const codegen::Kernel& kernel = device.program.kernels[k];
-            fmt::print("  {}: {}\n", kernel.name, join(kernel.fused));
+            fmt::print("  {} ({}): {}\n", kernel.name, phases_of(device.program, k),
+                       join(kernel.fused));
             print_claim(
                 plan.machine.device(device.program.device), device.program, kernel,
                 device.compiled.empty() ? codegen::Resources{} : device.compiled[k].measured);
