@@ -72,11 +72,13 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
         PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, false},
         PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, true},
         PeerAllReduceSpec{rows, 8, 4096, slices, 1 << 17, 8, true, false, NormSpec{DType::kBF16}}};
-    // Rows of 8192 in f32, as a 70B model has them: what sm_100 had no registers for.
-    planner::PeerCut wide = rows;
-    wide.unit = wide.row_bytes = 32768;
-    const PeerSpec wide_norm =
-        PeerAllReduceSpec{wide, 8, 8192, slices, 1 << 17, 8, true, false, NormSpec{DType::kBF16}};
+    // Rows of 8192 and 16384 in f32, as models of 70B and 405B have them: what sm_100 had no registers for.
+    const auto with_norm = [&](int64_t width) {
+        planner::PeerCut wide = rows;
+        wide.unit = wide.row_bytes = 4 * width;
+        return PeerAllReduceSpec{
+            wide, 8, width, slices, 1 << 17, 8, true, false, NormSpec{DType::kBF16}};
+    };
     for (auto [compiler, name] : {std::pair("nvrtc", "sm_80"), std::pair("nvrtc", "sm_86"),
                                   std::pair("nvrtc", "sm_90a"), std::pair("nvrtc", "sm_100"),
                                   std::pair("clang", "gfx90a"), std::pair("clang", "gfx942")}) {
@@ -94,7 +96,8 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
         for (const PeerSpec& spec : specs)
             program.kernels.push_back(make_peer_kernel(spec, target));
         target.activations = DType::kF32;
-        program.kernels.push_back(make_peer_kernel(wide_norm, target));
+        for (int64_t width : {8192, 16384})
+            program.kernels.push_back(make_peer_kernel(with_norm(width), target));
         const std::vector<CompiledKernel> compiled = compile_program(program, through(compiler));
         for (const CompiledKernel& kernel : compiled) {
             CAPTURE(kernel.name, kernel.measured.registers, kernel.measured.stack_bytes);

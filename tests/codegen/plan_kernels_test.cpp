@@ -153,7 +153,8 @@ void compile_plans(const std::string& compiler, const std::vector<const char*>& 
     }
     std::string table, by;
     for (const GpuArch* arch : archs.known)
-        for (auto [shape, devices] : {std::pair("llama-3-8b", 1), std::pair("llama-3-70b", 8)}) {
+        for (auto [shape, devices] : {std::pair("llama-3-8b", 1), std::pair("llama-3-70b", 8),
+                                      std::pair("llama-3.1-405b", 8)}) {
             const PlanKernels found = check_plan(shape, devices, *arch, compiler);
             const std::string plan = fmt::format("{}, tp {}", shape, devices);
             table += report_line(*arch, plan, "decode", found.decode) +
@@ -263,17 +264,17 @@ TEST_CASE("hipRTC compiles every kernel of an 8B plan, in a process of its own",
 }
 
 // sm_100 came with CUDA 12.8, and sm_70 went with 13.0; what else a compiler knows it compiles, too.
-TEST_CASE("every kernel of 8B and 70B plans compiles for every arch that NVRTC knows",
+TEST_CASE("every kernel of 8B, 70B and 405B plans compiles for every arch that NVRTC knows",
           "[codegen][slow]") {
     compile_plans("nvrtc", {"sm_80", "sm_86", "sm_89", "sm_90a"});
 }
 
-TEST_CASE("every kernel of 8B and 70B plans compiles for every arch that hipRTC knows",
+TEST_CASE("every kernel of 8B, 70B and 405B plans compiles for every arch that hipRTC knows",
           "[codegen][slow]") {
     compile_plans("hiprtc", {"gfx906", "gfx908", "gfx90a", "gfx1030"});
 }
 
-TEST_CASE("every kernel of 8B and 70B plans compiles for every arch that Clang knows",
+TEST_CASE("every kernel of 8B, 70B and 405B plans compiles for every arch that Clang knows",
           "[codegen][slow]") {
     compile_plans("clang", {"gfx90a", "gfx942", "gfx1100", "gfx1201"});
 }

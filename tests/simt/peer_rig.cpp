@@ -474,6 +474,8 @@ const std::vector<PeerScenario>& peer_scenarios() {
             {3, {0, 2}, 600, 10, true, false, DType::kF16, NormBehind{DType::kBF16, 128, 6e-4}});
         sum("gfx90a",
             {3, {0, 1, 2}, 300, 8, false, false, DType::kF32, NormBehind{DType::kF16, 64, 2e-6}});
+        // Rows of which a thread reads a part back.
+        sum("sm_80", {2, {0, 1}, 1400, 3, true, false, DType::kF32, NormBehind{}});
         sum("gfx1100", {8,
                         {1, 3, 4, 5, 7},
                         36,

@@ -300,46 +300,58 @@ DEVICE void peer_sum(const PeerAllReduceArgs<C>& a, i64 first, i64 begin, i64 en
 }
 
 // out = the sums of the rows [first, last) of elements, normed = what the norm makes of them as they are stored, so that it
-// is what a launch that reads them would make. A thread keeps its part of the row at hand.
+// is what a launch that reads them would make. A thread keeps up to 64 bytes of the row in registers; of a longer part, as rows
+// of a 405B model have, the first 32, and reads the others back.
 template <class C>
 DEVICE void peer_sum_norm(const PeerAllReduceArgs<C>& a, i64 first, i64 last) {
     using X = typename C::X;
     constexpr int kRun = int(C::kRun), kWarps = int(C::kThreads) / WARP;
     constexpr int kTurns = int(ceil_div<i64>(C::kOut, C::kThreads * kRun));
+    constexpr int kBytes = int(sizeof(Vector<X, kRun>));
+    constexpr int kKept = kTurns * kBytes <= 64 ? kTurns : 32 / kBytes;
     static_assert(2 * kWarps * 4 <= C::kSharedBytes);
     DYNAMIC_SHARED(float, words);  // [2, kWarps]: rows take turns, and one barrier each is enough
     for (i64 row = first, turn_of_row = 0; row < last; row += C::kOut, turn_of_row ^= 1) {
         float* partial = words + turn_of_row * kWarps;
-        Vector<X, kRun> kept[kTurns];
+        Vector<X, kRun> kept[kKept];
         float squares = 0.0f;
-#pragma unroll
-        for (int turn = 0; turn < kTurns; ++turn) {
-            const i64 i = (i64(turn) * C::kThreads + thread_x()) * kRun;
-            if (i >= C::kOut) continue;
-            kept[turn] = peer_run(a, row + i, row + i - first);
-            write_vector(a.out + row + i, kept[turn]);
+        const auto place = [&](int turn) { return (i64(turn) * C::kThreads + thread_x()) * kRun; };
+        const auto take = [&](i64 i) {
+            const Vector<X, kRun> sum = peer_run(a, row + i, row + i - first);
+            write_vector(a.out + row + i, sum);
 #pragma unroll
             for (int j = 0; j < kRun; ++j) {
-                const float v = to_float(kept[turn][j]);
+                const float v = to_float(sum[j]);
                 squares = fma(v, v, squares);
             }
-        }
+            return sum;
+        };
+#pragma unroll
+        for (int turn = 0; turn < kKept; ++turn)
+            if (place(turn) < C::kOut) kept[turn] = take(place(turn));
+#pragma unroll 1
+        for (int turn = kKept; turn < kTurns; ++turn)
+            if (place(turn) < C::kOut) take(place(turn));
         squares = warp_sum(squares);
         if (lane() == 0) partial[warp()] = squares;
         barrier();
         squares = 0.0f;
         for (int w = 0; w < kWarps; ++w) squares += partial[w];
         const float scale = rsqrt(squares * (1.0f / float(C::kOut)) + C::kEpsilon);
-#pragma unroll
-        for (int turn = 0; turn < kTurns; ++turn) {
-            const i64 i = (i64(turn) * C::kThreads + thread_x()) * kRun;
-            if (i >= C::kOut) continue;
+        const auto finish = [&](i64 i, const Vector<X, kRun>& sum) {
             Floats<kRun> w = load_floats<kRun>(a.norm + i);
 #pragma unroll
             for (int j = 0; j < kRun; ++j)
-                w[j] = to_float(kept[turn][j]) * scale * (w[j] + C::kNormOffset);
+                w[j] = to_float(sum[j]) * scale * (w[j] + C::kNormOffset);
             write_run<kRun>(a.normed + row + i, w);
-        }
+        };
+#pragma unroll
+        for (int turn = 0; turn < kKept; ++turn)
+            if (place(turn) < C::kOut) finish(place(turn), kept[turn]);
+#pragma unroll 1
+        for (int turn = kKept; turn < kTurns; ++turn)
+            if (place(turn) < C::kOut)
+                finish(place(turn), load_vector<kRun>(a.out + row + place(turn)));
     }
 }
 
