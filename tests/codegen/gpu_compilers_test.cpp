@@ -79,9 +79,10 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
         return PeerAllReduceSpec{
             wide, 8, width, slices, 1 << 17, 8, true, false, NormSpec{DType::kBF16}};
     };
-    for (auto [compiler, name] : {std::pair("nvrtc", "sm_80"), std::pair("nvrtc", "sm_86"),
-                                  std::pair("nvrtc", "sm_90a"), std::pair("nvrtc", "sm_100"),
-                                  std::pair("clang", "gfx90a"), std::pair("clang", "gfx942")}) {
+    for (auto [compiler, name] :
+         {std::pair("nvrtc", "sm_80"), std::pair("nvrtc", "sm_86"), std::pair("nvrtc", "sm_90a"),
+          std::pair("nvrtc", "sm_100"), std::pair("nvrtc", "sm_120"), std::pair("clang", "gfx90a"),
+          std::pair("clang", "gfx942")}) {
         CAPTURE(compiler, name);
         if (std::string why = absence(compiler); !why.empty()) {
             WARN("not compiled with " << compiler << ": " << why);

@@ -243,20 +243,20 @@ struct PeerAllReduceArgs : PeerWatch {
 };
 
 // Sources whose runs are loaded together. On sm_100, NVRTC 13.0 has no registers for eight of f32 beside a row to normalise,
-// and 13.5 none for four.
+// and 13.5 none for four; on sm_120 none for three where rows are long.
 #if defined(CLEAVE_SM) && CLEAVE_SM >= 100
-constexpr int kSourcesAtOnce = 3;
+constexpr int kSourcesAtOnce = 3, kSourcesOfLongRows = 2;
 #else
-constexpr int kSourcesAtOnce = 64;
+constexpr int kSourcesAtOnce = 64, kSourcesOfLongRows = 64;
 #endif
 
 // The run of sums at element i of the value, `at` elements into the block's slices, as it is stored.
-template <class C>
+template <int kMost = kSourcesAtOnce, class C>
 DEVICE Vector<typename C::X, int(C::kRun)> peer_run(const PeerAllReduceArgs<C>& a, i64 i, i64 at) {
     using X = typename C::X;
     constexpr int kRun = int(C::kRun);
     // As they are stored: floats of all sources would not fit the registers.
-    constexpr int kSources = int(C::kSources), kAtOnce = min(kSources, kSourcesAtOnce);
+    constexpr int kSources = int(C::kSources), kAtOnce = min(kSources, kMost);
     Floats<kRun> sum;
 #pragma unroll
     for (int first = 0; first < kSources; first += kAtOnce) {
@@ -300,15 +300,17 @@ DEVICE void peer_sum(const PeerAllReduceArgs<C>& a, i64 first, i64 begin, i64 en
 }
 
 // out = the sums of the rows [first, last) of elements, normed = what the norm makes of them as they are stored, so that it
-// is what a launch that reads them would make. A thread keeps up to 64 bytes of the row in registers; of a longer part, as rows
-// of a 405B model have, the first 32, and reads the others back.
+// is what a launch that reads them would make. A thread keeps up to 64 bytes of the row in registers; a longer part, as rows of a
+// 405B model have, it reads back but for the first load's.
 template <class C>
 DEVICE void peer_sum_norm(const PeerAllReduceArgs<C>& a, i64 first, i64 last) {
     using X = typename C::X;
     constexpr int kRun = int(C::kRun), kWarps = int(C::kThreads) / WARP;
     constexpr int kTurns = int(ceil_div<i64>(C::kOut, C::kThreads * kRun));
     constexpr int kBytes = int(sizeof(Vector<X, kRun>));
-    constexpr int kKept = kTurns * kBytes <= 64 ? kTurns : 32 / kBytes;
+    constexpr bool kIsLong = kTurns * kBytes > 64;
+    constexpr int kKept = kIsLong ? 1 : kTurns,
+                  kAtOnce = kIsLong ? kSourcesOfLongRows : kSourcesAtOnce;
     static_assert(2 * kWarps * 4 <= C::kSharedBytes);
     DYNAMIC_SHARED(float, words);  // [2, kWarps]: rows take turns, and one barrier each is enough
     for (i64 row = first, turn_of_row = 0; row < last; row += C::kOut, turn_of_row ^= 1) {
@@ -317,7 +319,7 @@ DEVICE void peer_sum_norm(const PeerAllReduceArgs<C>& a, i64 first, i64 last) {
         float squares = 0.0f;
         const auto place = [&](int turn) { return (i64(turn) * C::kThreads + thread_x()) * kRun; };
         const auto take = [&](i64 i) {
-            const Vector<X, kRun> sum = peer_run(a, row + i, row + i - first);
+            const Vector<X, kRun> sum = peer_run<kAtOnce>(a, row + i, row + i - first);
             write_vector(a.out + row + i, sum);
 #pragma unroll
             for (int j = 0; j < kRun; ++j) {
