@@ -47,11 +47,13 @@ public:
     // A mark in the stream; `take_marks` waits for the marks made since the last time, and gives when the device came to each,
     // in nanoseconds of the steady clock.
     virtual void mark() = 0;
+    // So many marks in a row need nothing more of the driver. Before anything runs: to make an event may wait for kernels.
+    virtual void reserve_marks(size_t count) = 0;
     virtual std::vector<int64_t> take_marks() = 0;
 
     // Fence `i` of the device's few: `await_fence` returns when the stream has passed it. From kPassFences on they are the
     // passes', those before a communication's.
-    static constexpr int kPassFences = 8;
+    static constexpr int kPassFences = 8, kFences = kPassFences + 2;
     virtual void place_fence(int i) = 0;
     virtual void await_fence(int i) = 0;
 

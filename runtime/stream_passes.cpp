@@ -15,7 +15,8 @@ namespace {
 using namespace planner;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostShapes = 32;  // that are kept captured
+constexpr size_t kMostShapes = 32;     // that are kept captured
+constexpr size_t kMarkedPasses = 128;  // in a row, until their times are taken
 
 // Whether nothing lies between the arrays of a batch, as the plan places them: then one copy brings them all.
 bool are_neighbours(const BatchAddresses& at, const Workload& workload) {
@@ -60,6 +61,10 @@ StreamPasses::StreamPasses(const Plan& plan, const Arenas& arenas, Device& devic
             fmt::format("devices of {}'s card exchange by peer memory", device.info().name);
     // Room for the largest batch now: to allocate pinned memory later may wait for kernels that wait for this device.
     stream_.upload_space(batch_bytes(plan.workload));
+    // Of a traced pass: its begin, that of its steps, the end of each and of its choice of tokens.
+    if (options.record_trace)
+        stream_.reserve_marks(std::max(plan.prefill.steps.size(), plan.decode.steps.size()) + 3);
+    if (options.record_passes) stream_.reserve_marks(2 * kMarkedPasses);
 }
 
 void StreamPasses::add_overlap(OverlapReport& all) const {
@@ -82,6 +87,7 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
     // The host is two prefills ahead at most, so that a wait is for little and no watchdog takes a long prompt for a hang.
     const int fence = DeviceStream::kPassFences + static_cast<int>(prefills_ % 2);
     if (batch.is_prefill && prefills_ >= 2) stream_.await_fence(fence);
+    if (marked_.size() == kMarkedPasses) trace_passes(trace, origin_ns);
     if (options_.record_trace || options_.record_passes) stream_.mark();
     upload_batch(batch);
     int64_t received = 0;

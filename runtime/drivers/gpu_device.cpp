@@ -143,6 +143,10 @@ public:
         // devices, which may wait for this one's (CUDA C++ Programming Guide, "Implicit synchronization").
         for (int64_t block : {0, 1}) out_block(block, kPieceBytes);
         ring_.take(kPieceBytes);
+        // So may an event's, for all that is written of it.
+        ring_.make_events();
+        points_.make_fences();
+        make_events(fences_, kFences, false);
     }
     void expect_launch(int kernel, const codegen::Launch& launch) override {
         kernels_.expect_launch(kernel, launch);
@@ -296,15 +300,16 @@ public:
     // The first of a row of marks is set against the host's clock.
     void mark() override {
         if (marks_ == 0) {
-            if (mark_events_.empty()) mark_events_.push_back(context_->make_event(true));
+            reserve_marks(1);
             synchronize();
             on_stream().record(mark_events_[0]);
             await(mark_events_[0]);
             origin_ns_ = nanoseconds_now();
         }
-        if (++marks_ == mark_events_.size()) mark_events_.push_back(context_->make_event(true));
+        reserve_marks(++marks_);
         on_stream().record(mark_events_[marks_]);
     }
+    void reserve_marks(size_t count) override { make_events(mark_events_, count + 1, true); }
     std::vector<int64_t> take_marks() override {
         synchronize();
         std::vector<int64_t> times;
@@ -317,8 +322,7 @@ public:
     }
 
     void place_fence(int i) override {
-        while (fences_.size() <= static_cast<size_t>(i))
-            fences_.push_back(context_->make_event(false));
+        make_events(fences_, static_cast<size_t>(i) + 1, false);
         points_.record(fences_[static_cast<size_t>(i)]);
     }
     void await_fence(int i) override { await(fences_.at(static_cast<size_t>(i))); }
@@ -411,6 +415,9 @@ private:
         return *context_;
     }
     void await(GpuEvent event) { points_.await(event); }
+    void make_events(std::vector<GpuEvent>& events, size_t count, bool timed) {
+        while (events.size() < count) events.push_back(context_->make_event(timed));
+    }
 
     // Copies from the device piece by piece; `take` gets each, in pinned memory, while the next is on its way.
     template <class Take>
@@ -435,7 +442,7 @@ private:
     }
     std::span<std::byte> out_block(int64_t which, int64_t bytes) {
         std::span<std::byte>& block = out_[static_cast<size_t>(which)];
-        while (out_events_.size() < 2) out_events_.push_back(context_->make_event(false));
+        make_events(out_events_, 2, false);
         if (static_cast<int64_t>(block.size()) < bytes)
             block = pinned_memory(bytes > kPieceBytes / 16 ? kPieceBytes : kPieceBytes / 16);
         return block;

@@ -17,7 +17,7 @@ std::span<std::byte> PinnedRing::take(int64_t bytes) {
     Block* block = &blocks_[current_];
     if (block->used + aligned > block->bytes) {
         if (block->used > 0) {
-            if (!block->event) block->event = context_.make_event(false);
+            make_events();
             context_.record(block->event);
             block->in_flight = true;
             current_ = 1 - current_;
@@ -35,6 +35,11 @@ std::span<std::byte> PinnedRing::take(int64_t bytes) {
     block->used += aligned;
     last_ = {memory, static_cast<size_t>(bytes)};
     return {memory, static_cast<size_t>(bytes)};
+}
+
+void PinnedRing::make_events() {
+    for (Block& block : blocks_)
+        if (!block.event) block.event = context_.make_event(false);
 }
 
 void PinnedRing::renew(Block& block, int64_t bytes) {

@@ -25,6 +25,8 @@ public:
     // Room for `bytes`, which no copy reads any more, aligned to 256. Copies from it must be on the stream before the next
     // call. Throws what `pin` does.
     std::span<std::byte> take(int64_t bytes);
+    // Makes its events, before anything runs: to make one may wait for kernels.
+    void make_events();
     // Whether `bytes` lie in what `take` gave last.
     bool holds(std::span<const std::byte> bytes) const {
         return bytes.data() >= last_.data() &&

@@ -6,15 +6,18 @@
 
 namespace cleave::runtime {
 
+void StreamPoints::make_fences() {
+    for (GpuEvent& fence : fences_)
+        if (!fence) fence = context_.make_event(false);
+}
+
 void StreamPoints::before_operation() {
     ++operations_;
     if (operations_ - std::max(fenced_operations_, passed_operations_) < kFenceEvery) return;
     GpuEvent& fence = fences_[next_fence_];
     next_fence_ = 1 - next_fence_;
-    if (!fence)
-        fence = context_.make_event(false);
-    else if (point_of_[fence].operations > passed_operations_)
-        await(fence);
+    make_fences();
+    if (point_of_[fence].operations > passed_operations_) await(fence);
     record(fence);
     fenced_operations_ = operations_;
 }

@@ -28,6 +28,9 @@ public:
     // too many are under way it waits for the earlier of them.
     void before_operation();
 
+    // Makes its own events, before anything runs: to make one may wait for kernels that wait for this device.
+    void make_fences();
+
     void record(GpuEvent event);
     void await(GpuEvent event);
     // A wait has seen all of the stream done.

@@ -88,6 +88,47 @@ TEST_CASE("logical devices whose kernels cannot run side by side are told so, an
     }
 }
 
+TEST_CASE("all events of a session are made before its first kernel is launched", "[e2e]") {
+    for (const GpuCalls& vendor : kBothVendors) {
+        const char* mixed = vendor.kind == DeviceKind::kCuda ? "cuda[0],host[0]" : "hip[0],host[0]";
+        for (const DeviceShape& shape :
+             {vendor.logical, vendor.two, DeviceShape{"mixed", mixed, 2, 1}}) {
+            for (int recorded = 0; recorded < 3; ++recorded) {
+                const InstalledFake fake(vendor.kind);
+                fake.live();
+                SessionOptions options = options_for_fakes();
+                options.record_trace = recorded == 1;
+                options.record_passes = recorded == 2;
+                run_model(shape, options, 6);
+                INFO(shape.devices << " " << recorded);
+                CHECK(fake.calls(vendor.launch) > 0);
+                CHECK(fake.calls("event beside kernels") == 0);
+                CHECK(fake.alive() == 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("a trace of passes has all of more passes in a row than it has marks for", "[e2e]") {
+    const GpuCalls& vendor = kBothVendors[0];
+    const InstalledFake fake(vendor.kind);
+    fake.live();
+    planner::Plan plan = plan_for(small_model(), vendor.logical, all_logits_workload(1, 32, 32));
+    SessionOptions options = options_for_fakes();
+    options.record_passes = true;
+    Session session(plan, options);
+    const std::vector<Batch> passes(150, {{5}, {0}, {0}, {0, 1}, {0}, false});
+    session.run_greedy(passes);
+    CHECK(fake.calls("event beside kernels") == 0);
+    const std::vector<TraceEvent>& events = session.trace().events;
+    REQUIRE(events.size() == 2 * passes.size());
+    for (size_t i = 0; i < events.size(); ++i) {
+        CHECK(events[i].pass == static_cast<int32_t>(i % passes.size()));
+        CHECK(events[i].start_ns <= events[i].end_ns);
+        if (events[i].pass > 0) CHECK(events[i - 1].end_ns <= events[i].start_ns);
+    }
+}
+
 TEST_CASE("a trace of passes has each pass once, whole, with decode replayed", "[e2e]") {
     for (const GpuCalls& vendor : kBothVendors) {
         const InstalledFake fake(vendor.kind);

@@ -146,6 +146,7 @@ struct State {
     std::string trip;                           // the kernels whose name begins so
     int trip_after = 0;                         // of their runs from now on: that one goes wrong
     bool trip_hangs = false;
+    std::array<std::atomic<bool>, 4> launched{};  // by device: kernels may run there from now on
     std::atomic<uint64_t> room{0};         // of a stream for work that is not done; 0: without end
     std::array<std::mutex, 4> submitting;  // by device: held by who waits for room there
     std::atomic<int> streams_made{0}, late{-1};  // the number of the stream whose work comes late
@@ -216,6 +217,7 @@ int query_stream(void* handle);
 void settle(Call& call, const std::set<int>& devices);
 // What a call does first that may wait for all that runs on a device: as long as that lasts.
 int wait_for_device(Call& call, int device);
+// No document says that it waits for nothing: once kernels may run on the device it is counted as "event beside kernels".
 int make_event(Event** event, bool timing);
 int destroy_event(void* handle);
 int record_event(void* event, void* stream);

@@ -342,6 +342,7 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
     if (!s || empty || block[0] * block[1] * block[2] > 1024 || block[2] > 64 ||
         static_cast<int>(shared) > function->most_shared || function->module->device != s->device)
         return kInvalidValue;
+    state().launched[static_cast<size_t>(s->device)] = true;
     const std::shared_ptr<Program> program = function->program;
     const size_t count = program                         ? program->simt.record().num_args
                          : function->name == "add_words" ? 3
@@ -444,6 +445,7 @@ void reset() {
     s.most_threads = 1024;
     s.sticky = 0;
     for (auto& fault : s.faults) fault = 0;
+    for (auto& launched : s.launched) launched = false;
     s.live = s.released = s.one_at_a_time = s.nameless = s.alike = false;
     s.graphics = s.integrated = false;
     s.timer_khz = 100'000;

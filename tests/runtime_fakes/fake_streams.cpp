@@ -224,6 +224,8 @@ int query_stream(void* handle) {
 }
 
 int make_event(Event** event, bool timing) {
+    if (state().launched[static_cast<size_t>(current_device)])
+        ++state().calls["event beside kernels"];
     *event = new Event{timing, nullptr, current_device};
     state().events.insert(*event);
     return 0;
