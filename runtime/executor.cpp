@@ -184,7 +184,6 @@ private:
         std::vector<int32_t> tokens(static_cast<size_t>(batch.num_outputs()));
         if (phase(batch.is_prefill).greedy) {
             device_.download(arenas_.tokens(), std::as_writable_bytes(std::span(tokens)));
-            for (int32_t token : tokens) checked_token(token);
             return tokens;
         }
         std::vector<float> logits;

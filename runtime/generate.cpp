@@ -6,6 +6,8 @@
 
 #include "importer/quantized_shard.h"
 #include "runtime/batching.h"
+#include "runtime/greedy.h"
+#include "runtime/not_numbers.h"
 
 namespace cleave::runtime {
 
@@ -158,7 +160,17 @@ private:
         if (!options_.keep_logits) return;
         const std::span<const float> more = row_of(outputs.logits, row);
         std::vector<float>& logits = result_.sequences[s].logits;
+        check_numbers(plan_, more, place(s, static_cast<int64_t>(logits.size()) / vocab_));
         logits.insert(logits.end(), more.begin(), more.end());
+    }
+
+    // Where a row of logits stands, for messages.
+    std::string place(size_t s, int64_t position) const {
+        const auto length = static_cast<int64_t>(prompts_[s].size());
+        return fmt::format(
+            "position {}{} of {}", position,
+            position < length ? "" : fmt::format(" (new token {})", position - length + 1),
+            prompts_.size() == 1 ? "the prompt" : fmt::format("prompt {}", s + 1));
     }
 
     // Draws the next token of sequence `s`; the sequence stays live unless that token ends it.
@@ -169,6 +181,7 @@ private:
                                   ? outputs.tokens[row]
                                   : sample_token(row_of(outputs.logits, row), options_.sampling, s,
                                                  static_cast<uint64_t>(position));
+        if (token == kNoToken) throw_not_numbers(plan_, place(s, position - 1));
         tokens.push_back(token);
         bool goes_on = !options_.on_token || options_.on_token(s, token);
         const std::vector<int32_t>& stops = options_.stop_ids;

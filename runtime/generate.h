@@ -19,7 +19,7 @@ struct SamplingOptions {
     uint64_t seed = 0;  // draws come from a counter on (seed, sequence, position)
 };
 
-// One token from logits [vocab]. Greedy takes the lowest id among equals.
+// One token from logits [vocab]. Greedy takes the lowest id among equals. kNoToken (runtime/greedy.h) where a logit is NaN.
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      uint64_t sequence, uint64_t position);
 
@@ -47,12 +47,13 @@ struct GenerateResult {
 };
 
 // UserError when a prompt is empty or a prompt plus max_new_tokens exceeds the plan's context, or there are
-// more prompts than the plan's batch.
+// more prompts than the plan's batch; and where logits that are kept, or that a token is chosen from, are not numbers.
 GenerateResult generate(Session& session, const planner::Plan& plan,
                         const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options);
 
-// Mean negative log-likelihood (nats) of tokens[1..] given what stands before each, windows of the context.
+// Mean negative log-likelihood (nats) of tokens[1..] given what stands before each, windows of the context. UserError where
+// logits are not numbers.
 struct ScoreResult {
     double nll = 0;
     double perplexity = 0;

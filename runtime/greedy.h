@@ -7,10 +7,10 @@
 
 namespace cleave::runtime {
 
-// The place of the largest of a row of logits, the first among equals. InternalError where one is NaN.
-int32_t largest_logit(std::span<const float> logits);
+// What stands for a token where a logit of the row is NaN (runtime/not_numbers.h has the error).
+inline constexpr int32_t kNoToken = -1;
 
-// A token that a device chose: -1 stands for a row with a NaN. InternalError for it, too.
-int32_t checked_token(int32_t token);
+// The place of the largest of a row of logits, the first among equals; kNoToken where one is NaN.
+int32_t largest_logit(std::span<const float> logits);
 
 }  // namespace cleave::runtime

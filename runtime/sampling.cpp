@@ -35,22 +35,18 @@ void keep_nucleus(std::vector<Candidate>& candidates, double total, double top_p
 
 }  // namespace
 
-int32_t checked_token(int32_t token) {
-    CHECK(token >= 0) << "the model's logits are not numbers";
-    return token;
-}
-
 int32_t largest_logit(std::span<const float> logits) {
     CHECK(!logits.empty()) << "no logits to choose a token from";
     const bool numbers =
         std::none_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
     const auto best = std::max_element(logits.begin(), logits.end());
-    return checked_token(numbers ? static_cast<int32_t>(best - logits.begin()) : -1);
+    return numbers ? static_cast<int32_t>(best - logits.begin()) : kNoToken;
 }
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      uint64_t sequence, uint64_t position) {
     const int32_t best = largest_logit(logits);
+    if (best == kNoToken) return kNoToken;
     const float most = logits[static_cast<size_t>(best)];
     if (options.temperature <= 0.0f || std::isinf(most)) return best;
     std::vector<Candidate> candidates(logits.size());

@@ -6,6 +6,7 @@
 
 #include "runtime/batching.h"
 #include "runtime/generate.h"
+#include "runtime/not_numbers.h"
 
 namespace cleave::runtime {
 
@@ -33,8 +34,9 @@ void score_window(Session& session, const Plan& plan, const std::vector<int32_t>
         std::vector<float> logits = std::move(session.run({&pass.batch, 1}).front());
         for (size_t row = 0; row < pass.batch.output_rows.size(); ++row, ++position) {
             if (position + 1 < scored || position + 1 >= end) continue;
-            result.nll += negative_log_likelihood(std::span(logits).subspan(row * vocab, vocab),
-                                                  tokens[position + 1]);
+            const auto of_row = std::span<const float>(logits).subspan(row * vocab, vocab);
+            check_numbers(plan, of_row, fmt::format("position {} of the text", position));
+            result.nll += negative_log_likelihood(of_row, tokens[position + 1]);
             ++result.tokens;
         }
     }

@@ -53,7 +53,7 @@ public:
 
     // As run, but gives of each output only the token whose logit is largest, the first among equals: [num_outputs]. A GPU
     // that holds the logits chooses itself (codegen::Program::greedy), and 4 bytes of an output are all that is copied.
-    // InternalError where a logit is NaN.
+    // kNoToken (runtime/greedy.h) where one of its logits is NaN.
     std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
 
     // Runs a graph whose inputs and outputs are tensors once: its inputs by name, in any order; all its outputs,

@@ -240,6 +240,29 @@ TEST_CASE("an order of threads is refused where no device imitates any", "[tools
         {"--simt-seed", "often"});
 }
 
+TEST_CASE(
+    "a model whose logits are no numbers is refused by what it is, greedy, sampled or as JSON",
+    "[tools]") {
+    TemporaryFolder folder;
+    const std::string model = write_tiny(folder), data = model + ".data";
+    {
+        const std::vector<float> nan(2000, std::numeric_limits<float>::quiet_NaN());
+        std::fstream file(data, std::ios::binary | std::ios::in | std::ios::out);
+        file.seekp(static_cast<std::streamoff>(fs::file_size(data) / 2 / 4 * 4));
+        file.write(reinterpret_cast<const char*>(nan.data()),
+                   static_cast<std::streamsize>(nan.size() * sizeof(float)));
+        REQUIRE(file);
+    }
+    for (const char* device : {"host[0]", "simt:sm_90a[0]"})
+        for (const std::vector<std::string>& more :
+             {std::vector<std::string>{}, {"--temperature", "1"}, {"--json"}, {"--check"}}) {
+            std::vector<std::string> run = {"run",       model,  "--input-ids",      "1,2,3",
+                                            "--devices", device, "--max-new-tokens", "2"};
+            run.insert(run.end(), more.begin(), more.end());
+            expect_refused(run, {"model.onnx", "of the prompt are not numbers", device, "f32"});
+        }
+}
+
 TEST_CASE("a batch gives one sequence a prompt, each as it is alone", "[tools]") {
     TemporaryFolder folder;
     std::string model = write_tiny(folder);

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The error of a model whose logits are no numbers. In: the plan and where they stand. It tells devices, types, which of these
+// cannot hold large values, and what does.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "planner/plan.h"
+
+namespace cleave::runtime {
+
+// UserError. `where`: "position 23 of the prompt".
+[[noreturn]] void throw_not_numbers(const planner::Plan& plan, const std::string& where);
+
+// That error where one of the logits is NaN.
+void check_numbers(const planner::Plan& plan, std::span<const float> logits,
+                   const std::string& where);
+
+}  // namespace cleave::runtime
