@@ -54,6 +54,21 @@ private:
 
 }  // namespace
 
+GpuCompilerInfo amdgpu_clang_info() {
+    GpuCompilerInfo info;
+    info.tried = llvm_library_names();
+    const LlvmLibrary& llvm = find_llvm_library();
+    info.reason = llvm.reason;
+    if (!llvm.available) return info;
+    info.name = fmt::format("Clang {}", llvm.version());
+    for (const GpuArch& arch : gpu_archs())
+        if (!arch.nvidia && llvm.knows_amdgpu(std::string(arch.name).c_str()))
+            info.archs += (info.archs.empty() ? "" : " ") + std::string(arch.name);
+    info.available = !info.archs.empty();
+    if (!info.available) info.reason = info.name + " is built without AMD GPUs";
+    return info;
+}
+
 std::unique_ptr<KernelCompiler> make_amdgpu_compiler(const GpuArch& arch) {
     return std::make_unique<AmdgpuCompiler>(arch);
 }

@@ -172,10 +172,11 @@ CompileWorkers::CompileWorkers(std::string kind, std::vector<std::string> names,
     if (!child) return;
     std::optional<Message> hello = child->receive(timeout_seconds_, cancel_, reason_);
     if (!hello) return;
-    if (hello->size() == 4 && hello->front() == "ready") {
+    if (hello->size() >= 4 && hello->front() == "ready") {
         library_ = (*hello)[1];
         version_ = (*hello)[2];
         archs_ = (*hello)[3];
+        if (hello->size() > 4) path_ = (*hello)[4];
         names_ = {library_};  // those that follow must be the same
         idle_.push_back(std::move(child));
     } else {

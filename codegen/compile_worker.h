@@ -36,6 +36,7 @@ public:
     const std::string& library() const { return library_; }
     const std::string& version() const { return version_; }
     const std::string& archs() const { return archs_; }
+    const std::string& path() const { return path_; }  // of the library's file, where known
 
     // Cancelled when the token is set meanwhile; the child is ended.
     WorkerResult compile(const std::string& file_name, const std::string& source,
@@ -50,7 +51,7 @@ private:
     std::vector<std::string> names_;
     int timeout_seconds_;
     const CancelToken* cancel_;
-    std::string reason_, library_, version_, archs_;
+    std::string reason_, library_, version_, archs_, path_;
     std::mutex mutex_;  // of `idle_`
     std::vector<std::unique_ptr<Child>> idle_;
 };

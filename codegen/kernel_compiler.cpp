@@ -130,6 +130,8 @@ std::unique_ptr<KernelCompiler> hiprtc_or_clang(const GpuArch& arch,
     std::string no_hiprtc;
     try {
         return make_hiprtc_compiler(arch, options);
+    } catch (const MisnamedCompiler&) {
+        throw;
     } catch (const UserError& error) {
         no_hiprtc = error.what();
     }
@@ -193,10 +195,15 @@ std::unique_ptr<KernelCompiler> make_gpu_compiler(const GpuArch& arch,
 }
 
 std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options) {
-    if (std::string_view arch = simt_arch_of(program.arch); !arch.empty())
+    if (std::string_view arch = simt_arch_of(program.arch); !arch.empty()) {
+        const std::string& wanted = options.gpu_compiler;
+        if (wanted == "nvrtc" || wanted == "hiprtc")
+            throw UserError("'{}' compiles nothing for {}, which runs on the CPU; that takes clang",
+                            wanted, program.arch);
         return compile_simt_program(
             program, gpu_arch(arch), options,
             {.checks = options.simt_checks, .defines = {}, .file_name = {}});
+    }
     const GpuArch* arch = find_gpu_arch(program.arch);
     if (!arch) return compile_kernels(*make_host_compiler(options), program, options);
     // For what has no such flag: tools/gpu-check on the fakes of the vendors' drivers.

@@ -12,6 +12,7 @@
 #include "codegen/compiler.h"
 #include "codegen/gpu_arch.h"
 #include "codegen/program.h"
+#include "runtime/base/errors.h"
 
 namespace cleave::codegen {
 
@@ -33,6 +34,12 @@ public:
 
 std::unique_ptr<KernelCompiler> make_host_compiler(const CompileOptions& options);
 
+// Of what the user named, and what is not there: no other compiler takes its place.
+class MisnamedCompiler : public UserError {
+public:
+    using UserError::UserError;
+};
+
 // Of real GPUs. UserError listing every name tried when the library is missing, and naming the arch when the library
 // is there but does not know it. NVRTC: the first library found whose objects the driver loads (`options.cuda_driver`);
 // UserError with the driver's version and those found where it loads none's.
@@ -49,16 +56,22 @@ std::unique_ptr<KernelCompiler> make_gpu_compiler(const GpuArch& arch,
 // Of the machine that Cleave runs on, for `cleave doctor`: which library, or the names tried.
 struct GpuCompilerInfo {
     bool available = false;
-    std::string name;     // "NVRTC 13.0"
-    std::string library;  // as it was opened
-    std::string archs;    // that it knows, where it can say: "sm_75 sm_80 ..."
-    std::string reason;   // when it is not available
+    std::string name;      // "NVRTC 13.0"
+    std::string library;   // as it was opened
+    std::string path;      // of its file, where known
+    std::string archs;     // that it knows, where it can say: "sm_75 sm_80 ..."
+    std::string reason;    // when it is not available
+    std::string misnamed;  // when what the user named is the reason: "CLEAVE_NVRTC=/opt/none: ..."
     std::vector<std::string> tried;
     std::vector<std::string>
         passed_over;  // "NVRTC 13.0 (/opt/libnvrtc.so.13)", newer than the driver
 };
 GpuCompilerInfo nvrtc_info(const CompileOptions& options);
 GpuCompilerInfo hiprtc_info(const CompileOptions& options);
+GpuCompilerInfo amdgpu_clang_info();
+// The architectures that Cleave has kernels for and hipRTC knows: "gfx906 gfx908 ...". Each is asked with an empty kernel, once
+// a version.
+std::string archs_of_hiprtc(const CompileOptions& options);
 
 // Compiles all kernels of a program, in its order: from the cache where they are, by several threads where not. The
 // first failure stops the others and reaches the caller. For a GPU (`arch` not null) a kernel whose object is over a limit

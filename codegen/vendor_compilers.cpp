@@ -96,13 +96,16 @@ void unique(Names& names) {
     names = std::move(kept);
 }
 
+constexpr const char* kNamesNvrtc = "CLEAVE_NVRTC";
+constexpr const char* kNamesHiprtc = "CLEAVE_HIPRTC";
+
 Names nvrtc_names(const CompileOptions& options) {
     Names names;
     if (!options.nvrtc.empty()) {  // asked for by name: no other will do
         add_path(names, options.nvrtc, "libnvrtc");
         return names;
     }
-    if (std::string chosen = environment("CLEAVE_NVRTC"); !chosen.empty())
+    if (std::string chosen = environment(kNamesNvrtc); !chosen.empty())
         add_path(names, chosen, "libnvrtc");
     for (const char* variable : {"CUDA_PATH", "CUDA_HOME"})
         if (std::string folder = environment(variable); !folder.empty())
@@ -125,7 +128,7 @@ Names nvrtc_names(const CompileOptions& options) {
 // Since ROCm 6 libhiprtc alone has the functions; before, libamdhip64 has them too, or alone.
 Names hiprtc_names() {
     Names names;
-    if (std::string chosen = environment("CLEAVE_HIPRTC"); !chosen.empty())
+    if (std::string chosen = environment(kNamesHiprtc); !chosen.empty())
         add_path(names, chosen, "libhiprtc");
     const std::vector<std::string> roots = rocm_roots();
     for (const char* stem : {"libhiprtc", "libamdhip64"})
@@ -238,6 +241,29 @@ FoundNvrtc find_nvrtc(Names names, const CompileOptions& options) {
     return found;
 }
 
+// "CLEAVE_NVRTC=/opt/none: it gives no NVRTC" where the user's variable names nothing that opens, whatever else was found.
+std::string misnamed(const char* variable, const std::string& kind, const CompileWorkers& first,
+                     const CompileOptions& options) {
+    const std::string chosen = environment(variable);
+    if (chosen.empty()) return "";
+    Names names;
+    add_path(names, chosen, "lib" + kind);
+    const auto is_named = [&](const std::string& library) {
+        return std::find(names.begin(), names.end(), library) != names.end();
+    };
+    if (first.reason().empty() && is_named(first.library())) return "";
+    const CompileWorkers alone(kind, names, options.timeout_seconds, options.cancel);
+    if (alone.reason().empty()) return "";
+    return fmt::format("{}={} gives no {}: {}; name another, or unset it", variable, chosen,
+                       kind == "nvrtc" ? "NVRTC" : "hipRTC",
+                       first.reason().empty() ? alone.reason() : first.reason());
+}
+
+// The variable is not looked at beside --nvrtc.
+std::string misnamed_nvrtc(const CompileWorkers& first, const CompileOptions& options) {
+    return options.nvrtc.empty() ? misnamed(kNamesNvrtc, "nvrtc", first, options) : "";
+}
+
 bool lists(const std::string& archs, std::string_view arch) {
     return (" " + archs + " ").find(fmt::format(" {} ", arch)) != std::string::npos;
 }
@@ -308,8 +334,16 @@ GpuCompilerInfo info_of(const std::string& vendor, const Names& names,
     if (!info.available) return info;
     info.name = vendor + " " + workers.version();
     info.library = workers.library();
+    info.path = workers.path();
     info.archs = workers.archs();
     return info;
+}
+
+// Another library was found, which is not to be taken.
+void refuse(GpuCompilerInfo& info, const std::string& misnamed) {
+    if (misnamed.empty() || !info.available) return;
+    info.available = false;
+    info.reason = info.misnamed = misnamed;
 }
 
 }  // namespace
@@ -330,6 +364,8 @@ std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
             "compiling for {} needs NVRTC, which was not found: {}; install the CUDA toolkit or "
             "PyPI's nvidia-cuda-nvrtc, or give --nvrtc PATH",
             arch.name, workers->reason());
+    if (const std::string wrong = misnamed_nvrtc(*workers, options); !wrong.empty())
+        throw MisnamedCompiler(wrong);
     if (!workers->archs().empty() && !lists(workers->archs(), fmt::format("sm_{}", arch.number)))
         throw UserError("NVRTC {} ({}) does not know {}; it knows {}: give --nvrtc PATH of another",
                         workers->version(), workers->library(), arch.name, workers->archs());
@@ -341,6 +377,9 @@ std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
 std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
                                                      const CompileOptions& options) {
     auto workers = start("hiprtc", hiprtc_names(), options);
+    if (const std::string wrong = misnamed(kNamesHiprtc, "hiprtc", *workers, options);
+        !wrong.empty())
+        throw MisnamedCompiler(wrong);
     if (!workers->reason().empty()) throw UserError("hipRTC was not found: {}", workers->reason());
     Names arguments{fmt::format("--offload-arch={}", arch.name), "-std=c++17", "-O3"};
     require_arch_of_hiprtc(*workers, arch, arguments, options);
@@ -354,12 +393,29 @@ GpuCompilerInfo nvrtc_info(const CompileOptions& options) {
     info.available = info.available && found.loads;
     if (!found.loads) info.reason = "newer than the driver";
     info.passed_over = std::move(found.passed_over);
+    refuse(info, misnamed_nvrtc(*found.workers, options));
     return info;
 }
 
 GpuCompilerInfo hiprtc_info(const CompileOptions& options) {
     const Names names = hiprtc_names();
-    return info_of("hipRTC", names, *start("hiprtc", names, options));
+    const auto workers = start("hiprtc", names, options);
+    GpuCompilerInfo info = info_of("hipRTC", names, *workers);
+    refuse(info, misnamed(kNamesHiprtc, "hiprtc", *workers, options));
+    return info;
+}
+
+std::string archs_of_hiprtc(const CompileOptions& options) {
+    std::string known;
+    for (const GpuArch& arch : gpu_archs()) {
+        if (arch.nvidia) continue;
+        try {
+            make_hiprtc_compiler(arch, options);
+            known += (known.empty() ? "" : " ") + std::string(arch.name);
+        } catch (const UserError&) {
+        }
+    }
+    return known;
 }
 
 }  // namespace cleave::codegen

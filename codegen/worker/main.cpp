@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     Message hello;
     Rtc rtc = Rtc::open(kind, names);
     if (rtc.reason().empty())
-        hello = {"ready", rtc.library(), rtc.version(), rtc.archs()};
+        hello = {"ready", rtc.library(), rtc.version(), rtc.archs(), rtc.path()};
     else
         hello = {"missing", rtc.reason()};
     std::string text = encode(hello);

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 namespace cleave::codegen {
@@ -67,6 +68,12 @@ Rtc Rtc::open(const std::string& kind, std::span<const std::string> names) {
     }
     rtc.reason_ = reasons.empty() ? "no name to try" : reasons;
     return rtc;
+}
+
+std::string Rtc::path() const {
+    Dl_info info{};
+    const bool known = ::dladdr(reinterpret_cast<const void*>(version_), &info) && info.dli_fname;
+    return known ? info.dli_fname : "";
 }
 
 std::string Rtc::version() const {

@@ -26,6 +26,7 @@ public:
 
     const std::string& reason() const { return reason_; }
     const std::string& library() const { return library_->name(); }
+    std::string path() const;     // of its file, where the loader says
     std::string version() const;  // "13.0"
     std::string archs() const;    // "sm_75 sm_80 ...": where the library can tell
 

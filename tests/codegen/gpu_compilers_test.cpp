@@ -290,6 +290,40 @@ TEST_CASE("NVRTC is looked for beside the programs on PATH, a toolkit's and a Py
     CHECK(nvrtc_info(named).tried == std::vector<std::string>{files[0].string()});
 }
 
+TEST_CASE(
+    "a compiler that a variable names and that does not open is an error, not another compiler",
+    "[codegen]") {
+    const auto error_with = [](const char* variable, const char* value, const char* arch) {
+        const char* old = std::getenv(variable);
+        const std::string before = old ? old : "";
+        ::setenv(variable, value, 1);
+        const std::string message =
+            test::user_error([&] { make_gpu_compiler(gpu_arch(arch), through("")); });
+        old ? ::setenv(variable, before.c_str(), 1) : ::unsetenv(variable);
+        return message;
+    };
+    const std::string nvrtc = error_with("CLEAVE_NVRTC", "/nowhere/nvrtc", "sm_90a");
+    CHECK_THAT(nvrtc, Catch::Contains("/nowhere/nvrtc"));
+    for (const char* value : {"/nowhere/hip", "libm.so.6"})
+        CHECK_THAT(error_with("CLEAVE_HIPRTC", value, "gfx90a"),
+                   Catch::Contains(fmt::format("CLEAVE_HIPRTC={} gives no hipRTC: ", value)) &&
+                       Catch::Contains("unset it"));
+    if (absence("nvrtc").empty())
+        CHECK_THAT(nvrtc, Catch::Contains("CLEAVE_NVRTC=/nowhere/nvrtc gives no NVRTC: "));
+}
+
+TEST_CASE("a GPU compiler that a simt device has no use for is refused", "[codegen]") {
+    Program program;
+    for (const char* arch : {"simt:gfx90a", "simt:sm_90a"})
+        for (const char* compiler : {"nvrtc", "hiprtc"}) {
+            program.arch = arch;
+            CHECK_THAT(
+                test::user_error([&] { compile_program(program, through(compiler)); }),
+                Catch::Contains(fmt::format("'{}' compiles nothing for {}", compiler, arch)) &&
+                    Catch::Contains("takes clang"));
+        }
+}
+
 TEST_CASE("a file that is no NVRTC is refused as such", "[codegen]") {
     CompileOptions options = through("");
     options.nvrtc = "libm.so.6";

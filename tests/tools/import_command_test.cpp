@@ -129,7 +129,8 @@ TEST_CASE("doctor says what was found, where, in which version, and what was tri
         CHECK(!f["path"].get<std::string>().empty());
     }
     CHECK(json["libraries"][0]["version"].get<std::string>().find("19") != std::string::npos);
-    for (const char* name : {"CUDA driver", "NVRTC", "NCCL", "HIP runtime", "hipRTC", "RCCL"}) {
+    for (const char* name :
+         {"CUDA driver", "NVRTC", "NCCL", "HIP runtime", "hipRTC", "RCCL", "Clang for AMD"}) {
         INFO(name);
         bool listed = false;
         for (const Json& f : json["gpus"]) {
@@ -147,6 +148,51 @@ TEST_CASE("doctor says what was found, where, in which version, and what was tri
     for (const char* piece :
          {"host compiler", "METIS", "ONNX", "Protobuf", "CUDA driver", "HIP runtime", "cache"})
         CHECK_THAT(text.output + text.error, Contains(piece));
+}
+
+TEST_CASE("doctor says of each GPU compiler where its file lies and what it compiles for",
+          "[tools]") {
+    const Json json = checked_json("doctor", {"doctor"});
+    std::string hip;  // version of the runtime
+    for (const Json& f : json["gpus"])
+        if (f["name"] == "HIP runtime") hip = f["version"];
+    int found = 0;
+    for (const auto& [name, arch] :
+         {std::pair{"NVRTC", "sm_90"}, {"hipRTC", "gfx906"}, {"Clang for AMD", "gfx942"}})
+        for (const Json& f : json["gpus"]) {
+            if (f["name"] != name || f["found"] == false) continue;
+            INFO(f.dump(1));
+            const std::string version = f["version"], path = f["path"];
+            CHECK(fs::path(path).is_absolute());
+            CHECK(fs::exists(path));
+            CHECK_THAT(version, Contains(", compiles for ") && Contains(arch));
+            if (path.find("libamdhip64") != std::string::npos)
+                CHECK_THAT(version, Contains(" of HIP " + hip + ","));
+            ++found;
+        }
+    CHECK(found > 0);  // Clang is where the tests are
+}
+
+TEST_CASE("doctor says that a variable names no compiler, and takes no other", "[tools]") {
+    TemporaryFolder folder;
+    const fs::path log = folder.path() / "log";
+    const std::string command = fmt::format(
+        "CLEAVE_NVRTC=/nowhere/nvrtc CLEAVE_HIPRTC=/nowhere/hip '{}' doctor --json > '{}'",
+        CLEAVE_BINARY, log.string());
+    REQUIRE(std::system(command.c_str()) == 0);
+    const Json json = Json::parse(read_file(log));
+    int told = 0;
+    for (const Json& f : json["gpus"])
+        for (const auto& [name, words] :
+             {std::pair{"NVRTC", "CLEAVE_NVRTC=/nowhere/nvrtc gives no NVRTC"},
+              {"hipRTC", "CLEAVE_HIPRTC=/nowhere/hip gives no hipRTC"}}) {
+            if (f["name"] != name) continue;
+            INFO(f.dump(1));
+            CHECK(f["found"] == false);
+            CHECK_THAT(f["reason"].get<std::string>(), Contains(words));
+            ++told;
+        }
+    CHECK(told == 2);
 }
 
 TEST_CASE("a machine file that is no JSON is refused with its line, in plain words", "[tools]") {

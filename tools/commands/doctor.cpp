@@ -133,24 +133,45 @@ Finding look(const Optional& o) {
 }
 
 // As the compiler itself looks for it, in a worker process.
-Finding vendor_compiler(const char* name, const char* purpose, const codegen::GpuCompilerInfo& info,
-                        const char* fix) {
+Finding gpu_compiler(const char* name, const char* purpose, const codegen::GpuCompilerInfo& info,
+                     const char* fix) {
     Finding f{name, purpose, info.available, false, info.name, {}, info.tried, {}, {}};
     if (info.available) {
         std::error_code error;
-        const fs::path real = fs::canonical(info.library, error);
+        const fs::path real = fs::canonical(info.path.empty() ? info.library : info.path, error);
         f.path = error ? info.library : real.string();
         if (!info.archs.empty()) f.version += ", compiles for " + info.archs;
         for (const std::string& other : info.passed_over)
             f.version += fmt::format("; passed over as newer than the driver: {}", other);
     } else {
-        f.reason = "not found";
+        f.reason = info.misnamed.empty() ? "not found" : info.misnamed;
         f.fix = fix;
-        if (info.passed_over.empty()) return f;
+        if (info.passed_over.empty() || !info.misnamed.empty()) return f;
         f.reason = fmt::format("the driver loads nothing of {}", fmt::join(info.passed_over, ", "));
         f.fix = "install a newer driver, or a toolkit of its version of CUDA";
     }
     return f;
+}
+
+// hiprtcVersion counts by itself (9.0 in ROCm 5.2): HIP's own version stands beside it where the library is HIP's, too.
+codegen::GpuCompilerInfo hiprtc_with_archs() {
+    codegen::GpuCompilerInfo info = codegen::hiprtc_info({});
+    if (!info.available) return info;
+    info.archs = codegen::archs_of_hiprtc({});
+    if (!fs::path(info.library).filename().string().starts_with("libamdhip64")) return info;
+    std::string why;
+    const auto library = DynamicLibrary::open_first(std::span(&info.library, 1), &why);
+    const std::string version = library ? hip_version(*library) : "";
+    if (!version.empty()) info.name += " of HIP " + version;
+    return info;
+}
+
+// As the command opened LLVM for the CPU's kernels.
+codegen::GpuCompilerInfo clang_for_amd() {
+    codegen::GpuCompilerInfo info = codegen::amdgpu_clang_info();
+    if (info.available)
+        info.path = file_of(reinterpret_cast<const void*>(codegen::find_llvm_library().version));
+    return info;
 }
 
 std::vector<std::string> names_of(std::span<const std::string> names) {
@@ -178,12 +199,15 @@ std::vector<Finding> gpu_findings() {
     for (const Optional& o : all) findings.push_back(look(o));
     codegen::CompileOptions for_cards;
     for_cards.cuda_driver = runtime::cuda_driver_version();
-    findings.push_back(vendor_compiler("NVRTC", "kernels for NVIDIA GPUs",
-                                       codegen::nvrtc_info(for_cards),
-                                       "install the CUDA toolkit, or PyPI's nvidia-cuda-nvrtc"));
-    findings.push_back(vendor_compiler(
-        "hipRTC", "kernels for AMD GPUs", codegen::hiprtc_info({}),
+    findings.push_back(gpu_compiler("NVRTC", "kernels for NVIDIA GPUs",
+                                    codegen::nvrtc_info(for_cards),
+                                    "install the CUDA toolkit, or PyPI's nvidia-cuda-nvrtc"));
+    findings.push_back(gpu_compiler(
+        "hipRTC", "kernels for AMD GPUs", hiprtc_with_archs(),
         "install ROCm's hipRTC, or run tools/setup; without it Clang compiles for AMD GPUs"));
+    findings.push_back(gpu_compiler("Clang for AMD", "AMD GPUs that hipRTC does not know",
+                                    clang_for_amd(),
+                                    "install LLVM and Clang 19 with AMD GPUs, or run tools/setup"));
     return findings;
 }
 
