@@ -331,7 +331,15 @@ GpuListing list_gpus(DeviceKind kind) {
     if (!found.driver) return listing;
     listing.library = found.driver->library();
     listing.version = found.driver->version();
-    for (int i = 0; i < found.driver->count(); ++i) listing.cards.push_back(found.driver->facts(i));
+    for (int i = 0; i < found.driver->count(); ++i) {
+        GpuFacts& card = listing.cards.emplace_back();
+        std::string& error = listing.errors.emplace_back();
+        try {
+            card = found.driver->facts(i);
+        } catch (const DeviceError& failed) {
+            error = fmt::format("{}[{}]: {}", planner::device_kind_name(kind), i, failed.what());
+        }
+    }
     listing.no_links = link_facts(kind).reason;
     return listing;
 }

@@ -42,6 +42,7 @@ struct GpuListing {
     std::string library, version, reason;  // reason: why there is none
     std::string visible;                   // "CUDA_VISIBLE_DEVICES=2,3", all that are set
     std::vector<GpuFacts> cards;
+    std::vector<std::string> errors;  // by card: why it does not say what it is; else empty
     // Of cards whose links the vendor's library (NVML, ROCm SMI) does not tell: why, with every name tried. Else empty.
     std::string no_links;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <sstream>
 
 #include "runtime/simt/memory.h"
 #include "runtime/simt/simt.h"
@@ -112,6 +113,11 @@ State& state() {
             all.trip = kernel;
             all.trip_after = 1;
             all.trip_hangs = true;
+        }
+        // Of a command: "cuDeviceTotalMem_v2 2 999", as of fake_fail.
+        if (const char* failure = std::getenv("CLEAVE_FAKE_FAIL")) {
+            std::istringstream words(failure);
+            words >> all.failing >> all.fail_after >> all.fail_code;
         }
         return true;
     }();

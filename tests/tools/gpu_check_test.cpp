@@ -57,8 +57,12 @@ public:
         std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
         fs::permissions(path, fs::perms::owner_all);
     }
-    void link_programs() const {
+    // The host's compiler is among them.
+    void link_libraries() const {
         fs::create_directory_symlink(CLEAVE_BUILD_DIR "/lib", folder() / "lib");
+    }
+    void link_programs() const {
+        link_libraries();
         for (const char* name :
              {"cleave", "cleave_bench_gpu", "cleave_test_runtime", "cleave_test_simt"}) {
             fs::remove(folder() / "bin" / name);
@@ -227,6 +231,65 @@ TEST_CASE(
     CHECK(json["skipped"].size() == 7);
     CHECK_THAT(json["skipped"].dump(),
                Contains("not in --parts") && Contains("bundled_model on the host"));
+}
+
+TEST_CASE("a part of gpu-check that gives what cannot be read fails alone, and the next ones run",
+          "[tools]") {
+    const Bundle bundle("clean");
+    bundle.link_libraries();
+    bundle.script("cleave_bench_gpu", "echo '{\"tokens\": []}'");
+    const auto errors_of = [&](const std::string& printed, const std::string& dump) {
+        bundle.script("cleave",
+                      "case \"$*\" in --version) ;; doctor*) echo '{}' ;; *) for word; do "
+                      "if [ \"$last\" = --dump-logits ]; then " +
+                          dump + "; fi; last=$word; done; echo '" + printed + "' ;; esac");
+        const gpu_check::Outcome outcome =
+            bundle.run({"--parts", "bundled_model,tp4_logical_devices,random_model"}, kFakeGpu);
+        INFO(printed << " " << dump << " " << outcome.errors);
+        CHECK(outcome.code == 1);
+        Json json = bundle.report();
+        CHECK(json["finished"] == true);
+        CHECK(json["passed"] == false);
+        CHECK(json["parts"]["bundled_model"]["status"] == "failed");
+        CHECK(json["parts"]["tp4_logical_devices"]["status"] == "failed");
+        CHECK(json["parts"]["random_model"]["status"] == "passed");
+        std::string errors;
+        for (const Json& error : json["errors"])
+            if (error["part"] == "bundled_model")
+                errors += error["error"].get<std::string>() + "\n";
+        return errors;
+    };
+    // Two rows of two logits; two more words, and none of them.
+    const std::string dump = "head -c 16 /dev/zero >$word", no_dump = "true";
+    const std::string good =
+        R"({"token_ids":[1,1],"prompt_ids":[1],"check_max_difference":null,"check_reason":"NaN!"})";
+    CHECK_THAT(errors_of(good, dump), Contains("no finite number") && Contains("NaN!"));
+    CHECK_THAT(errors_of(R"({"token_ids":[1,1],"prompt_ids":[1]})", dump),
+               Contains("no finite number"));
+    CHECK_THAT(errors_of(R"({"token_ids":[1],"check_max_difference":0})", dump),
+               Contains("prompt_ids"));
+    CHECK_THAT(errors_of(R"({"token_ids":"x","prompt_ids":[1],"check_max_difference":0})", dump),
+               Contains("type"));
+    CHECK_THAT(errors_of(good, no_dump), Contains("no logits"));
+}
+
+TEST_CASE("a card that does not say what it is leaves the others to gpu-check", "[tools]") {
+    const Bundle bundle("clean");
+    bundle.script("cleave_test_runtime", "true");
+    std::vector<std::string> environment = kFakeGpu;
+    environment.emplace_back("CLEAVE_FAKE_FAIL=cuDeviceTotalMem_v2 2 999");
+    const gpu_check::Outcome outcome = bundle.run({"--parts", "conformance"}, environment);
+    INFO(outcome.errors);
+    CHECK(outcome.code == 1);
+    const Json json = bundle.report();
+    CHECK(json["finished"] == true);
+    CHECK(json["parts"]["conformance"]["status"] == "passed");
+    REQUIRE(json["devices"].size() == 2);
+    CHECK(json["devices"][0]["device"] == "cuda[0]");
+    CHECK(json["devices"][1]["device"] == "cuda[2]");
+    REQUIRE(json["errors"].size() == 1);
+    CHECK_THAT(json["errors"][0]["error"].get<std::string>(),
+               Contains("cuda[1]") && Contains("cuDeviceTotalMem"));
 }
 
 TEST_CASE("gpu-check's report is whole while a part runs, and says which", "[tools]") {

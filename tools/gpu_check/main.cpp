@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -110,10 +111,10 @@ public:
 
     int run() {
         if (find_devices()) {
-            settle_environment();
+            guard("doctor", [&] { settle_environment(); });
             for (const std::string& part : part_names()) {
                 const auto begin = Clock::now();
-                take(part);
+                guard(part, [&] { take(part); });
                 end(part, seconds_since(begin));
             }
         }
@@ -135,13 +136,28 @@ private:
         report_["dirty"] = state != "clean";
     }
 
+    // What one part throws ends that part alone.
+    template <class Act>
+    void guard(const std::string& part, Act act) {
+        try {
+            act();
+        } catch (const std::exception& error) {
+            fail(part, error.what());
+        }
+    }
+
     // The cards of both vendors; false, with the reasons in the report, when there is none.
     bool find_devices() {
         std::string first, reasons;
         for (planner::DeviceKind kind : planner::kCardKinds) {
-            const runtime::GpuListing listing = runtime::list_gpus(kind);
             const std::string name(planner::device_kind_name(kind));
             Json driver{{"kind", name}};
+            runtime::GpuListing listing;
+            try {
+                listing = runtime::list_gpus(kind);
+            } catch (const std::exception& error) {
+                listing.reason = error.what();
+            }
             if (listing.reason.empty()) {
                 driver["library"] = listing.library;
                 driver["version"] = listing.version;
@@ -153,10 +169,14 @@ private:
             if (!listing.visible.empty()) driver["visible"] = listing.visible;
             report_["drivers"].push_back(driver);
             for (size_t i = 0; i < listing.cards.size(); ++i) {
+                if (!listing.errors[i].empty()) {
+                    fail("devices", listing.errors[i]);
+                    continue;
+                }
                 const runtime::GpuFacts& card = listing.cards[i];
                 const std::string device = fmt::format("{}[{}]", name, i);
                 if (first.empty()) first = device;
-                ++cards_[name];
+                cards_[name].push_back(i);
                 report_["devices"].push_back({{"device", device},
                                               {"name", card.name},
                                               {"uuid", card.uuid},
@@ -230,10 +250,11 @@ private:
 
     void two_cards(const std::string& part, const fs::path& model) {
         const std::string kind = arguments_.device.substr(0, arguments_.device.find('['));
-        if (cards_[kind] < 2)
+        const std::vector<size_t>& cards = cards_[kind];
+        if (cards.size() < 2)
             skip(part, "one " + kind + " card alone");
         else
-            text({part, model, kind + "[0-1]", 2});
+            text({part, model, fmt::format("{}[{},{}]", kind, cards[0], cards[1]), 2});
     }
 
     std::string program(const char* name) const { return (programs_ / name).string(); }
@@ -271,22 +292,27 @@ private:
             checked.emplace_back("--check");
         else
             skip(part.name + " on the host", no_host_);
-        const Json with_logits = json_of(part.name, start(part.name, checked, environment_));
-        if (with_logits.empty()) return explain(part.name, command);
+        const Outcome first = start(part.name, checked, environment_);
         Json& entry = report_["parts"][part.name];
-        entry["result"] = with_logits;
+        keep_result(entry, first);
+        const Json with_logits = json_of(part.name, first);
+        if (with_logits.empty()) return explain(part.name, command);
+        if (no_host_.empty() && !number_of(with_logits, "check_max_difference")) {
+            fail(part.name, "its difference from the host's logits is no finite number: " +
+                                with_logits.value("check_reason", "no reason is given"));
+            explain(part.name, command);
+        }
         const std::vector<int32_t> tokens = with_logits.at("token_ids");
         const Logits logits(dump, with_logits.at("prompt_ids").size(), tokens.size());
         const double bound = (part.bf16 ? kBf16Bound : kF32Bound) * logits.largest();
         entry["largest_logit"] = logits.largest();
         entry["bound"] = bound;
-        if (no_host_.empty())
-            if (const double difference = with_logits.value("check_max_difference", 1e9);
-                !(difference < bound)) {
-                fail(part.name, fmt::format("its logits differ from the host's by {}, over {}",
-                                            difference, bound));
-                explain(part.name, command);
-            }
+        if (const auto difference = number_of(with_logits, "check_max_difference");
+            no_host_.empty() && difference && !(*difference < bound)) {
+            fail(part.name, fmt::format("its logits differ from the host's by {}, over {}",
+                                        *difference, bound));
+            explain(part.name, command);
+        }
 
         Json& own = entry["own_choice"] = Json::object();
         const Outcome outcome = run_for(seconds_of(part.name), command, environment_);
@@ -362,10 +388,8 @@ private:
         if (!arguments_.python.empty())
             command.insert(command.end(), {"--python", arguments_.python});
         const Outcome outcome = start(part, command, environment_);
-        // Of a benchmark that failed, too: what it measured before and after.
-        const Json partial = Json::parse(outcome.output, nullptr, false);
-        const Json result = outcome.code == 0 ? json_of(part, outcome) : partial;
-        if (result.is_object() && !result.empty()) report_["parts"][part]["result"] = result;
+        json_of(part, outcome);
+        keep_result(report_["parts"][part], outcome);
         write();
     }
 
@@ -432,6 +456,17 @@ private:
         return result;
     }
 
+    // Of one that failed, too: what it said before.
+    static void keep_result(Json& entry, const Outcome& outcome) {
+        const Json result = Json::parse(outcome.output, nullptr, false);
+        if (result.is_object() && !result.empty()) entry["result"] = result;
+    }
+    // JSON has null for what is not finite.
+    static std::optional<double> number_of(const Json& json, const char* key) {
+        if (!json.contains(key) || !json[key].is_number()) return std::nullopt;
+        return json[key].get<double>();
+    }
+
     void skip(const std::string& part, const std::string& why) {
         report_["skipped"].push_back({{"part", part}, {"reason", why}});
     }
@@ -468,7 +503,7 @@ private:
     std::vector<std::string> environment_;
     std::string no_host_;  // why nothing can be compiled for the host
     std::vector<int32_t> one_device_;
-    std::map<std::string, int> cards_;  // by kind
+    std::map<std::string, std::vector<size_t>> cards_;  // by kind, that say what they are
     Json report_;
 };
 
