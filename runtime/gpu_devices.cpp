@@ -257,10 +257,14 @@ const FoundDriver& gpu_driver(DeviceKind kind) {
     const bool cuda = kind == DeviceKind::kCuda;
     std::string& own = all.library[kind];
     if (own.empty()) own = named_library(kind);
-    if (own.empty())
-        at->second = cuda ? open_cuda_driver() : open_hip_driver();
-    else
-        at->second = cuda ? open_cuda_driver({&own, 1}) : open_hip_driver({&own, 1});
+    try {
+        if (own.empty())
+            at->second = cuda ? open_cuda_driver() : open_hip_driver();
+        else
+            at->second = cuda ? open_cuda_driver({&own, 1}) : open_hip_driver({&own, 1});
+    } catch (const DeviceError& error) {
+        at->second.reason = error.what();
+    }
     return at->second;
 }
 

@@ -190,6 +190,20 @@ TEST_CASE("a driver without a device, without a symbol or without a file says so
     CHECK_THAT(open_cuda_driver(wrong).reason, Contains("lacks cuInit"));
 }
 
+TEST_CASE("a driver that fails as it is opened says so each time it is asked for", "[runtime]") {
+    for (const auto& [kind, call, said] :
+         {std::tuple{DeviceKind::kCuda, "cuDeviceGetCount", "cuDeviceGetCount failed"},
+          {DeviceKind::kHip, "hipGetDeviceCount", "hipErrorUnknown"}}) {
+        const InstalledFake fake(kind);
+        fake.fail(call, 1, 999);
+        for (int time = 0; time < 2; ++time) {
+            const GpuListing listing = list_gpus(kind);
+            CHECK_THAT(listing.reason, Contains(said));
+            CHECK(listing.cards.empty());
+        }
+    }
+}
+
 TEST_CASE("the vendors' real libraries load and find no device where there is none", "[runtime]") {
     for (DeviceKind kind : planner::kCardKinds) {
         use_gpu_library(kind, "");
