@@ -196,6 +196,24 @@ TEST_CASE("what bench gpu fails at stands beside what it measured", "[tools]") {
     }
 }
 
+TEST_CASE("PyTorch is measured in the user's environment, without what Cleave sets for itself",
+          "[tools]") {
+    const cleave::test::TemporaryFolder folder;
+    const fs::path python = folder.path() / "python", seen = folder.path() / "seen";
+    std::ofstream(python) << "#!/bin/sh\nenv >" << seen.string() << "\n";
+    fs::permissions(python, fs::perms::owner_all);
+    std::vector<std::string> environment = kFakeGpu;
+    environment.back() = "CLEAVE_COMPILE_WORKER=/no/such/worker";  // so that nothing compiles
+    environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS=7");
+    gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu", "--device", "cuda[0]", "--shape",
+                    "stories-260k", "--python", python},
+                   60, environment);
+    std::stringstream text;
+    text << std::ifstream(seen).rdbuf();
+    CHECK_THAT(text.str(), Contains("CUDA_DEVICE_MAX_CONNECTIONS=7\n"));
+    CHECK_THAT(text.str(), !Contains("CUDA_MODULE_LOADING"));
+}
+
 TEST_CASE(
     "what a part of gpu-check says reaches the report, and a text that fails is run again step by "
     "step",

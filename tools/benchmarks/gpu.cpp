@@ -44,6 +44,7 @@ constexpr double kCheckedBound = 0.08;
 struct BenchFlags {
     std::string mode = "benchmark", device, shape = "llama-3-8b", python = "python3", nvrtc;
     int64_t copy_mib = 4096, tokens = 512;
+    std::vector<std::string> own_settings = bench::unset_driver_variables();
 };
 
 double ms_since(Clock::time_point start) {
@@ -145,8 +146,8 @@ public:
                 json["errors"].push_back(fmt::format("{}: {}", what, error.what()));
             }
         };
-        const bench::TorchRates torch =
-            bench::torch_rates(flags_.python, machine_.devices[0].index, copied);
+        const bench::TorchRates torch = bench::torch_rates(flags_.python, machine_.devices[0].index,
+                                                           copied, flags_.own_settings);
         // The faster copy counts: a slow kernel of ours must not flatter decode.
         double copy = torch.copy_bytes_per_second;
         measure("copy", [&] {

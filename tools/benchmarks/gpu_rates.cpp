@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <span>
 
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 #include "codegen/kernel_spec.h"
 #include "runtime/base/errors.h"
 #include "runtime/device_stream.h"
+#include "runtime/drivers/cuda/cuda_driver.h"
+#include "runtime/drivers/hip/hip_driver.h"
 #include "runtime/gpu_devices.h"
 #include "runtime/open_devices.h"
 #include "tools/gpu_check/process.h"
@@ -129,10 +132,18 @@ double Card::empty_launch_ms(int64_t launches) {
     return ms / static_cast<double>(launches);
 }
 
-TorchRates torch_rates(const std::string& python, int card, int64_t copy_bytes) {
+std::vector<std::string> unset_driver_variables() {
+    std::vector<std::string> unset;
+    for (const char* name : {"CUDA_MODULE_LOADING", runtime::kCudaQueues, runtime::kHipQueues})
+        if (!std::getenv(name)) unset.emplace_back(name);
+    return unset;
+}
+
+TorchRates torch_rates(const std::string& python, int card, int64_t copy_bytes,
+                       const std::vector<std::string>& own_settings) {
     const gpu_check::Outcome ran = gpu_check::run(
         {python, "-c", kTorchScript, std::to_string(card), std::to_string(copy_bytes)},
-        kTorchSeconds);
+        kTorchSeconds, own_settings);
     TorchRates rates;
     const auto json = nlohmann::json::parse(ran.output, nullptr, false);
     if (ran.code == 0 && json.is_object()) {

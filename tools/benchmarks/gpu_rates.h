@@ -41,7 +41,12 @@ struct TorchRates {
     double copy_bytes_per_second = 0;
     std::string reason;
 };
-TorchRates torch_rates(const std::string& python, int card, int64_t copy_bytes);
+// `own_settings`: the variables that PyTorch must not see.
+TorchRates torch_rates(const std::string& python, int card, int64_t copy_bytes,
+                       const std::vector<std::string>& own_settings);
+
+// The drivers' variables that the user has not set: those that Cleave may. Ask before a driver is opened.
+std::vector<std::string> unset_driver_variables();
 
 double middle(std::vector<double> values);
 

@@ -51,7 +51,12 @@ struct Pipe {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ctrl-C reaches the parent alone
     ::dup2(output.ends[1], STDOUT_FILENO);
     ::dup2(errors.ends[1], STDERR_FILENO);
-    for (const std::string& entry : environment) ::putenv(const_cast<char*>(entry.c_str()));
+    for (const std::string& entry : environment) {
+        if (entry.find('=') == std::string::npos)
+            ::unsetenv(entry.c_str());
+        else
+            ::putenv(const_cast<char*>(entry.c_str()));
+    }
     std::vector<char*> words;
     for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);

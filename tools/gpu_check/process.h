@@ -21,7 +21,7 @@ struct Outcome {
 // How a child ended (waitpid), or nothing if it has not within so long.
 std::optional<int> end_of(int child, std::chrono::milliseconds patience);
 
-// `environment`: "NAME=value" beside this process's own. UserError when the program cannot be started.
+// `environment`: "NAME=value" beside this process's own, "NAME" taken out of it. UserError when the program cannot be started.
 Outcome run(const std::vector<std::string>& command, int limit_seconds,
             const std::vector<std::string>& environment = {});
 
