@@ -17,7 +17,8 @@ using SourceChange = std::function<std::string(const std::string& source)>;
 
 struct Shipped {
     std::string name;
-    bool own = true;  // false: the list has the same code for another architecture, too
+    // false: the list has the same code for another architecture, where its barriers are tried
+    bool own = true;
     // As they ship: one kernel, or those of an exchange.
     std::function<std::vector<std::string>()> sources;
     // Runs it in `orders` orders of its threads, from seed `first` on (0: by index); with its name, what was reported or wrong
