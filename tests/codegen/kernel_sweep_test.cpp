@@ -97,9 +97,9 @@ struct SweepTarget {
 const std::vector<SweepTarget>& sweep_targets() {
     static const std::vector<SweepTarget> here = [] {
         constexpr SweepTarget kAll[] = {
-            {"sm_80", "nvrtc"},   {"sm_90a", "nvrtc"},  {"sm_100", "nvrtc"},
-            {"gfx90a", "clang"},  {"gfx942", "clang"},  {"gfx1100", "clang"},
-            {"gfx90a", "hiprtc"}, {"gfx942", "hiprtc"}, {"gfx1100", "hiprtc"}};
+            {"sm_80", "nvrtc"},   {"sm_90a", "nvrtc"},   {"sm_100", "nvrtc"},  {"gfx90a", "clang"},
+            {"gfx942", "clang"},  {"gfx1100", "clang"},  {"gfx1201", "clang"}, {"gfx90a", "hiprtc"},
+            {"gfx942", "hiprtc"}, {"gfx1100", "hiprtc"}, {"gfx1201", "hiprtc"}};
         std::vector<SweepTarget> found;
         for (const SweepTarget& target : kAll) {
             CompileOptions options;
@@ -495,4 +495,5 @@ CLEAVE_SWEEP_TESTS("sm_100", "nvrtc")
 CLEAVE_SWEEP_TESTS("gfx90a", "clang")
 CLEAVE_SWEEP_TESTS("gfx942", "clang")
 CLEAVE_SWEEP_TESTS("gfx1100", "clang")
+CLEAVE_SWEEP_TESTS("gfx1201", "clang")
 CLEAVE_SWEEP_TESTS("gfx90a", "hiprtc")
