@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <string_view>
 
 #include "planner/peers.h"
 #include "planner/plan_views.h"
@@ -42,9 +43,28 @@ void give_access(Device& from, Device& to) {
     }
 }
 
+// Variables that let each launch wait for its kernel, those that are set so: "NAME=1"; empty: none.
+std::string blocking_text(DeviceKind kind) {
+    const auto names = kind == DeviceKind::kCuda ? std::vector<const char*>{"CUDA_LAUNCH_BLOCKING"}
+                                                 : std::vector<const char*>{"HIP_LAUNCH_BLOCKING",
+                                                                            "AMD_SERIALIZE_KERNEL"};
+    std::string text;
+    for (const char* name : names) {
+        const char* value = std::getenv(name);
+        if (value && *value && std::string_view(value) != "0")
+            text += fmt::format("{}{}={}", text.empty() ? "" : " and ", name, value);
+    }
+    return text;
+}
+
 // What the user may change when devices of one card do not run side by side.
 std::string queues_text(DeviceKind kind) {
     if (!is_card(kind)) return "";
+    if (const std::string blocking = blocking_text(kind); !blocking.empty())
+        return fmt::format(
+            "; {} lets a kernel begin when those launched before it have ended: "
+            "unset it for such a plan",
+            blocking);
     const char* variable = kind == DeviceKind::kCuda ? kCudaQueues : kHipQueues;
     const char* value = std::getenv(variable);
     return fmt::format(

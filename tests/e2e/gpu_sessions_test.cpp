@@ -88,6 +88,34 @@ TEST_CASE("logical devices whose kernels cannot run side by side are told so, an
     }
 }
 
+TEST_CASE("where a variable lets launches wait for their kernels it is told as why none meet",
+          "[e2e]") {
+    struct Variable {
+        const GpuCalls& vendor;
+        const char *name, *value;
+        bool blocks;
+    };
+    for (const Variable& each : {Variable{kBothVendors[0], "CUDA_LAUNCH_BLOCKING", "1", true},
+                                 {kBothVendors[0], "CUDA_LAUNCH_BLOCKING", "0", false},
+                                 {kBothVendors[1], "HIP_LAUNCH_BLOCKING", "1", true},
+                                 {kBothVendors[1], "AMD_SERIALIZE_KERNEL", "3", true}}) {
+        const InstalledFake fake(each.vendor.kind);
+        fake.live();
+        fake.one_at_a_time();
+        const cleave::test::Environment set(each.name, each.value);
+        SessionOptions options = options_for_fakes();
+        options.watchdog_seconds = 3;
+        const std::string error =
+            failure_of<DeviceError>([&] { run_model(each.vendor.logical, options, 1); });
+        const std::string told = fmt::format("{}={}", each.name, each.value);
+        CHECK_THAT(error, Contains("did not run at the same time"));
+        if (each.blocks)
+            CHECK_THAT(error, Contains(told + " lets") && !Contains("hardware queue"));
+        else
+            CHECK_THAT(error, !Contains(told) && Contains("hardware queue"));
+    }
+}
+
 TEST_CASE("all events of a session are made before its first kernel is launched", "[e2e]") {
     for (const GpuCalls& vendor : kBothVendors) {
         const char* mixed = vendor.kind == DeviceKind::kCuda ? "cuda[0],host[0]" : "hip[0],host[0]";
