@@ -47,6 +47,7 @@ public:
           control_(control),
           peers_(peers),
           lane_(make_lane(arenas, device, id)),
+          shares_card_(devices_on_card(plan, id).size() > 1),
           record_(options.record_trace),
           record_passes_(options.record_passes),
           origin_(origin) {
@@ -82,10 +83,14 @@ public:
             if (passes_ && id_ != plan_.output_device) device_.synchronize();
             peers_.check(id_);
         } catch (const VendorError& error) {
-            if (!passes_) throw;
+            if (!passes_ || shares_card_) throw;
             passes_->rethrow(error);
         }
     }
+
+    DeviceId id() const { return id_; }
+    // The steps that may have failed; empty: none, or not known.
+    std::string place() { return passes_ ? passes_->place() : ""; }
 
 private:
     // Before the first pass: kernels of this device and of its peers run at the same time, or it is an error.
@@ -209,6 +214,7 @@ private:
     RunControl& control_;
     const PeerLinks& peers_;
     StagingLane lane_;
+    bool shares_card_;  // then Impl tells what the driver said: it may be another's
     bool record_, record_passes_;
     Clock::time_point origin_;
     std::array<DevicePhase, 2> phases_;
@@ -257,7 +263,7 @@ struct Executor::Impl {
     std::optional<CaptureMeeting> captures;
     std::vector<std::unique_ptr<Worker>> workers;
     mutable Trace trace;
-    bool broken = false;
+    bool broken = false, step_by_step = false;
     int32_t passes_run = 0;
 
     // Hand-over of jobs to the worker threads.
@@ -268,6 +274,7 @@ struct Executor::Impl {
     bool quit = false;
     const Job* job = nullptr;
     std::exception_ptr error;
+    DeviceId failed;  // whose worker met the error
     std::vector<std::thread> threads;
 
     Impl(const Plan& p, std::span<const std::unique_ptr<Device>> devices,
@@ -289,6 +296,7 @@ struct Executor::Impl {
     void build(std::span<const codegen::Program> programs,
                std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
                const StreamOptions& options) {
+        step_by_step = options.step_by_step;
         for (size_t d = 0; d < devices.size(); ++d) {
             workers.push_back(std::make_unique<Worker>(plan, arenas, *devices[d], DeviceId(d),
                                                        control, peers, options, origin));
@@ -389,7 +397,10 @@ struct Executor::Impl {
         } catch (...) {
             {
                 std::lock_guard lock(mutex);
-                if (!error) error = std::current_exception();
+                if (!error) {
+                    error = std::current_exception();
+                    failed = worker.id();
+                }
             }
             control.stop();
             peers.stop();
@@ -414,6 +425,28 @@ struct Executor::Impl {
         run(job);
     }
 
+    // After a fault the driver gives its error to every device of the card, and whose worker asks first is chance: where several
+    // share it, a DeviceError with the places of all. No worker runs any more.
+    void tell_shared(const VendorError& fault, bool meets) {
+        const std::vector<DeviceId> sharing = devices_on_card(plan, failed);
+        if (sharing.size() == 1 || meets) return;
+        std::string places, names;
+        for (DeviceId device : sharing) {
+            const std::string& name = plan.machine.device(device).name;
+            const std::string place = workers[device.index()]->place();
+            if (!place.empty())
+                places += fmt::format("{}{} in {}", places.empty() ? "" : " and ", name, place);
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+        }
+        if (places.empty()) return;
+        throw DeviceError(
+            fmt::format("one of {}", places),
+            fmt::format(
+                "{}; the driver tells a fault of one of them to all{}", fault.what(),
+                step_by_step ? "" : "; run with --step-by-step to have one step of each named"),
+            fmt::format("{}, which share a card", names));
+    }
+
     void run(const Job& next) {
         if (threads.empty()) {
             run_guarded(*workers.front(), next);
@@ -427,7 +460,12 @@ struct Executor::Impl {
         }
         if (!error) return;
         broken = true;
-        std::rethrow_exception(std::exchange(error, nullptr));
+        try {
+            std::rethrow_exception(std::exchange(error, nullptr));
+        } catch (const VendorError& fault) {
+            tell_shared(fault, next.meets);
+            throw;
+        }
     }
 };
 

@@ -41,16 +41,23 @@ bool wants_hip_pools() {
                  "each allocation is its own");
 }
 
-bool may_overlap(const planner::Plan& plan, planner::DeviceId device) {
+std::vector<planner::DeviceId> devices_on_card(const planner::Plan& plan,
+                                               planner::DeviceId device) {
     const planner::Device& mine = plan.machine.device(device);
+    std::vector<planner::DeviceId> on_card;
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+        const planner::Device& other = plan.machine.devices[d];
+        if (other.kind == mine.kind && other.index == mine.index) on_card.emplace_back(d);
+    }
+    return on_card;
+}
+
+bool may_overlap(const planner::Plan& plan, planner::DeviceId device) {
     const auto exchanges = [](const planner::Phase& phase) {
         return std::any_of(phase.steps.begin(), phase.steps.end(), planner::goes_by_peers);
     };
-    const auto& all = plan.machine.devices;
-    const auto on_card = std::count_if(all.begin(), all.end(), [&](const planner::Device& other) {
-        return other.kind == mine.kind && other.index == mine.index;
-    });
-    return on_card == 1 || !(exchanges(plan.prefill) || exchanges(plan.decode));
+    return devices_on_card(plan, device).size() == 1 ||
+           !(exchanges(plan.prefill) || exchanges(plan.decode));
 }
 
 }  // namespace cleave::runtime

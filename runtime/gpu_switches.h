@@ -3,6 +3,8 @@
 // a plan's devices may use. UserError for a value that is neither 0 nor 1.
 #pragma once
 
+#include <vector>
+
 #include "planner/plan.h"
 
 namespace cleave::runtime {
@@ -16,6 +18,9 @@ bool wants_overlap();
 // (ROCm/hip issue 3775), in 7.0 to 7.2 they fail or crash on gfx11 (ROCm/legacy-rocm-build issue 6178), and one that is full
 // ends the process in a double free (ROCm/rocm-systems issue 11642).
 bool wants_hip_pools();
+
+// The plan's devices on the card of one of them, itself included: logical devices of a card share the driver's context.
+std::vector<planner::DeviceId> devices_on_card(const planner::Plan& plan, planner::DeviceId device);
 
 // Whether launches of a device may overlap as far as its plan goes. Not where its card has several devices of the plan one of
 // which exchanges by peer memory: all blocks of such an exchange have to stand on the card at once, and blocks that began

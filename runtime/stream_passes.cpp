@@ -304,6 +304,11 @@ std::string StreamPasses::where() const {
                        label(newest_), newest_.pass);
 }
 
+std::string StreamPasses::place() {
+    see_points();
+    return newest_.step ? where() : "";
+}
+
 void StreamPasses::rethrow(const DeviceError& error) {
     see_points();
     const bool exact =

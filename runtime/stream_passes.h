@@ -76,6 +76,8 @@ public:
 
     // Ends in a DeviceError that says at which steps the device was.
     [[noreturn]] void rethrow(const DeviceError& error);
+    // Those steps; empty before the first.
+    std::string place();
 
 private:
     struct Run {

@@ -103,6 +103,37 @@ TEST_CASE("a kernel's fault names steps and kernels, and with step by step the o
     }
 }
 
+TEST_CASE(
+    "a fault of one of a card's devices is told as one of those that share it, with all places",
+    "[e2e]") {
+    for (const GpuCalls& vendor : kBothVendors) {
+        for (bool step_by_step : {false, true}) {
+            const InstalledFake fake(vendor.kind);
+            fake.live();
+            fake.only_on(1);  // the second device's
+            SessionOptions options = options_for_fakes();
+            options.step_by_step = step_by_step;
+            const std::string error = failure_of<DeviceError>([&] {
+                run_model(vendor.logical, options, 6, [&](int token) {
+                    if (token == 4) fake.fault("attention", 1);
+                });
+            });
+            INFO(error);
+            const std::string card(planner::device_kind_name(vendor.kind));
+            CHECK_THAT(error, Contains("one of " + card + "[0]/0 in ") &&
+                                  Contains(" and " + card + "[0]/1 in ") &&
+                                  Contains("share a card") && !Contains("the step that fails"));
+            CHECK_THAT(error, Contains("IllegalAddress", Catch::CaseSensitive::No) ||
+                                  Contains("ILLEGAL_ADDRESS"));
+            if (step_by_step)
+                CHECK_THAT(error.substr(error.find(" and ")), Contains("(kernel attention"));
+            else
+                CHECK_THAT(error, Contains("a step from") && Contains("--step-by-step"));
+            CHECK(fake.alive() == 0);
+        }
+    }
+}
+
 TEST_CASE("a fault between staged sums is told with the steps from the one sum to the next",
           "[e2e]") {
     for (const GpuCalls& vendor : kBothVendors) {

@@ -82,6 +82,7 @@ struct Stream final : WorkQueue {
     bool settles();
     uint64_t last();
     bool is_closing() const { return quit_; }
+    int number() const { return number_; }
 
     int device;
     std::unique_ptr<Capture> capture;
@@ -91,7 +92,7 @@ struct Stream final : WorkQueue {
 private:
     void serve();
     void await_room();
-    const int number_;  // of the streams made since the last reset
+    const int number_;  // how many its card had when it was made
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Work> queue_;
@@ -146,10 +147,11 @@ struct State {
     std::string trip;                           // the kernels whose name begins so
     int trip_after = 0;                         // of their runs from now on: that one goes wrong
     bool trip_hangs = false;
+    int trip_stream = -1;                         // of the stream with this number only; -1: of any
     std::array<std::atomic<bool>, 4> launched{};  // by device: kernels may run there from now on
     std::atomic<uint64_t> room{0};         // of a stream for work that is not done; 0: without end
     std::array<std::mutex, 4> submitting;  // by device: held by who waits for room there
-    std::atomic<int> streams_made{0}, late{-1};  // the number of the stream whose work comes late
+    std::atomic<int> late{-1};             // the number of each card's stream whose work comes late
     std::atomic<int64_t> late_us{0};
     std::string blocking;                // a call that waits for kernels that never end
     std::atomic<int> waiting{0};         // calls that wait for the work of a card
@@ -297,10 +299,12 @@ void fake_one_at_a_time();
 // whatever other thread asks a stream of that card for work does, too. Behind a kernel that never ends it is counted as "waits
 // for ever" after a while, and goes on.
 void fake_room(int work);
-// Of the streams made since the reset that one is asked for each piece of work so late.
+// Of each card's streams the one with that number, in the order they were made, is asked for each piece of work so late.
 void fake_late(int stream, int64_t microseconds);
 // The nth run from now on of a kernel whose name begins with `kernel` faults, or hangs.
 void fake_trip(const char* kernel, int nth, int hangs);
+// Of kernels on the stream with that number only.
+void fake_trip_on(int stream);
 // Kernels that hang end.
 void fake_release();
 // The calls of that name wait inside for as long as a kernel hangs on the calling thread's card.

@@ -60,8 +60,10 @@ bool goes_wrong(const std::string& name) {
     bool hangs = false;
     {
         const std::lock_guard lock(state().mutex);
-        if (state().trip.empty() || !name.starts_with(state().trip) || --state().trip_after != 0)
+        if (state().trip.empty() || !name.starts_with(state().trip)) return false;
+        if (state().trip_stream >= 0 && state().trip_stream != running_stream->number())
             return false;
+        if (--state().trip_after != 0) return false;
         hangs = state().trip_hangs;
     }
     if (!hangs) {
@@ -446,6 +448,7 @@ void reset() {
     s.failing.clear();
     s.finding.clear();
     s.trip.clear();
+    s.trip_stream = -1;
     s.blocking.clear();
     s.loads_wait = true;
     s.most_threads = 1024;
@@ -457,7 +460,6 @@ void reset() {
     s.timer_khz = 100'000;
     s.lag_us = 0;
     s.room = 0;
-    s.streams_made = 0;
     s.late = -1;
     s.blocks.clear();
     s.pinned.clear();
@@ -525,6 +527,10 @@ void fake_trip(const char* kernel, int nth, int hangs) {
     state().trip = kernel;
     state().trip_after = nth;
     state().trip_hangs = hangs != 0;
+}
+void fake_trip_on(int stream) {
+    const std::lock_guard lock(state().mutex);
+    state().trip_stream = stream;
 }
 void fake_release() { state().released = true; }
 void fake_block(const char* call) {

@@ -29,7 +29,11 @@ int destroy(std::set<T*>& all, void* handle) {
 }  // namespace
 
 Stream::Stream(int of_device)
-    : device(of_device), number_(state().streams_made++), thread_([this] { serve(); }) {}
+    : device(of_device),
+      number_(static_cast<int>(
+          std::count_if(state().streams.begin(), state().streams.end(),
+                        [&](const Stream* other) { return other->device == of_device; }))),
+      thread_([this] { serve(); }) {}
 
 // Work that nobody waited for is dropped.
 Stream::~Stream() {

@@ -72,7 +72,8 @@ public:
     // A card does one piece of work at a time, whatever streams it has.
     void one_at_a_time() const { call<void>("fake_one_at_a_time"); }
     // A stream has room for so much work that is not done: who asks for more waits inside the call, and with it whoever asks a
-    // stream of that card. Of the streams made since the reset that one's work is asked for so late, each piece of it.
+    // stream of that card. Of each card's streams the work of the one with that number, in the order they were made, is asked for so late,
+    // each piece of it.
     void room(int work) const { call<void>("fake_room", work); }
     void late(int stream, int64_t microseconds) const {
         call<void>("fake_late", stream, microseconds);
@@ -84,6 +85,8 @@ public:
     void hang(const std::string& kernel, int nth) const {
         call<void>("fake_trip", kernel.c_str(), nth, 1);
     }
+    // Of kernels on the stream with that number only.
+    void only_on(int stream) const { call<void>("fake_trip_on", stream); }
     // Kernels that hang end.
     void release() const { call<void>("fake_release"); }
     // The calls of that name wait inside for as long as a kernel hangs on their card.
