@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "runtime/generate.h"
 #include "tests/e2e/gpu_sessions.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"
@@ -259,6 +260,47 @@ TEST_CASE("an interrupt during upload or decode ends the run and gives all back"
                       });
                   }) == "interrupted");
             CHECK(fake.alive() == 0);
+        }
+    }
+}
+
+TEST_CASE("a running prompt of several chunks is interrupted before all are asked for", "[e2e]") {
+    for (const GpuCalls& vendor : kBothVendors) {
+        for (const DeviceShape& shape : {vendor.one, vendor.two}) {
+            int launches[2] = {0, 0};
+            for (bool interrupted : {false, true}) {
+                const InstalledFake fake(vendor.kind);
+                fake.live();
+                CancelToken cancel;
+                SessionOptions options = options_for_fakes();
+                options.cancel = &cancel;
+                planner::Plan plan = plan_for(small_model(), shape, all_logits_workload(1, 32, 4));
+                Session session(plan, options);
+                GenerateOptions generation;
+                generation.max_new_tokens = 1;
+                generation.cancel = &cancel;
+                const auto run = [&] {
+                    generate(session, plan, {std::vector<int32_t>(28, 17)}, generation);
+                };
+                if (!interrupted) {
+                    run();
+                } else {
+                    // After both layers of two chunks of seven.
+                    fake.hang("attention", 5);
+                    std::thread user([&] {
+                        while (fake.calls("hangs") == 0) std::this_thread::yield();
+                        cancel.cancel();
+                        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                        fake.release();
+                    });
+                    CHECK(failure_of<Cancelled>(run) == "interrupted");
+                    user.join();
+                }
+                launches[interrupted] = fake.calls(vendor.launch);
+            }
+            INFO(shape.devices << " " << launches[1] << " of " << launches[0]);
+            CHECK(launches[1] > 0);
+            CHECK(launches[1] < launches[0]);
         }
     }
 }
