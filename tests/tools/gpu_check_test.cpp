@@ -185,7 +185,15 @@ TEST_CASE("what bench gpu fails at stands beside what it measured", "[tools]") {
                         "stories-260k", "--python", "/no/such/python"},
                        60, environment);
     CHECK(outcome.code == 1);
-    const Json json = Json::parse(outcome.output);
+    // A line after each figure.
+    std::istringstream lines(outcome.output);
+    Json json;
+    for (size_t figures = 1; figures <= 3; ++figures) {
+        std::string line;
+        REQUIRE(std::getline(lines, line));
+        json = Json::parse(line);
+        CHECK(json["errors"].size() == figures);
+    }
     CHECK(json["device"] == "cuda[0]");
     REQUIRE(json["errors"].size() == 3);
     for (size_t i = 0; i < 3; ++i) {
@@ -340,15 +348,43 @@ TEST_CASE("gpu-check ends within its time limit, and names what it cut and what 
     const Json json = bundle.report();
     CHECK(json["finished"] == true);
     CHECK(json["time_limit"] == 2);
+    CHECK(outcome.code == 1);  // what was left out has not passed
+    CHECK(json["passed"] == false);
     // The first is ended where it was begun at all, which a slow machine may leave no time for.
     if (json["parts"].contains("conformance")) {
-        CHECK(outcome.code == 1);
         REQUIRE(json["errors"].size() == 1);
         CHECK_THAT(json["errors"][0].dump(), Contains("conformance") && Contains("not done after"));
         CHECK(json["parts"]["conformance"]["status"] == "failed");
     }
     CHECK_FALSE(json["parts"].contains("kernel_table"));
     CHECK_THAT(json["skipped"].dump(), Contains("--time-limit 2: 0 s are left"));
+}
+
+TEST_CASE("what a benchmark measured before it was ended is in gpu-check's report", "[tools]") {
+    const Bundle bundle("clean");
+    bundle.script(
+        "cleave_bench_gpu",
+        R"(echo '{"copy": 1}'; echo '{"copy": 1, "decode": 2}'; echo '{"co'; kill -9 $$)");
+    const gpu_check::Outcome outcome = bundle.run({"--parts", "benchmark"}, kFakeGpu);
+    CHECK(outcome.code == 1);
+    const Json json = bundle.report();
+    CHECK(json["parts"]["benchmark"]["status"] == "failed");
+    REQUIRE(json["parts"]["benchmark"].contains("result"));
+    CHECK(json["parts"]["benchmark"]["result"] == Json({{"copy", 1}, {"decode", 2}}));
+}
+
+TEST_CASE("with a time limit the benchmark comes before the table of kernels", "[tools]") {
+    const Bundle bundle("clean");
+    bundle.script("cleave_bench_gpu", R"(echo '{"copy": 1}')");
+    bundle.script("cleave_test_simt", "sleep 600 & wait");
+    const gpu_check::Outcome outcome = bundle.run(
+        {"--parts", "kernel_table,checked_model,benchmark", "--time-limit", "10"}, kFakeGpu);
+    INFO(outcome.errors);
+    CHECK(outcome.code == 1);
+    const Json json = bundle.report();
+    REQUIRE(json["parts"].contains("benchmark"));
+    CHECK(json["parts"]["benchmark"]["status"] == "passed");
+    CHECK(json["passed"] == false);
 }
 
 TEST_CASE("tokens agree with logits that choose them, or lie within the bound where they part",

@@ -37,6 +37,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kNewTokens = 64, kPrompt = 256;
 constexpr int kRepeats = 5, kTracedTokens = 8;
+constexpr double kDecodeGoal = 0.9, kPrefillGoal = 0.7, kGapsGoal = 0.05;
 constexpr int64_t kWarmTokens = 2;  // the first loads what it needs, the second is captured
 // Of random weights in bf16: the deviation from the host's logits, by their own spread.
 constexpr double kCheckedBound = 0.08;
@@ -130,7 +131,12 @@ public:
                 {"deviations", deviations}, {"bound", kCheckedBound}, {"worst", worst}};
     }
 
-    // Each figure by itself: what one fails at does not take the others along. `errors` names those that failed.
+    static void show(const Json& json) {
+        fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+        std::fflush(stdout);
+    }
+
+    // Printed again, a line each time, after each figure. Each by itself: what one fails at does not take the others along. `errors` names those that failed.
     Json benchmark() {
         const int64_t copied = flags_.copy_mib << 20;
         Json json{{"device", machine_.devices[0].name},
@@ -145,6 +151,7 @@ public:
             } catch (const std::exception& error) {
                 json["errors"].push_back(fmt::format("{}: {}", what, error.what()));
             }
+            show(json);  // one that is ended later has said so much
         };
         const bench::TorchRates torch = bench::torch_rates(flags_.python, machine_.devices[0].index,
                                                            copied, flags_.own_settings);
@@ -238,10 +245,13 @@ private:
             {"past", flags_.tokens},         {"tokens", kNewTokens},
             {"ms_per_token", times.ms},      {"ms_per_token_host_clock", times.host_ms},
             {"ms_of_graph", times.graph_ms}, {"weight_gb_per_s", weight_bytes() / times.ms / 1e6},
-            {"of_copy_bandwidth", nullptr},  {"goal", 0.9},
+            {"of_copy_bandwidth", nullptr},  {"goal", kDecodeGoal},
             {"launches", launches}};
-        if (copy > 0)
-            json["decode"]["of_copy_bandwidth"] = weight_bytes() / (times.ms * 1e-3) / copy;
+        if (copy > 0) {
+            const double share = weight_bytes() / (times.ms * 1e-3) / copy;
+            json["decode"]["of_copy_bandwidth"] = share;
+            json["decode"]["reached"] = share >= kDecodeGoal;
+        }
         json["decode"]["overlap"] = {{"launches", times.overlap.launches},
                                      {"reasons", times.overlap.reasons}};
         if (times.overlap.launches > 0)
@@ -255,13 +265,14 @@ private:
             {"token_less_traced_steps_of_token", (times.ms - traced) / times.ms},
             {"empty_launches_ms", empty},
             {"empty_launches_of_token", empty / times.ms},
-            {"goal", 0.05},
+            {"goal", kGapsGoal},
+            {"reached", std::max(times.ms - traced, empty) < kGapsGoal * times.ms},
             {"what",
              "token_less_traced_steps: a token's time less the sum of its steps' in a traced pass, "
              "each between two events and launched by itself, so that a step's time holds its own "
              "launch, too, and the choice of the token, which is no step, counts as gap; "
              "empty_launches: a graph of as many launches that do almost nothing: an estimate from "
-             "above"}};
+             "above; reached: by both"}};
     }
 
     struct TokenTimes {
@@ -341,11 +352,12 @@ private:
         const double flops = (weight_bytes() - head) / 2 * 2 * static_cast<double>(tokens);
         const double rate = flops / (middle(ms) * 1e-3);
         json["prefill"] = {
-            {"tokens", tokens},      {"ms", middle(ms)}, {"ms_host_clock", middle(host)},
-            {"tflops", rate / 1e12}, {"goal", 0.7},      {"of_matmul", nullptr}};
+            {"tokens", tokens},      {"ms", middle(ms)},     {"ms_host_clock", middle(host)},
+            {"tflops", rate / 1e12}, {"goal", kPrefillGoal}, {"of_matmul", nullptr}};
         if (torch.reason.empty()) {
             json["prefill"]["matmul_tflops"] = torch.matmul_flops / 1e12;
             json["prefill"]["of_matmul"] = rate / torch.matmul_flops;
+            json["prefill"]["reached"] = rate >= kPrefillGoal * torch.matmul_flops;
         } else {
             json["prefill"]["reason"] = torch.reason;
         }
@@ -395,7 +407,7 @@ int main(int argc, char** argv) {
         const Json json = flags.mode == "benchmark"       ? bench.benchmark()
                           : flags.mode == "checked_model" ? bench.checked_model()
                                                           : bench.random_model();
-        fmt::print("{}\n", json.dump(2));
+        if (flags.mode != "benchmark") fmt::print("{}\n", json.dump(2));
         for (const Json& error : json.value("errors", Json::array()))
             fmt::print(stderr, "bench: {}\n", error.get<std::string>());
         return json.value("errors", Json::array()).empty() ? 0 : 1;

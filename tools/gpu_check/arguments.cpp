@@ -35,7 +35,8 @@ them, whole or not at all:
   benchmark            decode and prefill of --shape as shares of the card's rates
 --python: a Python with PyTorch, whose matmul prefill is compared with (python3 unless told).
 --quick: without the last three.
---time-limit: for all parts together; those for which nothing is left are left out and named.
+--time-limit: for all parts together; the benchmark comes before the kernel table, and those for
+which nothing is left are named, which is no pass.
 A process of conformance is ended after 300 s, of kernel_table after 1500, of a text after 600 (a
 text takes up to four of them), of the last three after 1800. On a first run most of the time is
 the compiler's: kernels are kept in the cache for the next.

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -112,13 +113,13 @@ public:
     int run() {
         if (find_devices()) {
             guard("doctor", [&] { settle_environment(); });
-            for (const std::string& part : part_names()) {
+            for (const std::string& part : order()) {
                 const auto begin = Clock::now();
                 guard(part, [&] { take(part); });
                 end(part, seconds_since(begin));
             }
         }
-        const bool passed = report_["errors"].empty();
+        const bool passed = report_["errors"].empty() && !left_out_;
         report_["passed"] = passed;
         report_["finished"] = true;
         write();
@@ -134,6 +135,17 @@ private:
         std::getline(file, state);
         report_["commit"] = commit.empty() ? "unknown" : commit;
         report_["dirty"] = state != "clean";
+    }
+
+    // Where time is limited, what the whole is for comes before what takes longest.
+    std::vector<std::string> order() const {
+        std::vector<std::string> parts = part_names();
+        if (arguments_.time_limit == 0) return parts;
+        const std::vector<std::string> first{"conformance", "bundled_model", "benchmark"};
+        std::stable_partition(parts.begin(), parts.end(), [&](const std::string& part) {
+            return std::find(first.begin(), first.end(), part) != first.end();
+        });
+        return parts;
     }
 
     // What one part throws ends that part alone.
@@ -230,9 +242,10 @@ private:
         else if (!stuck_.empty())
             skip(part,
                  fmt::format("a process of {} cannot be ended: the card may be lost", stuck_));
-        else if (const int64_t left = seconds_left(); left < kLeastSeconds)
+        else if (const int64_t left = seconds_left(); left < kLeastSeconds) {
             skip(part, fmt::format("--time-limit {}: {} s are left", arguments_.time_limit, left));
-        else if (part == "conformance")
+            left_out_ = true;
+        } else if (part == "conformance")
             test(part, "cleave_test_runtime", "[drivers]");
         else if (part == "kernel_table")
             test(part, "cleave_test_simt", "[gpu]");
@@ -448,7 +461,7 @@ private:
     // Empty where it failed, which has been told, or gave no JSON.
     Json json_of(const std::string& part, const Outcome& outcome) {
         if (outcome.timed_out || outcome.code != 0) return Json::object();
-        Json result = Json::parse(outcome.output, nullptr, false);
+        Json result = last_json(outcome.output);
         if (!result.is_object()) {
             fail(part, "its output is no JSON: " + tail(outcome.output));
             return Json::object();
@@ -456,9 +469,19 @@ private:
         return result;
     }
 
+    // The output as a whole, or its last line that is JSON: one that was ended may have cut the very last.
+    static Json last_json(const std::string& output) {
+        Json json = Json::parse(output, nullptr, false);
+        std::istringstream lines(output);
+        if (!json.is_object())
+            for (std::string line; std::getline(lines, line);)
+                if (Json one = Json::parse(line, nullptr, false); one.is_object())
+                    json = std::move(one);
+        return json;
+    }
     // Of one that failed, too: what it said before.
     static void keep_result(Json& entry, const Outcome& outcome) {
-        const Json result = Json::parse(outcome.output, nullptr, false);
+        const Json result = last_json(outcome.output);
         if (result.is_object() && !result.empty()) entry["result"] = result;
     }
     // JSON has null for what is not finite.
@@ -497,7 +520,8 @@ private:
 
     Arguments arguments_;
     Clock::time_point began_ = Clock::now();
-    std::string stuck_;  // the part of which a process does not end
+    bool left_out_ = false;  // a part, for want of time
+    std::string stuck_;      // the part of which a process does not end
     fs::path programs_;
     Folder folder_;
     std::vector<std::string> environment_;
