@@ -125,10 +125,9 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
     const planner::Device& info = plan.machine.device(device.program.device);
     codegen::Resources r = kernel.claimed;
     std::string compiler, counted_in;
-    Json counts;  // null: nobody counted
+    Json counts = Json::object();  // nobody counted where `counted_in` is empty
     if (!device.compiled.empty()) {
         counted_in = device.compiled[k].counted_in;
-        if (!counted_in.empty()) counts = Json::object();
         for (const auto& [name, count] : device.compiled[k].matrix_instructions)
             counts[name] = count;
         if (device.compiled[k].measured.known) r = device.compiled[k].measured;
