@@ -28,7 +28,7 @@ constexpr const char* kLimits[] = {"shared_memory_per_block",
                                    "max_grid_z"};
 
 // One device, as `cleave devices -o` writes it.
-Json machine_of(const std::string& device) {
+Json machine_file(const std::string& device) {
     return Json::parse(
         machine_to_json(build_machine(parse_devices(device), {2, int64_t{8} << 30, 20'000'000'000,
                                                               100'000'000'000, "x86-64-v3"})));
@@ -55,7 +55,7 @@ TEST_CASE("a machine file of any limits gives a plan within them or an error of 
         const Graph graph = models::build_llama_graph(shape, dtype);
         for (const char* device :
              {"sim:a100-80[0]", "sim:h100[0]", "sim:mi300x[0]", "simt:gfx1100[0]", "host[0]"}) {
-            const Json machine = machine_of(device);
+            const Json machine = machine_file(device);
             for (const char* limit : kLimits)
                 for (int64_t value : std::initializer_list<int64_t>{0, 1, 31, 96, 1000, 2048,
                                                                     int64_t{1} << 40, -1}) {
@@ -92,7 +92,7 @@ TEST_CASE("a machine file of any limits gives a plan within them or an error of 
 
 TEST_CASE("a limit that the architecture does not have is refused where the machine file is read",
           "[planner]") {
-    const Json amd = machine_of("sim:mi300x[0]"), nvidia = machine_of("sim:h100[0]");
+    const Json amd = machine_file("sim:mi300x[0]"), nvidia = machine_file("sim:h100[0]");
     const auto refusal = [](const Json& machine, const char* limit, int64_t value) {
         return user_error([&] { machine_with(machine, limit, value); });
     };
@@ -120,7 +120,7 @@ TEST_CASE("a limit that the architecture does not have is refused where the mach
         CHECK_THAT(text, Contains(c.machine["devices"][0]["arch"].get<std::string>() +
                                   " supports " + c.supported));
     }
-    CHECK_THAT(refusal(machine_of("host[0]"), "warp_width", 32), Contains("supports 1"));
+    CHECK_THAT(refusal(machine_file("host[0]"), "warp_width", 32), Contains("supports 1"));
 }
 
 TEST_CASE("limits that a machine file leaves out are the architecture's own", "[planner]") {
@@ -145,7 +145,7 @@ TEST_CASE("an operator that no tile brings within a block is refused with its ne
           "[planner]") {
     const Graph graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF16);
     const auto refusal = [&](const char* limit, int64_t value) {
-        const Machine machine = machine_with(machine_of("sim:mi300x[0]"), limit, value);
+        const Machine machine = machine_with(machine_file("sim:mi300x[0]"), limit, value);
         return user_error([&] { make_plan(graph, machine, small_workload(), {}); });
     };
     for (const char* limit : {"shared_memory_per_block", "registers_per_block"}) {
