@@ -339,9 +339,9 @@ GpuCompilerInfo info_of(const std::string& vendor, const Names& names,
     return info;
 }
 
-// Another library was found, which is not to be taken.
+// Another library, where one was found, is not to be taken.
 void refuse(GpuCompilerInfo& info, const std::string& misnamed) {
-    if (misnamed.empty() || !info.available) return;
+    if (misnamed.empty()) return;
     info.available = false;
     info.reason = info.misnamed = misnamed;
 }
@@ -359,13 +359,13 @@ std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
             "CUDA 12), or install a newer driver",
             arch.name, options.cuda_driver, std::atoi(options.cuda_driver.c_str()),
             fmt::join(found.passed_over, ", "));
+    if (const std::string wrong = misnamed_nvrtc(*workers, options); !wrong.empty())
+        throw MisnamedCompiler(wrong);
     if (!workers->reason().empty())
         throw UserError(
             "compiling for {} needs NVRTC, which was not found: {}; install the CUDA toolkit or "
             "PyPI's nvidia-cuda-nvrtc, or give --nvrtc PATH",
             arch.name, workers->reason());
-    if (const std::string wrong = misnamed_nvrtc(*workers, options); !wrong.empty())
-        throw MisnamedCompiler(wrong);
     if (!workers->archs().empty() && !lists(workers->archs(), fmt::format("sm_{}", arch.number)))
         throw UserError("NVRTC {} ({}) does not know {}; it knows {}: give --nvrtc PATH of another",
                         workers->version(), workers->library(), arch.name, workers->archs());
