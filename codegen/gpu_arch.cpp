@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/gpu_arch.h"
+#include "runtime/base/rounding.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
 namespace cleave::codegen {
-
-namespace {
-
-int64_t round_up(int64_t value, int64_t granule) {
-    return (value + granule - 1) / granule * granule;
-}
-
-}  // namespace
 
 Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared_bytes,
                             int64_t registers) {

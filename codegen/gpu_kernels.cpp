@@ -13,6 +13,7 @@
 #include "codegen/gpu_stub.h"
 #include "planner/gpu_tiles.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::codegen {
 
@@ -72,8 +73,6 @@ Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string
 }
 
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Kernel make(const AttentionSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;

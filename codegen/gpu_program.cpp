@@ -2,7 +2,6 @@
 #include "codegen/gpu_program.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <type_traits>
 #include <variant>
@@ -175,26 +174,22 @@ public:
     template <class Make>
     int find(std::variant<KernelSpec, PrepareSpec> spec, planner::KernelKind kind,
              const std::vector<std::string>& fused, const GpuTarget& target, Make make) {
-        const planner::Tile& t = target.tile;
-        static_assert(sizeof t == 6 * sizeof(int64_t), "a tile's every field is compared");
-        const Sizes sizes{t.rows,   t.tokens,       t.depth,          t.threads,
-                          t.splits, t.shared_bytes, target.max_tokens};
         for (const Made& made : made_)
-            if (made.kind == kind && made.sizes == sizes && made.spec == spec &&
-                made.fused == fused)
+            if (made.kind == kind && made.tile == target.tile &&
+                made.max_tokens == target.max_tokens && made.spec == spec && made.fused == fused)
                 return made.kernel;
         const int kernel = kernels_.add(make());
-        made_.push_back({std::move(spec), kind, fused, sizes, kernel});
+        made_.push_back({std::move(spec), kind, fused, target.tile, target.max_tokens, kernel});
         return kernel;
     }
 
 private:
-    using Sizes = std::array<int64_t, 7>;
     struct Made {
         std::variant<KernelSpec, PrepareSpec> spec;
         planner::KernelKind kind;
         std::vector<std::string> fused;
-        Sizes sizes;
+        planner::Tile tile;
+        int64_t max_tokens;
         int kernel;
     };
     KernelTable& kernels_;

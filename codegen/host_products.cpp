@@ -7,6 +7,7 @@
 #include "codegen/host_stub.h"
 #include "codegen/tail.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::codegen {
 
@@ -19,9 +20,6 @@ constexpr int64_t kConvertDepth = 256;
 
 // Scratch that a thread's block of tokens should not exceed: about what stays in its second-level cache.
 constexpr int64_t kBlockBytes = 1 << 20;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 // Tokens that a thread makes ready together: the plan's, or as many as its cache holds, in whole vectors.
 int64_t block_tokens(int64_t depth, const HostTarget& target) {

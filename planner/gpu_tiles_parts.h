@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "planner/gpu_tiles.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner::gpu {
 
@@ -14,9 +15,6 @@ namespace cleave::planner::gpu {
 inline constexpr int64_t kSwizzleBytes = 1024;
 // Registers of a thread beside its sums: addresses, and operands on their way. Compiled kernels tell (tests/reports).
 inline constexpr int64_t kOtherRegisters = 40;
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 inline int64_t power_of_two_from(int64_t n) {
     int64_t p = 1;

@@ -9,6 +9,7 @@
 #include "planner/fuse.h"
 #include "planner/plan.h"
 #include "planner/sharding.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 
@@ -52,8 +53,6 @@ int64_t column_block(const importer::Weight& weight, const Workload& workload);
 int64_t shard_bytes(const importer::Weight& weight, int64_t rows, int64_t columns, DType dtype);
 
 inline constexpr int64_t kAlignment = 256;
-inline int64_t align_up(int64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+inline int64_t align_up(int64_t bytes) { return round_up(bytes, kAlignment); }
 
 }  // namespace cleave::planner

@@ -138,6 +138,8 @@ struct Tile {
     int64_t threads = 0;
     int64_t splits = 1;  // of the context, for decode attention
     int64_t shared_bytes = 0;
+
+    bool operator==(const Tile&) const = default;
 };
 
 // How the blocks of a GPU's product of many tokens come by its activations.

@@ -6,6 +6,7 @@
 #include "importer/quantized_shard.h"
 #include "planner/gpu_arch.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 
@@ -41,8 +42,6 @@ constexpr int64_t kBlockBytes = 1 << 20;
 bool is_host(const Plan& plan, DeviceId device) {
     return plan.machine.device(device).limits.warp_width <= 1;
 }
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // Tokens that a thread makes ready together: as many as its cache holds, in whole vectors.
 int64_t host_tokens(int64_t depth) {

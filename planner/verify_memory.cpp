@@ -5,6 +5,7 @@
 #include <map>
 
 #include "planner/verify_internal.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner::verify {
 namespace {
@@ -38,8 +39,6 @@ void check_device(const Plan& plan, const Phase& phase, const char* name, std::v
         alive.push_back(now);
     }
 }
-
-int64_t round_up(int64_t n) { return (n + 255) / 256 * 256; }
 
 // Token ids, positions, slots, sequence starts and output rows of the largest pass, int32.
 int64_t batch_bytes(const Workload& w) {
@@ -97,7 +96,7 @@ void check_account(const Plan& plan, Report& report) {
                        d.memory_bytes, d.reserved_bytes, m.capacity, m.reserved);
         const std::array<int64_t, 5> stated{m.weights, m.kv, m.activations, m.staging, m.scratch};
         for (size_t a = 0; a < stated.size(); ++a)
-            if (stated[a] < ends[i][a] || stated[a] > round_up(ends[i][a]))
+            if (stated[a] < ends[i][a] || stated[a] > round_up(ends[i][a], 256))
                 report.add("memory-account",
                            "{}: the buffers of the {} arena end at {}, the plan says {}", d.name,
                            arena_name(static_cast<Arena>(a)), ends[i][a], stated[a]);

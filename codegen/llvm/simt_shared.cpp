@@ -8,6 +8,7 @@
 #include <llvm/IR/ReplaceConstant.h>
 
 #include "codegen/llvm/simt_passes.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::llvm_backend {
 
@@ -17,10 +18,6 @@ using namespace llvm;
 
 constexpr uint32_t kFirstOffset =
     64;  // a negative index into the first variable stays inside the arena
-
-uint32_t round_up(uint64_t n, uint32_t multiple) {
-    return static_cast<uint32_t>((n + multiple - 1) / multiple * multiple);
-}
 
 // A variable's address in the block's shared memory: the same for a thread's whole life, hence free to be merged.
 // The call stays the one object behind every address derived from it, so that checks know the variable's bounds.

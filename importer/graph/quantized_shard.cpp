@@ -4,13 +4,12 @@
 #include <algorithm>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::importer {
 namespace {
 
 constexpr int64_t kPartAlignment = 64;
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
 

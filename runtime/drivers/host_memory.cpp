@@ -9,14 +9,13 @@
 #include <cstring>
 
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::runtime {
 
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 
