@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tools/gpu-check as far as it goes without a GPU: what it says and writes, how it runs its parts, all of them on a fake of the
-// driver, and that its bundle takes along every library that the programs are linked with but the system's.
+// driver. Its bundle: gpu_bundle_test.cpp.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -458,97 +458,4 @@ TEST_CASE("every part of gpu-check passes on a recording fake whose cards comput
     CHECK(bench["decode"]["launch_gaps"]["token_less_traced_steps_ms"].is_number());
     CHECK(bench["decode"]["launch_gaps"]["empty_launches_of_token"] > 0);
     CHECK(bench["prefill"]["ms"] > 0);
-}
-
-TEST_CASE(
-    "a bundle unpacks itself once, widens the weights it took along, and says what is damaged",
-    "[tools]") {
-    const cleave::test::TemporaryFolder made;
-    const fs::path folder = made.path();
-    const std::string pack = CLEAVE_BUILD_DIR "/bin/cleave_gpu_check_pack";
-    const auto shell = [&](const std::string& line) {
-        return gpu_check::run({"/bin/sh", "-c", "cd " + folder.string() + " && " + line}, 60);
-    };
-    // Blocks of many sizes, of zeros, and of one value that stands alone.
-    std::vector<float> weights(32 * 40);
-    for (size_t i = 0; i < weights.size(); ++i)
-        weights[i] =
-            std::sin(static_cast<float>(i) * 0.7f) * std::exp2(static_cast<float>(i / 32) - 20);
-    std::fill(weights.begin(), weights.begin() + 32, 0.0f);
-    std::fill(weights.begin() + 32, weights.begin() + 63, 0.0f);
-    fs::create_directories(folder / "models/stories15M");
-    fs::create_directories(folder / "bin");
-    std::ofstream(folder / "weights", std::ios::binary)
-        .write(reinterpret_cast<const char*>(weights.data()),
-               static_cast<std::streamsize>(weights.size() * sizeof(float)));
-    fs::copy(cleave::test::source_root() / "tools/lib/gpu_check_launcher.sh", folder / "gpu-check");
-    std::ofstream(folder / "bin/cleave") << "#!/bin/sh\n";
-    std::ofstream(folder / "bin/cleave_gpu_check") << "#!/bin/sh\necho started with $1\n";
-    const gpu_check::Outcome packed =
-        shell("chmod +x gpu-check bin/* && cp " + pack +
-              " pack && ./pack narrow <weights >models/stories15M/m.onnx.data.narrow && "
-              "tar -cf - bin models | ./pack compress >payload.tar.zst && rm -r bin models");
-    INFO(packed.errors);
-    REQUIRE(packed.code == 0);
-    // Cut short, it says so and leaves what it has.
-    REQUIRE(shell("cp payload.tar.zst whole && head -c 200 whole >payload.tar.zst").code == 0);
-    const gpu_check::Outcome damaged = shell("./gpu-check one");
-    CHECK(damaged.code == 1);
-    CHECK_THAT(damaged.errors, Contains("ends before its time") && Contains("unpacking into"));
-    REQUIRE(shell("mv whole payload.tar.zst").code == 0);
-    for (int start = 0; start < 2; ++start) {
-        const gpu_check::Outcome outcome = shell("./gpu-check one");
-        INFO(outcome.errors);
-        CHECK(outcome.code == 0);
-        CHECK(outcome.output == "started with one\n");
-        CHECK_FALSE(fs::exists(folder / "payload.tar.zst"));
-        CHECK_FALSE(fs::exists(folder / "models/stories15M/m.onnx.data.narrow"));
-    }
-    std::vector<float> got(weights.size());
-    std::ifstream data(folder / "models/stories15M/m.onnx.data", std::ios::binary);
-    data.read(reinterpret_cast<char*>(got.data()),
-              static_cast<std::streamsize>(got.size() * sizeof(float)));
-    REQUIRE(data.gcount() == static_cast<std::streamsize>(got.size() * sizeof(float)));
-    CHECK(data.peek() == EOF);
-    for (size_t block = 0; block < weights.size(); block += 32) {
-        float largest = 0;
-        for (size_t i = block; i < block + 32; ++i)
-            largest = std::max(largest, std::fabs(weights[i]));
-        for (size_t i = block; i < block + 32; ++i)
-            CHECK(std::fabs(got[i] - weights[i]) <= largest / 127 * 0.505f);
-    }
-    CHECK_THAT(shell("printf abc | ./pack narrow").errors, Contains("whole blocks of 32"));
-    CHECK_THAT(shell("./pack widen <weights").errors, Contains("pack narrow"));
-}
-
-TEST_CASE("the bundle of gpu-check takes along every library that is not the system's", "[tools]") {
-    const std::string program = CLEAVE_BINARY;
-    const gpu_check::Outcome all = gpu_check::run({"ldd", program}, 60);
-    const gpu_check::Outcome packed = gpu_check::run(
-        {(cleave::test::source_root() / "tools" / "gpu-check").string(), "--libraries", program},
-        60);
-    REQUIRE(all.code == 0);
-    REQUIRE(packed.code == 0);
-    // A program without any is none to take along, and nothing to say.
-    const gpu_check::Outcome whole = gpu_check::run(
-        {(cleave::test::source_root() / "tools" / "gpu-check").string(), "--libraries",
-         CLEAVE_BUILD_DIR "/bin/cleave_gpu_check_pack", "/no/such/program"},
-        60);
-    CHECK(whole.output.empty());
-    CHECK_THAT(whole.errors, !Contains("not a dynamic executable") && Contains("/no/such/program"));
-    std::istringstream lines(all.output);
-    int taken = 0;
-    for (std::string name, arrow, path, address; lines >> name;) {
-        std::getline(lines, address);
-        const std::string stem = name.substr(name.rfind('/') + 1);
-        bool system = false;
-        for (const char* known :
-             {"linux-vdso.so", "ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so",
-              "librt.so", "libresolv.so", "libstdc++.so", "libgcc_s.so"})
-            system = system || stem.starts_with(known);
-        INFO(stem);
-        CHECK((packed.output.find(stem + " /") != std::string::npos) == !system);
-        taken += !system;
-    }
-    CHECK(taken >= 5);  // fmt, METIS, hwloc, PCRE2, utf8proc at least
 }

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+extern "C" void of_another_library();
+extern "C" void of_another_library() {}
