@@ -16,79 +16,19 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/planner/support/json_schema.h"
 #include "tests/support/test.h"
+#include "tests/tools/support/gpu_bundle.h"
 #include "tools/gpu_check/logits.h"
 #include "tools/gpu_check/process.h"
 
 using namespace cleave;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
+using cleave::test::Bundle;
+using cleave::test::kFakeGpu;
+using cleave::test::kNoGpu;
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-namespace {
-
-const std::vector<std::string> kNoGpu{"CLEAVE_CUDA_LIBRARY=libno-cuda.so",
-                                      "CLEAVE_HIP_LIBRARY=libno-hip.so"};
-const std::vector<std::string> kFakeGpu{
-    "CLEAVE_CUDA_LIBRARY=" CLEAVE_FAKE_CUDA, "CLEAVE_HIP_LIBRARY=libno-hip.so",
-    "CLEAVE_NCCL_LIBRARY=libno-nccl.so", "CLEAVE_GPU_COMPILER=simt"};
-
-// The folder that a bundle unpacks to; its programs are put there by hand.
-class Bundle {
-public:
-    explicit Bundle(const std::string& state) {
-        fs::create_directories(folder() / "bin");
-        fs::copy(CLEAVE_BUILD_DIR "/bin/cleave_gpu_check", folder() / "bin");
-        fs::copy(cleave::test::source_root() / "tools/lib/gpu_check_launcher.sh",
-                 folder() / "gpu-check");
-        fs::permissions(folder() / "gpu-check", fs::perms::owner_all);
-        fs::create_directory_symlink(cleave::test::source_root() / "models", folder() / "models");
-        std::ofstream(folder() / "COMMIT") << "0123abcd\n" << state << "\n";
-        script("cleave", "");  // the launcher asks whether it starts
-    }
-    const fs::path& folder() const { return folder_.path(); }
-    fs::path report_path() const { return folder() / "report.json"; }
-
-    void script(const std::string& name, const std::string& text) const {
-        const fs::path path = folder() / "bin" / name;
-        fs::remove(path);
-        std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
-        fs::permissions(path, fs::perms::owner_all);
-    }
-    // The host's compiler is among them.
-    void link_libraries() const {
-        fs::create_directory_symlink(CLEAVE_BUILD_DIR "/lib", folder() / "lib");
-    }
-    void link_programs() const {
-        link_libraries();
-        for (const char* name :
-             {"cleave", "cleave_bench_gpu", "cleave_test_runtime", "cleave_test_simt"}) {
-            fs::remove(folder() / "bin" / name);
-            fs::create_symlink(fs::path(CLEAVE_BUILD_DIR "/bin") / name, folder() / "bin" / name);
-        }
-    }
-    gpu_check::Outcome run(std::vector<std::string> flags,
-                           const std::vector<std::string>& environment) const {
-        std::vector<std::string> command{folder() / "gpu-check", "-o", report_path()};
-        command.insert(command.end(), flags.begin(), flags.end());
-        return gpu_check::run(command, 3000, environment);
-    }
-    // As its schema says.
-    Json report() const {
-        const Json json = Json::parse(std::ifstream(report_path()));
-        const Json schema = Json::parse(std::ifstream(cleave::test::source_root() / "tools" /
-                                                      "schema" / "gpu_check.schema.json"));
-        CHECK(cleave::test::schema_errors(schema, json) == std::vector<std::string>());
-        return json;
-    }
-
-private:
-    cleave::test::TemporaryFolder folder_;
-};
-
-}  // namespace
 
 TEST_CASE(
     "a part of gpu-check gives its output and exit code, and ends at its limit with all that it "

@@ -26,6 +26,7 @@
 #include "runtime/gpu_devices.h"
 #include "tools/gpu_check/arguments.h"
 #include "tools/gpu_check/logits.h"
+#include "tools/gpu_check/origin.h"
 #include "tools/gpu_check/process.h"
 
 namespace cleave::gpu_check {
@@ -89,7 +90,7 @@ public:
     explicit Check(Arguments arguments)
         : arguments_(std::move(arguments)),
           programs_(fs::canonical("/proc/self/exe").parent_path()) {
-        report_["format"] = "cleave gpu-check 3";
+        report_["format"] = "cleave gpu-check 4";
         read_commit();
         report_["date"] =
             fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::now()));
@@ -97,6 +98,7 @@ public:
         ::uname(&system);
         report_["host"] = {
             {"system", system.sysname}, {"release", system.release}, {"machine", system.machine}};
+        report_["variables"] = cleave_variables();
         report_["devices"] = Json::array();
         report_["drivers"] = Json::array();
         report_["device"] = "";
@@ -173,6 +175,7 @@ private:
             if (listing.reason.empty()) {
                 driver["library"] = listing.library;
                 driver["version"] = listing.version;
+                driver["fake"] = is_fake(listing.library);
             } else {
                 driver["absent"] = listing.reason;
                 reasons +=
