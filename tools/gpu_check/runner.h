@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the bundle's programs for the parts, within their limits and --time-limit, and tells the report how they ended.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/gpu_check/arguments.h"
+#include "tools/gpu_check/process.h"
+#include "tools/gpu_check/report.h"
+
+namespace cleave::gpu_check {
+
+// A temporary folder, gone with it.
+class Folder {
+public:
+    Folder();
+    ~Folder();
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+private:
+    std::string path_;
+};
+
+class Runner {
+public:
+    // Both outlive it. `programs`: their folder.
+    Runner(const Arguments& arguments, std::string programs, Report& report);
+
+    // What every program gets: the compiler that was named, and a folder for compiled kernels where there is no home. The report
+    // gets what `cleave doctor` says.
+    void settle_environment();
+
+    std::string program(const char* name) const { return programs_ + "/" + name; }
+    // In the folder that the bundle lies in.
+    std::string bundled(const char* name) const { return programs_ + "/../" + name; }
+    std::string temporary(const std::string& name) const { return folder_ / name; }
+    const Arguments& arguments() const { return arguments_; }
+    Report& report() { return report_; }
+    const std::string& no_host() const { return no_host_; }  // why nothing compiles for the host
+    const std::string& stuck() const { return stuck_; }  // the part of which a process does not end
+
+    int64_t seconds_left() const;  // of --time-limit
+    bool has_time() const { return seconds_left() >= kLeastSeconds; }
+
+    // A part's first program: the report has it as running before it starts.
+    Outcome start(const std::string& part, const std::vector<std::string>& command,
+                  const std::vector<std::string>& more = {});
+    // One more of the part; `more` comes to the environment. Judged by the caller, or below.
+    Outcome run(const std::string& part, const std::vector<std::string>& command,
+                const std::vector<std::string>& more = {});
+    // Whether it ended well; else the part has failed.
+    bool judge(const std::string& part, const Outcome& outcome);
+    // Empty where it failed, which has been told, or gave no JSON, which is told.
+    Json json_of(const std::string& part, const Outcome& outcome);
+    // Of one that failed, too: what it said before.
+    void keep_result(const std::string& part, const Outcome& outcome);
+
+private:
+    static constexpr int64_t kLeastSeconds = 1;  // for which a part is begun
+    Outcome run_for(int limit, const std::vector<std::string>& command,
+                    const std::vector<std::string>& environment) const;
+
+    const Arguments& arguments_;
+    std::string programs_;
+    Report& report_;
+    Folder folder_;
+    std::vector<std::string> environment_;
+    std::string no_host_, stuck_;
+};
+
+}  // namespace cleave::gpu_check
