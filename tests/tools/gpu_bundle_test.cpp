@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <unistd.h>
+
 #include "tests/support/test.h"
 #include "tools/gpu_check/process.h"
 
@@ -16,10 +18,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-gpu_check::Outcome script(const std::vector<std::string>& arguments) {
+gpu_check::Outcome script(const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& environment = {}) {
     std::vector<std::string> command{cleave::test::source_root() / "tools" / "gpu-check"};
     command.insert(command.end(), arguments.begin(), arguments.end());
-    return gpu_check::run(command, 60);
+    return gpu_check::run(command, 60, environment);
 }
 
 // What `--requirements` says of a bundle's folder that holds, beside an honest program, `files` in lib/.
@@ -69,6 +72,43 @@ TEST_CASE(
                Contains("/no/such/folder: no folder of a bundle"));
 }
 
+TEST_CASE("a bundle that cannot be written is refused before anything is built for it", "[tools]") {
+    const auto refusal = [](const std::string& file, const std::vector<std::string>& environment) {
+        const gpu_check::Outcome outcome = script({"--bundle", file}, environment);
+        CHECK(outcome.code == 1);
+        CHECK_FALSE(outcome.timed_out);
+        CHECK_THAT(outcome.errors, !Contains("ninja"));
+        return outcome.errors;
+    };
+    const cleave::test::TemporaryFolder folder;
+    CHECK_THAT(refusal("/no/such/card.tar.gz", {}),
+               Contains("/no/such/card.tar.gz: cannot be written"));
+    CHECK_THAT(refusal(folder.path(), {}), Contains("cannot be written"));
+    CHECK_THAT(refusal(folder.path() / "card.tar.gz", {"CLEAVE_STORIES15M=/no/such"}),
+               Contains("CLEAVE_STORIES15M=/no/such: no .onnx with its .onnx.data and "
+                        "tokenizer.model there"));
+    CHECK_FALSE(fs::exists(folder.path() / "card.tar.gz"));
+}
+
+TEST_CASE("a bundle in a folder that cannot be written says so", "[tools]") {
+    const cleave::test::TemporaryFolder folder;
+    fs::copy(cleave::test::source_root() / "tools/lib/gpu_check_launcher.sh",
+             folder.path() / "gpu-check");
+    std::ofstream(folder.path() / "payload.tar.zst") << "";
+    fs::permissions(folder.path(), fs::perms::owner_read | fs::perms::owner_exec |
+                                       fs::perms::others_read | fs::perms::others_exec);
+    std::vector<std::string> command{"/bin/sh", folder.path() / "gpu-check"};
+    if (::geteuid() == 0)  // who may write everywhere
+        command.insert(command.begin(),
+                       {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});
+    const gpu_check::Outcome outcome = gpu_check::run(command, 60);
+    fs::permissions(folder.path(), fs::perms::owner_all);
+    CHECK(outcome.code == 1);
+    CHECK(outcome.errors == "gpu-check: " + folder.path().string() +
+                                " cannot be written: the bundle unpacks itself there, once; move "
+                                "it to a folder that can be\n");
+}
+
 TEST_CASE(
     "a bundle unpacks itself once, widens the weights it took along, and says what is damaged",
     "[tools]") {
@@ -104,6 +144,8 @@ TEST_CASE(
     const gpu_check::Outcome damaged = shell("./gpu-check one");
     CHECK(damaged.code == 1);
     CHECK_THAT(damaged.errors, Contains("ends before its time") && Contains("unpacking into"));
+    CHECK_FALSE(fs::exists(folder / "payload.tar"));
+    CHECK(fs::exists(folder / "payload.tar.zst"));
     REQUIRE(shell("mv whole payload.tar.zst").code == 0);
     for (int start = 0; start < 2; ++start) {
         const gpu_check::Outcome outcome = shell("./gpu-check one");

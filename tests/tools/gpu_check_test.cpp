@@ -97,6 +97,12 @@ TEST_CASE("gpu-check refuses, before anything runs, what a part would refuse lat
     CHECK_THAT(refusal({"--nvrtc", "/no/such"}), Contains("--nvrtc /no/such: no such file"));
     CHECK_THAT(refusal({"--stories15m", "/no/such"}), Contains("--stories15m /no/such"));
     CHECK_THAT(refusal({"-o", "/no/such/report.json"}), Contains("-o /no/such/report.json"));
+    const gpu_check::Outcome outcome =
+        bundle.run({"--parts", "conformance"}, {"TMPDIR=/no/such/folder"});
+    CHECK(outcome.code == 1);
+    CHECK_THAT(outcome.errors,
+               Contains("TMPDIR") && Contains("/no/such/folder") && !Contains("filesystem error"));
+    CHECK_FALSE(fs::exists(bundle.report_path()));
 }
 
 TEST_CASE("bench gpu refuses numbers and devices that it cannot measure with", "[tools]") {

@@ -18,8 +18,9 @@ namespace {
 int check(const Arguments& arguments) {
     const std::string programs =
         std::filesystem::canonical("/proc/self/exe").parent_path().string();
+    const Folder temporary;  // refused before there is a report
     Report report(arguments, programs);
-    Runner runner(arguments, programs, report);
+    Runner runner(arguments, programs, temporary, report);
     const Cards cards = find_cards(report);
     const std::string device = arguments.device.empty() ? cards.first : arguments.device;
     report["device"] = device;

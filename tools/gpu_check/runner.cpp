@@ -23,7 +23,15 @@ constexpr int kDoctorSeconds = 120;
 
 }  // namespace
 
-Folder::Folder() : path_((fs::temp_directory_path() / "cleave-gpu-check-XXXXXX").string()) {
+Folder::Folder() {
+    std::error_code none;
+    const fs::path temporary = fs::temp_directory_path(none);
+    if (none) {
+        const char* named = std::getenv("TMPDIR");
+        throw UserError("TMPDIR={}: no such folder; name one that can be written",
+                        named ? named : "/tmp");
+    }
+    path_ = (temporary / "cleave-gpu-check-XXXXXX").string();
     if (!::mkdtemp(path_.data()))
         throw UserError("{}: no temporary folder can be made there; set TMPDIR", path_);
 }
@@ -33,8 +41,12 @@ Folder::~Folder() {
     fs::remove_all(path_, ignored);
 }
 
-Runner::Runner(const Arguments& arguments, std::string programs, Report& report)
-    : arguments_(arguments), programs_(std::move(programs)), report_(report) {}
+Runner::Runner(const Arguments& arguments, std::string programs, const Folder& temporary,
+               Report& report)
+    : arguments_(arguments),
+      programs_(std::move(programs)),
+      temporary_(temporary),
+      report_(report) {}
 
 void Runner::settle_environment() {
     if (!arguments_.nvrtc.empty()) environment_.push_back("CLEAVE_NVRTC=" + arguments_.nvrtc);

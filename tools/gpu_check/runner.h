@@ -26,8 +26,9 @@ private:
 
 class Runner {
 public:
-    // Both outlive it. `programs`: their folder.
-    Runner(const Arguments& arguments, std::string programs, Report& report);
+    // All but `programs`, their folder, outlive it.
+    Runner(const Arguments& arguments, std::string programs, const Folder& temporary,
+           Report& report);
 
     // What every program gets: the compiler that was named, and a folder for compiled kernels where there is no home. The report
     // gets what `cleave doctor` says.
@@ -36,7 +37,7 @@ public:
     std::string program(const char* name) const { return programs_ + "/" + name; }
     // In the folder that the bundle lies in.
     std::string bundled(const char* name) const { return programs_ + "/../" + name; }
-    std::string temporary(const std::string& name) const { return folder_ / name; }
+    std::string temporary(const std::string& name) const { return temporary_ / name; }
     const Arguments& arguments() const { return arguments_; }
     Report& report() { return report_; }
     const std::string& no_host() const { return no_host_; }  // why nothing compiles for the host
@@ -65,8 +66,8 @@ private:
 
     const Arguments& arguments_;
     std::string programs_;
+    const Folder& temporary_;
     Report& report_;
-    Folder folder_;
     std::vector<std::string> environment_;
     std::string no_host_, stuck_;
 };

@@ -8,7 +8,9 @@ fail() {
     exit 1
 }
 if [ -e "$here/payload.tar.zst" ]; then
+    [ -w "$here" ] || fail "$here cannot be written: the bundle unpacks itself there, once; move it to a folder that can be"
     if ! { "$here/pack" expand <"$here/payload.tar.zst" >"$here/payload.tar" && tar -C "$here" -xf "$here/payload.tar"; }; then
+        rm -f "$here/payload.tar"
         fail "unpacking into $here failed; it takes 350 MB there, and a processor of x86-64"
     fi
     rm -f "$here/payload.tar" "$here/payload.tar.zst"
