@@ -105,69 +105,6 @@ TEST_CASE("gpu-check refuses, before anything runs, what a part would refuse lat
     CHECK_FALSE(fs::exists(bundle.report_path()));
 }
 
-TEST_CASE("bench gpu refuses numbers and devices that it cannot measure with", "[tools]") {
-    const auto refusal = [](const std::vector<std::string>& flags) {
-        std::vector<std::string> command{CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu"};
-        command.insert(command.end(), flags.begin(), flags.end());
-        const gpu_check::Outcome outcome = gpu_check::run(command, 60, kNoGpu);
-        CHECK(outcome.code == 1);
-        CHECK(outcome.output.empty());
-        return outcome.errors;
-    };
-    CHECK_THAT(refusal({"--copy-mib", "0"}), Contains("--copy-mib 0: takes a whole number"));
-    CHECK_THAT(refusal({"--tokens", "abc"}), Contains("--tokens abc: takes a whole number"));
-    CHECK_THAT(refusal({"--tokens", "12x"}), Contains("--tokens 12x: takes a whole number"));
-    CHECK_THAT(refusal({"--shape"}), Contains("--shape wants a value"));
-    CHECK_THAT(refusal({"--device", "host[0]"}), Contains("takes one GPU"));
-    CHECK_THAT(refusal({"--device", "cuda[0-1]"}), Contains("takes one GPU"));
-    CHECK_THAT(refusal({"--fast"}), Contains("--fast is no flag"));
-}
-
-TEST_CASE("what bench gpu fails at stands beside what it measured", "[tools]") {
-    std::vector<std::string> environment = kFakeGpu;
-    environment.back() = "CLEAVE_COMPILE_WORKER=/no/such/worker";  // so that nothing compiles
-    const gpu_check::Outcome outcome =
-        gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu", "--device", "cuda[0]", "--shape",
-                        "stories-260k", "--python", "/no/such/python"},
-                       60, environment);
-    CHECK(outcome.code == 1);
-    // A line after each figure.
-    std::istringstream lines(outcome.output);
-    Json json;
-    for (size_t figures = 1; figures <= 3; ++figures) {
-        std::string line;
-        REQUIRE(std::getline(lines, line));
-        json = Json::parse(line);
-        CHECK(json["errors"].size() == figures);
-    }
-    CHECK(json["device"] == "cuda[0]");
-    REQUIRE(json["errors"].size() == 3);
-    for (size_t i = 0; i < 3; ++i) {
-        const char* const kFigures[] = {"copy", "decode", "prefill"};
-        CHECK_THAT(json["errors"][i].get<std::string>(),
-                   StartsWith(kFigures[i]) && Contains("/no/such/worker"));
-        CHECK_THAT(outcome.errors, Contains(json["errors"][i].get<std::string>()));
-    }
-}
-
-TEST_CASE("PyTorch is measured in the user's environment, without what Cleave sets for itself",
-          "[tools]") {
-    const cleave::test::TemporaryFolder folder;
-    const fs::path python = folder.path() / "python", seen = folder.path() / "seen";
-    std::ofstream(python) << "#!/bin/sh\nenv >" << seen.string() << "\n";
-    fs::permissions(python, fs::perms::owner_all);
-    std::vector<std::string> environment = kFakeGpu;
-    environment.back() = "CLEAVE_COMPILE_WORKER=/no/such/worker";  // so that nothing compiles
-    environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS=7");
-    gpu_check::run({CLEAVE_BUILD_DIR "/bin/cleave_bench_gpu", "--device", "cuda[0]", "--shape",
-                    "stories-260k", "--python", python},
-                   60, environment);
-    std::stringstream text;
-    text << std::ifstream(seen).rdbuf();
-    CHECK_THAT(text.str(), Contains("CUDA_DEVICE_MAX_CONNECTIONS=7\n"));
-    CHECK_THAT(text.str(), !Contains("CUDA_MODULE_LOADING"));
-}
-
 TEST_CASE(
     "what a part of gpu-check says reaches the report, and a text that fails is run again step by "
     "step",
@@ -371,7 +308,7 @@ TEST_CASE("every part of gpu-check passes on a recording fake whose cards comput
     bundle.link_programs();
     const gpu_check::Outcome outcome =
         bundle.run({"--shape", "stories-260k", "--checked-shape", "stories-260k", "--copy-mib", "2",
-                    "--tokens", "4"},
+                    "--tokens", "4", "--python", "/no/such/python"},
                    kFakeGpu);
     INFO(outcome.errors);
     CHECK(outcome.code == 0);
@@ -380,9 +317,11 @@ TEST_CASE("every part of gpu-check passes on a recording fake whose cards comput
     CHECK(json["errors"].empty());
     CHECK(json["device"] == "cuda[0]");
     CHECK(json["devices"].size() == 3);
-    REQUIRE(json["skipped"].size() == 1);
+    REQUIRE(json["skipped"].size() == 2);
     CHECK(json["skipped"][0]["part"] == "stories15m");
     CHECK_THAT(json["skipped"][0]["reason"].get<std::string>(), Contains("packed without it"));
+    CHECK(json["skipped"][1]["part"] == "benchmark against PyTorch");
+    CHECK_THAT(json["skipped"][1]["reason"].get<std::string>(), Contains("/no/such/python"));
     for (const char* part :
          {"conformance", "kernel_table", "bundled_model", "bundled_model_bf16",
           "tp4_logical_devices", "tp2_cards", "checked_model", "random_model", "benchmark"}) {
@@ -401,6 +340,12 @@ TEST_CASE("every part of gpu-check passes on a recording fake whose cards comput
     for (const char* figure : {"ms_per_token", "ms_per_token_host_clock", "ms_of_graph",
                                "of_copy_bandwidth", "launches"})
         CHECK(bench["decode"][figure] > 0);
+    CHECK(bench["copy"]["mib"] == 2);
+    CHECK(bench["copy"]["kernel_gb_per_s"] > 0);
+    CHECK(bench["copy"]["driver_gb_per_s"] > 0);
+    CHECK(bench["copy"]["gb_per_s"] ==
+          std::max(bench["copy"]["kernel_gb_per_s"], bench["copy"]["driver_gb_per_s"]));
+    CHECK(bench["prefill"]["of_matmul"].is_null());
     CHECK(bench["decode"]["launch_gaps"]["token_less_traced_steps_ms"].is_number());
     CHECK(bench["decode"]["launch_gaps"]["empty_launches_of_token"] > 0);
     CHECK(bench["prefill"]["ms"] > 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tools/bench gpu`: what a Llama shape with random weights in bf16 reaches on a GPU, as shares of what the same card reaches
-// otherwise: decode against its copy bandwidth (bytes read and written), prefill against the rate of PyTorch's matmul where a
-// Python with it is at hand. Times are the device's, between events around whole passes with decode replayed from its graph;
+// otherwise: decode against its copy bandwidth (bytes read and written; the fastest copy that is known), prefill against the
+// faster of two rates of PyTorch's matmul where a Python with it is at hand. Times are the device's, between events around whole passes with decode replayed from its graph;
 // the host's clock stands beside them.
 //   cleave_bench_gpu benchmark|checked_model|random_model [--device cuda[0]] [--shape llama-3-8b] [--python python3]
 //       [--nvrtc PATH] [--copy-mib 4096] [--tokens 512]
@@ -153,18 +153,19 @@ public:
             }
             show(json);  // one that is ended later has said so much
         };
-        const bench::TorchRates torch = bench::torch_rates(flags_.python, machine_.devices[0].index,
-                                                           copied, flags_.own_settings);
-        // The faster copy counts: a slow kernel of ours must not flatter decode.
+        const bench::TorchRates torch = torch_rates(copied);
+        json["pytorch"] = torch_json(torch);
+        // The fastest copy counts: a slow one must not flatter decode.
         double copy = torch.copy_bytes_per_second;
         measure("copy", [&] {
-            const double own = bench::Card(machine_, compile_).copy_bandwidth(copied);
-            copy = std::max(copy, own);
-            json["copy"] = {{"mib", flags_.copy_mib},
-                            {"kernel_gb_per_s", own / 1e9},
+            const bench::Card::Copies own = bench::Card(machine_, compile_).copy_bandwidth(copied);
+            copy = std::max(copy, own.fastest());
+            json["copy"] = {{"mib", static_cast<double>(own.bytes) / (1 << 20)},
+                            {"kernel_gb_per_s", own.kernel / 1e9},
+                            {"driver_gb_per_s", own.driver / 1e9},
                             {"pytorch_gb_per_s", nullptr},
                             {"gb_per_s", copy / 1e9}};
-            if (torch.reason.empty())
+            if (torch.copy_bytes_per_second > 0)
                 json["copy"]["pytorch_gb_per_s"] = torch.copy_bytes_per_second / 1e9;
         });
         measure("decode", [&] { decode(json, copy); });
@@ -225,6 +226,35 @@ private:
             spread += std::pow(static_cast<double>(want[i]), 2);
         }
         return std::sqrt(square / spread);
+    }
+
+    int64_t prefill_tokens() const { return 4 * flags_.tokens; }
+    bench::TorchRates torch_rates(int64_t copied) const {
+        const importer::ModelConfig& c = graph_.config;
+        const planner::Device& card = machine_.devices[0];
+        const int64_t queries = c.num_heads * c.head_dim, keys = c.num_kv_heads * c.head_dim;
+        bench::TorchWork work;
+        work.card_name = card.model;
+        work.card = card.index;
+        work.copy_bytes = copied;
+        work.tokens = prefill_tokens();
+        work.products = {{c.hidden_size, queries + 2 * keys},
+                         {queries, c.hidden_size},
+                         {c.hidden_size, 2 * c.intermediate_size},
+                         {c.intermediate_size, c.hidden_size}};
+        return bench::torch_rates(flags_.python, work, flags_.own_settings);
+    }
+    Json torch_json(const bench::TorchRates& torch) const {
+        if (!torch.reason.empty()) return {{"reason", torch.reason}};
+        Json json{{"version", torch.version},
+                  {"matmul_8192_tflops", torch.square_flops / 1e12},
+                  {"matmul_of_model_tflops", torch.model_flops / 1e12},
+                  {"what",
+                   fmt::format("matmul of 8192 x 8192 in bf16, and a layer's q/k/v, o, gate/up and "
+                               "down products of {} tokens; the faster counts",
+                               prefill_tokens())}};
+        if (!torch.copy_reason.empty()) json["copy_reason"] = torch.copy_reason;
+        return json;
     }
 
     double weight_bytes() const { return static_cast<double>(bench::decode_weight_bytes(graph_)); }
@@ -332,7 +362,7 @@ private:
     }
 
     void prefill(Json& json, const bench::TorchRates& torch) const {
-        const int64_t tokens = 4 * flags_.tokens;
+        const int64_t tokens = prefill_tokens();
         const planner::Plan plan = plan_for(machine_, tokens, 1);
         runtime::SessionOptions marked = options();
         marked.record_passes = true;
@@ -355,9 +385,9 @@ private:
             {"tokens", tokens},      {"ms", middle(ms)},     {"ms_host_clock", middle(host)},
             {"tflops", rate / 1e12}, {"goal", kPrefillGoal}, {"of_matmul", nullptr}};
         if (torch.reason.empty()) {
-            json["prefill"]["matmul_tflops"] = torch.matmul_flops / 1e12;
-            json["prefill"]["of_matmul"] = rate / torch.matmul_flops;
-            json["prefill"]["reached"] = rate >= kPrefillGoal * torch.matmul_flops;
+            json["prefill"]["matmul_tflops"] = torch.matmul_flops() / 1e12;
+            json["prefill"]["of_matmul"] = rate / torch.matmul_flops();
+            json["prefill"]["reached"] = rate >= kPrefillGoal * torch.matmul_flops();
         } else {
             json["prefill"]["reason"] = torch.reason;
         }

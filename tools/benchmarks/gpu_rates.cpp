@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <span>
 
@@ -26,27 +27,48 @@ namespace {
 constexpr int64_t kRow = 1 << 16, kSmallRow = 32, kFloat = 4;
 constexpr int kRepeats = 5, kTorchSeconds = 180;
 
+// In: the card's number, bytes of a copy, tokens, a layer's products as "4096x6144,...". Each is done until the card is at its
+// clocks, then timed between two events.
 constexpr const char* kTorchScript = R"(
-import json, sys, torch
-d = torch.device('cuda', int(sys.argv[1]))
+import json, sys, time, torch
+card, size, tokens = (int(word) for word in sys.argv[1:4])
+d = torch.device('cuda', card)
 torch.cuda.set_device(d)
 def seconds(work, times):
-    for _ in range(3): work()
+    until = time.monotonic() + 0.5
+    while True:
+        work()
+        torch.cuda.synchronize(d)
+        if time.monotonic() > until: break
     a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     a.record()
     for _ in range(times): work()
     b.record()
     torch.cuda.synchronize(d)
     return a.elapsed_time(b) / 1e3 / times
+def values(*shape): return torch.randn(*shape, device=d, dtype=torch.bfloat16)
+said = {'name': torch.cuda.get_device_name(d), 'version': torch.__version__}
 n = 8192
-a = torch.randn(n, n, device=d, dtype=torch.bfloat16)
-b = torch.randn_like(a)
-matmul = 2 * n ** 3 / seconds(lambda: a @ b, 50)
-size = int(sys.argv[2])
-x = torch.ones(size, device=d, dtype=torch.uint8)
-y = torch.empty_like(x)
-print(json.dumps({'matmul': matmul, 'copy': 2 * size / seconds(lambda: y.copy_(x), 10)}))
+a, b = values(n, n), values(n, n)
+said['square'] = 2 * n ** 3 / seconds(lambda: a @ b, 50)
+del a, b
+shapes = [tuple(int(n) for n in pair.split('x')) for pair in sys.argv[4].split(',')]
+pairs = [(values(tokens, i), values(o, i)) for i, o in shapes]
+def layer():
+    for x, w in pairs: torch.nn.functional.linear(x, w)
+said['model'] = sum(2 * tokens * i * o for i, o in shapes) / seconds(layer, 50)
+del pairs
+try:
+    x = torch.ones(size, device=d, dtype=torch.uint8)
+    y = torch.empty_like(x)
+    said['copy'] = 2 * size / min(seconds(lambda: y.copy_(x), 10) for _ in range(3))
+except torch.cuda.OutOfMemoryError as error:
+    said['copy_error'] = str(error)
+print(json.dumps(said))
 )";
+
+// A card that was idle runs at lower clocks: a slow copy would flatter what is held against it.
+constexpr std::chrono::milliseconds kWarmUp{300};
 
 }  // namespace
 
@@ -86,10 +108,14 @@ void Card::launch(runtime::DeviceAddress from, runtime::DeviceAddress to, int ke
 }
 
 template <class Work>
-double Card::time(Work work) {
+std::vector<double> Card::times(Work work) {
     runtime::DeviceStream& stream = *device_->stream();
+    const auto until = std::chrono::steady_clock::now() + kWarmUp;
+    do {
+        work();
+        device_->synchronize();
+    } while (std::chrono::steady_clock::now() < until);
     std::vector<double> ms;
-    work();  // warms up
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
         stream.mark();
         work();
@@ -97,22 +123,29 @@ double Card::time(Work work) {
         const std::vector<int64_t> times = stream.take_marks();
         ms.push_back(static_cast<double>(times.at(1) - times.at(0)) * 1e-6);
     }
-    return middle(ms);
+    return ms;
 }
 
-double Card::copy_bandwidth(int64_t bytes) {
+Card::Copies Card::copy_bandwidth(int64_t bytes) {
     const planner::Device& info = device_->info();
     const int64_t room = (info.memory_bytes - info.reserved_bytes) / 4;
     const int64_t rows = std::min(bytes, room) / (kRow * kFloat);
     if (rows < 1) throw UserError("{}: no room for a copy of {} bytes", info.name, kRow * kFloat);
-    bytes = rows * kRow * kFloat;
-    const runtime::DeviceAddress from = device_->allocate(bytes, "the source of a copy");
-    const runtime::DeviceAddress to = device_->allocate(bytes, "its destination");
-    device_->fill(from, bytes, 1);
-    const double ms = time([&] { launch(from, to, 0, rows); });
+    Copies copies;
+    copies.bytes = rows * kRow * kFloat;
+    const runtime::DeviceAddress from = device_->allocate(copies.bytes, "the source of a copy");
+    const runtime::DeviceAddress to = device_->allocate(copies.bytes, "its destination");
+    device_->fill(from, copies.bytes, 1);
+    const auto rate = [&](const std::vector<double>& ms) {
+        return 2.0 * static_cast<double>(copies.bytes) /
+               (*std::min_element(ms.begin(), ms.end()) * 1e-3);
+    };
+    copies.kernel = rate(times([&] { launch(from, to, 0, rows); }));
+    const runtime::Rectangle whole{1, copies.bytes, copies.bytes, copies.bytes};
+    copies.driver = rate(times([&] { device_->stream()->copy_within(from, to, whole); }));
     device_->free(from);
     device_->free(to);
-    return 2.0 * static_cast<double>(bytes) / (ms * 1e-3);
+    return copies;
 }
 
 double Card::empty_launch_ms(int64_t launches) {
@@ -125,7 +158,7 @@ double Card::empty_launch_ms(int64_t launches) {
     stream.begin_capture();
     for (int64_t i = 0; i < launches; ++i) launch(from, to, 1, 1);
     const int graph = stream.end_capture();
-    const double ms = time([&] { stream.replay(graph); });
+    const double ms = middle(times([&] { stream.replay(graph); }));
     device_->synchronize();
     stream.drop_captures();
     device_->free(from);
@@ -139,16 +172,30 @@ std::vector<std::string> unset_driver_variables() {
     return unset;
 }
 
-TorchRates torch_rates(const std::string& python, int card, int64_t copy_bytes,
+TorchRates torch_rates(const std::string& python, const TorchWork& work,
                        const std::vector<std::string>& own_settings) {
-    const gpu_check::Outcome ran = gpu_check::run(
-        {python, "-c", kTorchScript, std::to_string(card), std::to_string(copy_bytes)},
-        kTorchSeconds, own_settings);
+    std::string products;
+    for (const auto& [in, out] : work.products)
+        products += fmt::format("{}{}x{}", products.empty() ? "" : ",", in, out);
+    const gpu_check::Outcome ran =
+        gpu_check::run({python, "-c", kTorchScript, std::to_string(work.card),
+                        std::to_string(work.copy_bytes), std::to_string(work.tokens), products},
+                       kTorchSeconds, own_settings);
     TorchRates rates;
     const auto json = nlohmann::json::parse(ran.output, nullptr, false);
-    if (ran.code == 0 && json.is_object()) {
-        rates.matmul_flops = json.at("matmul");
-        rates.copy_bytes_per_second = json.at("copy");
+    const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
+    if (ran.code == 0 && has("name") && has("version") && has("square") && has("model")) {
+        rates.version = json.at("version");
+        const std::string name = json.at("name");
+        if (name != work.card_name) {
+            rates.reason =
+                fmt::format("PyTorch's card {} is {}, not {}", work.card, name, work.card_name);
+            return rates;
+        }
+        rates.square_flops = json.at("square");
+        rates.model_flops = json.at("model");
+        rates.copy_bytes_per_second = json.value("copy", 0.0);
+        rates.copy_reason = json.value("copy_error", "");
     } else if (ran.timed_out) {
         rates.reason = fmt::format("{} with PyTorch: not done in {} s", python, kTorchSeconds);
     } else if (ran.code == 127) {

@@ -124,6 +124,10 @@ void Parts::bench(const std::string& part) {
     const Outcome outcome = runner_.start(part, command);
     runner_.json_of(part, outcome);
     runner_.keep_result(part, outcome);
+    const Json result = report_.part(part).value("result", Json::object());
+    if (const std::string why = result.value("pytorch", Json::object()).value("reason", "");
+        !why.empty())
+        report_.skip(part + " against PyTorch", why);
     report_.write();
 }
 
