@@ -2,6 +2,7 @@
 // The command line's contract: exit codes, messages, JSON alone on standard output.
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <limits>
 
 #include <nlohmann/json.hpp>
@@ -359,6 +360,25 @@ TEST_CASE("a check compares as many tokens of the host's as the run made, whatev
     CHECK(result["check_max_difference"] < 1e-3);
 }
 
+TEST_CASE("devices tells the rate of every pair of a few devices, and counts the links of many",
+          "[tools]") {
+    const CommandResult few = run_cleave({"devices", "--devices", "sim:h100[0-1],sim:mi300x[0]"});
+    INFO(few.output);
+    for (const char* line :
+         {"GB/s to        sim:h100[0]  sim:h100[1]  sim:mi300x[0]",
+          "sim:h100[1]     nvlink 450            -        pcie 25", "latency of nvlink: 2.50 us"})
+        CHECK_THAT(few.output, Catch::Matchers::Contains(line));
+
+    const CommandResult many =
+        run_cleave({"devices", "--devices", "sim:h100[0-71],sim:mi300x[0-31]"});
+    INFO(many.output);
+    std::istringstream lines(many.output);
+    int64_t links = 0;
+    for (std::string line; std::getline(lines, line);)
+        if (line.find(" links of ") != std::string::npos) links += std::stoll(line);
+    CHECK(links == 104 * 103);
+}
+
 TEST_CASE("run drives cards of both vendors, checks them against the host and traces each step",
           "[tools]") {
     TemporaryFolder folder;
@@ -372,7 +392,9 @@ TEST_CASE("run drives cards of both vendors, checks them against the host and tr
     for (const char* library : {"NCCL", "NVML", "ROCM_SMI"})
         ::setenv(fmt::format("CLEAVE_{}_LIBRARY", library).c_str(), "libnone.so", 1);
     ::setenv("CLEAVE_RCCL_LIBRARY", CLEAVE_FAKE_NCCL, 1);
+    ::setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1);
     const CommandResult devices = run_cleave({"devices"});
+    ::unsetenv("CUDA_VISIBLE_DEVICES");
     const CommandResult described = run_cleave({"devices", "--json"});
     for (const char* library : {"CUDA", "HIP", "NCCL", "RCCL", "NVML", "ROCM_SMI"})
         ::unsetenv(fmt::format("CLEAVE_{}_LIBRARY", library).c_str());
@@ -381,6 +403,7 @@ TEST_CASE("run drives cards of both vendors, checks them against the host and tr
           "no NVML: not installed (tried libnone.so)",
           "no ROCm SMI: not installed (tried libnone.so)", "304 compute units; RCCL 2.28.9",
           "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f, PCI 0000:3b:00.0;",
+          "GB/s to", "latency of xgmi: 4.00 us", "CUDA_VISIBLE_DEVICES=0,1,2: the driver shows",
           "GPU-cccccccccccccccc, PCI 0000:d1:00.0;"})
         CHECK_THAT(devices.output, Catch::Matchers::Contains(line));
     const Json machine = Json::parse(described.output);

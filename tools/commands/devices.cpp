@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <map>
 #include <memory>
+#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,6 +13,7 @@
 
 #include "codegen/compiler.h"
 #include "planner/machine.h"
+#include "planner/text_table.h"
 #include "runtime/base/errors.h"
 #include "runtime/gpu_devices.h"
 #include "runtime/host_topology.h"
@@ -39,7 +44,9 @@ std::vector<Absent> absent_kinds(std::vector<std::string>& chosen_by) {
     std::vector<Absent> absent;
     for (planner::DeviceKind kind : planner::kCardKinds) {
         const runtime::GpuListing listing = runtime::list_gpus(kind);
-        if (!listing.visible.empty()) chosen_by.push_back(listing.visible);
+        if (!listing.visible.empty() &&
+            std::find(chosen_by.begin(), chosen_by.end(), listing.visible) == chosen_by.end())
+            chosen_by.push_back(listing.visible);
         if (listing.cards.empty())
             absent.push_back({std::string(planner::device_kind_name(kind)),
                               runtime::short_reason(listing.reason)});
@@ -96,6 +103,76 @@ std::vector<std::string> unequal_cards(const planner::Machine& machine) {
     return notes;
 }
 
+// "133", "12.5", "0.0012": GB/s, three digits.
+std::string rate_text(int64_t bandwidth) {
+    const double rate = static_cast<double>(bandwidth) * 1e-9;
+    return rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
+}
+
+// So many devices have a row and a column each.
+constexpr size_t kMatrixDevices = 16;
+
+// How many links there are of each sort, with one of them.
+void print_sorts_of_links(const planner::Machine& machine) {
+    struct Sort {
+        int64_t count = 0;
+        const planner::Link* first = nullptr;
+    };
+    std::map<std::tuple<planner::LinkKind, bool, int64_t, int64_t>, Sort> sorts;
+    for (const planner::Link& l : machine.links) {
+        Sort& sort = sorts[{l.kind, l.peer_access, l.bandwidth, l.latency_ns}];
+        if (!sort.count++) sort.first = &l;
+    }
+    for (const auto& [key, sort] : sorts) {
+        const planner::Link& l = *sort.first;
+        fmt::print("{} of {}{}, {} GB/s, {}: {} -> {}{}\n",
+                   planner::count_text(sort.count, "link"), planner::link_kind_name(l.kind),
+                   l.kind == planner::LinkKind::kPcie && l.peer_access ? " with peer access" : "",
+                   rate_text(l.bandwidth), planner::time_text(l.latency_ns),
+                   machine.device(l.from).name, machine.device(l.to).name,
+                   sort.count > 1 ? ", ..." : "");
+    }
+}
+
+// Rates from each row's device to each column's, and below them the latencies of each kind of link.
+void print_links(const planner::Machine& machine) {
+    const size_t n = machine.devices.size();
+    if (n > kMatrixDevices) return print_sorts_of_links(machine);
+    if (machine.links.empty()) return;
+    std::vector<std::vector<std::string>> cells(n, std::vector<std::string>(n, "-"));
+    std::map<planner::LinkKind, std::pair<int64_t, int64_t>> latencies;  // least, most
+    bool by_peers = false;
+    for (const planner::Link& l : machine.links) {
+        const bool peers = l.kind == planner::LinkKind::kPcie && l.peer_access;
+        cells[l.from.index()][l.to.index()] =
+            fmt::format("{}{} {}", planner::link_kind_name(l.kind), peers ? "*" : "",
+                        rate_text(l.bandwidth));
+        by_peers |= peers;
+        auto& [least, most] = latencies.try_emplace(l.kind, l.latency_ns, l.latency_ns)
+                                  .first->second;
+        least = std::min(least, l.latency_ns);
+        most = std::max(most, l.latency_ns);
+    }
+    planner::TextTable table("<" + std::string(n, '>'), "");
+    std::vector<std::string> header = {"GB/s to"};
+    for (const planner::Device& d : machine.devices) header.push_back(d.name);
+    table.row(header);
+    for (size_t from = 0; from < n; ++from) {
+        std::vector<std::string> row = {machine.devices[from].name};
+        row.insert(row.end(), cells[from].begin(), cells[from].end());
+        table.row(std::move(row));
+    }
+    const int all_columns = std::numeric_limits<int>::max();
+    fmt::print("\n{}", table.text(all_columns));
+    for (const auto& [kind, latency] : latencies)
+        fmt::print("latency of {}: {}{}\n", planner::link_kind_name(kind),
+                   planner::time_text(latency.first),
+                   latency.first == latency.second ? ""
+                                                   : " to " + planner::time_text(latency.second));
+    if (by_peers) fmt::print("pcie*: kernels reach each other's memory\n");
+    fmt::print("\n");
+}
+
 void print_text(const planner::Machine& machine, const planner::HostFacts& facts,
                 const std::vector<Absent>& absent, const std::vector<std::string>& chosen_by) {
     fmt::print("{}\n", bold(fmt::format("{:<14} {:<14} {:>10} {:>12} {:>14}  {}", "device", "arch",
@@ -104,10 +181,7 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
         fmt::print("{:<14} {:<14} {:>10} {:>10}/s {:>10} GF/s  {}\n", d.name, d.arch,
                    format_bytes(d.memory_bytes), format_bytes(d.memory_bandwidth),
                    d.flops_f32 / 1000000000, planner::device_kind_name(d.kind));
-    for (const planner::Link& l : machine.links)
-        fmt::print("link {} -> {}: {}, {}/s, {} ns\n", machine.device(l.from).name,
-                   machine.device(l.to).name, planner::link_kind_name(l.kind),
-                   format_bytes(l.bandwidth), l.latency_ns);
+    print_links(machine);
     codegen::HostCompilerInfo compiler = codegen::host_compiler_info();
     runtime::HostTopology host = runtime::read_host_topology();
     fmt::print("host: {}; {} of {} cores usable, L2 {}, L3 {}, {} memory node{}\n",
@@ -130,7 +204,7 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
                        format_bytes(d.limits.shared_memory_per_block), d.limits.num_compute_units,
                        d.collectives.empty() ? "" : "; ", d.collectives);
     for (const std::string& note : unequal_cards(machine)) fmt::print("note: {}\n", note);
-    for (const std::string& variable : chosen_by) fmt::print("{} chooses\n", variable);
+    for (const std::string& variable : chosen_by) fmt::print("{}: the driver shows these devices alone, in this order\n", variable);
     for (const Absent& a : absent) fmt::print("no {}: {}\n", a.kind, a.reason);
 }
 
