@@ -24,6 +24,10 @@ public:
     // The bytes a DataRef names. UserError when the file is absent or shorter than the reference.
     std::span<const std::byte> bytes(const DataRef& ref) const;
 
+    // The stored bytes that hold logical rows of a weight: of one that is dense and not transposed these alone, else all of
+    // it. None are read. UserError as of `bytes`.
+    std::span<const std::byte> stored_bytes(WeightId weight, Range rows) const;
+
     // Copies logical rows x columns of a matrix (or rows of a vector; columns ignored) to `destination` as
     // [rows, columns] row major of the floating type `to`; a quantised weight is expanded, (q - zero) * scale in f32.
     // UserError when the weight has no data.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session.h"
 
+#include <chrono>
 #include <algorithm>
 #include <deque>
 
@@ -52,6 +53,7 @@ struct Session::Impl {
     std::vector<std::unique_ptr<Device>> devices;
     std::unique_ptr<Arenas> arenas;
     std::unique_ptr<Executor> executor;
+    Loading loading;
 };
 
 Session::Session(const Plan& plan, const SessionOptions& options)
@@ -79,8 +81,12 @@ Session::Session(const Plan& plan, const SessionOptions& options)
                                  options.cancel);
         impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
     }
-    upload_weights(plan, *impl_->arenas, impl_->devices,
-                   {options.upload_progress, options.cancel, options.watchdog_seconds});
+    const auto before = std::chrono::steady_clock::now();
+    impl_->loading.bytes = upload_weights(
+        plan, *impl_->arenas, impl_->devices,
+        {options.upload_progress, options.cancel, options.watchdog_seconds, options.threads});
+    impl_->loading.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
     ExecutorOptions run{
         options.record_trace, options.record_passes,    threads_fit_cores(plan, options.threads),
         options.step_by_step, options.watchdog_seconds, options.cancel};
@@ -89,6 +95,8 @@ Session::Session(const Plan& plan, const SessionOptions& options)
 }
 
 Session::~Session() = default;
+
+Session::Loading Session::loading() const { return impl_->loading; }
 
 std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) {
     check_takes_batches(impl_->plan);

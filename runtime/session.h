@@ -61,6 +61,13 @@ public:
     // and for a Llama, which takes Batches.
     std::vector<Tensor> run_tensors(std::span<const Tensor> inputs);
 
+    // Of the weights, from the first byte read of the files to the last on its device.
+    struct Loading {
+        int64_t bytes = 0;  // on all devices
+        double seconds = 0;
+    };
+    Loading loading() const;
+
     const Trace& trace() const;
     // How many launches of GPUs began before those before them had ended, and where that cannot be.
     OverlapReport overlap() const;

@@ -6,11 +6,15 @@
 #include <cmath>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "importer/weight_reader.h"
+#include "runtime/base/rounding.h"
 #include "runtime/bounded_waits.h"
 #include "runtime/device_stream.h"
+#include "runtime/drivers/thread_team.h"
+#include "runtime/read_ahead.h"
 
 namespace cleave::runtime {
 
@@ -96,55 +100,139 @@ private:
     std::exception_ptr error_;
 };
 
-// Codes, scales and zero points of some rows at a time, each to its own part of the buffer.
-void upload_quantized(const Plan& plan, const WeightShard& shard, DeviceAddress destination,
-                      Device& device, Uploads& uploads, Chunks& chunks) {
-    const auto format = importer::quantized_format(plan.graph.weight(shard.weight));
-    const auto l = quantized_layout(format, shard.rows.size(), shard.columns.size());
-    CHECK(l.bytes <= plan.buffer(shard.buffer).size)
-        << plan.graph.weight(shard.weight).name << " takes " << l.bytes << " bytes";
-    const int64_t row_bytes = l.row_bytes + l.scale_row_bytes + l.zero_row_bytes;
-    const int64_t rows_per_chunk = std::max<int64_t>(1, chunks.bytes() / row_bytes);
-    for (int64_t row = 0; row < shard.rows.size(); row += rows_per_chunk) {
-        const int64_t count = std::min(shard.rows.size() - row, rows_per_chunk);
-        const std::span<std::byte> all = chunks.take(count * row_bytes);
-        const auto part = [&](int64_t before, int64_t size) {
-            return all.subspan(static_cast<size_t>(count * before),
-                               static_cast<size_t>(count * size));
-        };
-        const importer::QuantizedParts parts{
-            part(0, l.row_bytes), part(l.row_bytes, l.scale_row_bytes),
-            part(l.row_bytes + l.scale_row_bytes, l.zero_row_bytes)};
-        uploads.reader().read_quantized(shard.weight,
-                                        {shard.rows.begin + row, shard.rows.begin + row + count},
-                                        shard.columns, parts);
-        const auto send = [&](std::span<const std::byte> bytes, int64_t offset) {
-            if (!bytes.empty())
-                device.upload(destination + static_cast<DeviceAddress>(offset), bytes);
-        };
-        send(parts.codes, row * l.row_bytes);
-        send(parts.scales, l.scales_offset + row * l.scale_row_bytes);
-        send(parts.zero_points, l.zeros_offset + row * l.zero_row_bytes);
-        uploads.advance(static_cast<int64_t>(all.size()));
+// One device's shards, in the plan's order: each in chunks of rows, which threads cut and convert together.
+class DeviceUpload {
+public:
+    DeviceUpload(const Plan& plan, const Arenas& arenas, DeviceId id, Device& device,
+                 Uploads& uploads, int threads)
+        : plan_(plan),
+          arenas_(arenas),
+          device_(device),
+          uploads_(uploads),
+          chunks_(device),
+          team_(threads, false) {
+        for (const WeightShard& shard : plan.weights)
+            if (shard.device == id && shard.buffer.valid()) shards_.push_back(&shard);
+        std::vector<ReadAhead::Span> spans;
+        for (const WeightShard* shard : shards_)
+            spans.push_back(uploads.reader().stored_bytes(shard->weight, shard->rows));
+        ahead_.emplace(std::move(spans));
     }
-}
 
-void upload_shard(const Plan& plan, const WeightShard& shard, DeviceAddress destination,
-                  Device& device, Uploads& uploads, Chunks& chunks) {
-    int64_t row_bytes = dtype_bytes(shard.dtype, Uploads::columns(plan, shard));
-    if (row_bytes == 0 || shard.rows.empty()) return;
-    if (stays_quantized(plan.graph.weight(shard.weight), shard.dtype))
-        return upload_quantized(plan, shard, destination, device, uploads, chunks);
-    int64_t rows_per_chunk = std::max<int64_t>(1, chunks.bytes() / row_bytes);
-    for (int64_t row = shard.rows.begin; row < shard.rows.end; row += rows_per_chunk) {
-        Range rows{row, std::min(shard.rows.end, row + rows_per_chunk)};
-        const std::span<std::byte> chunk = chunks.take(rows.size() * row_bytes);
-        uploads.reader().read(shard.weight, rows, shard.columns, shard.dtype, chunk);
-        device.upload(
-            destination + static_cast<DeviceAddress>((row - shard.rows.begin) * row_bytes), chunk);
-        uploads.advance(static_cast<int64_t>(chunk.size()));
+    void run() {
+        for (shard_ = 0; shard_ < shards_.size(); ++shard_) {
+            const WeightShard& shard = *shards_[shard_];
+            if (shard.rows.empty() || Uploads::columns(plan_, shard) == 0) continue;
+            if (stays_quantized(weight(shard), shard.dtype))
+                send_quantized(shard);
+            else
+                send_dense(shard);
+        }
     }
-}
+
+private:
+    const Weight& weight(const WeightShard& shard) const {
+        return plan_.graph.weight(shard.weight);
+    }
+
+    // read(begin, end) of the chunk's rows by all threads, in parts of whole tiles of what lies transposed.
+    template <class Read>
+    void read_rows(const WeightShard& shard, Range rows, int64_t row_bytes, Read read) {
+        const size_t span = uploads_.reader().stored_bytes(shard.weight, shard.rows).size();
+        const Weight& w = weight(shard);
+        const bool whole = w.packing != importer::Packing::kDense || w.transposed;
+        const int64_t end = rows.end - shard.rows.begin;
+        ahead_->about_to_read(shard_, whole ? span : span / shard.rows.size() * end);
+        constexpr int64_t kRows = 64, kBytes = int64_t{128} << 10;
+        const int64_t grain = round_up(std::max<int64_t>(1, kBytes / row_bytes), kRows);
+        std::mutex mutex;
+        std::exception_ptr error;
+        team_.split(
+            rows.size(),
+            [&](int64_t begin, int64_t end, int) {
+                try {
+                    read(begin, end);
+                } catch (...) {
+                    std::lock_guard lock(mutex);
+                    error = std::current_exception();
+                }
+            },
+            grain);
+        if (error) std::rethrow_exception(error);
+    }
+
+    void send_dense(const WeightShard& shard) {
+        const int64_t row_bytes = dtype_bytes(shard.dtype, Uploads::columns(plan_, shard));
+        const DeviceAddress destination = arenas_.address(shard.buffer);
+        const int64_t rows_per_chunk = std::max<int64_t>(1, chunks_.bytes() / row_bytes);
+        for (int64_t row = shard.rows.begin; row < shard.rows.end; row += rows_per_chunk) {
+            const Range rows{row, std::min(shard.rows.end, row + rows_per_chunk)};
+            const std::span<std::byte> chunk = chunks_.take(rows.size() * row_bytes);
+            read_rows(shard, rows, row_bytes, [&](int64_t begin, int64_t end) {
+                uploads_.reader().read(shard.weight, {row + begin, row + end}, shard.columns,
+                                       shard.dtype, rows_of(chunk, begin, end, row_bytes));
+            });
+            device_.upload(
+                destination + static_cast<DeviceAddress>((row - shard.rows.begin) * row_bytes),
+                chunk);
+            uploads_.advance(static_cast<int64_t>(chunk.size()));
+        }
+    }
+
+    // Codes, scales and zero points of some rows at a time, each to its own part of the buffer.
+    void send_quantized(const WeightShard& shard) {
+        const auto format = importer::quantized_format(weight(shard));
+        const auto l = quantized_layout(format, shard.rows.size(), shard.columns.size());
+        CHECK(l.bytes <= plan_.buffer(shard.buffer).size)
+            << weight(shard).name << " takes " << l.bytes << " bytes";
+        const DeviceAddress destination = arenas_.address(shard.buffer);
+        const int64_t row_bytes = l.row_bytes + l.scale_row_bytes + l.zero_row_bytes;
+        const int64_t rows_per_chunk = std::max<int64_t>(1, chunks_.bytes() / row_bytes);
+        for (int64_t row = 0; row < shard.rows.size(); row += rows_per_chunk) {
+            const int64_t count = std::min(shard.rows.size() - row, rows_per_chunk);
+            const std::span<std::byte> all = chunks_.take(count * row_bytes);
+            const auto part = [&](int64_t before, int64_t size) {
+                return all.subspan(static_cast<size_t>(count * before),
+                                   static_cast<size_t>(count * size));
+            };
+            const importer::QuantizedParts parts{
+                part(0, l.row_bytes), part(l.row_bytes, l.scale_row_bytes),
+                part(l.row_bytes + l.scale_row_bytes, l.zero_row_bytes)};
+            const int64_t first = shard.rows.begin + row;
+            read_rows(shard, {first, first + count}, row_bytes, [&](int64_t begin, int64_t end) {
+                uploads_.reader().read_quantized(
+                    shard.weight, {first + begin, first + end}, shard.columns,
+                    {rows_of(parts.codes, begin, end, l.row_bytes),
+                     rows_of(parts.scales, begin, end, l.scale_row_bytes),
+                     rows_of(parts.zero_points, begin, end, l.zero_row_bytes)});
+            });
+            const auto send = [&](std::span<const std::byte> bytes, int64_t offset) {
+                if (!bytes.empty())
+                    device_.upload(destination + static_cast<DeviceAddress>(offset), bytes);
+            };
+            send(parts.codes, row * l.row_bytes);
+            send(parts.scales, l.scales_offset + row * l.scale_row_bytes);
+            send(parts.zero_points, l.zeros_offset + row * l.zero_row_bytes);
+            uploads_.advance(static_cast<int64_t>(all.size()));
+        }
+    }
+
+    static std::span<std::byte> rows_of(std::span<std::byte> all, int64_t begin, int64_t end,
+                                        int64_t row_bytes) {
+        return all.subspan(static_cast<size_t>(begin * row_bytes),
+                           static_cast<size_t>((end - begin) * row_bytes));
+    }
+
+    const Plan& plan_;
+    const Arenas& arenas_;
+    Device& device_;
+    Uploads& uploads_;
+    Chunks chunks_;
+    ThreadTeam team_;
+    std::vector<const WeightShard*> shards_;
+    std::optional<ReadAhead> ahead_;
+    size_t shard_ = 0;
+};
 
 std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightReader& reader,
                                            int64_t positions) {
@@ -163,13 +251,9 @@ std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightR
 }
 
 void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& device,
-                   const std::vector<std::vector<float>>& rope_tables, Uploads& uploads) {
-    Chunks chunks(device);
-    for (const WeightShard& shard : plan.weights) {
-        if (shard.device == id && shard.buffer.valid()) {
-            upload_shard(plan, shard, arenas.address(shard.buffer), device, uploads, chunks);
-        }
-    }
+                   const std::vector<std::vector<float>>& rope_tables, Uploads& uploads,
+                   int threads) {
+    DeviceUpload(plan, arenas, id, device, uploads, threads).run();
     for (const RopeShard& shard : plan.rope_tables) {
         if (shard.device != id) continue;
         const std::vector<float>& values = rope_tables[shard.table.index()];
@@ -229,11 +313,14 @@ void check_weights_present(const Plan& plan) {
     }
 }
 
-void upload_weights(const Plan& plan, const Arenas& arenas,
-                    std::span<const std::unique_ptr<Device>> devices,
-                    const UploadOptions& options) {
+int64_t upload_weights(const Plan& plan, const Arenas& arenas,
+                       std::span<const std::unique_ptr<Device>> devices,
+                       const UploadOptions& options) {
     Uploads uploads(plan, options);
     std::vector<std::vector<float>> rope_tables = make_rope_tables(plan, uploads.reader());
+    // More than a few would only wait for memory.
+    const int cores = options.threads > 0 ? options.threads : available_cores();
+    const int threads_of_device = std::clamp(cores / static_cast<int>(devices.size()), 1, 8);
     std::vector<std::thread> threads;
     for (size_t d = 0; d < devices.size(); ++d) {
         threads.emplace_back([&, d] {
@@ -241,7 +328,8 @@ void upload_weights(const Plan& plan, const Arenas& arenas,
                 const BoundedWaits bounded(
                     *devices[d], "bringing the weights", options.watchdog_seconds, options.cancel,
                     {[&] { uploads.throw_if_failed(); }, [&] { return uploads.moved(); }});
-                upload_device(plan, arenas, DeviceId(d), *devices[d], rope_tables, uploads);
+                upload_device(plan, arenas, DeviceId(d), *devices[d], rope_tables, uploads,
+                              threads_of_device);
             } catch (...) {
                 uploads.fail(std::current_exception());
             }
@@ -249,6 +337,7 @@ void upload_weights(const Plan& plan, const Arenas& arenas,
     }
     for (std::thread& thread : threads) thread.join();
     uploads.rethrow();
+    return uploads.moved();
 }
 
 }  // namespace cleave::runtime

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "importer/graph/dequantize.h"
+#include "importer/graph/read_transposed.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/mapped_file.h"
@@ -81,27 +82,6 @@ Range within(Range part, Range whole, int64_t source_size) {
     return r;
 }
 
-// Source element (c, r) becomes destination (r, c). Works on strips of rows, so that both sides are
-// read and written in runs.
-void read_transposed(const std::byte* source, int64_t source_columns, Range rows, Range columns,
-                     DType from, DType to, std::byte* destination) {
-    constexpr int64_t kStrip = 32;
-    const size_t size = dtype_bits(from) / 8;
-    const size_t to_size = dtype_bits(to) / 8;
-    const int64_t width = columns.size();
-    std::vector<std::byte> strip(kStrip * width * size);
-    for (int64_t r0 = rows.begin; r0 < rows.end; r0 += kStrip) {
-        int64_t count = std::min(kStrip, rows.end - r0);
-        for (int64_t c = 0; c < width; ++c) {
-            const std::byte* run = source + ((columns.begin + c) * source_columns + r0) * size;
-            for (int64_t r = 0; r < count; ++r)
-                std::memcpy(&strip[(r * width + c) * size], run + r * size, size);
-        }
-        convert_elements(from, strip.data(), to, destination, count * width);
-        destination += count * width * to_size;
-    }
-}
-
 }  // namespace
 
 const Weight& WeightReader::with_data(WeightId id) const {
@@ -112,6 +92,21 @@ const Weight& WeightReader::with_data(WeightId id) const {
             "planned but not run",
             weight.name);
     return weight;
+}
+
+std::span<const std::byte> WeightReader::stored_bytes(WeightId id, Range rows) const {
+    const Weight& weight = with_data(id);
+    const std::span<const std::byte> data = bytes(weight.data);
+    if (weight.packing != Packing::kDense || weight.transposed || weight.shape.size() < 2)
+        return data;
+    const SourceMatrix source = source_matrix(weight);
+    const Range r = within(rows, weight.rows, source.rows);
+    const auto row_bytes = static_cast<size_t>(dtype_bytes(weight.dtype, source.columns));
+    const size_t begin = static_cast<size_t>(r.begin) * row_bytes;
+    const size_t size = static_cast<size_t>(r.size()) * row_bytes;
+    CHECK(begin <= data.size() && size <= data.size() - begin)
+        << weight.name << ": fewer bytes than its shape needs";
+    return data.subspan(begin, size);
 }
 
 void WeightReader::read_quantized(WeightId id, Range rows, Range columns,

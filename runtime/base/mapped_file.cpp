@@ -2,6 +2,7 @@
 #include "runtime/base/mapped_file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -48,6 +49,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     return *this;
+}
+
+void will_need(std::span<const std::byte> bytes) {
+    if (bytes.empty()) return;
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) / page * page;
+    const auto end = reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size();
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
 }
 
 }  // namespace cleave

@@ -28,4 +28,8 @@ private:
     size_t size_ = 0;
 };
 
+// Asks for bytes of a mapping to be brought from the disk, and does not wait for them: what is read soon, in whatever order,
+// then costs no wait for each page. A hint: where it cannot be followed nothing is lost but time.
+void will_need(std::span<const std::byte> bytes);
+
 }  // namespace cleave

@@ -193,6 +193,8 @@ Json result_json(const planner::Plan& plan, const runtime::Session& session,
     json["devices"] = Json::array();
     for (const planner::Device& d : plan.machine.devices) json["devices"].push_back(d.name);
     json["transferred_bytes"] = session.transferred_bytes();
+    json["loading"] = {{"bytes", session.loading().bytes},
+                       {"seconds", session.loading().seconds}};
     const runtime::OverlapReport overlap = session.overlap();
     json["overlap"] = {{"launches", overlap.launches}, {"reasons", overlap.reasons}};
     json["peak_memory_bytes"] = session.peak_memory_bytes();
@@ -278,6 +280,11 @@ void print_summary(const planner::Plan& plan, const runtime::GenerateResult& res
                    const runtime::Session& session) {
     size_t tokens = 0;
     for (const auto& s : result.sequences) tokens += s.token_ids.size();
+    const runtime::Session::Loading loading = session.loading();
+    fmt::print(stderr, "{} of weights loaded in {:.2f} s, {}/s\n", format_bytes(loading.bytes),
+               loading.seconds,
+               format_bytes(static_cast<int64_t>(static_cast<double>(loading.bytes) /
+                                                 std::max(loading.seconds, 1e-9))));
     fmt::print(stderr, "{}\n",
                fmt::format("{} tokens on {} device{}: prefill {:.1f} ms, {:.2f} ms a token ({:.0f} "
                            "tokens/s), {} moved between devices",
