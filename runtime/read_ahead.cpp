@@ -11,8 +11,8 @@ ReadAhead::ReadAhead(std::vector<Span> spans, std::function<void(Span)> ask)
 }
 
 void ReadAhead::about_to_read(size_t i, size_t bytes) {
-    const size_t end = std::min(
-        starts_.back(), starts_.at(i) + std::min(bytes, spans_.at(i).size()) + kAhead);
+    const size_t end =
+        std::min(starts_.back(), starts_.at(i) + std::min(bytes, spans_.at(i).size()) + kAhead);
     asked_ = std::max(asked_, starts_[i]);
     while (asked_ < end) {
         while (starts_[next_ + 1] <= asked_) ++next_;

@@ -28,9 +28,10 @@ public:
 private:
     std::vector<Span> spans_;
     std::function<void(Span)> ask_;
-    std::vector<size_t> starts_;  // as if the spans lay one behind the other; behind the last, where it ends
-    size_t asked_ = 0;            // likewise: up to here
-    size_t next_ = 0;             // the span that it lies in
+    std::vector<size_t>
+        starts_;        // as if the spans lay one behind the other; behind the last, where it ends
+    size_t asked_ = 0;  // likewise: up to here
+    size_t next_ = 0;   // the span that it lies in
 };
 
 }  // namespace cleave::runtime

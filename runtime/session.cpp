@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session.h"
 
-#include <chrono>
 #include <algorithm>
+#include <chrono>
 #include <deque>
 
 #include "runtime/arenas.h"

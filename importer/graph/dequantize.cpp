@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "importer/graph/read_transposed.h"
 #include "importer/graph/round_weights.h"
 #include "importer/weight_reader.h"
 #include "runtime/base/convert.h"
@@ -67,6 +68,19 @@ public:
         const size_t begin = first * q_.bits / 8, size = count * q_.bits / 8;
         CHECK(begin + size <= data_.size()) << weight_.name << ": a row outside its tensor";
         return data_.subspan(begin, size);
+    }
+    // Whether codes are bytes that stand one after the other along the columns of the source, not its rows.
+    bool has_transposed_bytes() const {
+        return weight_.packing != Packing::kMatMulNBits && weight_.transposed && q_.bits == 8;
+    }
+    // Of such: the bytes of rows x columns, row major.
+    void read_bytes(Range rows, Range columns, std::byte* to) const {
+        const Range r{row0_ + rows.begin, row0_ + rows.end};
+        const Range c{column0_ + columns.begin, column0_ + columns.end};
+        CHECK(r.end <= source_rows_ &&
+              (c.end - 1) * source_rows_ + r.end <= static_cast<int64_t>(data_.size()))
+            << weight_.name << ": a row outside its tensor";
+        read_transposed(data_.data(), source_rows_, r, c, DType::kUInt8, DType::kUInt8, to);
     }
     int flip() const { return q_.is_signed ? 1 << (q_.bits - 1) : 0; }
     float scale(int64_t row, int64_t column) const {
@@ -180,6 +194,22 @@ void write_codes(const Source& source, int64_t row, Range columns, std::byte* to
     }
 }
 
+// The same of all rows of a source that has transposed bytes, a tile's at a time.
+void write_transposed_codes(const Source& source, Range rows, Range columns, int64_t row_bytes,
+                            std::byte* to) {
+    constexpr int64_t kRows = 64;
+    const int64_t width = columns.size();
+    const auto flip = static_cast<std::byte>(source.flip());
+    std::vector<std::byte> strip(static_cast<size_t>(kRows * width));
+    for (int64_t row = rows.begin; row < rows.end; row += kRows) {
+        const Range part{row, std::min(rows.end, row + kRows)};
+        source.read_bytes(part, columns, strip.data());
+        for (int64_t r = 0; r < part.size(); ++r, to += row_bytes)
+            std::transform(strip.data() + r * width, strip.data() + (r + 1) * width, to,
+                           [&](std::byte b) { return b ^ flip; });
+    }
+}
+
 void write_zeros(const Source& source, int64_t row, Range columns, int64_t blocks, std::byte* to) {
     const QuantizedFormat& f = source.format();
     const size_t size = dtype_bits(f.zero_point) / 8;
@@ -230,9 +260,11 @@ void pack_quantized(const WeightReader& reader, const Weight& weight, Range rows
     std::fill(parts.codes.begin(), parts.codes.end(), std::byte{0});
     std::fill(parts.zero_points.begin(), parts.zero_points.end(), std::byte{0});
     const size_t scale_size = dtype_bits(f.scale) / 8;
+    const bool by_tiles = source.has_transposed_bytes();
+    if (by_tiles) write_transposed_codes(source, rows, columns, l.row_bytes, parts.codes.data());
     for (int64_t r = 0; r < rows.size(); ++r) {
         const int64_t row = rows.begin + r;
-        write_codes(source, row, columns, parts.codes.data() + r * l.row_bytes);
+        if (!by_tiles) write_codes(source, row, columns, parts.codes.data() + r * l.row_bytes);
         for (int64_t b = 0; b < l.blocks; ++b)
             std::memcpy(parts.scales.data() + r * l.scale_row_bytes + b * scale_size,
                         source.scale_bytes(row, columns.begin + b * f.block), scale_size);

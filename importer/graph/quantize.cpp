@@ -2,6 +2,7 @@
 #include "importer/quantize.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -15,7 +16,8 @@ namespace cleave::importer {
 namespace {
 
 constexpr int64_t kBlock = 32;
-constexpr int64_t kStripRows = 32;  // read at once, so that transposed sources are read in runs
+constexpr int64_t kStripRows =
+    64;  // read at once: a tile of what lies transposed (read_transposed.cpp)
 constexpr float kLargestF8 = 448.0f;
 
 // The same type, as a quantised weight of a file may name it.
@@ -90,7 +92,12 @@ float stored(float scale, DType dtype) {
 void round_block(const float* x, int64_t n, float scale, DType to, uint8_t* codes) {
     const float inverse = scale == 0 ? 0 : 1 / scale;
     if (to == DType::kF8E4M3) {
-        for (int64_t i = 0; i < n; ++i) codes[i] = f32_to_f8e4m3(x[i] * inverse);
+        std::array<float, 256> scaled;
+        for (int64_t i = 0; i < n; i += scaled.size()) {
+            const int64_t count = std::min<int64_t>(n - i, scaled.size());
+            for (int64_t k = 0; k < count; ++k) scaled[k] = x[i + k] * inverse;
+            convert_elements(DType::kF32, scaled.data(), DType::kF8E4M3, codes + i, count);
+        }
         return;
     }
     const float middle = to == DType::kInt4 ? 8.5f : 128.5f;

@@ -22,8 +22,7 @@ struct Tile {
 
     // `source`: its element (first column, first row).
     void fill(const std::byte* source, int64_t source_columns, int64_t rows, int64_t columns) {
-        if (rows == kTileRows && columns == kTileColumns)
-            return fill_whole(source, source_columns);
+        if (rows == kTileRows && columns == kTileColumns) return fill_whole(source, source_columns);
         for (int64_t c = 0; c < columns; ++c)
             for (int64_t r = 0; r < rows; ++r)
                 std::memcpy(&cells[r * kStride + c],
@@ -42,8 +41,8 @@ private:
     }
     template <int... i>
     static Vector high_halves(Vector a, Vector b, std::integer_sequence<int, i...>) {
-        return __builtin_shufflevector(
-            a, b, int{kSide} / 2 + (i % 2 ? int{kSide} + i / 2 : i / 2)...);
+        return __builtin_shufflevector(a, b,
+                                       int{kSide} / 2 + (i % 2 ? int{kSide} + i / 2 : i / 2)...);
     }
 
     void fill_whole(const std::byte* source, int64_t source_columns) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -66,8 +66,10 @@ void check_rounding(uint32_t largest, uint32_t sign, Widen widen, Narrow narrow)
 
 }  // namespace
 
-TEST_CASE("between neighbours of f16 and of f8e4m3 values go to the nearer, from the middle to the even one",
-          "[base]") {
+TEST_CASE(
+    "between neighbours of f16 and of f8e4m3 values go to the nearer, from the middle to the even "
+    "one",
+    "[base]") {
     // What would be the next after the largest of f16 is where infinity begins.
     const auto widen_f16 = [](uint32_t bits) {
         return bits == 0x7c00 ? 65536.0f : f16_to_f32(static_cast<uint16_t>(bits));

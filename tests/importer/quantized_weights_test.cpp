@@ -51,11 +51,20 @@ double element(const std::vector<std::byte>& buffer, const importer::QuantizedFo
     return (number - zero) * float_at(scales + block * dtype_bits(f.scale) / 8, f.scale);
 }
 
+// And some larger than a tile of what lies transposed (importer/graph/read_transposed.cpp), with rests, both ways.
+std::vector<QuantizedCase> cases_and_large_ones() {
+    std::vector<QuantizedCase> cases = quantized_cases();
+    for (DType code : {DType::kInt8, DType::kUInt8, DType::kUInt4})
+        cases.push_back({importer::Packing::kDequantizeLinear, code, 150, 288, 32, DType::kF16,
+                         Zeros::kInteger, true});
+    return cases;
+}
+
 }  // namespace
 
 TEST_CASE("a quantised weight is expanded by the formula, whatever its packing", "[importer]") {
     std::mt19937 rng(1);
-    for (const QuantizedCase& c : quantized_cases()) {
+    for (const QuantizedCase& c : cases_and_large_ones()) {
         INFO(describe(c));
         const QuantizedMatrix m = random_quantized(c, rng);
         const std::vector<float> got = expanded(m, {0, c.rows}, {0, c.columns});
@@ -67,7 +76,7 @@ TEST_CASE("a quantised weight is expanded by the formula, whatever its packing",
 TEST_CASE("a quantised weight keeps its values when it is repacked, and so do its rectangles",
           "[importer]") {
     std::mt19937 rng(2);
-    for (const QuantizedCase& c : quantized_cases()) {
+    for (const QuantizedCase& c : cases_and_large_ones()) {
         INFO(describe(c));
         const QuantizedMatrix m = random_quantized(c, rng);
         const auto format = importer::quantized_format(m.weight());

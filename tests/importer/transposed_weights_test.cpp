@@ -44,8 +44,9 @@ importer::Graph stored_transposed(int64_t rows, int64_t columns, DType dtype, si
 
 }  // namespace
 
-TEST_CASE("every rectangle of a matrix that is stored transposed is read element by element as it is",
-          "[importer]") {
+TEST_CASE(
+    "every rectangle of a matrix that is stored transposed is read element by element as it is",
+    "[importer]") {
     constexpr int64_t kRows = 203, kColumns = 391;  // some whole tiles, and rests, both ways
     for (DType from : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
         std::vector<float> values;
@@ -53,8 +54,9 @@ TEST_CASE("every rectangle of a matrix that is stored transposed is read element
         const importer::WeightReader reader(graph);
         for (DType to : {from, DType::kF32, DType::kBF16})
             for (const auto& [rows, columns] :
-                 {std::pair{Range{0, kRows}, Range{0, kColumns}}, std::pair{Range{1, 2}, Range{0, 391}},
-                  std::pair{Range{64, 192}, Range{128, 384}}, std::pair{Range{7, 143}, Range{5, 390}},
+                 {std::pair{Range{0, kRows}, Range{0, kColumns}},
+                  std::pair{Range{1, 2}, Range{0, 391}}, std::pair{Range{64, 192}, Range{128, 384}},
+                  std::pair{Range{7, 143}, Range{5, 390}},
                   std::pair{Range{200, 203}, Range{390, 391}}}) {
                 INFO(dtype_name(from) << " to " << dtype_name(to) << ", rows from " << rows.begin
                                       << ", columns from " << columns.begin);

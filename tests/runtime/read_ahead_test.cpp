@@ -15,8 +15,9 @@
 using namespace cleave;
 using runtime::ReadAhead;
 
-TEST_CASE("all that is about to be read, and some way behind it, has been asked for, once and in order",
-          "[runtime]") {
+TEST_CASE(
+    "all that is about to be read, and some way behind it, has been asked for, once and in order",
+    "[runtime]") {
     std::mt19937 rng(6);
     std::vector<std::byte> file(size_t{300} << 20);
     const std::byte* base = file.data();

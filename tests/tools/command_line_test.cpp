@@ -2,8 +2,8 @@
 // The command line's contract: exit codes, messages, JSON alone on standard output.
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <limits>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -402,8 +402,8 @@ TEST_CASE("run drives cards of both vendors, checks them against the host and tr
          {"note: cuda[0] (NVIDIA H100 80GB HBM3) and cuda[2] (NVIDIA A40) are unequal",
           "no NVML: not installed (tried libnone.so)",
           "no ROCm SMI: not installed (tried libnone.so)", "304 compute units; RCCL 2.28.9",
-          "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f, PCI 0000:3b:00.0;",
-          "GB/s to", "latency of xgmi: 4.00 us", "CUDA_VISIBLE_DEVICES=0,1,2: the driver shows",
+          "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f, PCI 0000:3b:00.0;", "GB/s to",
+          "latency of xgmi: 4.00 us", "CUDA_VISIBLE_DEVICES=0,1,2: the driver shows",
           "GPU-cccccccccccccccc, PCI 0000:d1:00.0;"})
         CHECK_THAT(devices.output, Catch::Matchers::Contains(line));
     const Json machine = Json::parse(described.output);

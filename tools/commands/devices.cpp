@@ -125,8 +125,8 @@ void print_sorts_of_links(const planner::Machine& machine) {
     }
     for (const auto& [key, sort] : sorts) {
         const planner::Link& l = *sort.first;
-        fmt::print("{} of {}{}, {} GB/s, {}: {} -> {}{}\n",
-                   planner::count_text(sort.count, "link"), planner::link_kind_name(l.kind),
+        fmt::print("{} of {}{}, {} GB/s, {}: {} -> {}{}\n", planner::count_text(sort.count, "link"),
+                   planner::link_kind_name(l.kind),
                    l.kind == planner::LinkKind::kPcie && l.peer_access ? " with peer access" : "",
                    rate_text(l.bandwidth), planner::time_text(l.latency_ns),
                    machine.device(l.from).name, machine.device(l.to).name,
@@ -144,12 +144,11 @@ void print_links(const planner::Machine& machine) {
     bool by_peers = false;
     for (const planner::Link& l : machine.links) {
         const bool peers = l.kind == planner::LinkKind::kPcie && l.peer_access;
-        cells[l.from.index()][l.to.index()] =
-            fmt::format("{}{} {}", planner::link_kind_name(l.kind), peers ? "*" : "",
-                        rate_text(l.bandwidth));
+        cells[l.from.index()][l.to.index()] = fmt::format(
+            "{}{} {}", planner::link_kind_name(l.kind), peers ? "*" : "", rate_text(l.bandwidth));
         by_peers |= peers;
-        auto& [least, most] = latencies.try_emplace(l.kind, l.latency_ns, l.latency_ns)
-                                  .first->second;
+        auto& [least, most] =
+            latencies.try_emplace(l.kind, l.latency_ns, l.latency_ns).first->second;
         least = std::min(least, l.latency_ns);
         most = std::max(most, l.latency_ns);
     }
@@ -165,10 +164,10 @@ void print_links(const planner::Machine& machine) {
     const int all_columns = std::numeric_limits<int>::max();
     fmt::print("\n{}", table.text(all_columns));
     for (const auto& [kind, latency] : latencies)
-        fmt::print("latency of {}: {}{}\n", planner::link_kind_name(kind),
-                   planner::time_text(latency.first),
-                   latency.first == latency.second ? ""
-                                                   : " to " + planner::time_text(latency.second));
+        fmt::print(
+            "latency of {}: {}{}\n", planner::link_kind_name(kind),
+            planner::time_text(latency.first),
+            latency.first == latency.second ? "" : " to " + planner::time_text(latency.second));
     if (by_peers) fmt::print("pcie*: kernels reach each other's memory\n");
     fmt::print("\n");
 }
@@ -204,7 +203,8 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
                        format_bytes(d.limits.shared_memory_per_block), d.limits.num_compute_units,
                        d.collectives.empty() ? "" : "; ", d.collectives);
     for (const std::string& note : unequal_cards(machine)) fmt::print("note: {}\n", note);
-    for (const std::string& variable : chosen_by) fmt::print("{}: the driver shows these devices alone, in this order\n", variable);
+    for (const std::string& variable : chosen_by)
+        fmt::print("{}: the driver shows these devices alone, in this order\n", variable);
     for (const Absent& a : absent) fmt::print("no {}: {}\n", a.kind, a.reason);
 }
 

@@ -193,8 +193,7 @@ Json result_json(const planner::Plan& plan, const runtime::Session& session,
     json["devices"] = Json::array();
     for (const planner::Device& d : plan.machine.devices) json["devices"].push_back(d.name);
     json["transferred_bytes"] = session.transferred_bytes();
-    json["loading"] = {{"bytes", session.loading().bytes},
-                       {"seconds", session.loading().seconds}};
+    json["loading"] = {{"bytes", session.loading().bytes}, {"seconds", session.loading().seconds}};
     const runtime::OverlapReport overlap = session.overlap();
     json["overlap"] = {{"launches", overlap.launches}, {"reasons", overlap.reasons}};
     json["peak_memory_bytes"] = session.peak_memory_bytes();
