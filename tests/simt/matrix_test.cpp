@@ -322,6 +322,50 @@ TEST_CASE("the layouts of MFMA are those of IREE", "[simt]") {
     CHECK((Mfma16x16x16::kA == 4 && Mfma16x16x8::kA == 2 && Mfma16x16x4::kA == 1));
 }
 
+// AMD's amd_matrix_instruction_calculator says where an element lies, this table which one lies there. Of RDNA 3, 16-bit
+// operands: A[i][k] in half k % 2 of register k / 2, lanes i and i + 16, B[k][j] likewise in lanes j and j + 16; D[i][j] in register
+// 16 i / 32 of lane 16 i % 32 + j. Of MFMA 16x16: A[i][k] in lane i + 16 (k / E), its element k % E; D[i][j] in register
+// i % 4 of lane 16 (i / 4) + j. RDNA 4, of AMD's "Using the Matrix Cores of AMD RDNA 4 architecture GPUs": element e of lane l
+// is A[l % 16][8 (l / 16) + e], B[8 (l / 16) + e][l % 16] and D[8 (l / 16) + e][l % 16].
+struct Lies {
+    int lane, element;
+};
+template <class L, class OfLine, class OfSum>
+void check_against_amd(int lane_copies, OfLine line_place, OfSum sum_place) {
+    for (int i = 0; i < 16; ++i) {
+        for (int k = 0; k < L::kDepth; ++k)
+            for (int copy = 0; copy < lane_copies; ++copy) {
+                const Lies at = line_place(i, k);
+                const int lane = at.lane + 16 * copy;
+                REQUIRE((L::a_row(lane, at.element) == i && L::a_depth(lane, at.element) == k));
+                REQUIRE((L::b_col(lane, at.element) == i && L::b_depth(lane, at.element) == k));
+            }
+        for (int j = 0; j < 16; ++j) {
+            const Lies at = sum_place(i, j);
+            REQUIRE((L::c_row(at.lane, at.element) == i && L::c_col(at.lane, at.element) == j));
+        }
+    }
+}
+template <class L>
+void check_mfma_against_amd() {
+    check_against_amd<L>(
+        1, [](int i, int k) { return Lies{i + 16 * (k / L::kA), k % L::kA}; },
+        [](int i, int j) { return Lies{16 * (i / 4) + j, i % 4}; });
+}
+
+TEST_CASE("fragments of AMD's matrix instructions lie where AMD says that each element does",
+          "[simt]") {
+    check_mfma_against_amd<Mfma16x16x16>();
+    check_mfma_against_amd<Mfma16x16x8>();
+    check_mfma_against_amd<Mfma16x16x4>();
+    check_against_amd<WmmaGfx11>(
+        2, [](int i, int k) { return Lies{i, k / 2 * 2 + k % 2}; },
+        [](int i, int j) { return Lies{16 * i % 32 + j, 16 * i / 32}; });
+    check_against_amd<WmmaGfx12>(
+        1, [](int i, int k) { return Lies{i + 16 * (k / 8), k % 8}; },
+        [](int i, int j) { return Lies{j + 16 * (i / 8), i % 8}; });
+}
+
 TEST_CASE("every fragment layout holds each element of its tile", "[simt]") {
     check_layout<MmaSync16n8k16>("mma.sync m16n8k16", 1);
     check_layout<Mfma16x16x16>("mfma 16x16x16", 1);

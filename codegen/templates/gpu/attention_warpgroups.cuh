@@ -116,6 +116,10 @@ struct WarpgroupAttention {
         score(s, half);
         WarpgroupFragment<T> weights[kKeys / 16];
         soften(s, key, weights);
+#pragma unroll
+        for (int k = 0; k < kKeys / 16; ++k) weights[k].hold();
+#pragma unroll
+        for (int n = 0; n < kSums; ++n) sum[n].hold();
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kKeys / 16; ++k)

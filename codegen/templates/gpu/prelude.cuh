@@ -32,7 +32,8 @@
 // Warpgroup where CLEAVE_WGMMA is defined: four warps (128 threads) multiply what lies in shared memory, asynchronously.
 //           WarpgroupSum<N>: 64 x N in registers, N 16, 32, 64 or 128; sum.clear(); wgmma_fence(); wgmma<T>(sum, a, b)
 //           of depth 16 with descriptors WgmmaOperand::descriptor(shared_address(p)); wgmma_commit(); wgmma_wait<N>():
-//           all but the last N commits are done; sum.hold() and then sum.at(i), at Wgmma64<N>'s places.
+//           all but the last N commits are done; sum.hold() and then sum.at(i), at Wgmma64<N>'s places. What writes registers of a
+//           product otherwise (not clear()) calls hold() before the fence.
 //           The operands were written before async_fence() of the writing thread and a barrier() after it.
 //           wgmma<T>(sum, fragment, b), N 64 or 128: A in registers, a WarpgroupFragment<T> filled by set(i, two
 //           neighbours) from places 2i and 2i + 1 and left alone until the wait; b a WgmmaOperand::transposed()
@@ -348,8 +349,10 @@ struct WarpgroupSum {
     DEVICE void clear() {
 #pragma unroll
         for (int i = 0; i < kC; ++i) v[i] = 0.0f;
+        hold();
     }
-    // After a wait: keeps the compiler from reading the registers before it.
+    // Keeps the compiler from moving what reads the registers in front of the wait before this, or what writes them behind the
+    // fence after it (PTX ISA, "wgmma.fence": it stands between both and the product).
     DEVICE void hold() {
 #pragma unroll
         for (int i = 0; i < kC; ++i) wgmma_hold(v[i]);
@@ -376,6 +379,10 @@ struct WarpgroupFragment {
 #else
         pair[i] = u32(from_float<T>(low).bits) | u32(from_float<T>(high).bits) << 16;
 #endif
+    }
+    DEVICE void hold() {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) wgmma_hold(pair[i]);
     }
 };
 template <class T, int N>

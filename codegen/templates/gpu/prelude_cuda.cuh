@@ -214,6 +214,7 @@ DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 DEVICE void wgmma_hold(float& v) { asm volatile("" : "+f"(v)); }
+DEVICE void wgmma_hold(u32& v) { asm volatile("" : "+r"(v)); }
 DEVICE void wgmma_read(const float*) {}
 
 // Both operands K-major in shared memory, neither negated, added to what the registers hold.

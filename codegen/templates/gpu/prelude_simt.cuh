@@ -263,6 +263,7 @@ DEVICE void wgmma_wait(CLEAVE_HERE_ONLY) {
     cleave_simt_wgmma_wait(PENDING, file, line);
 }
 DEVICE void wgmma_hold(float&) {}
+DEVICE void wgmma_hold(u32&) {}
 DEVICE void wgmma_read(const float* sum, const char* file, int line) {
     cleave_simt_wgmma_read(sum, file, line);
 }
