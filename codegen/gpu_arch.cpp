@@ -44,7 +44,8 @@ std::string_view unit_name(const GpuArch& arch) {
 bool multiplies_matrices_of(const GpuArch& arch, DType staged) {
     using enum MatrixInstruction;
     if (staged == DType::kF16 || staged == DType::kBF16) return arch.matrix != kNone;
-    return staged == DType::kF32 && (arch.matrix == kMfma || arch.matrix == kMfmaGfx908);
+    return staged == DType::kF32 &&
+           (arch.matrix == kMfma || arch.matrix == kMfmaGfx908 || arch.matrix == kMfmaGfx90a);
 }
 
 std::vector<std::string> arch_defines(const GpuArch& arch) {

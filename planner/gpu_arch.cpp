@@ -56,7 +56,7 @@ const std::vector<GpuArch>& gpu_archs() {
         {"sm_121", 121, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, sm(100, 1536, 24)},
         {"gfx906", 0x906, false, 64, kLds, 65536, 256, 1024, kNone, kVega},
         {"gfx908", 0x908, false, 64, kLds, 65536, 512, 1024, kMfmaGfx908, kVega},
-        {"gfx90a", 0x90a, false, 64, kLds, 131072, 512, 1024, kMfma, kCdna},
+        {"gfx90a", 0x90a, false, 64, kLds, 131072, 512, 1024, kMfmaGfx90a, kCdna},
         {"gfx942", 0x942, false, 64, kLds, 131072, 512, 1024, kMfma, kCdna},
         {"gfx1030", 0x1030, false, 32, kLds, 65536, 256, 1024, kNone, kRdna},
         {"gfx1100", 0x1100, false, 32, kLds, 98304, 256, 1024, kWmmaGfx11, kWideRdna},

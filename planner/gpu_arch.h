@@ -10,12 +10,14 @@
 
 namespace cleave::planner {
 
-// kMfmaGfx908 is kMfma with half the depth for bf16.
+// kMfmaGfx908 is kMfma with half the depth for bf16; kMfmaGfx90a reads subnormal numbers of 16 bits as zero (AMD, MIOpen's "MI200
+// matrix fused multiply-add (MFMA) behavior specifics").
 enum class MatrixInstruction : uint8_t {
     kNone,
     kMmaSync,
     kMfma,
     kMfmaGfx908,
+    kMfmaGfx90a,
     kWmmaGfx11,
     kWmmaGfx12
 };

@@ -42,26 +42,33 @@ float from_f16(uint32_t bits) {
                                 (bits & 0x8000) << 16);
 }
 
-template <int kind>
+// Of f16 and bf16: what is left of the smallest numbers where they are read as zero.
+constexpr uint32_t normal_or_zero(int kind, uint32_t bits) {
+    return (bits & (kind == 0 ? 0x7c00u : 0x7f80u)) == 0 ? bits & 0x8000u : bits;
+}
+
+// Kinds are those of MatrixKind (prelude_simt.cuh): f16, bf16, float.
+template <int kind, bool kFlushes = false>
 float element(const uint32_t* words, int i) {
     if constexpr (kind == 2) return std::bit_cast<float>(words[i]);
     uint32_t bits = words[i / 2] >> (16 * (i % 2)) & 0xffff;
+    if constexpr (kFlushes) bits = normal_or_zero(kind, bits);
     return kind == 0 ? from_f16(bits) : std::bit_cast<float>(bits << 16);
 }
 
 typedef float Floats __attribute__((vector_size(32)));
 
 // One instruction, whose operands begin at those elements of what the lanes hold.
-template <class Layout, int kind>
+template <class Layout, int kind, bool kFlushes = false>
 void apply_kind(Warp& warp, int first = 0) {
     static constexpr Places<Layout> places;
     alignas(64) float a[Layout::kRows * Layout::kDepth], b[Layout::kDepth * Layout::kCols];
     for (int l = 0; l < Layout::kLanes; ++l) {
         const Warp::Operands& operands = warp.operands[l];
         for (int i = 0; i < Layout::kA; ++i)
-            a[places.a[l][i]] = element<kind>(operands.a, first + i);
+            a[places.a[l][i]] = element<kind, kFlushes>(operands.a, first + i);
         for (int i = 0; i < Layout::kB; ++i)
-            b[places.b[l][i]] = element<kind>(operands.b, first + i);
+            b[places.b[l][i]] = element<kind, kFlushes>(operands.b, first + i);
     }
     constexpr int kVectors = Layout::kCols / 8;
     alignas(64) float c[Layout::kRows * Layout::kCols];
@@ -83,11 +90,12 @@ void apply(Warp& warp, int kind) {
 }
 
 // Operands are those of Mfma16x16x16 for every type.
-template <class OfBf16>
+template <class OfBf16, bool kFlushes = false>
 void apply_mfma(Warp& warp, int kind) {
     constexpr int kHeld = Mfma16x16x16::kA;
-    if (kind == 0) apply_kind<Mfma16x16x16, 0>(warp);
-    for (int i = 0; kind == 1 && i < kHeld; i += OfBf16::kA) apply_kind<OfBf16, 1>(warp, i);
+    if (kind == 0) apply_kind<Mfma16x16x16, 0, kFlushes>(warp);
+    for (int i = 0; kind == 1 && i < kHeld; i += OfBf16::kA)
+        apply_kind<OfBf16, 1, kFlushes>(warp, i);
     for (int i = 0; kind == 2 && i < kHeld; i += Mfma16x16x4::kA)
         apply_kind<Mfma16x16x4, 2>(warp, i);
 }
@@ -161,6 +169,7 @@ void multiply_add(codegen::MatrixInstruction instruction, int kind, Warp& warp) 
         case kMmaSync: return apply<MmaSync16n8k16>(warp, kind);
         case kMfma: return apply_mfma<Mfma16x16x16>(warp, kind);
         case kMfmaGfx908: return apply_mfma<Mfma16x16x8>(warp, kind);
+        case kMfmaGfx90a: return apply_mfma<Mfma16x16x16, true>(warp, kind);
         case kWmmaGfx11: return apply<WmmaGfx11>(warp, kind);
         case kWmmaGfx12: return apply<WmmaGfx12>(warp, kind);
         case kNone: break;

@@ -109,7 +109,8 @@ std::vector<int> waves_by_llvm(const GpuArch& arch, const std::vector<Launch>& l
 // with registers to spare. LDS in whole granules, to which LLVM does not round.
 std::vector<Launch> launches_of(const GpuArch& arch) {
     std::vector<Launch> launches;
-    const bool accumulates = arch.matrix == MatrixInstruction::kMfma;
+    const bool accumulates =
+        arch.matrix == MatrixInstruction::kMfma || arch.matrix == MatrixInstruction::kMfmaGfx90a;
     for (int warps : {1, 2, 4})
         for (int registers :
              {1,   24,  25,  28,  29,  32,  33,  36,  37,  40,  41,  48,  49,  64,  65,

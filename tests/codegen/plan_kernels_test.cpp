@@ -38,7 +38,8 @@ std::string family_of(const GpuArch& arch) {
         case MatrixInstruction::kNone: return "";
         case MatrixInstruction::kMmaSync: return arch.warpgroups ? "wgmma.mma_async" : "mma.sync";
         case MatrixInstruction::kMfma:
-        case MatrixInstruction::kMfmaGfx908: return "v_mfma";
+        case MatrixInstruction::kMfmaGfx908:
+        case MatrixInstruction::kMfmaGfx90a: return "v_mfma";
         case MatrixInstruction::kWmmaGfx11:
         case MatrixInstruction::kWmmaGfx12: return "v_wmma";
     }

@@ -24,7 +24,32 @@ struct AttentionOptions {
     int64_t heads = 4, first_head = 0, group = 2, head_dim = 16, v_head_dim = 16, window = 0;
     double softcap = 0.0;
     bool prefill = false;
+    // The first key has nearly all of the weight and no value, the others e^-11 each and large ones.
+    bool sink = false;
 };
+
+// Feature 0 of queries and keys alone makes the scores, but for an eighth of what the others would.
+void make_sink(const AttentionSpec& s, const SlabPlace& place, GuardedBuffer& q,
+               GuardedBuffer& kv) {
+    constexpr double kQuery = 8, kScore = 11, kValue = 400;
+    for (int64_t i = s.q.offset; i < q.count(); i += s.q.stride)
+        for (int64_t head = 0; head < s.heads.end - s.heads.begin; ++head)
+            q.set(i + head * s.slab.head_dim, kQuery);
+    for (int64_t slot = 0; slot < place.num_slots; ++slot)
+        for (int64_t head = 0; head < s.slab.heads; ++head)
+            for (int64_t position = 0; position < place.context; ++position) {
+                for (int64_t d = 0; d < s.slab.head_dim; ++d) {
+                    const int64_t at = key_index(s.slab, place, slot, head, position, d);
+                    kv.set(at, d > 0          ? kv.at(at) / 8
+                               : position > 0 ? 0
+                                              : kScore / s.scale / kQuery);
+                }
+                const int64_t first =
+                    value_index(s.slab, place.num_slots, place.context, slot, head, position);
+                for (int64_t d = 0; d < s.slab.v_head_dim; ++d)
+                    kv.set(first + d, position > 0 ? kValue + kv.at(first + d) : 0);
+            }
+}
 
 // `batch` holds sequences of tokens with the same slot in a row.
 KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, AttentionOptions o,
@@ -38,6 +63,7 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
         o.prefill ? "prefill" : "decode", dtype, tokens, o.first_head, o.first_head + o.heads,
         o.group, o.head_dim, o.v_head_dim, o.window ? fmt::format(", window {}", o.window) : "",
         o.softcap > 0 ? ", capped" : "", activations);
+    if (o.sink) c.name += ", a sink";
     c.kind = KernelKind::kAttention;
     c.fused = {"attention"};
     Draw draw{c, std::mt19937(static_cast<uint32_t>(o.head_dim + tokens + o.heads))};
@@ -63,6 +89,7 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     int kv = c.add_arg(draw("kv", dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
     c.add_arg(kCacheSlots);
     c.add_arg(kCacheContext);
+    if (o.sink) make_sink(s, {kCacheSlots, kCacheContext, !host}, c.operand(q), c.operand(kv));
     int out = draw.result("out", tokens * o.heads * o.v_head_dim);
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
@@ -110,6 +137,10 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
         for (bool prefill : {false, true}) {
             const RaggedBatch& batch = prefill ? many : few;
             add([=] { return attention_case(host, dtype, batch, {.prefill = prefill}); });
+            if (prefill)
+                add([=] {
+                    return attention_case(host, dtype, batch, {.prefill = true, .sink = true});
+                });
             add([=] {
                 return attention_case(host, dtype, batch,
                                       {.heads = 5,
@@ -313,6 +344,11 @@ std::vector<std::function<KernelCase()>> warpgroup_cases() {
             return attention_case(
                 false, DType::kBF16, RaggedBatch().add(1, 0, 130),
                 {.heads = 1, .group = 1, .head_dim = 64, .v_head_dim = 256, .prefill = true});
+        },
+        [=] {
+            return attention_case(
+                false, DType::kF16, many,
+                {.head_dim = 64, .v_head_dim = 64, .prefill = true, .sink = true});
         },
         [] {
             return linear_case(DType::kF16, 72, 130, 130,

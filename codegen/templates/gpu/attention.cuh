@@ -32,7 +32,14 @@ DEVICE float capped(float dot) {
     return dot * (C::kScale * kLog2E);
 }
 
-// 2^(a - b), where b >= a and both may be -infinity.
+// Probabilities that are narrowed stand multiplied by 2^kLift, which their total divides out. Of f16: those below 2^-14 would have
+// fewer digits, and gfx90a's matrix instruction reads such numbers as zero; there may be thousands of them.
+template <class T>
+constexpr float kLift = 0.0f;
+template <>
+constexpr float kLift<f16> = 14.0f;
+
+// 2^(a - b), where a may be -infinity, and b with it.
 DEVICE float rescale(float a, float b) { return a == -kInfinity ? 0.0f : exp2(a - b); }
 
 // Prefill: up to C::kQueries neighbouring tokens of one sequence and one query head, and the keys that they see.

@@ -39,7 +39,7 @@ struct PrefillTile {
     T* queries;  // [kQueries, kStride]
     T* keys;     // [kKeys, kStride]
     T* values;   // [kVDim, kVStride]: transposed
-    T* weights;  // [kQueries, kVStride]: of this tile's keys, before division by their total
+    T* weights;  // [kQueries, kVStride]: of this tile's keys, lifted, before division by their total
     typename M::C sum[kVDim / 16];
     float top[M::kRowSlots], total[M::kRowSlots];
     i64 first[M::kRowSlots], last[M::kRowSlots];  // keys that the row sees: [first, last)
@@ -141,7 +141,7 @@ struct PrefillTile {
         for (int n = 0; n < kKeys / 16; ++n)
 #pragma unroll
             for (int i = 0; i < M::kC; ++i) {
-                float p = rescale(s[n].v[i], top[M::row_slot(i)]);
+                float p = rescale(s[n].v[i], top[M::row_slot(i)] - kLift<T>);
                 total[M::row_slot(i)] += p;
                 weights[(my_row() + M::c_row(lane(), i)) * kVStride + n * 16 +
                         M::c_col(lane(), i)] = from_float<T>(p);

@@ -150,7 +150,7 @@ struct WarpgroupAttention {
         s.hold();
     }
 
-    // Probabilities before division by their total, which keeps up with them as the sums do.
+    // Probabilities, lifted, before division by their total, which keeps up with them as the sums do.
     DEVICE void soften(const Scores& s, i64 key, WarpgroupFragment<T>* weights) {
         float p[Scores::kC], next[kRowSlots], keep[kRowSlots], base[kRowSlots];
         int from[kRowSlots], to[kRowSlots];
@@ -171,6 +171,7 @@ struct WarpgroupAttention {
             next[r] = max(top[r], group_max<kRowLanes>(next[r]));
             base[r] = next[r] == -kInfinity ? 0.0f : next[r];  // no key so far
             keep[r] = exp2(top[r] - base[r]);
+            base[r] -= kLift<T>;
             top[r] = next[r];
             total[r] *= keep[r];
         }
