@@ -53,8 +53,9 @@ struct QuantizedRow {
 template <class Code, i64 K, i64 kBlock, class Scale, class Zero>
 struct Weights<Quantized<Code, K, kBlock, Scale, Zero>> {
     using Q = Quantized<Code, K, kBlock, Scale, Zero>;
-    using Staged =
-        f16;  // products of many tokens: 11 bits hold every code exactly, and its product to 2^-11
+    // Of products of many tokens. 11 bits hold every code exactly; (code - zero point) * scale is rounded to 2^-11 of
+    // itself where it is 2^-14 and more, to 2^-25 below, and is infinite from 65520 on.
+    using Staged = f16;
     static constexpr bool kPlain = false;
     using Row = QuantizedRow<Q>;
 
