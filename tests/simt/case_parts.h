@@ -45,7 +45,6 @@ inline void bounds(KernelCase& c, DType narrow) {
     c.matrix_tolerance = std::max(narrowed_bound(narrow), c.tolerance);
 }
 
-// With the results at hand: what a quantised matrix makes has a size of its own.
 void bounds(KernelCase& c, const MatrixForm& form);
 
 struct QkvOptions {

@@ -69,12 +69,18 @@ std::string compare(const KernelCase& c, double tolerance) {
     for (const KernelCase::Result& result : c.results) {
         const GuardedBuffer& got = c.operands[static_cast<size_t>(result.operand)];
         if (!got.guards_intact()) return got.name() + ": guard words have changed";
-        for (int64_t i = 0; i < got.count(); ++i) {
-            double want = result.want[static_cast<size_t>(i)];
-            double error = std::abs(got.at(i) - want);
-            if (!(error <= tolerance * (1.0 + std::abs(want))))
-                return fmt::format("{}[{}] of {}: got {}, want {}", got.name(), i, got.count(),
-                                   got.at(i), want);
+        const int64_t all = std::ssize(result.want), row = result.row > 0 ? result.row : all;
+        for (int64_t first = 0; first < all; first += row) {
+            const int64_t end = std::min(first + row, all);
+            double largest = 0;
+            for (int64_t i = first; i < end; ++i)
+                largest = std::max(largest, std::abs(result.want[static_cast<size_t>(i)]));
+            for (int64_t i = first; i < end; ++i) {
+                const double want = result.want[static_cast<size_t>(i)];
+                if (!(std::abs(got.at(i) - want) <= tolerance * largest))
+                    return fmt::format("{}[{}] of {}: got {}, want {}, row's largest {}",
+                                       got.name(), i, got.count(), got.at(i), want, largest);
+            }
         }
     }
     return "";

@@ -37,10 +37,11 @@ struct KernelCase {
     struct Result {
         int operand = -1;
         std::vector<double> want;
+        int64_t row = 0;  // numbers whose errors are held against their largest; 0: all
     };
     std::vector<Result> results;
     DType activations = DType::kF32;  // the host knows no other
-    double tolerance = 2e-5;          // of |got - want| / (1 + |want|), products in f32
+    double tolerance = 2e-5;          // of |got - want| / the row's largest |want|, products in f32
     double matrix_tolerance =
         2e-5;  // where activations are narrowed to the weights' or cache's type
 

@@ -94,7 +94,7 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     c.add_arg(GuardedBuffer::integers("positions", batch.positions));
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
     c.add_arg(tokens);
-    KernelCase::Result result{out, {}};
+    KernelCase::Result result{out, {}, o.v_head_dim};
     for (int64_t t = 0; t < tokens; ++t)
         for (int64_t h = 0; h < o.heads; ++h) {
             Row row =
@@ -339,6 +339,11 @@ std::vector<std::function<KernelCase()>> warpgroup_cases() {
                                    .window = 70,
                                    .softcap = 2.0,
                                    .prefill = true});
+        },
+        [=] {
+            return attention_case(
+                false, DType::kF16, many,
+                {.heads = 4, .head_dim = 64, .v_head_dim = 64, .window = 40, .prefill = true});
         },
         [] {
             return attention_case(

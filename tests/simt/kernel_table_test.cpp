@@ -2,6 +2,8 @@
 // One table for all kernels: operator x dtype x shape x target, each number against double precision within the bound
 // of its dtype. On simt targets operands have their exact size, every access is checked, and threads run in eight orders; on
 // the host guard words stand beside them.
+#include <regex>
+
 #include "tests/simt/kernel_case.h"
 #include "tests/simt/shipped.h"
 #include "tests/support/test.h"
@@ -68,6 +70,22 @@ TEST_CASE("products and attention of 64 tokens and more are a warpgroup's on sm_
             CHECK((kernel.source.find("kWarpgroups = true") != std::string::npos ||
                    kernel.source.find("attention_warpgroups<Config>") != std::string::npos));
         }
+}
+
+TEST_CASE("attention that is 2 % off is wrong in every row of the table", "[simt]") {
+    int rows = 0;
+    for (const char* arch : {"sm_90a", "gfx90a"})
+        for (const Shipped& shipped : shipped_kernels(arch)) {
+            if (!shipped.name.starts_with("attention")) continue;
+            CHECK(shipped.wrong(
+                      [](const std::string& source) {
+                          return std::regex_replace(source, std::regex("([=*]) reciprocal\\("),
+                                                    "$1 1.02f * reciprocal(");
+                      },
+                      0, 1) != "");
+            ++rows;
+        }
+    CHECK(rows > 40);
 }
 
 TEST_CASE("a kernel is as right with each smaller tile, and takes the same arguments", "[simt]") {

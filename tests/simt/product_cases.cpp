@@ -52,11 +52,9 @@ Matrix Draw::matrix(const char* name, const MatrixForm& form, int64_t rows, int6
 }
 
 void bounds(KernelCase& c, const MatrixForm& form) {
-    if (!form.quantized) return bounds(c, form.dtype);
-    bounds(c, DType::kF16);  // as which they meet many tokens
-    double largest = 0;
-    for (double want : c.results[0].want) largest = std::max(largest, std::abs(want));
-    c.matrix_tolerance *= 1 + largest;
+    bounds(c, form.quantized ? DType::kF16 : form.dtype);
+    // Without zero points all weights of a row have one sign: what is left of their sum is smaller than its terms.
+    if (form.quantized) c.matrix_tolerance *= 2;
 }
 
 KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
@@ -97,7 +95,7 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
     int y = o.logits ? c.add_arg(GuardedBuffer::output("out", tokens * out))
                      : draw.result("out", tokens * out);
     c.add_arg(tokens);
-    KernelCase::Result result{y, {}};
+    KernelCase::Result result{y, {}, out};
     for (int64_t t = 0; t < tokens; ++t) {
         int64_t from = o.select ? selected[static_cast<size_t>(t)] : t;
         Row row = read_row(c.operand(x), from, s.x, in);
@@ -150,7 +148,7 @@ KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t
     s.up = up.format;
     int y = draw.result("out", tokens * out);
     c.add_arg(tokens);
-    KernelCase::Result result{y, {}};
+    KernelCase::Result result{y, {}, out};
     for (int64_t t = 0; t < tokens; ++t) {
         Row row = read_row(c.operand(x), t, s.x, in);
         if (extras) rms_norm(row, c.operand(norm), 1e-6, 0.0);
@@ -228,7 +226,7 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.add_arg(GuardedBuffer::integers("slots", batch.slots));
     c.add_arg(tokens);
 
-    KernelCase::Result queries{q_out, {}}, cache{kv, {}};
+    KernelCase::Result queries{q_out, {}, o.head_dim}, cache{kv, {}};
     for (int64_t i = 0; i < c.operand(kv).count(); ++i) cache.want.push_back(c.operand(kv).at(i));
     for (int64_t t = 0; t < tokens; ++t) {
         Row row = read_row(c.operand(x), t, s.x, o.in);
