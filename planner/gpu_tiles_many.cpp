@@ -91,6 +91,32 @@ bool search_blocks(const DeviceLimits& limits, const ProductShape& s, std::span<
     return found;
 }
 
+// Cycles of a H100's unit for a slice of all its blocks one after the other: 2,048 multiply-adds each (989 TFLOP/s of 132 units:
+// NVIDIA H100 white paper), or, where that is more, 128 bytes of shared memory each (32 banks of 4: CUDA programming guide), of
+// which every warpgroup reads its own 64 tokens and all rows of weights, and the copies that brought both wrote them.
+int64_t warpgroup_cycles(const ProductShape& s, const Tile& tile) {
+    const int64_t rows = tile.rows * s.per_feature, groups = ceil_div(tile.tokens, 64);
+    const int64_t products = tile.tokens * rows * tile.depth / 2048;
+    const int64_t elements = groups * (64 + rows) + tile.tokens + rows;
+    return std::max(products, elements * tile.depth * staged_bytes(s) / 128);
+}
+
+// Of warpgroups the block that is done first, as whole rounds of the device's units: larger ones need fewer cycles for the same
+// work, smaller ones leave fewer units idle. A smaller one must gain a tenth, as it reads more from outside its unit.
+bool search_warpgroup_blocks(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
+    int64_t best = 0;
+    for (const Block& b : kWarpgroupBlocks) {
+        const std::optional<Tile> fits = many_tokens_tile(limits, s, b);
+        if (!fits) continue;
+        const int64_t blocks = ceil_div(s.tokens, fits->tokens) * ceil_div(s.rows, fits->rows);
+        const int64_t cycles = ceil_div(blocks, units_of(limits)) * warpgroup_cycles(s, *fits);
+        if (best > 0 && cycles * 10 > best * 9) continue;
+        best = cycles;
+        tile = *fits;
+    }
+    return best > 0;
+}
+
 bool takes_warpgroups(const ProductShape& s) {
     return s.warpgroups && s.tokens >= kWarpgroupTokens && staged_bytes(s) <= 2;
 }
@@ -131,7 +157,7 @@ int64_t many_shared_bytes(const DeviceLimits& limits, const ProductShape& s, con
 
 bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
     if (staged_bytes(s) > 2) return search_blocks(limits, s, kWideBlocks, tile);
-    return (takes_warpgroups(s) && search_blocks(limits, s, kWarpgroupBlocks, tile)) ||
+    return (takes_warpgroups(s) && search_warpgroup_blocks(limits, s, tile)) ||
            search_blocks(limits, s, kNarrowBlocks, tile);
 }
 

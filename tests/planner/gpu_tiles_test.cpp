@@ -277,6 +277,32 @@ TEST_CASE(
     CHECK(attention_tile(limits, prompt).tokens < wide.tokens);
 }
 
+TEST_CASE("blocks of warpgroups are those whose rounds end first on the device's units",
+          "[planner]") {
+    const DeviceLimits limits = limits_of(227, 32, 132);
+    const auto tile_of = [&](int64_t tokens, int64_t rows, int64_t per_feature) {
+        ProductShape s;
+        s.depth = 4096;
+        s.rows = rows;
+        s.tokens = tokens;
+        s.element_bytes = 2;
+        s.per_feature = per_feature;
+        s.warpgroups = s.async_copies = s.prepared = true;
+        const Tile tile = product_tile(limits, s);
+        REQUIRE(is_of_warpgroups(tile));
+        return std::pair{tile.tokens, tile.rows * per_feature};
+    };
+    using Choice = std::pair<int64_t, int64_t>;
+    CHECK(tile_of(2048, 4096, 1) == Choice{256, 128});  // 256 blocks in two rounds
+    CHECK(tile_of(2048, 14336, 2) == Choice{256, 128});
+    // 128 blocks are a round of 132 units, and 256 smaller ones would be two.
+    CHECK(tile_of(512, 4096, 1) == Choice{128, 128});
+    CHECK(tile_of(512, 14336, 2) == Choice{256, 128});
+    // Little work: many small blocks, each on a unit of its own.
+    CHECK(tile_of(128, 4096, 1) == Choice{64, 64});
+    CHECK(tile_of(64, 4096, 1) == Choice{64, 32});
+}
+
 TEST_CASE("attention is a warpgroup's where all of its tile fits, and a warp's otherwise",
           "[planner]") {
     const DeviceLimits limits = limits_of(227, 32, 132);

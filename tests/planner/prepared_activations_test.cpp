@@ -195,7 +195,7 @@ TEST_CASE("a ring has the stages that fit, and leaves room for a second block wh
     using Ring = std::tuple<int64_t, int64_t>;
     CHECK(ring(227, true, false, 2048) == Ring{128, 2});
     CHECK(ring(227, true, true, 2048) == Ring{256, 4});  // no second block, by its registers
-    CHECK(ring(227, true, true, 130) == Ring{128, 3});   // two blocks of 96 KiB
+    CHECK(ring(227, true, true, 384) == Ring{128, 3});   // two blocks of 96 KiB
     CHECK(ring(163, false, true, 2048) == Ring{128, 4});
     CHECK(ring(99, false, true, 2048) == Ring{128, 3});
     CHECK(ring(48, false, true, 2048) == Ring{128, 3});  // 128 x 64

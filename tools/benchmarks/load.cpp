@@ -55,7 +55,8 @@ public:
         const auto before = std::chrono::steady_clock::now();
         team.split((size + kBlock - 1) / kBlock, [&](int64_t begin, int64_t end, int thread) {
             for (int64_t b = begin; b < end; ++b)
-                if (::pread(fd_, blocks[static_cast<size_t>(thread)].data(), kBlock, b * kBlock) < 0)
+                if (::pread(fd_, blocks[static_cast<size_t>(thread)].data(), kBlock, b * kBlock) <
+                    0)
                     std::abort();
         });
         return seconds_since(before);
@@ -122,7 +123,8 @@ int main(int argc, char** argv) try {
     try {
         models::WriteOptions options;
         options.dtype = DType::kBF16;
-        run(models::write_onnx_llama(*models::find_shape("llama-3.2-1b"), folder.string(), options));
+        run(models::write_onnx_llama(*models::find_shape("llama-3.2-1b"), folder.string(),
+                                     options));
     } catch (...) {
         fs::remove_all(folder);
         throw;
