@@ -35,6 +35,11 @@ inline constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101,
                      kNotReady = 600, kIllegalAddress = 700, kCaptureUnsupported = 900,
                      kCaptureInvalidated = 901, kCaptureUnmatched = 903, kCaptureWrongThread = 908;
 
+// Owners of slots of memory, for runtime/simt.
+inline constexpr uint32_t kPinnedOwner = 1000;
+inline uint32_t owner_of(int device) { return static_cast<uint32_t>(device) + 1; }
+inline uint32_t pool_owner_of(int device) { return owner_of(device) + 100; }
+
 struct Card {
     const char* name;
     const char* pci;
@@ -178,6 +183,7 @@ struct State {
     bool integrated = false;               // the last of AMD's is a processor's own
     bool nameless = false, alike = false;  // of AMD's: without a UUID, with those of the first card
     int64_t taken = 0;                     // by other programs, of each card
+    std::array<int64_t, 4> libraries{};    // by the vendor's other libraries, by device
 
     int fault_of(int device) const {
         return sticky ? sticky.load() : device < 0 ? 0 : faults[static_cast<size_t>(device)].load();
@@ -205,6 +211,9 @@ struct Call {
     std::unique_lock<std::recursive_mutex> lock;
     int code = 0;
 };
+
+// Of a command whose kernels of that name never end, and whose user then presses Ctrl-C.
+const char* hang_of_process();
 
 Stream* find_stream(const void* handle);
 Event* find_event(const void* handle);
@@ -239,6 +248,8 @@ Pool* find_pool(const void* handle);
 int destroy_pool(void* handle);
 int open_pool(void* handle, int to);
 // `waits`: for those that may use it, also of a pool's memory.
+// For another library of the vendor's; what is below zero is given back.
+int take_for_library(int device, int64_t bytes, const Card& card);
 int free_block(Call& call, uintptr_t address, bool waits = true);
 int allocate_pinned(void** memory, size_t bytes);
 int free_pinned(Call& call, void* memory);
@@ -281,6 +292,8 @@ void fake_fail(const char* call, int nth, int code);
 void fake_break(int code);
 void fake_show(int count);
 void fake_take(int64_t bytes);
+// As a vendor's other library takes memory of a card, or gives it back: an error's number, or 0.
+int fake_take_on(int device, int64_t bytes);
 void fake_version(int version);
 // Of NVIDIA's cards: their compute mode; whether they are parts of cards.
 void fake_compute_mode(int mode);

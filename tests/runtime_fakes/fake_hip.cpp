@@ -123,6 +123,9 @@ hipError_t hipMemGetInfo(size_t* free, size_t* total) {
     *free = *total - static_cast<size_t>(state().used(current_device));
     return call.code;
 }
+int fake_take_on(int device, int64_t bytes) {
+    return take_for_library(device, bytes, kCards[device]);
+}
 hipError_t hipMalloc(void** address, size_t bytes) {
     Call call("hipMalloc", std::to_string(bytes));
     if (call.unsafe().code) return call.code;
