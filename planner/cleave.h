@@ -202,7 +202,8 @@ typedef struct cleave_device_info {
     int64_t memory_bytes;
     int64_t weights_bytes, kv_bytes, activation_bytes, staging_bytes, scratch_bytes, reserved_bytes;
     int64_t free_bytes;
-    int64_t decode_busy_ns; /* of a token's time, predicted */
+    int64_t decode_busy_ns;    /* of a token's time, predicted */
+    int64_t collectives_bytes; /* of the communicators of a vendor's library */
 } cleave_device_info;
 
 typedef struct cleave_stage_info {

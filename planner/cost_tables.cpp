@@ -7,6 +7,7 @@
 
 #include "planner/collective_form.h"
 #include "planner/foreign_op.h"
+#include "planner/library_memory.h"
 #include "planner/memory.h"
 #include "planner/simulate.h"
 #include "runtime/base/errors.h"
@@ -65,6 +66,7 @@ std::vector<int64_t> signature(const Device& d) {
     return {static_cast<int64_t>(d.kind),
             d.memory_bytes,
             d.reserved_bytes,
+            d.collectives_bytes,
             d.memory_bandwidth,
             d.memory_domain,
             d.flops_f32,
@@ -349,6 +351,29 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
     return cost;
 }
 
+// What a stage on `devices` asks of the vendor's library, as planner/steps.cpp will.
+CommunicatorUse CostTables::library_use(const std::vector<DeviceId>& devices) const {
+    CommunicatorUse use;
+    if (devices.size() == 1) return use;
+    for (int example : class_example_) {
+        const FusedGroup& group = analysis_.groups[example];
+        if (is_partial(group)) {
+            const importer::Value& partial = analysis_.graph.value(group.partial);
+            const Amount payload = value_bytes(partial, 0, workload_);
+            const bool is_rows = partial.kind != importer::ValueKind::kTensor;
+            for (const bool is_prefill : {true, false})
+                use.sums = use.sums || choose_all_reduce(
+                                           links_, devices,
+                                           at(payload, is_prefill ? prefill_point_ : decode_point_),
+                                           is_prefill, is_rows)
+                                               .implementation == CollectiveImplementation::kRing;
+        } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
+            use.messages = use.messages || gathers_by_library(links_, devices, true);
+        }
+    }
+    return use;
+}
+
 // Weights and KV that `member` holds for the group.
 int64_t CostTables::shard_memory(const FusedGroup& group, const std::vector<Range>& work,
                                  size_t member, const StageShares& shares) const {
@@ -431,13 +456,17 @@ std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& 
         table->cost[u + 1] = table->decode[u + 1] * generated_ + table->prefill[u + 1] * passes_;
     }
     int64_t fixed = fixed_bytes(devices.size());
+    const CommunicatorUse library = library_use(devices);
     for (DeviceId d : devices) {
         const Device& device = machine_.device(d);
         int64_t scratch = device.kind == DeviceKind::kHost
                               ? device.limits.num_compute_units * (int64_t{4} << 20)
                               : 0;
+        const int64_t communicator = library.sums || library.messages
+                                         ? only_communicator_bytes(machine_, devices, d, library)
+                                         : 0;
         table->room.push_back(device.memory_bytes - device.reserved_bytes - fixed - scratch -
-                              device.memory_bytes / 1000 * slack_);
+                              communicator - device.memory_bytes / 1000 * slack_);
     }
     keep_distinct_members(*table);
     table->shares = std::move(shares);

@@ -11,6 +11,7 @@
 
 #include "planner/cost.h"
 #include "planner/launch_costs.h"
+#include "planner/library_memory.h"
 #include "planner/placement.h"
 
 namespace cleave::planner {
@@ -73,6 +74,7 @@ private:
                          const StageShares& shares) const;
     std::unique_ptr<RangeTable> make_range(const std::vector<DeviceId>& devices,
                                            StageShares shares) const;
+    CommunicatorUse library_use(const std::vector<DeviceId>& devices) const;
     double domain_slowdown(const std::vector<DeviceId>& devices) const;
     int64_t fixed_bytes(size_t count) const;
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "planner/library_memory.h"
+
 namespace cleave::planner {
 namespace {
 
@@ -138,6 +140,22 @@ std::string fix_pins(const Plan& p, const Fits& fits) {
     return fits(p.machine, p.workload, options) ? "leave out --pin: without the pins it fits" : "";
 }
 
+// Cards exchange without a library, too. Of those that reach each other by kernels, else through the host.
+std::string fix_library(const Plan& p, const Fits& fits) {
+    const auto with = std::find_if(p.memory.begin(), p.memory.end(), [&](const DeviceMemory& m) {
+        return m.collectives > 0 && is_card(p.machine.device(m.device).kind);
+    });
+    if (with == p.memory.end()) return "";
+    const Device& card = p.machine.device(with->device);
+    Machine machine = p.machine;
+    for (Device& d : machine.devices) d.collectives.clear();
+    if (!fits(machine, p.workload, p.options)) return "";
+    return fmt::format(
+        "exchange without {}: name a library that is not there, CLEAVE_{}_LIBRARY=none, or leave "
+        "`collectives` out of the machine file",
+        library_name(card), card.kind == DeviceKind::kHip ? "RCCL" : "NCCL");
+}
+
 }  // namespace
 
 void refuse(const Plan& nearest, const Fits& fits) {
@@ -148,10 +166,14 @@ void refuse(const Plan& nearest, const Fits& fits) {
         Deficit d{nearest.machine.device(m.device).name, m.needed(), m.capacity,
                   std::max<int64_t>(0, m.needed() - m.capacity)};
         lines += fmt::format(
-            "\n  {}: needs {} (weights {}, KV cache {}, activations {}, other {}), has {}{}",
+            "\n  {}: needs {} (weights {}, KV cache {}, activations {}, {}other {}), has {}{}",
             d.device, gigabytes(d.needed_bytes), gigabytes(m.weights), gigabytes(m.kv),
-            gigabytes(m.activations), gigabytes(m.staging + m.scratch + m.reserved),
-            gigabytes(d.capacity_bytes),
+            gigabytes(m.activations),
+            m.collectives > 0
+                ? fmt::format("{}'s buffers {}, ", library_name(nearest.machine.device(m.device)),
+                              gigabytes(m.collectives))
+                : "",
+            gigabytes(m.staging + m.scratch + m.reserved), gigabytes(d.capacity_bytes),
             d.deficit_bytes > 0 ? ": " + gigabytes(d.deficit_bytes) + " short" : "");
         lacking += d.deficit_bytes;
         weights += m.weights;
@@ -159,7 +181,8 @@ void refuse(const Plan& nearest, const Fits& fits) {
     }
     std::vector<std::string> fixes;
     for (const std::string& fix :
-         {fix_shape(nearest, fits), fix_pins(nearest, fits), fix_chunk(nearest, fits),
+         {fix_shape(nearest, fits), fix_pins(nearest, fits), fix_library(nearest, fits),
+          fix_chunk(nearest, fits),
           nearest.workload.batch > 1 ? fix_batch(nearest, fits) : std::string(),
           fix_context(nearest, fits), fix_dtype(nearest, fits), fix_devices(nearest, fits)})
         if (!fix.empty()) fixes.push_back(fix);

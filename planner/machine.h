@@ -63,8 +63,9 @@ struct Device {
     std::string collectives;  // the vendor's library that joins its kind: "NCCL 2.28.9"; or empty
     int index = 0;            // within its kind
     int64_t memory_bytes = 0;
-    int64_t reserved_bytes = 0;    // what the driver takes for itself
-    int64_t memory_bandwidth = 0;  // bytes/s of this device alone
+    int64_t reserved_bytes = 0;     // what the driver takes for itself
+    int64_t collectives_bytes = 0;  // what `collectives` takes for a communicator; 0: not told
+    int64_t memory_bandwidth = 0;   // bytes/s of this device alone
     int memory_domain =
         -1;  // bandwidth domain it shares with others (CPU devices share DRAM), or -1
     int64_t flops_f32 = 0;  // per second, dense

@@ -98,6 +98,7 @@ constexpr const char* kOptionalDeviceFields[] = {"arch",
                                                  "identity",
                                                  "pci",
                                                  "collectives",
+                                                 "collectives_bytes",
                                                  "index",
                                                  "reserved_bytes",
                                                  "memory_domain",
@@ -167,6 +168,7 @@ Device read_device(const Json& json, const std::string& path, size_t index, size
     d.identity = r.text_or("identity", "");
     d.pci = r.text_or("pci", "");
     d.collectives = r.text_or("collectives", "");
+    d.collectives_bytes = r.number_or("collectives_bytes", 0);
     d.index = static_cast<int>(r.number_or("index", static_cast<int64_t>(index)));
     d.memory_bytes = r.number("memory_bytes", 1);
     d.reserved_bytes = r.number_or("reserved_bytes", 0);
@@ -349,6 +351,8 @@ std::string machine_to_json(const Machine& machine) {
             for (size_t axis = 0; axis < 3; ++axis)
                 json["devices"].back()[kMaxGrid[axis]] = d.limits.max_grid[axis];
         if (!d.collectives.empty()) json["devices"].back()["collectives"] = d.collectives;
+        if (d.collectives_bytes > 0)
+            json["devices"].back()["collectives_bytes"] = d.collectives_bytes;
         if (d.measured.bandwidth <= 0) continue;
         Json& measured = json["devices"].back()["measured"];
         for (const MeasuredField& f : kMeasuredFields) measured[f.name] = d.measured.*f.field;

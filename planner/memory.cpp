@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "planner/amounts.h"
+#include "planner/library_memory.h"
 #include "planner/peers.h"
 #include "planner/plan_views.h"
 #include "planner/tiles.h"
@@ -271,6 +272,7 @@ private:
         each_compute([&](const Phase& phase, Compute& c) {
             if (scratch_of(phase, c) > 0) c.scratch = area[c.device.index()];
         });
+        const std::vector<int64_t> collectives = library_bytes(plan_);
         for (size_t d = 0; d < plan_.machine.devices.size(); ++d) {
             const Device& device = plan_.machine.devices[d];
             const auto& end = next_[d];
@@ -283,6 +285,7 @@ private:
             m.staging = end[static_cast<size_t>(Arena::kStaging)];
             m.scratch = end[static_cast<size_t>(Arena::kScratch)];
             m.activations = arenas_[d].peak();
+            m.collectives = collectives[d];
             plan_.memory.push_back(m);
         }
     }

@@ -228,7 +228,11 @@ struct DeviceMemory {
     DeviceId device;
     int64_t capacity = 0;
     int64_t weights = 0, kv = 0, activations = 0, staging = 0, scratch = 0, reserved = 0;
-    int64_t needed() const { return weights + kv + activations + staging + scratch + reserved; }
+    int64_t collectives =
+        0;  // of the communicators of a vendor's library (planner/library_memory.h)
+    int64_t needed() const {
+        return weights + kv + activations + staging + scratch + reserved + collectives;
+    }
     int64_t free() const { return capacity - needed(); }
 };
 

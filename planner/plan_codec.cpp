@@ -230,10 +230,11 @@ void put(const DeviceMemory& m, pb::DeviceMemory* out) {
     out->set_staging(m.staging);
     out->set_scratch(m.scratch);
     out->set_reserved(m.reserved);
+    out->set_collectives(m.collectives);
 }
 void take(const pb::DeviceMemory& in, DeviceMemory& m) {
-    m = {DeviceId(in.device()), in.capacity(), in.weights(), in.kv(),
-         in.activations(),      in.staging(),  in.scratch(), in.reserved()};
+    m = {DeviceId(in.device()), in.capacity(), in.weights(),  in.kv(),         in.activations(),
+         in.staging(),          in.scratch(),  in.reserved(), in.collectives()};
 }
 
 void put(const Prediction& p, pb::Prediction* out) {

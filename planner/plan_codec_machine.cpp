@@ -17,6 +17,7 @@ void put(const Device& d, pb::Device* out) {
     out->set_identity(d.identity);
     out->set_pci(d.pci);
     out->set_collectives(d.collectives);
+    out->set_collectives_bytes(d.collectives_bytes);
     out->set_index(d.index);
     out->set_memory_bytes(d.memory_bytes);
     out->set_reserved_bytes(d.reserved_bytes);
@@ -56,6 +57,7 @@ void take(const pb::Device& in, Device& d) {
     d.identity = in.identity();
     d.pci = in.pci();
     d.collectives = in.collectives();
+    d.collectives_bytes = in.collectives_bytes();
     d.index = in.index();
     d.memory_bytes = in.memory_bytes();
     d.reserved_bytes = in.reserved_bytes();

@@ -90,6 +90,7 @@ private:
                             {"scratch_bytes", m.scratch},
                             {"reserved_bytes", m.reserved},
                             {"free_bytes", m.free()}});
+            if (m.collectives > 0) list.back()["collectives_bytes"] = m.collectives;
         }
         return list;
     }

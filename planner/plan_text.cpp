@@ -2,8 +2,10 @@
 #include "planner/plan_text.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "planner/library_memory.h"
 #include "planner/memory.h"
 #include "planner/plan_views.h"
 #include "planner/text_steps.h"
@@ -169,7 +171,7 @@ std::vector<std::string> Summary::device_row(const DeviceMemory& m) const {
             heads(m.device),
             bytes_text(m.weights),
             bytes_text(m.kv),
-            bytes_text(m.activations + m.staging + m.scratch),
+            bytes_text(m.activations + m.staging + m.scratch + m.collectives),
             bytes_text(m.free()),
             time,
             share};
@@ -199,6 +201,16 @@ void Summary::devices() {
         }
         table.row(row);
     }
+    std::map<std::pair<std::string, int64_t>, std::string> libraries;
+    for (const DeviceMemory& m : plan_.memory) {
+        if (m.collectives == 0) continue;
+        std::string& devices =
+            libraries[{library_name(plan_.machine.device(m.device)), m.collectives}];
+        devices += (devices.empty() ? "" : ", ") + name(m.device);
+    }
+    for (const auto& [library, devices] : libraries)
+        table.line(fmt::format("of it {}'s own: {} of {}", library.first,
+                               bytes_text(library.second), devices));
     out_ += table.text(options_.width);
 }
 

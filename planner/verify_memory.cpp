@@ -59,6 +59,54 @@ void check_tokens(const Plan& plan, Report& report) {
     }
 }
 
+// What the vendor's library keeps on each of its cards, by the rules of planner/library_memory.h: 16 MiB a communicator, 256 MiB
+// for the first, and 12 MiB for each channel of each connection to a card in reach; or what the machine says of one.
+void check_libraries(const Plan& plan, Report& report) {
+    struct Asked {
+        bool sums = false, gathers = false;
+    };
+    std::map<std::vector<DeviceId>, Asked> groups;
+    for (const Phase* phase : {&plan.prefill, &plan.decode})
+        for (const Step& step : phase->steps) {
+            const Collective* c = step.collective();
+            if (!c || c->transport != Transport::kVendor) continue;
+            std::vector<DeviceId> who = c->group;
+            for (PlacedId id : c->contributions) who.push_back(phase->values[id.index()].device);
+            std::sort(who.begin(), who.end());
+            who.erase(std::unique(who.begin(), who.end()), who.end());
+            Asked& asked = groups[who];
+            asked.sums |= c->op == CollectiveOp::kAllReduce;
+            asked.gathers |= c->op == CollectiveOp::kAllGather;
+        }
+    for (size_t i = 0; i < plan.memory.size(); ++i) {
+        const Device& d = plan.machine.devices[i];
+        int64_t mib = 0, told = 0;
+        for (const auto& [who, asked] : groups) {
+            if (std::find(who.begin(), who.end(), DeviceId(i)) == who.end()) continue;
+            told += d.collectives_bytes;
+            mib += mib == 0 ? 256 + 16 : 16;
+            int64_t reached = 0, width = 0;
+            for (const Link& l : plan.machine.links) {
+                if (l.from != DeviceId(i) || l.to == l.from ||
+                    std::find(who.begin(), who.end(), l.to) == who.end())
+                    continue;
+                if (l.kind == LinkKind::kPcie && !l.peer_access) continue;
+                ++reached;
+                width = std::max<int64_t>(width, l.kind == LinkKind::kXgmi     ? 64
+                                                 : l.kind == LinkKind::kNvlink ? 32
+                                                                               : 8);
+            }
+            if (asked.sums) mib += 12 * width * (reached > 1 ? 3 : 2 * reached);
+            if (asked.gathers) mib += 12 * width * reached;
+        }
+        const int64_t expected = d.collectives_bytes > 0 ? told : mib << 20;
+        if (plan.memory[i].collectives != expected)
+            report.add("memory-collectives",
+                       "{}: the library that joins it keeps {} bytes, the plan counts {}", d.name,
+                       expected, plan.memory[i].collectives);
+    }
+}
+
 }  // namespace
 
 void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, Report& report) {
@@ -85,6 +133,7 @@ void check_account(const Plan& plan, Report& report) {
     }
     if (plan.memory.size() != n)
         return report.add("memory-account", "{} accounts for {} devices", plan.memory.size(), n);
+    check_libraries(plan, report);
     for (size_t i = 0; i < n; ++i) {
         const DeviceMemory& m = plan.memory[i];
         const Device& d = plan.machine.devices[i];

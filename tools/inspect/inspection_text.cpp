@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "planner/library_memory.h"
 #include "planner/plan_text.h"
 #include "planner/plan_views.h"
 #include "planner/text_steps.h"
@@ -125,6 +126,9 @@ private:
             if (others > 0) rows.push_back({"", bytes_text(rest), fmt::format("{} more", others)});
         }
         rows.push_back({"reserved", bytes_text(m.reserved), "for the driver"});
+        if (m.collectives > 0)
+            rows.push_back({"collectives", bytes_text(m.collectives),
+                            "for " + library_name(plan_.machine.devices[device])});
         rows.push_back({"free", bytes_text(m.free()), "of " + bytes_text(m.capacity)});
         return rows;
     }

@@ -185,6 +185,7 @@ cleave_status cleave_plan_get_device(const cleave_plan* plan, size_t index,
         info.scratch_bytes = m.scratch;
         info.reserved_bytes = m.reserved;
         info.free_bytes = m.free();
+        info.collectives_bytes = m.collectives;
         if (index < p.prediction.decode_busy_ns.size())
             info.decode_busy_ns = p.prediction.decode_busy_ns[index];
         fill(out, info, "cleave_device_info");

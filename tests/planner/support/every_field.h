@@ -26,7 +26,7 @@ struct Anything {
 
 template <class T, class... Fields>
 constexpr size_t count_fields() {
-    if constexpr (sizeof...(Fields) < 20 && requires { T{Fields{}..., Anything{}}; })
+    if constexpr (sizeof...(Fields) < 21 && requires { T{Fields{}..., Anything{}}; })
         return count_fields<T, Fields..., Anything>();
     else
         return sizeof...(Fields);
@@ -128,6 +128,11 @@ void visit_fields(T& object, Visit&& visit) {
                f19] = object;
         visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16,
                   f17, f18, f19);
+    } else if constexpr (n == 21) {
+        auto& [f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16, f17, f18,
+               f19, f20] = object;
+        visit_all(visit, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15, f16,
+                  f17, f18, f19, f20);
     }
 }
 

@@ -73,7 +73,7 @@ class DeviceInfo(c.Structure):
                 ("host", c.c_char_p), ("memory_bytes", c.c_int64), ("weights_bytes", c.c_int64),
                 ("kv_bytes", c.c_int64), ("activation_bytes", c.c_int64), ("staging_bytes", c.c_int64),
                 ("scratch_bytes", c.c_int64), ("reserved_bytes", c.c_int64), ("free_bytes", c.c_int64),
-                ("decode_busy_ns", c.c_int64)]
+                ("decode_busy_ns", c.c_int64), ("collectives_bytes", c.c_int64)]
 
 
 class StageInfo(c.Structure):
