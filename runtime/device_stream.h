@@ -66,6 +66,9 @@ public:
     virtual Supports overlap_launches(bool wanted) = 0;
     virtual uint64_t overlapped_launches() const = 0;  // so far, captured ones once
 
+    // What the driver has left of the device's memory, for all programs.
+    virtual int64_t free_bytes() = 0;
+
     // For the vendor's other libraries, which put work on the stream, too: the calling thread's context becomes this device's.
     virtual void make_current() = 0;
     virtual void* native_stream() = 0;  // CUstream or hipStream_t

@@ -257,7 +257,7 @@ struct Executor::Impl {
     const Plan& plan;
     RunControl control;
     PeerLinks peers;
-    VendorGroups vendor_groups;
+    VendorGroups* vendor_groups;
     Clock::time_point origin = Clock::now();
     std::vector<std::unique_ptr<Communication>> communications;
     std::optional<CaptureMeeting> captures;
@@ -282,7 +282,7 @@ struct Executor::Impl {
         : plan(p),
           control(options.watchdog_seconds, options.cancel, options.may_spin),
           peers(p, devices, options.watchdog_seconds),
-          vendor_groups(p, devices, options.watchdog_seconds, options.cancel) {}
+          vendor_groups(options.vendor_groups) {}
 
     ~Impl() {
         {
@@ -350,7 +350,7 @@ struct Executor::Impl {
             }
             CommunicationContext context{plan, phase, arenas, control,
                                          step_label(plan, is_prefill, id)};
-            context.vendor_groups = &vendor_groups;
+            context.vendor_groups = vendor_groups;
             for (size_t d = 0; d < workers.size(); ++d) {
                 std::vector<BoundLaunch>& bound = workers[d]->phase(is_prefill).launches;
                 auto& mine = context.launches.emplace_back();
@@ -404,7 +404,7 @@ struct Executor::Impl {
             }
             control.stop();
             peers.stop();
-            vendor_groups.abort();
+            if (vendor_groups) vendor_groups->abort();
             for (auto& communication : communications) communication->wake();
         }
     }

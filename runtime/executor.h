@@ -20,6 +20,8 @@
 
 namespace cleave::runtime {
 
+class VendorGroups;
+
 struct ExecutorOptions {
     bool record_trace = false;
     bool record_passes = false;  // instead of steps
@@ -27,6 +29,7 @@ struct ExecutorOptions {
     bool step_by_step = false;   // GPUs: waits after each step, so that one that fails has its name
     int watchdog_seconds = 60;
     const CancelToken* cancel = nullptr;
+    VendorGroups* vendor_groups = nullptr;  // of a plan with steps that go by a vendor's library
 };
 
 class Executor {

@@ -14,6 +14,7 @@
 #include "runtime/presence.h"
 #include "runtime/tensor_io.h"
 #include "runtime/upload.h"
+#include "runtime/vendor_groups.h"
 
 namespace cleave::runtime {
 
@@ -52,6 +53,7 @@ struct Session::Impl {
     std::vector<std::vector<codegen::CompiledKernel>> compiled;
     std::vector<std::unique_ptr<Device>> devices;
     std::unique_ptr<Arenas> arenas;
+    std::unique_ptr<VendorGroups> vendor_groups;
     std::unique_ptr<Executor> executor;
     Loading loading;
 };
@@ -81,15 +83,22 @@ Session::Session(const Plan& plan, const SessionOptions& options)
                                  options.cancel);
         impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
     }
+    impl_->vendor_groups =
+        std::make_unique<VendorGroups>(plan, impl_->devices, *impl_->arenas,
+                                       CollectiveOptions{options.watchdog_seconds, options.cancel});
     const auto before = std::chrono::steady_clock::now();
     impl_->loading.bytes = upload_weights(
         plan, *impl_->arenas, impl_->devices,
         {options.upload_progress, options.cancel, options.watchdog_seconds, options.threads});
     impl_->loading.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-    ExecutorOptions run{
-        options.record_trace, options.record_passes,    threads_fit_cores(plan, options.threads),
-        options.step_by_step, options.watchdog_seconds, options.cancel};
+    ExecutorOptions run{options.record_trace,
+                        options.record_passes,
+                        threads_fit_cores(plan, options.threads),
+                        options.step_by_step,
+                        options.watchdog_seconds,
+                        options.cancel,
+                        impl_->vendor_groups.get()};
     impl_->executor =
         std::make_unique<Executor>(plan, impl_->programs, impl_->devices, *impl_->arenas, run);
 }
@@ -124,6 +133,10 @@ std::map<std::string, int64_t> Session::peak_memory_bytes() const {
     for (const auto& device : impl_->devices)
         peaks[device->info().name] = device->peak_allocated_bytes();
     return peaks;
+}
+
+const std::vector<LibraryMemory>& Session::library_memory() const {
+    return impl_->vendor_groups->memory();
 }
 
 std::vector<std::vector<codegen::CompiledKernel>> const& Session::compiled() const {

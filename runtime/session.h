@@ -17,6 +17,7 @@
 #include "planner/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"
+#include "runtime/library_memory.h"
 #include "runtime/overlap_report.h"
 #include "runtime/tensor.h"
 #include "runtime/trace.h"
@@ -72,7 +73,9 @@ public:
     // How many launches of GPUs began before those before them had ended, and where that cannot be.
     OverlapReport overlap() const;
     int64_t transferred_bytes() const;  // sum over all transfers and collectives so far
-    std::map<std::string, int64_t> peak_memory_bytes() const;                   // by device name
+    std::map<std::string, int64_t> peak_memory_bytes() const;  // by device name
+    // What a vendor's library of collectives took of the cards that it joins, and what the plan keeps for it.
+    const std::vector<LibraryMemory>& library_memory() const;
     std::vector<std::vector<codegen::CompiledKernel>> const& compiled() const;  // per device
 
 private:

@@ -54,7 +54,7 @@ struct CommunicationContext {
     int64_t piece_bytes = int64_t{512} << 10;  // in which a large value goes to or from a GPU
     // The launches of the step in the programs, by device.
     std::vector<std::vector<BoundLaunch*>> launches;
-    const VendorGroups* vendor_groups = nullptr;  // of steps that go by a vendor's library
+    const VendorGroups* vendor_groups = nullptr;  // not null of steps that go by a vendor's library
 };
 
 std::unique_ptr<Communication> make_transfer(const CommunicationContext& context,

@@ -170,11 +170,13 @@ private:
 
 std::unique_ptr<Communication> make_vendor_gather(const CommunicationContext& context,
                                                   const Collective& step) {
+    CHECK(context.vendor_groups) << context.label << " without its library";
     return std::make_unique<VendorGather>(context, step);
 }
 
 std::unique_ptr<Communication> make_vendor_all_reduce(const CommunicationContext& context,
                                                       const Collective& step) {
+    CHECK(context.vendor_groups) << context.label << " without its library";
     return std::make_unique<VendorAllReduce>(context, step);
 }
 

@@ -274,6 +274,7 @@ public:
     Supports overlap_launches(bool wanted) override { return context_->overlap_launches(wanted); }
     uint64_t overlapped_launches() const override { return context_->overlapped_launches(); }
 
+    int64_t free_bytes() override { return context_->free_bytes(); }
     void make_current() override { context_->make_current(); }
     void* native_stream() override { return context_->native_stream(); }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models through the CUDA and HIP drivers, on fakes of the vendors' libraries whose cards the CPU imitates: kernels
 // compiled from the same source, every access checked. The same tokens as the host.
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 
 #include "importer/import.h"
 #include "runtime/generate.h"
+#include "tests/e2e/fake_library.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/plan_forms.h"
@@ -65,46 +64,6 @@ std::vector<std::vector<int32_t>> tokens_on(const importer::Graph& graph,
                                             const DeviceShape& shape) {
     planner::Plan plan = plan_for(graph, shape, all_logits_workload(2, 32, 32));
     return tokens_of(plan);
-}
-
-// The fake of NCCL as the process's, on the streams of fake cards.
-class InstalledLibrary {
-public:
-    explicit InstalledLibrary(const InstalledFake& cards)
-        : handle_(::dlopen(CLEAVE_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL)) {
-        reinterpret_cast<void (*)(InstalledFake::CurrentDevice)>(::dlsym(handle_, "fake_reset"))(
-            cards.current_device());
-        use_gpu_library(DeviceKind::kCuda, cards.path());  // looks for it again
-    }
-    ~InstalledLibrary() { ::dlclose(handle_); }
-    InstalledLibrary(const InstalledLibrary&) = delete;
-    InstalledLibrary& operator=(const InstalledLibrary&) = delete;
-    int calls(const char* name) const {
-        return reinterpret_cast<int (*)(const char*)>(::dlsym(handle_, "fake_calls"))(name);
-    }
-    void fail(const char* name, int nth) const {
-        reinterpret_cast<void (*)(const char*, int, int)>(::dlsym(handle_, "fake_fail"))(name, nth,
-                                                                                         1);
-    }
-
-private:
-    cleave::test::Environment named_{"CLEAVE_NCCL_LIBRARY", CLEAVE_FAKE_NCCL};
-    void* handle_;
-};
-
-// Of cards that do not reach each other's memory.
-planner::Plan plan_apart(const importer::Graph& graph, const std::string& devices, int tp) {
-    planner::Machine machine = planner::build_machine(
-        planner::parse_devices(devices), planner::read_host_facts(), &runtime::real_gpus());
-    for (planner::Link& link : machine.links) {
-        if (link.kind == planner::LinkKind::kSameMemory) continue;
-        link.kind = planner::LinkKind::kPcie;
-        link.peer_access = false;
-    }
-    planner::PlanOptions options;
-    options.tensor_parallel = tp;
-    options.pipeline_stages = 1;
-    return planner::make_plan(graph, machine, all_logits_workload(2, 32, 32), options);
 }
 
 size_t sums_by_library(const planner::Plan& plan) {

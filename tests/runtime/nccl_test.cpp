@@ -64,6 +64,9 @@ public:
     cleave::fake::HeldStream& stream(int rank) { return streams_[static_cast<size_t>(rank)]; }
 
     void fail(const char* name, int nth) const { call<void>("fake_fail", name, nth, 1); }
+    void memory(int (*take)(int, int64_t), int64_t to_open, int64_t to_connect) const {
+        call<void>("fake_memory", take, to_open, to_connect);
+    }
     void fail_later() const { call<void>("fake_late_error", 1); }
     void opens_after(int polls) const { call<void>("fake_opening", polls); }
     int alive() const { return call<int>("fake_alive"); }
@@ -217,6 +220,24 @@ TEST_CASE("a group of which a rank never opens is given up, on time and on Ctrl-
     CancelToken cancel;
     cancel.cancel();
     CHECK_THROWS_AS(fake.connect({0, 1}, {60, &cancel}), Cancelled);
+    CHECK(fake.alive() == 0);
+}
+
+TEST_CASE("a rank that lacks memory ends the opening of all ranks, and is the one that is named",
+          "[runtime]") {
+    FakeNccl fake;
+    // The last of three, behind those that wait for it.
+    fake.memory([](int device, int64_t) { return device == 2 ? 2 : 0; }, 1 << 20, 0);
+    try {
+        fake.connect({0, 1, 2}, {5, nullptr});
+        FAIL("no error");
+    } catch (const CollectiveError& error) {
+        CHECK(error.device() == "cuda[2]");
+        CHECK(error.may_lack_memory());
+        CHECK_THAT(error.what(), Contains("ncclCommInitRankConfig") &&
+                                     Contains("Cuda failure 2 'out of memory'"));
+    }
+    CHECK(fake.calls("ncclCommAbort") == 3);
     CHECK(fake.alive() == 0);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libnccl (and librccl) that records. Operations go onto the streams of the fake drivers and are done when somebody waits for
 // those: each rank then waits for the others, as the real kernels do, until its communicator is aborted. Communicators take a
-// few polls to open; one that is given a card twice is refused with the real library's error. The control functions at the end
-// are how a test steers it. Thread-safe.
+// few polls to open; one that is given a card twice is refused with the real library's error. Where a test wants it, ranks take
+// memory of their fake card when they are opened and again with their first operation, and fail where it has none left. The
+// control functions at the end are how a test steers it. Thread-safe.
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/drivers/nccl/symbols.h"
@@ -22,7 +24,7 @@ extern "C" ncclResult_t ncclGroupEnd();
 
 namespace {
 
-constexpr ncclResult_t kInvalidArgument = 4, kInvalidUsage = 5;
+constexpr ncclResult_t kUnhandledCudaError = 1, kInvalidArgument = 4, kInvalidUsage = 5;
 
 struct Part {
     enum Kind { kAllReduce, kAllGather, kBroadcast, kSend, kRecv } kind;
@@ -41,7 +43,10 @@ struct Rank {
     int rank, device;
     uint64_t operations = 0;
     bool aborted = false, finalized = false;
-    int polls = 0;  // that still give ncclInProgress
+    int polls = 0;     // that still give ncclInProgress
+    int64_t held = 0;  // bytes of its card
+    bool connected = false;
+    ncclResult_t error = ncclSuccess;
 };
 
 // Where the ranks of one operation meet.
@@ -74,6 +79,8 @@ std::string log_text, last_error, failing;
 std::map<std::string, int> call_counts;
 int fail_after = 0, fail_code = 0, opening_polls = 2, late_error = 0;
 int (*current_device)() = nullptr;
+int (*take_memory)(int device, int64_t bytes) = nullptr;
+int64_t bytes_to_open = 0, bytes_to_connect = 0;
 std::map<std::string, Clique*> cliques;
 std::set<Rank*> ranks;
 
@@ -88,6 +95,18 @@ ncclResult_t note(const std::string& call, const std::string& detail = "") {
     failing.clear();
     last_error = "as the test asked";
     return fail_code;
+}
+
+// What the real library says of cudaMalloc's error.
+ncclResult_t take(Rank& rank, int64_t bytes) {
+    if (!take_memory || bytes == 0) return ncclSuccess;
+    call_log.push_back("takes " + std::to_string(bytes) + " of " + std::to_string(rank.device));
+    if (take_memory(rank.device, bytes) != 0) {
+        last_error = "Cuda failure 2 'out of memory'";
+        return kUnhandledCudaError;
+    }
+    rank.held += bytes;
+    return ncclSuccess;
 }
 
 float read(const char* at, size_t i, ncclDataType_t type) {
@@ -212,6 +231,9 @@ ncclResult_t open_ranks() {
     for (Rank* rank : opening) {
         const Clique& clique = *rank->clique;
         rank->polls = clique.ranks.size() == clique.size ? opening_polls : 1 << 30;
+        // A thread of the library's own opens the rank: its failure comes later, and the others go on waiting for it.
+        for (const Rank* other : clique.ranks)
+            if (other->error) rank->polls = 1 << 30;
         for (const Rank* other : clique.ranks)
             if (other != rank && other->device == rank->device) {
                 last_error = "Duplicate GPU detected : rank " + std::to_string(rank->rank) +
@@ -227,6 +249,8 @@ ncclResult_t leave(ncclComm_t communicator) {
     auto* rank = reinterpret_cast<Rank*>(communicator);
     if (ranks.erase(rank) == 0) return kInvalidArgument;
     rank->aborted = true;  // the object stays: what is on streams still asks it
+    if (rank->held) take_memory(rank->device, -rank->held);
+    rank->held = 0;
     changed.notify_all();
     return ncclSuccess;
 }
@@ -260,6 +284,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int size, ncclUniq
     if (!clique) clique = new Clique;
     clique->size = static_cast<size_t>(size);
     auto* made = new Rank{clique, rank, current_device()};
+    made->error = take(*made, bytes_to_open);
     clique->ranks.push_back(made);
     ranks.insert(made);
     opening.push_back(made);
@@ -270,7 +295,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error)
     const std::lock_guard lock(mutex);
     auto* rank = reinterpret_cast<Rank*>(communicator);
     if (ranks.count(rank) == 0) return kInvalidArgument;
-    *error = late_error ? late_error : rank->polls-- > 0 ? ncclInProgress : ncclSuccess;
+    *error = late_error          ? late_error
+             : rank->error       ? rank->error
+             : rank->polls-- > 0 ? ncclInProgress
+                                 : ncclSuccess;
     return note("ncclCommGetAsyncError");
 }
 ncclResult_t ncclCommFinalize(ncclComm_t communicator) {
@@ -309,6 +337,9 @@ ncclResult_t ncclGroupEnd() {
     if (code == ncclSuccess && !opening.empty()) code = open_ranks();
     opening.clear();
     if (code != ncclSuccess) return code;
+    for (Pending& p : submitted)
+        if (!std::exchange(p.rank->connected, true))
+            if (const ncclResult_t lacking = take(*p.rank, bytes_to_connect)) return lacking;
     for (Pending& p : submitted) {
         const bool messages = p.parts[0].kind == Part::kSend || p.parts[0].kind == Part::kRecv;
         const uint64_t number = messages ? 0 : p.rank->operations++;
@@ -355,6 +386,7 @@ ncclResult_t ncclRecv(void* destination, size_t count, ncclDataType_t type, int 
 void fake_reset(int (*device)()) {
     const std::lock_guard lock(mutex);
     current_device = device;
+    take_memory = nullptr;
     call_log.clear();
     call_counts.clear();
     failing.clear();
@@ -382,6 +414,13 @@ void fake_late_error(int code) {
 void fake_opening(int polls) {
     const std::lock_guard lock(mutex);
     opening_polls = polls;
+}
+// What a rank takes of its card when it is opened, and with its first operation.
+void fake_memory(int (*take_on)(int device, int64_t bytes), int64_t to_open, int64_t to_connect) {
+    const std::lock_guard lock(mutex);
+    take_memory = take_on;
+    bytes_to_open = to_open;
+    bytes_to_connect = to_connect;
 }
 int fake_alive() {
     const std::lock_guard lock(mutex);

@@ -104,6 +104,11 @@ public:
     CurrentDevice current_device() const {
         return reinterpret_cast<CurrentDevice>(::dlsym(handle_, "fake_current_device"));
     }
+    // By which that fake takes memory of the cards.
+    using TakeMemory = int (*)(int, int64_t);
+    TakeMemory take_memory() const {
+        return reinterpret_cast<TakeMemory>(::dlsym(handle_, "fake_take_on"));
+    }
     int alive() const { return call<int>("fake_alive"); }
     int calls(const std::string& name) const { return call<int>("fake_calls", name.c_str()); }
     std::string log() const { return call<const char*>("fake_log"); }

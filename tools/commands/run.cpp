@@ -197,6 +197,11 @@ Json result_json(const planner::Plan& plan, const runtime::Session& session,
     const runtime::OverlapReport overlap = session.overlap();
     json["overlap"] = {{"launches", overlap.launches}, {"reasons", overlap.reasons}};
     json["peak_memory_bytes"] = session.peak_memory_bytes();
+    for (const runtime::LibraryMemory& m : session.library_memory())
+        json["collectives"].push_back({{"device", m.device},
+                                       {"library", m.library},
+                                       {"reserved_bytes", m.reserved_bytes},
+                                       {"taken_bytes", m.taken_bytes}});
     return json;
 }
 
@@ -291,6 +296,9 @@ void print_summary(const planner::Plan& plan, const runtime::GenerateResult& res
                            plan.machine.devices.size() == 1 ? "" : "s", result.prefill_ms,
                            result.decode_ms_per_token, result.tokens_per_second,
                            format_bytes(session.transferred_bytes())));
+    for (const runtime::LibraryMemory& m : session.library_memory())
+        fmt::print(stderr, "{} took {} of {}; the plan keeps {} for it\n", m.library,
+                   format_bytes(m.taken_bytes), m.device, format_bytes(m.reserved_bytes));
 }
 
 void run_generate(const RunArguments& flags, Ready& ready) {

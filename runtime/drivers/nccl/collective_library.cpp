@@ -44,8 +44,8 @@ struct NcclFunctions {
         const char* text = call.ncclGetErrorString(code);
         const char* last = call.ncclGetLastError(of);
         const std::string what = text ? text : fmt::format("error {}", code);
-        throw DeviceError(function, last && *last ? fmt::format("{} ({})", what, last) : what,
-                          device);
+        throw CollectiveError(function, last && *last ? fmt::format("{} ({})", what, last) : what,
+                              device, code);
     }
 
     DynamicLibrary& library;
@@ -150,21 +150,36 @@ public:
 
     // A call that has not finished is polled until it has.
     void settle(ncclResult_t code, const char* function) {
-        const auto limit = Clock::now() + std::chrono::seconds(options_.limit_seconds);
+        const Clock::time_point end = limit();
         while (code == ncclInProgress) {
-            if (options_.cancel) options_.cancel->throw_if_cancelled();
-            throw_if_aborted();
-            if (Clock::now() > limit)
-                throw DeviceError(function,
-                                  fmt::format("not done after {} seconds; a device of the group "
-                                              "may be hung",
-                                              options_.limit_seconds),
-                                  member_.device);
-            std::this_thread::sleep_for(std::chrono::microseconds(100));
-            if (const ncclResult_t failed = lib_->call.ncclCommGetAsyncError(communicator_, &code))
-                lib_->fail("ncclCommGetAsyncError", failed, communicator_, member_.device);
+            wait_a_little(end, function);
+            code = poll();
         }
         if (code != ncclSuccess) lib_->fail(function, code, communicator_, member_.device);
+    }
+
+    ncclResult_t poll() {
+        ncclResult_t code = ncclSuccess;
+        if (const ncclResult_t failed = lib_->call.ncclCommGetAsyncError(communicator_, &code))
+            lib_->fail("ncclCommGetAsyncError", failed, communicator_, member_.device);
+        return code;
+    }
+
+    // Throws where there is nothing to wait for any more.
+    void wait_a_little(Clock::time_point limit, const char* function) {
+        if (options_.cancel) options_.cancel->throw_if_cancelled();
+        throw_if_aborted();
+        if (Clock::now() > limit)
+            throw DeviceError(function,
+                              fmt::format("not done after {} seconds; a device of the group "
+                                          "may be hung",
+                                          options_.limit_seconds),
+                              member_.device);
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+
+    Clock::time_point limit() const {
+        return Clock::now() + std::chrono::seconds(options_.limit_seconds);
     }
 
 private:
@@ -293,8 +308,24 @@ private:
         if (failure) std::rethrow_exception(failure);
         if (ended != ncclSuccess && ended != ncclInProgress)
             lib_->fail(fmt::format("ncclGroupEnd of {}", function).c_str(), ended, nullptr, first);
-        for (auto& rank : ranks_)
-            if (ended == ncclInProgress) rank->settle(ncclInProgress, function);
+        if (ended == ncclInProgress) settle_all(function);
+    }
+
+    // In turn: where one fails, such as for lack of its card's memory, the others may wait for it for ever.
+    void settle_all(const char* function) {
+        const Clock::time_point end = ranks_.front()->limit();
+        for (bool all_done = false; !all_done;) {
+            NcclRank* waiting = nullptr;
+            for (auto& rank : ranks_) {
+                const ncclResult_t code = rank->poll();
+                if (code == ncclInProgress)
+                    waiting = rank.get();
+                else if (code != ncclSuccess)
+                    lib_->fail(function, code, rank->communicator(), rank->member().device);
+            }
+            if (waiting) waiting->wait_a_little(end, function);
+            all_done = !waiting;
+        }
     }
 
     std::shared_ptr<const NcclFunctions> lib_;
@@ -364,6 +395,12 @@ FoundCollectives open_collectives(std::span<const std::string> names) {
     } catch (const DeviceError& error) {
         return {nullptr, error.what()};
     }
+}
+
+bool CollectiveError::may_lack_memory() const {
+    if (code_ != nccl::ncclUnhandledCudaError && code_ != nccl::ncclSystemError) return false;
+    const std::string text = lower_case(error_);
+    return text.find("memory") != std::string::npos || text.find("alloc") != std::string::npos;
 }
 
 Supports can_reduce(DType dtype) {

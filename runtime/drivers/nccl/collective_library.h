@@ -19,10 +19,28 @@
 #include "planner/machine.h"
 #include "runtime/base/cancel.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/errors.h"
 #include "runtime/base/supports.h"
 #include "runtime/device.h"
 
 namespace cleave::runtime {
+
+// A call of the library failed.
+class CollectiveError : public DeviceError {
+public:
+    CollectiveError(const std::string& call, const std::string& error, const std::string& device,
+                    int code)
+        : DeviceError(call, error, device), device_(device), code_(code), error_(error) {}
+    const std::string& device() const { return device_; }
+    // Whether it may be that memory lacked: the library has no error of its own for that. Where a call of the driver or of the
+    // system failed, the text of its last error says which ("Cuda failure 2 'out of memory'", "Failed to CUDA calloc").
+    bool may_lack_memory() const;
+
+private:
+    std::string device_;
+    int code_;
+    std::string error_;
+};
 
 // A device as its driver gives it to the library.
 struct CollectiveMember {

@@ -30,13 +30,15 @@
                  ncclComm_t communicator, cudaStream_t stream))
 
 // X(enumerator, value, its type).
-#define CLEAVE_NCCL_CONSTANTS(X)       \
-    X(ncclSuccess, 0, ncclResult_t)    \
-    X(ncclInProgress, 7, ncclResult_t) \
-    X(ncclSum, 0, ncclRedOp_t)         \
-    X(ncclUint8, 1, ncclDataType_t)    \
-    X(ncclFloat16, 6, ncclDataType_t)  \
-    X(ncclFloat32, 7, ncclDataType_t)  \
+#define CLEAVE_NCCL_CONSTANTS(X)               \
+    X(ncclSuccess, 0, ncclResult_t)            \
+    X(ncclUnhandledCudaError, 1, ncclResult_t) \
+    X(ncclSystemError, 2, ncclResult_t)        \
+    X(ncclInProgress, 7, ncclResult_t)         \
+    X(ncclSum, 0, ncclRedOp_t)                 \
+    X(ncclUint8, 1, ncclDataType_t)            \
+    X(ncclFloat16, 6, ncclDataType_t)          \
+    X(ncclFloat32, 7, ncclDataType_t)          \
     X(ncclBfloat16, 9, ncclDataType_t)
 
 namespace cleave::runtime::nccl {
