@@ -12,6 +12,7 @@
 #include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "planner/verify.h"
+#include "tests/planner/support/json_schema.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -60,6 +61,9 @@ TEST_CASE("a plan keeps what a vendor's library takes of each of its cards, and 
     CHECK(find_violations(apart).empty());
     const auto json = nlohmann::json::parse(plan_to_json(apart));
     CHECK(json["devices"][1]["collectives_bytes"] == 272 * kMiB);
+    const auto schema = nlohmann::json::parse(
+        std::ifstream(cleave::test::source_root() / "tools/schema/plan.schema.json"));
+    CHECK(cleave::test::schema_errors(schema, json) == std::vector<std::string>());
     CHECK_FALSE(
         nlohmann::json::parse(plan_to_json(reach))["devices"][1].contains("collectives_bytes"));
     CHECK_THAT(plan_to_text(apart), Contains("of it NCCL 2.28.9's own: 285 MB of sim:h100[0]"));
