@@ -253,7 +253,7 @@ Kernel make_elementwise(const PrepareSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
     stub.take(planner::elementwise_tile(stub.target.limits, s.in));
     stub.launch.grid[0] = rows_extent(s.count);
-    claim_warp_words(stub, 1);
+    claim_warp_words(stub, s.factors() ? 2 : 1);
     w.note(fmt::format("shapes: x, out [rows, {}]", s.in));
     w.note(fmt::format("dtype: activations {}, narrowed to {}, sums f32", stub.target.activations,
                        s.to));
@@ -262,6 +262,7 @@ Kernel make_elementwise(const PrepareSpec& s, GpuStub& stub) {
     w.constant("kThreads", stub.tile.threads);
     w.constant("kSelect", s.select);
     w.constant("kToOffset", s.to_offset);
+    w.constant("kFactors", s.factors());
     w.type("To", element_type(s.to, "narrowed activations"));
     write_norm(w, s.norm, "float");
     stub.x_type(s.x);

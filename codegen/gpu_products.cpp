@@ -19,8 +19,16 @@ namespace {
 
 int64_t blocks_over(int64_t n, int64_t of_block) { return (n + of_block - 1) / of_block; }
 
+// Whether a product of many tokens divides its rows by factors, or takes them with factors: where they are narrowed to f16 from
+// what may be larger.
+template <class Spec>
+bool has_factors(const Spec& s, const WeightFormat& weight, const GpuStub& stub) {
+    if (s.prepared) return s.factors;
+    return weight.staged() == DType::kF16 && (s.norm || stub.target.activations != DType::kF16);
+}
+
 // Config and launch of a product: blocks along x are the caller's.
-void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
+void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, bool factors) {
     const planner::DeviceLimits& limits = stub.target.limits;
     planner::set_arch(gpu_arch_of(stub.target.device), shape);
     stub.take(planner::product_tile(limits, shape));
@@ -35,6 +43,9 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count) {
     if (many) {
         w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
         w.constant("kPrepared", shape.prepared);
+        w.constant("kFactors", factors);
+        // What is seldom done behind the loop would take a block's registers over half a unit's.
+        if (factors && !shape.prepared) w.take_registers();
         w.constant("kTilesTogether", std::max<int64_t>(1, planner::kTokensTogether / tile.tokens));
     }
     CHECK(many || !shape.prepared) << "few tokens take activations as they are";
@@ -83,7 +94,7 @@ Kernel make_product(const LinearSpec& s, GpuStub& stub) {
     planner::ProductShape shape{s.in, s.out, stub.target.max_tokens};
     set_format(s.weight, "weight", shape);
     shape.prepared = s.prepared;
-    write_product(stub, shape, s.count);
+    write_product(stub, shape, s.count, has_factors(s, s.weight, stub));
     stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
     std::string rows = count_name(s.count);
     w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]", rows, s.in, s.out, s.in,
@@ -120,7 +131,7 @@ Kernel make_product(const GateUpSpec& s, GpuStub& stub) {
     shape.per_feature = 2;
     set_format(s.gate, "gate", shape);
     shape.prepared = s.prepared;
-    write_product(stub, shape, RowCount::kTokens);
+    write_product(stub, shape, RowCount::kTokens, has_factors(s, s.gate, stub));
     stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
     w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
                        s.in, s.out, s.in, s.out));
@@ -156,7 +167,7 @@ Kernel make_product(const QkvSpec& s, GpuStub& stub) {
     shape.whole_head = s.q_norm || s.k_norm;
     set_format(s.q, "q, k and v", shape);
     shape.prepared = s.prepared;
-    write_product(stub, shape, RowCount::kTokens);
+    write_product(stub, shape, RowCount::kTokens, has_factors(s, s.q, stub));
     const int64_t cuts = blocks_over(dim, stub.tile.rows),
                   v_cuts = blocks_over(v_dim, stub.tile.rows);
     stub.launch.grid[0] = Extent{(s.q_heads + kv_heads) * cuts + kv_heads * v_cuts};

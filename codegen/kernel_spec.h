@@ -91,6 +91,7 @@ struct LinearSpec {
     View x;
     bool prepared =
         false;  // GPUs: x has WeightFormat::staged(), in rows of whole copies of 16 bytes
+    bool factors = false;  // and behind the last of them what PrepareSpec has for f16
     Tail tail = {};
 
     bool operator==(const LinearSpec&) const = default;
@@ -104,7 +105,7 @@ struct GateUpSpec {
     std::optional<NormSpec> norm;
     importer::Activation activation = importer::Activation::kSilu;
     View x;
-    bool prepared = false;  // as LinearSpec's
+    bool prepared = false, factors = false;  // as LinearSpec's
     Tail tail = {};
 
     bool operator==(const GateUpSpec&) const = default;
@@ -139,7 +140,7 @@ struct QkvSpec {
     std::optional<RopeSpec> q_rope, k_rope;
     SlabSpec slab;
     View x;
-    bool prepared = false;  // as LinearSpec's
+    bool prepared = false, factors = false;  // as LinearSpec's
 
     bool operator==(const QkvSpec&) const = default;
 };
@@ -304,7 +305,8 @@ struct CopySpec {
     bool operator==(const CopySpec&) const = default;
 };
 // Activations as a product of many tokens copies them: rows [of those selected,] [normalised,] narrowed to the type that its
-// weights are staged as. Args: x, [norm,] [output_rows,] out.
+// weights are staged as. Rows that become f16 are divided by a power of two each (1 unless the row is beyond f16), which stands as
+// f32 behind the last row. Args: x, [norm,] [output_rows,] out.
 struct PrepareSpec {
     int64_t in = 0;  // whole runs of 8
     View x;
@@ -313,6 +315,7 @@ struct PrepareSpec {
     RowCount count = RowCount::kTokens;
     DType to = DType::kF16;
     int64_t to_offset = 0;  // elements of `out` before the first row
+    bool factors() const { return to == DType::kF16; }
 
     bool operator==(const PrepareSpec&) const = default;
 };

@@ -55,6 +55,7 @@ Preparation take_preparation(Spec& s, std::vector<Arg>& args, Arg scratch) {
     s.norm.reset();
     s.x = {p.in, p.to_offset};
     s.prepared = true;
+    s.factors = p.factors();
     return made;
 }
 

@@ -207,7 +207,8 @@ std::string StubWriter::gpu_body(std::string_view call, std::string_view args_st
         parameters.push_back(fmt::format("{} {}", a.type, parameter));
         passed.push_back(parameter);
     }
-    text += fmt::format("KERNEL({}) ENTRY({}) {{\n", threads, fmt::join(parameters, ", "));
+    text += fmt::format("{}({}) ENTRY({}) {{\n", alone_ ? "KERNEL_ALONE" : "KERNEL", threads,
+                        fmt::join(parameters, ", "));
     std::string arguments = fmt::format("{}", fmt::join(passed, ", "));
     if (!args_struct.empty()) {
         text += fmt::format("    {}<Config> a;\n", args_struct);

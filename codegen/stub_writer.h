@@ -56,6 +56,8 @@ public:
 
     // Of a GPU kernel that may begin before the launches before it have ended: it waits for them before the call.
     void overlap() { overlaps_ = true; }
+    // A block may take all registers of a unit.
+    void take_registers() { alone_ = true; }
     // Of a GPU kernel: before that wait and the call it calls `ahead` of the same arguments.
     void begin_with(std::string ahead) { ahead_ = std::move(ahead); }
 
@@ -89,7 +91,7 @@ private:
     std::vector<Argument> args_;
     std::vector<std::string> notes_;
     std::set<std::string> left_out_;
-    bool tail_each_row_ = false, has_quantized_ = false, overlaps_ = false;
+    bool tail_each_row_ = false, has_quantized_ = false, overlaps_ = false, alone_ = false;
     std::string ahead_;
 };
 

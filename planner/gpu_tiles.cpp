@@ -157,6 +157,7 @@ void set_weight_type(DType dtype, ProductShape& shape) {
     const bool eight = dtype == DType::kInt8 || dtype == DType::kUInt8;
     shape.code_bits = four ? 4 : eight ? 8 : 0;
     shape.staged_bytes = shape.element_bytes == 1 ? 2 : shape.element_bytes;
+    shape.as_f16 = shape.staged_bytes == 2 && dtype != DType::kBF16;
 }
 
 int64_t weight_width(const ProductShape& s) {

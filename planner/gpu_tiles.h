@@ -29,6 +29,7 @@ struct ProductShape {
     // Many tokens: activations come as the weights are staged, in rows of whole copies of 16 bytes: blocks copy them as they
     // are, several slices ahead.
     bool prepared = false;
+    bool as_f16 = false;  // staged as f16: prepared rows have a factor each
 };
 
 // What an architecture makes of a shape: nothing where it is not in the table of planner/gpu_arch.h.
@@ -56,7 +57,8 @@ inline bool has_whole_copies(int64_t depth, int64_t stride, int64_t offset) {
 // them once (6 bytes an element of f32), where each column of blocks would read 2 bytes more of them, and every block would
 // normalise and narrow them on its way. Not for few tokens, few columns, or weights that are staged as f32.
 bool pays_to_prepare(const ProductShape& shape);
-// What it makes, in the scratch of the product's step.
+// What it makes, in the scratch of the product's step: rows, and behind them the f32 factor of each where they are f16.
+inline constexpr int64_t kFactorBytes = 4;
 int64_t prepared_bytes(const ProductShape& shape);
 
 // Elements that one load of at most 16 bytes takes from rows of `length`.

@@ -183,7 +183,7 @@ bool pays_to_prepare(const ProductShape& s) {
 
 int64_t prepared_bytes(const ProductShape& s) {
     // Behind the counters of attention, which share the scratch and stay zero.
-    return kCounterBytes + s.tokens * s.depth * staged_bytes(s);
+    return kCounterBytes + s.tokens * (s.depth * staged_bytes(s) + (s.as_f16 ? kFactorBytes : 0));
 }
 
 }  // namespace cleave::planner

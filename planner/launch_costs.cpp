@@ -241,8 +241,12 @@ bool LaunchCosts::prepares(DeviceId id, const Facts& facts, const KernelPoint& p
 
 LaunchCosts::Time LaunchCosts::preparation(const Device& device, const Facts& facts,
                                            const KernelPoint& point) const {
-    const double bytes = point.inner * point.second *
-                         static_cast<double>(dtype_bytes(workload_.activation_dtype, 1) + 2);
+    ProductShape shape;
+    set_weight_type(facts.dtype, shape);
+    const double of_row =
+        point.second * static_cast<double>(dtype_bytes(workload_.activation_dtype, 1) + 2) +
+        static_cast<double>(shape.as_f16 ? kFactorBytes : 0);
+    const double bytes = point.inner * of_row;
     if (is_gpu(device))
         return {std::llround(KernelTimes::h200().plain_ns(0, bytes, rates_of(device, facts.dtype))),
                 0};

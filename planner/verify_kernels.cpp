@@ -115,13 +115,15 @@ int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& c) {
     const int64_t rows = !is_prefill ? plan.workload.batch
                          : selects   ? plan.workload.max_outputs()
                                      : plan.workload.max_tokens();
-    int64_t columns = 0;
+    int64_t columns = 0, factor = 0;
     for (WeightShardId id : c.weights) {
         const WeightShard& shard = plan.weights[id.index()];
-        if (plan.graph.weight(shard.weight).shape.size() == 2)
-            columns = std::max(columns, shard.columns.size());
+        if (plan.graph.weight(shard.weight).shape.size() != 2) continue;
+        columns = std::max(columns, shard.columns.size());
+        // What is no bf16 is staged as f16, whose rows have an f32 each behind them.
+        if (shard.dtype != DType::kBF16) factor = 4;
     }
-    return 2 * columns * rows;
+    return (2 * columns + factor) * rows;
 }
 
 std::string wrong_activations(const Plan& plan, const Phase& phase, const Compute& c) {

@@ -213,6 +213,7 @@ Kernel kernel_of(const Combination& c) {
     const NormSpec norm{plain, 1e-5, 0.0};
     const int kind = c[kOfKind];
     const bool prepared = is_prepared(kind);
+    const bool factors = prepared && WeightFormat(weight).staged() == DType::kF16;
 
     GpuTarget target;
     target.device = std::string(arch.name);
@@ -228,6 +229,7 @@ Kernel kernel_of(const Combination& c) {
         s.weight = weight;
         s.x = {in, 0};
         s.prepared = prepared;
+        s.factors = factors;
         return s;
     };
     auto fused = [&](std::vector<std::string> product) {
@@ -247,6 +249,7 @@ Kernel kernel_of(const Combination& c) {
             s.kv_heads = {0, m.kv_heads};
             s.q = s.k = s.v = weight;
             s.prepared = prepared;
+            s.factors = factors;
             if (!prepared) s.norm = norm;
             s.q_rope = s.k_rope = RopeSpec{m.head_dim, false};
             s.slab = slab;
@@ -279,6 +282,7 @@ Kernel kernel_of(const Combination& c) {
             s.out = m.intermediate;
             s.gate = s.up = weight;
             s.prepared = prepared;
+            s.factors = factors;
             if (!prepared) s.norm = norm;
             s.x = {m.hidden, 0};
             return make(s, KernelKind::kNormGateUp,

@@ -29,16 +29,16 @@ void change(importer::Graph& graph, const std::string& part, Act act) {
     REQUIRE(changed > 0);
 }
 
-// Of f32's range, but what lies between up_proj and down_proj is beyond f16's.
-importer::Graph model_beyond_f16() {
+// Of f32's range, but what lies between the two matrices is beyond f16's.
+importer::Graph model_beyond_f16(const char* first, float by, const char* second, float back) {
     importer::Graph graph = random_model(small_shape(), 1);
     const auto scale = [&](const char* part, float by) {
         change(graph, part, [by](std::vector<float>& values) {
             for (float& v : values) v *= by;
         });
     };
-    scale("up_proj", 1e5f);
-    scale("down_proj", 1e-5f);
+    scale(first, by);
+    scale(second, back);
     return graph;
 }
 
@@ -51,9 +51,10 @@ void make_row_nan(importer::Graph& graph, int32_t token) {
 
 std::vector<int32_t> run(const importer::Graph& graph, const DeviceShape& shape, DType dtype,
                          const std::vector<std::vector<int32_t>>& prompts,
-                         const GenerateOptions& options) {
+                         const GenerateOptions& options, DType kv_dtype = DType::kF32) {
     planner::Workload workload = all_logits_workload(2, 64, 64);
     workload.dtype = dtype;
+    workload.kv_dtype = kv_dtype;
     const planner::Plan plan = plan_for(graph, shape, workload);
     Session session(plan, checked_options());
     return generate(session, plan, prompts, options).sequences[0].token_ids;
@@ -78,29 +79,42 @@ constexpr DeviceShape kHost{"host", "host[0]", 1, 1}, kGpu{"sm_80", "simt:sm_80[
 
 }  // namespace
 
-TEST_CASE("activations beyond f16 of a GPU are the user's error, with the type that holds them",
+TEST_CASE("activations beyond f16 give the host's tokens on GPUs, whatever the weights are",
           "[e2e]") {
-    const importer::Graph graph = model_beyond_f16();
+    const importer::Graph graph = model_beyond_f16("up_proj", 1e5f, "down_proj", 1e-2f);
     const std::vector<std::vector<int32_t>> prompts{counting(24)};
-    for (const DeviceShape& shape : {kGpu, kAmd})
-        for (DType dtype : {DType::kF16, DType::kInt8})
-            for (const GenerateOptions& options :
-                 {options_of(2), options_of(2, 1.0f), options_of(2, 0, true)}) {
-                CAPTURE(shape.name, dtype_name(dtype), options.sampling.temperature,
-                        options.keep_logits);
-                const std::string text =
-                    user_error([&] { run(graph, shape, dtype, prompts, options); });
-                CHECK_THAT(text, Contains("position"));
-                CHECK_THAT(text, Contains("of the prompt are not numbers"));
-                CHECK_THAT(text, Contains(shape.devices));
-                CHECK_THAT(text, Contains("65504") && Contains("--dtype bf16 or f32"));
-                CHECK_THAT(text, Contains(std::string(dtype_name(dtype))));
-            }
+    for (DType dtype : {DType::kF16, DType::kF8E4M3, DType::kInt8, DType::kInt4}) {
+        const std::vector<int32_t> expected = run(graph, kHost, dtype, prompts, options_of(4));
+        for (const char* device :
+             {"simt:sm_75[0]", "simt:sm_80[0]", "simt:sm_90a[0]", "simt:gfx90a[0]",
+              "simt:gfx942[0]", "simt:gfx1100[0]", "simt:gfx1201[0]"}) {
+            CAPTURE(device, dtype_name(dtype));
+            CHECK(run(graph, {device, device, 1, 1}, dtype, prompts, options_of(4)) == expected);
+        }
+    }
+}
+
+TEST_CASE("values beyond f16 in a cache of f16 are the user's error, with the type that holds them",
+          "[e2e]") {
+    const importer::Graph graph = model_beyond_f16("v_proj", 1e7f, "o_proj", 1e-7f);
+    const std::vector<std::vector<int32_t>> prompts{counting(24)};
+    for (const DeviceShape& shape : {kHost, kGpu, kAmd})
+        for (const GenerateOptions& options :
+             {options_of(2), options_of(2, 1.0f), options_of(2, 0, true)}) {
+            CAPTURE(shape.name, options.sampling.temperature, options.keep_logits);
+            const std::string text =
+                user_error([&] { run(graph, shape, DType::kF32, prompts, options, DType::kF16); });
+            CHECK_THAT(text, Contains("position"));
+            CHECK_THAT(text, Contains("of the prompt are not numbers"));
+            CHECK_THAT(text, Contains(shape.devices));
+            CHECK_THAT(text, Contains("65504") && Contains("--kv-dtype bf16 or f32"));
+        }
     // What holds them runs.
     const std::vector<int32_t> expected = run(graph, kHost, DType::kF32, prompts, options_of(4));
-    CHECK(run(graph, kGpu, DType::kF32, prompts, options_of(4)) == expected);
-    CHECK_NOTHROW(run(graph, kGpu, DType::kBF16, prompts, options_of(4)));
-    CHECK_NOTHROW(run(graph, kHost, DType::kF16, prompts, options_of(4)));
+    for (const DeviceShape& shape : {kGpu, kAmd}) {
+        CHECK(run(graph, shape, DType::kF32, prompts, options_of(4)) == expected);
+        CHECK_NOTHROW(run(graph, shape, DType::kF32, prompts, options_of(4), DType::kBF16));
+    }
 }
 
 TEST_CASE("weights that are no numbers are the user's error, with the sequence and the position",

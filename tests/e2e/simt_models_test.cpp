@@ -37,6 +37,18 @@ GenerateResult run(const importer::Graph& graph, const DeviceShape& shape,
     return generate(session, plan, prompts, options);
 }
 
+void scale_weights(importer::Graph& graph, const std::string& part, float by) {
+    int scaled = 0;
+    for (const importer::Weight& weight : graph.weights) {
+        if (weight.name.find(part) == std::string::npos) continue;
+        auto& blob = graph.blobs[weight.data.blob.index()];
+        auto* values = reinterpret_cast<float*>(blob.data());
+        for (size_t i = 0; i < blob.size() / sizeof(float); ++i) values[i] *= by;
+        ++scaled;
+    }
+    REQUIRE(scaled > 0);
+}
+
 // The same plan with every exchange through the host: slices have room for the payloads of the staged path.
 void stage_exchanges(planner::Plan& plan) {
     using namespace planner;
@@ -186,7 +198,10 @@ TEST_CASE("a prompt's prepared activations give the logits that products with th
     model.config.num_heads = 4;
     model.config.num_kv_heads = 2;
     model.config.head_dim = 64;
-    const importer::Graph graph = random_model(model, 3);
+    importer::Graph graph = random_model(model, 3);
+    // Beyond f16 between the products of the MLP.
+    scale_weights(graph, "up_proj", 1e5f);
+    scale_weights(graph, "down_proj", 1e-2f);
     std::vector<std::vector<int32_t>> prompts{{}, {1, 8, 130}};
     for (int32_t i = 0; i < 70; ++i) prompts[0].push_back(i * 37 % 131);
     planner::Workload workload = all_logits_workload(2, 128, 80);

@@ -75,6 +75,16 @@ TEST_CASE("a prompt's products have scratch for what is prepared, and a token's 
             if (buffer.name == "scratch") buffer.size = 512 * 5632 * 2 - 1;
         CHECK(breaks(broken, "scratch-size"));
     }
+    // Rows of f16 have a factor each behind them.
+    for (DType dtype : {DType::kF16, DType::kF8E4M3}) {
+        Plan plan = plan_on("sim:a100-80[0]", dtype);
+        CHECK(prepared(plan, true) == all);
+        CHECK(plan.memory[0].scratch >= kCounterBytes + 512 * (5632 * 2 + 4));
+        CHECK(find_violations(plan).empty());
+        for (Buffer& buffer : plan.buffers)
+            if (buffer.name == "scratch") buffer.size = 512 * (5632 * 2 + 4) - 1;
+        CHECK(breaks(plan, "scratch-size"));
+    }
     // No asynchronous copies, or weights that are staged as f32.
     CHECK(prepared(plan_on("sim:mi300x[0]", DType::kBF16), true).empty());
     CHECK(prepared(plan_on("sim:h100[0]", DType::kF32), true).empty());
@@ -161,7 +171,9 @@ TEST_CASE("a launch that prepares activations costs what it reads and writes, an
             ++prepared;
             const Device& device = plan.machine.device(c->device);
             const int64_t depth = plan.weights[c->weights.back().index()].columns.size();
-            const auto moved = static_cast<double>(512 * depth * (dtype_bytes(activations, 1) + 2));
+            const int64_t factor = dtype == DType::kF16 ? 4 : 0;
+            const auto moved =
+                static_cast<double>(512 * (depth * (dtype_bytes(activations, 1) + 2) + factor));
             const auto bandwidth = static_cast<double>(device.memory_bandwidth);
             const auto launch = static_cast<double>(device.launch_overhead_ns);
             const double expected =

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "tests/simt/kernel_case.h"
@@ -47,14 +48,35 @@ inline void bounds(KernelCase& c, DType narrow) {
 
 void bounds(KernelCase& c, const MatrixForm& form);
 
+// The x of a product: activations, or what a launch prepared of them as the weights are staged. Rows of f16 have a factor each
+// behind the last one then, unless the product's activations are f16 anyway.
+struct Activations {
+    int operand = -1;
+    codegen::View view;
+    bool prepared = false, factors = false;
+
+    double factor(int64_t t) const { return factors ? std::exp2(2 * (t % 3)) : 1.0; }
+    Row row(const KernelCase& c, int64_t t, int64_t in) const;
+};
+Activations draw_activations(Draw& draw, const MatrixForm& form, bool prepared,
+                             const codegen::View& view, int64_t rows, double size);
+
+// Of a norm's weights, so that rows are within f16 but for those that put_beyond changes.
+inline double norm_size(bool beyond) { return beyond ? 3e4 : 1.0; }
+// Makes every fourth row from the second on larger than f16 is, up to 1e9; with a norm, by one feature.
+void put_beyond(KernelCase& c, int x, const codegen::View& view, int64_t rows, int64_t in,
+                int norm = -1);
+
 struct QkvOptions {
     int64_t in = 64, head_dim = 16, v_head_dim = 16, q_heads = 4, kv_heads = 2, rotary = 16;
     bool interleaved = false, head_norms = false, biases = false, norm = true;
     bool prepared = false;  // without a norm, x as the weights are staged
+    bool beyond = false;    // rows of x beyond f16
 };
 KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
                         importer::Activation activation, bool extras,
-                        DType activations = DType::kF32, bool prepared = false);
+                        DType activations = DType::kF32, bool prepared = false,
+                        bool beyond = false);
 // The cache as hosts arrange it, or GPUs.
 KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const RaggedBatch& batch,
                     QkvOptions options, DType activations = DType::kF32);
@@ -72,7 +94,8 @@ KernelCase argmax_case(int64_t vocabulary);
 // The case's kernel with elementwise operators behind it, on rows of `n` features.
 KernelCase with_tail(KernelCase c, int64_t n, const codegen::Tail& tail);
 KernelCase copy_case(DType from, DType to);
-KernelCase prepare_case(DType activations, DType to, int64_t in, bool norm, bool select);
+KernelCase prepare_case(DType activations, DType to, int64_t in, bool norm, bool select,
+                        bool beyond = false);
 // Prepared activations of weights of that form.
 inline DType staged_as(const MatrixForm& form) {
     return form.quantized ? DType::kF16 : codegen::WeightFormat(form.dtype).staged();

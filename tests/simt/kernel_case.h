@@ -91,6 +91,7 @@ struct LinearOptions {
     bool norm = false, bias = false, residual = false, scale = false, select = false,
          logits = false;
     bool prepared = false;  // x as the weights are staged
+    bool beyond = false;    // rows of x beyond f16
 };
 // How the matrices of a case lie: as elements of a type, or quantised as `quantized` has it, whose size is the case's own.
 struct MatrixForm {

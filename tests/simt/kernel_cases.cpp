@@ -268,6 +268,23 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
             });
         columns += 67;
     }
+    // Rows that are larger than f16 holds, among others, where activations become f16.
+    add([=] { return linear_case(DType::kF16, 288, 70, 20, {.residual = true, .beyond = true}); });
+    add([=] { return linear_case(DType::kF16, 136, 40, 18, {.norm = true, .beyond = true}); });
+    add([=] { return linear_case(DType::kF8E4M3, 104, 33, 20, {.bias = true, .beyond = true}); });
+    add([=] { return linear_case(four, 96, 21, 20, {.scale = true, .beyond = true}); });
+    add([=] { return linear_case(by_row, 72, 40, 36, {.beyond = true}, DType::kBF16); });
+    add([=] {
+        return gate_up_case(DType::kF16, 100, 30, 18, Activation::kSilu, false, DType::kF32, false,
+                            true);
+    });
+    add([=] {
+        return gate_up_case(by_row, 64, 20, 24, Activation::kSilu, true, DType::kF32, false, true);
+    });
+    add([=] {
+        return qkv_case(host, DType::kF16, DType::kF32, many,
+                        {.biases = true, .norm = false, .beyond = true});
+    });
     for (const QuantizedCase& q : {four, eight, floating})
         add([=] { return embedding_case(q, 48 + q.block, DType::kF32); });
     for (int64_t tokens : {1, 18}) {
@@ -304,6 +321,8 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     add([=] { return prepare_case(DType::kF32, DType::kBF16, 72, true, false); });
     add([=] { return prepare_case(DType::kF32, DType::kF16, 1544, true, true); });
     add([=] { return prepare_case(DType::kBF16, DType::kF16, 1544, false, false); });
+    add([=] { return prepare_case(DType::kBF16, DType::kF16, 1544, false, false, true); });
+    add([=] { return prepare_case(DType::kF32, DType::kF16, 72, true, true, true); });
     if (host) return cases;
     add([=] {
         return linear_case(DType::kBF16, 296, 90, 20,
@@ -314,10 +333,11 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     add([=] {
         return gate_up_case(DType::kF16, 136, 50, 18, Activation::kSilu, false, DType::kF32, true);
     });
-    add([=] {
-        return qkv_case(host, DType::kBF16, DType::kF32, many,
-                        {.in = 72, .biases = true, .norm = false, .prepared = true});
-    });
+    for (DType dtype : {DType::kBF16, DType::kF16})
+        add([=] {
+            return qkv_case(host, dtype, DType::kF32, many,
+                            {.in = 72, .biases = true, .norm = false, .prepared = true});
+        });
     return cases;
 }
 
@@ -360,6 +380,7 @@ std::vector<std::function<KernelCase()>> warpgroup_cases() {
                                {.norm = true, .residual = true, .scale = true});
         },
         [] { return linear_case(DType::kBF16, 200, 40, 64, {.bias = true}, DType::kBF16); },
+        [] { return linear_case(DType::kF16, 200, 130, 130, {.bias = true, .beyond = true}); },
         [] {
             return linear_case(DType::kBF16, 132, 70, 65,
                                {.norm = true, .select = true, .logits = true});

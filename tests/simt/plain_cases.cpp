@@ -321,11 +321,12 @@ KernelCase copy_case(DType from, DType to) {
     return c;
 }
 
-KernelCase prepare_case(DType activations, DType to, int64_t in, bool norm, bool select) {
+KernelCase prepare_case(DType activations, DType to, int64_t in, bool norm, bool select,
+                        bool beyond) {
     KernelCase c;
     c.activations = activations;
-    c.name = fmt::format("prepare {} of {} for {}{}{}", in, activations, to, norm ? ", norm" : "",
-                         select ? ", selected" : "");
+    c.name = fmt::format("prepare {} of {} for {}{}{}{}", in, activations, to, norm ? ", norm" : "",
+                         select ? ", selected" : "", beyond ? ", beyond f16" : "");
     Draw draw{c, std::mt19937(13)};
     const int64_t tokens = 5, offset = 24;
     const std::vector<int32_t> selected = {4, 0, 3};
@@ -340,17 +341,29 @@ KernelCase prepare_case(DType activations, DType to, int64_t in, bool norm, bool
     s.to = to;
     s.to_offset = offset;
     const int x = c.add_arg(draw("x", activations, tokens * s.x.stride, 3.0));
-    const int weight = norm ? c.add_weight(draw("norm", to, in)) : -1;
+    const int weight = norm ? c.add_weight(draw("norm", to, in, norm_size(beyond))) : -1;
+    if (beyond) put_beyond(c, x, s.x, tokens, in, weight);
     if (select) c.add_arg(GuardedBuffer::integers("output_rows", selected));
     // What lies in front of the rows stays as it is.
-    const int out = c.add_arg(draw("out", to, offset + rows * in));
-    KernelCase::Result result{out, {}};
+    const int64_t factors = s.factors() ? 2 * rows : 0;  // as pairs of f16
+    const int out = c.add_arg(draw("out", to, offset + rows * in + factors));
+    KernelCase::Result result{out, {}, 8};
+    GuardedBuffer behind("factors", to, factors);
     for (int64_t i = 0; i < offset; ++i) result.want.push_back(c.operand(out).at(i));
     for (int64_t t = 0; t < rows; ++t) {
         Row row = read_row(c.operand(x), select ? selected[static_cast<size_t>(t)] : t, s.x, in);
         if (norm) rms_norm(row, c.operand(weight), 1e-5, 0.5);
+        if (s.factors()) {
+            double largest = 0;
+            for (double v : row) largest = std::max(largest, std::abs(v));
+            const auto factor =
+                static_cast<float>(largest > 65504 ? std::exp2(std::ilogb(largest) - 14) : 1.0);
+            for (double& v : row) v /= factor;
+            std::memcpy(reinterpret_cast<float*>(behind.word()) + t, &factor, sizeof factor);
+        }
         result.want.insert(result.want.end(), row.begin(), row.end());
     }
+    for (int64_t i = 0; i < factors; ++i) result.want.push_back(behind.at(i));
     c.results = {result};
     c.tolerance = narrowed_bound(to);
     c.helper = s;

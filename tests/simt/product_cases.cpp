@@ -51,8 +51,47 @@ Matrix Draw::matrix(const char* name, const MatrixForm& form, int64_t rows, int6
             std::move(made.values)};
 }
 
+Row Activations::row(const KernelCase& c, int64_t t, int64_t in) const {
+    Row made = read_row(c.operands[static_cast<size_t>(operand)], t, view, in);
+    for (double& v : made) v *= factor(t);
+    return made;
+}
+
+Activations draw_activations(Draw& draw, const MatrixForm& form, bool prepared, const View& view,
+                             int64_t rows, double size) {
+    const DType activations = draw.c.activations;
+    Activations x{-1, view, prepared, false};
+    if (!prepared) {
+        x.operand = draw.c.add_arg(draw("x", activations, rows * view.stride, size));
+        return x;
+    }
+    const DType staged = staged_as(form);
+    x.factors = staged == DType::kF16 && (form.quantized || activations != form.dtype);
+    const int64_t end = view.offset + rows * view.stride;
+    x.operand = draw.c.add_arg(draw("x", staged, end + (x.factors ? 2 * rows : 0), size));
+    for (int64_t t = 0; x.factors && t < rows; ++t) {
+        const auto factor = static_cast<float>(x.factor(t));
+        std::memcpy(reinterpret_cast<float*>(draw.c.operand(x.operand).word() + 2 * end) + t,
+                    &factor, sizeof factor);
+    }
+    return x;
+}
+
+void put_beyond(KernelCase& c, int x, const View& view, int64_t rows, int64_t in, int norm) {
+    int64_t widest = 0;
+    for (int64_t i = 0; norm >= 0 && i < in; ++i)
+        if (std::abs(c.operand(norm).at(i)) > std::abs(c.operand(norm).at(widest))) widest = i;
+    for (int64_t t = 1; t < rows; t += 4) {
+        const int64_t first = t * view.stride + view.offset;
+        const double by = t % 12 == 1 ? 1e5 : t % 12 == 5 ? 1e7 : 1e9;
+        if (norm >= 0) c.operand(x).set(first + widest, by);
+        for (int64_t i = first; norm < 0 && i < first + in; ++i)
+            c.operand(x).set(i, c.operand(x).at(i) * by);
+    }
+}
+
 void bounds(KernelCase& c, const MatrixForm& form) {
-    bounds(c, form.quantized ? DType::kF16 : form.dtype);
+    bounds(c, staged_as(form));  // of many tokens
     // Without zero points all weights of a row have one sign: what is left of their sum is smaller than its terms.
     if (form.quantized) c.matrix_tolerance *= 2;
 }
@@ -61,10 +100,11 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
                        LinearOptions o, DType activations) {
     KernelCase c;
     c.activations = activations;
-    c.name = fmt::format("linear {} of {} tokens{}{}{}{}{}{}, activations {}", form.text(out, in),
-                         tokens, o.prepared ? ", prepared" : "", o.norm ? ", norm" : "",
-                         o.bias ? ", bias" : "", o.residual ? ", residual" : "",
-                         o.scale ? ", scale" : "", o.select ? ", selected" : "", activations);
+    c.name =
+        fmt::format("linear {} of {} tokens{}{}{}{}{}{}{}, activations {}", form.text(out, in),
+                    tokens, o.prepared ? ", prepared" : "", o.beyond ? ", beyond f16" : "",
+                    o.norm ? ", norm" : "", o.bias ? ", bias" : "", o.residual ? ", residual" : "",
+                    o.scale ? ", scale" : "", o.select ? ", selected" : "", activations);
     c.fused = {"linear"};
     Draw draw{c, std::mt19937(static_cast<uint32_t>(in * 31 + out + tokens))};
     LinearSpec s;
@@ -82,9 +122,11 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
     const int64_t rows = o.select ? 2 * tokens : tokens;
     c.counts = {rows, o.select ? tokens : 1, 1};
     const double size = 1.0 / std::sqrt(static_cast<double>(in));
-    int x = c.add_arg(draw("x", o.prepared ? staged_as(form) : activations, rows * s.x.stride,
-                           form.quantized ? 0.5 : 2.0));
-    int norm = o.norm ? c.add_weight(draw("norm", form.dtype, in)) : -1;
+    const Activations x =
+        draw_activations(draw, form, o.prepared, s.x, rows, form.quantized ? 0.5 : 2.0);
+    s.factors = x.factors;
+    int norm = o.norm ? c.add_weight(draw("norm", form.dtype, in, norm_size(o.beyond))) : -1;
+    if (o.beyond) put_beyond(c, x.operand, s.x, rows, in, norm);
     const Matrix weight = draw.matrix("weight", form, out, in, size);
     s.weight = weight.format;
     int bias = o.bias ? c.add_weight(draw("bias", DType::kF32, out)) : -1;
@@ -98,7 +140,7 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
     KernelCase::Result result{y, {}, out};
     for (int64_t t = 0; t < tokens; ++t) {
         int64_t from = o.select ? selected[static_cast<size_t>(t)] : t;
-        Row row = read_row(c.operand(x), from, s.x, in);
+        Row row = x.row(c, from, in);
         if (o.norm) rms_norm(row, c.operand(norm), 1e-5, 0.5);
         Row made = weight.times(row, 0, out, o.bias ? &c.operand(bias) : nullptr);
         for (int64_t i = 0; i < out; ++i) {
@@ -115,13 +157,14 @@ KernelCase linear_case(const MatrixForm& form, int64_t in, int64_t out, int64_t 
 }
 
 KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t tokens,
-                        Activation activation, bool extras, DType activations, bool prepared) {
+                        Activation activation, bool extras, DType activations, bool prepared,
+                        bool beyond) {
     KernelCase c;
     c.activations = activations;
-    c.name =
-        fmt::format("gate_up {} of {} tokens, activation {}{}{}, activations {}",
-                    form.text(out, in), tokens, static_cast<int>(activation),
-                    prepared ? ", prepared" : "", extras ? ", norm and biases" : "", activations);
+    c.name = fmt::format("gate_up {} of {} tokens, activation {}{}{}{}, activations {}",
+                         form.text(out, in), tokens, static_cast<int>(activation),
+                         prepared ? ", prepared" : "", beyond ? ", beyond f16" : "",
+                         extras ? ", norm and biases" : "", activations);
     c.kind = KernelKind::kNormGateUp;
     c.fused = {"linear", "linear", "gated_activation"};
     Draw draw{c, std::mt19937(static_cast<uint32_t>(in + 7 * out + tokens))};
@@ -137,9 +180,11 @@ KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t
     }
     c.counts = {tokens, 1, 1};
     const double size = 2.0 / std::sqrt(static_cast<double>(in));
-    int x = c.add_arg(draw("x", prepared ? staged_as(form) : activations, tokens * in,
-                           form.quantized ? 0.5 : 2.0));
-    int norm = extras ? c.add_weight(draw("norm", DType::kF32, in)) : -1;
+    const Activations x =
+        draw_activations(draw, form, prepared, s.x, tokens, form.quantized ? 0.5 : 2.0);
+    s.factors = x.factors;
+    int norm = extras ? c.add_weight(draw("norm", DType::kF32, in, norm_size(beyond))) : -1;
+    if (beyond) put_beyond(c, x.operand, s.x, tokens, in, norm);
     const Matrix gate = draw.matrix("gate", form, out, in, size);
     int gate_bias = extras ? c.add_weight(draw("gate_bias", form.dtype, out)) : -1;
     const Matrix up = draw.matrix("up", form, out, in, size);
@@ -150,7 +195,7 @@ KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t
     c.add_arg(tokens);
     KernelCase::Result result{y, {}, out};
     for (int64_t t = 0; t < tokens; ++t) {
-        Row row = read_row(c.operand(x), t, s.x, in);
+        Row row = x.row(c, t, in);
         if (extras) rms_norm(row, c.operand(norm), 1e-6, 0.0);
         Row g = gate.times(row, 0, out, extras ? &c.operand(gate_bias) : nullptr);
         Row u = up.times(row, 0, out, extras ? &c.operand(up_bias) : nullptr);
@@ -170,12 +215,12 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.activations = activations;
     const int64_t tokens = batch.num_tokens();
     c.name = fmt::format(
-        "qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}{}{}, "
+        "qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}{}{}{}, "
         "activations {}",
         form.text(o.q_heads * o.head_dim, o.in), kv_dtype, tokens, o.q_heads, o.kv_heads,
         o.head_dim, o.v_head_dim, o.rotary, o.interleaved ? " interleaved" : "",
         o.head_norms ? ", head norms" : "", o.biases ? ", biases" : "", o.norm ? "" : ", no norm",
-        o.prepared ? ", prepared" : "", activations);
+        o.prepared ? ", prepared" : "", o.beyond ? ", beyond f16" : "", activations);
     c.kind = KernelKind::kNormQkvRopeAppend;
     c.fused = {"rms_norm", "linear", "linear", "linear", "rope", "rope", "kv_append"};
     Draw draw{c, std::mt19937(static_cast<uint32_t>(o.in + o.head_dim + tokens))};
@@ -195,9 +240,10 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     s.prepared = o.prepared;
     c.counts = {tokens, 1, 1};
     const double size = 1.0 / std::sqrt(static_cast<double>(o.in));
-    int x =
-        c.add_arg(draw("x", o.prepared ? staged_as(form) : activations, tokens * s.x.stride, 2.0));
-    int norm = o.norm ? c.add_weight(draw("norm", DType::kF32, o.in)) : -1;
+    const Activations x = draw_activations(draw, form, o.prepared, s.x, tokens, 2.0);
+    s.factors = x.factors;
+    int norm = o.norm ? c.add_weight(draw("norm", DType::kF32, o.in, norm_size(o.beyond))) : -1;
+    if (o.beyond) put_beyond(c, x.operand, s.x, tokens, o.in, norm);
     auto weight = [&](const char* name, int64_t rows) {
         return draw.matrix(name, form, rows, o.in, size);
     };
@@ -227,9 +273,10 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.add_arg(tokens);
 
     KernelCase::Result queries{q_out, {}, o.head_dim}, cache{kv, {}};
+    if (o.head_dim == o.v_head_dim) cache.row = o.head_dim;
     for (int64_t i = 0; i < c.operand(kv).count(); ++i) cache.want.push_back(c.operand(kv).at(i));
     for (int64_t t = 0; t < tokens; ++t) {
-        Row row = read_row(c.operand(x), t, s.x, o.in);
+        Row row = x.row(c, t, o.in);
         if (o.norm) rms_norm(row, c.operand(norm), 1e-5, 0.0);
         int64_t position = batch.positions[static_cast<size_t>(t)],
                 slot = batch.slots[static_cast<size_t>(t)];

@@ -46,7 +46,7 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
     const BlockPlace place = block_place<C>();
     i64 row0 = i64(place.column) * kFeatures, t0 = i64(place.tile) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
-    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
+    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr, a.num_tokens};
     P products(shared);
     products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
     // A tail reads its operands by single features.

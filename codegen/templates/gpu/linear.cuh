@@ -44,7 +44,7 @@ DEVICE void linear(const LinearArgs<C>& a) {
     const BlockPlace place = block_place<C>();
     i64 row0 = i64(place.column) * C::kRows, t0 = i64(place.tile) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
-    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, a.rows};
+    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, a.rows, a.num_tokens};
     P products(shared);
     products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
     // A tail reads its operands by single features.

@@ -6,9 +6,13 @@
 // warpgroup's product of one slice may still run when that of the next begins. Other activations are fetched into
 // registers while a slice is multiplied, normalised and narrowed to the weights' type: two stages, the other of which
 // takes them.
+// Activations that are narrowed to f16 may be beyond it (kFactors). Prepared ones were divided by a power of two for each row
+// (f16_factor), and the epilogue multiplies by it. Others are compared with f16's largest on their way; should one of a
+// block be beyond, the rows that hold such are multiplied anew, as f32. So nobody reads rows to find what they hold,
+// and rows within have the same bits, whatever their neighbours hold.
 //
-// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), kStages, kWarpgroups, kPrepared, In (of activations),
-// kXAlign, kNorm, NormWeight, kEpsilon, kNormOffset.
+// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), kStages, kWarpgroups, kPrepared, kFactors, In (of
+// activations), kXAlign, kNorm, NormWeight, kEpsilon, kNormOffset.
 #pragma once
 
 #include "warp_tiles.cuh"
@@ -66,9 +70,13 @@ struct ManyTokens {
     // Weights as runs that a copy may take at once.
     static constexpr int kCopy = Matrix::width(C::kIn), kPiece = min(kCopy, 8);
 
+    static constexpr bool kScaled = C::kFactors && C::kPrepared,
+                          kChecked = C::kFactors && !C::kPrepared;
+    static_assert(!kChecked || (kWarps <= kM && kCopy % kRun == 0));
+
     S* slices;      // kStages x (activations, weights)
     float* c;       // [kM, kCStride], in the same place afterwards
-    float* scales;  // [kM]
+    float* scales;  // [kM]: of norms, or factors of prepared rows
 
     DEVICE explicit ManyTokens(float* shared)
         : slices(reinterpret_cast<S*>(shared + Tiles::skip(shared) / 4)),
@@ -188,21 +196,81 @@ struct ManyTokens {
         }
     }
 
-    DEVICE void store_activations(const Floats<kRun>* runs, int stage) {
+    // `beyond`: set where one of them is beyond f16.
+    DEVICE void store_activations(const Floats<kRun>* runs, int stage, bool& beyond) {
         S* to = activations(stage);
 #pragma unroll
         for (int n = 0; n < kMyRuns; ++n) {
             int i = thread_x() + n * kThreads;
+            if constexpr (kChecked) {
+#pragma unroll
+                for (int j = 0; j < kRun; ++j) beyond |= abs(runs[n][j]) > kLargestF16;
+            }
             if (i < kRuns)
                 store_floats<kRun>(to + Tiles::place(i / (kK / kRun), i % (kK / kRun) * kRun),
                                    runs[n]);
         }
     }
 
-    // c[t, j] = norm(x[t0 + t]) . row_of(j). Ends with a barrier.
+    // Features [k, k + kRun) of a row as they are multiplied.
+    template <class Norm>
+    DEVICE Floats<kRun> run_of(const In* row, int k, const Norm* norm, float scale) const {
+        Floats<kRun> v = load_floats<kRun, int(C::kXAlign)>(row + k);
+        if constexpr (C::kNorm) {
+            Floats<kRun> g = load_floats<kRun>(norm + k);
+#pragma unroll
+            for (int j = 0; j < kRun; ++j) v[j] *= scale * (g[j] + C::kNormOffset);
+        }
+        return v;
+    }
+
+    // A warp a token, a lane a feature: rows that are beyond f16 are multiplied anew, as f32. They are few if any: a model has
+    // them in a layer or two, of its first tokens.
+    template <class RowOf, class Norm>
+    DEVICE void multiply_beyond(const Rows<In>& in, i64 t0, int tokens, const RowOf& row_of,
+                                const Norm* norm) {
+        constexpr int kIn = int(C::kIn);
+#pragma unroll 1
+        for (int t = warp(); t < tokens; t += kWarps) {
+            const In* row = in.row(t0 + t);
+            const float scale = C::kNorm ? scales[t] : 1.0f;
+            bool beyond = false;
+#pragma unroll 1
+            for (int k = lane() * kRun; k < kIn; k += WARP * kRun) {
+                const Floats<kRun> v = run_of(row, k, norm, scale);
+#pragma unroll
+                for (int j = 0; j < kRun; ++j) beyond |= abs(v[j]) > kLargestF16;
+            }
+            if (!warp_any(beyond)) continue;
+#pragma unroll 1
+            for (int j = lane(); j < kN; j += WARP) {
+                const typename Matrix::Row weights = row_of(j);
+                Floats<kRun> sum{};
+#pragma unroll 1
+                for (int k = 0; k < kIn; k += kCopy) {
+                    const Floats<kCopy> w = Matrix::template load<kCopy>(weights, k);
+#pragma unroll
+                    for (int i = 0; i < kCopy; i += kRun) {
+                        if (k + i >= kIn) continue;
+                        const Floats<kRun> v = run_of(row, k + i, norm, scale);
+#pragma unroll
+                        for (int n = 0; n < kRun; ++n) sum[n] = fma(v[n], w[i + n], sum[n]);
+                    }
+                }
+                float all = 0.0f;
+#pragma unroll
+                for (int n = 0; n < kRun; ++n) all += sum[n];
+                c[t * kCStride + j] = all;
+            }
+        }
+        barrier();
+    }
+
+    // c[t, j] = norm(x[t0 + t]) . row_of(j), divided by scale(t). Ends with a barrier.
     template <class RowOf, class Norm>
     DEVICE void run(const Rows<In>& in, i64 t0, int tokens, const RowOf& row_of, const Norm* norm) {
         Tiles tiles;
+        bool beyond = false;
         if constexpr (C::kPrepared) {
             const Copies copies = start_copies(in, t0, row_of);
 #pragma unroll
@@ -210,6 +278,9 @@ struct ManyTokens {
                 if (slice < kSlices) copy(copies, tokens, row_of, slice, slice);
                 async_commit();
             }
+            if constexpr (kScaled)
+                for (int t = thread_x(); t < kM; t += kThreads)
+                    scales[t] = t < tokens ? in.factors()[t0 + t] : 1.0f;
             tiles.clear();
             multiply(
                 tiles, tokens,
@@ -222,19 +293,29 @@ struct ManyTokens {
             if constexpr (C::kNorm) find_scales(in, t0, tokens);
             tiles.clear();
             load_activations(in, t0, tokens, 0, norm, runs);
-            store_activations(runs, 0);
+            store_activations(runs, 0, beyond);
             multiply(
                 tiles, tokens,
                 [&](int slice, int stage) {
                     copy_weights(row_of, slice, stage);
                     load_activations(in, t0, tokens, slice, norm, runs);
                 },
-                [&](int stage) { store_activations(runs, stage); });
+                [&](int stage) { store_activations(runs, stage, beyond); });
         }
         tiles.template settle<kLag>();
         barrier();
         tiles.write(c, kCStride);
+        if constexpr (kChecked) {
+            // Beside the table's columns each warp has a word.
+            const bool any = warp_any(beyond);
+            if (lane() == 0) c[warp() * kCStride + kN] = any ? 1.0f : 0.0f;
+        }
         barrier();
+        if constexpr (kChecked) {
+            float any = 0.0f;
+            for (int w = 0; w < kWarps; ++w) any += c[w * kCStride + kN];
+            if (any != 0.0f) multiply_beyond(in, t0, tokens, row_of, norm);
+        }
     }
 
     // All slices, of which the first kAhead are on their way. `fetch` starts another one's way, `store` ends it.
@@ -256,7 +337,10 @@ struct ManyTokens {
         }
     }
 
-    DEVICE float scale(int) const { return 1.0f; }
+    DEVICE float scale(int t) const {
+        if constexpr (kScaled) return scales[t];
+        return 1.0f;
+    }
     DEVICE float at(int t, int j) const { return c[t * kCStride + j]; }
     // From j on, a multiple of N.
     template <int N>

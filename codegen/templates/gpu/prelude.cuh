@@ -5,6 +5,7 @@
 //
 // Kernels stand in namespace cleave:
 //     KERNEL(256) scale(const float* x, float* y, i64 n) { ... }    // launch bound; parameters: pointers, i64
+//     KERNEL_ALONE(256) ..: a block may have its unit's registers to itself; NVIDIA's compiler else rather spills a few of them
 //     DEVICE float helper(float v) { ... }                          // every other function, templates too
 //     SHARED(float, partial[8]);                                    // static shared memory, in a function
 //     DYNAMIC_SHARED(float, tile);                                  // float* tile: the launch's shared bytes

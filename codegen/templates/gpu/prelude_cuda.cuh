@@ -8,6 +8,7 @@
 #if defined(CLEAVE_CUDA)
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define KERNEL_ALONE(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define SHARED(type, ...) __shared__ type __VA_ARGS__
 #define DYNAMIC_SHARED(type, name)                                \
     extern __shared__ __align__(16) char cleave_dynamic_shared[]; \

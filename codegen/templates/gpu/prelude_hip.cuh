@@ -10,6 +10,7 @@
 #define KERNEL(threads)                \
     extern "C" __attribute__((global)) \
     __attribute__((amdgpu_flat_work_group_size(threads, threads))) void
+#define KERNEL_ALONE(threads) KERNEL(threads)
 #define SHARED(type, ...) static __attribute__((shared)) type __VA_ARGS__
 #define DYNAMIC_SHARED(type, name)                                                            \
     extern __attribute__((shared)) __attribute__((aligned(16))) char cleave_dynamic_shared[]; \

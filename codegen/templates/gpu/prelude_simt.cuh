@@ -8,6 +8,7 @@
 #if defined(CLEAVE_SIMT)
 
 #define KERNEL(threads) extern "C" void
+#define KERNEL_ALONE(threads) KERNEL(threads)
 #define CLEAVE_SIMT_SHARED __attribute__((section("cleave_shared")))
 #define SHARED(type, ...) static CLEAVE_SIMT_SHARED type __VA_ARGS__
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(cleave_simt_dynamic_shared)

@@ -127,7 +127,7 @@ DEVICE void qkv(const QkvArgs<C>& a) {
     const int dim = part.dim();
     i64 t0 = i64(block.tile) * C::kTokens;
     int tokens = int(min<i64>(C::kTokens, a.num_tokens - t0));
-    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr};
+    Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr, a.num_tokens};
     P products(shared);
     products.run(in, t0, tokens, [&](int j) { return part.table_row(a, j); }, a.norm);
     auto value = [&](int t, int j, int feature, float scale) {

@@ -105,13 +105,30 @@ DEVICE Floats<N> slice_of(const Floats<M>& in, int from) {
     return out;
 }
 
-// Rows of activations: token t at base + row(t) * stride, `select` naming the rows where not all are wanted.
+// Rows of activations: token t at base + row(t) * stride, `select` naming the rows where not all are wanted. `count` rows of
+// prepared ones may have their factors (f16_factor) behind them.
 template <class T>
 struct Rows {
     const T* base;
     i64 stride;
     const i32* select;
+    i64 count = 0;
     DEVICE const T* row(i64 t) const { return base + (select ? i64(select[t]) : t) * stride; }
+    DEVICE const float* factors() const {
+        return reinterpret_cast<const float*>(base + count * stride);
+    }
 };
+
+// f16 takes what is larger for infinite.
+constexpr float kLargestF16 = 65504.0f;
+// Rows of activations that become f16 are divided by this power of two, and what they make is multiplied by it: 1 unless
+// `largest`, of the row's magnitudes, is beyond f16, so that rows within keep their bits; else what leaves it in [2^14, 2^15).
+// Rows are not scaled up. f16 takes what is below 2^-25 for zero, which counts only in a row of nothing larger: a norm's
+// have a mean square of 1, and others would have to be smaller than any model's.
+DEVICE float f16_factor(float largest) {
+    return largest > kLargestF16 ? as_float(((as_u32(largest) >> 23) - 14u) << 23) : 1.0f;
+}
+// 1 / f16_factor: of powers of two, exactly.
+DEVICE float inverse_factor(float factor) { return as_float((254u << 23) - as_u32(factor)); }
 
 }  // namespace cleave
