@@ -65,7 +65,7 @@ TEST_CASE("spans that were passed over are not asked for, and empty ones are non
 }
 
 TEST_CASE("bytes of a file that will be needed come into memory without being read", "[runtime]") {
-    test::TemporaryFolder folder;
+    cleave::test::TemporaryFolder folder;
     const std::string path = (folder.path() / "data").string();
     constexpr size_t kSize = size_t{4} << 20;
     std::ofstream(path, std::ios::binary) << std::string(kSize, 'x');
