@@ -13,7 +13,7 @@ namespace simt = cleave::runtime::simt;
 
 namespace {
 
-constexpr const char* kArchs[] = {"sm_80", "sm_90a", "gfx90a", "gfx1100"};
+constexpr const char* kCheckedArchs[] = {"sm_80", "sm_90a", "gfx90a", "gfx1100"};
 
 std::string without_factors(std::string source) {
     const std::string on = "kFactors = true", off = "kFactors = false";
@@ -42,7 +42,7 @@ std::vector<std::byte> result_of(KernelCase c, const std::string& arch, int64_t 
 
 TEST_CASE("a kernel that does not scale rows is wrong on each row of the table beyond f16",
           "[simt]") {
-    for (const char* arch : kArchs) {
+    for (const char* arch : kCheckedArchs) {
         int scaled = 0;
         for (const Shipped& shipped : shipped_kernels(arch)) {
             if (shipped.name.find("beyond f16") == std::string::npos) continue;
@@ -57,7 +57,7 @@ TEST_CASE("a kernel that does not scale rows is wrong on each row of the table b
 
 TEST_CASE("products whose rows are within f16 have the bits that they have without factors",
           "[simt]") {
-    for (const char* arch : kArchs) {
+    for (const char* arch : kCheckedArchs) {
         int within = 0;
         for (const Shipped& shipped : shipped_kernels(arch)) {
             if (shipped.name.find("beyond f16") != std::string::npos ||
@@ -73,7 +73,7 @@ TEST_CASE("products whose rows are within f16 have the bits that they have witho
 
 TEST_CASE("a row within f16 has the same bits whatever the rows beside it hold", "[simt]") {
     constexpr int64_t kOut = 70, kTokens = 20;
-    for (const char* arch : kArchs) {
+    for (const char* arch : kCheckedArchs) {
         const auto rows = [&](bool beyond) {
             return result_of(linear_case(DType::kF16, 288, kOut, kTokens, {.beyond = beyond}), arch,
                              8);
