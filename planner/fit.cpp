@@ -4,11 +4,14 @@
 #include <algorithm>
 
 #include "planner/library_memory.h"
+#include "planner/text_table.h"
 
 namespace cleave::planner {
 namespace {
 
+// In one unit, so that columns compare; what that would round to nothing in its own.
 std::string gigabytes(int64_t bytes) {
+    if (bytes > 0 && bytes < 50'000'000) return bytes_text(bytes);
     return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
 }
 

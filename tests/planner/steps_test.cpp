@@ -534,6 +534,9 @@ TEST_CASE("what lacks memory is told by its memory, and what fits but for a grid
     const std::string both = refusal(4096, int64_t{1} << 30);
     CHECK_THAT(both, Catch::Matchers::Contains("does not fit") &&
                          Catch::Matchers::Contains("short") && !Catch::Matchers::Contains("grid"));
+    // A little that lacks is told as such.
+    CHECK_THAT(refusal(1, int64_t{1} << 20),
+               Catch::Matchers::Matches("[^]*lacks [1-9][0-9.]* [kM]B on 1 device[^]*"));
     // What would fit fits the grids, too: 64 rows of blocks.
     REQUIRE_THAT(both, Catch::Matchers::Contains("--prefill-chunk "));
     const size_t at = both.find("--prefill-chunk ") + 16;
