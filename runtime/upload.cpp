@@ -138,11 +138,8 @@ private:
     // read(begin, end) of the chunk's rows by all threads, in parts of whole tiles of what lies transposed.
     template <class Read>
     void read_rows(const WeightShard& shard, Range rows, int64_t row_bytes, Read read) {
-        const size_t span = uploads_.reader().stored_bytes(shard.weight, shard.rows).size();
-        const Weight& w = weight(shard);
-        const bool whole = w.packing != importer::Packing::kDense || w.transposed;
-        const int64_t end = rows.end - shard.rows.begin;
-        ahead_->about_to_read(shard_, whole ? span : span / shard.rows.size() * end);
+        const Range so_far{shard.rows.begin, rows.end};
+        ahead_->about_to_read(shard_, uploads_.reader().stored_bytes(shard.weight, so_far).size());
         constexpr int64_t kRows = 64, kBytes = int64_t{128} << 10;
         const int64_t grain = round_up(std::max<int64_t>(1, kBytes / row_bytes), kRows);
         std::mutex mutex;

@@ -197,7 +197,7 @@ void write_codes(const Source& source, int64_t row, Range columns, std::byte* to
 // The same of all rows of a source that has transposed bytes, a tile's at a time.
 void write_transposed_codes(const Source& source, Range rows, Range columns, int64_t row_bytes,
                             std::byte* to) {
-    constexpr int64_t kRows = 64;
+    constexpr int64_t kRows = kTransposedTileRows;
     const int64_t width = columns.size();
     const auto flip = static_cast<std::byte>(source.flip());
     std::vector<std::byte> strip(static_cast<size_t>(kRows * width));

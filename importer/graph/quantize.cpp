@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "importer/graph/read_transposed.h"
 #include "importer/graph/round_weights.h"
 #include "importer/weight_reader.h"
 #include "runtime/base/convert.h"
@@ -16,8 +17,7 @@ namespace cleave::importer {
 namespace {
 
 constexpr int64_t kBlock = 32;
-constexpr int64_t kStripRows =
-    64;  // read at once: a tile of what lies transposed (read_transposed.cpp)
+constexpr int64_t kStripRows = kTransposedTileRows;  // read at once
 constexpr float kLargestF8 = 448.0f;
 
 // The same type, as a quantised weight of a file may name it.

@@ -13,7 +13,7 @@ namespace {
 
 // Of the destination. A run of the source is kTileRows elements, a run of the destination kTileColumns; a tile stays in the
 // first-level cache, its rows so far apart that they do not share its sets.
-constexpr int64_t kTileRows = 64, kTileColumns = 128;
+constexpr int64_t kTileRows = kTransposedTileRows, kTileColumns = 128;
 constexpr int64_t kStride = kTileColumns + 32;
 
 template <class Element>

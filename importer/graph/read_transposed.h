@@ -9,6 +9,9 @@
 
 namespace cleave::importer {
 
+// Rows of a tile: what is read in parts should be read in multiples of so many.
+inline constexpr int64_t kTransposedTileRows = 64;
+
 // Source element (c, r) becomes destination (r, c), for r in `rows` and c in `columns`: `source` is [.., source_columns] of
 // `from`, `destination` [rows, columns] row major of `to`. Floating types, or twice the same one of whole bytes. Sources are read in runs of some cache lines, of
 // which each page has its own, so that a whole matrix costs about what its copy does.

@@ -79,6 +79,22 @@ Call::Call(const std::string& name, const std::string& detail) : lock(state().mu
     --s.waiting;
 }
 
+namespace {
+
+void drop_what_no_device_owns(State& s) {
+    for (const auto& [address, bytes] : s.pinned)
+        runtime::simt::free_slots(reinterpret_cast<void*>(address));
+    for (Event* event : s.events) delete event;
+    for (Graph* graph : s.graphs) delete graph;
+    for (GraphExec* exec : s.execs) delete exec;
+    s.pinned.clear();
+    s.events.clear();
+    s.graphs.clear();
+    s.execs.clear();
+}
+
+}  // namespace
+
 void drop_device(int device) {
     State& s = state();
     for (auto at = s.blocks.begin(); at != s.blocks.end();) {
@@ -91,16 +107,8 @@ void drop_device(int device) {
         at = pool->device == device ? s.pools.erase(at) : std::next(at);
         if (pool->device == device) delete pool;
     }
-    for (const auto& [address, bytes] : s.pinned)
-        runtime::simt::free_slots(reinterpret_cast<void*>(address));
-    s.pinned.clear();
     // Of no device in particular: what a test holds after a fault is one device's.
-    for (Event* event : s.events) delete event;
-    for (Graph* graph : s.graphs) delete graph;
-    for (GraphExec* exec : s.execs) delete exec;
-    s.events.clear();
-    s.graphs.clear();
-    s.execs.clear();
+    drop_what_no_device_owns(s);
     for (auto at = s.modules.begin(); at != s.modules.end();) {
         Module* module = *at;
         at = module->device == device ? s.modules.erase(at) : std::next(at);
@@ -116,11 +124,7 @@ void reset() {
     const std::lock_guard lock(s.mutex);
     for (const auto& [address, block] : s.blocks)
         runtime::simt::free_slots(reinterpret_cast<void*>(address));
-    for (const auto& [address, bytes] : s.pinned)
-        runtime::simt::free_slots(reinterpret_cast<void*>(address));
-    for (Event* event : s.events) delete event;
-    for (Graph* graph : s.graphs) delete graph;
-    for (GraphExec* exec : s.execs) delete exec;
+    drop_what_no_device_owns(s);
     for (Module* module : s.modules) delete module;
     for (Function* function : s.functions) delete function;
     for (Pool* pool : s.pools) delete pool;
@@ -143,11 +147,7 @@ void reset() {
     s.room = 0;
     s.late = -1;
     s.blocks.clear();
-    s.pinned.clear();
     s.streams.clear();
-    s.events.clear();
-    s.graphs.clear();
-    s.execs.clear();
     s.modules.clear();
     s.functions.clear();
     s.contexts.clear();
