@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels make of an architecture of planner/gpu_arch.h: the blocks that a compute unit holds, the matrix instruction
+// What kernels make of an architecture of planner/machine/gpu_arch.h: the blocks that a compute unit holds, the matrix instruction
 // for a type, and the macros that name it to the prelude.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/gpu_arch.h"
+#include "planner/machine/gpu_arch.h"
 #include "runtime/base/dtype.h"
 
 namespace cleave::codegen {

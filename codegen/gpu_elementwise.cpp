@@ -10,7 +10,7 @@
 #include "codegen/gpu_program.h"
 #include "codegen/gpu_stub.h"
 #include "codegen/tail.h"
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "codegen/kernel_spec.h"
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 
 namespace cleave::codegen {
 

@@ -11,7 +11,7 @@
 #include "codegen/gpu_formats.h"
 #include "codegen/gpu_program.h"
 #include "codegen/gpu_stub.h"
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"
 

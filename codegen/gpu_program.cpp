@@ -12,7 +12,7 @@
 #include "codegen/lower_step.h"
 #include "codegen/peer_kernels.h"
 #include "codegen/prepare_activations.h"
-#include "planner/memory.h"
+#include "planner/build/assign_memory.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files that turn a spec into a GPU kernel share: the stub being written, and the parts of a Config that several
-// kinds have. The templates define what each name means; planner/gpu_tiles.h is the arithmetic of tiles.
+// kinds have. The templates define what each name means; planner/tiles/gpu.h is the arithmetic of tiles.
 #pragma once
 
 #include <optional>

@@ -326,7 +326,7 @@ Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target);
 bool attends_many_tokens(const planner::Tile& tile);
 bool attention_is_split(const planner::Tile& tile);
 
-// In words, by what a block of a GPU's kernel of that kind takes (planner/gpu_tiles.h): "64 queries x 32 keys at a time, 128
+// In words, by what a block of a GPU's kernel of that kind takes (planner/tiles/gpu.h): "64 queries x 32 keys at a time, 128
 // threads".
 std::string describe_tile(planner::KernelKind kind, const planner::Tile& tile);
 

@@ -8,7 +8,7 @@
 
 #include "codegen/lower_step.h"
 #include "codegen/stub_writer.h"
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {

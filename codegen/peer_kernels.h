@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of steps that exchange values by peer memory (planner/peers.h, templates/gpu/peer.cuh). In: such a step, the
+// Kernels of steps that exchange values by peer memory (planner/cost/peer_exchange.h, templates/gpu/peer.cuh). In: such a step, the
 // device that takes part; out: its launches, in the order in which they run. Several devices of a step have the same kernels
 // but for the sizes of slices.
 #pragma once
@@ -10,7 +10,7 @@
 
 #include "codegen/kernel_spec.h"
 #include "codegen/lower_step.h"
-#include "planner/peers.h"
+#include "planner/cost/peer_exchange.h"
 
 namespace cleave::codegen {
 

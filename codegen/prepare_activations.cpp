@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {

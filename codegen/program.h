@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::codegen {
 
@@ -68,7 +68,7 @@ enum class ArgKind : uint8_t {
     kPeer
 };
 
-// What a kernel needs of another device, or of its own, to exchange values by peer memory (planner/peers.h).
+// What a kernel needs of another device, or of its own, to exchange values by peer memory (planner/cost/peer_exchange.h).
 enum class PeerField : uint8_t {
     kArea,          // the device's `staging.peers`
     kSignals,       // this device's `staging.signals`
@@ -139,7 +139,7 @@ struct Program {
     std::vector<Instruction> prefill, decode;
     // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step is none.
     std::optional<Instruction> meeting;
-    // Of the output device of a plan with `staging.tokens` (planner/memory.h): after a pass, the largest logit's index of each
+    // Of the output device of a plan with `staging.tokens` (planner/build/assign_memory.h): after a pass, the largest logit's index of each
     // output goes there. Its step is none, its logits are its phase's output (a value whose id is none).
     std::optional<Instruction> greedy;
 };

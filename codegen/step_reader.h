@@ -9,7 +9,7 @@
 
 #include "codegen/kernel_spec.h"
 #include "codegen/program.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::codegen {
 

@@ -7,20 +7,20 @@
 #include <optional>
 
 #include "importer/quantize.h"
-#include "planner/cost_tables.h"
-#include "planner/device_order.h"
-#include "planner/evaluate.h"
-#include "planner/exhaustive.h"
-#include "planner/explain.h"
-#include "planner/fit.h"
-#include "planner/foreign_op.h"
-#include "planner/limits.h"
-#include "planner/lower_bound.h"
-#include "planner/options.h"
-#include "planner/propose.h"
-#include "planner/refine.h"
-#include "planner/tiles.h"
-#include "planner/verify.h"
+#include "planner/build/build_plan.h"
+#include "planner/build/choose_tiles.h"
+#include "planner/plan/foreign_op.h"
+#include "planner/search/check_options.h"
+#include "planner/search/check_sizes.h"
+#include "planner/search/cost_tables.h"
+#include "planner/search/device_order.h"
+#include "planner/search/exhaustive.h"
+#include "planner/search/explain.h"
+#include "planner/search/lower_bound.h"
+#include "planner/search/propose.h"
+#include "planner/search/refine.h"
+#include "planner/search/refuse.h"
+#include "planner/verify/verify.h"
 
 namespace cleave::planner {
 namespace {
@@ -75,7 +75,7 @@ size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
     return taken;
 }
 
-// On small requests every placement is built (planner/exhaustive.h); true when one beats `plan`, which it then is.
+// On small requests every placement is built (planner/search/exhaustive.h); true when one beats `plan`, which it then is.
 bool exhaust(const Request& r, Placement& placement, Plan& plan) {
     if (r.shape.tensor_parallel > 0 || r.shape.pipeline_stages > 0 || pins_return(r.shape.pins))
         return false;

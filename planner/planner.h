@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {

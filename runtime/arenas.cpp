@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "planner/memory.h"
+#include "planner/build/assign_memory.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::runtime {

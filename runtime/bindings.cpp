@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bindings.h"
 
-#include "planner/peers.h"
+#include "planner/cost/peer_exchange.h"
 #include "runtime/base/errors.h"
 #include "runtime/presence.h"
 
@@ -64,7 +64,7 @@ private:
         return 0;
     }
 
-    // Of another device, where it was given access: its rows and this one's (planner/peers.h).
+    // Of another device, where it was given access: its rows and this one's (planner/cost/peer_exchange.h).
     uint64_t peer(codegen::PeerField field, DeviceId other) const {
         using codegen::PeerField;
         auto row = [](DeviceId device) {

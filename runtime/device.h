@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "codegen/program.h"
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "runtime/base/supports.h"
 
 namespace cleave::runtime {

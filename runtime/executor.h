@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "codegen/program.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/arenas.h"
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"

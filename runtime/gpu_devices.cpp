@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "codegen/gpu_arch.h"
-#include "planner/catalogue.h"
+#include "planner/machine/catalogue.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"

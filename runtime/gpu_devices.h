@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "runtime/drivers/gpu_driver.h"
 
 namespace cleave::runtime {

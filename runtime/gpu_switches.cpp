@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "planner/peers.h"
+#include "planner/cost/peer_exchange.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::runtime {

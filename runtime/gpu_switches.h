@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::runtime {
 

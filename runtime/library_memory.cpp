@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "planner/library_memory.h"
+#include "planner/build/communicator_memory.h"
 #include "runtime/base/errors.h"
 #include "runtime/device_stream.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a vendor's library of collectives takes of its cards' memory, held against what the plan keeps for it
-// (planner/library_memory.h). The drivers are asked before the first communicator is opened and after the first operation of the
+// (planner/build/communicator_memory.h). The drivers are asked before the first communicator is opened and after the first operation of the
 // last one: much is taken when it is first used. One thread, while nothing else runs on the devices.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/device.h"
 #include "runtime/drivers/nccl/collective_library.h"
 

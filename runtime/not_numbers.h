@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::runtime {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/device.h"
 
 namespace cleave::runtime {

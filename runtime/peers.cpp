@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "planner/peers.h"
-#include "planner/plan_views.h"
+#include "planner/cost/peer_exchange.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"

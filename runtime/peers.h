@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/device.h"
 
 namespace cleave::runtime {

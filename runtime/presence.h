@@ -3,7 +3,7 @@
 // each phase's step list is replayed once, device by device, before anything runs.
 #pragma once
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::runtime {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "codegen/compiler.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"
 #include "runtime/library_memory.h"

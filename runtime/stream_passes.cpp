@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "planner/memory.h"
+#include "planner/build/assign_memory.h"
 #include "runtime/gpu_switches.h"
 #include "runtime/presence.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/tensor.h"
 
 namespace cleave::runtime {

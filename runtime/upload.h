@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/arenas.h"
 #include "runtime/base/cancel.h"
 #include "runtime/device.h"

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "planner/plan_views.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/bounded_waits.h"
 #include "runtime/device_stream.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/arenas.h"
 #include "runtime/base/cancel.h"
 #include "runtime/device.h"

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
-#include "planner/plan_text.h"
 #include "planner/planner.h"
+#include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "runtime/gpu_devices.h"
 #include "tools/cli/options.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "codegen/tensor/tensor_kernels.h"
-#include "planner/tensor_chain.h"
+#include "planner/analysis/tensor_chain.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "planner/cost_graph.h"
+#include "planner/cost_graph/cost_graph.h"
 
 namespace cleave::planner::cost_graph {
 

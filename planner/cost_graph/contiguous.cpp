@@ -7,7 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "planner/metis.h"
+#include "planner/metis/metis.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner::cost_graph {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/cost_graph.h"
+#include "planner/cost_graph/cost_graph.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,7 @@
 
 #include "planner/cost_graph/annealing.h"
 #include "planner/cost_graph/contiguous.h"
-#include "planner/metis.h"
+#include "planner/metis/metis.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "planner/cost_graph.h"
+#include "planner/cost_graph/cost_graph.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {

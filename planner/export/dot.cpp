@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "planner/export/formats.h"
-#include "planner/plan_views.h"
+#include "planner/plan/plan_queries.h"
 
 namespace cleave::planner {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exporters that need the plan alone, a file each; planner/export.cpp has the table.
+// The exporters that need the plan alone, a file each; planner/export/export.cpp has the table.
 #pragma once
 
-#include "planner/export.h"
+#include "planner/export/export.h"
 
 namespace cleave::planner {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "planner/plan_views.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {

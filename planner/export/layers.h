@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::planner {
 

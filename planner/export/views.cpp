@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `--format text` and `--format json`: the plan's own views.
 #include "planner/export/formats.h"
-#include "planner/plan_text.h"
+#include "planner/view/plan_text.h"
 
 namespace cleave::planner {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "planner/peers.h"
+#include "planner/cost/peer_exchange.h"
 
 namespace cleave::runtime {
 

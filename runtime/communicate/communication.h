@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/arenas.h"
 #include "runtime/bindings.h"
 #include "runtime/device.h"

@@ -3,8 +3,8 @@
 // waits for anybody.
 #include <algorithm>
 
-#include "planner/peers.h"
-#include "planner/plan_views.h"
+#include "planner/cost/peer_exchange.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/communicate/communication.h"
 
 namespace cleave::runtime {

@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/supports.h"
 #include "runtime/device.h"

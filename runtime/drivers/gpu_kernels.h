@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "codegen/program.h"
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "runtime/drivers/gpu_driver.h"
 #include "runtime/drivers/gpu_waits.h"
 

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "codegen/llvm_library.h"
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/thread_team.h"
 #include "runtime/simt/arena.h"

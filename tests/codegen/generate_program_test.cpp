@@ -6,7 +6,7 @@
 #include "codegen/kernel_spec.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/memory.h"
+#include "planner/build/assign_memory.h"
 #include "planner/planner.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/support/test.h"

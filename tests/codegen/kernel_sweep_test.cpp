@@ -15,7 +15,7 @@
 
 #include "codegen/kernel_compiler.h"
 #include "codegen/kernel_spec.h"
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/codegen/plan_programs.h"
 #include "tests/support/model_sizes.h"

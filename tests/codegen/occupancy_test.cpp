@@ -171,7 +171,7 @@ TEST_CASE("predicted waves of an AMD SIMD are those that LLVM states of the same
     }
 }
 
-// Figures of the sources that planner/gpu_arch.cpp names, where neither of the above needs to be at hand.
+// Figures of the sources that planner/machine/gpu_arch.cpp names, where neither of the above needs to be at hand.
 TEST_CASE("each limit of a unit bounds the blocks that it holds", "[codegen]") {
     struct Row {
         const char* arch;

@@ -9,7 +9,7 @@
 #include "codegen/compiler.h"
 #include "codegen/gpu_arch.h"
 #include "codegen/program.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::test {
 

@@ -8,7 +8,7 @@
 #include "models/llama_graph.h"
 #include "models/onnx_writer.h"
 #include "models/reference.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
 #include "runtime/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"

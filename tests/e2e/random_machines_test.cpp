@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
 #include "runtime/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "models/reference.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
 #include "runtime/compile_all.h"
 #include "runtime/executor.h"
 #include "runtime/generate.h"

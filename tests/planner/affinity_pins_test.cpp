@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the devices that an ONNX file's nodes name to pins.
-#include "planner/affinity_pins.h"
+#include "planner/search/affinity_pins.h"
 
 #include "models/llama_graph.h"
 #include "planner/planner.h"

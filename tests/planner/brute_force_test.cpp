@@ -5,11 +5,11 @@
 #include <functional>
 
 #include "models/llama_graph.h"
-#include "planner/cost_tables.h"
-#include "planner/device_order.h"
-#include "planner/evaluate.h"
-#include "planner/options.h"
+#include "planner/build/build_plan.h"
 #include "planner/planner.h"
+#include "planner/search/check_options.h"
+#include "planner/search/cost_tables.h"
+#include "planner/search/device_order.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"
 

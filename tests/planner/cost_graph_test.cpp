@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "planner/cost_graph.h"
+#include "planner/cost_graph/cost_graph.h"
 
 using namespace cleave;
 using namespace cleave::planner;

@@ -3,8 +3,8 @@
 
 #include <fstream>
 
-#include "planner/gpu_arch.h"
-#include "planner/machine.h"
+#include "planner/machine/gpu_arch.h"
+#include "planner/machine/machine.h"
 #include "tests/planner/support/json_schema.h"
 
 using namespace cleave;

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "models/llama_graph.h"
-#include "planner/export.h"
+#include "planner/export/export.h"
 #include "planner/export/layers.h"
+#include "planner/plan/workload_request.h"
 #include "planner/planner.h"
-#include "planner/workload_request.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/test.h"

@@ -3,10 +3,10 @@
 // taken back.
 #include <random>
 
-#include "planner/foreign_op.h"
-#include "planner/plan_file.h"
+#include "planner/file/plan_file.h"
+#include "planner/plan/foreign_op.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // By the tile arithmetic alone: on every limit of shared memory, for every Llama shape, dtype and context, fused or not,
 // each kernel has a tile within its limits that covers its work.
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 #include "tests/support/model_sizes.h"
 #include "tests/support/test.h"
 

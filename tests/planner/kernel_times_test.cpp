@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "planner/kernel_times.h"
+#include "planner/cost/kernel_times.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -15,7 +15,7 @@ namespace {
 
 using namespace planner;
 
-constexpr GpuRates kH200{989e12, 4800e9, 1.0};  // as planner/catalogue.cpp
+constexpr GpuRates kH200{989e12, 4800e9, 1.0};  // as planner/machine/catalogue.cpp
 
 double gemm_ns(double m, double n, double k) {
     return KernelTimes::h200().ns(KernelFamily::kGemm, {n, k, m}, 2 * m * n * k,

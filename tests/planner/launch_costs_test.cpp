@@ -4,7 +4,7 @@
 #include <random>
 
 #include "models/llama_graph.h"
-#include "planner/launch_costs.h"
+#include "planner/cost/launch_times.h"
 #include "planner/planner.h"
 #include "tests/support/test.h"
 

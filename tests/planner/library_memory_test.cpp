@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NCCL and RCCL take of their cards' memory for themselves: counted, proved, told, and refused where it does not fit.
-#include "planner/library_memory.h"
+#include "planner/build/communicator_memory.h"
 
 #include <fstream>
 
 #include <nlohmann/json.hpp>
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/machine_file.h"
-#include "planner/plan_file.h"
-#include "planner/plan_text.h"
+#include "planner/file/plan_file.h"
+#include "planner/machine/machine_file.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/test.h"
 

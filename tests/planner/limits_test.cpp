@@ -2,8 +2,8 @@
 #include <climits>
 
 #include "models/llama_graph.h"
-#include "planner/limits.h"
 #include "planner/planner.h"
+#include "planner/search/check_sizes.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lower bound lies below every plan's score: drawn over models, machines, objectives and forced shapes.
 #include "models/llama_graph.h"
-#include "planner/plan_views.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"

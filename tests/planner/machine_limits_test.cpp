@@ -4,11 +4,11 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/gpu_arch.h"
-#include "planner/gpu_tiles.h"
-#include "planner/machine_file.h"
+#include "planner/machine/gpu_arch.h"
+#include "planner/machine/machine_file.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/tiles/gpu.h"
+#include "planner/verify/verify.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {

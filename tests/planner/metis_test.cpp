@@ -12,9 +12,9 @@
 #include <set>
 
 #include "models/llama_graph.h"
-#include "planner/device_order.h"
-#include "planner/metis.h"
+#include "planner/metis/metis.h"
 #include "planner/planner.h"
+#include "planner/search/device_order.h"
 
 using namespace cleave;
 using namespace cleave::planner;

@@ -5,7 +5,7 @@
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {

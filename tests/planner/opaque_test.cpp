@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs of operators that nobody knows: planned by their cost and order, never split.
+#include "planner/analysis/sharding.h"
 #include "planner/planner.h"
-#include "planner/sharding.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

@@ -6,9 +6,9 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/plan_text.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

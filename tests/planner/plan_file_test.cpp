@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/plan_file.h"
+#include "planner/file/plan_file.h"
 
 #include <fstream>
 #include <random>
 
-#include "planner/plan_codec.h"
-#include "planner/verify.h"
+#include "planner/file/plan_codec.h"
+#include "planner/verify/verify.h"
 #include "runtime/base/hash.h"
 #include "tests/planner/support/every_field.h"
 #include "tests/planner/support/hand_plan.h"

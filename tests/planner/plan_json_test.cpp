@@ -4,8 +4,8 @@
 #include <numeric>
 #include <set>
 
-#include "planner/plan_text.h"
-#include "planner/plan_views.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/view/plan_text.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/test.h"

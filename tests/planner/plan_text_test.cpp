@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/plan_text.h"
+#include "planner/view/plan_text.h"
 
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
-#include "planner/text_table.h"
+#include "planner/plan/text_table.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/support/test.h"
 

@@ -6,10 +6,10 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/gpu_tiles.h"
-#include "planner/launch_costs.h"
+#include "planner/cost/launch_times.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/tiles/gpu.h"
+#include "planner/verify/verify.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

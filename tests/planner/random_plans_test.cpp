@@ -5,10 +5,10 @@
 #include <sstream>
 
 #include "models/llama_graph.h"
-#include "planner/plan_file.h"
-#include "planner/plan_text.h"
+#include "planner/file/plan_file.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"

@@ -8,11 +8,11 @@
 #include <set>
 
 #include "models/llama_graph.h"
-#include "planner/baselines.h"
-#include "planner/evaluate.h"
-#include "planner/plan_file.h"
-#include "planner/plan_views.h"
+#include "planner/build/build_plan.h"
+#include "planner/file/plan_file.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
+#include "planner/search/baselines.h"
 #include "tests/planner/support/random_cases.h"
 
 namespace {

@@ -9,12 +9,12 @@
 #include <set>
 
 #include "models/llama_graph.h"
-#include "planner/collective_form.h"
-#include "planner/device_order.h"
-#include "planner/peers.h"
-#include "planner/plan_text.h"
+#include "planner/cost/collective_form.h"
+#include "planner/cost/peer_exchange.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/search/device_order.h"
+#include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 
 using namespace cleave;
 using namespace cleave::planner;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of several operators over tensors: what they cost, and that what stands between their operators has no memory.
-#include "planner/tensor_chain.h"
-#include "planner/foreign_op.h"
-#include "planner/plan_file.h"
-#include "planner/plan_text.h"
+#include "planner/analysis/tensor_chain.h"
+#include "planner/file/plan_file.h"
+#include "planner/plan/foreign_op.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 #include "tests/planner/support/tensor_graph.h"
 #include "tests/support/test.h"
 

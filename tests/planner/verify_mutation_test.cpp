@@ -4,7 +4,7 @@
 
 #include "models/llama_graph.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/planner/support/mutations.h"
 #include "tests/planner/support/tensor_graph.h"

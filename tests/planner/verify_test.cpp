@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/verify.h"
+#include "planner/verify/verify.h"
 
 #include <algorithm>
 #include <numeric>

@@ -5,13 +5,13 @@
 #include <set>
 
 #include "models/llama_graph.h"
-#include "planner/evaluate.h"
-#include "planner/plan_file.h"
-#include "planner/plan_text.h"
-#include "planner/plan_views.h"
+#include "planner/build/build_plan.h"
+#include "planner/file/plan_file.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
-#include "planner/propose.h"
-#include "planner/verify.h"
+#include "planner/search/propose.h"
+#include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"
 

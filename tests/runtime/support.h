@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "codegen/program.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/arenas.h"
 #include "runtime/drivers/host_device.h"
 #include "runtime/executor.h"

@@ -2,7 +2,7 @@
 // What the two vendors of GPUs call the same thing, for tests that are the same for both.
 #pragma once
 
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 
 namespace cleave::runtime::test {
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "codegen/gpu_arch.h"
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 #include "runtime/simt/memory.h"
 #include "tests/support/test.h"
 

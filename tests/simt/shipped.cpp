@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "codegen/gpu_arch.h"
-#include "planner/gpu_tiles.h"
+#include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 #include "tests/simt/kernel_case.h"
 #include "tests/simt/peer_rig.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::test {
 

@@ -9,7 +9,7 @@
 
 #include "importer/import.h"
 #include "models/onnx_writer.h"
-#include "planner/gpu_arch.h"
+#include "planner/machine/gpu_arch.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"

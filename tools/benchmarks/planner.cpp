@@ -13,13 +13,13 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/baselines.h"
-#include "planner/cost_graph.h"
-#include "planner/evaluate.h"
-#include "planner/options.h"
-#include "planner/plan_views.h"
+#include "planner/build/build_plan.h"
+#include "planner/cost_graph/cost_graph.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
-#include "planner/propose.h"
+#include "planner/search/baselines.h"
+#include "planner/search/check_options.h"
+#include "planner/search/propose.h"
 #include "runtime/base/errors.h"
 
 namespace {

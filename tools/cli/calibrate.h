@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "runtime/base/cancel.h"
 #include "tools/cli/host_bench.h"
 

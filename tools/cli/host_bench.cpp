@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "models/llama_graph.h"
-#include "planner/amounts.h"
+#include "planner/analysis/work.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate.h"

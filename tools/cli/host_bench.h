@@ -13,7 +13,7 @@
 
 #include "models/shapes.h"
 #include "models/stand_in_weights.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/session.h"
 

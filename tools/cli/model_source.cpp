@@ -8,7 +8,7 @@
 #include "importer/import.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/plan_file.h"
+#include "planner/file/plan_file.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/context_limit.h"
 #include "tools/cli/suggest.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "importer/graph.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "tools/cli/options.h"
 
 namespace cleave::tools {

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "planner/workload_request.h"
+#include "planner/plan/workload_request.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::tools {

@@ -9,7 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "planner/workload.h"
+#include "planner/plan/workload.h"
 #include "runtime/base/cancel.h"
 
 namespace cleave::tools {

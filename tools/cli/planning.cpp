@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "importer/affinities.h"
-#include "planner/affinity_pins.h"
+#include "planner/plan/workload_request.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
-#include "planner/workload_request.h"
+#include "planner/search/affinity_pins.h"
+#include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
 #include "runtime/gpu_devices.h"
 #include "tools/cli/calibrate.h"

@@ -2,7 +2,7 @@
 // From flags to a proven plan: machine, workload, search, and how it is run. What plan, run, emit and inspect share.
 #pragma once
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "runtime/session.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "planner/export_model/onnx/check.h"
-#include "planner/plan_file.h"
-#include "planner/plan_text.h"
+#include "planner/export/model/onnx/check.h"
+#include "planner/file/plan_file.h"
+#include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/files.h"
 #include "tools/cli/terminal.h"

@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "codegen/compiler.h"
-#include "planner/machine.h"
-#include "planner/text_table.h"
+#include "planner/machine/machine.h"
+#include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
 #include "runtime/gpu_devices.h"
 #include "runtime/host_topology.h"

@@ -15,7 +15,7 @@
 #include "codegen/compiler.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/llvm_library.h"
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"

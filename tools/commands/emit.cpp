@@ -13,7 +13,7 @@
 #include "codegen/kernel_spec.h"
 #include "codegen/program.h"
 #include "codegen/stub_writer.h"
-#include "planner/tiles.h"
+#include "planner/build/choose_tiles.h"
 #include "runtime/gpu_devices.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"

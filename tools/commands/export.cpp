@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "planner/export_model/exporters.h"
+#include "planner/export/model/exporters.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"

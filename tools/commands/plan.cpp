@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "planner/cost_graph.h"
-#include "planner/plan_file.h"
-#include "planner/plan_text.h"
+#include "planner/cost_graph/cost_graph.h"
+#include "planner/file/plan_file.h"
+#include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/files.h"
 #include "tools/cli/planning.h"

@@ -9,7 +9,7 @@
 
 #include "codegen/gpu_program.h"
 #include "codegen/program.h"
-#include "planner/plan_views.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::tools {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `cleave inspect` shows beside a plan's own views (planner/plan_text.h): how each layer lies on devices, what fills
+// What `cleave inspect` shows beside a plan's own views (planner/view/plan_text.h): how each layer lies on devices, what fills
 // their memory, where a pass spends its time, and the kernels that it launches. In: a sound plan. Out: plain values; the
 // text, the JSON and the page are views of them. Nothing is compiled or run: times are the plan's predictions, kernels
 // those that codegen writes for it.
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "codegen/gpu_arch.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::tools {
 

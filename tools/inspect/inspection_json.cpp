@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
-#include "planner/plan_text.h"
-#include "planner/plan_views.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/view/plan_text.h"
 #include "tools/inspect/inspection.h"
 #include "tools/inspect/inspection_tree.h"
 

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include "planner/library_memory.h"
-#include "planner/plan_text.h"
-#include "planner/plan_views.h"
-#include "planner/text_steps.h"
-#include "planner/text_table.h"
+#include "planner/build/communicator_memory.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/plan/text_table.h"
+#include "planner/view/plan_text.h"
+#include "planner/view/text_steps.h"
 #include "tools/inspect/inspection.h"
 
 namespace cleave::tools {

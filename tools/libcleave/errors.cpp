@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "planner/plan_text.h"
 #include "planner/planner.h"
+#include "planner/view/plan_text.h"
 #include "tools/libcleave/handles.h"
 
 namespace cleave::c_api {

@@ -2,7 +2,7 @@
 #include <memory>
 #include <sstream>
 
-#include "planner/export_model/exporters.h"
+#include "planner/export/model/exporters.h"
 #include "tools/libcleave/handles.h"
 
 using namespace cleave;

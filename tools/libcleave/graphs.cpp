@@ -6,7 +6,7 @@
 #include "importer/import.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/foreign_op.h"
+#include "planner/plan/foreign_op.h"
 #include "tools/cli/context_limit.h"
 #include "tools/libcleave/handles.h"
 

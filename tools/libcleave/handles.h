@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the handles of planner/cleave.h, and the guard that every function of it runs in: exceptions
+// What stands behind the handles of tools/libcleave/include/cleave.h, and the guard that every function of it runs in: exceptions
 // become a status and this thread's last error.
 #pragma once
 
@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "planner/cleave.h"
-#include "planner/export.h"
-#include "planner/plan.h"
+#include "planner/export/export.h"
+#include "planner/plan/plan.h"
 #include "runtime/base/errors.h"
+#include "tools/libcleave/include/cleave.h"
 
 struct cleave_graph {
     cleave::importer::Graph graph;

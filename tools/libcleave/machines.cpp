@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
-#include "planner/machine_file.h"
+#include "planner/machine/machine_file.h"
 #include "tools/libcleave/handles.h"
 
 using namespace cleave;

@@ -3,13 +3,13 @@
 #include <memory>
 #include <sstream>
 
-#include "planner/export_model/exporters.h"
-#include "planner/plan_file.h"
-#include "planner/plan_text.h"
-#include "planner/plan_views.h"
+#include "planner/export/model/exporters.h"
+#include "planner/file/plan_file.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/plan/workload_request.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
-#include "planner/workload_request.h"
+#include "planner/verify/verify.h"
+#include "planner/view/plan_text.h"
 #include "tools/libcleave/handles.h"
 
 using namespace cleave;

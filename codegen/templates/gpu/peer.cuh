@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange between devices whose kernels reach each other's memory (planner/peers.h). A block has a channel of its own: what
+// Exchange between devices whose kernels reach each other's memory (planner/cost/peer_exchange.h). A block has a channel of its own: what
 // it sends lies in its slice of this device's area, and counters of messages tell the others. The sender waits until all
 // have released its last message of the channel, writes, and makes the next one ready; the receiver waits for it, reads,
 // and releases it. A block thus waits for the same block of other devices only, and the plan's order of steps is the same
@@ -13,7 +13,7 @@
 #include "vectors.cuh"
 
 #if defined(CLEAVE_CUDA)
-// The grid has a block for every second multiprocessor at most (planner/peers.cpp): registers for two blocks are enough.
+// The grid has a block for every second multiprocessor at most (planner/cost/peer_exchange.cpp): registers for two blocks are enough.
 // Unasked, NVRTC aims at more and keeps words in memory for it.
 #undef KERNEL
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 2)

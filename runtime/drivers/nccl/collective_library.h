@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 #include "runtime/base/cancel.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/errors.h"

@@ -6,9 +6,9 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/gpu_tiles.h"
 #include "planner/planner.h"
-#include "planner/verify.h"
+#include "planner/tiles/gpu.h"
+#include "planner/verify/verify.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::test {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "planner/foreign_op.h"
+#include "planner/plan/foreign_op.h"
 #include "tests/planner/support/mutations.h"
 #include "tests/planner/support/tensor_graph.h"
 

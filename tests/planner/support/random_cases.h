@@ -7,7 +7,7 @@
 #include <string>
 
 #include "models/shapes.h"
-#include "planner/machine.h"
+#include "planner/machine/machine.h"
 
 namespace cleave::test {
 

@@ -6,7 +6,7 @@
     print(plan)
     plan.export("onnx", "out")
 
-Everything goes through libcleave's C ABI (planner/cleave.h), which lies beside this file in a wheel; CLEAVE_LIBRARY
+Everything goes through libcleave's C ABI (tools/libcleave/include/cleave.h), which lies beside this file in a wheel; CLEAVE_LIBRARY
 names another. Calls release Python's lock; objects may be used by several threads at once, a Graph once it is built.
 """
 
@@ -58,7 +58,7 @@ class Graph(_abi.Handle):
 
     def add(self, name, inputs=(), *, columns, sharding=ONCE, type=None, dtype=None, split_units=0, layer=0,
             rows_are_tokens=True, flops_per_token=0, flops=0, weight_bytes=0, bytes_per_token=0, bytes=0):
-        """Adds an operator, and gives the number by which later ones name it in `inputs` (planner/cleave.h)."""
+        """Adds an operator, and gives the number by which later ones name it in `inputs` (tools/libcleave/include/cleave.h)."""
         numbers = (_c.c_size_t * len(inputs))(*inputs)
         op = _abi.sized(_abi.Operator, name=_abi.text(name), type=_abi.text(type), layer=layer, sharding=sharding,
                         split_units=split_units, columns=columns, dtype=_abi.text(dtype),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""planner/cleave.h in ctypes: the library, its structs and prototypes, and errors as exceptions."""
+"""tools/libcleave/include/cleave.h in ctypes: the library, its structs and prototypes, and errors as exceptions."""
 
 import ctypes as c
 import json

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// In: a Plan with steps. Out: its buffers, every one with device, arena, offset and size, and DeviceMemory exact to
+// the allocation. Activations share space by liveness over both phases (which never run at once); everything
+// else has its own. Invariant: offsets are multiples of 256, live buffers do not overlap.
+#pragma once
+
+#include "planner/analysis/placement.h"
+#include "planner/plan/plan.h"
+
+namespace cleave::planner {
+
+void assign_memory(Plan& plan);
+
+// The buffer `staging.tokens`, int32 for each output of a pass: where the output device finds the tokens of the largest
+// logits itself. A plan has it where that device is a GPU by its limits (real, of the catalogue or imitated: a host's
+// logits are in reach of the host) and its outputs are a language model's logits; invalid where it has none.
+BufferId tokens_buffer(const Plan& plan);
+
+// Bytes of one KV slab of `kv_heads` heads.
+int64_t kv_slab_bytes(int64_t kv_heads, int64_t head_dim, int64_t v_head_dim,
+                      const Workload& workload);
+
+// Bytes of a rope table on a device: cos and sin, f32, [context, rotary_dim / 2] each.
+int64_t rope_bytes(const importer::RopeTable& table, const Workload& workload);
+
+// Bytes of the batch's metadata on every device.
+int64_t batch_bytes(const Workload& workload);
+
+}  // namespace cleave::planner

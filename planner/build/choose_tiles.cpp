@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/build/choose_tiles.h"
+
+#include <algorithm>
+
+#include "importer/quantized_shard.h"
+#include "planner/machine/gpu_arch.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
+
+namespace cleave::planner {
+
+using namespace importer;
+
+namespace {
+
+// Output features a launch computes per row, over all its outputs; its widest input row.
+int64_t features_of(const Phase& phase, const std::vector<PlacedId>& ids) {
+    int64_t widest = 0;
+    for (PlacedId id : ids) {
+        const Box& box = phase.values[id.index()].box;
+        if (box.size() > 1 && box.back().end != kWhole)
+            widest = std::max(widest, box.back().size());
+    }
+    return widest;
+}
+
+// Whether a launch has a row for each wanted output instead of each token.
+bool is_per_output(const Plan& plan, const Phase& phase, const Compute& c) {
+    if (c.outputs.empty()) return false;
+    const Value& value = plan.graph.value(phase.values[c.outputs[0].index()].value);
+    return !value.shape.empty() && value.shape.front().symbol == "num_outputs";
+}
+
+// Bounds over all CPUs of the host templates' vectors, register tiles and conversion strips (codegen/templates/host);
+// and the scratch that a thread's tokens may fill: about what stays in its second-level cache.
+constexpr int64_t kMaxLanes = 16;
+constexpr int64_t kMaxTileRows = 12;
+constexpr int64_t kConvertDepth = 256;
+constexpr int64_t kBlockBytes = 1 << 20;
+
+bool is_host(const Plan& plan, DeviceId device) {
+    return plan.machine.device(device).limits.warp_width <= 1;
+}
+
+// Tokens that a thread makes ready together: as many as its cache holds, in whole vectors.
+int64_t host_tokens(int64_t depth) {
+    int64_t fit = kBlockBytes / (std::max<int64_t>(1, round_up(depth, kMaxLanes)) * 4);
+    return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
+}
+
+// Rows of a work item: whole register tiles, few enough that every thread gets several items.
+int64_t host_rows(int64_t outputs, int64_t threads) {
+    int64_t wanted = outputs / std::max<int64_t>(8 * threads, 1);
+    return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
+}
+
+// The token block, the sums of `copies` results and a strip of converted weights, f32.
+int64_t host_scratch(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
+    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) +
+                     copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
+    return round_up(floats * 4, 64);
+}
+
+Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t threads) {
+    Tile tile;
+    tile.threads = 1;
+    tile.tokens = 1;
+    int64_t outputs = features_of(phase, c.outputs);
+    tile.rows = outputs;
+    bool products = c.kernel == KernelKind::kLinear || c.kernel == KernelKind::kNormGateUp ||
+                    c.kernel == KernelKind::kNormQkvRopeAppend ||
+                    c.kernel == KernelKind::kNormLinear;
+    if (c.kernel == KernelKind::kAttention) tile.rows = 1;  // a query head
+    if (!products || c.inputs.empty()) return tile;
+    const Box& x = phase.values[c.inputs[0].index()].box;
+    tile.depth = x.empty() ? 0 : x.back().size();
+    tile.tokens = host_tokens(tile.depth);
+    tile.rows = host_rows(outputs, threads);
+    if (c.kernel == KernelKind::kNormQkvRopeAppend && c.kv.valid()) {
+        const KvSlab& slab = plan.kv_slabs[c.kv.index()];
+        tile.rows = std::max(slab.head_dim, slab.v_head_dim);
+    }
+    tile.shared_bytes = host_scratch(tile.depth, tile.tokens, tile.rows,
+                                     c.kernel == KernelKind::kNormGateUp ? 2 : 1);
+    return tile;
+}
+
+int64_t element_bytes(DType dtype) { return std::max<int64_t>(1, dtype_bytes(dtype, 1)); }
+
+// The matrix product of a launch: all its matrices share their input.
+ProductShape product_shape(const Plan& plan, const Compute& c, int64_t tokens) {
+    ProductShape shape;
+    shape.tokens = tokens;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
+        shape.depth = shard.columns.size();
+        shape.rows += shard.rows.size();
+        set_weight_type(shard.dtype, shape);
+        if (shape.code_bits == 0 &&
+            importer::stays_quantized(plan.graph.weight(shard.weight), shard.dtype))
+            shape.code_bits = 8;  // codes that are 8-bit floats
+    }
+    if (c.kernel == KernelKind::kNormGateUp) {
+        shape.per_feature = 2;
+        shape.rows /= 2;
+    }
+    if (c.kernel == KernelKind::kNormQkvRopeAppend) {
+        const KvSlab& slab = plan.kv_slabs[c.kv.index()];
+        shape.head = std::max(slab.head_dim, slab.v_head_dim);
+        // Norms of heads come beside the one in front of the projections.
+        auto norms = std::count_if(c.ops.begin(), c.ops.end(), [&](OpId id) {
+            const Op& op = plan.graph.op(id);
+            return op.kind == OpKind::kRmsNorm && op.as<RmsNormAttrs>().group == slab.head_dim;
+        });
+        shape.whole_head = norms > 0;
+    }
+    return shape;
+}
+
+AttentionShape attention_shape(const Plan& plan, const Compute& c, int64_t tokens,
+                               bool is_prefill) {
+    const KvSlab& slab = plan.kv_slabs[c.kv.index()];
+    AttentionShape shape;
+    shape.heads = c.heads.size();
+    for (OpId id : c.ops)
+        if (plan.graph.op(id).kind == OpKind::kAttention) {
+            const auto& attrs = plan.graph.op(id).as<AttentionAttrs>();
+            shape.group = attrs.num_heads / attrs.num_kv_heads;
+        }
+    shape.kv_heads = slab.kv_heads.size();
+    shape.head_dim = slab.head_dim;
+    shape.v_head_dim = slab.v_head_dim;
+    shape.element_bytes = element_bytes(plan.workload.kv_dtype.value_or(DType::kF32));
+    shape.tokens = tokens;
+    shape.context = plan.workload.context;
+    shape.prefill = is_prefill;
+    const GpuArch* arch = find_gpu_arch(plan.machine.device(c.device).arch);
+    shape.warpgroups = arch && arch->warpgroups;
+    shape.sequences = plan.workload.batch;
+    return shape;
+}
+
+// What a GPU launch computes, as the arithmetic of tiles takes it, and the three questions that it answers.
+struct GpuLaunch {
+    enum class Is : uint8_t { kProduct, kAttention, kElementwise };
+
+    GpuLaunch(const Plan& plan, const Phase& phase, const Compute& c)
+        : limits(plan.machine.device(c.device).limits) {
+        const bool is_prefill = &phase == &plan.prefill;
+        const int64_t tokens = is_prefill ? plan.workload.max_tokens() : plan.workload.batch;
+        const int64_t outputs = is_prefill ? plan.workload.max_outputs() : plan.workload.batch;
+        rows = is_per_output(plan, phase, c) ? outputs : tokens;
+        features = features_of(phase, c.outputs);
+        switch (c.kernel) {
+            case KernelKind::kLinear:
+            case KernelKind::kNormLinear:
+            case KernelKind::kNormGateUp:
+            case KernelKind::kNormQkvRopeAppend:
+                product = product_shape(plan, c, rows);
+                set_arch(plan.machine.device(c.device).arch, product);
+                product.prepared = c.activations != ActivationPath::kConverted;
+                if (product.depth > 0) is = Is::kProduct;
+                break;
+            case KernelKind::kAttention:
+                attention = attention_shape(plan, c, tokens, is_prefill);
+                is = Is::kAttention;
+                break;
+            default: break;
+        }
+    }
+
+    Tile tile() const {
+        return is == Is::kProduct     ? product_tile(limits, product)
+               : is == Is::kAttention ? attention_tile(limits, attention)
+                                      : elementwise_tile(limits, features);
+    }
+    Grid grid(const Tile& tile) const {
+        return is == Is::kProduct     ? product_grid(product, tile)
+               : is == Is::kAttention ? attention_grid(attention, tile)
+                                      : elementwise_grid(rows, features, tile);
+    }
+    int64_t registers(const Tile& tile) const {
+        return is == Is::kProduct     ? product_registers(product, tile)
+               : is == Is::kAttention ? attention_registers(limits, attention, tile)
+                                      : elementwise_registers();
+    }
+    std::optional<Excess> excess(const Tile& tile) const {
+        const std::optional<Excess> of_block = block_excess(limits, tile, registers(tile));
+        return of_block ? of_block : grid_excess(limits, grid(tile));
+    }
+    std::optional<ShrunkTile> shrunk(const Tile& tile) const {
+        return is == Is::kProduct     ? shrunk_product_tile(limits, product, tile)
+               : is == Is::kAttention ? shrunk_attention_tile(limits, attention, tile)
+                                      : shrunk_elementwise_tile(limits, features, tile);
+    }
+
+    const DeviceLimits& limits;
+    int64_t rows = 0, features = 0;
+    Is is = Is::kElementwise;
+    ProductShape product;
+    AttentionShape attention;
+};
+
+// Whether blocks can copy a product's activations as they lie: of the weights' type, in whole copies, and nothing comes
+// before the product.
+bool lie_as_staged(const Plan& plan, const Phase& phase, const Compute& c,
+                   const ProductShape& product) {
+    const Range columns = phase.values[c.inputs[0].index()].box.back();
+    bool as_staged = plan.graph.op(c.ops.front()).kind == OpKind::kLinear && product.code_bits == 0;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
+        as_staged =
+            as_staged && dtype_bytes(shard.dtype, 1) == 2 &&
+            shard.dtype == plan.workload.activation_dtype &&
+            has_whole_copies(product.depth, columns.size(), shard.columns.begin - columns.begin);
+    }
+    return as_staged;
+}
+
+ActivationPath activation_path(const Plan& plan, const Phase& phase, const Compute& c,
+                               const GpuLaunch& launch) {
+    const bool is_prefill = &phase == &plan.prefill;
+    if (launch.is != GpuLaunch::Is::kProduct || !is_prefill || !launch.product.async_copies ||
+        c.inputs.empty() || phase.values[c.inputs[0].index()].box.empty())
+        return ActivationPath::kConverted;
+    if (lie_as_staged(plan, phase, c, launch.product)) return ActivationPath::kCopied;
+    return pays_to_prepare(launch.product) ? ActivationPath::kPrepared : ActivationPath::kConverted;
+}
+
+// The tile, and for a product how its blocks come by their activations, which the tile depends on.
+void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
+    GpuLaunch launch(plan, phase, c);
+    c.activations = activation_path(plan, phase, c, launch);
+    launch.product.prepared = c.activations != ActivationPath::kConverted;
+    c.tile = launch.tile();
+    if (!has_many_tokens(c.tile)) c.activations = ActivationPath::kConverted;
+}
+
+// Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads and features are not.
+[[noreturn]] void throw_limit_too_small(const Plan& plan, const Phase& phase, const Compute& c,
+                                        int64_t rows, const Excess& excess) {
+    const bool is_prefill = &phase == &plan.prefill;
+    const std::string_view limit = excess.limit;
+    const bool of_grid = limit.starts_with("max_grid");
+    const std::string what = fmt::format(
+        "{} ({}) of {} {} {}", c.ops.empty() ? "a launch" : plan.graph.op(c.ops.front()).name,
+        kernel_kind_name(c.kernel), rows, is_prefill ? "prompt" : "decode",
+        rows == 1 ? "token" : "tokens");
+    const std::string& device = plan.machine.device(c.device).name;
+    if (!of_grid)
+        throw UserError(
+            "{} needs {} {} in a block on {}, which has {} ({} of the machine), with the smallest "
+            "tile that there is; give the device its real limits, split the operator with a larger "
+            "--tp, or plan for a device that has more",
+            what, excess.need,
+            limit == "max_threads_per_block" ? "threads"
+            : limit == "registers_per_block" ? "registers"
+                                             : "bytes of shared memory",
+            device, excess.available, limit);
+    throw UserError(
+        "{} needs {} blocks in one dimension of its grid on {}, which has at most {} there ({} of "
+        "the machine): {}",
+        what, excess.need, device, excess.available, limit,
+        is_prefill
+            ? fmt::format(
+                  "lower --prefill-chunk (it is {}), or split the operator with a larger --tp",
+                  plan.workload.prefill_chunk)
+            : fmt::format("lower --batch (it is {}), or split the operator with a larger --tp",
+                          plan.workload.batch));
+}
+
+// Calls `act` with each launch of a GPU whose tile takes more of a block, or leaves more blocks, than there is.
+template <class Act>
+void for_each_excess(const Plan& plan, Act act) {
+    for (const Phase* phase : {&plan.prefill, &plan.decode})
+        for (const Step& step : phase->steps) {
+            const Compute* c = step.compute();
+            if (!c || is_host(plan, c->device)) continue;
+            const GpuLaunch launch(plan, *phase, *c);
+            if (std::optional<Excess> excess = launch.excess(c->tile))
+                act(*phase, *c, launch.rows, *excess);
+        }
+}
+
+}  // namespace
+
+int64_t host_threads(const Plan& plan, DeviceId device) {
+    int64_t most = 1;
+    for (const Stage& stage : plan.stages) {
+        int64_t hosts = 0, position = -1;
+        for (DeviceId d : stage.devices) {
+            if (d == device) position = hosts;
+            hosts += plan.machine.device(d).kind == DeviceKind::kHost;
+        }
+        if (position < 0) continue;
+        int64_t cores = plan.machine.device(device).limits.num_compute_units;
+        most = std::max(most, cores / hosts + (position < cores % hosts ? 1 : 0));
+    }
+    return most;
+}
+
+void choose_tiles(Plan& plan) {
+    std::vector<int64_t> threads(plan.machine.devices.size(), 1);
+    for (size_t d = 0; d < threads.size(); ++d)
+        if (plan.machine.devices[d].kind == DeviceKind::kHost)
+            threads[d] = host_threads(plan, DeviceId(d));
+    for (Phase* phase : {&plan.prefill, &plan.decode})
+        for (Step& step : phase->steps)
+            if (auto* c = std::get_if<Compute>(&step.action)) {
+                if (is_host(plan, c->device))
+                    c->tile = host_tile(plan, *phase, *c, threads[c->device.index()]);
+                else
+                    choose_gpu_tile(plan, *phase, *c);
+            }
+}
+
+bool fits_limits(const Plan& plan) {
+    bool fits = true;
+    for_each_excess(plan, [&](auto&&...) { fits = false; });
+    return fits;
+}
+
+void check_launch_limits(const Plan& plan) {
+    for_each_excess(plan,
+                    [&](const Phase& phase, const Compute& c, int64_t rows, const Excess& excess) {
+                        throw_limit_too_small(plan, phase, c, rows, excess);
+                    });
+}
+
+std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, const Compute& c) {
+    if (is_host(plan, c.device)) return std::nullopt;
+    return GpuLaunch(plan, phase, c).shrunk(c.tile);
+}
+
+int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& c) {
+    if (is_host(plan, c.device)) return 0;
+    const GpuLaunch launch(plan, phase, c);
+    if (launch.is == GpuLaunch::Is::kAttention)
+        return attention_scratch_bytes(launch.attention, c.tile);
+    return c.activations == ActivationPath::kPrepared ? prepared_bytes(launch.product) : 0;
+}
+
+}  // namespace cleave::planner

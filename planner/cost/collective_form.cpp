@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/collective_form.h"
+
+#include <algorithm>
+
+namespace cleave::planner {
+
+std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceId> group) {
+    std::vector<DeviceId> order(group.begin(), group.end());
+    auto rate = [&](DeviceId from, DeviceId to) {
+        const Link* link = links.at(from, to);
+        return link ? link->bandwidth : 0;
+    };
+    for (size_t i = 1; i + 1 < order.size(); ++i) {
+        auto next = order.begin() + static_cast<std::ptrdiff_t>(i);
+        auto best = std::max_element(next, order.end(), [&](DeviceId a, DeviceId b) {
+            return rate(order[i - 1], a) < rate(order[i - 1], b);
+        });
+        std::rotate(next, best, best + 1);  // the others keep their order
+    }
+    return order;
+}
+
+namespace {
+
+// From here on vLLM leaves a sum to NCCL, too (vllm/distributed/device_communicators/custom_all_reduce.py, max_size).
+constexpr int64_t kLibraryBytes = int64_t{8} << 20;
+
+}  // namespace
+
+bool gathers_by_library(const LinkTable& links, std::span<const DeviceId> devices, bool is_rows) {
+    return is_rows && links.runs_here(devices) && !links.reach_each_other(devices) &&
+           links.has_vendor_library(devices);
+}
+
+CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
+                                 int64_t bytes, bool is_prefill, bool is_rows) {
+    using Form = CollectiveImplementation;
+    const bool runs_here = links.runs_here(group);
+    const bool by_peers = runs_here && links.reach_each_other(group);
+    const bool by_library =
+        is_rows && links.has_vendor_library(group) && (!by_peers || bytes >= kLibraryBytes);
+    CollectiveForm best;
+    // Nothing waits for the host where the library sums; kernels of the members are faster for what is small.
+    if (by_library) {
+        std::vector<DeviceId> ring = ring_order(links, group);
+        const int64_t ns = links.all_reduce_ns(ring, bytes, Form::kRing);
+        return {Form::kRing, std::move(ring), ns};
+    }
+    // A ring has an order of its own; the other forms name their members in device order, whatever the stage's is.
+    std::vector<DeviceId> members(group.begin(), group.end());
+    std::sort(members.begin(), members.end());
+    best.group = members;
+    best.implementation = all_reduce_form(runs_here, is_prefill, group.size());
+    if (best.implementation == Form::kRing) best.group = ring_order(links, group);
+    best.ns = links.all_reduce_ns(best.group, bytes, best.implementation);
+    for (Form form : {Form::kOneShot, Form::kTwoPhase, Form::kRing}) {
+        if (group.size() < 2 || form == best.implementation) continue;
+        if (runs_here && (!by_peers || form == Form::kRing)) continue;
+        std::vector<DeviceId> order = members;
+        if (form == Form::kRing) order = ring_order(links, group);
+        int64_t ns = links.all_reduce_ns(order, bytes, form);
+        if (ns < best.ns) best = {form, std::move(order), ns};
+    }
+    return best;
+}
+
+}  // namespace cleave::planner

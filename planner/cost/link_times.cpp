@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/link_times.h"
+
+#include <algorithm>
+
+#include "planner/cost/kernel_times.h"
+
+namespace cleave::planner {
+namespace {
+
+// NVLink among H200s, which the fitted all-reduces ran over (planner/machine/catalogue.cpp).
+constexpr double kFittedLink = 450e9, kFittedLatency = 2500;
+
+constexpr int64_t kStagedBandwidth = 6'000'000'000;  // through pageable memory of the hosts
+constexpr int64_t kStagedLatency = 30'000;
+
+int64_t nanoseconds(double bytes, double per_second) {
+    return static_cast<int64_t>(bytes * 1e9 / per_second + 0.5);
+}
+
+}  // namespace
+
+LinkTable::LinkTable(const Machine& machine)
+    : machine_(&machine), count_(machine.devices.size()), links_(count_ * count_, nullptr) {
+    for (const Link& link : machine.links)
+        links_[link.from.index() * count_ + link.to.index()] = &link;
+}
+
+CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members) {
+    if (!is_prefill) return CollectiveImplementation::kOneShot;
+    if (!through_host) return CollectiveImplementation::kRing;
+    return members > 2 ? CollectiveImplementation::kTwoPhase : CollectiveImplementation::kOneShot;
+}
+
+int64_t LinkTable::transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const {
+    if (from == to) return 0;
+    const Link* link = at(from, to);
+    double bandwidth = static_cast<double>(link ? link->bandwidth : kStagedBandwidth);
+    return (link ? link->latency_ns : kStagedLatency) +
+           nanoseconds(static_cast<double>(bytes), std::max(1.0, bandwidth));
+}
+
+bool LinkTable::runs_here(std::span<const DeviceId> group) const {
+    return std::any_of(group.begin(), group.end(),
+                       [&](DeviceId d) { return machine_->device(d).kind != DeviceKind::kSim; });
+}
+
+// GPUs with a fast link between any two.
+bool LinkTable::is_fabric(std::span<const DeviceId> group) const {
+    for (DeviceId a : group) {
+        if (machine_->device(a).limits.warp_width <= 1) return false;
+        for (DeviceId b : group) {
+            const Link* link = a == b ? nullptr : at(a, b);
+            if (a != b &&
+                (!link || (link->kind != LinkKind::kNvlink && link->kind != LinkKind::kXgmi)))
+                return false;
+        }
+    }
+    return true;
+}
+
+LinkTable::Demand LinkTable::demand(std::span<const DeviceId> devices) const {
+    Demand demand;
+    for (DeviceId a : devices)
+        for (DeviceId b : devices) {
+            const Link* link = a == b ? nullptr : at(a, b);
+            if (link && link->domain >= 0 && link->bandwidth > demand.bandwidth)
+                demand = {link->domain, link->bandwidth};
+        }
+    return demand;
+}
+
+int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
+                                 CollectiveImplementation implementation) const {
+    auto n = static_cast<int64_t>(group.size());
+    if (n <= 1) return 0;
+    int64_t latency = 0, bandwidth = INT64_MAX;
+    bool ring = implementation == CollectiveImplementation::kRing;
+    for (size_t i = 0; i < group.size(); ++i) {
+        // A ring crosses neighbouring links only; the other forms use every pair.
+        size_t partners = ring ? 1 : group.size() - 1;
+        for (size_t k = 1; k <= partners; ++k) {
+            const Link* link = at(group[i], group[(i + k) % group.size()]);
+            auto or_link = [](int64_t exchange, int64_t of_link) {
+                return exchange > 0 ? exchange : of_link;
+            };
+            latency = std::max(latency, link ? or_link(link->exchange_latency_ns, link->latency_ns)
+                                             : kStagedLatency);
+            bandwidth =
+                std::min(bandwidth, link ? or_link(link->exchange_bandwidth, link->bandwidth)
+                                         : kStagedBandwidth);
+        }
+    }
+    auto b = static_cast<double>(std::max<int64_t>(1, bandwidth));
+    auto p = static_cast<double>(bytes), m = static_cast<double>(n);
+    if (is_fabric(group)) {
+        // A mesh (Infinity Fabric, links all alike) sends to all others at once; a switch (NVLink) has one rate for
+        // all, and where links differ the slowest sets the pace.
+        bool mesh = at(group[0], group[1])->kind == LinkKind::kXgmi;
+        for (size_t i = 1; i < group.size(); ++i)
+            mesh = mesh && at(group[0], group[i])->bandwidth == bandwidth;
+        double ns =
+            KernelTimes::h200().all_reduce_ns(n, p, static_cast<double>(latency) / kFittedLatency,
+                                              b * (mesh ? m - 1 : 1) / kFittedLink);
+        return static_cast<int64_t>(ns + 0.5);
+    }
+    switch (implementation) {
+        case CollectiveImplementation::kOneShot: return latency + nanoseconds(p * (m - 1), b);
+        case CollectiveImplementation::kTwoPhase:
+            return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
+        case CollectiveImplementation::kRing:
+        case CollectiveImplementation::kVendor:
+            return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
+    }
+    return 0;
+}
+
+int64_t LinkTable::gather_ns(std::span<const DeviceId> from, std::span<const DeviceId> to,
+                             int64_t bytes) const {
+    int64_t slowest = 0;
+    if (from.empty()) return 0;
+    const int64_t piece = bytes / static_cast<int64_t>(from.size());
+    for (DeviceId receiver : to) {
+        int64_t time = 0;
+        for (DeviceId d : from) {
+            if (d == receiver) continue;
+            const Link* link = at(d, receiver);
+            auto bandwidth = static_cast<double>(
+                std::max<int64_t>(1, link ? link->bandwidth : kStagedBandwidth));
+            time = std::max(time, link ? link->latency_ns : kStagedLatency) +
+                   nanoseconds(static_cast<double>(piece), bandwidth);
+        }
+        slowest = std::max(slowest, time);
+    }
+    return slowest;
+}
+
+}  // namespace cleave::planner

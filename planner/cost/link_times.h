@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times of transfers and collectives: alpha-beta over the links they use (Thakur, Rabenseifner and Gropp, IJHPCA 2005),
+// all-reduces over NVLink and Infinity Fabric as fitted (kernel_times.h). In: a payload at a point of the workload. Out:
+// integer nanoseconds of one step alone on its devices. What launches cost: launch_costs.h.
+#pragma once
+
+#include <span>
+
+#include "planner/analysis/work.h"
+#include "planner/cost/peer_exchange.h"
+#include "planner/plan/plan.h"
+
+namespace cleave::planner {
+
+// How an all-reduce of `members` is carried out. Decode payloads are all latency, and one exchange has the least of
+// it. Large ones go round the ring, or, between devices that exchange through host memory, in two phases: one
+// exchange would make every member sum every contribution (on 8 host devices prefill took twice as long).
+CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members);
+
+// Links as a matrix, so that a lookup costs nothing: [from][to], nullptr where there is none.
+class LinkTable {
+public:
+    explicit LinkTable(const Machine& machine);
+    const Link* at(DeviceId from, DeviceId to) const {
+        return links_[from.index() * count_ + to.index()];
+    }
+
+    // Time of `bytes` from one device to another; staged through the hosts where there is no link.
+    int64_t transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const;
+
+    // All-reduce of `bytes` a member, by implementation; neighbours in the group's order are the ring's. Between GPUs that
+    // all have fast links to each other the libraries choose better algorithms than any of these: the fitted times.
+    int64_t all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
+                          CollectiveImplementation implementation) const;
+
+    // The domain that the links among these devices share, or -1, and what the busiest of them wants of it.
+    struct Demand {
+        int domain = -1;
+        int64_t bandwidth = 0;
+    };
+    Demand demand(std::span<const DeviceId> devices) const;
+
+    // Whether any of them is a device that exists here, not one of the catalogue alone.
+    bool runs_here(std::span<const DeviceId> group) const;
+    bool reach_each_other(std::span<const DeviceId> group) const {
+        return planner::reach_each_other(*machine_, group);
+    }
+    bool has_vendor_library(std::span<const DeviceId> group) const {
+        return planner::has_vendor_library(*machine_, group);
+    }
+
+    // Equal pieces, `bytes` in all, gathered on each of `to`: until the last has them.
+    int64_t gather_ns(std::span<const DeviceId> from, std::span<const DeviceId> to,
+                      int64_t bytes) const;
+
+private:
+    bool is_fabric(std::span<const DeviceId> group) const;
+
+    const Machine* machine_;
+    size_t count_;
+    std::vector<const Link*> links_;
+};
+
+}  // namespace cleave::planner

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planner/cost/launch_times.h"
+#include "planner/cost/link_times.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::planner {
+namespace {
+
+class Simulation {
+public:
+    // `fixed_ns`: the part of each step's time that no domain slows. Each device runs its steps `passes` times in order, as
+    // the executor does; start times are those of the first pass.
+    Simulation(const Plan& plan, Phase& phase, const LinkTable& links,
+               std::vector<int64_t> fixed_ns, size_t passes = 1)
+        : plan_(plan),
+          phase_(phase),
+          links_(links),
+          fixed_ns_(std::move(fixed_ns)),
+          queues_(plan.machine.devices.size()),
+          passes_(passes) {
+        members_.reserve(phase.steps.size());
+        for (size_t i = 0; i < phase.steps.size(); ++i) {
+            members_.push_back(members_of(phase.steps[i]));
+            for (DeviceId d : members_.back()) queues_[d.index()].push_back(static_cast<int>(i));
+        }
+        head_.assign(queues_.size(), 0);
+        busy_.assign(queues_.size(), 0);
+        started_.assign(phase.steps.size(), 0);
+    }
+
+    int64_t run() {
+        for (size_t d = 0; d < queues_.size(); ++d) try_start(DeviceId(d));
+        size_t done = 0;
+        while (!running_.empty()) {
+            share_domains();
+            double next = INFINITY;
+            for (const Running& r : running_)
+                next = std::min(next, r.fixed > 0 ? r.fixed : r.remaining * r.slowdown);
+            now_ += next;
+            std::vector<int> finished;
+            auto is_done = [](const Running& r) { return r.fixed <= 0 && r.remaining <= 1e-6; };
+            for (Running& r : running_) {
+                if (r.fixed > 0) {
+                    r.fixed -= next;
+                    if (r.fixed <= 1e-6) r.fixed = 0;
+                } else {
+                    r.remaining -= next / r.slowdown;
+                }
+                if (is_done(r)) finished.push_back(r.step);
+            }
+            std::erase_if(running_, is_done);
+            std::sort(finished.begin(), finished.end());
+            for (int step : finished) finish(step);
+            done += finished.size();
+        }
+        CHECK(done == phase_.steps.size() * passes_)
+            << done << " of " << phase_.steps.size() * passes_ << " steps could run";
+        return std::llround(now_);
+    }
+
+    const std::vector<int64_t>& busy() const { return busy_; }
+
+private:
+    // What is left of a step: its fixed part first, then what shares a domain with others.
+    struct Running {
+        int step;
+        double fixed, remaining, slowdown;
+        LinkTable::Demand want;
+    };
+
+    std::vector<DeviceId> members_of(const Step& step) const {
+        std::vector<DeviceId> members;
+        if (const Compute* c = step.compute()) members = {c->device};
+        if (const Transfer* t = step.transfer())
+            members = {phase_.values[t->source.index()].device,
+                       phase_.values[t->destination.index()].device};
+        if (const Collective* c = step.collective()) {
+            members = c->group;
+            for (PlacedId id : c->contributions)
+                members.push_back(phase_.values[id.index()].device);
+        }
+        std::sort(members.begin(), members.end());
+        members.erase(std::unique(members.begin(), members.end()), members.end());
+        return members;
+    }
+
+    // The device's next step and the pass that it is of; -1 after the last.
+    std::pair<int, size_t> next_of(DeviceId device) const {
+        const auto& queue = queues_[device.index()];
+        size_t head = head_[device.index()];
+        if (head >= queue.size() * passes_) return {-1, passes_};
+        return {queue[head % queue.size()], head / queue.size()};
+    }
+
+    // Starts the device's next step when all its members have reached it.
+    void try_start(DeviceId device) {
+        auto [step, pass] = next_of(device);
+        if (step < 0) return;
+        for (DeviceId d : members_[step])
+            if (next_of(d) != std::pair(step, pass)) return;
+        if (pass == 0) phase_.steps[step].start_ns = std::llround(now_);
+        started_[step] = std::llround(now_);
+        int64_t fixed = fixed_ns_[static_cast<size_t>(step)];
+        int64_t shared =
+            std::max<int64_t>(fixed > 0 ? 0 : 1, phase_.steps[step].predicted_ns - fixed);
+        running_.push_back(
+            {step, static_cast<double>(fixed), static_cast<double>(shared), 1.0, demand(step)});
+    }
+
+    void finish(int step) {
+        for (DeviceId d : members_[step]) {
+            busy_[d.index()] += std::llround(now_) - started_[step];
+            ++head_[d.index()];
+        }
+        std::vector<DeviceId> members = members_[step];
+        for (DeviceId d : members) {
+            // A step shared by two of these members must start once.
+            int next = next_of(d).first;
+            if (next < 0) continue;
+            bool started = std::any_of(running_.begin(), running_.end(),
+                                       [&](const Running& r) { return r.step == next; });
+            if (!started) try_start(d);
+        }
+    }
+
+    void share_domains() {
+        if (plan_.machine.domains.empty()) return;
+        std::vector<double> wanted(plan_.machine.domains.size(), 0.0);
+        auto shares = [](const Running& r) { return r.fixed <= 0 && r.want.domain >= 0; };
+        for (const Running& r : running_)
+            if (shares(r))
+                wanted[static_cast<size_t>(r.want.domain)] += static_cast<double>(r.want.bandwidth);
+        for (Running& r : running_) {
+            r.slowdown = 1.0;
+            if (!shares(r)) continue;
+            auto domain = static_cast<size_t>(r.want.domain);
+            auto has =
+                static_cast<double>(std::max<int64_t>(1, plan_.machine.domains[domain].bandwidth));
+            r.slowdown = std::max(1.0, wanted[domain] / has);
+        }
+    }
+
+    // What a step wants of the memory or the links that it shares with others.
+    LinkTable::Demand demand(int step) const {
+        if (plan_.machine.domains.empty()) return {};
+        if (const Compute* c = phase_.steps[static_cast<size_t>(step)].compute()) {
+            const Device& device = plan_.machine.device(c->device);
+            return {device.memory_domain, device.memory_bandwidth};
+        }
+        return links_.demand(members_[static_cast<size_t>(step)]);
+    }
+
+    const Plan& plan_;
+    Phase& phase_;
+    const LinkTable& links_;
+    std::vector<int64_t> fixed_ns_;
+    std::vector<std::vector<int>> queues_;
+    size_t passes_ = 1;
+    std::vector<size_t> head_;      // by device, over all passes
+    std::vector<int64_t> started_;  // by step, in its latest pass
+    std::vector<std::vector<DeviceId>> members_;
+    std::vector<Running> running_;
+    std::vector<int64_t> busy_;
+    double now_ = 0;
+};
+
+// Host devices of each stage: they share the threads.
+std::vector<size_t> host_widths(const Plan& plan) {
+    std::vector<size_t> widths;
+    for (const Stage& stage : plan.stages)
+        widths.push_back(static_cast<size_t>(std::count_if(
+            stage.devices.begin(), stage.devices.end(),
+            [&](DeviceId d) { return plan.machine.device(d).kind == DeviceKind::kHost; })));
+    return widths;
+}
+
+// Fills each step's time alone; the result is the part of each that no domain slows.
+class StepTimes {
+public:
+    StepTimes(const Analysis& analysis, const Plan& plan, const LinkTable& links)
+        : plan_(plan),
+          links_(links),
+          launches_(analysis, plan.machine, plan.workload),
+          widths_(host_widths(plan)),
+          group_of_(analysis.graph.ops.size(), 0) {
+        for (size_t g = 0; g < analysis.groups.size(); ++g)
+            for (OpId id : analysis.groups[g].ops) group_of_[id.index()] = g;
+    }
+
+    std::vector<int64_t> predict(Phase& phase, bool is_prefill) {
+        std::vector<int64_t> fixed;
+        fixed.reserve(phase.steps.size());
+        for (Step& step : phase.steps) {
+            LaunchCosts::Time t;
+            if (const Compute* c = step.compute())
+                t = launches_.time(c->device, group_of_[c->ops[0].index()],
+                                   {c->flops, c->weight_bytes, c->activation_bytes}, is_prefill,
+                                   widths_[static_cast<size_t>(step.stage)], c->activations);
+            else
+                t = communication(phase, step, launches_.point(is_prefill));
+            step.predicted_ns = t.ns;
+            fixed.push_back(t.fixed_ns);
+        }
+        return fixed;
+    }
+
+private:
+    // Latency is fixed: it uses no bandwidth.
+    LaunchCosts::Time communication(const Phase& phase, const Step& step, const BatchPoint& point) {
+        if (const Transfer* t = step.transfer()) {
+            DeviceId from = phase.values[t->source.index()].device;
+            DeviceId to = phase.values[t->destination.index()].device;
+            return {links_.transfer_ns(from, to, at(t->bytes, point)),
+                    links_.transfer_ns(from, to, 0)};
+        }
+        const Collective& c = *step.collective();
+        int64_t bytes = at(c.bytes, point);
+        if (c.op == CollectiveOp::kAllReduce) {
+            // Layers repeat: the last one's time is most often this one's.
+            if (c.group != last_group_ || c.implementation != last_form_ || bytes != last_bytes_)
+                last_ = {links_.all_reduce_ns(c.group, bytes, c.implementation),
+                         links_.all_reduce_ns(c.group, 0, c.implementation)};
+            last_group_ = c.group;
+            last_form_ = c.implementation;
+            last_bytes_ = bytes;
+            return {last_.ns + norm_ns(phase, c, point), last_.fixed_ns};
+        }
+        std::vector<DeviceId> from;
+        for (PlacedId id : c.contributions) from.push_back(phase.values[id.index()].device);
+        return {links_.gather_ns(from, c.group, bytes), links_.gather_ns(from, c.group, 0)};
+    }
+
+    // Of a norm that rides on a sum, on its slowest member: it writes its result and reads its weight; what it normalises
+    // is in registers.
+    int64_t norm_ns(const Phase& phase, const Collective& c, const BatchPoint& point) const {
+        int64_t slowest = 0;
+        for (size_t m = 0; m < c.weights.size(); ++m) {
+            const importer::Value& value =
+                plan_.graph.value(phase.values[c.outputs[c.group.size() + m].index()].value);
+            const WeightShard& weight = plan_.weights[c.weights[m].index()];
+            const int64_t bytes = at(value_bytes(value, 0, plan_.workload), point) +
+                                  dtype_bytes(weight.dtype, weight.rows.size());
+            const auto rate = static_cast<double>(
+                std::max<int64_t>(1, plan_.machine.device(c.group[m]).memory_bandwidth));
+            slowest =
+                std::max<int64_t>(slowest, std::llround(static_cast<double>(bytes) * 1e9 / rate));
+        }
+        return slowest;
+    }
+
+    const Plan& plan_;
+    const LinkTable& links_;
+    LaunchCosts launches_;
+    std::vector<size_t> widths_, group_of_;
+    std::vector<DeviceId> last_group_;
+    CollectiveImplementation last_form_ = CollectiveImplementation::kOneShot;
+    int64_t last_bytes_ = -1;
+    LaunchCosts::Time last_;
+};
+
+bool has_virtual_stages(const Plan& plan) {
+    std::vector<bool> seen(plan.machine.devices.size());
+    for (const Stage& stage : plan.stages)
+        for (DeviceId d : stage.devices) {
+            if (seen[d.index()]) return true;
+            seen[d.index()] = true;
+        }
+    return false;
+}
+
+}  // namespace
+
+int64_t generated_tokens(const Workload& w) {
+    return std::max<int64_t>(1, w.context - w.prompt_tokens);
+}
+
+int64_t objective_ns(const Prediction& p, int64_t prefill_busy_ns, const Workload& w,
+                     Objective objective) {
+    int64_t generated = generated_tokens(w);
+    if (objective != Objective::kThroughput)
+        return p.decode_ns_per_token + p.prefill_ns / generated;
+    int64_t busiest = 0;
+    for (int64_t busy : p.decode_busy_ns) busiest = std::max(busiest, busy);
+    return busiest + prefill_busy_ns * num_prefill_passes(w) / generated;
+}
+
+void simulate(const Analysis& analysis, Plan& plan) {
+    LinkTable links(plan.machine);
+    StepTimes times(analysis, plan, links);
+    std::vector<int64_t> fixed = times.predict(plan.prefill, true);
+    Simulation prefill(plan, plan.prefill, links, fixed);
+    int64_t first_pass = prefill.run();
+    int64_t busiest = 0;
+    for (int64_t busy : prefill.busy()) busiest = std::max(busiest, busy);
+    // Chunks follow each other through the stages: after the first, one leaves in the busiest stage's time. A device with
+    // several stages ends its part of a chunk before it begins the next one, and others wait for it.
+    int64_t further = num_prefill_passes(plan.workload) - 1, each = busiest;
+    if (further > 0 && has_virtual_stages(plan))
+        each =
+            std::max(busiest, Simulation(plan, plan.prefill, links, fixed, 2).run() - first_pass);
+    plan.prediction.prefill_ns = first_pass + further * each;
+    Simulation decode(plan, plan.decode, links, times.predict(plan.decode, false));
+    plan.prediction.decode_ns_per_token = decode.run();
+    plan.prediction.decode_busy_ns = decode.busy();
+    plan.prediction.objective_ns =
+        objective_ns(plan.prediction, busiest, plan.workload, plan.options.objective);
+}
+
+}  // namespace cleave::planner

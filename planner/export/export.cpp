@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/export/export.h"
+
+#include <filesystem>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "planner/export/formats.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::planner {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Exporter kExporters[] = {
+    {"text", "the plan as text, with every step", export_text},
+    {"json", "the plan as JSON (tools/schema/plan.schema.json)", export_json},
+    {"dot", "the steps of a token as a graph for Graphviz, a cluster for each device", export_dot},
+    {"vllm", "environment and flags of vllm serve: VLLM_PP_LAYER_PARTITION, sizes", export_vllm},
+    {"llama.cpp", "flags of llama-server: -dev -ts -sm -ngl -ot", export_llama_cpp},
+    {"accelerate", "a device_map of Hugging Face accelerate", export_accelerate},
+};
+
+constexpr const char* kManifest = "manifest.json";
+
+[[noreturn]] void refuse(const fs::path& path, std::error_code error) {
+    throw UserError("{}: cannot write there: {}; name a folder that can be made or written",
+                    path.string(), error.message());
+}
+
+void make_folder(const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) refuse(folder, error);
+    if (!fs::is_directory(folder)) refuse(folder, std::make_error_code(std::errc::not_a_directory));
+}
+
+void write_file(const fs::path& path, const ExportFile& content) {
+    AtomicFile file(path);
+    if (file.error()) refuse(path, file.error());
+    if (content.write)
+        content.write(file.stream());
+    else
+        file.stream().write(content.contents.data(),
+                            static_cast<std::streamsize>(content.contents.size()));
+    if (std::error_code error = file.commit()) refuse(path, error);
+}
+
+// Names come from exporters, but also from node names: none may leave the folder.
+void check_names(const ExportResult& result) {
+    std::set<std::string> seen{kManifest};
+    for (const ExportFile& file : result.files) {
+        const fs::path path(file.name);
+        const fs::path normal = path.lexically_normal();
+        CHECK(!file.name.empty() && path.is_relative() && *normal.begin() != "..")
+            << "an exported file named " << file.name;
+        CHECK(seen.insert(normal.generic_string()).second) << "two exported files " << file.name;
+    }
+}
+
+}  // namespace
+
+std::span<const Exporter> plan_exporters() { return kExporters; }
+
+const Exporter& find_exporter(std::span<const Exporter> exporters, std::string_view name) {
+    std::string known;
+    for (const Exporter& exporter : exporters) {
+        if (exporter.name == name) return exporter;
+        known += (known.empty() ? "" : ", ") + std::string(exporter.name);
+    }
+    throw UserError("--format {}: no such format; formats are {}", name, known);
+}
+
+std::string export_manifest(std::string_view format, const ExportResult& result) {
+    using Json = nlohmann::ordered_json;
+    Json json{{"format", format},
+              {"files", Json::array()},
+              {"commands", result.commands},
+              {"not_expressed", result.not_expressed}};
+    for (const ExportFile& file : result.files) json["files"].push_back(file.name);
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void write_export(std::string_view format, const ExportResult& result, const std::string& folder) {
+    check_names(result);
+    const fs::path root(folder);
+    make_folder(root);
+    std::error_code error;
+    fs::remove(root / kManifest, error);  // of an export before: not complete any more
+    if (error) refuse(root / kManifest, error);
+    for (const ExportFile& file : result.files) {
+        const fs::path path = root / file.name;
+        make_folder(path.parent_path());
+        write_file(path, file);
+    }
+    write_file(root / kManifest, {kManifest, export_manifest(format, result)});
+}
+
+}  // namespace cleave::planner

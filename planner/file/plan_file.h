@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans as files: planner/file/plan.proto (package cleave.plan.v1). No floats in decisions, no maps; the same
+// plan gives the same bytes. Text and JSON views are in planner/view/plan_text.h.
+#pragma once
+
+#include <string>
+
+#include "planner/plan/plan.h"
+
+namespace cleave::planner {
+
+// The plan's bytes; weights stand as path, offset, length and digest of the graph.
+std::string serialize_plan(const Plan& plan);
+
+// UserError for bytes that are no plan, or of another format_version.
+Plan parse_plan(const std::string& bytes, const std::string& origin);
+
+void save_plan(const Plan& plan, const std::string& path);  // written beside, then renamed
+Plan load_plan(const std::string& path);
+
+}  // namespace cleave::planner

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/machine/catalogue.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <vector>
+
+namespace cleave::planner {
+namespace {
+
+// Sources, all public:
+//  h100, h200: NVIDIA H100 and H200 Tensor Core GPU data sheets (SXM); a100: NVIDIA A100 data sheet (SXM4);
+//  a40, l40s: their data sheets (PCIe, no NVLink bridge assumed); rtx4090: NVIDIA Ada GPU architecture
+//  white paper, appendix A; b200: NVIDIA HGX B200 data sheet (dense figures, one GPU);
+//  mi210, mi250x, mi300x, mi325x: AMD Instinct data sheets (f32: "peak FP32 matrix", by which products of many tokens go);
+//  mi250x is one GCD, half a card, joined to the other half by
+//  four links of 50 GB/s and direction (ROCm documentation, "AMD Instinct MI250 microarchitecture"). Limits of a
+//  block are its architecture's (planner/machine/gpu_arch.cpp). Peer rates: NVLink and Infinity Fabric per direction and pair, PCIe 4.0
+//  x16 effective. Latencies are of one small peer copy, order of magnitude.
+// clang-format off
+//                    name       arch      MiB     GB/s   f32   f16     f8      int8   CUs  peer             GB/s  ns
+constexpr std::array<CatalogueModel, 12> kModels{{
+    {"h100",    "sm_90a",  81559, 3350, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500},
+    {"h200",    "sm_90a", 143771, 4800, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500},
+    {"a100-40", "sm_80",   40960, 1555, 19.5,  312.0,  312.0,  624.0, 108, LinkKind::kNvlink, 300, 2500},
+    {"a100-80", "sm_80",   81920, 2039, 19.5,  312.0,  312.0,  624.0, 108, LinkKind::kNvlink, 300, 2500},
+    {"a40",     "sm_86",   46068,  696, 37.4,  149.7,  149.7,  299.3,  84, LinkKind::kPcie,    25, 8000},
+    {"l40s",    "sm_89",   46068,  864, 91.6,  362.0,  733.0,  733.0, 142, LinkKind::kPcie,    25, 8000},
+    {"rtx4090", "sm_89",   24564, 1008, 82.6,  165.2,  330.3,  660.6, 128, LinkKind::kPcie,    20, 10000},
+    {"b200",    "sm_100", 183359, 8000, 75.0, 2250.0, 4500.0, 4500.0, 148, LinkKind::kNvlink, 900, 2500},
+    {"mi210",   "gfx90a",  65520, 1638, 45.3,  181.0,  181.0,  181.0, 104, LinkKind::kXgmi,    50, 4000},
+    {"mi250x",  "gfx90a",  65520, 1638, 47.9,  191.5,  191.5,  191.5, 110, LinkKind::kXgmi,    50, 4000, 2, 200},
+    {"mi300x",  "gfx942", 196592, 5300, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi,    64, 4000},
+    {"mi325x",  "gfx942", 262128, 6000, 163.4, 1307.4, 2614.9, 2614.9, 304, LinkKind::kXgmi,    64, 4000},
+}};
+// clang-format on
+
+}  // namespace
+
+const CatalogueModel* find_model(std::string_view name) {
+    static constexpr CatalogueModel kHost{
+        "host", "x86-64", 65536, 40, 0.5, 0.5, 0.5, 0.5, 8, LinkKind::kSameMemory, 20, 2000};
+    if (name == kHost.name)
+        return &kHost;  // a plain desktop: two channels of DDR4-2666, 8 cores with AVX2
+    for (const CatalogueModel& model : kModels)
+        if (model.name == name) return &model;
+    return nullptr;
+}
+
+// A driver's name has the catalogue's as a word, or as two: "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090". Cards that come
+// with two sizes of memory have the size in the catalogue's name; the driver keeps a little of it, never a tenth.
+const CatalogueModel* find_model_of(std::string_view name, int64_t memory_bytes) {
+    std::vector<std::string> words(1);
+    for (char c : name) {
+        if (c == ' ' || c == '-' || c == '/')
+            words.emplace_back();
+        else
+            words.back() += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    for (size_t i = words.size() - 1; i-- > 0;) words.push_back(words[i] + words[i + 1]);
+    for (const CatalogueModel& model : kModels) {
+        const std::string_view family = model.name.substr(0, model.name.find('-'));
+        const int64_t bytes = model.memory_mib << 20;
+        if (std::find(words.begin(), words.end(), family) != words.end() &&
+            std::abs(bytes - memory_bytes) <= bytes / 10)
+            return &model;
+    }
+    return nullptr;
+}
+
+std::string catalogue_names() {
+    std::string names;
+    for (const CatalogueModel& model : kModels) names += std::string(model.name) + ", ";
+    return names + "host";
+}
+
+void set_rates(const CatalogueModel& model, Device& device) {
+    const auto tera = [](double t) { return static_cast<int64_t>(t * 1e12); };
+    device.memory_bandwidth = static_cast<int64_t>(model.bandwidth_gb * 1e9);
+    device.flops_f32 = tera(model.tflops_f32);
+    device.flops_f16 = tera(model.tflops_f16);
+    device.flops_f8 = tera(model.tflops_f8);
+    device.flops_int8 = tera(model.tops_int8);
+}
+
+DeviceLimits limits_of(const GpuArch& arch) {
+    return {arch.shared_bytes, arch.registers, arch.max_threads, arch.warp_width, 1};
+}
+
+DeviceLimits limits_of(const CatalogueModel& model) {
+    DeviceLimits limits{256 * 1024, 65536, 1024, 1, 0};  // a host's
+    if (const GpuArch* arch = find_gpu_arch(model.arch)) limits = limits_of(*arch);
+    limits.num_compute_units = model.compute_units;
+    return limits;
+}
+
+}  // namespace cleave::planner

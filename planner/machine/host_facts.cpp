@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operating system says about this host. Rates are estimates from the CPU's features; a machine file
+// measured by `cleave devices --measure` replaces them.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "planner/machine/machine.h"
+
+namespace cleave::planner {
+namespace {
+
+// The line's words after the colon, of the first "flags" line of /proc/cpuinfo.
+std::string cpu_flags() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with("flags")) return line.substr(line.find(':') + 1) + " ";
+    return {};
+}
+
+// All of it, not what is free now: the same machine must give the same plan.
+int64_t physical_memory() {
+    return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
+// Memory a control group leaves us, or INT64_MAX.
+int64_t cgroup_limit() {
+    std::ifstream file("/sys/fs/cgroup/memory.max");
+    int64_t limit = 0;
+    return file >> limit && limit > 0 ? limit : INT64_MAX;
+}
+
+int cores_of_this_process() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+    return static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+}  // namespace
+
+HostFacts read_host_facts() {
+    constexpr int64_t kClock = 2'500'000'000;             // an ordinary server's, under vector load
+    constexpr int64_t kBandwidthOfCore = 10'000'000'000;  // one core's stream of reads
+    HostFacts facts;
+    facts.num_cores = cores_of_this_process();
+    facts.memory_bytes = std::min(physical_memory(), cgroup_limit()) / 10 * 9;
+    std::string flags = cpu_flags();
+    bool avx512 = flags.find(" avx512f ") != std::string::npos;
+    bool avx2 = flags.find(" avx2 ") != std::string::npos;
+    int64_t lanes = avx512 ? 16 : avx2 ? 8 : 4;
+    facts.flops_f32 = facts.num_cores * kClock * lanes * 2 * 2;  // two multiply-add pipes
+    facts.memory_bandwidth = kBandwidthOfCore * std::min(facts.num_cores, 16);
+    facts.arch = avx512 ? "x86-64-v4" : avx2 ? "x86-64-v3" : "x86-64";
+    return facts;
+}
+
+}  // namespace cleave::planner

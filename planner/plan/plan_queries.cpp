@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/plan/plan_queries.h"
+
+#include <algorithm>
+
+namespace cleave::planner {
+
+PassPoint pass_point(const Plan& plan, bool is_prefill) {
+    const Workload& w = plan.workload;
+    if (!is_prefill) return {w.batch, w.batch, w.batch * (w.decode_past() + 1)};
+    int64_t tokens = std::min(w.max_tokens(), w.batch * w.prompt_tokens);
+    // Token i of a sequence sees i + 1 keys; the chunk holds the sequences one after the other.
+    int64_t keys = 0;
+    for (int64_t left = tokens; left > 0; left -= w.prompt_tokens) {
+        int64_t n = std::min(left, w.prompt_tokens);
+        keys += n * (n + 1) / 2;
+    }
+    return {tokens, w.all_logits ? tokens : w.batch, keys};
+}
+
+namespace {
+
+// Bytes between ordered pairs of devices, dense: tensor parallelism uses every pair in every layer.
+class Traffic {
+public:
+    explicit Traffic(size_t devices) : devices_(devices), bytes_(devices * devices) {}
+
+    void add(DeviceId from, DeviceId to, int64_t bytes) {
+        bytes_[from.index() * devices_ + to.index()] += bytes;
+    }
+
+    // A step's bytes in the proportions of `shares`; rounding moves no byte: the parts add up to the step's bytes.
+    void add(const Traffic& shares, int64_t bytes) {
+        int64_t whole = 0, seen = 0, given = 0;
+        for (int64_t share : shares.bytes_) whole += share;
+        for (size_t pair = 0; pair < bytes_.size(); ++pair) {
+            if (shares.bytes_[pair] == 0) continue;
+            seen += shares.bytes_[pair];
+            int64_t until = static_cast<int64_t>(static_cast<__int128>(bytes) * seen / whole);
+            bytes_[pair] += until - given;
+            given = until;
+        }
+    }
+
+    void add_times(const Traffic& other, int64_t times) {
+        for (size_t pair = 0; pair < bytes_.size(); ++pair)
+            bytes_[pair] += other.bytes_[pair] * times;
+    }
+
+    LinkTraffic sparse() const {
+        LinkTraffic traffic;
+        for (size_t pair = 0; pair < bytes_.size(); ++pair)
+            if (bytes_[pair] != 0)
+                traffic[{DeviceId(pair / devices_), DeviceId(pair % devices_)}] = bytes_[pair];
+        return traffic;
+    }
+
+private:
+    size_t devices_;
+    std::vector<int64_t> bytes_;  // [from, to]
+};
+
+// Shares of a collective's bytes between ordered pairs of devices.
+void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
+    auto device = [&](PlacedId id) { return phase.values[id.index()].device; };
+    if (c.op == CollectiveOp::kAllGather) {
+        for (PlacedId id : c.contributions)
+            for (DeviceId to : c.group)
+                if (device(id) != to) {
+                    const Box& box = phase.values[id.index()].box;
+                    shares.add(device(id), to, box.size() > 1 ? box.back().size() : 1);
+                }
+    } else if (c.implementation == CollectiveImplementation::kOneShot) {
+        for (PlacedId id : c.contributions)
+            for (DeviceId to : c.group)
+                if (device(id) != to) shares.add(device(id), to, 1);
+    } else if (c.implementation == CollectiveImplementation::kTwoPhase) {
+        for (DeviceId from : c.group)
+            for (DeviceId to : c.group)
+                if (from != to) shares.add(from, to, 1);
+    } else {
+        for (size_t i = 0; i < c.group.size(); ++i)
+            if (c.group.size() > 1) shares.add(c.group[i], c.group[(i + 1) % c.group.size()], 1);
+    }
+}
+
+// What tells the traffic of one collective from another's. Layers repeat, so there are few.
+std::vector<int64_t> signature(const Phase& phase, const Collective& c, int64_t bytes) {
+    std::vector<int64_t> key{static_cast<int64_t>(c.op), static_cast<int64_t>(c.implementation),
+                             bytes, static_cast<int64_t>(c.group.size())};
+    for (DeviceId d : c.group) key.push_back(static_cast<int64_t>(d.index()));
+    for (PlacedId id : c.contributions) {
+        const PlacedValue& value = phase.values[id.index()];
+        key.push_back(static_cast<int64_t>(value.device.index()));
+        if (c.op == CollectiveOp::kAllGather)
+            key.push_back(value.box.size() > 1 ? value.box.back().size() : 1);
+    }
+    return key;
+}
+
+}  // namespace
+
+LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
+    const Phase& phase = plan.phase(is_prefill);
+    const PassPoint point = pass_point(plan, is_prefill);
+    const size_t devices = plan.machine.devices.size();
+    Traffic traffic(devices);
+    std::map<std::vector<int64_t>, std::pair<const Collective*, int64_t>> alike;  // how many
+    for (const Step& step : phase.steps) {
+        const int64_t bytes = point.of(step.link_bytes);
+        if (const Transfer* t = step.transfer())
+            traffic.add(phase.values[t->source.index()].device,
+                        phase.values[t->destination.index()].device, bytes);
+        if (const Collective* c = step.collective()) {
+            auto& [first, count] = alike[signature(phase, *c, bytes)];
+            first = c;
+            ++count;
+        }
+    }
+    for (const auto& [key, entry] : alike) {
+        Traffic shares(devices), once(devices);
+        add_shares(phase, *entry.first, shares);
+        once.add(shares, key[2]);
+        traffic.add_times(once, entry.second);
+    }
+    return traffic.sparse();
+}
+
+std::string_view objective_name(Objective objective) {
+    switch (objective) {
+        case Objective::kLatency: return "latency";
+        case Objective::kThroughput: return "throughput";
+        case Objective::kMemory: return "memory";
+    }
+    return "";
+}
+
+std::vector<DeviceId> step_devices(const Phase& phase, const Step& step) {
+    if (const Compute* c = step.compute()) return {c->device};
+    auto device = [&](PlacedId id) { return phase.values[id.index()].device; };
+    if (const Transfer* t = step.transfer()) return {device(t->source), device(t->destination)};
+    const Collective& c = *step.collective();
+    std::vector<DeviceId> devices = c.group;
+    for (PlacedId id : c.contributions)
+        if (std::find(devices.begin(), devices.end(), device(id)) == devices.end())
+            devices.push_back(device(id));
+    return devices;
+}
+
+ValueId step_value(const Plan& plan, const Phase& phase, const Step& step) {
+    if (const Compute* c = step.compute()) {
+        if (!c->outputs.empty()) return phase.values[c->outputs[0].index()].value;
+        return c->ops.empty() ? ValueId() : plan.graph.op(c->ops.back()).outputs[0];
+    }
+    if (const Transfer* t = step.transfer()) return phase.values[t->source.index()].value;
+    return phase.values[step.collective()->contributions[0].index()].value;
+}
+
+std::string step_kind(const Step& step) {
+    return step.compute() ? "compute" : step.transfer() ? "transfer" : "collective";
+}
+
+std::string step_implementation(const Step& step) {
+    if (const Compute* c = step.compute()) return std::string(kernel_kind_name(c->kernel));
+    if (const Transfer* t = step.transfer()) return std::string(route_name(t->route));
+    return std::string(collective_implementation_name(step.collective()->implementation));
+}
+
+int64_t step_bytes(const Step& step, const PassPoint& point) {
+    if (const Compute* c = step.compute())
+        return point.of(c->weight_bytes) + point.of(c->activation_bytes);
+    if (const Transfer* t = step.transfer()) return point.of(t->bytes);
+    return point.of(step.collective()->bytes);
+}
+
+DType weights_dtype(const Plan& plan) {
+    std::map<DType, int64_t> bytes;
+    for (const WeightShard& s : plan.weights) bytes[s.dtype] += plan.buffer(s.buffer).size;
+    auto most = std::max_element(bytes.begin(), bytes.end(),
+                                 [](auto& a, auto& b) { return a.second < b.second; });
+    return most == bytes.end() ? plan.workload.dtype.value_or(DType::kF32) : most->first;
+}
+
+std::string head_split(const Plan& plan) {
+    const Stage* widest = nullptr;
+    for (const Stage& s : plan.stages)
+        if (!widest || s.devices.size() > widest->devices.size()) widest = &s;
+    if (!widest || widest->devices.size() < 2) return "";
+    // Of the stage's first attention: the launches that share its KV state.
+    int64_t group = 0, fewest = 0, most = 0, held = 0, kv_heads = 0, idle = 0;
+    size_t launches = 0;
+    bool whole = true;
+    for (const Step& step : plan.decode.steps) {
+        const Compute* c = step.compute();
+        if (!c || c->kernel != KernelKind::kAttention || c->ops[0] < widest->first_op ||
+            c->ops[0] > widest->last_op || launches == widest->devices.size())
+            continue;
+        if (launches > 0 && c->heads.begin == 0) break;  // the next layer's
+        const auto& attrs = plan.graph.op(c->ops[0]).as<importer::AttentionAttrs>();
+        group = attrs.num_heads / attrs.num_kv_heads;
+        kv_heads = attrs.num_kv_heads;
+        whole = whole && c->heads.begin % group == 0 && c->heads.end % group == 0;
+        fewest = launches == 0 ? c->heads.size() : std::min(fewest, c->heads.size());
+        most = std::max(most, c->heads.size());
+        held += plan.kv_slabs[c->kv.index()].kv_heads.size();
+        ++launches;
+    }
+    if (launches == 0) return "";
+    idle = static_cast<int64_t>(widest->devices.size() - launches);
+    std::string text =
+        fmt::format("{} query heads a device",
+                    fewest == most ? std::to_string(most) : fmt::format("{} to {}", fewest, most));
+    if (idle > 0) text += fmt::format(", {} without any", idle);
+    if (group == 1) return text;
+    return text + (whole
+                       ? ": whole KV groups"
+                       : fmt::format(", cut inside KV groups: {} KV heads are held {} times in all",
+                                     kv_heads, held));
+}
+
+double tokens_per_second(const Plan& plan) {
+    double ns = static_cast<double>(plan.prediction.decode_ns_per_token);
+    return ns > 0 ? 1e9 * static_cast<double>(plan.workload.batch) / ns : 0.0;
+}
+
+double gap(const Plan& plan) {
+    const Prediction& p = plan.prediction;
+    if (p.lower_bound_ns <= 0) return 0.0;
+    return static_cast<double>(p.objective_ns) / static_cast<double>(p.lower_bound_ns) - 1.0;
+}
+
+}  // namespace cleave::planner

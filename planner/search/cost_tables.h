@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// In: an analysed Graph, a Machine, a Workload and an order of the devices. Out: for every contiguous range of that
+// order, the cost and memory of every run of units as differences of prefix sums: what the search's dynamic
+// programme reads. Equal operators and equal ranges are computed once. Memory is per member of the range.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "planner/analysis/placement.h"
+#include "planner/build/communicator_memory.h"
+#include "planner/cost/launch_times.h"
+#include "planner/cost/link_times.h"
+
+namespace cleave::planner {
+
+// How a range of unequal devices shares its work.
+enum class ShareMode : uint8_t { kBySpeed, kByMemory };
+
+// One class of device ranges; index u of a prefix vector is the sum over units before u.
+struct RangeTable {
+    StageShares shares;
+    std::vector<int64_t> decode, prefill;  // ns of one pass, [num_units + 1]
+    std::vector<int64_t> cost;  // decode x generated tokens + prefill x passes, [num_units + 1]
+    std::vector<std::vector<int64_t>> memory;  // bytes, by distinct member, [num_units + 1]
+    std::vector<int64_t> room;                 // by distinct member: what weights and KV may take
+    int64_t memory_of(size_t member, int from, int to) const {
+        return memory[member][to] - memory[member][from];
+    }
+    // Whether units [from, to) fit every member.
+    bool fits(int from, int to) const;
+};
+
+class CostTables {
+public:
+    // `slack`: parts per thousand of each device's memory kept free, for what the estimate of activations misses.
+    CostTables(const Analysis& analysis, const Machine& machine, const Workload& workload,
+               std::vector<DeviceId> order, int64_t slack);
+
+    int num_units() const { return static_cast<int>(analysis_.units.size()); }
+    int num_devices() const { return static_cast<int>(order_.size()); }
+    const std::vector<DeviceId>& order() const { return order_; }
+
+    // Devices [first, first + count) of the order, as a stage has them: in the user's order.
+    std::vector<DeviceId> devices_of(int first, int count) const;
+    // Their costs. The reference stays valid as long as the tables.
+    const RangeTable& range(int first, int count, ShareMode mode);
+    bool unequal(int first, int count) const;
+    // Whether a device stands in the range more than once.
+    bool repeats(int first, int count) const;
+
+    // Cost of bringing what crosses into each unit to the range that begins at device `first`; 0 for unit 0.
+    const std::vector<int64_t>& entry_costs(int first, int count);
+    // The same from any range's devices, of which `from` is the first.
+    const std::vector<int64_t>& crossing_costs(int from, int first, int count);
+
+    // The cost's parts put together for a whole pass: generated tokens and prefill passes.
+    int64_t generated() const { return generated_; }
+    int64_t passes() const { return passes_; }
+
+private:
+    struct GroupCost {
+        int64_t decode = 0, prefill = 0;
+        std::vector<int64_t> memory;  // by member
+    };
+    void classify_groups();
+    void classify_devices();
+    StageShares choose_shares(int first, int count, ShareMode mode);
+    GroupCost group_cost(const FusedGroup& group, const std::vector<DeviceId>& devices,
+                         const StageShares& shares) const;
+    int64_t shard_memory(const FusedGroup& group, const std::vector<Range>& work, size_t member,
+                         const StageShares& shares) const;
+    std::unique_ptr<RangeTable> make_range(const std::vector<DeviceId>& devices,
+                                           StageShares shares) const;
+    CommunicatorUse library_use(const std::vector<DeviceId>& devices) const;
+    double domain_slowdown(const std::vector<DeviceId>& devices) const;
+    int64_t fixed_bytes(size_t count) const;
+
+    const Analysis& analysis_;
+    const Machine& machine_;
+    Workload workload_;
+    LinkTable links_;
+    LaunchCosts launches_;
+    std::vector<DeviceId> order_;
+    bool repeats_ = false;  // a device stands in the order more than once
+    int64_t slack_;
+    int64_t generated_, passes_;
+    BatchPoint decode_point_, prefill_point_;
+    std::vector<int> group_class_, device_class_;  // by group; by DeviceId
+    std::vector<int> class_example_;               // a group of each class
+    std::vector<std::pair<int64_t, int64_t>>
+        crossing_;  // bytes into each unit, of a decode and a prefill pass
+    std::map<std::tuple<int, int, int>, std::vector<int64_t>> entry_;
+    std::map<std::vector<int64_t>, std::unique_ptr<RangeTable>> ranges_;
+    std::map<std::tuple<int, int, int>, const RangeTable*> by_place_;
+};
+
+}  // namespace cleave::planner

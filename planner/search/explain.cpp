@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/explain.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "planner/analysis/work.h"
+
+namespace cleave::planner {
+namespace {
+
+using importer::Op;
+using importer::OpKind;
+
+double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+// What a token's time on the busiest device is spent on.
+std::string binding_constraint(const Plan& plan) {
+    for (const DeviceMemory& m : plan.memory)
+        if (m.capacity > 0 && m.needed() > m.capacity / 100 * 95)
+            return fmt::format(
+                "memory of {}: {:.1f} of {:.1f} GB", plan.machine.device(m.device).name,
+                static_cast<double>(m.needed()) / 1e9, static_cast<double>(m.capacity) / 1e9);
+    const auto& busy = plan.prediction.decode_busy_ns;
+    DeviceId busiest(std::max_element(busy.begin(), busy.end()) - busy.begin());
+    BatchPoint point = decode_point(plan.workload);
+    std::array<double, 5> parts{};  // weights, KV and activations, arithmetic, launches, exchange
+    const Device& device = plan.machine.device(busiest);
+    for (const Step& step : plan.decode.steps) {
+        auto ns = static_cast<double>(step.predicted_ns);
+        if (const Compute* c = step.compute()) {
+            if (c->device != busiest) continue;
+            auto overhead = static_cast<double>(device.launch_overhead_ns);
+            parts[3] += overhead;
+            auto weights = static_cast<double>(at(c->weight_bytes, point)),
+                 moved = static_cast<double>(at(c->activation_bytes, point));
+            auto flops = static_cast<double>(at(c->flops, point));
+            bool arithmetic = flops / static_cast<double>(std::max<int64_t>(1, device.flops_f16)) >
+                              (weights + moved) / static_cast<double>(std::max<int64_t>(
+                                                      1, device.memory_bandwidth));
+            if (arithmetic)
+                parts[2] += ns - overhead;
+            else if (weights + moved > 0) {
+                parts[0] += (ns - overhead) * weights / (weights + moved);
+                parts[1] += (ns - overhead) * moved / (weights + moved);
+            }
+        } else if (const Collective* c = step.collective()) {
+            if (std::find(c->group.begin(), c->group.end(), busiest) != c->group.end())
+                parts[4] += ns;
+        } else if (const Transfer* t = step.transfer()) {
+            const auto& values = plan.decode.values;
+            if (values[t->source.index()].device == busiest ||
+                values[t->destination.index()].device == busiest)
+                parts[4] += ns;
+        }
+    }
+    static constexpr std::array<const char*, 5> kNames{"reading weights",
+                                                       "reading KV and activations", "arithmetic",
+                                                       "launches", "exchange between devices"};
+    double total = 0;
+    for (double p : parts) total += p;
+    auto most = static_cast<size_t>(std::max_element(parts.begin(), parts.end()) - parts.begin());
+    return fmt::format("{} on {}: {:.0f} % of its time for a token", kNames[most], device.name,
+                       total > 0 ? 100 * parts[most] / total : 0.0);
+}
+
+// "layers 0-10, 11-21"; a layer that stages share is "part of 11" in each.
+std::string layers_of(const Analysis& a, const Placement& placement) {
+    std::string text;
+    for (const StageChoice& stage : placement.stages) {
+        int first = -1, last = -1;
+        auto shared = [&](int layer) {
+            return std::any_of(a.units.begin(), a.units.end(), [&](const Unit& u) {
+                return u.first_layer >= 0 && u.first_layer <= layer && layer <= u.last_layer &&
+                       (u.begin < stage.begin || u.end > stage.end);
+            });
+        };
+        for (const Unit& u : a.units) {
+            if (u.begin < stage.begin || u.end > stage.end || u.first_layer < 0) continue;
+            if (first < 0) first = u.first_layer;
+            last = u.last_layer;
+        }
+        if (!text.empty()) text += ", ";
+        if (first < 0) {
+            text += "none";
+            continue;
+        }
+        std::vector<std::string> parts;
+        bool head = shared(first), tail = last > first && shared(last);
+        int from = first + head, to = last - tail;
+        if (head) parts.push_back(fmt::format("part of {}", first));
+        if (from <= to)
+            parts.push_back(from == to ? std::to_string(from) : fmt::format("{}-{}", from, to));
+        if (tail) parts.push_back(fmt::format("part of {}", last));
+        text += fmt::format("{}", fmt::join(parts, " and "));
+    }
+    return "layers " + text;
+}
+
+void runners_up(const Analysis& a, const Proposals& proposals, const std::vector<Scored>& scored,
+                const Scored& chosen, Plan& plan) {
+    std::set<std::string> seen{chosen.proposal->shape};
+    for (const Scored& s : scored) {
+        if (plan.why.runners_up.size() >= 6) break;
+        if (!seen.insert(s.proposal->shape).second) continue;
+        std::string why = s.refused;
+        if (why.empty()) {
+            double ratio = static_cast<double>(s.objective_ns) /
+                           static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
+            why = plan.options.objective == Objective::kMemory &&
+                          s.proposal->devices_used > chosen.proposal->devices_used
+                      ? fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
+                                    chosen.proposal->devices_used)
+                  : ratio < 1
+                      ? fmt::format("{:.2f} % faster, but its busiest stage takes {:.0f} % longer",
+                                    100 * (1 - ratio),
+                                    100.0 *
+                                        static_cast<double>(s.proposal->largest_ns -
+                                                            chosen.proposal->largest_ns) /
+                                        static_cast<double>(
+                                            std::max<int64_t>(1, chosen.proposal->largest_ns)))
+                      : fmt::format("{:.1f} % slower{}", 100 * (ratio - 1),
+                                    s.simulated ? "" : " by the estimate");
+        }
+        plan.why.runners_up.push_back(
+            {fmt::format("{} ({})", s.proposal->shape, layers_of(a, s.proposal->placement)),
+             s.objective_ns, why});
+    }
+    for (const std::string& shape : proposals.impossible)
+        if (plan.why.runners_up.size() < 8)
+            plan.why.runners_up.push_back({shape, 0, "does not fit in memory"});
+}
+
+// Devices that no stage uses, and what using all of them would cost.
+void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
+    std::set<DeviceId> used;
+    for (const Stage& stage : plan.stages) used.insert(stage.devices.begin(), stage.devices.end());
+    std::vector<std::string> unused;
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d)
+        if (!used.count(DeviceId(d))) unused.push_back(plan.machine.devices[d].name);
+    if (unused.empty()) return;
+    std::string names = unused.size() > 8 ? fmt::format("{} devices, {} to {}", unused.size(),
+                                                        unused.front(), unused.back())
+                                          : fmt::format("{}", fmt::join(unused, ", "));
+    std::string reason = plan.options.objective == Objective::kMemory
+                             ? "the objective is fewest devices"
+                             : "a plan without them is faster";
+    for (const Scored& s : scored)
+        if (s.refused.empty() &&
+            s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
+            reason +=
+                fmt::format(": {} over every device takes {:.3f} ms a token instead of {:.3f}",
+                            s.proposal->shape, ms(s.objective_ns), ms(chosen.objective_ns));
+            break;
+        }
+    plan.why.binding += fmt::format("; unused: {} ({})", names, reason);
+}
+
+// Products and attention that every device of a tensor-parallel stage computes whole, and what keeps them together.
+void repeated_work(const Analysis& analysis, Plan& plan) {
+    std::vector<std::string> names;
+    bool integers = false, norms = false;
+    for (const Stage& stage : plan.stages)
+        for (size_t i = stage.first_op.index();
+             stage.devices.size() > 1 && i <= stage.last_op.index(); ++i) {
+            const Op& op = analysis.graph.ops[i];
+            if (!analysis.splits.ops[i].work.whole() ||
+                (op.kind != OpKind::kLinear && op.kind != OpKind::kAttention))
+                continue;
+            const bool dynamic =
+                op.kind == OpKind::kLinear &&
+                analysis.graph.weight(op.weights[0]).quantization.dynamic_activations;
+            (dynamic ? integers : norms) = true;
+            names.push_back(op.name);
+        }
+    if (names.empty()) return;
+    std::vector<std::string> reasons;
+    if (integers)
+        reasons.emplace_back(
+            "products of integers (DynamicQuantizeLinear) round by the smallest and largest number "
+            "of their whole "
+            "input");
+    if (norms)
+        reasons.emplace_back(integers ? "what lies between them stays whole with them"
+                                      : "queries or keys are normalised over all heads together");
+    plan.why.binding += fmt::format(
+        "; each device of its stage computes the whole of {} operators ({}{}): {}", names.size(),
+        names.front(), names.size() > 1 ? fmt::format(" to {}", names.back()) : "",
+        fmt::join(reasons, ", and "));
+}
+
+void cuts(const Plan& plan, std::vector<std::string>& lines) {
+    for (size_t s = 1; s < plan.stages.size(); ++s) {
+        int64_t ns = 0, bytes = 0;
+        int count = 0;
+        for (const Step& step : plan.decode.steps)
+            if (step.stage == static_cast<int>(s) && step.transfer()) {
+                ns += step.predicted_ns;
+                bytes += at(step.link_bytes, decode_point(plan.workload));
+                ++count;
+            }
+        lines.push_back(
+            fmt::format("between {} and {}: {} bytes a token in {} transfer{}, {:.1f} us",
+                        plan.graph.op(plan.stages[s - 1].last_op).name,
+                        plan.graph.op(plan.stages[s].first_op).name,
+                        bytes / std::max<int64_t>(1, plan.workload.batch), count,
+                        count == 1 ? "" : "s", static_cast<double>(ns) / 1e3));
+    }
+}
+
+// What METIS brought, zero included: its device order against the user's, and its stage cut against the programme's.
+void metis(const Proposals& proposals, const std::vector<Scored>& scored, const Scored& chosen,
+           Plan& plan) {
+    plan.why.metis_us = proposals.metis_us;
+    if (!plan.options.use_metis) {
+        plan.why.metis = "not used (--no-metis)";
+        plan.why.topological_cost_ns = chosen.objective_ns;
+        return;
+    }
+    if (!proposals.metis_failure.empty()) {
+        plan.why.metis = "left out: " + proposals.metis_failure;
+        plan.why.topological_cost_ns = chosen.objective_ns;
+        return;
+    }
+    int64_t own_cut = 0, without = 0;
+    for (const Scored& s : scored) {
+        if (!s.refused.empty()) continue;
+        bool from_metis = s.proposal->source == Source::kMetisCut || s.proposal->metis_order;
+        if (!from_metis && (without == 0 || s.objective_ns < without)) without = s.objective_ns;
+        if (from_metis && (own_cut == 0 || s.objective_ns < own_cut)) own_cut = s.objective_ns;
+    }
+    plan.why.metis_cost_ns = own_cut;
+    plan.why.topological_cost_ns = without;
+    if (own_cut == 0) {
+        plan.why.metis = plan.stages.size() == 1
+                             ? "nothing to cut: one stage, and the links are alike"
+                             : "its groups are the user's order; its cut was clearly worse by the "
+                               "estimate, and not simulated";
+    } else if (without == 0 || own_cut < without) {
+        plan.why.metis = fmt::format("its {} gained {:.2f} % over the plain order",
+                                     chosen.proposal->metis_order ? "device order" : "stage cut",
+                                     without == 0 ? 0.0
+                                                  : 100.0 * static_cast<double>(without - own_cut) /
+                                                        static_cast<double>(without));
+    } else {
+        plan.why.metis = fmt::format(
+            "its best proposal costs {:.2f} % more than the programme's, which was taken",
+            100.0 * static_cast<double>(own_cut - without) /
+                static_cast<double>(std::max<int64_t>(1, without)));
+    }
+}
+
+}  // namespace
+
+void explain(const Analysis& analysis, const Proposals& proposals,
+             const std::vector<Scored>& scored, const Scored& chosen, Plan& plan) {
+    plan.why.binding = binding_constraint(plan);
+    unused_devices(scored, chosen, plan);
+    repeated_work(analysis, plan);
+    runners_up(analysis, proposals, scored, chosen, plan);
+    cuts(plan, plan.why.cuts);
+    metis(proposals, scored, chosen, plan);
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/propose.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "planner/cost/simulate.h"
+#include "planner/metis/metis.h"
+#include "planner/plan/foreign_op.h"
+#include "planner/search/device_order.h"
+#include "planner/search/virtual_stages.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::planner {
+namespace {
+
+constexpr size_t kInterleavedFrom = 3;  // solutions that virtual stages start from
+
+constexpr int64_t kDeviceCost = int64_t{1} << 52;  // more than any time: fewest devices first
+
+class Proposer {
+public:
+    Proposer(const Analysis& a, const Machine& machine, const Workload& workload,
+             const PlanOptions& options, Shape shape, int64_t slack)
+        : a_(a),
+          machine_(machine),
+          workload_(workload),
+          options_(options),
+          shape_(shape),
+          slack_(slack) {
+        for (const importer::Op& op : a.graph.ops)
+            may_split_ = may_split_ && !stays_on_one_device(op);
+    }
+
+    Proposals run() {
+        std::vector<DeviceId> user = user_order(machine_);
+        over_orders(user, false);
+        if (options_.use_metis) {
+            std::vector<DeviceId> grouped = user;
+            with_metis([&] {
+                if (int groups = natural_group_count(machine_); groups > 1)
+                    grouped = flatten(group_devices(machine_, groups, options_.seed));
+            });
+            if (grouped != user) over_orders(grouped, true);
+        }
+        sort_proposals();
+        return std::move(result_);
+    }
+
+private:
+    // Runs what asks METIS: its time is taken, and once METIS has given up it is left out.
+    template <class Ask>
+    bool with_metis(Ask&& ask) {
+        if (!result_.metis_failure.empty()) return false;
+        auto start = std::chrono::steady_clock::now();
+        try {
+            ask();
+        } catch (const MetisError& error) {
+            result_.metis_failure = error.what();
+        }
+        result_.metis_us += std::chrono::duration_cast<std::chrono::microseconds>(
+                                std::chrono::steady_clock::now() - start)
+                                .count();
+        return result_.metis_failure.empty();
+    }
+
+    // By estimate; among (nearly) equal ones the balanced one first, which leaves most memory and throughput.
+    void sort_proposals() {
+        int64_t best = INT64_MAX;
+        for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
+        auto step = std::max<int64_t>(1, best / 400);
+        auto key = [&](const Proposal& p) {
+            int devices = options_.objective == Objective::kMemory ? p.devices_used : 0;
+            return std::tuple(devices, p.estimate_ns / step, balance_of(p), p.estimate_ns);
+        };
+        std::stable_sort(result_.found.begin(), result_.found.end(),
+                         [&](const Proposal& a, const Proposal& b) { return key(a) < key(b); });
+    }
+
+    void over_orders(const std::vector<DeviceId>& base, bool metis_order) {
+        for (std::vector<DeviceId>& order : orders_for(shape_.pins, base, shape_.tensor_parallel))
+            over_order(std::move(order), metis_order);
+    }
+
+    void over_order(std::vector<DeviceId> order, bool metis_order) {
+        metis_order_ = metis_order;
+        CostTables tables(a_, machine_, workload_, std::move(order), slack_);
+        int devices = tables.num_devices();
+        if (tables.repeats(0, devices)) return over_returning_order(tables);
+        bool forced = shape_.tensor_parallel > 0 || shape_.pipeline_stages > 0;
+        if (!forced) {
+            StageQuery any;
+            any.device_cost = options_.objective == Objective::kMemory ? kDeviceCost : 0;
+            ask(tables, any, "any shape");
+            any.fan_out = true;
+            ask(tables, any, "any shape");
+            // Stages of one width on as many devices as are worth it.
+            for (int tp = 1; tp <= (may_split_ ? devices / 2 : 1); tp *= 2) {
+                StageQuery even = any;
+                even.tensor_parallel = tp;
+                even.fan_out = false;
+                ask(tables, even, fmt::format("tp {}", tp));
+            }
+            if (options_.objective != Objective::kMemory) {
+                any.may_skip = any.fan_out = false;
+                ask(tables, any, "every device");
+            }
+        } else if (shape_.tensor_parallel == 0) {
+            StageQuery staged;
+            staged.pipeline_stages = shape_.pipeline_stages;
+            staged.may_skip = false;
+            ask(tables, staged, fmt::format("pp {}", shape_.pipeline_stages));
+        }
+        for (int tp = 1; tp <= (may_split_ ? devices : 1); ++tp) {
+            if (devices % tp != 0) continue;
+            int pp = devices / tp;
+            if (shape_.tensor_parallel > 0 && shape_.tensor_parallel != tp) continue;
+            if (shape_.pipeline_stages > 0 && shape_.pipeline_stages != pp) continue;
+            if (pp > tables.num_units()) continue;
+            uniform(tables, tp, pp);
+        }
+        if (options_.objective == Objective::kThroughput && !forced) interleaved(tables);
+        solutions_.clear();
+    }
+
+    // Virtual stages over the groups of the best few solutions of this order.
+    void interleaved(CostTables& tables) {
+        std::stable_sort(solutions_.begin(), solutions_.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::vector<std::vector<std::pair<int, int>>> seen;
+        std::vector<StageSolution> found;
+        for (const auto& [estimate, solution] : solutions_) {
+            if (seen.size() >= kInterleavedFrom) break;
+            std::vector<std::pair<int, int>> groups;
+            for (const StageSolution::Stage& s : solution.stages)
+                groups.emplace_back(s.first_device, s.count);
+            if (groups.size() < 2 || std::find(seen.begin(), seen.end(), groups) != seen.end())
+                continue;
+            seen.push_back(std::move(groups));
+            if (auto better = interleave(tables, solution, shape_.pins, options_.seed))
+                found.push_back(std::move(*better));
+        }
+        for (const StageSolution& s : found) add(tables, s, Source::kInterleaved);
+    }
+
+    // Pins return to a device: it stands in the order once for each run of its units.
+    void over_returning_order(CostTables& tables) {
+        StageQuery query;
+        query.tensor_parallel = shape_.tensor_parallel;
+        query.pipeline_stages = shape_.pipeline_stages;
+        ask(tables, query, "the pins' order");
+        query.may_skip = false;
+        ask(tables, query, "the pins' order over every device");
+        for (int tp = 1; tp <= 2 && shape_.tensor_parallel == 0; ++tp) {
+            query.tensor_parallel = tp;
+            query.may_skip = true;
+            ask(tables, query, fmt::format("the pins' order, tp {}", tp));
+        }
+        solutions_.clear();
+    }
+
+    // A grid of equal stages: the programme's cuts, equal units, and METIS's cut.
+    void uniform(CostTables& tables, int tp, int pp) {
+        StageQuery query;
+        query.tensor_parallel = tp;  // every device used, tp each: pp stages
+        query.may_skip = false;
+        ask(tables, query, fmt::format("tp {} x pp {}", tp, pp));
+        add(tables, equal_stages(tables, tp, pp), Source::kEqualUnits);
+        if (options_.use_metis && pp > 1) {
+            StageSolution cut;
+            if (with_metis([&] { cut = metis_stages(tables, tp, pp); }))
+                add(tables, cut, Source::kMetisCut);
+        }
+    }
+
+    void ask(CostTables& tables, StageQuery query, const std::string& name) {
+        query.may_split = may_split_;
+        query.pins = &shape_.pins;
+        bool some = false;
+        for (bool whole_layers : {true, false}) {
+            query.whole_layers = whole_layers;
+            std::optional<StageSolution> best = best_stages(tables, a_.units, query);
+            if (!best) continue;
+            some = true;
+            add(tables, *best, Source::kProgramme);
+            // The uniform grid stands for the balanced variants of open shapes, unless balance is what is asked for.
+            bool open = query.tensor_parallel == 0 && query.pipeline_stages == 0;
+            bool throughput = options_.objective == Objective::kThroughput;
+            if (query.device_cost == 0 && (throughput || (!open && best->stages.size() > 1)))
+                balance(tables, query, *best);
+        }
+        auto& known = result_.impossible;
+        if (!some && std::find(known.begin(), known.end(), name) == known.end())
+            known.push_back(name);
+    }
+
+    // Lower caps on the largest stage, by bisection: the frontier between latency and throughput.
+    void balance(CostTables& tables, StageQuery query, const StageSolution& fastest) {
+        int64_t total = fastest.sum, high = fastest.largest;
+        int64_t low = total / (2 * static_cast<int64_t>(tables.num_devices()));
+        int steps = options_.objective == Objective::kThroughput ? 12 : 8;
+        for (int i = 0; i < steps && low + high / 512 < high; ++i) {
+            query.cap = low + (high - low) / 2;
+            std::optional<StageSolution> better = best_stages(tables, a_.units, query);
+            if (!better) {
+                low = query.cap;
+                continue;
+            }
+            high = std::min(query.cap, better->largest);
+            add(tables, *better, Source::kProgramme);
+        }
+    }
+
+    StageSolution equal_stages(CostTables& tables, int tp, int pp) {
+        StageSolution s;
+        int units = tables.num_units();
+        for (int i = 0; i < pp; ++i)
+            s.stages.push_back({i * tp, tp, static_cast<int>(int64_t{i} * units / pp),
+                                static_cast<int>(int64_t{i + 1} * units / pp),
+                                ShareMode::kBySpeed});
+        return s;
+    }
+
+    // METIS on the chain (or web) of units: weights are costs, edges what crosses. Parts follow their mean position;
+    // where METIS interleaves them, their sizes alone give the cuts.
+    StageSolution metis_stages(CostTables& tables, int tp, int pp) {
+        int units = tables.num_units();
+        const RangeTable& range = tables.range(0, tp, ShareMode::kBySpeed);
+        std::vector<PartitionEdge> edges;
+        for (size_t v = 0; v < a_.graph.values.size(); ++v) {
+            if (a_.made_by[v] < 0 || a_.last_group[v] < 0) continue;
+            int from = unit_of(a_.made_by[v]), to = unit_of(a_.last_group[v]);
+            if (from != to)
+                edges.push_back(
+                    {from, to, std::max<int64_t>(1, last_dimension(a_.graph.values[v]))});
+        }
+        std::vector<int64_t> weights;
+        for (int u = 0; u < units; ++u) weights.push_back(range.cost[u + 1] - range.cost[u]);
+        std::vector<int> parts =
+            partition_graph(units, edges, weights, std::vector<double>(pp, 1.0), options_.seed);
+        std::vector<double> position(pp, 0.0);
+        std::vector<int> size(pp, 0), order(pp);
+        for (int u = 0; u < units; ++u) {
+            position[parts[u]] += u;
+            ++size[parts[u]];
+        }
+        for (int p = 0; p < pp; ++p) {
+            order[p] = p;
+            position[p] /= std::max(1, size[p]);
+        }
+        std::stable_sort(order.begin(), order.end(),
+                         [&](int x, int y) { return position[x] < position[y]; });
+        StageSolution s;
+        int begin = 0;
+        for (int i = 0; i < pp; ++i) {
+            s.stages.push_back({i * tp, tp, begin, begin + size[order[i]], ShareMode::kBySpeed});
+            begin += size[order[i]];
+        }
+        return s;
+    }
+
+    int unit_of(int group) const {
+        auto at = std::upper_bound(a_.units.begin(), a_.units.end(), group,
+                                   [](int g, const Unit& u) { return g < u.begin; });
+        return static_cast<int>(at - a_.units.begin()) - 1;
+    }
+
+    void add(CostTables& tables, const StageSolution& solution, Source source) {
+        Proposal p;
+        p.source = source;
+        p.metis_order = metis_order_;
+        int64_t decode = 0, prefill = 0, largest_prefill = 0;
+        std::map<std::vector<DeviceId>, int64_t> busy;  // of each group of devices
+        std::set<DeviceId> used;
+        for (size_t i = 0; i < solution.stages.size(); ++i) {
+            const StageSolution::Stage& s = solution.stages[i];
+            const RangeTable& range = tables.range(s.first_device, s.count, s.mode);
+            if (s.first_unit >= s.last_unit || !range.fits(s.first_unit, s.last_unit)) return;
+            int64_t stage_prefill = range.prefill[s.last_unit] - range.prefill[s.first_unit];
+            // A device of the narrower side sends to one of the wider after the other.
+            auto fan = [](int from, int to) { return (to + from - 1) / from; };
+            int64_t entry = 0, exit = 0, heard = 0;
+            if (i > 0) {
+                const StageSolution::Stage& from = solution.stages[i - 1];
+                heard = tables.crossing_costs(from.first_device + from.count - 1, s.first_device,
+                                              s.count)[s.first_unit];
+                entry = heard * fan(from.count, s.count);
+            }
+            if (i + 1 < solution.stages.size()) {
+                const StageSolution::Stage& next = solution.stages[i + 1];
+                exit = tables.crossing_costs(s.first_device + s.count - 1, next.first_device,
+                                             1)[s.last_unit] *
+                       fan(s.count, next.count);
+            }
+            decode +=
+                (range.decode[s.last_unit] - range.decode[s.first_unit]) * tables.generated() +
+                entry;
+            prefill += stage_prefill;
+            largest_prefill = std::max(largest_prefill, stage_prefill);
+            // Of a wide stage each device hears once, whatever its senders do.
+            StageChoice choice;
+            choice.devices = tables.devices_of(s.first_device, s.count);
+            used.insert(choice.devices.begin(), choice.devices.end());
+            busy[choice.devices] +=
+                range.cost[s.last_unit] - range.cost[s.first_unit] + heard + exit;
+            if (!meets_pins(shape_.pins, choice.devices, s.first_unit, s.last_unit)) return;
+            choice.begin = a_.units[s.first_unit].begin;
+            choice.end = a_.units[s.last_unit - 1].end;
+            choice.shares = range.shares;
+            const Unit& unit = a_.units[s.first_unit];
+            if (s.first_unit > 0 && unit.first_layer >= 0 &&
+                unit.first_layer == a_.units[s.first_unit - 1].last_layer)
+                p.whole_layers = false;
+            p.placement.stages.push_back(std::move(choice));
+        }
+        int64_t largest = 0;
+        p.devices_used = static_cast<int>(used.size());
+        for (const auto& [group, time] : busy) largest = std::max(largest, time);
+        int64_t latency = decode + prefill + (tables.passes() - 1) * largest_prefill;
+        p.estimate_ns =
+            (options_.objective == Objective::kThroughput ? largest : latency) / tables.generated();
+        p.largest_ns = largest / tables.generated();
+        p.shape = shape_name(p.placement);
+        for (const Proposal& other : result_.found)
+            if (other.shape == p.shape && other.estimate_ns == p.estimate_ns &&
+                same(other.placement, p.placement))
+                return;
+        solutions_.emplace_back(p.estimate_ns, solution);
+        result_.found.push_back(std::move(p));
+    }
+
+    static bool same(const Placement& a, const Placement& b) {
+        if (a.stages.size() != b.stages.size()) return false;
+        for (size_t i = 0; i < a.stages.size(); ++i)
+            if (a.stages[i].devices != b.stages[i].devices ||
+                a.stages[i].begin != b.stages[i].begin ||
+                a.stages[i].shares.weights != b.stages[i].shares.weights)
+                return false;
+        return true;
+    }
+
+    const Analysis& a_;
+    const Machine& machine_;
+    const Workload& workload_;
+    const PlanOptions& options_;
+    Shape shape_;
+    int64_t slack_;
+    bool may_split_ = true, metis_order_ = false;
+    std::vector<std::pair<int64_t, StageSolution>> solutions_;  // of the order in work, by estimate
+    Proposals result_;
+};
+
+}  // namespace
+
+int64_t balance_of(const Proposal& p) {
+    return p.whole_layers ? p.largest_ns : p.largest_ns + p.largest_ns / 20;
+}
+
+std::string shape_name(const Placement& placement) {
+    Placement groups;  // each device counts where it first comes
+    std::set<DeviceId> seen;
+    for (const StageChoice& s : placement.stages)
+        if (std::none_of(s.devices.begin(), s.devices.end(),
+                         [&](DeviceId d) { return seen.count(d) > 0; })) {
+            seen.insert(s.devices.begin(), s.devices.end());
+            groups.stages.push_back(s);
+        }
+    if (groups.stages.size() < placement.stages.size())
+        return fmt::format("{} in {} virtual stages", shape_name(groups), placement.stages.size());
+    bool uniform = true;
+    for (const StageChoice& s : placement.stages)
+        uniform = uniform && s.devices.size() == placement.stages[0].devices.size();
+    if (uniform)
+        return fmt::format("tp {} x pp {}", placement.stages[0].devices.size(),
+                           placement.stages.size());
+    std::string name = fmt::format("pp {} of tp ", placement.stages.size());
+    for (size_t i = 0; i < placement.stages.size(); ++i)
+        name += (i ? ", " : "") + std::to_string(placement.stages[i].devices.size());
+    return name;
+}
+
+Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
+                  const PlanOptions& options, Shape shape, int64_t slack) {
+    return Proposer(analysis, machine, workload, options, shape, slack).run();
+}
+
+}  // namespace cleave::planner

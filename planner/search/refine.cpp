@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/refine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "planner/build/build_plan.h"
+#include "planner/plan/foreign_op.h"
+
+namespace cleave::planner {
+namespace {
+
+int unit_at(const Analysis& a, int group) {
+    for (size_t u = 0; u < a.units.size(); ++u)
+        if (a.units[u].begin == group) return static_cast<int>(u);
+    return static_cast<int>(a.units.size());
+}
+
+bool equal_shares(const StageChoice& stage) {
+    return std::all_of(stage.shares.weights.begin(), stage.shares.weights.end(),
+                       [](int64_t w) { return w == 1; });
+}
+
+// Whether devices may change between the two without new shares.
+bool alike(const Machine& machine, const StageChoice& a, const StageChoice& b) {
+    const Device& x = machine.device(a.devices[0]);
+    const Device& y = machine.device(b.devices[0]);
+    return equal_shares(a) && equal_shares(b) && x.kind == y.kind && x.model == y.model &&
+           x.memory_bytes == y.memory_bytes && x.memory_bandwidth == y.memory_bandwidth;
+}
+
+void set_devices(StageChoice& stage, std::vector<DeviceId> devices) {
+    stage.shares.weights.assign(devices.size(), 1);
+    stage.devices = std::move(devices);
+}
+
+void add_cut_moves(const Analysis& a, const Placement& p, size_t s, std::vector<Placement>& moves) {
+    int cut = unit_at(a, p.stages[s].end);
+    for (int to : {cut - 1, cut + 1}) {
+        if (to <= unit_at(a, p.stages[s].begin) || to >= unit_at(a, p.stages[s + 1].end)) continue;
+        Placement moved = p;
+        moved.stages[s].end = moved.stages[s + 1].begin = a.units[to].begin;
+        moves.push_back(std::move(moved));
+    }
+}
+
+void add_device_moves(const Machine& machine, const Placement& p, size_t s,
+                      std::vector<Placement>& moves) {
+    const StageChoice &left = p.stages[s], &right = p.stages[s + 1];
+    if (!alike(machine, left, right)) return;
+    std::vector<DeviceId> all = left.devices;
+    for (DeviceId d : right.devices) {
+        if (std::find(all.begin(), all.end(), d) != all.end()) return;  // devices that return
+        all.push_back(d);
+    }
+    Placement joined = p;
+    joined.stages[s].end = right.end;
+    set_devices(joined.stages[s], all);
+    joined.stages.erase(joined.stages.begin() + static_cast<std::ptrdiff_t>(s) + 1);
+    moves.push_back(std::move(joined));
+    for (size_t split : {left.devices.size() - 1, left.devices.size() + 1}) {
+        if (split == 0 || split >= all.size()) continue;
+        Placement moved = p;
+        auto middle = all.begin() + static_cast<std::ptrdiff_t>(split);
+        set_devices(moved.stages[s], {all.begin(), middle});
+        set_devices(moved.stages[s + 1], {middle, all.end()});
+        moves.push_back(std::move(moved));
+    }
+}
+
+// Stages as a choice for each unit, and back: neighbours of equal choice join.
+Placement from_units(const Analysis& a, const std::vector<const StageChoice*>& of_unit) {
+    Placement p;
+    for (size_t u = 0; u < of_unit.size(); ++u) {
+        if (u == 0 || of_unit[u] != of_unit[u - 1]) {
+            p.stages.push_back(*of_unit[u]);
+            p.stages.back().begin = a.units[u].begin;
+        }
+        p.stages.back().end = a.units[u].end;
+    }
+    return p;
+}
+
+// Any unit to any other stage's devices: for throughput, where a device may have several runs.
+void add_return_moves(const Analysis& a, const Placement& p, std::vector<Placement>& moves) {
+    std::vector<const StageChoice*> groups, of_unit;
+    for (const StageChoice& s : p.stages) {
+        auto known = std::find_if(groups.begin(), groups.end(),
+                                  [&](const StageChoice* g) { return g->devices == s.devices; });
+        const StageChoice* group = known == groups.end() ? &s : *known;
+        if (group == &s) groups.push_back(&s);
+        for (int u = unit_at(a, s.begin); u < unit_at(a, s.end); ++u) of_unit.push_back(group);
+    }
+    if (groups.size() < 2) return;
+    for (size_t u = 0; u < of_unit.size(); ++u)
+        for (const StageChoice* group : groups) {
+            if (group == of_unit[u]) continue;
+            const StageChoice* from = std::exchange(of_unit[u], group);
+            moves.push_back(from_units(a, of_unit));
+            of_unit[u] = from;
+        }
+}
+
+std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Shape shape,
+                                  Objective objective, const Placement& p) {
+    std::vector<Placement> moves;
+    bool open = shape.tensor_parallel == 0 && shape.pipeline_stages == 0;
+    for (const importer::Op& op : a.graph.ops) open = open && !stays_on_one_device(op);
+    for (size_t s = 0; s + 1 < p.stages.size(); ++s) {
+        add_cut_moves(a, p, s, moves);
+        if (open) add_device_moves(machine, p, s, moves);
+    }
+    if (open && objective == Objective::kThroughput) add_return_moves(a, p, moves);
+    for (size_t s = 0; s < p.stages.size(); ++s) {
+        if (p.stages[s].devices.size() < 2) continue;
+        moves.push_back(p);
+        moves.back().stages[s].shares.whole_groups = !p.stages[s].shares.whole_groups;
+    }
+    return moves;
+}
+
+}  // namespace
+
+bool refine(const Analysis& analysis, Shape shape, size_t step_budget, Placement& placement,
+            Plan& plan) {
+    bool gained = false;
+    size_t steps = 0;
+    for (bool better = true; better && steps < step_budget;) {
+        better = false;
+        for (Placement& move :
+             neighbours(analysis, plan.machine, shape, plan.options.objective, placement)) {
+            if (steps >= step_budget) break;
+            if (!meets_pins(analysis, shape.pins, move)) continue;
+            Plan candidate;
+            candidate.graph = std::move(plan.graph);
+            candidate.machine = plan.machine;
+            candidate.workload = plan.workload;
+            candidate.options = plan.options;
+            build_placement(analysis, move, candidate);
+            steps += candidate.prefill.steps.size() + candidate.decode.steps.size();
+            bool taken = fits_memory(candidate) &&
+                         candidate.prediction.objective_ns < plan.prediction.objective_ns;
+            if (!taken) {
+                plan.graph = std::move(candidate.graph);
+                continue;
+            }
+            plan = std::move(candidate);
+            placement = std::move(move);
+            better = gained = true;
+            break;
+        }
+    }
+    return gained;
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/refuse.h"
+
+#include <algorithm>
+
+#include "planner/build/communicator_memory.h"
+#include "planner/plan/text_table.h"
+
+namespace cleave::planner {
+namespace {
+
+// In one unit, so that columns compare; what that would round to nothing in its own.
+std::string gigabytes(int64_t bytes) {
+    if (bytes > 0 && bytes < 50'000'000) return bytes_text(bytes);
+    return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+// The largest value in [low, high) for which `fits` holds, or 0; fits is monotone. Steps of `granule`.
+template <class Test>
+int64_t largest_that_fits(int64_t low, int64_t high, int64_t granule, Test&& fits) {
+    int64_t a = low / granule, b = (high - 1) / granule;
+    if (a < 1) a = 1;
+    if (b < a || !fits(a * granule)) return 0;
+    while (a < b) {
+        int64_t middle = a + (b - a + 1) / 2;
+        if (fits(middle * granule))
+            a = middle;
+        else
+            b = middle - 1;
+    }
+    return a * granule;
+}
+
+std::string fix_batch(const Plan& p, const Fits& fits) {
+    Workload w = p.workload;
+    int64_t batch = largest_that_fits(1, w.batch, 1, [&](int64_t n) {
+        w.batch = n;
+        return fits(p.machine, w, p.options);
+    });
+    return batch > 0 ? fmt::format("--batch {} (the largest batch that fits)", batch) : "";
+}
+
+// Only of one that was asked for: what the usual one takes is little.
+std::string fix_chunk(const Plan& p, const Fits& fits) {
+    constexpr int64_t kUsual = 512;
+    Workload w = p.workload;
+    const int64_t chunk = largest_that_fits(kUsual, w.max_tokens(), kUsual, [&](int64_t n) {
+        w.prefill_chunk = n;
+        return fits(p.machine, w, p.options);
+    });
+    return chunk > 0 ? fmt::format("--prefill-chunk {} (the largest that fits)", chunk) : "";
+}
+
+std::string fix_context(const Plan& p, const Fits& fits) {
+    Workload w = p.workload;
+    int64_t granule = w.context > 512 ? 64 : 1;
+    int64_t context = largest_that_fits(std::min(p.workload.prompt_tokens + 1, w.context - 1),
+                                        w.context, granule, [&](int64_t n) {
+                                            w.context = n;
+                                            w.prompt_tokens = std::min(p.workload.prompt_tokens, n);
+                                            return fits(p.machine, w, p.options);
+                                        });
+    return context > 0
+               ? fmt::format("--context {} (the longest that fits{})", context,
+                             context < p.workload.prompt_tokens ? ", with a shorter prompt" : "")
+               : "";
+}
+
+std::string fix_dtype(const Plan& p, const Fits& fits) {
+    DType now = p.workload.dtype.value_or(p.graph.weights.empty() ? DType::kF32
+                                                                  : p.graph.weights.front().dtype);
+    for (DType dtype : {DType::kF16, DType::kF8E4M3, DType::kInt4}) {
+        if (dtype_bits(dtype) >= dtype_bits(now)) continue;
+        Workload w = p.workload;
+        w.dtype = now == DType::kF32 || dtype != DType::kF16 ? dtype : DType::kBF16;
+        if (fits(p.machine, w, p.options))
+            return fmt::format("--dtype {} ({} bits a weight instead of {})", *w.dtype,
+                               dtype_bits(*w.dtype), dtype_bits(now));
+    }
+    return "";
+}
+
+// Another device like the last one, linked as the last one is.
+Machine with_one_more(const Machine& machine, int number) {
+    Machine more = machine;
+    DeviceId like(machine.devices.size() - 1), fresh(more.devices.size());
+    Device device = machine.device(like);
+    device.name += fmt::format(" + {}", number);
+    more.devices.push_back(device);
+    std::vector<Link> links = more.links;
+    for (const Link& l : machine.links) {
+        if (l.from == like)
+            links.push_back({fresh, l.to, l.kind, l.bandwidth, l.latency_ns, l.domain});
+        if (l.to == like)
+            links.push_back({l.from, fresh, l.kind, l.bandwidth, l.latency_ns, l.domain});
+    }
+    // Between the pair: as the last device is linked to its nearest neighbour.
+    const Link* near = nullptr;
+    for (const Link& l : machine.links)
+        if (l.from == like && (!near || l.bandwidth > near->bandwidth)) near = &l;
+    if (near) {
+        links.push_back({like, fresh, near->kind, near->bandwidth, near->latency_ns, near->domain});
+        links.push_back({fresh, like, near->kind, near->bandwidth, near->latency_ns, near->domain});
+    }
+    std::stable_sort(links.begin(), links.end(), [](const Link& a, const Link& b) {
+        return std::pair(a.from, a.to) < std::pair(b.from, b.to);
+    });
+    more.links = std::move(links);
+    return more;
+}
+
+std::string fix_devices(const Plan& p, const Fits& fits) {
+    const Device& last = p.machine.devices.back();
+    // Host devices share one memory: more of them hold no more.
+    if (last.kind == DeviceKind::kHost || last.kind == DeviceKind::kSimt ||
+        last.kind == DeviceKind::kNull)
+        return "";
+    Machine machine = p.machine;
+    PlanOptions options = p.options;
+    options.tensor_parallel = options.pipeline_stages = 0;
+    for (int n = 1; n <= 16; ++n) {
+        machine = with_one_more(machine, n);
+        if (fits(machine, p.workload, options))
+            return fmt::format("{} more device{} like {} ({} in all)", n, n == 1 ? "" : "s",
+                               last.name, machine.devices.size());
+    }
+    return "";
+}
+
+std::string fix_shape(const Plan& p, const Fits& fits) {
+    if (p.options.tensor_parallel == 0 && p.options.pipeline_stages == 0) return "";
+    PlanOptions options = p.options;
+    options.tensor_parallel = options.pipeline_stages = 0;
+    return fits(p.machine, p.workload, options)
+               ? "leave --tp and --pp to the planner: it finds a shape that fits"
+               : "";
+}
+
+std::string fix_pins(const Plan& p, const Fits& fits) {
+    if (p.options.pins.empty()) return "";
+    PlanOptions options = p.options;
+    options.pins.clear();
+    return fits(p.machine, p.workload, options) ? "leave out --pin: without the pins it fits" : "";
+}
+
+// Cards exchange without a library, too. Of those that reach each other by kernels, else through the host.
+std::string fix_library(const Plan& p, const Fits& fits) {
+    const auto with = std::find_if(p.memory.begin(), p.memory.end(), [&](const DeviceMemory& m) {
+        return m.collectives > 0 && is_card(p.machine.device(m.device).kind);
+    });
+    if (with == p.memory.end()) return "";
+    const Device& card = p.machine.device(with->device);
+    Machine machine = p.machine;
+    for (Device& d : machine.devices) d.collectives.clear();
+    if (!fits(machine, p.workload, p.options)) return "";
+    return fmt::format(
+        "exchange without {}: name a library that is not there, CLEAVE_{}_LIBRARY=none, or leave "
+        "`collectives` out of the machine file",
+        library_name(card), card.kind == DeviceKind::kHip ? "RCCL" : "NCCL");
+}
+
+}  // namespace
+
+void refuse(const Plan& nearest, const Fits& fits) {
+    std::vector<Deficit> deficits;
+    int64_t lacking = 0, weights = 0;
+    std::string lines;
+    for (const DeviceMemory& m : nearest.memory) {
+        Deficit d{nearest.machine.device(m.device).name, m.needed(), m.capacity,
+                  std::max<int64_t>(0, m.needed() - m.capacity)};
+        lines += fmt::format(
+            "\n  {}: needs {} (weights {}, KV cache {}, activations {}, {}other {}), has {}{}",
+            d.device, gigabytes(d.needed_bytes), gigabytes(m.weights), gigabytes(m.kv),
+            gigabytes(m.activations),
+            m.collectives > 0
+                ? fmt::format("{}'s buffers {}, ", library_name(nearest.machine.device(m.device)),
+                              gigabytes(m.collectives))
+                : "",
+            gigabytes(m.staging + m.scratch + m.reserved), gigabytes(d.capacity_bytes),
+            d.deficit_bytes > 0 ? ": " + gigabytes(d.deficit_bytes) + " short" : "");
+        lacking += d.deficit_bytes;
+        weights += m.weights;
+        deficits.push_back(std::move(d));
+    }
+    std::vector<std::string> fixes;
+    for (const std::string& fix :
+         {fix_shape(nearest, fits), fix_pins(nearest, fits), fix_library(nearest, fits),
+          fix_chunk(nearest, fits),
+          nearest.workload.batch > 1 ? fix_batch(nearest, fits) : std::string(),
+          fix_context(nearest, fits), fix_dtype(nearest, fits), fix_devices(nearest, fits)})
+        if (!fix.empty()) fixes.push_back(fix);
+    std::string message = fmt::format(
+        "{} does not fit: at batch {} and context {} the nearest plan lacks {} on {} device{}{}",
+        nearest.graph.name, nearest.workload.batch, nearest.workload.context, gigabytes(lacking),
+        nearest.memory.size(), nearest.memory.size() == 1 ? "" : "s", lines);
+    if (fixes.empty())
+        fixes.push_back(
+            "use devices with more memory: no batch, context or dtype makes it fit here");
+    message += "\nwhat would fit:";
+    for (const std::string& fix : fixes) message += "\n  " + fix;
+    throw DoesNotFit(message, std::move(deficits), std::move(fixes));
+}
+
+}  // namespace cleave::planner

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers and collectives: what may pass between devices, and what stands there afterwards.
+#include <algorithm>
+#include <set>
+
+#include "planner/plan/foreign_op.h"
+#include "planner/verify/walk.h"
+
+namespace cleave::planner::verify {
+
+using importer::OpKind;
+
+// The payload that a step states is that of the box it moves.
+void PhaseWalk::check_bytes(const Amount& bytes, ValueId value, Range columns) {
+    const auto& shape = graph().value(value).shape;
+    if (shape.size() != 2 || columns.end == kWhole) return;
+    int64_t row = dtype_bytes(placed_dtype(plan_, value), columns.size());
+    Amount expected;
+    if (shape[0].symbol == "num_tokens")
+        expected.per_token = row;
+    else if (shape[0].symbol == "num_outputs")
+        expected.per_output = row;
+    else
+        return;
+    if (bytes.constant != 0 || bytes.per_key != 0 || bytes.per_token != expected.per_token ||
+        bytes.per_output != expected.per_output)
+        fail("payload-bytes",
+             "a row of {} {} has {} bytes, the step says {} + {} a token + {} an output",
+             value_name(value), range_text(columns), row, bytes.constant, bytes.per_token,
+             bytes.per_output);
+}
+
+void PhaseWalk::transfer(const Transfer& t) {
+    const PlacedValue &from = placed(t.source), &to = placed(t.destination);
+    if (from.device == to.device) fail("transfer-device", "from a device to itself");
+    if (from.value != to.value)
+        fail("transfer-value", "{} becomes {}", value_name(from.value), value_name(to.value));
+    if (!contains(columns_of(to), columns_of(from)))
+        fail("transfer-box", "columns {} do not fit into {}", range_text(columns_of(from)),
+             range_text(columns_of(to)));
+    if (from.partial || to.partial)
+        fail("partial-read", "a summand is sent as if it were the value");
+    if (t.route == Route::kPeer) check_peers({from.device, to.device});
+    read_summand(t.source);
+    check_bytes(t.bytes, from.value, columns_of(from));
+
+    const Range columns = columns_of(from);
+    bool twice = written_[t.destination.index()].add(columns);
+    twice = held_[{to.device, to.value}].add(columns) || twice;
+    if (twice)
+        fail("transfer-twice", "{} {} is on {} already", value_name(to.value), range_text(columns),
+             device_name(to.device));
+    Lifetime& life = trace_.lifetimes[t.destination.index()];
+    if (!life.written) life.first_write = static_cast<int64_t>(step_);
+    life.written = true;
+    content_[t.destination.index()] = Known{.columns = columns_of(to)};
+}
+
+// Kernels of each reach the memory of all others: GPUs of one kind, with direct links both ways.
+void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
+    const Machine& machine = plan_.machine;
+    auto direct = [](const Link& l) {
+        return l.kind == LinkKind::kSameMemory || l.kind == LinkKind::kNvlink ||
+               l.kind == LinkKind::kXgmi || l.peer_access;
+    };
+    for (DeviceId a : devices) {
+        if (machine.device(a).limits.warp_width <= 1)
+            fail("exchange-peers", "{} has no kernels that reach a peer", device_name(a));
+        for (DeviceId b : devices) {
+            const Link* link = a == b ? nullptr : machine.link(a, b);
+            if (a != b &&
+                (machine.device(a).kind != machine.device(b).kind || !link || !direct(*link)))
+                fail("exchange-peers", "{} does not reach {}'s memory", device_name(a),
+                     device_name(b));
+        }
+    }
+    if (machine.devices.size() > 64)
+        fail("exchange-peers", "{} devices; 64 have a bit", machine.devices.size());
+    for (DeviceId a : devices)
+        if (std::none_of(plan_.buffers.begin(), plan_.buffers.end(), [&](const Buffer& b) {
+                return b.device == a && b.name == "staging.signals" &&
+                       b.size >= static_cast<int64_t>(machine.devices.size()) * 4 * 4 * 32;
+            }))
+            fail("exchange-peers", "{} has no room for its signals", device_name(a));
+}
+
+// Of cards that are here: the library joins cards of one vendor, each once, and sums rows or sends blocks of them. Simulated
+// ones have any library.
+void PhaseWalk::check_vendor(const Collective& c) {
+    const Machine& machine = plan_.machine;
+    std::set<DeviceId> devices(c.group.begin(), c.group.end());
+    for (PlacedId id : c.contributions) devices.insert(placed(id).device);
+    for (DeviceId a : devices) {
+        const Device& one = machine.device(a);
+        if (!is_card(one.kind)) {
+            if (one.kind != DeviceKind::kSim)
+                fail("exchange-vendor", "{} is of no vendor with a library of collectives",
+                     device_name(a));
+            continue;
+        }
+        if (graph().value(placed(c.contributions[0]).value).kind == importer::ValueKind::kTensor)
+            fail("exchange-vendor", "a tensor goes through the host, not by {}'s library",
+                 device_name(a));
+        if (c.op == CollectiveOp::kAllGather &&
+            c.implementation != CollectiveImplementation::kVendor)
+            fail("exchange-vendor", "a '{}' sums; it gathers nothing",
+                 collective_implementation_name(c.implementation));
+        if (one.collectives.empty())
+            fail("exchange-vendor", "{} has no library of collectives", device_name(a));
+        for (DeviceId b : devices) {
+            const Device& other = machine.device(b);
+            if (a >= b) continue;
+            if (one.kind != other.kind || one.host != other.host ||
+                one.collectives != other.collectives)
+                fail("exchange-vendor", "{} and {} have no library in common", device_name(a),
+                     device_name(b));
+            else if (one.index == other.index && one.identity == other.identity)
+                fail("exchange-vendor", "{} and {} are one card, which no library takes twice",
+                     device_name(a), device_name(b));
+        }
+    }
+}
+
+// Blocks of columns arrive whole, and of several rows they lie in the receiver's `staging.exchange` first.
+void PhaseWalk::check_gather_room(const Collective& c) {
+    const auto& shape = graph().value(placed(c.contributions[0]).value).shape;
+    if (shape.empty()) return;
+    const Workload& w = plan_.workload;
+    const int64_t rows = shape.front().symbol == "num_outputs" ? w.max_outputs() : w.max_tokens();
+    for (DeviceId member : c.group) {
+        if (rows <= 1 || !is_card(plan_.machine.device(member).kind)) continue;
+        int64_t needed = 0, room = 0;
+        for (PlacedId id : c.contributions)
+            if (const PlacedValue& p = placed(id); p.device != member)
+                needed += rows * dtype_bytes(placed_dtype(plan_, p.value), columns_of(p).size());
+        for (const Buffer& b : plan_.buffers)
+            if (b.device == member && b.name == "staging.exchange") room = b.size;
+        if (room < needed)
+            fail("exchange-vendor", "{} has {} bytes for {} that the library brings",
+                 device_name(member), room, needed);
+    }
+}
+
+// A norm is the last of an epilogue, behind the residual, and only kernels over the members' memory compute it.
+bool PhaseWalk::check_norm(const Collective& c) {
+    const auto is_norm = [&](OpId id) { return graph().op(id).kind == OpKind::kRmsNorm; };
+    const auto norms = std::count_if(c.epilogue.begin(), c.epilogue.end(), is_norm);
+    if (norms == 0) {
+        if (!c.weights.empty())
+            fail("collective-epilogue", "{} weights, and no norm", c.weights.size());
+        return false;
+    }
+    if (norms > 1 || c.epilogue.size() != 2 || !is_norm(c.epilogue[1]) ||
+        graph().op(c.epilogue[0]).kind != OpKind::kAdd)
+        fail("collective-epilogue", "a norm follows the residual of a sum, and nothing follows it");
+    if (c.transport != Transport::kPeer || c.implementation != CollectiveImplementation::kOneShot)
+        fail("collective-epilogue", "a sum in form '{}' that goes '{}' has no norm",
+             collective_implementation_name(c.implementation), transport_name(c.transport));
+    return true;
+}
+
+// A group names each receiver once, in device order or (a ring's) in its own, with one output each, or two with a norm.
+bool PhaseWalk::check_group(const Collective& c) {
+    if (c.group.empty()) fail("collective-group", "no receiver");
+    std::vector<DeviceId> order = c.group;
+    if (c.implementation == CollectiveImplementation::kRing) std::sort(order.begin(), order.end());
+    for (size_t i = 0; i + 1 < order.size(); ++i)
+        if (order[i] >= order[i + 1])
+            fail("collective-group", "receivers are not in device order, each once");
+    const size_t results = check_norm(c) ? 2 : 1;
+    bool sound = c.outputs.size() == results * c.group.size();
+    if (!sound)
+        fail("collective-group", "{} outputs for {} receivers{}", c.outputs.size(), c.group.size(),
+             results == 2 ? ", each of which gets the sum and the normalised sum" : "");
+    if (results == 2 && c.weights.size() != c.group.size()) {
+        fail("weight-missing", "{} weights of a norm for {} members", c.weights.size(),
+             c.group.size());
+        sound = false;
+    }
+    if (c.contributions.empty()) {
+        fail("collective-missing", "nothing is contributed");
+        sound = false;
+    }
+    for (PlacedId id : c.contributions)
+        if (sound && placed(id).value != placed(c.contributions[0]).value)
+            fail("collective-value", "{} and {} are contributed to one",
+                 value_name(placed(c.contributions[0]).value), value_name(placed(id).value));
+    return sound;
+}
+
+// The contributions of an all-reduce hold each part of the summed axis once, and the bias once.
+Known PhaseWalk::reduce(const Collective& c) {
+    const PlacedValue& first = placed(c.contributions[0]);
+    RangeSet summed;
+    std::set<DeviceId> devices;
+    Known sum{.columns = columns_of(first)};
+    int biases = 0;
+    for (PlacedId id : c.contributions) {
+        const PlacedValue& p = placed(id);
+        Known part = read_summand(id);
+        std::string part_name = fmt::format("{} of {}", value_name(p.value), device_name(p.device));
+        if (!p.partial) fail("collective-value", "{} is no summand", part_name);
+        if (part.columns != sum.columns)
+            fail("collective-box", "{} has columns {}, others {}", part_name,
+                 range_text(part.columns), range_text(sum.columns));
+        if (++reductions_[id.index()] > 1)
+            fail("collective-twice", "{} was summed before", part_name);
+        if (!devices.insert(p.device).second)
+            fail("collective-twice", "{} is contributed twice", part_name);
+        if (std::find(c.group.begin(), c.group.end(), p.device) == c.group.end())
+            fail("collective-group", "{} contributes and is no member", device_name(p.device));
+        if (part.source.valid()) {
+            if (sum.source.valid() && sum.source != part.source)
+                fail("collective-value", "{} comes from another operator", part_name);
+            sum.source = part.source;
+            if (summed.add(part.contraction))
+                fail("collective-twice", "{} holds the part {} of the sum, and so does another",
+                     part_name, range_text(part.contraction));
+        }
+        biases += part.has_bias;
+    }
+    if (!sum.source.valid()) return sum;
+    const importer::Op& op = graph().op(sum.source);
+    Range axis;
+    if (foreign_op(op))  // it may sum without a weight
+        axis = whole_columns(graph(), op.inputs[0]);
+    else
+        axis = {0, graph().weight(op.weights[0]).shape[op.kind == OpKind::kEmbedding ? 0 : 1]};
+    if (!summed.covers(axis))
+        fail("collective-missing", "the sum of {} over {} lacks a part; it has {}", op.name,
+             range_text(axis), summed.ranges().empty() ? "none" : range_text(summed.ranges()[0]));
+    bool has_bias = op.kind == OpKind::kLinear && op.as<importer::LinearAttrs>().has_bias;
+    if (has_bias && biases != 1)
+        fail("collective-bias", "the bias of {} is added {} times", op.name, biases);
+    return Known{.columns = sum.columns};
+}
+
+// What runs on each member after the sum; each operator takes the running value and what else it needs from
+// the member's own inputs.
+void PhaseWalk::epilogue(const Collective& c, size_t member, const Known& reduced) {
+    const DeviceId device = c.group[member];
+    ValueId value = placed(c.contributions[0]).value;
+    const size_t per_member = c.epilogue_inputs.size() / c.group.size();
+    size_t next = member * per_member;
+    for (OpId id : c.epilogue) {
+        const importer::Op& op = graph().op(id);
+        if (op.kind == OpKind::kRmsNorm && id == c.epilogue.back()) break;  // of the whole sum
+        if (op.kind != OpKind::kAdd && op.kind != OpKind::kScale) {
+            fail("collective-epilogue", "{} cannot follow a sum", op.name);
+            return;
+        }
+        bool takes_value = std::find(op.inputs.begin(), op.inputs.end(), value) != op.inputs.end();
+        if (!takes_value)
+            fail("collective-epilogue", "{} does not take {}", op.name, value_name(value));
+        for (ValueId input : op.inputs) {
+            if (input == value) continue;
+            if (next >= (member + 1) * per_member ||
+                placed(c.epilogue_inputs[next]).value != input) {
+                fail("collective-epilogue", "{} needs {} on {}", op.name, value_name(input),
+                     device_name(device));
+                continue;
+            }
+            Known other = read(c.epilogue_inputs[next++], device);
+            if (other.columns != reduced.columns)
+                fail("operand-sharding", "{} finds columns {} and {}", op.name,
+                     range_text(reduced.columns), range_text(other.columns));
+        }
+        execute(id, device, reduced.columns);
+        value = op.outputs[0];
+    }
+    if (next != (member + 1) * per_member)
+        fail("collective-epilogue", "an input of {} is not used", device_name(device));
+    write(c.outputs[member], value, device, Known{.columns = reduced.columns});
+    if (!c.weights.empty()) norm(c, member, reduced.columns);
+}
+
+// What a member normalises is the sum it has just stored, by the whole weight in its own memory.
+void PhaseWalk::norm(const Collective& c, size_t member, Range columns) {
+    const OpId id = c.epilogue.back();
+    const importer::Op& op = graph().op(id);
+    if (op.kind != OpKind::kRmsNorm) return;  // reported
+    const DeviceId device = c.group[member];
+    const ValueId sum = placed(c.outputs[member]).value;
+    if (op.inputs[0] != sum)
+        fail("collective-epilogue", "{} does not take {}", op.name, value_name(sum));
+    const WeightShard& shard = plan_.weights[c.weights[member].index()];
+    trace_.weights_used[c.weights[member].index()] = true;
+    if (op.weights.empty() || shard.weight != op.weights[0]) {
+        fail("weight-missing", "{} needs its own weight on {}, and has {}", op.name,
+             device_name(device), graph().weight(shard.weight).name);
+    } else {
+        if (shard.device != device)
+            fail("weight-device", "{} on {} reads {} on {}", op.name, device_name(device),
+                 graph().weight(shard.weight).name, device_name(shard.device));
+        if (shard.rows != Range{0, graph().weight(shard.weight).shape[0]})
+            fail("weight-box", "{} needs its whole weight, and has {}", op.name,
+                 range_text(shard.rows));
+    }
+    const Range all = whole_columns(graph(), op.inputs[0]);
+    const int64_t group = op.as<importer::RmsNormAttrs>().group;
+    if (columns != all || (group != 0 && group != all.size()))
+        fail("operand-sharding", "{} normalises whole rows, and finds columns {} in groups of {}",
+             op.name, range_text(columns), group);
+    execute(id, device, columns);
+    write(c.outputs[c.group.size() + member], op.outputs[0], device, Known{.columns = columns});
+}
+
+void PhaseWalk::all_reduce(const Collective& c) {
+    Known reduced = reduce(c);
+    check_bytes(c.bytes, placed(c.contributions[0]).value, reduced.columns);
+    if (c.epilogue_inputs.size() % c.group.size() != 0)
+        fail("collective-epilogue", "{} inputs for {} members", c.epilogue_inputs.size(),
+             c.group.size());
+    else
+        for (size_t i = 0; i < c.group.size(); ++i) epilogue(c, i, reduced);
+}
+
+// Disjoint boxes, which together are what each receiver gets.
+void PhaseWalk::all_gather(const Collective& c) {
+    const ValueId value = placed(c.contributions[0]).value;
+    RangeSet gathered;
+    for (PlacedId id : c.contributions) {
+        const PlacedValue& p = placed(id);
+        Known part = read(id, p.device);
+        if (gathered.add(part.columns))
+            fail("collective-twice", "columns {} of {} come from {} and from another",
+                 range_text(part.columns), value_name(value), device_name(p.device));
+    }
+    if (!c.epilogue.empty() || !c.epilogue_inputs.empty() || !c.weights.empty()) {
+        fail("collective-epilogue", "nothing can follow an all_gather");
+        return;
+    }
+    for (size_t i = 0; i < c.group.size(); ++i) {
+        Range columns = columns_of(placed(c.outputs[i]));
+        if (!gathered.covers(columns))
+            fail("collective-missing", "{} of {} on {} is not contributed in full",
+                 range_text(columns), value_name(value), device_name(c.group[i]));
+        // Its own box stands there already.
+        write(c.outputs[i], value, c.group[i], Known{.columns = columns}, true);
+    }
+}
+
+void PhaseWalk::collective(const Collective& c) {
+    if (!check_group(c)) return;
+    if (c.transport == Transport::kPeer) {
+        std::vector<DeviceId> devices = c.group;
+        for (PlacedId id : c.contributions) devices.push_back(placed(id).device);
+        check_peers(devices);
+    }
+    const bool library = c.implementation == CollectiveImplementation::kRing ||
+                         c.implementation == CollectiveImplementation::kVendor;
+    if (library != (c.transport == Transport::kVendor))
+        fail("exchange-transport", "{} does not go by '{}'",
+             collective_implementation_name(c.implementation), transport_name(c.transport));
+    if (c.transport == Transport::kVendor) check_vendor(c);
+    if (c.op == CollectiveOp::kAllReduce) return all_reduce(c);
+    if (c.transport == Transport::kVendor) check_gather_room(c);
+    all_gather(c);
+}
+
+}  // namespace cleave::planner::verify

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first part: after it, every id, enumeration and number of the plan may be used without looking.
+#include <algorithm>
+
+#include "planner/verify/report.h"
+
+namespace cleave::planner::verify {
+namespace {
+
+// No size, offset or dimension of a real plan comes near; sums and products of two stay in 64 bits.
+constexpr int64_t kLargest = int64_t{1} << 50;
+
+bool sane(int64_t n) { return n >= 0 && n <= kLargest; }
+bool sane(Range r) {
+    return r.begin >= 0 && r.begin <= r.end && (r.end <= kLargest || r.end == kWhole);
+}
+
+class Indices {
+public:
+    Indices(const Plan& plan, Report& report) : plan_(plan), report_(report) {}
+
+    template <class Id, class Items>
+    void id(Id id, const Items& items, const std::string& where, const char* what) {
+        if (!id.valid() || id.index() >= items.size())
+            report_.add("index", "{}: {} {} does not exist, there are {}", where, what, id,
+                        items.size());
+    }
+    template <class Id, class Items>
+    void optional_id(Id i, const Items& items, const std::string& where, const char* what) {
+        if (i.value != -1) id(i, items, where, what);
+    }
+    template <class Id, class Items>
+    void ids(const std::vector<Id>& all, const Items& items, const std::string& where,
+             const char* what) {
+        for (Id i : all) id(i, items, where, what);
+    }
+    void range(Range r, const std::string& where) {
+        if (!sane(r)) report_.add("index", "{}: {} is no range", where, range_text(r));
+    }
+    void device(DeviceId i, const std::string& where) {
+        if (!i.valid() || i.index() >= plan_.machine.devices.size())
+            report_.add("device", "{}: device {} is not declared, the machine has {}", where, i,
+                        plan_.machine.devices.size());
+    }
+    template <class Enum>
+    void enumeration(Enum value, Enum last, const std::string& where) {
+        if (value > last)
+            report_.add("index", "{}: {} is no such kind", where, static_cast<int>(value));
+    }
+
+    void graph();
+    void placement();
+    void phase(const Phase& phase, const char* name);
+
+private:
+    void op(const importer::Op& op);
+    void action(const Phase& phase, const Compute& compute, const std::string& where);
+    void action(const Phase& phase, const Transfer& transfer, const std::string& where);
+    void action(const Phase& phase, const Collective& collective, const std::string& where);
+
+    const Plan& plan_;
+    Report& report_;
+};
+
+// How many inputs and weights an operator must have for the rules to read them.
+struct Arity {
+    size_t inputs, least_weights, most_weights;
+};
+Arity arity(const importer::Op& op) {
+    using importer::OpKind;
+    switch (op.kind) {
+        case OpKind::kEmbedding: return {1, 1, 1};
+        case OpKind::kRmsNorm: return {1, 0, 1};
+        case OpKind::kLinear: {
+            size_t weights = op.as<importer::LinearAttrs>().has_bias ? 2 : 1;
+            return {1, weights, weights};
+        }
+        case OpKind::kKvAppend:
+        case OpKind::kAttention:
+        case OpKind::kGatedActivation:
+        case OpKind::kAdd: return {2, 0, 0};
+        default: return {1, 0, 0};
+    }
+}
+
+// The numbers that rules divide by.
+bool attributes_are_sane(const importer::Op& op) {
+    using importer::OpKind;
+    if (op.kind == OpKind::kAttention) {
+        const auto& a = op.as<importer::AttentionAttrs>();
+        return a.num_heads > 0 && a.num_kv_heads > 0 && a.num_heads % a.num_kv_heads == 0 &&
+               a.head_dim > 0 && a.v_head_dim > 0 && sane(a.num_heads) && sane(a.head_dim) &&
+               sane(a.v_head_dim);
+    }
+    if (op.kind == OpKind::kKvAppend) {
+        const auto& a = op.as<importer::KvAppendAttrs>();
+        return a.num_kv_heads > 0 && a.head_dim > 0 && a.v_head_dim > 0 && sane(a.num_kv_heads) &&
+               sane(a.head_dim) && sane(a.v_head_dim);
+    }
+    if (op.kind == OpKind::kRope) {
+        const auto& a = op.as<importer::RopeAttrs>();
+        return a.num_heads > 0 && a.head_dim > 0 && sane(a.num_heads) && sane(a.head_dim);
+    }
+    if (op.kind == OpKind::kRmsNorm) return sane(op.as<importer::RmsNormAttrs>().group);
+    return true;
+}
+
+void Indices::op(const importer::Op& op) {
+    const std::string& where = op.name;
+    if (op.attrs.index() != static_cast<size_t>(op.kind)) {
+        report_.add("graph", "{}: kind and attributes disagree", where);
+        return;
+    }
+    ids(op.inputs, plan_.graph.values, where, "value");
+    ids(op.outputs, plan_.graph.values, where, "value");
+    ids(op.weights, plan_.graph.weights, where, "weight");
+    if (op.kind == importer::OpKind::kRope)
+        id(op.as<importer::RopeAttrs>().table, plan_.graph.rope_tables, where, "rope table");
+    if (!keeps_onnx_form(op)) {
+        Arity a = arity(op);
+        if (op.inputs.size() != a.inputs || op.outputs.size() != 1 ||
+            op.weights.size() < a.least_weights || op.weights.size() > a.most_weights)
+            report_.add("graph", "{}: a {} with {} inputs, {} weights and {} outputs", where,
+                        op_kind_name(op.kind), op.inputs.size(), op.weights.size(),
+                        op.outputs.size());
+    }
+    for (size_t i = 0; i < op.weights.size(); ++i) {
+        size_t dimensions = op.kind == importer::OpKind::kEmbedding ||
+                                    (op.kind == importer::OpKind::kLinear && i == 0)
+                                ? 2
+                                : 1;
+        if (!keeps_onnx_form(op) && op.weights[i].valid() &&
+            op.weights[i].index() < plan_.graph.weights.size() &&
+            plan_.graph.weight(op.weights[i]).shape.size() < dimensions)
+            report_.add("graph", "{}: its weight has too few dimensions", where);
+    }
+    if (!attributes_are_sane(op)) report_.add("graph", "{}: its attributes make no sense", where);
+}
+
+void Indices::graph() {
+    const Graph& g = plan_.graph;
+    for (const importer::Op& o : g.ops) op(o);
+    ids(g.inputs, g.values, "graph inputs", "value");
+    ids(g.outputs, g.values, "graph outputs", "value");
+    for (const importer::Value& v : g.values)
+        for (const importer::Dim& d : v.shape)
+            if (d.is_static() && !sane(d.value))
+                report_.add("graph", "{}: a dimension of {}", v.name, d.value);
+    for (const importer::Weight& w : g.weights) {
+        bool fine = w.shape.size() <= 8;
+        int64_t elements = 1;
+        for (int64_t d : w.shape)
+            fine = fine && sane(d) && !__builtin_mul_overflow(elements, d, &elements) &&
+                   sane(elements);
+        if (!fine) report_.add("graph", "{}: its shape makes no sense", w.name);
+    }
+    for (const importer::RopeTable& t : g.rope_tables) {
+        if (!sane(t.rotary_dim) || !sane(t.max_positions))
+            report_.add("graph", "{}: its shape makes no sense", t.name);
+        optional_id(t.cos, g.weights, t.name, "weight");
+        optional_id(t.sin, g.weights, t.name, "weight");
+    }
+    const Workload& w = plan_.workload;
+    constexpr int64_t kMost = int64_t{1} << 31;
+    for (int64_t n : {w.batch, w.prompt_tokens, w.context, w.prefill_chunk})
+        if (n < 1 || n > kMost) report_.add("workload", "{} is no batch, length or chunk", n);
+}
+
+void Indices::placement() {
+    for (const Stage& s : plan_.stages) {
+        for (DeviceId d : s.devices) device(d, "a stage");
+        id(s.first_op, plan_.graph.ops, "a stage", "operator");
+        id(s.last_op, plan_.graph.ops, "a stage", "operator");
+    }
+    device(plan_.output_device, "output device");
+    for (const Buffer& b : plan_.buffers) {
+        std::string where = "buffer " + b.name;
+        device(b.device, where);
+        enumeration(b.arena, Arena::kScratch, where);
+        if (!sane(b.offset) || !sane(b.size))
+            report_.add("buffer-bounds", "{}: offset {}, size {}", where, b.offset, b.size);
+    }
+    for (const WeightShard& s : plan_.weights) {
+        device(s.device, "a weight shard");
+        id(s.weight, plan_.graph.weights, "a weight shard", "weight");
+        id(s.buffer, plan_.buffers, "a weight shard", "buffer");
+        range(s.rows, "a weight shard");
+        range(s.columns, "a weight shard");
+    }
+    for (const RopeShard& s : plan_.rope_tables) {
+        device(s.device, "a rope table");
+        id(s.table, plan_.graph.rope_tables, "a rope table", "table");
+        id(s.buffer, plan_.buffers, "a rope table", "buffer");
+    }
+    for (const KvSlab& s : plan_.kv_slabs) {
+        device(s.device, "a KV slab");
+        id(s.state, plan_.graph.values, "a KV slab", "value");
+        id(s.buffer, plan_.buffers, "a KV slab", "buffer");
+        range(s.kv_heads, "a KV slab");
+        if (!sane(s.head_dim) || !sane(s.v_head_dim))
+            report_.add("index", "a KV slab: head dimensions {} and {}", s.head_dim, s.v_head_dim);
+    }
+    for (const DeviceMemory& m : plan_.memory) device(m.device, "the memory account");
+}
+
+void Indices::action(const Phase& phase, const Compute& c, const std::string& where) {
+    device(c.device, where);
+    enumeration(c.kernel, KernelKind::kTensor, where);
+    ids(c.ops, plan_.graph.ops, where, "operator");
+    ids(c.inputs, phase.values, where, "placed value");
+    ids(c.outputs, phase.values, where, "placed value");
+    ids(c.weights, plan_.weights, where, "weight shard");
+    ids(c.rope_tables, plan_.rope_tables, where, "rope table");
+    optional_id(c.kv, plan_.kv_slabs, where, "KV slab");
+    optional_id(c.scratch, plan_.buffers, where, "buffer");
+    enumeration(c.activations, ActivationPath::kPrepared, where);
+    range(c.heads, where);
+}
+
+void Indices::action(const Phase& phase, const Transfer& t, const std::string& where) {
+    id(t.source, phase.values, where, "placed value");
+    id(t.destination, phase.values, where, "placed value");
+    enumeration(t.route, Route::kNetwork, where);
+}
+
+void Indices::action(const Phase& phase, const Collective& c, const std::string& where) {
+    enumeration(c.op, CollectiveOp::kAllGather, where);
+    enumeration(c.implementation, CollectiveImplementation::kVendor, where);
+    enumeration(c.transport, Transport::kVendor, where);
+    for (DeviceId d : c.group) device(d, where);
+    ids(c.contributions, phase.values, where, "placed value");
+    ids(c.epilogue, plan_.graph.ops, where, "operator");
+    ids(c.epilogue_inputs, phase.values, where, "placed value");
+    ids(c.weights, plan_.weights, where, "weight shard");
+    ids(c.outputs, phase.values, where, "placed value");
+}
+
+void Indices::phase(const Phase& phase, const char* name) {
+    for (const PlacedValue& p : phase.values) {
+        std::string where = fmt::format("{}: a placed value", name);
+        device(p.device, where);
+        id(p.value, plan_.graph.values, where, "value");
+        optional_id(p.buffer, plan_.buffers, where, "buffer");
+        for (Range r : p.box) range(r, where);
+    }
+    ids(phase.inputs, phase.values, fmt::format("{}: inputs", name), "placed value");
+    ids(phase.outputs, phase.values, fmt::format("{}: outputs", name), "placed value");
+    for (size_t i = 0; i < phase.steps.size(); ++i) {
+        std::string where = fmt::format("{} step {}", name, i);
+        int stage = phase.steps[i].stage;
+        if (stage < 0 || static_cast<size_t>(stage) >= plan_.stages.size())
+            report_.add("index", "{}: stage {} does not exist", where, stage);
+        std::visit([&](const auto& a) { action(phase, a, where); }, phase.steps[i].action);
+    }
+}
+
+}  // namespace
+
+bool check_indices(const Plan& plan, Report& report) {
+    Indices indices(plan, report);
+    indices.graph();
+    indices.placement();
+    indices.phase(plan.prefill, "prefill");
+    indices.phase(plan.decode, "decode");
+    if (report.size() > 0) return false;
+    // Names and order of the operators, one producer for each value.
+    try {
+        importer::check_graph(plan.graph);
+        std::string digest = importer::graph_digest(plan.graph);
+        if (digest != plan.graph_digest)
+            report.add("digest", "the plan is of graph {}, but carries graph {}", plan.graph_digest,
+                       digest);
+    } catch (const std::exception& error) {
+        report.add("graph", "{}", error.what());
+        return false;
+    }
+    return true;
+}
+
+}  // namespace cleave::planner::verify

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which operators, in which order, each kind of kernel computes, the grid that its tile makes of them, and how it may come by
+// its activations.
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "planner/machine/gpu_arch.h"
+#include "planner/verify/walk.h"
+
+namespace cleave::planner::verify {
+namespace {
+
+using importer::OpKind;
+
+// One letter an operator.
+char letter(OpKind kind) {
+    static constexpr std::string_view kLetters = "ENLRKTGASMOX";
+    return kLetters[static_cast<size_t>(kind)];
+}
+
+// Letters in order; those in brackets may be absent, all or none. A star: a chain of elementwise operators.
+constexpr std::array<std::string_view, 15> kPatterns{"E",       "[N]LLL[NN][RR]K",
+                                                     "T",       "L*",
+                                                     "[N]LLG*", "[M][N]L*",
+                                                     "N*",      "R*",
+                                                     "K",       "G*",
+                                                     "A*",      "S*",
+                                                     "M*",      "O",
+                                                     "X"};
+
+// Whether the last `count` operators are elementwise and each reads the one before it, and of the launch nothing else.
+bool is_chain(const Graph& graph, const std::vector<OpId>& ops, size_t count) {
+    for (size_t i = ops.size() - count; i < ops.size(); ++i) {
+        const importer::Op& op = graph.op(ops[i]);
+        if (op.kind != OpKind::kAdd && op.kind != OpKind::kScale &&
+            op.kind != OpKind::kGatedActivation)
+            return false;
+        bool reads = false;
+        for (ValueId v : op.inputs)
+            for (size_t j = 0; j < i; ++j)
+                for (ValueId made : graph.op(ops[j]).outputs) {
+                    if (made != v) continue;
+                    if (j + 1 != i) return false;
+                    reads = true;
+                }
+        if (!reads) return false;
+    }
+    return true;
+}
+
+// No pattern needs a second try: what a bracket opens with never stands right after it. `tail`: operators left for a star.
+bool matches(std::string_view pattern, std::string_view text, size_t& tail) {
+    tail = 0;
+    while (!pattern.empty()) {
+        if (pattern == "*") {
+            tail = text.size();
+            return true;
+        }
+        const bool optional = pattern[0] == '[';
+        std::string_view part =
+            optional ? pattern.substr(1, pattern.find(']') - 1) : pattern.substr(0, 1);
+        pattern.remove_prefix(optional ? part.size() + 2 : 1);
+        if (text.substr(0, part.size()) == part)
+            text.remove_prefix(part.size());
+        else if (!optional)
+            return false;
+    }
+    return text.empty();
+}
+
+// Up to this many tokens a block has no tiles; elements of 16 bits that an asynchronous copy takes.
+constexpr int64_t kFewTokens = 8, kPiece = 8;
+
+// Rows of all matrices of a launch: its output features, gate and up apart.
+int64_t matrix_rows(const Plan& plan, const Compute& c) {
+    int64_t rows = 0;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() == 2) rows += shard.rows.size();
+    }
+    return c.kernel == KernelKind::kNormGateUp ? rows / 2 : rows;
+}
+
+}  // namespace
+
+std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compute& c) {
+    const Workload& w = plan.workload;
+    const bool selects = std::any_of(c.ops.begin(), c.ops.end(), [&](OpId id) {
+        return plan.graph.op(id).kind == OpKind::kSelectTokens;
+    });
+    const int64_t tokens = !is_prefill ? w.batch : selects ? w.max_outputs() : w.max_tokens();
+    const auto parts = [](int64_t whole, int64_t part) {
+        return part > 0 ? (whole + part - 1) / part : whole;
+    };
+    switch (c.kernel) {
+        case KernelKind::kAttention:
+            // Many tokens in a block have a head each; one token has blocks for its KV heads, and for parts of the keys.
+            if (c.tile.tokens > 1) return {parts(tokens, c.tile.tokens), c.heads.size(), 1};
+            return {tokens, 1, c.tile.splits};
+        case KernelKind::kLinear:
+        case KernelKind::kNormLinear:
+        case KernelKind::kNormGateUp:
+        case KernelKind::kNormQkvRopeAppend:
+            return {parts(matrix_rows(plan, c), c.tile.rows), parts(tokens, c.tile.tokens), 1};
+        default: return {tokens, 1, 1};
+    }
+}
+
+int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& c) {
+    if (c.activations != ActivationPath::kPrepared) return 0;
+    const bool selects = std::any_of(c.ops.begin(), c.ops.end(), [&](OpId id) {
+        return plan.graph.op(id).kind == OpKind::kSelectTokens;
+    });
+    const int64_t rows = !is_prefill ? plan.workload.batch
+                         : selects   ? plan.workload.max_outputs()
+                                     : plan.workload.max_tokens();
+    int64_t columns = 0, factor = 0;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() != 2) continue;
+        columns = std::max(columns, shard.columns.size());
+        // What is no bf16 is staged as f16, whose rows have an f32 each behind them.
+        if (shard.dtype != DType::kBF16) factor = 4;
+    }
+    return (2 * columns + factor) * rows;
+}
+
+std::string wrong_activations(const Plan& plan, const Phase& phase, const Compute& c) {
+    if (c.activations == ActivationPath::kConverted) return "";
+    const GpuArch* arch = find_gpu_arch(plan.machine.device(c.device).arch);
+    if (!arch || !copies_asynchronously(*arch)) return "its device has no asynchronous copies";
+    if (&phase != &plan.prefill || c.tile.tokens <= kFewTokens || c.inputs.empty() ||
+        (c.kernel != KernelKind::kLinear && c.kernel != KernelKind::kNormLinear &&
+         c.kernel != KernelKind::kNormGateUp && c.kernel != KernelKind::kNormQkvRopeAppend))
+        return "it is no product of many tokens of a prompt";
+    const bool copied = c.activations == ActivationPath::kCopied;
+    const Range x = columns_of(phase.values[c.inputs[0].index()]);
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() != 2) continue;
+        if (shard.columns.size() % kPiece != 0) return "rows of its matrices end within a copy";
+        if (dtype_bits(shard.dtype) > 16) return "its matrices are staged as f32";
+        if (copied && shard.dtype != plan.workload.activation_dtype)
+            return "activations are of another type than its matrices";
+        if (copied && (x.size() % kPiece != 0 || (shard.columns.begin - x.begin) % kPiece != 0))
+            return "rows of activations begin or end within a copy";
+    }
+    if (copied && plan.graph.op(c.ops.front()).kind != OpKind::kLinear)
+        return "something comes before its product";
+    if (!copied && !c.scratch.valid()) return "there is no scratch for what is prepared";
+    return "";
+}
+
+bool kernel_fits(const Graph& graph, const Compute& compute) {
+    if (compute.kernel == KernelKind::kTensor) return tensors_fit(graph, compute);
+    std::string letters;
+    for (OpId id : compute.ops) letters += letter(graph.op(id).kind);
+    size_t tail = 0;
+    return matches(kPatterns[static_cast<size_t>(compute.kernel)], letters, tail) &&
+           is_chain(graph, compute.ops, tail);
+}
+
+}  // namespace cleave::planner::verify

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Views of a plan: a summary for people (what runs where, bytes, predicted time, every transfer and
+// collective), and the JSON of CLI.md (schema tools/schema/plan.schema.json). Deterministic.
+#pragma once
+
+#include <string>
+
+#include "planner/plan/plan.h"
+
+namespace cleave::planner {
+
+class DoesNotFit;
+
+struct TextOptions {
+    bool color = false;
+    bool all_steps = false;  // every step instead of one layer's pattern with repeats
+    int width = 100;
+};
+
+std::string plan_to_text(const Plan& plan, const TextOptions& options = {});
+std::string plan_to_json(const Plan& plan);
+
+// Schema tools/schema/does_not_fit.schema.json.
+std::string does_not_fit_to_json(const DoesNotFit& error);
+
+}  // namespace cleave::planner
