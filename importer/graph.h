@@ -221,7 +221,7 @@ struct TensorAttribute {
 };
 // An operator of the ONNX standard whose sizes are all known. Its values are of kind kTensor; initializers
 // that it reads are vectors of their elements (int4: of their bytes). importer/onnx/tensor/ says which
-// operators there are, codegen/tensor/ how each is computed.
+// operators there are, codegen/lower/tensor/ how each is computed.
 struct TensorAttrs {
     std::string op_type;  // "RotaryEmbedding"
     std::vector<TensorOperand> operands, results;

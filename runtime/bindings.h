@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "codegen/program.h"
+#include "codegen/kernel/program.h"
 #include "runtime/arenas.h"
 #include "runtime/peers.h"
 

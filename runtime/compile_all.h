@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "codegen/compiler.h"
+#include "codegen/compile/compiler.h"
 
 namespace cleave::runtime {
 

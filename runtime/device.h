@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/program.h"
+#include "codegen/kernel/program.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/supports.h"
 

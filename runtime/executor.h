@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "codegen/program.h"
+#include "codegen/kernel/program.h"
 #include "planner/plan/plan.h"
 #include "runtime/arenas.h"
 #include "runtime/base/cancel.h"

@@ -10,7 +10,7 @@
 
 #include <fmt/ranges.h>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "planner/machine/catalogue.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"

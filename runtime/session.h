@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/compiler.h"
+#include "codegen/compile/compiler.h"
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/batch.h"

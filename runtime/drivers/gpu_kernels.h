@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/program.h"
+#include "codegen/kernel/program.h"
 #include "planner/machine/machine.h"
 #include "runtime/drivers/gpu_driver.h"
 #include "runtime/drivers/gpu_waits.h"

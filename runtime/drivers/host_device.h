@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "codegen/compiler.h"
+#include "codegen/compile/compiler.h"
 #include "runtime/device.h"
 
 namespace cleave::runtime {

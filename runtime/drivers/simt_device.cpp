@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/host_memory.h"
 #include "runtime/drivers/reduce.h"

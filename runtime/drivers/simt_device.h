@@ -16,7 +16,7 @@ struct SimtDeviceOptions {
     bool shuffle_order = false;  // in that order, instead of by index
 };
 
-// `info.arch` names the architecture; UserError when codegen/gpu_arch.h has none of that name.
+// `info.arch` names the architecture; UserError when codegen/kernel/occupancy.h has none of that name.
 std::unique_ptr<Device> make_simt_device(const planner::Device& info,
                                          const SimtDeviceOptions& options);
 

@@ -11,8 +11,8 @@
 #include <memory>
 #include <vector>
 
-#include "codegen/gpu_arch.h"
-#include "codegen/simt_record.h"
+#include "codegen/compile/llvm/simt_record.h"
+#include "codegen/kernel/occupancy.h"
 #include "runtime/base/split_mix.h"
 #include "runtime/simt/device_order.h"
 #include "runtime/simt/fiber.h"

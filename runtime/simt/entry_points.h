@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiled kernels call, as codegen/templates/gpu/prelude_simt.cuh and codegen/llvm/simt_checks.cpp declare it.
+// What compiled kernels call, as codegen/templates/gpu/prelude_simt.cuh and codegen/compile/llvm/simt_checks.cpp declare it.
 // Each runs on the stack of the current fiber; `bytes` of a check is the size, with the alignment in its upper half.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "codegen/simt_record.h"
+#include "codegen/compile/llvm/simt_record.h"
 
 extern "C" {
 int cleave_simt_thread(int axis);

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 
 namespace cleave::runtime::simt {
 

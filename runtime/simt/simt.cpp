@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/llvm_library.h"
+#include "codegen/compile/llvm_library.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/thread_team.h"

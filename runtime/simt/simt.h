@@ -11,8 +11,8 @@
 #include <span>
 #include <string>
 
-#include "codegen/simt_compiler.h"
-#include "codegen/simt_record.h"
+#include "codegen/compile/llvm/simt_record.h"
+#include "codegen/compile/simt.h"
 #include "runtime/simt/report.h"
 
 namespace cleave::runtime::simt {

@@ -3,9 +3,9 @@
 #include <iterator>
 #include <thread>
 
-#include "codegen/compiler.h"
-#include "codegen/kernel_spec.h"
-#include "codegen/object_cache.h"
+#include "codegen/compile/compiler.h"
+#include "codegen/compile/object_cache.h"
+#include "codegen/kernel/spec.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/support/test.h"
 

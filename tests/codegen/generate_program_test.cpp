@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
-#include "codegen/compiler.h"
-#include "codegen/kernel_spec.h"
+#include "codegen/compile/compiler.h"
+#include "codegen/kernel/spec.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/build/assign_memory.h"

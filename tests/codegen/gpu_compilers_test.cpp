@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "codegen/gpu_objects.h"
-#include "codegen/kernel_compiler.h"
-#include "codegen/peer_kernels.h"
+#include "codegen/compile/compile_program.h"
+#include "codegen/compile/gpu_objects.h"
+#include "codegen/gpu/peer_kernels.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/codegen/plan_programs.h"
 #include "tests/support/test.h"
@@ -131,7 +131,7 @@ TEST_CASE("a probe of hipRTC that failed for another reason is told with its log
           "[codegen]") {
     test::TemporaryFolder folder;
     const std::string worker = (folder.path() / "worker").string();
-    // Messages of codegen/worker/protocol.h: a count, then sizes and bytes.
+    // Messages of codegen/compile/worker/protocol.h: a count, then sizes and bytes.
     auto as_worker = [&](const std::string& answer) {
         auto message = [](std::initializer_list<std::string> strings) {
             auto number = [](size_t n) {

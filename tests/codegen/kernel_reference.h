@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "codegen/kernel_spec.h"
+#include "codegen/kernel/spec.h"
 #include "tests/codegen/kernel_runner.h"
 
 namespace cleave::test {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "codegen/compiler.h"
-#include "codegen/kernel_spec.h"
+#include "codegen/compile/compiler.h"
+#include "codegen/kernel/spec.h"
 
 namespace cleave::test {
 

@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/kernel_compiler.h"
-#include "codegen/kernel_spec.h"
+#include "codegen/compile/compile_program.h"
+#include "codegen/kernel/spec.h"
 #include "planner/tiles/gpu.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/codegen/plan_programs.h"

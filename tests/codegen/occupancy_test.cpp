@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

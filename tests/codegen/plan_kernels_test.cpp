@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/compile_worker.h"
-#include "codegen/kernel_compiler.h"
+#include "codegen/compile/compile_program.h"
+#include "codegen/compile/worker_pool.h"
 #include "tests/codegen/kernel_runner.h"
 #include "tests/codegen/plan_programs.h"
 #include "tests/support/test.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "codegen/kernel_compiler.h"
+#include "codegen/compile/compile_program.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/planner.h"

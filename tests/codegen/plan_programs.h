@@ -6,9 +6,9 @@
 
 #include <string>
 
-#include "codegen/compiler.h"
-#include "codegen/gpu_arch.h"
-#include "codegen/program.h"
+#include "codegen/compile/compiler.h"
+#include "codegen/kernel/occupancy.h"
+#include "codegen/kernel/program.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::test {

@@ -9,7 +9,7 @@
 
 #include <fmt/ranges.h>
 
-#include "codegen/program.h"
+#include "codegen/kernel/program.h"
 #include "runtime/base/errors.h"
 #include "tests/conformance/model_writer.h"
 #include "tests/conformance/node_case.h"

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "codegen/compiler.h"
-#include "codegen/kernel_spec.h"
-#include "codegen/simt_compiler.h"
+#include "codegen/compile/compiler.h"
+#include "codegen/compile/simt.h"
+#include "codegen/kernel/spec.h"
 #include "runtime/base/convert.h"
 #include "runtime/drivers/gpu_device.h"
 #include "runtime/drivers/host_memory.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "codegen/program.h"
+#include "codegen/kernel/program.h"
 #include "planner/plan/plan.h"
 #include "runtime/arenas.h"
 #include "runtime/drivers/host_device.h"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/templates.h"
+#include "codegen/text/templates.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/simt_device.h"
 #include "tests/simt/support.h"

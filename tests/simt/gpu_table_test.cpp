@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compiler.h"
+#include "codegen/compile/compiler.h"
 #include "runtime/open_devices.h"
 #include "tests/simt/instruction_checks.h"
 #include "tests/simt/kernel_case.h"

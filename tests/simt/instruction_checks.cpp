@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compiler.h"
+#include "codegen/compile/compiler.h"
 #include "runtime/base/convert.h"
 #include "tests/simt/support.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "runtime/device.h"
 
 namespace cleave::test {

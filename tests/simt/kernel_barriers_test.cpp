@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/embedded_templates.h"
-#include "codegen/templates.h"
+#include "codegen/text/embedded_templates.h"
+#include "codegen/text/templates.h"
 #include "tests/simt/shipped.h"
 #include "tests/simt/support.h"
 #include "tests/support/test.h"
@@ -113,8 +113,8 @@ std::set<std::string> entries_of_codegen() {
         if (file.name.starts_with("gpu/"))
             functions.merge(
                 matches(std::string(file.text), "template <class C[^>]*>\nDEVICE void (\\w+)\\("));
-    for (const char* file : {"codegen/gpu_kernels.cpp", "codegen/gpu_products.cpp",
-                             "codegen/gpu_elementwise.cpp", "codegen/peer_kernels.cpp"})
+    for (const char* file : {"codegen/gpu/kernels.cpp", "codegen/gpu/products.cpp",
+                             "codegen/gpu/elementwise.cpp", "codegen/gpu/peer_kernels.cpp"})
         for (const std::string& word : matches(text_of(file), "\"(\\w+)\""))
             if (functions.count(word)) entries.insert(word);
     return entries;

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/simt/memory.h"
 #include "tests/support/test.h"

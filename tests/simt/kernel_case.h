@@ -63,7 +63,7 @@ struct KernelCase {
     GuardedBuffer& operand(int i) { return operands[static_cast<size_t>(i)]; }
 };
 
-// "host", or the name of an architecture in codegen/gpu_arch.h with the limits of a device of `units` compute units.
+// "host", or the name of an architecture in codegen/kernel/occupancy.h with the limits of a device of `units` compute units.
 struct Target {
     std::string name;
     int64_t units = 8;

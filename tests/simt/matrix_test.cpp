@@ -4,8 +4,8 @@
 #include <set>
 #include <tuple>
 
-#include "codegen/gpu_arch.h"
-#include "codegen/kernel_compiler.h"
+#include "codegen/compile/compile_program.h"
+#include "codegen/kernel/occupancy.h"
 #include "codegen/templates/gpu/fragments.cuh"
 #include "tests/simt/instruction_checks.h"
 #include "tests/simt/support.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/peer_kernels.h"
+#include "codegen/gpu/peer_kernels.h"
 #include "runtime/device.h"
 #include "tests/simt/kernel_case.h"
 

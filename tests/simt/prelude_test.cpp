@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "codegen/gpu_arch.h"
-#include "codegen/kernel_compiler.h"
-#include "codegen/templates.h"
+#include "codegen/compile/compile_program.h"
+#include "codegen/kernel/occupancy.h"
+#include "codegen/text/templates.h"
 #include "tests/simt/support.h"
 #include "tests/support/test.h"
 

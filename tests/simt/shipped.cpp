@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 #include "tests/simt/kernel_case.h"

@@ -5,7 +5,7 @@
 #include <cctype>
 #include <cstring>
 
-#include "codegen/templates.h"
+#include "codegen/text/templates.h"
 
 namespace cleave::simt_test {
 

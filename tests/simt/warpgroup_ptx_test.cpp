@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compile_worker.h"
-#include "codegen/kernel_compiler.h"
+#include "codegen/compile/compile_program.h"
+#include "codegen/compile/worker_pool.h"
 #include "tests/simt/kernel_case.h"
 #include "tests/support/test.h"
 

@@ -5,7 +5,7 @@
 #include <regex>
 #include <set>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "tests/simt/kernel_case.h"
 #include "tests/simt/shipped.h"
 #include "tests/support/test.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "codegen/program.h"
+#include "codegen/kernel/program.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/gpu_device.h"

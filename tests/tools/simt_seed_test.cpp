@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/object_cache.h"
-#include "codegen/simt_compiler.h"
-#include "codegen/templates.h"
+#include "codegen/compile/object_cache.h"
+#include "codegen/compile/simt.h"
+#include "codegen/text/templates.h"
 #include "models/onnx_writer.h"
 #include "runtime/simt/simt.h"
 #include "tests/support/command.h"

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/kernel_spec.h"
+#include "codegen/kernel/spec.h"
 #include "runtime/base/errors.h"
 #include "runtime/device_stream.h"
 #include "runtime/drivers/cuda/cuda_driver.h"

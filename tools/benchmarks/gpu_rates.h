@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "codegen/compiler.h"
+#include "codegen/compile/compiler.h"
 #include "runtime/device.h"
 
 namespace cleave::bench {

@@ -7,7 +7,7 @@
 #include <ctime>
 #include <functional>
 
-#include "codegen/templates.h"
+#include "codegen/text/templates.h"
 #include "runtime/simt/memory.h"
 #include "runtime/simt/simt.h"
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/simt_compiler.h"
+#include "codegen/compile/simt.h"
 #include "importer/import.h"
 #include "models/onnx_writer.h"
 #include "planner/planner.h"

@@ -12,9 +12,9 @@
 #include <link.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/compiler.h"
-#include "codegen/kernel_compiler.h"
-#include "codegen/llvm_library.h"
+#include "codegen/compile/compile_program.h"
+#include "codegen/compile/compiler.h"
+#include "codegen/compile/llvm_library.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/cuda/cuda_driver.h"

@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/compiler.h"
-#include "codegen/gpu_arch.h"
-#include "codegen/gpu_program.h"
-#include "codegen/kernel_spec.h"
-#include "codegen/program.h"
-#include "codegen/stub_writer.h"
+#include "codegen/compile/compiler.h"
+#include "codegen/gpu/program.h"
+#include "codegen/kernel/occupancy.h"
+#include "codegen/kernel/program.h"
+#include "codegen/kernel/spec.h"
+#include "codegen/text/stub_writer.h"
 #include "planner/build/choose_tiles.h"
 #include "runtime/gpu_devices.h"
 #include "tools/cli/planning.h"

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/gpu_program.h"
-#include "codegen/program.h"
+#include "codegen/gpu/program.h"
+#include "codegen/kernel/program.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::tools {

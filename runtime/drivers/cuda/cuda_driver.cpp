@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "codegen/gpu_arch.h"
+#include "codegen/kernel/occupancy.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_context.h"

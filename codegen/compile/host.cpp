@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/compile/compile_program.h"
+#include "codegen/compile/llvm_library.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/hash.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+// CPU and features that kernels are compiled for.
+struct HostCpu {
+    std::string name, features;
+};
+
+HostCpu choose_cpu(const LlvmLibrary& llvm, const std::string& wanted) {
+    if (wanted.empty()) return {llvm.host_cpu(), llvm.host_features()};
+    if (!llvm.knows_cpu(wanted.c_str()))
+        throw UserError(
+            "--cpu-arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, "
+            "x86-64-v3, "
+            "x86-64-v4, znver4, sapphirerapids, ...), or leave it out for this machine's",
+            wanted, llvm.version());
+    return {wanted, ""};
+}
+
+constexpr std::string_view kInProcess = " (in-process), ";
+
+std::string compiler_name(const LlvmLibrary& llvm, const HostCpu& cpu) {
+    return fmt::format("clang {}{}{}", llvm.version(), kInProcess, cpu.name);
+}
+
+// Code for a CPU with features that this machine lacks would end in an illegal instruction.
+void check_runs_here(const LlvmLibrary& llvm, const CompiledKernel& kernel) {
+    size_t at = kernel.compiler.find(kInProcess);
+    if (at == std::string::npos) return;
+    std::string cpu = kernel.compiler.substr(at + kInProcess.size());
+    if (cpu == llvm.host_cpu()) return;
+    char* text = llvm.missing_features(cpu.c_str(), llvm.host_features());
+    std::string missing = text ? text : "";
+    llvm.free_log(text);
+    if (!missing.empty())
+        throw UserError(
+            "kernels compiled for --cpu-arch {} cannot run here: this machine's {} lacks {}; leave "
+            "--cpu-arch out to run, or use `cleave emit --compile`, which runs nothing",
+            cpu, llvm.host_cpu(), missing);
+}
+
+class HostCompiler final : public KernelCompiler {
+public:
+    explicit HostCompiler(const std::string& cpu_arch)
+        : llvm_(llvm_library()), cpu_(choose_cpu(llvm_, cpu_arch)) {}
+
+    std::string name() const override { return compiler_name(llvm_, cpu_); }
+
+    std::string key() const override {
+        return Digest()
+            .add(std::string_view(llvm_.options()))
+            .add(std::string_view(llvm_.version()))
+            .add(std::string_view(cpu_.name))
+            .add(std::string_view(cpu_.features))
+            .hex();
+    }
+
+    CompiledKernel compile(const Kernel& kernel) const override {
+        cleave_llvm_result result{};
+        llvm_.compile(kernel.source.data(), kernel.source.size(), (kernel.name + ".cpp").c_str(),
+                      cpu_.name.c_str(), cpu_.features.c_str(), &result);
+        std::string log = result.log ? result.log : "";
+        if (!result.ok) {
+            llvm_.free_result(&result);
+            throw_does_not_compile(kernel, cpu_.name, log);
+        }
+        CompiledKernel compiled;
+        compiled.name = kernel.name;
+        compiled.compiler = name();
+        const auto* bytes = static_cast<const std::byte*>(result.object);
+        compiled.object.assign(bytes, bytes + result.object_size);
+        compiled.measured.code_bytes = result.code_bytes;
+        compiled.measured.stack_bytes = result.stack_bytes;
+        compiled.measured.known = true;
+        llvm_.free_result(&result);
+        return compiled;
+    }
+
+private:
+    const LlvmLibrary& llvm_;
+    HostCpu cpu_;
+};
+
+class HostKernels final : public LoadedKernels {
+public:
+    HostKernels(const LlvmLibrary& llvm, const std::vector<CompiledKernel>& kernels) : llvm_(llvm) {
+        std::vector<const void*> objects;
+        std::vector<size_t> sizes;
+        std::vector<const char*> entries;
+        for (const CompiledKernel& kernel : kernels) {
+            objects.push_back(kernel.object.data());
+            sizes.push_back(kernel.object.size());
+            entries.push_back(kernel.name.c_str());
+        }
+        functions_.resize(kernels.size());
+        char* log = nullptr;
+        handle_ = llvm_.load(objects.data(), sizes.data(), entries.data(), kernels.size(),
+                             functions_.data(), &log);
+        std::string reason = log ? log : "";
+        if (log) llvm_.free_log(log);
+        CHECK(handle_) << "compiled kernels do not link: " << reason;
+    }
+    ~HostKernels() override {
+        if (handle_) llvm_.unload(handle_);
+    }
+    HostKernels(const HostKernels&) = delete;
+    HostKernels& operator=(const HostKernels&) = delete;
+
+    HostEntry entry(size_t i) const override {
+        return reinterpret_cast<HostEntry>(functions_.at(i));
+    }
+
+private:
+    const LlvmLibrary& llvm_;
+    void* handle_ = nullptr;
+    std::vector<void*> functions_;
+};
+
+std::string enabled_features(const std::string& features) {
+    std::string text;
+    for (size_t at = 0; at < features.size();) {
+        size_t end = std::min(features.find(',', at), features.size());
+        if (features[at] == '+')
+            text += (text.empty() ? "" : " ") + features.substr(at + 1, end - at - 1);
+        at = end + 1;
+    }
+    return text;
+}
+
+}  // namespace
+
+std::unique_ptr<KernelCompiler> make_host_compiler(const CompileOptions& options) {
+    return std::make_unique<HostCompiler>(options.cpu_arch);
+}
+
+std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKernel>& kernels) {
+    const LlvmLibrary& llvm = llvm_library();
+    for (const CompiledKernel& kernel : kernels) check_runs_here(llvm, kernel);
+    return std::make_unique<HostKernels>(llvm, kernels);
+}
+
+HostCompilerInfo host_compiler_info() {
+    const LlvmLibrary& llvm = find_llvm_library();
+    HostCompilerInfo info;
+    info.available = llvm.available;
+    info.reason = llvm.reason;
+    if (!llvm.available) return info;
+    info.version = llvm.version();
+    info.cpu = llvm.host_cpu();
+    info.features = enabled_features(llvm.host_features());
+    return info;
+}
+
+}  // namespace cleave::codegen

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/compile/llvm/target.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include <llvm/ADT/StringMap.h>
+#include <llvm/Config/llvm-config.h>
+#include <llvm/MC/MCSubtargetInfo.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/TargetParser/Host.h>
+
+#include "codegen/compile/llvm/abi.h"
+
+#define CLEAVE_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace cleave::llvm_backend {
+
+void initialise() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        llvm::InitializeNativeTarget();
+        llvm::InitializeNativeTargetAsmPrinter();
+        llvm::InitializeNativeTargetAsmParser();
+        LLVMInitializeAMDGPUTargetInfo();
+        LLVMInitializeAMDGPUTarget();
+        LLVMInitializeAMDGPUTargetMC();
+        LLVMInitializeAMDGPUAsmPrinter();
+        LLVMInitializeAMDGPUAsmParser();
+        LLVMInitializeAMDGPUDisassembler();
+    });
+}
+
+char* copy_text(const std::string& text) {
+    char* copy = static_cast<char*>(std::malloc(text.size() + 1));
+    if (copy) std::memcpy(copy, text.c_str(), text.size() + 1);
+    return copy;
+}
+
+namespace {
+
+std::string sorted_host_features() {
+    std::map<std::string, bool> features;
+    for (const auto& feature : llvm::sys::getHostCPUFeatures())
+        features[feature.first().str()] = feature.second;
+    std::string text;
+    for (const auto& [name, on] : features) {
+        if (!text.empty()) text += ',';
+        text += (on ? '+' : '-') + name;
+    }
+    return text;
+}
+
+}  // namespace
+}  // namespace cleave::llvm_backend
+
+CLEAVE_EXPORT int cleave_llvm_abi_version(void) { return CLEAVE_LLVM_ABI_VERSION; }
+
+CLEAVE_EXPORT const char* cleave_llvm_version(void) { return LLVM_VERSION_STRING; }
+
+CLEAVE_EXPORT const char* cleave_llvm_host_cpu(void) {
+    static const std::string cpu = llvm::sys::getHostCPUName().str();
+    return cpu.c_str();
+}
+
+CLEAVE_EXPORT const char* cleave_llvm_host_features(void) {
+    static const std::string features = cleave::llvm_backend::sorted_host_features();
+    return features.c_str();
+}
+
+namespace {
+
+std::unique_ptr<llvm::MCSubtargetInfo> subtarget(const char* cpu) {
+    cleave::llvm_backend::initialise();
+    std::string error;
+    const std::string triple = llvm::sys::getProcessTriple();
+    const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
+    if (!target) return nullptr;
+    return std::unique_ptr<llvm::MCSubtargetInfo>(target->createMCSubtargetInfo(triple, cpu, ""));
+}
+
+}  // namespace
+
+CLEAVE_EXPORT int cleave_llvm_knows_cpu(const char* cpu) {
+    // Asked of a generic subtarget: making one for an unknown name would print to standard error.
+    std::unique_ptr<llvm::MCSubtargetInfo> info = subtarget("");
+    return info && info->isCPUStringValid(cpu) ? 1 : 0;
+}
+
+CLEAVE_EXPORT char* cleave_llvm_missing_features(const char* cpu, const char* features) {
+    std::string missing;
+    const std::string have = std::string(",") + features + ",";
+    std::unique_ptr<llvm::MCSubtargetInfo> info = subtarget(cpu);
+    if (info) {
+        // Only what the host reports at all counts: the rest is tuning ("+slow-...", "+fast-...").
+        for (const llvm::SubtargetFeatureKV& feature : info->getEnabledProcessorFeatures())
+            if (have.find(std::string(",-") + feature.Key + ",") != std::string::npos)
+                missing += (missing.empty() ? "" : " ") + std::string(feature.Key);
+    }
+    return cleave::llvm_backend::copy_text(missing);
+}

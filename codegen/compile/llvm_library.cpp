@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/compile/llvm_library.h"
+
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/base/dynamic_library.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+template <class Function>
+bool resolve(const DynamicLibrary& library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(library.symbol(name));
+    return function != nullptr;
+}
+
+LlvmLibrary open() {
+    LlvmLibrary llvm;
+    // Deliberately leaked: closing LLVM at exit would run its destructors after ours.
+    static std::optional<DynamicLibrary>& library = *new std::optional<DynamicLibrary>(
+        DynamicLibrary::open_first(llvm_library_names(), &llvm.reason));
+    if (!library) return llvm;
+    auto* abi = library->function<int()>("cleave_llvm_abi_version");
+    if (!abi || abi() != CLEAVE_LLVM_ABI_VERSION) {
+        llvm.reason = fmt::format("{} is of another version of Cleave (its ABI is {}, wanted {})",
+                                  library->name(), abi ? abi() : 0, CLEAVE_LLVM_ABI_VERSION);
+        return llvm;
+    }
+    const DynamicLibrary& l = *library;
+    llvm.available = resolve(l, "cleave_llvm_version", llvm.version) &&
+                     resolve(l, "cleave_llvm_host_cpu", llvm.host_cpu) &&
+                     resolve(l, "cleave_llvm_host_features", llvm.host_features) &&
+                     resolve(l, "cleave_llvm_knows_cpu", llvm.knows_cpu) &&
+                     resolve(l, "cleave_llvm_missing_features", llvm.missing_features) &&
+                     resolve(l, "cleave_llvm_options", llvm.options) &&
+                     resolve(l, "cleave_llvm_compile", llvm.compile) &&
+                     resolve(l, "cleave_llvm_free_result", llvm.free_result) &&
+                     resolve(l, "cleave_llvm_load", llvm.load) &&
+                     resolve(l, "cleave_llvm_unload", llvm.unload) &&
+                     resolve(l, "cleave_llvm_free_log", llvm.free_log) &&
+                     resolve(l, "cleave_llvm_simt_compile", llvm.simt_compile) &&
+                     resolve(l, "cleave_llvm_simt_load", llvm.simt_load) &&
+                     resolve(l, "cleave_llvm_simt_unload", llvm.simt_unload) &&
+                     resolve(l, "cleave_llvm_knows_amdgpu", llvm.knows_amdgpu) &&
+                     resolve(l, "cleave_llvm_amdgpu_options", llvm.amdgpu_options) &&
+                     resolve(l, "cleave_llvm_amdgpu_compile", llvm.amdgpu_compile) &&
+                     resolve(l, "cleave_llvm_amdgpu_inspect", llvm.amdgpu_inspect);
+    if (!llvm.available)
+        llvm.reason = fmt::format("{} lacks a function of its ABI", library->name());
+    return llvm;
+}
+
+}  // namespace
+
+std::vector<std::string> llvm_library_names() {
+    if (const char* chosen = std::getenv("CLEAVE_LLVM_LIBRARY"); chosen && *chosen) return {chosen};
+    return library_names("libcleave_llvm.so");
+}
+
+const LlvmLibrary& find_llvm_library() {
+    static const LlvmLibrary& llvm = *new LlvmLibrary(open());
+    return llvm;
+}
+
+const LlvmLibrary& llvm_library() {
+    const LlvmLibrary& llvm = find_llvm_library();
+    if (!llvm.available)
+        throw UserError(
+            "compiling kernels needs libcleave_llvm and LLVM/Clang 19, which could not be opened: "
+            "{}; "
+            "install libclang-cpp19 and libllvm19, or set CLEAVE_LLVM_LIBRARY to the library's "
+            "path",
+            llvm.reason);
+    return llvm;
+}
+
+}  // namespace cleave::codegen

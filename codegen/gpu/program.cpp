@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/gpu/program.h"
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "codegen/gpu/peer_kernels.h"
+#include "codegen/kernel/occupancy.h"
+#include "codegen/lower/lower_step.h"
+#include "codegen/lower/prepare_activations.h"
+#include "planner/build/assign_memory.h"
+#include "runtime/base/errors.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+constexpr std::string_view kSimt = "simt:";
+
+Arg batch_arg(BatchField field, std::string name) {
+    Arg arg;
+    arg.kind = ArgKind::kBatch;
+    arg.field = field;
+    arg.name = std::move(name);
+    return arg;
+}
+
+// Which arguments no launch of a session writes: weights, and the tables that are loaded with them.
+uint64_t constant_args(const std::vector<Arg>& args) {
+    uint64_t mask = 0;
+    for (size_t i = 0; i < args.size(); ++i)
+        if (args[i].kind == ArgKind::kWeight || args[i].kind == ArgKind::kRopeTable)
+            mask |= uint64_t{1} << i;
+    return mask;
+}
+
+// What attention on GPUs takes beside the arguments of every device.
+void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args) {
+    Arg count = args.back();
+    args.pop_back();
+    if (attends_many_tokens(compute.tile)) {
+        args.push_back(batch_arg(BatchField::kSequenceStarts, "sequence_starts"));
+        args.push_back(batch_arg(BatchField::kNumSequences, "num_sequences"));
+    } else if (attention_is_split(compute.tile)) {
+        CHECK(compute.scratch.valid()) << "attention splits the keys without scratch";
+        Arg scratch;
+        scratch.kind = ArgKind::kScratch;
+        scratch.id = compute.scratch.value;
+        scratch.name = "scratch";
+        args.push_back(scratch);
+    }
+    args.push_back(std::move(count));
+}
+
+// What follows a sum by the vendor's library on a device: the residual, added in place.
+std::optional<Instruction> lower_residual(const planner::Phase& phase, size_t step,
+                                          planner::DeviceId device, GpuTarget target,
+                                          KernelTable& kernels) {
+    const planner::Collective* c = phase.steps[step].collective();
+    if (!c || c->transport != planner::Transport::kVendor || c->epilogue_inputs.empty())
+        return std::nullopt;
+    const auto member = std::find(c->group.begin(), c->group.end(), device) - c->group.begin();
+    if (member == std::ssize(c->group)) return std::nullopt;
+    CHECK(c->epilogue_inputs.size() == c->group.size()) << "a residual for each member";
+    const auto m = static_cast<size_t>(member);
+    const planner::Range columns = phase.values[c->outputs[m].index()].box.back();
+    AllReduceSpec spec;
+    spec.out = columns.size();
+    spec.sources = 1;
+    spec.residual = true;
+    target.tile = {};
+    Instruction instruction;
+    instruction.step = planner::StepId(step);
+    instruction.kernel = kernels.add(make_gpu_helper(spec, target));
+    const auto value = [](planner::PlacedId id, const char* name) {
+        Arg arg;
+        arg.kind = ArgKind::kValue;
+        arg.id = id.value;
+        arg.name = name;
+        return arg;
+    };
+    instruction.args = {value(c->outputs[m], "sum"), value(c->epilogue_inputs[m], "residual"),
+                        value(c->outputs[m], "out")};
+    return instruction;
+}
+
+// The choice of tokens after a pass, where the plan has room for them.
+std::optional<Instruction> lower_greedy(const planner::Plan& plan, planner::DeviceId device,
+                                        GpuTarget target, KernelTable& kernels) {
+    const planner::BufferId room = planner::tokens_buffer(plan);
+    if (!room.valid() || plan.output_device != device) return std::nullopt;
+    const planner::PlacedValue& placed = plan.decode.values[plan.decode.outputs.front().index()];
+    const int64_t vocabulary = plan.graph.value(placed.value).shape.back().value;
+    const planner::Range columns = placed.box.back();
+    CHECK(columns.begin == 0 && (columns.end == vocabulary || columns.end == planner::kWhole))
+        << "the output device has all logits";
+    target.tile = {};
+    Arg logits, tokens;
+    logits.kind = ArgKind::kValue;
+    logits.name = "logits";
+    tokens.kind = ArgKind::kScratch;
+    tokens.id = room.value;
+    tokens.name = "tokens";
+    Instruction instruction;
+    instruction.kernel = kernels.add(make_gpu_helper(ArgmaxSpec{vocabulary}, target));
+    instruction.args = {std::move(logits), std::move(tokens)};
+    return instruction;
+}
+
+// Tokens or rows wanted, tokens, and sequences of the largest launch of a phase.
+struct LargestLaunch {
+    LargestLaunch(const planner::Plan& plan, bool is_prefill)
+        : tokens(is_prefill ? plan.workload.max_tokens() : plan.workload.batch),
+          outputs(is_prefill ? plan.workload.max_outputs() : plan.workload.batch),
+          sequences(plan.workload.batch) {}
+
+    int64_t rows_of(const KernelSpec& spec) const {
+        return std::visit(
+            [&]<class Spec>(const Spec& s) {
+                if constexpr (std::is_same_v<Spec, SelectTokensSpec>) return outputs;
+                if constexpr (requires { s.count; })
+                    return s.count == RowCount::kOutputs ? outputs : tokens;
+                return tokens;
+            },
+            spec);
+    }
+
+    int64_t tokens, outputs, sequences;
+};
+
+// The grids that launches really have, after fusion, against the device's. AMD counts threads along a dimension in 32 bits
+// (HIP's manual, hipModuleLaunchKernel).
+void check_grids(const planner::Plan& plan, const Program& program, bool is_prefill) {
+    constexpr int64_t kMostThreads = UINT32_MAX;
+    const planner::Device& info = plan.machine.device(program.device);
+    const GpuArch* arch = find_gpu_arch(gpu_arch_of(program.arch));
+    const LargestLaunch largest(plan, is_prefill);
+    const auto check = [&](const Instruction& instruction) {
+        const Kernel& kernel = program.kernels[static_cast<size_t>(instruction.kernel)];
+        for (size_t axis = 0; axis < 3; ++axis) {
+            const int64_t blocks =
+                kernel.launch.grid[axis].at(largest.tokens, largest.outputs, largest.sequences);
+            int64_t most = info.limits.max_grid[axis];
+            if (arch && !arch->nvidia)
+                most = std::min(most, kMostThreads / kernel.launch.block[axis]);
+            if (blocks > most)
+                throw UserError(
+                    "kernel {} has a grid of {} blocks in {} for {} tokens of a {} pass; {} has at "
+                    "most {} there (max_grid_{} of the machine): lower {}",
+                    kernel.name, blocks, "xyz"[axis], largest.tokens,
+                    is_prefill ? "prompt's" : "decode", info.name, most, "xyz"[axis],
+                    is_prefill
+                        ? fmt::format("--prefill-chunk (it is {})", plan.workload.prefill_chunk)
+                        : fmt::format("--batch (it is {})", plan.workload.batch));
+        }
+    };
+    for (const Instruction& instruction : is_prefill ? program.prefill : program.decode)
+        check(instruction);
+    for (const std::optional<Instruction>& instruction : {program.meeting, program.greedy})
+        if (instruction) check(*instruction);
+}
+
+// Kernels of a phase's steps by what specialises them. Layers repeat: a spec is compared where its text, which is far longer,
+// would be written and hashed again.
+class StepKernels {
+public:
+    explicit StepKernels(KernelTable& kernels) : kernels_(kernels) {}
+
+    // `make`: the kernel, where there is none yet.
+    template <class Make>
+    int find(std::variant<KernelSpec, PrepareSpec> spec, planner::KernelKind kind,
+             const std::vector<std::string>& fused, const GpuTarget& target, Make make) {
+        for (const Made& made : made_)
+            if (made.kind == kind && made.tile == target.tile &&
+                made.max_tokens == target.max_tokens && made.spec == spec && made.fused == fused)
+                return made.kernel;
+        const int kernel = kernels_.add(make());
+        made_.push_back({std::move(spec), kind, fused, target.tile, target.max_tokens, kernel});
+        return kernel;
+    }
+
+private:
+    struct Made {
+        std::variant<KernelSpec, PrepareSpec> spec;
+        planner::KernelKind kind;
+        std::vector<std::string> fused;
+        planner::Tile tile;
+        int64_t max_tokens;
+        int kernel;
+    };
+    KernelTable& kernels_;
+    std::vector<Made> made_;
+};
+
+void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
+                    GpuTarget target, KernelTable& kernels, std::vector<Instruction>& out) {
+    const planner::Phase& phase = plan.phase(is_prefill);
+    const LargestLaunch largest(plan, is_prefill);
+    target.context = plan.workload.context;
+    StepKernels made(kernels);
+    for (size_t i = 0; i < phase.steps.size(); ++i) {
+        const planner::Compute* compute = phase.steps[i].compute();
+        if (planner::goes_by_peers(phase.steps[i])) {
+            for (Instruction& made :
+                 lower_exchange(plan, is_prefill, planner::StepId(i), device, target, kernels))
+                out.push_back(std::move(made));
+        }
+        if (std::optional<Instruction> added = lower_residual(phase, i, device, target, kernels))
+            out.push_back(std::move(*added));
+        if (!compute || compute->device != device) continue;
+        StepReader reader(plan, phase, *compute, is_prefill);
+        Lowered lowered = lower_step(reader);
+        if (std::holds_alternative<AttentionSpec>(lowered.spec))
+            add_attention_args(*compute, lowered.args);
+        const auto add = [&](std::variant<KernelSpec, PrepareSpec> spec,
+                             const std::vector<std::string>& fused, std::vector<Arg> args,
+                             auto make) {
+            const int kernel = made.find(std::move(spec), compute->kernel, fused, target, [&] {
+                Kernel written = make();
+                CHECK(args.size() <= 64)
+                    << written.name << " takes " << args.size() << " arguments";
+                written.launch.constant_args = constant_args(args);
+                return written;
+            });
+            out.push_back({planner::StepId(i), kernel, std::move(args)});
+        };
+        std::vector<std::string> fused = reader.fused();
+        if (std::optional<Preparation> first =
+                prepare_activations(*compute, target.activations, lowered)) {
+            target.tile = {};
+            add(first->spec, {}, std::move(first->args),
+                [&] { return make_gpu_helper(first->spec, target); });
+            fused = without_prepared(std::move(fused));
+        }
+        target.tile = compute->tile;
+        target.max_tokens = largest.rows_of(lowered.spec);
+        add(lowered.spec, fused, std::move(lowered.args),
+            [&] { return make_gpu_kernel(lowered.spec, compute->kernel, fused, target); });
+    }
+}
+
+}  // namespace
+
+std::string_view simt_arch_of(std::string_view program_arch) {
+    return program_arch.starts_with(kSimt) ? program_arch.substr(kSimt.size()) : std::string_view();
+}
+
+std::string_view gpu_arch_of(std::string_view program_arch) {
+    std::string_view imitated = simt_arch_of(program_arch);
+    return imitated.empty() ? program_arch : imitated;
+}
+
+Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device) {
+    const planner::Device& info = plan.machine.device(device);
+    Program program;
+    program.device = device;
+    program.arch = info.arch;
+    program.limits = info.limits;
+    if (info.kind == planner::DeviceKind::kSimt) program.arch.insert(0, kSimt);
+    GpuTarget target;
+    target.device = program.arch;
+    target.limits = info.limits;
+    target.activations = plan.workload.activation_dtype;
+    KernelTable kernels(program);
+    program.meeting = lower_meeting(plan, device, target, kernels);
+    generate_phase(plan, device, true, target, kernels, program.prefill);
+    generate_phase(plan, device, false, target, kernels, program.decode);
+    program.greedy = lower_greedy(plan, device, target, kernels);
+    for (bool is_prefill : {true, false}) check_grids(plan, program, is_prefill);
+    return program;
+}
+
+}  // namespace cleave::codegen

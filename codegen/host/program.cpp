@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/host/program.h"
+
+#include <algorithm>
+
+#include "codegen/lower/lower_step.h"
+
+namespace cleave::codegen {
+
+namespace {
+
+using planner::Compute;
+
+void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is_prefill,
+                    KernelTable& kernels, std::vector<Instruction>& out) {
+    HostTarget target{std::max<int64_t>(plan.machine.device(device).limits.num_compute_units, 1),
+                      {}};
+    const planner::Phase& phase = plan.phase(is_prefill);
+    for (size_t i = 0; i < phase.steps.size(); ++i) {
+        const Compute* compute = phase.steps[i].compute();
+        if (!compute || compute->device != device) continue;
+        StepReader reader(plan, phase, *compute, is_prefill);
+        Lowered lowered = lower_step(reader);
+        Instruction instruction;
+        instruction.step = planner::StepId(i);
+        target.tile = compute->tile;
+        instruction.kernel =
+            kernels.add(make_host_kernel(lowered.spec, compute->kernel, reader.fused(), target));
+        instruction.args = std::move(lowered.args);
+        out.push_back(std::move(instruction));
+    }
+}
+
+}  // namespace
+
+Program generate_host_program(const planner::Plan& plan, planner::DeviceId device) {
+    Program program;
+    program.device = device;
+    program.arch = plan.machine.device(device).arch;
+    KernelTable kernels(program);
+    generate_phase(plan, device, true, kernels, program.prefill);
+    generate_phase(plan, device, false, kernels, program.decode);
+    return program;
+}
+
+}  // namespace cleave::codegen

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Program of a host device: each Compute step of the plan becomes a KernelSpec, a kernel (equal specs once)
+// and an instruction whose arguments stand in the order of the spec's comment in kernel_spec.h.
+#pragma once
+
+#include "codegen/kernel/program.h"
+
+namespace cleave::codegen {
+
+Program generate_host_program(const planner::Plan& plan, planner::DeviceId device);
+
+}  // namespace cleave::codegen

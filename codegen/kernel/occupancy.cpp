@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/kernel/occupancy.h"
+#include "runtime/base/rounding.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace cleave::codegen {
+
+Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared_bytes,
+                            int64_t registers) {
+    using planner::kPartsOfUnit;
+    const planner::GpuUnit& unit = arch.unit;
+    Occupancy o;
+    o.most_warps = unit.threads / arch.warp_width;
+    const int64_t warps = (threads + arch.warp_width - 1) / arch.warp_width;
+    if (warps == 0 || threads > arch.max_threads || shared_bytes > arch.shared_bytes ||
+        registers > arch.registers_per_thread)
+        return o;
+    o.blocks = o.most_warps / warps;
+    // AMD counts by barriers, which a block of one warp has no use for.
+    if (arch.nvidia || warps > 1) o.blocks = std::min<int64_t>(o.blocks, unit.blocks);
+    // NVIDIA's runtime keeps 1 KiB of each block for itself from sm_80 on.
+    const int64_t shared =
+        round_up(shared_bytes + (arch.nvidia && arch.number >= 80 ? 1024 : 0), unit.shared_granule);
+    if (shared > 0) o.blocks = std::min(o.blocks, unit.shared_bytes / shared);
+    if (registers > 0) {
+        const int64_t given = round_up(registers * arch.warp_width, unit.register_granule);
+        const int64_t resident = kPartsOfUnit * (unit.registers_of_part / given);
+        o.blocks = std::min(o.blocks, resident / warps);
+        // NVIDIA's launches are checked as if each part got as many warps as any.
+        if (arch.nvidia && given * round_up(warps, kPartsOfUnit) > arch.registers) o.blocks = 0;
+    }
+    o.warps = o.blocks * warps;
+    return o;
+}
+
+std::string_view unit_name(const GpuArch& arch) {
+    if (arch.nvidia) return "multiprocessor";
+    return arch.warp_width == 64 ? "compute unit" : "workgroup processor";
+}
+
+bool multiplies_matrices_of(const GpuArch& arch, DType staged) {
+    using enum MatrixInstruction;
+    if (staged == DType::kF16 || staged == DType::kBF16) return arch.matrix != kNone;
+    return staged == DType::kF32 &&
+           (arch.matrix == kMfma || arch.matrix == kMfmaGfx908 || arch.matrix == kMfmaGfx90a);
+}
+
+std::vector<std::string> arch_defines(const GpuArch& arch) {
+    std::vector<std::string> defines = {arch.nvidia ? fmt::format("CLEAVE_SM={}", arch.number)
+                                                    : fmt::format("CLEAVE_GFX={:#x}", arch.number)};
+    if (arch.warpgroups) defines.emplace_back("CLEAVE_WGMMA=1");
+    return defines;
+}
+
+}  // namespace cleave::codegen
