@@ -13,7 +13,7 @@
 #include "planner/planner.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
-#include "runtime/gpu_devices.h"
+#include "runtime/cards/gpu_devices.h"
 #include "tools/cli/options.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"

@@ -74,7 +74,7 @@ enum class PeerField : uint8_t {
     kSignals,       // this device's `staging.signals`
     kHere,          // the device's row of this device's signals
     kThere,         // this device's row of the device's
-    kMailbox,       // runtime/device.h
+    kMailbox,       // runtime/device/device.h
     kLimit,         // nanoseconds of one wait
     kMeetingLimit,  // of a wait in Program::meeting
 };

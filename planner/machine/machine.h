@@ -150,7 +150,7 @@ struct HostFacts {
 // calibration is given to build_machine.
 HostFacts read_host_facts();
 
-// Real GPUs, which only their drivers can describe (runtime/gpu_devices.h).
+// Real GPUs, which only their drivers can describe (runtime/cards/gpu_devices.h).
 class GpuDescriptions {
 public:
     virtual ~GpuDescriptions() = default;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace cleave::runtime {
 

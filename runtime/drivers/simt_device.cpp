@@ -8,8 +8,8 @@
 
 #include "codegen/kernel/occupancy.h"
 #include "runtime/base/errors.h"
-#include "runtime/drivers/host_memory.h"
-#include "runtime/drivers/reduce.h"
+#include "runtime/drivers/host/host_memory.h"
+#include "runtime/drivers/host/reduce.h"
 #include "runtime/simt/device_order.h"
 #include "runtime/simt/memory.h"
 #include "runtime/simt/simt.h"

@@ -12,7 +12,7 @@
 #include "codegen/compile/llvm_library.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/errors.h"
-#include "runtime/drivers/thread_team.h"
+#include "runtime/base/thread_team.h"
 #include "runtime/simt/arena.h"
 #include "runtime/simt/block.h"
 #include "runtime/simt/device_order.h"

@@ -8,7 +8,7 @@
 #include <onnx/onnx_pb.h>
 
 #include "importer/graph.h"
-#include "runtime/tensor.h"
+#include "runtime/execute/tensor.h"
 
 namespace cleave::test {
 

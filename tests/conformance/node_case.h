@@ -10,7 +10,7 @@
 
 #include "importer/graph.h"
 #include "planner/planner.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace onnx {
 class ModelProto;

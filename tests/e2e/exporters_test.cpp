@@ -16,7 +16,7 @@
 
 #include "importer/import.h"
 #include "models/reference.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 

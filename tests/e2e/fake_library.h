@@ -7,7 +7,7 @@
 #include <string>
 
 #include "planner/planner.h"
-#include "runtime/gpu_devices.h"
+#include "runtime/cards/gpu_devices.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
 

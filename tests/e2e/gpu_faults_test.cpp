@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/gpu_sessions.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"

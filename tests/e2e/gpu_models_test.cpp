@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "importer/import.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/fake_library.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"

@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"

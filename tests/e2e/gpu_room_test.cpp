@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
-#include "runtime/drivers/stream_points.h"
-#include "runtime/generate.h"
+#include "runtime/drivers/gpu/stream_points.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/gpu_sessions.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"

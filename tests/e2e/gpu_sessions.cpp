@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/e2e/gpu_sessions.h"
 
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 namespace cleave::test {
 

@@ -3,7 +3,7 @@
 // compute.
 #include <string>
 
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/gpu_sessions.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"

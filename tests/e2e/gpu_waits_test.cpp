@@ -5,8 +5,8 @@
 #include <functional>
 #include <thread>
 
-#include "runtime/drivers/gpu_device.h"
-#include "runtime/gpu_devices.h"
+#include "runtime/cards/gpu_devices.h"
+#include "runtime/drivers/gpu/gpu_device.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"

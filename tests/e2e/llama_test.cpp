@@ -9,7 +9,7 @@
 #include "models/onnx_writer.h"
 #include "models/reference.h"
 #include "planner/verify/verify.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 

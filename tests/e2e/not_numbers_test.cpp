@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 

@@ -10,7 +10,7 @@
 #include "models/onnx_quantize.h"
 #include "models/onnx_writer.h"
 #include "models/reference.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "planner/verify/verify.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "models/llama_graph.h"
-#include "runtime/gpu_devices.h"
-#include "runtime/philox.h"
+#include "runtime/cards/gpu_devices.h"
+#include "runtime/generate/philox.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {

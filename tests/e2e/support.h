@@ -11,7 +11,7 @@
 #include "importer/graph.h"
 #include "models/shapes.h"
 #include "planner/planner.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tests/support/failures.h"
 
 namespace cleave::test {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "runtime/open_devices.h"
+#include "runtime/cards/open_devices.h"
 #include "tests/runtime/support.h"
 #include "tests/support/test.h"
 

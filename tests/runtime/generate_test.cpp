@@ -4,12 +4,12 @@
 #include <map>
 #include <set>
 
-#include "runtime/batching.h"
-#include "runtime/executor.h"
-#include "runtime/generate.h"
-#include "runtime/greedy.h"
-#include "runtime/philox.h"
-#include "runtime/upload.h"
+#include "runtime/execute/executor.h"
+#include "runtime/execute/greedy.h"
+#include "runtime/generate/batching.h"
+#include "runtime/generate/generate.h"
+#include "runtime/generate/philox.h"
+#include "runtime/load/upload.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

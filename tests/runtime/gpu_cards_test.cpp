@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <tuple>
 
-#include "runtime/drivers/gpu_device.h"
-#include "runtime/gpu_devices.h"
+#include "runtime/cards/gpu_devices.h"
+#include "runtime/drivers/gpu/gpu_device.h"
 #include "tests/runtime/vendor_calls.h"
 #include "tests/support/failures.h"
 #include "tests/support/fake_gpus.h"

@@ -3,7 +3,7 @@
 // and what becomes of every error. The same tests for both.
 #include <numeric>
 
-#include "runtime/drivers/gpu_device.h"
+#include "runtime/drivers/gpu/gpu_device.h"
 #include "tests/runtime/vendor_calls.h"
 #include "tests/support/failures.h"
 #include "tests/support/fake_gpus.h"

@@ -3,8 +3,8 @@
 #include <numeric>
 #include <thread>
 
-#include "runtime/drivers/stream_points.h"
-#include "runtime/gpu_devices.h"
+#include "runtime/cards/gpu_devices.h"
+#include "runtime/drivers/gpu/stream_points.h"
 #include "tests/runtime/support.h"
 #include "tests/support/failures.h"
 #include "tests/support/fake_gpus.h"

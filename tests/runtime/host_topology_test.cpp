@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/host_topology.h"
+#include "runtime/drivers/host/host_topology.h"
 
 #include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
 
-#include "runtime/drivers/thread_team.h"
+#include "runtime/base/thread_team.h"
 #include "tests/support/test.h"
 
 TEST_CASE("the host's topology counts at least the threads that the system gives this process",

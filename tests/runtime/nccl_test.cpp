@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "runtime/device_stream.h"
-#include "runtime/drivers/gpu_device.h"
+#include "runtime/device/async_device.h"
+#include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/nccl/collective_library.h"
 #include "runtime/drivers/nccl/symbols.h"
 #include "tests/runtime/support.h"

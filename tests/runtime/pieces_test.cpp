@@ -3,9 +3,9 @@
 #include <numeric>
 #include <thread>
 
-#include "runtime/communicate/communication.h"
-#include "runtime/drivers/gpu_device.h"
-#include "runtime/drivers/host_device.h"
+#include "runtime/drivers/gpu/gpu_device.h"
+#include "runtime/drivers/host/host_device.h"
+#include "runtime/exchange/communication.h"
 #include "tests/runtime/support.h"
 #include "tests/support/fake_gpus.h"
 #include "tests/support/test.h"

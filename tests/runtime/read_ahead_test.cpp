@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/mapped_file.h"
-#include "runtime/read_ahead.h"
+#include "runtime/load/read_ahead.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

@@ -8,9 +8,9 @@
 
 #include "codegen/kernel/program.h"
 #include "planner/plan/plan.h"
-#include "runtime/arenas.h"
-#include "runtime/drivers/host_device.h"
-#include "runtime/executor.h"
+#include "runtime/drivers/host/host_device.h"
+#include "runtime/execute/executor.h"
+#include "runtime/load/arenas.h"
 
 namespace cleave::runtime::test {
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "codegen/compile/compiler.h"
-#include "runtime/open_devices.h"
+#include "runtime/cards/open_devices.h"
 #include "tests/simt/instruction_checks.h"
 #include "tests/simt/kernel_case.h"
 #include "tests/simt/peer_rig.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "codegen/kernel/occupancy.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace cleave::test {
 

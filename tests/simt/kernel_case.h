@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 #include "runtime/simt/simt.h"
 #include "tests/codegen/kernel_reference.h"
 #include "tests/support/quantized_matrix.h"

@@ -2,7 +2,7 @@
 // Thread order follows the seed alone, and so does the fault that is told; device memory keeps allocations apart.
 #include <set>
 
-#include "runtime/open_devices.h"
+#include "runtime/cards/open_devices.h"
 #include "tests/simt/support.h"
 #include "tests/support/test.h"
 

@@ -11,7 +11,7 @@
 
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
-#include "runtime/drivers/reduce.h"
+#include "runtime/drivers/host/reduce.h"
 #include "runtime/drivers/simt_device.h"
 
 namespace cleave::test {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codegen/gpu/peer_kernels.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 #include "tests/simt/kernel_case.h"
 
 namespace cleave::test {

@@ -12,10 +12,10 @@
 
 #include "codegen/kernel/program.h"
 #include "runtime/base/errors.h"
+#include "runtime/cards/gpu_devices.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
-#include "runtime/drivers/gpu_device.h"
+#include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/hip/hip_driver.h"
-#include "runtime/gpu_devices.h"
 
 namespace cleave::test {
 

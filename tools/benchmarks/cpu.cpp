@@ -19,7 +19,7 @@
 #include "models/stand_in_weights.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "tools/benchmarks/bench_model.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/host_bench.h"

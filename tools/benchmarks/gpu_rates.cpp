@@ -12,11 +12,11 @@
 
 #include "codegen/kernel/spec.h"
 #include "runtime/base/errors.h"
-#include "runtime/device_stream.h"
+#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/open_devices.h"
+#include "runtime/device/async_device.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"
-#include "runtime/gpu_devices.h"
-#include "runtime/open_devices.h"
 #include "tools/gpu_check/process.h"
 
 namespace cleave::bench {

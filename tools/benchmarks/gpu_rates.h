@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codegen/compile/compiler.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace cleave::bench {
 

@@ -20,8 +20,8 @@
 #include "models/onnx_writer.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
-#include "runtime/drivers/thread_team.h"
-#include "runtime/session.h"
+#include "runtime/base/thread_team.h"
+#include "runtime/session/session.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "importer/import.h"
 #include "models/onnx_writer.h"
 #include "planner/planner.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/errors.h"
-#include "runtime/host_topology.h"
+#include "runtime/drivers/host/host_topology.h"
 #include "tools/cli/host_bench.h"
 #include "tools/cli/machine_load.h"
 

@@ -8,7 +8,7 @@
 #include "planner/analysis/work.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 namespace cleave::tools {
 namespace {

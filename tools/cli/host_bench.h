@@ -15,7 +15,7 @@
 #include "models/stand_in_weights.h"
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace cleave::tools {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "runtime/tensor.h"
+#include "runtime/execute/tensor.h"
 
 namespace cleave::tools {
 

@@ -9,7 +9,7 @@
 #include "planner/search/affinity_pins.h"
 #include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
-#include "runtime/gpu_devices.h"
+#include "runtime/cards/gpu_devices.h"
 #include "tools/cli/calibrate.h"
 
 namespace cleave::tools {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "planner/plan/plan.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"
 

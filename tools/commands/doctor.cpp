@@ -17,10 +17,10 @@
 #include "codegen/compile/llvm_library.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/dynamic_library.h"
+#include "runtime/cards/gpu_devices.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"
-#include "runtime/gpu_devices.h"
-#include "runtime/host_topology.h"
+#include "runtime/drivers/host/host_topology.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 

@@ -14,7 +14,7 @@
 #include "codegen/kernel/spec.h"
 #include "codegen/text/stub_writer.h"
 #include "planner/build/choose_tiles.h"
-#include "runtime/gpu_devices.h"
+#include "runtime/cards/gpu_devices.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"

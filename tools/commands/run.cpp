@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/errors.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "runtime/text/stream_decoder.h"
 #include "tools/cli/files.h"
 #include "tools/cli/logit_check.h"

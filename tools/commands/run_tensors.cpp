@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/errors.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tools/cli/npy.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"

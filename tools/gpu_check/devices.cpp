@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/gpu_devices.h"
+#include "runtime/cards/gpu_devices.h"
 #include "tools/gpu_check/origin.h"
 
 namespace cleave::gpu_check {

@@ -8,7 +8,7 @@
 //   pause_while(p, seen)                   returns soon, on the CPU also when *p is no longer `seen`
 // PTX ISA 8.5, 8 "Memory consistency model", 9.7.8.8 ld, 9.7.19.2 nanosleep, 10 %globaltimer; LLVM, "User Guide for
 // AMDGPU Backend", memory model. The constant clock of AMD GPUs is taken to run at 100 MHz: limits come in its own time
-// (runtime/device.h, kernel_nanoseconds), as that of gfx906 runs at 25.
+// (runtime/device/device.h, kernel_nanoseconds), as that of gfx906 runs at 25.
 #pragma once
 
 #include "prelude.cuh"

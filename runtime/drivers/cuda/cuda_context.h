@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/drivers/cuda/cuda_library.h"
-#include "runtime/drivers/gpu_driver.h"
+#include "runtime/drivers/gpu/gpu_driver.h"
 
 namespace cleave::runtime {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's driver library, libcuda, behind runtime/drivers/gpu_driver.h. Devices are the ones that CUDA_VISIBLE_DEVICES leaves,
+// NVIDIA's driver library, libcuda, behind runtime/drivers/gpu/gpu_driver.h. Devices are the ones that CUDA_VISIBLE_DEVICES leaves,
 // in its order; contexts are primary contexts, retained while a GpuContext lives.
 #pragma once
 
 #include <span>
 
-#include "runtime/drivers/gpu_driver.h"
+#include "runtime/drivers/gpu/gpu_driver.h"
 
 namespace cleave::runtime {
 

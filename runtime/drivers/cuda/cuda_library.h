@@ -7,7 +7,7 @@
 
 #include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/cuda/symbols.h"
-#include "runtime/drivers/gpu_driver.h"
+#include "runtime/drivers/gpu/gpu_driver.h"
 
 namespace cleave::runtime {
 

@@ -10,8 +10,8 @@
 
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
+#include "runtime/drivers/gpu/driver_switches.h"
 #include "runtime/drivers/hip/symbols.h"
-#include "runtime/gpu_switches.h"
 
 namespace cleave::runtime {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's HIP runtime, libamdhip64, behind runtime/drivers/gpu_driver.h. Devices are the ones that HIP_VISIBLE_DEVICES leaves, in
+// AMD's HIP runtime, libamdhip64, behind runtime/drivers/gpu/gpu_driver.h. Devices are the ones that HIP_VISIBLE_DEVICES leaves, in
 // its order; HIP's contexts are its devices' own.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/drivers/gpu_driver.h"
+#include "runtime/drivers/gpu/gpu_driver.h"
 
 namespace cleave::runtime {
 

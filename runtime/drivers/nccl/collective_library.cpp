@@ -12,7 +12,7 @@
 
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
-#include "runtime/drivers/gpu_driver.h"
+#include "runtime/drivers/gpu/gpu_driver.h"
 #include "runtime/drivers/nccl/symbols.h"
 
 namespace cleave::runtime {

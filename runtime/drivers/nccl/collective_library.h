@@ -21,7 +21,7 @@
 #include "runtime/base/dtype.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/supports.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 
 namespace cleave::runtime {
 

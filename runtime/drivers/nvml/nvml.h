@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "runtime/drivers/link_facts.h"
+#include "runtime/drivers/gpu/link_facts.h"
 
 namespace cleave::runtime {
 

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the runtime needs of a GPU vendor's driver library, which is opened at run time: the devices that it has, and for each
+// a context with one stream. cuda/ and hip/ implement it from hand-declared symbol tables; gpu_device.h makes a Device of it.
+//
+// Errors: every call that fails throws a DeviceError with the vendor's call, its error's name and text, and the device.
+// Threads: a GpuDriver may be used from any thread; a GpuContext by one at a time, which need not be the same one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "planner/machine/machine.h"
+#include "runtime/base/errors.h"
+#include "runtime/base/supports.h"
+#include "runtime/device/device.h"
+#include "runtime/drivers/gpu/abandoned.h"
+#include "runtime/drivers/gpu/pinned_memory.h"
+
+namespace cleave::runtime {
+
+// What the driver says of a device.
+struct GpuFacts {
+    std::string name;  // "NVIDIA H100 80GB HBM3"
+    std::string
+        uuid;  // "GPU-1c2d...", as the vendor's tools print it; empty where the driver has none
+    std::string pci;   // "0000:3b:00.0"
+    std::string arch;  // "sm_90a", "gfx90a"
+    int64_t memory_bytes = 0;
+    int64_t memory_bandwidth = 0;  // bytes/s, of its clock and bus width; 0: not told
+    int64_t clock_hz = 0;
+    int64_t timer_hz = 0;  // of the clock that kernels read where they take it for one of 100 MHz
+    planner::DeviceLimits limits;
+};
+
+// A loaded code object and a kernel in it, as the driver names them.
+using GpuModule = void*;
+using GpuFunction = void*;
+using GpuEvent = void*;
+using GpuGraph = void*;  // instantiated
+
+// A call of a vendor's library failed. After some of them, such as a kernel's fault, every later one does.
+class VendorError : public DeviceError {
+public:
+    using DeviceError::DeviceError;
+};
+
+// A code object that the driver cannot read: a compiler newer than the driver made it, or it is of another architecture.
+class RefusedObject : public VendorError {
+public:
+    using VendorError::VendorError;
+};
+
+class GpuContext {
+public:
+    virtual ~GpuContext() = default;
+
+    // Nothing when the device has not so much left. Of a pool of the context's own where the driver has pools, so that
+    // nothing is left on the device when the context goes.
+    virtual std::optional<DeviceAddress> allocate(int64_t bytes) = 0;
+    virtual void free(DeviceAddress address) = 0;
+    virtual int64_t free_bytes() = 0;
+    // As `allocate`, of memory through which devices may signal while kernels run.
+    virtual std::optional<DeviceAddress> allocate_exchange(int64_t bytes) {
+        return allocate(bytes);
+    }
+
+    // Kernels of this context, and those of the vendor's other libraries, reach memory of `peer`, a context of the same driver
+    // on another card. Again is harmless.
+    virtual void enable_peer_access(GpuContext& peer) = 0;
+
+    // Pinned memory of the host, for all contexts of the driver: copies to and from it run beside what the CPU does. Null
+    // when there is none.
+    virtual std::byte* allocate_pinned(int64_t bytes) = 0;
+    virtual void free_pinned(std::byte* memory) = 0;
+
+    // On the stream, in call order. Memory of the host must stay until the stream has passed the copy.
+    virtual void fill(DeviceAddress address, int64_t bytes, uint8_t value) = 0;
+    virtual void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) = 0;
+    virtual void copy_in(const std::byte* source, DeviceAddress destination,
+                         const Rectangle& r) = 0;
+    virtual void copy_within(DeviceAddress source, DeviceAddress destination,
+                             const Rectangle& r) = 0;
+    virtual void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
+                        const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args,
+                        bool waits_itself) = 0;
+    // From now on (or no more) a launch of a kernel that waits itself (codegen::Launch::overlaps) may begin before the launch
+    // before it on the stream has ended, where that one's does so, too, and nothing else was asked of the context between the
+    // two: then the chain of waits reaches back to the last launch that began behind all others. Whatever waits for other
+    // devices, a peer's kernel or a vendor's library, so has nothing that overlaps on either side of it: no block that waits
+    // for it takes the place that its own blocks still need, and none of its own the place of those it waits for. Else why
+    // driver or card has no such launches.
+    virtual Supports overlap_launches(bool) {
+        return {false, "launches of this vendor's driver begin when those before them have ended"};
+    }
+    virtual uint64_t overlapped_launches() const { return 0; }
+    // Whether all of it is done. Never blocks.
+    virtual bool is_idle() = 0;
+
+    // Points of the stream; `timed` ones can be subtracted.
+    virtual GpuEvent make_event(bool timed) = 0;
+    virtual void destroy_event(GpuEvent event) = 0;
+    virtual void record(GpuEvent event) = 0;
+    virtual bool has_passed(GpuEvent event) = 0;
+    virtual double elapsed_ms(GpuEvent from, GpuEvent to) = 0;
+
+    // What this thread puts on the stream between the two is kept, and done by each `replay`. Other threads go on as ever.
+    virtual void begin_capture() = 0;
+    virtual GpuGraph end_capture() = 0;
+    virtual void abandon_capture() noexcept = 0;
+    virtual void bring(GpuGraph graph) = 0;  // onto the device, so that no replay has to
+    virtual void replay(GpuGraph graph) = 0;
+    virtual void destroy_graph(GpuGraph graph) = 0;
+
+    // For a vendor's other libraries: the calling thread's context becomes this one; the stream as the vendor names it.
+    virtual void make_current() = 0;
+    virtual void* native_stream() = 0;
+
+    virtual GpuModule load(std::span<const std::byte> object) = 0;  // or RefusedObject
+    virtual void unload(GpuModule module) = 0;
+    // Brings the kernel onto the device, for which it may wait for all that runs there.
+    virtual GpuFunction function(GpuModule module, const std::string& name) = 0;
+    // Threads of a block with which the driver starts it at most, by its registers and static memory.
+    virtual int64_t most_threads(GpuFunction function) = 0;
+    // From now on a launch of it may ask for so much dynamic shared memory.
+    virtual void allow_shared(GpuFunction, int64_t /*bytes*/) {}
+    // From now on it runs where shared memory is as large as the card can make it, and cache as small: blocks of launches that
+    // overlap stand on one compute unit, which has one division of the two at a time.
+    virtual void prefer_shared(GpuFunction) {}
+};
+
+class GpuDriver {
+public:
+    virtual ~GpuDriver() = default;
+
+    virtual planner::DeviceKind kind() const = 0;
+    virtual const std::string& library() const = 0;  // the file that was opened
+    virtual std::string version() const = 0;         // "13.0"
+    virtual int count() const = 0;                   // of visible devices
+    virtual GpuFacts facts(int ordinal) const = 0;
+    // Whether one device's kernels and copies reach the other's memory directly.
+    virtual bool has_peer_access(int from, int to) const = 0;
+    // `name` stands in messages.
+    virtual std::unique_ptr<GpuContext> open(int ordinal, const std::string& name) = 0;
+
+    // Contexts of it whose work does not end.
+    LeftAlone& left_alone() { return left_alone_; }
+    // Of its devices, which copies may go from and to.
+    PinnedMemory& pinned() { return pinned_; }
+
+private:
+    LeftAlone left_alone_;
+    PinnedMemory pinned_;
+};
+
+// A driver with one device at least, or why there is none: every name tried, the symbol that is missing, the driver's error.
+struct FoundDriver {
+    std::shared_ptr<GpuDriver> driver;
+    std::string reason;
+};
+
+// After a fault the driver gives all back with the context: a call that fails then takes nothing from anybody.
+template <class Act>
+void try_to(Act act) noexcept {
+    try {
+        act();
+    } catch (const DeviceError&) {
+    }
+}
+
+// In small letters, as PCI addresses and UUIDs are compared.
+std::string lower_case(std::string text);
+
+// Both devices of a mapping, for messages of what fails in it.
+std::string peers_text(const std::string& from, const std::string& to);
+
+// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)"; `text` may be null.
+std::string vendor_error(const char* name, const char* text, int code);
+
+}  // namespace cleave::runtime

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host driver: a share of the CPU with memory and threads of its own. Everything is synchronous: each call
+// has taken effect when it returns. A launch splits its work items into one contiguous part a thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "codegen/compile/compiler.h"
+#include "runtime/device/device.h"
+
+namespace cleave::runtime {
+
+// Turns compiled kernels into functions; codegen::load_host_kernels, or a test's own.
+using KernelLoader = std::function<std::unique_ptr<codegen::LoadedKernels>(
+    const std::vector<codegen::CompiledKernel>&)>;
+
+std::unique_ptr<Device> make_host_device(const planner::Device& info,
+                                         const HostDeviceOptions& options, KernelLoader loader);
+
+}  // namespace cleave::runtime

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executes a plan's step lists: one worker thread a device, each taking its own steps in plan order, pass after
+// pass, with no barrier between passes, so that stages of a pipeline work on different passes at once. The first
+// exception of a worker stops the others and reaches the caller.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "codegen/kernel/program.h"
+#include "planner/plan/plan.h"
+#include "runtime/base/cancel.h"
+#include "runtime/device/device.h"
+#include "runtime/execute/batch.h"
+#include "runtime/execute/overlap_report.h"
+#include "runtime/execute/tensor.h"
+#include "runtime/execute/trace.h"
+#include "runtime/load/arenas.h"
+
+namespace cleave::runtime {
+
+class VendorGroups;
+
+struct ExecutorOptions {
+    bool record_trace = false;
+    bool record_passes = false;  // instead of steps
+    bool may_spin = false;       // the process has no more threads than cores
+    bool step_by_step = false;   // GPUs: waits after each step, so that one that fails has its name
+    int watchdog_seconds = 60;
+    const CancelToken* cancel = nullptr;
+    VendorGroups* vendor_groups = nullptr;  // of a plan with steps that go by a vendor's library
+};
+
+class Executor {
+public:
+    // Everything is referenced and must outlive the executor; programs[d] and devices[d] belong to device d, with
+    // kernels loaded and weights in place. Throws what check_presence throws before anything can run.
+    Executor(const planner::Plan& plan, std::span<const codegen::Program> programs,
+             std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
+             const ExecutorOptions& options);
+    ~Executor();
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
+
+    // Each pass's logits, [num_outputs, vocab_size]. InternalError for a batch that breaks batch.h's invariants
+    // or exceeds the workload. After an exception every further call throws.
+    std::vector<std::vector<float>> run(std::span<const Batch> passes);
+
+    // As run, but each pass's tokens (Session::run_greedy).
+    std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
+
+    // One pass of a graph over tensors: inputs by the graph's order of inputs, outputs (sized by the caller) likewise.
+    void run_tensors(std::span<const std::span<const std::byte>> inputs, std::span<Tensor> outputs);
+
+    const Trace& trace() const;
+    int64_t transferred_bytes() const;
+    OverlapReport overlap() const;
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+// InternalError unless `batch` holds batch.h's invariants and fits the workload.
+void check_batch(const Batch& batch, const planner::Workload& workload);
+
+}  // namespace cleave::runtime

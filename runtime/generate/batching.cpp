@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/generate/batching.h"
+
+#include <algorithm>
+
+#include "runtime/base/errors.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+// Appends tokens [begin, end) of prompt `s` to the pass as one run of rows.
+void append(PrefillPass& pass, size_t s, const std::vector<int32_t>& prompt, size_t begin,
+            size_t end, bool all_logits) {
+    Batch& batch = pass.batch;
+    for (size_t p = begin; p < end; ++p) {
+        if (all_logits || p + 1 == prompt.size()) {
+            batch.output_rows.push_back(static_cast<int32_t>(batch.token_ids.size()));
+            pass.output_sequences.push_back(s);
+        }
+        batch.token_ids.push_back(prompt[p]);
+        batch.positions.push_back(static_cast<int32_t>(p));
+        batch.slots.push_back(static_cast<int32_t>(s));
+    }
+    batch.sequence_starts.push_back(static_cast<int32_t>(batch.token_ids.size()));
+}
+
+}  // namespace
+
+std::vector<PrefillPass> make_prefill_passes(std::span<const std::vector<int32_t>> prompts,
+                                             int64_t chunk, bool all_logits) {
+    CHECK(chunk > 0) << "a prefill chunk of " << chunk << " tokens";
+    std::vector<PrefillPass> passes;
+    size_t room = 0;
+    for (size_t s = 0; s < prompts.size(); ++s) {
+        for (size_t p = 0; p < prompts[s].size();) {
+            if (room == 0) {
+                passes.emplace_back().batch.sequence_starts.push_back(0);
+                room = static_cast<size_t>(chunk);
+            }
+            size_t count = std::min(room, prompts[s].size() - p);
+            append(passes.back(), s, prompts[s], p, p + count, all_logits);
+            p += count;
+            room -= count;
+        }
+    }
+    return passes;
+}
+
+Batch make_decode_pass(std::span<const LiveSequence> live) {
+    Batch batch;
+    batch.is_prefill = false;
+    batch.sequence_starts.push_back(0);
+    for (const LiveSequence& sequence : live) {
+        batch.output_rows.push_back(static_cast<int32_t>(batch.token_ids.size()));
+        batch.token_ids.push_back(sequence.token);
+        batch.positions.push_back(static_cast<int32_t>(sequence.position));
+        batch.slots.push_back(static_cast<int32_t>(sequence.sequence));
+        batch.sequence_starts.push_back(static_cast<int32_t>(batch.token_ids.size()));
+    }
+    return batch;
+}
+
+}  // namespace cleave::runtime

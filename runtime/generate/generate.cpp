@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/generate/generate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "importer/quantized_shard.h"
+#include "runtime/execute/greedy.h"
+#include "runtime/generate/batching.h"
+#include "runtime/generate/nan_check.h"
+
+namespace cleave::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using planner::Plan;
+using planner::Workload;
+
+double milliseconds_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+void check_tokens(const Plan& plan, const std::vector<int32_t>& tokens, const std::string& what) {
+    int64_t vocab = plan.graph.config.vocab_size;
+    for (int32_t token : tokens) {
+        if (token < 0 || token >= vocab) {
+            throw UserError("{} has token id {}; this model's ids are 0 to {}", what, token,
+                            vocab - 1);
+        }
+    }
+}
+
+void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+                   const GenerateOptions& options) {
+    const Workload& workload = plan.workload;
+    if (prompts.empty()) throw UserError("no prompt was given");
+    if (static_cast<int64_t>(prompts.size()) > workload.batch) {
+        throw UserError(
+            "{} prompts were given, but the plan was made for a batch of {}; plan with --batch {}",
+            prompts.size(), workload.batch, prompts.size());
+    }
+    for (size_t s = 0; s < prompts.size(); ++s) {
+        std::string what = prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", s + 1);
+        if (prompts[s].empty()) throw UserError("{} is empty; at least one token is needed", what);
+        check_tokens(plan, prompts[s], what);
+        int64_t needed = static_cast<int64_t>(prompts[s].size()) + options.max_new_tokens;
+        if (needed > workload.context) {
+            throw UserError(
+                "{} has {} tokens, which with {} new ones is {}: more than the context of {}; give "
+                "a "
+                "shorter prompt, a smaller --max-new-tokens or a larger --context",
+                what, prompts[s].size(), options.max_new_tokens, needed, workload.context);
+        }
+    }
+    // Padding would be quantised with the tokens, and is not computed here.
+    const bool even = std::all_of(prompts.begin(), prompts.end(), [&](const auto& prompt) {
+        return prompt.size() == prompts[0].size();
+    });
+    if (!even && importer::has_dynamic_activations(plan.graph))
+        throw UserError(
+            "{} quantises its activations by all tokens of a batch (DynamicQuantizeLinear), the "
+            "padding of shorter prompts included, so prompts of unequal length have no logits of "
+            "their own; run them one by one",
+            plan.graph.name);
+    if (options.keep_logits && !workload.all_logits) {
+        throw UserError(
+            "the plan has no room for the logits of every prompt token; plan with all logits "
+            "wanted");
+    }
+}
+
+// The state of one generate() call.
+class Generation {
+public:
+    Generation(Session& session, const Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+               const GenerateOptions& options)
+        : session_(session),
+          plan_(plan),
+          prompts_(prompts),
+          options_(options),
+          vocab_(plan.graph.config.vocab_size) {
+        result_.sequences.resize(prompts.size());
+    }
+
+    GenerateResult run() {
+        prefill();
+        decode();
+        return std::move(result_);
+    }
+
+private:
+    void prefill() {
+        Clock::time_point start = Clock::now();
+        std::vector<PrefillPass> passes =
+            make_prefill_passes(prompts_, plan_.workload.prefill_chunk, options_.keep_logits);
+        std::vector<Batch> batches;
+        for (const PrefillPass& pass : passes) batches.push_back(pass.batch);
+        const std::vector<Outputs> outputs = run(batches);
+        result_.prefill_ms = milliseconds_since(start);
+        // The last row of a sequence is that of its last token.
+        std::vector<std::pair<size_t, size_t>> last(prompts_.size());  // pass and row
+        for (size_t i = 0; i < passes.size(); ++i) {
+            for (size_t row = 0; row < passes[i].output_sequences.size(); ++row) {
+                size_t s = passes[i].output_sequences[row];
+                last[s] = {i, row};
+                keep(s, outputs[i], row);
+            }
+        }
+        if (options_.max_new_tokens == 0) return;
+        for (size_t s = 0; s < prompts_.size(); ++s)
+            take(s, outputs[last[s].first], last[s].second);
+    }
+
+    void decode() {
+        Clock::time_point start = Clock::now();
+        int64_t steps = 0, tokens = 0;
+        while (!live_.empty()) {
+            if (options_.cancel) options_.cancel->throw_if_cancelled();
+            std::vector<LiveSequence> stepping = std::exchange(live_, {});
+            Batch batch = make_decode_pass(stepping);
+            const Outputs outputs = std::move(run({&batch, 1}).front());
+            for (size_t row = 0; row < stepping.size(); ++row) {
+                keep(stepping[row].sequence, outputs, row);
+                take(stepping[row].sequence, outputs, row);
+            }
+            ++steps;
+            tokens += static_cast<int64_t>(stepping.size());
+        }
+        if (steps == 0) return;
+        double elapsed = milliseconds_since(start);
+        result_.decode_ms_per_token = elapsed / static_cast<double>(steps);
+        result_.tokens_per_second = static_cast<double>(tokens) / (elapsed / 1000.0);
+    }
+
+    // What a pass gives: logits, or where nothing else is done with them the greedy choice from each row.
+    struct Outputs {
+        std::vector<float> logits;    // [num_outputs, vocab]
+        std::vector<int32_t> tokens;  // [num_outputs]
+    };
+
+    std::vector<Outputs> run(std::span<const Batch> passes) {
+        std::vector<Outputs> outputs(passes.size());
+        if (options_.sampling.temperature > 0.0f || options_.keep_logits) {
+            std::vector<std::vector<float>> logits = session_.run(passes);
+            for (size_t i = 0; i < passes.size(); ++i) outputs[i].logits = std::move(logits[i]);
+        } else {
+            std::vector<std::vector<int32_t>> tokens = session_.run_greedy(passes);
+            for (size_t i = 0; i < passes.size(); ++i) outputs[i].tokens = std::move(tokens[i]);
+        }
+        return outputs;
+    }
+
+    std::span<const float> row_of(const std::vector<float>& logits, size_t row) const {
+        return std::span(logits).subspan(row * static_cast<size_t>(vocab_),
+                                         static_cast<size_t>(vocab_));
+    }
+
+    void keep(size_t s, const Outputs& outputs, size_t row) {
+        if (!options_.keep_logits) return;
+        const std::span<const float> more = row_of(outputs.logits, row);
+        std::vector<float>& logits = result_.sequences[s].logits;
+        check_numbers(plan_, more, place(s, static_cast<int64_t>(logits.size()) / vocab_));
+        logits.insert(logits.end(), more.begin(), more.end());
+    }
+
+    // Where a row of logits stands, for messages.
+    std::string place(size_t s, int64_t position) const {
+        const auto length = static_cast<int64_t>(prompts_[s].size());
+        return fmt::format(
+            "position {}{} of {}", position,
+            position < length ? "" : fmt::format(" (new token {})", position - length + 1),
+            prompts_.size() == 1 ? "the prompt" : fmt::format("prompt {}", s + 1));
+    }
+
+    // Draws the next token of sequence `s`; the sequence stays live unless that token ends it.
+    void take(size_t s, const Outputs& outputs, size_t row) {
+        std::vector<int32_t>& tokens = result_.sequences[s].token_ids;
+        int64_t position = static_cast<int64_t>(prompts_[s].size() + tokens.size());
+        const int32_t token = outputs.logits.empty()
+                                  ? outputs.tokens[row]
+                                  : sample_token(row_of(outputs.logits, row), options_.sampling, s,
+                                                 static_cast<uint64_t>(position));
+        if (token == kNoToken) throw_not_numbers(plan_, place(s, position - 1));
+        tokens.push_back(token);
+        bool goes_on = !options_.on_token || options_.on_token(s, token);
+        const std::vector<int32_t>& stops = options_.stop_ids;
+        if (std::find(stops.begin(), stops.end(), token) != stops.end()) goes_on = false;
+        if (static_cast<int64_t>(tokens.size()) >= options_.max_new_tokens) goes_on = false;
+        if (goes_on) live_.push_back({s, token, position});
+    }
+
+    Session& session_;
+    const Plan& plan_;
+    const std::vector<std::vector<int32_t>>& prompts_;
+    const GenerateOptions& options_;
+    int64_t vocab_;
+    std::vector<LiveSequence> live_;  // in sequence order
+    GenerateResult result_;
+};
+
+}  // namespace
+
+GenerateResult generate(Session& session, const Plan& plan,
+                        const std::vector<std::vector<int32_t>>& prompts,
+                        const GenerateOptions& options) {
+    if (options.max_new_tokens < 0) {
+        throw UserError("--max-new-tokens {} is negative; give 0 or more", options.max_new_tokens);
+    }
+    check_prompts(plan, prompts, options);
+    return Generation(session, plan, prompts, options).run();
+}
+
+}  // namespace cleave::runtime

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Token generation over a Session: chunked prefill, decode with the cache, greedy or sampled. Sequences of a
+// batch may have different lengths; each keeps its own cache slot. Token ids in, token ids out: text is
+// runtime/text's business.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/session/session.h"
+
+namespace cleave::runtime {
+
+struct SamplingOptions {
+    float temperature = 0.0f;  // 0: greedy
+    float top_p = 1.0f;
+    uint64_t seed = 0;  // draws come from a counter on (seed, sequence, position)
+};
+
+// One token from logits [vocab]. Greedy takes the lowest id among equals. kNoToken (runtime/execute/greedy.h) where a logit is NaN.
+int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
+                     uint64_t sequence, uint64_t position);
+
+struct GenerateOptions {
+    int64_t max_new_tokens = 128;
+    SamplingOptions sampling;
+    std::vector<int32_t> stop_ids;  // ends a sequence; the stop token is the last of its token_ids
+    bool keep_logits = false;       // GenerateResult::logits; needs a plan with workload.all_logits
+    // Called for each new token; returning false ends that sequence (stop strings).
+    std::function<bool(size_t sequence, int32_t token)> on_token;
+    const CancelToken* cancel = nullptr;
+};
+
+struct SequenceResult {
+    std::vector<int32_t> token_ids;  // new tokens only
+    std::vector<float>
+        logits;  // rows: each prompt token, then each generated token after the first
+};
+
+struct GenerateResult {
+    std::vector<SequenceResult> sequences;
+    double prefill_ms = 0;
+    double decode_ms_per_token = 0;  // of one step, which gives every live sequence a token
+    double tokens_per_second = 0;    // of the decode steps, all sequences together
+};
+
+// UserError when a prompt is empty or a prompt plus max_new_tokens exceeds the plan's context, or there are
+// more prompts than the plan's batch; and where logits that are kept, or that a token is chosen from, are not numbers.
+GenerateResult generate(Session& session, const planner::Plan& plan,
+                        const std::vector<std::vector<int32_t>>& prompts,
+                        const GenerateOptions& options);
+
+// Mean negative log-likelihood (nats) of tokens[1..] given what stands before each, windows of the context. UserError where
+// logits are not numbers.
+struct ScoreResult {
+    double nll = 0;
+    double perplexity = 0;
+    int64_t tokens = 0;
+};
+ScoreResult score(Session& session, const planner::Plan& plan, const std::vector<int32_t>& tokens);
+
+}  // namespace cleave::runtime

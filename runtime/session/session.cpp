@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+
+#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/open_devices.h"
+#include "runtime/device/bounded_waits.h"
+#include "runtime/execute/executor.h"
+#include "runtime/load/arenas.h"
+#include "runtime/load/compile_all.h"
+#include "runtime/load/residency.h"
+#include "runtime/load/upload.h"
+#include "runtime/load/vendor_groups.h"
+#include "runtime/session/tensor_io.h"
+
+namespace cleave::runtime {
+
+using namespace planner;
+
+namespace {
+
+// Which loads the objects of its cards: asked only where the plan has some.
+std::string cuda_driver_of(const Plan& plan) {
+    const bool any =
+        std::any_of(plan.machine.devices.begin(), plan.machine.devices.end(),
+                    [](const planner::Device& device) { return device.kind == DeviceKind::kCuda; });
+    return any ? cuda_driver_version() : "";
+}
+
+// Before memory is taken and weights travel, which may last minutes: a driver that refuses a kernel says so now.
+void load_kernels(Device& device, const codegen::Program& program,
+                  const std::vector<codegen::CompiledKernel>& compiled,
+                  const SessionOptions& options) {
+    if (options.cancel) options.cancel->throw_if_cancelled();
+    const BoundedWaits bounded(device, "loading its kernels", options.watchdog_seconds,
+                               options.cancel);
+    device.load(compiled);
+    for (size_t i = 0; i < program.kernels.size(); ++i)
+        device.expect_launch(static_cast<int>(i), program.kernels[i].launch);
+}
+
+}  // namespace
+
+struct Session::Impl {
+    const Plan& plan;
+    explicit Impl(const Plan& p) : plan(p) {}
+
+    // Members in order of construction: the executor stops its workers before the devices go.
+    std::vector<codegen::Program> programs;
+    std::vector<std::vector<codegen::CompiledKernel>> compiled;
+    std::vector<std::unique_ptr<Device>> devices;
+    std::unique_ptr<Arenas> arenas;
+    std::unique_ptr<VendorGroups> vendor_groups;
+    std::unique_ptr<Executor> executor;
+    Loading loading;
+};
+
+Session::Session(const Plan& plan, const SessionOptions& options)
+    : impl_(std::make_unique<Impl>(plan)) {
+    check_presence(plan);
+    impl_->devices =
+        open_devices(plan, {options.threads, options.poison, std::min(10, options.watchdog_seconds),
+                            options.simt_seed});
+    check_weights_present(plan);
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
+        impl_->programs.push_back(codegen::generate_program(plan, DeviceId(d)));
+    }
+    codegen::CompileOptions compile = options.compile;
+    if (compile.cancel == nullptr) compile.cancel = options.cancel;
+    compile.cuda_driver = cuda_driver_of(plan);
+    impl_->compiled = compile_all(impl_->programs, compile);
+    for (size_t d = 0; d < impl_->programs.size(); ++d)
+        codegen::adopt_compiled(impl_->programs[d], impl_->compiled[d]);
+    for (size_t d = 0; d < impl_->devices.size(); ++d)
+        load_kernels(*impl_->devices[d], impl_->programs[d], impl_->compiled[d], options);
+    {
+        std::deque<BoundedWaits> bounded;
+        for (auto& device : impl_->devices)
+            bounded.emplace_back(*device, "clearing its memory", options.watchdog_seconds,
+                                 options.cancel);
+        impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
+    }
+    impl_->vendor_groups =
+        std::make_unique<VendorGroups>(plan, impl_->devices, *impl_->arenas,
+                                       CollectiveOptions{options.watchdog_seconds, options.cancel});
+    const auto before = std::chrono::steady_clock::now();
+    impl_->loading.bytes = upload_weights(
+        plan, *impl_->arenas, impl_->devices,
+        {options.upload_progress, options.cancel, options.watchdog_seconds, options.threads});
+    impl_->loading.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+    ExecutorOptions run{options.record_trace,
+                        options.record_passes,
+                        threads_fit_cores(plan, options.threads),
+                        options.step_by_step,
+                        options.watchdog_seconds,
+                        options.cancel,
+                        impl_->vendor_groups.get()};
+    impl_->executor =
+        std::make_unique<Executor>(plan, impl_->programs, impl_->devices, *impl_->arenas, run);
+}
+
+Session::~Session() = default;
+
+Session::Loading Session::loading() const { return impl_->loading; }
+
+std::vector<std::vector<float>> Session::run(std::span<const Batch> passes) {
+    check_takes_batches(impl_->plan);
+    return impl_->executor->run(passes);
+}
+
+std::vector<std::vector<int32_t>> Session::run_greedy(std::span<const Batch> passes) {
+    check_takes_batches(impl_->plan);
+    return impl_->executor->run_greedy(passes);
+}
+
+std::vector<Tensor> Session::run_tensors(std::span<const Tensor> inputs) {
+    std::vector<Tensor> outputs = tensor_outputs(impl_->plan);
+    impl_->executor->run_tensors(match_tensor_inputs(impl_->plan, inputs), outputs);
+    return outputs;
+}
+
+const Trace& Session::trace() const { return impl_->executor->trace(); }
+
+OverlapReport Session::overlap() const { return impl_->executor->overlap(); }
+int64_t Session::transferred_bytes() const { return impl_->executor->transferred_bytes(); }
+
+std::map<std::string, int64_t> Session::peak_memory_bytes() const {
+    std::map<std::string, int64_t> peaks;
+    for (const auto& device : impl_->devices)
+        peaks[device->info().name] = device->peak_allocated_bytes();
+    return peaks;
+}
+
+const std::vector<LibraryMemory>& Session::library_memory() const {
+    return impl_->vendor_groups->memory();
+}
+
+std::vector<std::vector<codegen::CompiledKernel>> const& Session::compiled() const {
+    return impl_->compiled;
+}
+
+}  // namespace cleave::runtime

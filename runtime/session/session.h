@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan brought to life: devices opened, kernels compiled and loaded, arenas allocated as the plan says, weights cut
+// and uploaded shard by shard, one worker thread per device. Runs passes; records the Trace.
+// One thread uses a Session at a time. Destruction joins the workers and returns all memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codegen/compile/compiler.h"
+#include "planner/plan/plan.h"
+#include "runtime/base/cancel.h"
+#include "runtime/execute/batch.h"
+#include "runtime/execute/overlap_report.h"
+#include "runtime/execute/tensor.h"
+#include "runtime/execute/trace.h"
+#include "runtime/load/communicator_account.h"
+
+namespace cleave::runtime {
+
+struct SessionOptions {
+    int threads = 0;  // of the host devices of each stage together; 0: one per core
+    codegen::CompileOptions compile;
+    bool record_trace = false;
+    bool record_passes =
+        false;  // instead: the trace has passes whole, and GPUs replay captured decode as ever
+    bool poison = false;        // fill arenas with NaN patterns before use
+    bool step_by_step = false;  // GPUs: waits after each step, so that one that fails has its name
+    std::optional<uint64_t> simt_seed;  // of the order of threads on simt devices; none: by index
+    int watchdog_seconds =
+        60;  // a transfer or collective that a member never reaches: error naming the step
+    std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;
+    const CancelToken* cancel = nullptr;
+};
+
+class Session {
+public:
+    // Keeps a reference to `plan`, which must outlive it. UserError for weights that are absent or kinds of
+    // device this build cannot drive.
+    Session(const planner::Plan& plan, const SessionOptions& options);
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    // Runs the passes in order, pipelined over the stages, and gives for each its logits,
+    // [num_outputs, vocab_size] f32. Throws what a worker threw; the Session is then unusable.
+    std::vector<std::vector<float>> run(std::span<const Batch> passes);
+
+    // As run, but gives of each output only the token whose logit is largest, the first among equals: [num_outputs]. A GPU
+    // that holds the logits chooses itself (codegen::Program::greedy), and 4 bytes of an output are all that is copied.
+    // kNoToken (runtime/execute/greedy.h) where one of its logits is NaN.
+    std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
+
+    // Runs a graph whose inputs and outputs are tensors once: its inputs by name, in any order; all its outputs,
+    // in the graph's order. UserError naming the input that is missing, unknown, or of another type or shape,
+    // and for a Llama, which takes Batches.
+    std::vector<Tensor> run_tensors(std::span<const Tensor> inputs);
+
+    // Of the weights, from the first byte read of the files to the last on its device.
+    struct Loading {
+        int64_t bytes = 0;  // on all devices
+        double seconds = 0;
+    };
+    Loading loading() const;
+
+    const Trace& trace() const;
+    // How many launches of GPUs began before those before them had ended, and where that cannot be.
+    OverlapReport overlap() const;
+    int64_t transferred_bytes() const;  // sum over all transfers and collectives so far
+    std::map<std::string, int64_t> peak_memory_bytes() const;  // by device name
+    // What a vendor's library of collectives took of the cards that it joins, and what the plan keeps for it.
+    const std::vector<LibraryMemory>& library_memory() const;
+    std::vector<std::vector<codegen::CompiledKernel>> const& compiled() const;  // per device
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cleave::runtime
