@@ -3,7 +3,7 @@
 // from the file that models/onnx_writer.h writes for the same shape, names apart.
 #pragma once
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 #include "models/shapes.h"
 
 namespace cleave::models {

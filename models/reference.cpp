@@ -6,7 +6,7 @@
 #include <map>
 #include <span>
 
-#include "importer/weight_reader.h"
+#include "importer/weights/weight_reader.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::models {

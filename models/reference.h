@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::models {
 

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::models {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "importer/quantize.h"
+#include "importer/weights/quantize.h"
 #include "planner/build/build_plan.h"
 #include "planner/build/choose_tiles.h"
 #include "planner/plan/foreign_op.h"

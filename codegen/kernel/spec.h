@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codegen/kernel/program.h"
-#include "importer/quantized_shard.h"
+#include "importer/weights/quantized_shard.h"
 
 namespace cleave::codegen {
 

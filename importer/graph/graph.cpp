@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 #include <algorithm>
 #include <array>

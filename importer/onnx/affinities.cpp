@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "importer/affinities.h"
+#include "importer/onnx/affinities.h"
 
 #include <algorithm>
 #include <filesystem>

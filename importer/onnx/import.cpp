@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 
 #include <algorithm>
 

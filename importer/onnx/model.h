@@ -14,7 +14,7 @@
 
 #include <onnx/onnx_pb.h>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 #include "runtime/base/mapped_file.h"
 
 namespace cleave::importer::from_onnx {

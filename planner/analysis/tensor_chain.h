@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::planner {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "importer/quantized_shard.h"
+#include "importer/weights/quantized_shard.h"
 #include "planner/machine/gpu_arch.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"

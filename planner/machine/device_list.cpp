@@ -3,7 +3,7 @@
 #include <charconv>
 #include <set>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 #include "planner/machine/catalogue.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/errors.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::planner {
 

@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 #include "planner/machine/machine.h"
 #include "planner/plan/workload.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "importer/affinities.h"
+#include "importer/onnx/affinities.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "importer/quantize.h"
-#include "importer/quantized_shard.h"
+#include "importer/weights/quantize.h"
+#include "importer/weights/quantized_shard.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/search/check_sizes.h"
 #include "runtime/base/errors.h"

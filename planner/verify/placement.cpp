@@ -74,7 +74,7 @@ void check_buffer(const Plan& plan, BufferId id, DeviceId device, Arena arena, i
 }
 
 // Codes of 4 or 8 bits in rows of whole groups of 32, then scales and zero points of each row and block, the parts at
-// multiples of 64: the verifier's own count of what importer/quantized_shard.h lays out.
+// multiples of 64: the verifier's own count of what importer/weights/quantized_shard.h lays out.
 int64_t quantized_bytes(const importer::Weight& w, int64_t rows, int64_t columns) {
     const importer::Quantization& q = w.quantization;
     const auto align = [](int64_t n) { return (n + 63) / 64 * 64; };

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "importer/quantized_shard.h"
+#include "importer/weights/quantized_shard.h"
 #include "runtime/execute/greedy.h"
 #include "runtime/generate/batching.h"
 #include "runtime/generate/nan_check.h"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "importer/weight_reader.h"
+#include "importer/weights/weight_reader.h"
 #include "runtime/base/rounding.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/device/async_device.h"

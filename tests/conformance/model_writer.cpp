@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "runtime/base/convert.h"
 #include "tests/support/test.h"
 

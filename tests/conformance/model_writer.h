@@ -7,7 +7,7 @@
 
 #include <onnx/onnx_pb.h>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 #include "runtime/execute/tensor.h"
 
 namespace cleave::test {

@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 #include <onnx/onnx_pb.h>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "importer/onnx/model.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"

@@ -14,7 +14,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <nlohmann/json.hpp>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/reference.h"
 #include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "runtime/generate/generate.h"
 #include "tests/e2e/fake_library.h"
 #include "tests/e2e/support.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/llama_graph.h"
 #include "models/onnx_writer.h"
 #include "models/reference.h"

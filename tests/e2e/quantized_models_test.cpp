@@ -4,9 +4,9 @@
 #include <cmath>
 #include <map>
 
-#include "importer/import.h"
-#include "importer/quantize.h"
-#include "importer/quantized_shard.h"
+#include "importer/onnx/import.h"
+#include "importer/weights/quantize.h"
+#include "importer/weights/quantized_shard.h"
 #include "models/onnx_quantize.h"
 #include "models/onnx_writer.h"
 #include "models/reference.h"

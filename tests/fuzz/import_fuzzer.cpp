@@ -12,7 +12,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "runtime/base/errors.h"
 #include "tests/fuzz/mutate.h"
 

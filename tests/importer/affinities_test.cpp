@@ -4,7 +4,7 @@
 
 #include <onnx/onnx_pb.h>
 
-#include "importer/affinities.h"
+#include "importer/onnx/affinities.h"
 #include "tests/support/test.h"
 
 using namespace cleave;

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <random>
 
-#include "importer/import.h"
-#include "importer/weight_reader.h"
+#include "importer/onnx/import.h"
+#include "importer/weights/weight_reader.h"
 #include "models/reference.h"
 #include "tests/importer/onnx_files.h"
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/reference.h"
 #include "tests/support/test.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/reference.h"
 #include "tests/importer/onnx_files.h"
 

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <limits>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/onnx_builder.h"
 #include "models/onnx_quantize.h"
 #include "models/reference.h"

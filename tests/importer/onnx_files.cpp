@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 
 namespace cleave::test {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/llama_graph.h"
 #include "models/reference.h"
 #include "tests/importer/onnx_files.h"

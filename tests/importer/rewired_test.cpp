@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/reference.h"
 #include "tests/importer/onnx_files.h"
 

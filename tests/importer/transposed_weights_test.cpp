@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
-#include "importer/weight_reader.h"
+#include "importer/weights/weight_reader.h"
 #include "runtime/base/convert.h"
 #include "tests/support/test.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/onnx_quantize.h"
 #include "models/reference.h"
 #include "tests/importer/onnx_files.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "importer/quantized_shard.h"
-#include "importer/weight_reader.h"
+#include "importer/weights/quantized_shard.h"
+#include "importer/weights/weight_reader.h"
 #include "runtime/base/convert.h"
 
 namespace cleave::test {

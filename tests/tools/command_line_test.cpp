@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/onnx_writer.h"
 #include "planner/machine/gpu_arch.h"
 #include "tests/planner/support/json_schema.h"

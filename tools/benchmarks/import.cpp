@@ -20,7 +20,7 @@
 
 #include <fmt/format.h>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/onnx_writer.h"
 #include "runtime/base/errors.h"
 

@@ -15,8 +15,8 @@
 
 #include <fmt/format.h>
 
-#include "importer/import.h"
-#include "importer/quantize.h"
+#include "importer/onnx/import.h"
+#include "importer/weights/quantize.h"
 #include "models/onnx_writer.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"

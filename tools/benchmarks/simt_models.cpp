@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "codegen/compile/simt.h"
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/onnx_writer.h"
 #include "planner/planner.h"
 #include "runtime/generate/generate.h"

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::tools {
 

@@ -5,7 +5,7 @@
 
 #include <fmt/ranges.h>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/file/plan_file.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 #include "planner/plan/plan.h"
 #include "tools/cli/options.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "importer/affinities.h"
+#include "importer/onnx/affinities.h"
 #include "planner/plan/workload_request.h"
 #include "planner/planner.h"
 #include "planner/search/affinity_pins.h"

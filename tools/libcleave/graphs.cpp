@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/plan/foreign_op.h"

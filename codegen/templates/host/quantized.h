@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantised weights as importer/quantized_shard.h lays them out, dequantised in registers: (code - zero) * scale.
+// Quantised weights as importer/weights/quantized_shard.h lays them out, dequantised in registers: (code - zero) * scale.
 // A group is 32 elements of a row: two vectors' worth for 16 lanes, its first half in the lower halves of 16 bytes
 // (4 bits) or in the first 16 of 32 bytes (8 bits). Rows are padded to whole groups; what the padding holds meets
 // only zeros.

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "importer/import.h"
+#include "importer/onnx/import.h"
 #include "importer/onnx/model.h"
 
 namespace cleave::importer::from_onnx {

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::importer::from_onnx {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "importer/quantized_shard.h"
+#include "importer/weights/quantized_shard.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "importer/weight_reader.h"
+#include "importer/weights/weight_reader.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {

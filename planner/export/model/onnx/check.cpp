@@ -7,8 +7,8 @@
 
 #include <fmt/ranges.h>
 
-#include "importer/affinities.h"
-#include "importer/import.h"
+#include "importer/onnx/affinities.h"
+#include "importer/onnx/import.h"
 #include "planner/export/model/onnx/annotate.h"
 #include "planner/export/model/onnx/foreign.h"
 #include "planner/plan/workload_request.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "importer/graph/read_transposed.h"
+#include "importer/weights/read_transposed.h"
 
 #include <algorithm>
 #include <cstring>

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::importer {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "importer/quantized_shard.h"
+#include "importer/weights/quantized_shard.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rectangle of a quantised weight, expanded or repacked. Expanded: (q - zero_point) * scale in f32, then rounded
-// once to the destination's type, for the reference and for `--dtype`. Repacked: as importer/quantized_shard.h says,
+// once to the destination's type, for the reference and for `--dtype`. Repacked: as importer/weights/quantized_shard.h says,
 // for the kernels.
 #pragma once
 
 #include <span>
 
-#include "importer/quantized_shard.h"
+#include "importer/weights/quantized_shard.h"
 
 namespace cleave::importer {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "importer/weight_reader.h"
+#include "importer/weights/weight_reader.h"
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <optional>
 
-#include "importer/graph/dequantize.h"
-#include "importer/graph/read_transposed.h"
+#include "importer/weights/dequantize.h"
+#include "importer/weights/read_transposed.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/mapped_file.h"

@@ -9,7 +9,7 @@
 // Each element is rounded to the nearest code of the scale as it is stored.
 #pragma once
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::importer {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::importer {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "importer/quantize.h"
+#include "importer/weights/quantize.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 #include <cstring>
 #include <vector>
 
-#include "importer/graph/read_transposed.h"
-#include "importer/graph/round_weights.h"
-#include "importer/weight_reader.h"
+#include "importer/weights/read_transposed.h"
+#include "importer/weights/round_weights.h"
+#include "importer/weights/weight_reader.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 
@@ -159,7 +159,7 @@ private:
     Strips strips_;
 };
 
-// Codes in the order of importer/quantized_shard.h, into a row that was zero.
+// Codes in the order of importer/weights/quantized_shard.h, into a row that was zero.
 void write_codes(const std::vector<uint8_t>& codes, DType dtype, std::byte* to) {
     if (dtype != DType::kInt4) {
         std::memcpy(to, codes.data(), codes.size());

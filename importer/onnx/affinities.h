@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::importer {
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <span>
 
-#include "importer/graph.h"
+#include "importer/graph/graph.h"
 
 namespace cleave::importer {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "importer/quantized_shard.h"
+#include "importer/weights/quantized_shard.h"
 
 namespace cleave::importer {
 
