@@ -11,7 +11,7 @@
 
 #include "runtime/device/device.h"
 #include "runtime/simt/simt.h"
-#include "tests/codegen/kernel_reference.h"
+#include "tests/codegen/support/kernel_reference.h"
 #include "tests/support/quantized_matrix.h"
 
 namespace cleave::test {

@@ -5,7 +5,7 @@ has not seen. Needs numpy.
 
 In: a folder with h200_sxm_{gemm,generation_attention,context_attention,allreduce}*.csv (measurement tables of
 ai-dynamo/aiconfigurator, Apache-2.0). Out, with --write: h200.txt beside this file, which the planner embeds and
-planner/cost/kernel_times.cpp evaluates, and predictions for tests/planner/kernel_times_test.cpp.
+planner/cost/kernel_times.cpp evaluates, and predictions for tests/planner/cost/kernel_times_test.cpp.
 
 The model. A roofline with fitted efficiencies (Williams, Waterman and Patterson, CACM 2009),
     latency + max(operations / (e_f x peak), bytes / (e_b x bandwidth)),

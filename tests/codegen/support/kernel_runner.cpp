@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/codegen/support/kernel_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/base/convert.h"
+#include "tests/support/test.h"
+
+namespace cleave::test {
+
+namespace {
+
+constexpr int64_t kGuardBytes = 256;
+constexpr std::byte kGuard{0xA5};
+
+std::byte* align(std::byte* p) {
+    return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64);
+}
+
+bool all_guard(const std::byte* begin, const std::byte* end) {
+    return std::all_of(begin, end, [](std::byte b) { return b == kGuard; });
+}
+
+// 64-aligned bytes between guards, full of NaN.
+class Scratch {
+public:
+    explicit Scratch(int64_t bytes)
+        : bytes_(bytes), storage_(static_cast<size_t>(bytes + 2 * kGuardBytes + 64), kGuard) {
+        std::memset(data(), 0xFF, static_cast<size_t>(bytes));
+    }
+    std::byte* data() { return align(storage_.data()) + kGuardBytes; }
+    bool intact() {
+        std::byte* begin = data();
+        return all_guard(begin - kGuardBytes, begin) &&
+               all_guard(begin + bytes_, begin + bytes_ + kGuardBytes);
+    }
+
+private:
+    int64_t bytes_;
+    std::vector<std::byte> storage_;
+};
+
+}  // namespace
+
+GuardedBuffer::GuardedBuffer(std::string name, DType dtype, int64_t count)
+    : name_(std::move(name)),
+      dtype_(dtype),
+      count_(count),
+      storage_(static_cast<size_t>(dtype_bytes(dtype, count) + 2 * kGuardBytes + 64), kGuard) {
+    std::memset(data(), 0xFF, static_cast<size_t>(dtype_bytes(dtype, count)));
+}
+
+GuardedBuffer::GuardedBuffer(const GuardedBuffer& other)
+    : GuardedBuffer(other.name_, other.dtype_, other.count_) {
+    std::memcpy(data(), other.data(), static_cast<size_t>(bytes()));
+}
+
+std::byte* GuardedBuffer::data() const {
+    return align(const_cast<std::byte*>(storage_.data())) + kGuardBytes;
+}
+
+GuardedBuffer GuardedBuffer::random(std::string name, DType dtype, int64_t count, std::mt19937& rng,
+                                    double scale) {
+    GuardedBuffer buffer(std::move(name), dtype, count);
+    std::uniform_real_distribution<double> uniform(-scale, scale);
+    for (int64_t i = 0; i < count; ++i) buffer.set(i, uniform(rng));
+    return buffer;
+}
+
+GuardedBuffer GuardedBuffer::output(std::string name, int64_t count) {
+    return GuardedBuffer(std::move(name), DType::kF32, count);
+}
+
+GuardedBuffer GuardedBuffer::integers(std::string name, const std::vector<int32_t>& values) {
+    GuardedBuffer buffer(std::move(name), DType::kInt32, static_cast<int64_t>(values.size()));
+    std::memcpy(buffer.data(), values.data(), values.size() * 4);
+    return buffer;
+}
+
+double GuardedBuffer::at(int64_t i) const {
+    if (dtype_ == DType::kInt32) {
+        int32_t integer = 0;
+        std::memcpy(&integer, data() + i * 4, 4);
+        return integer;
+    }
+    float value = 0.0f;
+    convert_elements(dtype_, data() + i * dtype_bytes(dtype_, 1), DType::kF32, &value, 1);
+    return value;
+}
+
+void GuardedBuffer::set(int64_t i, double value) {
+    auto narrow = static_cast<float>(value);
+    convert_elements(DType::kF32, &narrow, dtype_, data() + i * dtype_bytes(dtype_, 1), 1);
+}
+
+bool GuardedBuffer::guards_intact() const {
+    std::byte* end = data() + dtype_bytes(dtype_, count_);
+    return all_guard(data() - kGuardBytes, data()) && all_guard(end, end + kGuardBytes);
+}
+
+std::string test_cache() {
+    static TemporaryFolder folder;
+    return folder.path().string();
+}
+
+void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args,
+                const Counts& counts, std::mt19937& rng, const std::string& cpu) {
+    codegen::Program program;
+    program.kernels = {kernel};
+    codegen::CompileOptions options;
+    options.cpu_arch = cpu;
+    options.cache_dir = test_cache();
+    auto loaded = codegen::load_host_kernels(codegen::compile_program(program, options));
+    codegen::HostEntry entry = loaded->entry(0);
+
+    int64_t items = kernel.launch.grid[0].at(counts.tokens, counts.outputs, counts.sequences);
+    std::vector<std::pair<int64_t, int64_t>> runs;
+    for (int64_t begin = 0; begin < items;) {
+        int64_t size =
+            std::uniform_int_distribution<int64_t>(1, std::max<int64_t>(1, items / 2))(rng);
+        runs.emplace_back(begin, std::min(items, begin + size));
+        begin = runs.back().second;
+    }
+    std::shuffle(runs.begin(), runs.end(), rng);
+    Scratch scratch(kernel.launch.shared_bytes);
+    for (auto [begin, end] : runs) entry(args.data(), begin, end, scratch.data());
+    INFO(kernel.name);
+    CHECK(scratch.intact());
+}
+
+void check_close(const GuardedBuffer& got, const std::vector<double>& want, double tolerance) {
+    INFO(got.name());
+    REQUIRE(got.count() == static_cast<int64_t>(want.size()));
+    CHECK(got.guards_intact());
+    for (int64_t i = 0; i < got.count(); ++i) {
+        double expected = want[static_cast<size_t>(i)];
+        double error = std::abs(got.at(i) - expected);
+        if (error <= tolerance * (1.0 + std::abs(expected))) continue;
+        FAIL("element " << i << " of " << got.count() << ": got " << got.at(i) << ", want "
+                        << expected);
+    }
+}
+
+}  // namespace cleave::test

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <thread>
+
+#include "runtime/cards/open_devices.h"
+#include "tests/runtime/support/support.h"
+#include "tests/support/test.h"
+
+using namespace cleave;
+using namespace cleave::runtime;
+using namespace cleave::runtime::test;
+using planner::CollectiveImplementation;
+using planner::Plan;
+
+namespace {
+
+// What the tiny model gives for a token: 4 (id + c / 4).
+std::vector<float> expected_logits(int32_t token) {
+    std::vector<float> logits;
+    for (int c = 0; c < 4; ++c)
+        logits.push_back(4.0f * (static_cast<float>(token) + 0.25f * static_cast<float>(c)));
+    return logits;
+}
+
+std::string message_of(const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+    FAIL("nothing was thrown");
+    return {};
+}
+
+void set_all_reduce(Plan& plan, CollectiveImplementation implementation) {
+    for (auto* phase : {&plan.prefill, &plan.decode}) {
+        std::get<planner::Collective>(phase->steps[4].action).implementation = implementation;
+    }
+}
+
+size_t count_threads() {
+    size_t count = 0;
+    for ([[maybe_unused]] const auto& entry :
+         std::filesystem::directory_iterator("/proc/self/task"))
+        ++count;
+    return count;
+}
+
+std::atomic<bool> release_kernel{false};
+void blocked_kernel(const uint64_t*, int64_t, int64_t, void*) {
+    while (!release_kernel) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+}  // namespace
+
+TEST_CASE("passes give the model's logits in poisoned memory, whatever the collective's form",
+          "[runtime]") {
+    for (auto implementation :
+         {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
+        TinyPlan tiny;
+        set_all_reduce(tiny.plan, implementation);
+        TinySession session(tiny);
+        std::vector<Batch> passes{tiny_batch({1, 2, 3}), tiny_batch({5}), tiny_batch({7, 9})};
+        passes[1].is_prefill = false;
+        auto logits = session.executor->run(passes);
+        CHECK(logits[0] == expected_logits(3));
+        CHECK(logits[1] == expected_logits(5));
+        CHECK(logits[2] == expected_logits(9));
+        CHECK(session.executor->run({&passes[0], 1})[0] == expected_logits(3));
+        CHECK(session.executor->run_greedy(passes) == std::vector(3, std::vector<int32_t>{3}));
+    }
+}
+
+TEST_CASE("many passes in flight keep their values apart", "[runtime]") {
+    TinyPlan tiny;
+    TinySession session(tiny);
+    std::vector<Batch> passes;
+    for (int i = 0; i < 500; ++i) {
+        passes.push_back(tiny_batch(std::vector<int32_t>(static_cast<size_t>(1 + i % 8), i)));
+        passes.back().is_prefill = passes.back().num_tokens() > 2;
+    }
+    auto logits = session.executor->run(passes);
+    for (int i = 0; i < 500; ++i) REQUIRE(logits[static_cast<size_t>(i)] == expected_logits(i));
+}
+
+TEST_CASE("a pass that wants no logits gives none", "[runtime]") {
+    TinyPlan tiny;
+    TinySession session(tiny);
+    Batch batch = tiny_batch({1, 2});
+    batch.output_rows.clear();
+    CHECK(session.executor->run({&batch, 1})[0].empty());
+}
+
+TEST_CASE("counted bytes are those that crossed devices, and the trace holds them step by step",
+          "[runtime]") {
+    for (auto implementation :
+         {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
+        TinyPlan tiny;
+        set_all_reduce(tiny.plan, implementation);
+        ExecutorOptions options;
+        options.record_trace = true;
+        TinySession session(tiny, options);
+        Batch batch = tiny_batch({1, 2, 3});
+        session.executor->run({&batch, 1});
+        int64_t x = 3 * 4 * 4;  // [3, 4] f32
+        int64_t transfer = x, sum = 2 * x, gather = 1 * 2 * 4;
+        CHECK(session.executor->transferred_bytes() == transfer + sum + gather);
+        int64_t traced = 0;
+        std::vector<int> takers(8, 0);
+        for (const TraceEvent& event : session.executor->trace().events) {
+            traced += event.bytes;
+            ++takers[event.step.index()];
+            CHECK(event.end_ns >= event.start_ns);
+        }
+        CHECK(traced == transfer + sum + gather);
+        CHECK(takers == std::vector<int>{1, 2, 1, 1, 2, 1, 1, 2});
+    }
+}
+
+TEST_CASE("a plan that lost its transfer does not run", "[runtime]") {
+    TinyPlan tiny;
+    tiny.plan.decode.steps.erase(tiny.plan.decode.steps.begin() + 1);
+    std::string message = cleave::test::user_error([&] { TinySession session(tiny); });
+    CHECK(message.find("'x'") != std::string::npos);
+    CHECK(message.find("host[1]") != std::string::npos);
+    CHECK(message.find("decode") != std::string::npos);
+}
+
+TEST_CASE("a step that reads another device's memory does not run", "[runtime]") {
+    TinyPlan tiny;
+    auto& step = std::get<planner::Compute>(tiny.plan.prefill.steps[3].action);
+    step.inputs[0] = std::get<planner::Compute>(tiny.plan.prefill.steps[2].action).inputs[0];
+    std::string message = cleave::test::user_error([&] { TinySession session(tiny); });
+    CHECK(message.find("in the memory of host[0]") != std::string::npos);
+}
+
+TEST_CASE("values that no step sent stay unreadable even if the step list is believed",
+          "[runtime]") {
+    // host[1] sums its poisoned partial when its compute step computes nothing.
+    TinyPlan tiny;
+    auto kernels = TinyPlan::kernels();
+    kernels[1] = [](const uint64_t*, int64_t, int64_t, void*) {};
+    TinySession session(tiny, {}, true, kernels);
+    Batch batch = tiny_batch({1});
+    auto logits = session.executor->run({&batch, 1});
+    REQUIRE(logits[0].size() == 4);
+    for (float logit : logits[0]) CHECK(std::isnan(logit));
+}
+
+TEST_CASE("devices hold exactly the bytes that the plan counts", "[runtime]") {
+    TinyPlan tiny;
+    TinySession session(tiny);
+    for (size_t d = 0; d < 2; ++d) {
+        CHECK(session.devices[d]->allocated_bytes() == tiny.plan.memory[d].needed());
+    }
+}
+
+TEST_CASE("a collective that a member never reaches ends with its name, the step and the member",
+          "[runtime]") {
+    TinyPlan tiny;
+    ExecutorOptions options;
+    options.watchdog_seconds = 1;
+    auto kernels = TinyPlan::kernels();
+    kernels[0] = blocked_kernel;
+    release_kernel = false;
+    TinySession session(tiny, options, true, kernels);
+    std::thread later([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        release_kernel = true;
+    });
+    Batch batch = tiny_batch({1});
+    std::string message = message_of([&] { session.executor->run({&batch, 1}); });
+    later.join();
+    CHECK(message.find("prefill step 1 (transfer of x)") != std::string::npos);
+    CHECK(message.find("host[0] never reached") != std::string::npos);
+    CHECK_THROWS_AS(session.executor->run({&batch, 1}), InternalError);
+}
+
+TEST_CASE("what one worker throws reaches the caller, and nobody waits for it", "[runtime]") {
+    // A broken argument: the second program launches a kernel that its device does not have.
+    TinyPlan tiny;
+    tiny.programs[1].kernels.resize(4);
+    tiny.programs[1].prefill[0].kernel = 3;
+    TinySession session(tiny);
+    Batch batch = tiny_batch({1});
+    std::string message = message_of([&] { session.executor->run({&batch, 1}); });
+    CHECK(message.find("kernel 3 of 3 on host[1]") != std::string::npos);
+}
+
+TEST_CASE("an interrupt stops the run and leaves no threads", "[runtime]") {
+    size_t before = count_threads();
+    {
+        TinyPlan tiny;
+        CancelToken cancel;
+        ExecutorOptions options;
+        options.cancel = &cancel;
+        TinySession session(tiny, options);
+        CHECK(count_threads() == before + 2);
+        std::vector<Batch> passes(200000, tiny_batch({1}));
+        std::thread interrupt([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            cancel.cancel();
+        });
+        CHECK_THROWS_AS(session.executor->run(passes), Cancelled);
+        interrupt.join();
+    }
+    CHECK(count_threads() == before);
+}
+
+TEST_CASE("an all_reduce that this build lacks is refused by name", "[runtime]") {
+    TinyPlan tiny;
+    set_all_reduce(tiny.plan, CollectiveImplementation::kVendor);
+    CHECK(cleave::test::user_error([&] { TinySession session(tiny); }).find("'vendor'") !=
+          std::string::npos);
+}
+
+TEST_CASE("a batch that breaks its rules is refused", "[runtime]") {
+    TinyPlan tiny;
+    TinySession session(tiny);
+    auto refused = [&](Batch batch) {
+        CHECK_THROWS_AS(session.executor->run({&batch, 1}), InternalError);
+    };
+    refused(tiny_batch({}));
+    refused(tiny_batch(std::vector<int32_t>(9, 0)));
+    Batch batch = tiny_batch({1, 2});
+    batch.slots[1] = 2;
+    refused(batch);
+    batch = tiny_batch({1, 2});
+    batch.positions[1] = 16;
+    refused(batch);
+    batch = tiny_batch({1, 2});
+    batch.output_rows = {1, 0};
+    refused(batch);
+    batch = tiny_batch({1, 2, 3});
+    batch.is_prefill = false;  // more tokens than sequences
+    refused(batch);
+}
+
+TEST_CASE("the trace as Perfetto's JSON has a track a device and an event a step", "[runtime]") {
+    TinyPlan tiny;
+    ExecutorOptions options;
+    options.record_trace = true;
+    TinySession session(tiny, options);
+    Batch batch = tiny_batch({1});
+    session.executor->run({&batch, 1});
+    std::string json = trace_to_perfetto(session.executor->trace(), tiny.plan);
+    CHECK(json.find("\"name\":\"host[1]\"") != std::string::npos);
+    CHECK(json.find("prefill step 4 (all_reduce of p)") != std::string::npos);
+}
+
+TEST_CASE("the host devices of a stage share the threads, and each stage has them all",
+          "[runtime]") {
+    Plan plan;
+    for (int i = 0; i < 5; ++i) plan.machine.devices.push_back(host_info(i));
+    using planner::DeviceId;
+    plan.stages.resize(2);
+    plan.stages[0].devices = {DeviceId(0), DeviceId(1), DeviceId(2)};
+    plan.stages[1].devices = {DeviceId(3), DeviceId(4)};
+    CHECK(threads_of_devices(plan, 8) == std::vector<int>{3, 3, 2, 4, 4});
+    CHECK(threads_of_devices(plan, 1) == std::vector<int>{1, 1, 1, 1, 1});
+    CHECK_FALSE(threads_fit_cores(plan, 100000));
+}
