@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 
+#include "codegen/generate.h"
 #include "runtime/cards/gpu_devices.h"
 #include "runtime/cards/open_devices.h"
 #include "runtime/device/bounded_waits.h"

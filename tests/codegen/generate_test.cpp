@@ -3,6 +3,7 @@
 #include <set>
 
 #include "codegen/compile/compiler.h"
+#include "codegen/generate.h"
 #include "codegen/kernel/spec.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"

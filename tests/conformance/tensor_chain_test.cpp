@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "codegen/generate.h"
 #include "codegen/kernel/program.h"
 #include "runtime/base/errors.h"
 #include "tests/conformance/model_writer.h"

@@ -14,6 +14,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <nlohmann/json.hpp>
 
+#include "codegen/generate.h"
 #include "importer/onnx/import.h"
 #include "models/reference.h"
 #include "runtime/generate/generate.h"

@@ -3,6 +3,7 @@
 // equal, unequal and split over stages. Trained models there: exported_models_test.cpp and tests/tools.
 #include <set>
 
+#include "codegen/generate.h"
 #include "models/reference.h"
 #include "planner/verify/verify.h"
 #include "runtime/cards/open_devices.h"

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "codegen/compile/simt.h"
+#include "codegen/generate.h"
 #include "importer/onnx/import.h"
 #include "models/onnx_writer.h"
 #include "planner/planner.h"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "codegen/compile/compiler.h"
+#include "codegen/generate.h"
 #include "codegen/gpu/program.h"
 #include "codegen/kernel/occupancy.h"
 #include "codegen/kernel/program.h"

@@ -11,6 +11,7 @@
 
 #include "codegen/compile/compile_program.h"
 #include "codegen/compile/gpu_objects.h"
+#include "codegen/generate.h"
 #include "codegen/gpu/peer_kernels.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/codegen/support/plan_programs.h"

@@ -13,6 +13,7 @@
 
 #include "codegen/compile/compile_program.h"
 #include "codegen/compile/worker_pool.h"
+#include "codegen/generate.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/codegen/support/plan_programs.h"
 #include "tests/support/test.h"

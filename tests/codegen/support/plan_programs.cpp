@@ -5,6 +5,7 @@
 #include <map>
 
 #include "codegen/compile/compile_program.h"
+#include "codegen/generate.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/planner.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codegen/kernel/program.h"
+#include "codegen/generate.h"
 
 #include "codegen/gpu/program.h"
 #include "codegen/host/program.h"
