@@ -8,8 +8,8 @@
 
 namespace cleave::codegen {
 
-// Writes every kernel and instruction of `device`. UserError naming operator and layer for what the device's
-// back end cannot compute (Opaque). Never compiles anything.
+// Writes every kernel and instruction of `device`. UserError naming operator and layer for what the
+// device's back end cannot compute (Opaque). Never compiles anything.
 Program generate_program(const planner::Plan& plan, planner::DeviceId device);
 
 // Puts the kernels that were compiled instead into their places. Before launches are bound.

@@ -11,7 +11,8 @@ namespace {
 
 using namespace cleave::importer;
 
-// Appends operators of one Llama to a Graph; values and weights get the names that exporters give them.
+// Appends operators of one Llama to a Graph; values and weights get the names that exporters give
+// them.
 class Builder {
 public:
     Builder(const Shape& shape, DType weight_dtype) : shape_(shape), dtype_(weight_dtype) {}
@@ -169,8 +170,9 @@ Graph Builder::build() {
 }  // namespace
 
 std::vector<float> rope_frequencies(const Shape& shape) {
-    // "Llama 3.1" scaling, as in transformers' modeling_rope_utils: wavelengths above original / low are divided by
-    // the factor, those below original / high are kept, and those between are interpolated.
+    // "Llama 3.1" scaling, as in transformers' modeling_rope_utils: wavelengths above original /
+    // low are divided by the factor, those below original / high are kept, and those between are
+    // interpolated.
     const int64_t half = shape.config.head_dim / 2;
     std::vector<float> frequencies(static_cast<size_t>(half));
     const auto original = static_cast<double>(shape.rope_original_positions);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes ONNX nodes and initializers one call each; what models/onnx_forms.cpp writes its graphs with. Names are unique
-// and stable. Initializers of `Tensor` are recorded, not filled: the writer lays them out and fills them.
+// Makes ONNX nodes and initializers one call each; what models/onnx_forms.cpp writes its graphs
+// with. Names are unique and stable. Initializers of `Tensor` are recorded, not filled: the writer
+// lays them out and fills them.
 #pragma once
 
 #include <string>
@@ -29,7 +30,8 @@ class OnnxBuilder {
 public:
     OnnxBuilder(onnx::ModelProto& model, DType dtype);
 
-    // A node of `op_type` ("com.microsoft.GroupQueryAttention" with its domain); returns its first output's name.
+    // A node of `op_type` ("com.microsoft.GroupQueryAttention" with its domain); returns its first
+    // output's name.
     std::string node(const std::string& op_type, const std::vector<std::string>& inputs,
                      const std::vector<Attribute>& attributes = {});
     // The same with the outputs' names given ("" for an omitted one).

@@ -168,7 +168,8 @@ void Form::mask() {
     mask_ = b_.node("Where", {allowed, b_.scalar(0.0), b_.scalar(lowest)});
 }
 
-// cos and sin with one row for each position that the shape states, every frequency `copies` times over.
+// cos and sin with one row for each position that the shape states, every frequency `copies` times
+// over.
 std::pair<std::string, std::string> Form::stored_tables(const std::vector<float>& frequencies,
                                                         int copies) {
     const int64_t rows = config_.max_positions;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ONNX graph of a Llama in each exporter's form: fills `builder`'s model with nodes, inputs and outputs, and records
-// the weights that the writer must lay out.
+// The ONNX graph of a Llama in each exporter's form: fills `builder`'s model with nodes, inputs and
+// outputs, and records the weights that the writer must lay out.
 #pragma once
 
 #include "models/onnx_builder.h"

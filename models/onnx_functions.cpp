@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model-local functions of the form kFunctions: RMSNorm and the rotation, as torch's exporters once wrote them.
+// The model-local functions of the form kFunctions: RMSNorm and the rotation, as torch's exporters
+// once wrote them.
 #include "models/onnx_forms.h"
 
 namespace cleave::models {

@@ -224,7 +224,8 @@ private:
         return tensor(name, TensorProto::FLOAT, dims, std::move(bytes));
     }
 
-    // ---- MatMulNBits -----------------------------------------------------------------------------
+    // ---- MatMulNBits
+    // -----------------------------------------------------------------------------
 
     // Codes [out, blocks, bytes], scales, zero points ("" for none).
     std::vector<std::string> nbits(const std::string& source, const std::vector<float>& w,
@@ -283,7 +284,8 @@ private:
             ->set_domain("com.microsoft");
     }
 
-    // ---- DequantizeLinear and MatMulInteger: codes [in, out] ----------------------------------------
+    // ---- DequantizeLinear and MatMulInteger: codes [in, out]
+    // ----------------------------------------
 
     std::string transposed_codes(const std::string& source, const Codes& c) {
         Packed codes(q_.bits());

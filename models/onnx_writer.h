@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes an ONNX Llama of a shape: `cleave model SHAPE -o DIR`, and the small models of the importer's tests. Each
-// form is what one family of exporters writes; models/onnx_forms.cpp has their graphs.
+// Writes an ONNX Llama of a shape: `cleave model SHAPE -o DIR`, and the small models of the
+// importer's tests. Each form is what one family of exporters writes; models/onnx_forms.cpp has
+// their graphs.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ enum class Rotation : uint8_t {
     kNeighboursGathered,  // the same, picked by index
 };
 
-// What single models of the family have, and ways of writing that only some exporters use: for tests of the
-// importer. Each names the forms that can write it.
+// What single models of the family have, and ways of writing that only some exporters use: for
+// tests of the importer. Each names the forms that can write it.
 struct Variation {
     Rotation rotation = Rotation::kHalves;  // kDecomposed
     int64_t frequencies_change_at = 0;  // kDecomposed: halved once a position reaches it; 0: never
@@ -60,9 +61,10 @@ struct WriteOptions {
     Variation variation;
 };
 
-// Writes DIR/model.onnx, its data and config.json, each to a temporary name first and then renamed. Random weights have
-// mean 0 and standard deviation 1/sqrt(in_features), from a counter on (seed, tensor, index): the same on every machine.
-// Returns the model's path. UserError when the folder cannot be written or the form cannot express the shape.
+// Writes DIR/model.onnx, its data and config.json, each to a temporary name first and then renamed.
+// Random weights have mean 0 and standard deviation 1/sqrt(in_features), from a counter on (seed,
+// tensor, index): the same on every machine. Returns the model's path. UserError when the folder
+// cannot be written or the form cannot express the shape.
 std::string write_onnx_llama(const Shape& shape, const std::string& directory,
                              const WriteOptions& options);
 

@@ -123,8 +123,8 @@ private:
         return out;
     }
 
-    // What DynamicQuantizeLinear makes of a tensor: 256 steps between its smallest and largest element.
-    // https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
+    // What DynamicQuantizeLinear makes of a tensor: 256 steps between its smallest and largest
+    // element. https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
     static Matrix rounded_to_8_bits(Matrix x) {
         double low = 0, high = 0;
         for (double v : x.data) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference forward pass: interprets a Graph's operators one by one in double precision, reads as prose, is
-// slow, and shares no code with codegen. What every kernel and plan is compared with.
+// The reference forward pass: interprets a Graph's operators one by one in double precision, reads
+// as prose, is slow, and shares no code with codegen. What every kernel and plan is compared with.
 #pragma once
 
 #include <cstdint>

@@ -101,7 +101,8 @@ Json read_json(const std::string& path) {
 }
 
 void read_rope(const std::string& path, const Json& json, Shape& shape) {
-    // transformers 5 writes "rope_parameters" for what version 4 called "rope_scaling" and "rope_theta".
+    // transformers 5 writes "rope_parameters" for what version 4 called "rope_scaling" and
+    // "rope_theta".
     Json rope = json.value("rope_parameters", Json());
     if (!rope.is_object()) rope = json.value("rope_scaling", Json());
     shape.config.rope_theta = Fields(path, json).number("rope_theta", 10000.0);

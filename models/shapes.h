@@ -27,7 +27,8 @@ struct Shape {
 std::vector<std::string> shape_names();
 std::optional<Shape> find_shape(const std::string& name);
 
-// Reads a config.json of a Llama-like model. UserError naming file and field for what it lacks or does not know.
+// Reads a config.json of a Llama-like model. UserError naming file and field for what it lacks or
+// does not know.
 Shape shape_from_config(const std::string& path);
 
 }  // namespace cleave::models

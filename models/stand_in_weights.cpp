@@ -50,7 +50,8 @@ StandInWeights::StandInWeights(importer::Graph& graph) {
         out.write(
             reinterpret_cast<const char*>(block.data()),
             static_cast<std::streamsize>(std::min(most - at, static_cast<int64_t>(block.size()))));
-    // Else the normalised values are as small as the weights, and all that layers add is lost beside the embedding.
+    // Else the normalised values are as small as the weights, and all that layers add is lost
+    // beside the embedding.
     const std::vector<std::byte> norms = random_block(graph.weights[0].dtype, 1);
     out.write(reinterpret_cast<const char*>(norms.data()),
               static_cast<std::streamsize>(norms.size()));

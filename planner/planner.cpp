@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes, in order, and the choice between the placements that the search proposes: each is built in full and
-// scored by the event simulation, so that what is chosen is what runs.
+// The passes, in order, and the choice between the placements that the search proposes: each is
+// built in full and scored by the event simulation, so that what is chosen is what runs.
 #include "planner/planner.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@
 namespace cleave::planner {
 namespace {
 
-// What building candidates may cost: steps built in all, but for the first few; small plans afford many candidates.
+// What building candidates may cost: steps built in all, but for the first few; small plans afford
+// many candidates.
 constexpr size_t kStepBudget = 16'000;
 constexpr double kExhaustiveSteps = 40'000;  // built in all where every placement is
 constexpr size_t kFewCandidates = 3, kManyCandidates = 64;
@@ -53,8 +54,8 @@ Plan empty_plan(const Request& r, Graph graph) {
     return plan;
 }
 
-// The candidate to take: the best score; of equal ones the most balanced, which leaves most memory and throughput.
-// Memory: fewest devices first.
+// The candidate to take: the best score; of equal ones the most balanced, which leaves most memory
+// and throughput. Memory: fewest devices first.
 size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
     auto devices = [&](const Scored& s) {
         return options.objective == Objective::kMemory ? s.proposal->devices_used : 0;
@@ -75,7 +76,8 @@ size_t take(const PlanOptions& options, const std::vector<Scored>& built) {
     return taken;
 }
 
-// On small requests every placement is built (planner/search/exhaustive.h); true when one beats `plan`, which it then is.
+// On small requests every placement is built (planner/search/exhaustive.h); true when one beats
+// `plan`, which it then is.
 bool exhaust(const Request& r, Placement& placement, Plan& plan) {
     if (r.shape.tensor_parallel > 0 || r.shape.pipeline_stages > 0 || pins_return(r.shape.pins))
         return false;
@@ -101,7 +103,8 @@ bool exhaust(const Request& r, Placement& placement, Plan& plan) {
     return gained;
 }
 
-// What the other way to cut heads would cost, where there is one: whole KV groups or between query heads.
+// What the other way to cut heads would cost, where there is one: whole KV groups or between query
+// heads.
 void compare_heads(const Request& r, Placement placement, Plan& plan) {
     const auto& config = r.analysis.graph.config;
     if (config.num_kv_heads == 0 || config.num_heads % config.num_kv_heads != 0) return;
@@ -127,7 +130,8 @@ void compare_heads(const Request& r, Placement placement, Plan& plan) {
                                        : "does not fit in memory"});
 }
 
-// Builds and simulates the most promising proposals and takes one that fits; all scores go into the explanation.
+// Builds and simulates the most promising proposals and takes one that fits; all scores go into the
+// explanation.
 std::optional<Plan> choose(const Request& r, const Proposals& proposals, Graph& graph) {
     std::vector<Scored> built, estimated;
     std::vector<Plan> plans;

@@ -7,9 +7,10 @@
 
 namespace cleave::planner {
 
-// Searches and builds the plan, and proves it with verify_plan before returning. Deterministic; thread-safe.
-// UserError for options that cannot be met (tp x pp that does not use the devices, a pin that contradicts, a
-// prompt longer than the context), DoesNotFit when memory does not suffice. Never reads weight bytes.
+// Searches and builds the plan, and proves it with verify_plan before returning. Deterministic;
+// thread-safe. UserError for options that cannot be met (tp x pp that does not use the devices, a
+// pin that contradicts, a prompt longer than the context), DoesNotFit when memory does not suffice.
+// Never reads weight bytes.
 Plan make_plan(const Graph& graph, const Machine& machine, const Workload& workload,
                const PlanOptions& options);
 

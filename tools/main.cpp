@@ -22,7 +22,8 @@ namespace {
 
 using namespace cleave;
 
-// Work that can stop between steps and clean up is asked to; a second Ctrl-C, or one elsewhere, ends the process.
+// Work that can stop between steps and clean up is asked to; a second Ctrl-C, or one elsewhere,
+// ends the process.
 void on_interrupt(int) {
     if (!tools::Interruptible::active() || tools::cancel_token().cancelled()) ::_exit(130);
     tools::cancel_token().cancel();

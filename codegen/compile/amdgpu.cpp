@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clang for AMD GPUs, in this process: with neither ROCm nor its headers, so that plans for AMD devices compile
-// anywhere, and where hipRTC is missing or too old for the arch.
+// Clang for AMD GPUs, in this process: with neither ROCm nor its headers, so that plans for AMD
+// devices compile anywhere, and where hipRTC is missing or too old for the arch.
 #include <fmt/format.h>
 
 #include "codegen/compile/compile_program.h"

@@ -78,7 +78,8 @@ private:
         return std::move(*compiled);
     }
 
-    // With the kernel's own tile, or the first smaller one that is within the limits and spills least.
+    // With the kernel's own tile, or the first smaller one that is within the limits and spills
+    // least.
     CompiledKernel obtain_within_limits(const Kernel& kernel) const {
         constexpr int kMostTriesForSpills = 3;
         std::optional<CompiledKernel> best;

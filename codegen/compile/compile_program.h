@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One interface of every run-time compiler, and the loop that drives any of them: a cache on disk, threads, progress,
-// cancelling. In: kernels (source text); out: objects with the resources that they themselves report. Implementations:
-// Clang for the host and for the CPU's imitation of GPUs (in-process), Clang for AMD GPUs (in-process), NVRTC and
-// hipRTC (vendor libraries in a worker process, codegen/compile/worker_pool.h).
+// One interface of every run-time compiler, and the loop that drives any of them: a cache on disk,
+// threads, progress, cancelling. In: kernels (source text); out: objects with the resources that
+// they themselves report. Implementations: Clang for the host and for the CPU's imitation of GPUs
+// (in-process), Clang for AMD GPUs (in-process), NVRTC and hipRTC (vendor libraries in a worker
+// process, codegen/compile/worker_pool.h).
 #pragma once
 
 #include <memory>
@@ -21,14 +22,16 @@ class KernelCompiler {
 public:
     virtual ~KernelCompiler() = default;
 
-    // "clang 19.1.7 (in-process), znver4", "NVRTC 13.0 (libnvrtc.so.13), sm_90a": what CompiledKernel::compiler says.
+    // "clang 19.1.7 (in-process), znver4", "NVRTC 13.0 (libnvrtc.so.13), sm_90a": what
+    // CompiledKernel::compiler says.
     virtual std::string name() const = 0;
 
     // All that an object depends on beside the kernel's source: compiler, version, options, target.
     virtual std::string key() const = 0;
 
-    // InternalError with the compiler's log and the source, whose file is named after the kernel, when it does not
-    // compile. `measured` holds what the object alone says: shared memory without the launch's dynamic part.
+    // InternalError with the compiler's log and the source, whose file is named after the kernel,
+    // when it does not compile. `measured` holds what the object alone says: shared memory without
+    // the launch's dynamic part.
     virtual CompiledKernel compile(const Kernel& kernel) const = 0;
 };
 
@@ -40,16 +43,18 @@ public:
     using UserError::UserError;
 };
 
-// Of real GPUs. UserError listing every name tried when the library is missing, and naming the arch when the library
-// is there but does not know it. NVRTC: the first library found whose objects the driver loads (`options.cuda_driver`);
-// UserError with the driver's version and those found where it loads none's.
+// Of real GPUs. UserError listing every name tried when the library is missing, and naming the arch
+// when the library is there but does not know it. NVRTC: the first library found whose objects the
+// driver loads (`options.cuda_driver`); UserError with the driver's version and those found where
+// it loads none's.
 std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
                                                     const CompileOptions& options);
 std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
                                                      const CompileOptions& options);
 std::unique_ptr<KernelCompiler> make_amdgpu_compiler(const GpuArch& arch);
 
-// sm_*: NVRTC. gfx*: hipRTC where it is found and knows the arch, else Clang. `options.gpu_compiler` names another.
+// sm_*: NVRTC. gfx*: hipRTC where it is found and knows the arch, else Clang.
+// `options.gpu_compiler` names another.
 std::unique_ptr<KernelCompiler> make_gpu_compiler(const GpuArch& arch,
                                                   const CompileOptions& options);
 
@@ -69,21 +74,22 @@ struct GpuCompilerInfo {
 GpuCompilerInfo nvrtc_info(const CompileOptions& options);
 GpuCompilerInfo hiprtc_info(const CompileOptions& options);
 GpuCompilerInfo amdgpu_clang_info();
-// The architectures that Cleave has kernels for and hipRTC knows: "gfx906 gfx908 ...". Each is asked with an empty kernel, once
-// a version.
+// The architectures that Cleave has kernels for and hipRTC knows: "gfx906 gfx908 ...". Each is
+// asked with an empty kernel, once a version.
 std::string archs_of_hiprtc(const CompileOptions& options);
 
-// Compiles all kernels of a program, in its order: from the cache where they are, by several threads where not. The
-// first failure stops the others and reaches the caller. For a GPU (`arch` not null) a kernel whose object is over a limit
-// is compiled again with smaller tiles until one is within; InternalError naming kernel, resource, need and limit when
-// none is. One that spills registers is too, for three tiles at most; the fewest spills win.
+// Compiles all kernels of a program, in its order: from the cache where they are, by several
+// threads where not. The first failure stops the others and reaches the caller. For a GPU (`arch`
+// not null) a kernel whose object is over a limit is compiled again with smaller tiles until one is
+// within; InternalError naming kernel, resource, need and limit when none is. One that spills
+// registers is too, for three tiles at most; the fewest spills win.
 std::vector<CompiledKernel> compile_kernels(const KernelCompiler& compiler, const Program& program,
                                             const CompileOptions& options,
                                             const GpuArch* arch = nullptr);
 
-// What a GPU's object says of itself, against the device's limits and the arch's, the smaller of each: resource, need and
-// limit where it is over one, else empty. The tile's arithmetic has kept to the limits before; this is the second look, with
-// the compiler's own numbers.
+// What a GPU's object says of itself, against the device's limits and the arch's, the smaller of
+// each: resource, need and limit where it is over one, else empty. The tile's arithmetic has kept
+// to the limits before; this is the second look, with the compiler's own numbers.
 std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch,
                        const planner::DeviceLimits& device = {});
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles kernels at run time and caches objects on disk, in parallel: for hosts and AMD GPUs with Clang/LLVM 19
-// in-process (libcleave_llvm), for GPUs also with NVRTC and hipRTC in worker processes. Every compiler is opened at its
-// first use; compiling needs no device. codegen/compile/compile_program.h has the compilers one by one.
+// Compiles kernels at run time and caches objects on disk, in parallel: for hosts and AMD GPUs with
+// Clang/LLVM 19 in-process (libcleave_llvm), for GPUs also with NVRTC and hipRTC in worker
+// processes. Every compiler is opened at its first use; compiling needs no device.
+// codegen/compile/compile_program.h has the compilers one by one.
 #pragma once
 
 #include <functional>
@@ -24,20 +25,21 @@ struct CompileOptions {
     std::function<void(int done, int total)> progress;
     const CancelToken* cancel = nullptr;
     std::string nvrtc;  // "--nvrtc": libnvrtc.so.*, or a folder with it; empty: the usual places
-    // What the CUDA driver says of itself that is to load the objects, "12.4": an NVRTC whose objects it cannot load is passed
-    // over. Empty: nobody loads them here.
+    // What the CUDA driver says of itself that is to load the objects, "12.4": an NVRTC whose
+    // objects it cannot load is passed over. Empty: nobody loads them here.
     std::string cuda_driver;
-    // "nvrtc", "hiprtc" or "clang"; empty: the best that is here. "simt": for a driver whose cards the CPU imitates, as
-    // tests have one.
+    // "nvrtc", "hiprtc" or "clang"; empty: the best that is here. "simt": for a driver whose cards
+    // the CPU imitates, as tests have one.
     std::string gpu_compiler;
     int timeout_seconds = 600;  // of one kernel in a worker process
 };
 
-// Compiles all kernels of a program, in its order. Cache key: source, options, compiler version, target; entries are
-// written to a temporary name, then renamed; a damaged entry is recompiled. InternalError with log and source when our
-// source does not compile, or when an object needs more than its arch has whatever its tile (a smaller one is taken where
-// that helps: CompiledKernel::instead, for adopt_compiled); UserError when a compiler is missing (every
-// name tried) or does not know the arch.
+// Compiles all kernels of a program, in its order. Cache key: source, options, compiler version,
+// target; entries are written to a temporary name, then renamed; a damaged entry is recompiled.
+// InternalError with log and source when our source does not compile, or when an object needs more
+// than its arch has whatever its tile (a smaller one is taken where that helps:
+// CompiledKernel::instead, for adopt_compiled); UserError when a compiler is missing (every name
+// tried) or does not know the arch.
 std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options);
 
 // Loaded host code. Owns the memory of the functions; they live as long as it does.
@@ -51,7 +53,8 @@ public:
 // UserError when they were compiled for a CPU (`cpu_arch`) whose features this machine lacks.
 std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKernel>& kernels);
 
-// "x86-64-v4 (znver4, avx512f avx512bw ...)": the CPU that the host compiler targets, and the LLVM version.
+// "x86-64-v4 (znver4, avx512f avx512bw ...)": the CPU that the host compiler targets, and the LLVM
+// version.
 struct HostCompilerInfo {
     bool available = false;
     std::string reason;  // names tried, when not available

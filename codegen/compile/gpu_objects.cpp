@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cubin's `.nv.info` sections hold records {u8 format, u8 attribute, u16 size or value, payload}. NVIDIA does not
-// document them; the numbers below were read from cubins of NVRTC 13.0, and tests hold what they give against ptxas's log.
+// The cubin's `.nv.info` sections hold records {u8 format, u8 attribute, u16 size or value,
+// payload}. NVIDIA does not document them; the numbers below were read from cubins of NVRTC 13.0,
+// and tests hold what they give against ptxas's log.
 #include "codegen/compile/gpu_objects.h"
 
 #include <algorithm>
@@ -134,7 +135,8 @@ void measure_cubin(CompiledKernel& kernel, std::string_view log) {
     r.stack_bytes = *frame;
     r.spill_bytes = spills_of(log).value_or(*frame);
     r.shared_bytes = shared ? static_cast<int64_t>(shared->size) : 0;
-    // From sm_90 on the section begins with what the system keeps, which the limit of a block leaves out.
+    // From sm_90 on the section begins with what the system keeps, which the limit of a block
+    // leaves out.
     if (r.shared_bytes >= kReservedShared && elf.find(".nv.shared.reserved.0"))
         r.shared_bytes -= kReservedShared;
     r.code_bytes = static_cast<int64_t>(code->size);
@@ -165,7 +167,8 @@ void measure_code_object(CompiledKernel& kernel, const GpuArch& arch) {
     if (read) {
         Resources& r = kernel.measured;
         r.registers = report.vgprs;
-        // Spilled scalar registers go to lanes of vector registers, and to memory only when those spill.
+        // Spilled scalar registers go to lanes of vector registers, and to memory only when those
+        // spill.
         r.spill_bytes = 4 * report.vgpr_spills;
         r.stack_bytes = report.private_bytes;
         r.shared_bytes = report.lds_bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcleave_llvm as opened at run time. Opened once, at the first use, and never closed: LLVM does not support
-// being unloaded. Tried in order: $CLEAVE_LLVM_LIBRARY, beside the executable (../lib, then its own folder), the
-// build's library folder, then the loader's own search.
+// libcleave_llvm as opened at run time. Opened once, at the first use, and never closed: LLVM does
+// not support being unloaded. Tried in order: $CLEAVE_LLVM_LIBRARY, beside the executable (../lib,
+// then its own folder), the build's library folder, then the loader's own search.
 #pragma once
 
 #include <string>
@@ -35,7 +35,8 @@ struct LlvmLibrary {
     decltype(&cleave_llvm_amdgpu_inspect) amdgpu_inspect = nullptr;
 };
 
-// Thread-safe. `find_llvm_library` reports absence, `llvm_library` throws UserError with what to install.
+// Thread-safe. `find_llvm_library` reports absence, `llvm_library` throws UserError with what to
+// install.
 const LlvmLibrary& find_llvm_library();
 const LlvmLibrary& llvm_library();
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry: "CLEAVEO2", then 64-bit little-endian: sizes of the texts (name, compiler, object, what matrix instructions
-// were counted in, their names and counts), then the resources; the texts; 32 characters of the digest of all before.
+// Entry: "CLEAVEO2", then 64-bit little-endian: sizes of the texts (name, compiler, object, what
+// matrix instructions were counted in, their names and counts), then the resources; the texts; 32
+// characters of the digest of all before.
 #include "codegen/compile/object_cache.h"
 
 #include <cstdlib>

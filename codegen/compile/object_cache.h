@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled objects on disk, one file an entry, named by its key. Entries are written to a temporary name and
-// renamed, so that readers and other processes see whole entries or none; a checksum finds damaged ones, which
-// count as absent. Thread-safe and process-safe. A folder that cannot be written is no error: nothing is cached.
+// Compiled objects on disk, one file an entry, named by its key. Entries are written to a temporary
+// name and renamed, so that readers and other processes see whole entries or none; a checksum finds
+// damaged ones, which count as absent. Thread-safe and process-safe. A folder that cannot be
+// written is no error: nothing is cached.
 #pragma once
 
 #include <filesystem>

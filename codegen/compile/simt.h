@@ -19,12 +19,13 @@ struct SimtCompileOptions {
     std::string file_name;             // in diagnostics; empty: the entry's name
 };
 
-// InternalError with the compiler's log and the source when it does not compile; UserError when libcleave_llvm is
-// missing. `measured.shared_bytes` is the static part alone.
+// InternalError with the compiler's log and the source when it does not compile; UserError when
+// libcleave_llvm is missing. `measured.shared_bytes` is the static part alone.
 CompiledKernel compile_simt_kernel(const std::string& source, const std::string& entry,
                                    const GpuArch& arch, const SimtCompileOptions& options);
 
-// All kernels of a program, in its order, compiled in parallel and cached on disk as compile_program does.
+// All kernels of a program, in its order, compiled in parallel and cached on disk as
+// compile_program does.
 std::vector<CompiledKernel> compile_simt_program(const Program& program, const GpuArch& arch,
                                                  const CompileOptions& options,
                                                  const SimtCompileOptions& simt);

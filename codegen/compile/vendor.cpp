@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC (to cubins) and hipRTC (to code objects), in worker processes. Where they are looked for stands here; no version
-// is assumed: names without one, then any versioned name in the same folder, then those of known major versions.
+// NVRTC (to cubins) and hipRTC (to code objects), in worker processes. Where they are looked for
+// stands here; no version is assumed: names without one, then any versioned name in the same
+// folder, then those of known major versions.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -25,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-// Files "STEM.so" and "STEM.so.*" of a folder, the newest version first; nothing for a folder that is not there.
+// Files "STEM.so" and "STEM.so.*" of a folder, the newest version first; nothing for a folder that
+// is not there.
 void add_folder(Names& names, const fs::path& folder, const std::string& stem) {
     std::error_code error;
     Names found;
@@ -39,7 +41,8 @@ void add_folder(Names& names, const fs::path& folder, const std::string& stem) {
     names.insert(names.end(), found.begin(), found.end());
 }
 
-// Subfolders of `folder` whose names begin with `prefix`, the last first: /usr/local/cuda-13.0 before cuda-12.8.
+// Subfolders of `folder` whose names begin with `prefix`, the last first: /usr/local/cuda-13.0
+// before cuda-12.8.
 std::vector<fs::path> folders_like(const fs::path& folder, const std::string& prefix) {
     std::error_code error;
     std::vector<fs::path> found;
@@ -65,13 +68,15 @@ void add_path(Names& names, const std::string& path, const std::string& stem) {
     if (names.size() == before) names.push_back((fs::path(path) / (stem + ".so")).string());
 }
 
-// PyPI's packages: nvidia/cuda_nvrtc/lib (CUDA 12) or nvidia/cu13/lib, below a site-packages folder.
+// PyPI's packages: nvidia/cuda_nvrtc/lib (CUDA 12) or nvidia/cu13/lib, below a site-packages
+// folder.
 void add_python(Names& names, const fs::path& site) {
     for (const fs::path& folder : folders_like(site / "nvidia", "cu"))
         add_folder(names, folder / "lib", "libnvrtc");
 }
 
-// Beside programs that are on PATH: a toolkit's nvcc, a Python with the package (also of a distribution).
+// Beside programs that are on PATH: a toolkit's nvcc, a Python with the package (also of a
+// distribution).
 void add_beside_programs(Names& names) {
     const std::string path = environment("PATH");
     for (size_t at = 0; at < path.size();) {
@@ -210,8 +215,9 @@ std::shared_ptr<CompileWorkers> start(const std::string& kind, Names names,
                                             options.cancel);
 }
 
-// A driver loads cubins of its own major version of CUDA, whatever the minor, and of older ones (CUDA Compatibility, "Minor
-// Version Compatibility"); text in PTX, which none of ours is, would have to be no newer than itself.
+// A driver loads cubins of its own major version of CUDA, whatever the minor, and of older ones
+// (CUDA Compatibility, "Minor Version Compatibility"); text in PTX, which none of ours is, would
+// have to be no newer than itself.
 bool loads_objects_of(const std::string& driver, const std::string& nvrtc) {
     return driver.empty() || std::atoi(nvrtc.c_str()) <= std::atoi(driver.c_str());
 }
@@ -241,7 +247,8 @@ FoundNvrtc find_nvrtc(Names names, const CompileOptions& options) {
     return found;
 }
 
-// "CLEAVE_NVRTC=/opt/none: it gives no NVRTC" where the user's variable names nothing that opens, whatever else was found.
+// "CLEAVE_NVRTC=/opt/none: it gives no NVRTC" where the user's variable names nothing that opens,
+// whatever else was found.
 std::string misnamed(const char* variable, const std::string& kind, const CompileWorkers& first,
                      const CompileOptions& options) {
     const std::string chosen = environment(variable);
@@ -274,8 +281,9 @@ WorkerResult probe_hiprtc(CompileWorkers& workers, Names arguments, std::string_
                            arguments);
 }
 
-// Whether a probe that failed says no for certain: the log calls the arch unknown, or the library aborts on it and not on
-// one that every version knows. All else (time, memory, a damaged installation) says nothing about the arch.
+// Whether a probe that failed says no for certain: the log calls the arch unknown, or the library
+// aborts on it and not on one that every version knows. All else (time, memory, a damaged
+// installation) says nothing about the arch.
 bool says_unknown_arch(CompileWorkers& workers, const Names& arguments, const WorkerResult& probe) {
     constexpr std::string_view kWords[] = {"invalid target ID", "unknown target",
                                            "unsupported target", "unsupported HIP gpu architecture",
@@ -288,8 +296,9 @@ bool says_unknown_arch(CompileWorkers& workers, const Names& arguments, const Wo
            probe_hiprtc(workers, arguments, "gfx906").status == WorkerResult::Status::kOk;
 }
 
-// Old versions of hipRTC abort on an arch that they do not know, and none can be asked: one empty kernel tells. UserError
-// where it does not compile. What is certain is kept on disk: an object for yes, none for no, with the probe's words.
+// Old versions of hipRTC abort on an arch that they do not know, and none can be asked: one empty
+// kernel tells. UserError where it does not compile. What is certain is kept on disk: an object for
+// yes, none for no, with the probe's words.
 void require_arch_of_hiprtc(CompileWorkers& workers, const GpuArch& arch, const Names& arguments,
                             const CompileOptions& options) {
     const std::string library = fmt::format("hipRTC {} ({})", workers.version(), workers.library());

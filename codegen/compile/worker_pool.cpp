@@ -51,7 +51,8 @@ std::string how_it_ended(int status) {
 
 }  // namespace
 
-// One child process. The connection is a socket pair, so that writing to a dead child is an error and no signal.
+// One child process. The connection is a socket pair, so that writing to a dead child is an error
+// and no signal.
 class CompileWorkers::Child {
 public:
     Child(const std::string& program, const std::string& kind,
@@ -70,7 +71,8 @@ public:
         std::vector<char*> arguments;
         for (std::string& text : texts) arguments.push_back(text.data());
         arguments.push_back(nullptr);
-        // Its own group: Ctrl-C in a terminal is this process's to handle, which then ends the child.
+        // Its own group: Ctrl-C in a terminal is this process's to handle, which then ends the
+        // child.
         posix_spawnattr_t attributes;
         ::posix_spawnattr_init(&attributes);
         ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compilations in child processes (cleave_compile_worker, beside the executable or in ../lib): a vendor's library that
-// crashes, aborts or never returns becomes an error with the library's last words. In: which kind of library, the names
-// to try, source and options; out: log, object and PTX. Thread-safe: as many children as threads ask at once; idle ones
-// are used again. Children end when the pool goes.
+// Compilations in child processes (cleave_compile_worker, beside the executable or in ../lib): a
+// vendor's library that crashes, aborts or never returns becomes an error with the library's last
+// words. In: which kind of library, the names to try, source and options; out: log, object and PTX.
+// Thread-safe: as many children as threads ask at once; idle ones are used again. Children end when
+// the pool goes.
 #pragma once
 
 #include <memory>
@@ -24,8 +25,8 @@ struct WorkerResult {
 
 class CompileWorkers {
 public:
-    // Starts the first child, which opens the library. `kind` is "nvrtc" or "hiprtc"; `cancel` may be null.
-    // `reason()` is empty when it is there, and else lists every name tried.
+    // Starts the first child, which opens the library. `kind` is "nvrtc" or "hiprtc"; `cancel` may
+    // be null. `reason()` is empty when it is there, and else lists every name tried.
     CompileWorkers(std::string kind, std::vector<std::string> names, int timeout_seconds,
                    const CancelToken* cancel);
     ~CompileWorkers();

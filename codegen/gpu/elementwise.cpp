@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators of GPUs that stand alone, and the kernels between the steps of a plan: a spec -> launch, shared memory, and the
-// stub's text.
+// Operators of GPUs that stand alone, and the kernels between the steps of a plan: a spec ->
+// launch, shared memory, and the stub's text.
 #include <algorithm>
 #include <numeric>
 
@@ -19,15 +19,16 @@ using planner::Tile;
 
 namespace {
 
-// Neighbours that a thread takes: they divide all of `lengths`; a load of each type takes them at once.
+// Neighbours that a thread takes: they divide all of `lengths`; a load of each type takes them at
+// once.
 int64_t run_of(std::initializer_list<int64_t> lengths) {
     int64_t all = 0;
     for (int64_t length : lengths) all = std::gcd(all, length);
     return planner::load_width(4, all);
 }
 
-// Blocks of one row each, in x, which alone has no limit that a batch can meet; `blocks` of them a row, 0: as many as it has
-// runs.
+// Blocks of one row each, in x, which alone has no limit that a batch can meet; `blocks` of them a
+// row, 0: as many as it has runs.
 void write_rows(GpuStub& stub, int64_t features, int64_t run, RowCount count, int64_t blocks = 0) {
     stub.take(planner::elementwise_tile(stub.target.limits, features));
     stub.smaller = planner::smaller_elementwise_tile(stub.target.limits, stub.tile);
@@ -197,7 +198,8 @@ Kernel make_elementwise(const SelectTokensSpec& s, GpuStub& stub) {
     return stub.finish("gpu/elementwise.cuh", "select_tokens");
 }
 
-// ---- Between the steps of a plan ------------------------------------------------------------------------
+// ---- Between the steps of a plan
+// ------------------------------------------------------------------------
 
 Kernel make_elementwise(const AllReduceSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;

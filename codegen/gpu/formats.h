@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forms of weights as GPU kernels take them: which go together, what the arithmetic of tiles needs to know, and what
-// integers that a plan asks for become.
+// Forms of weights as GPU kernels take them: which go together, what the arithmetic of tiles needs
+// to know, and what integers that a plan asks for become.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spec -> the GPU kernel. What stubs share, and attention; products are in gpu_products.cpp, all else in
-// gpu_elementwise.cpp.
+// A spec -> the GPU kernel. What stubs share, and attention; products are in gpu_products.cpp, all
+// else in gpu_elementwise.cpp.
 #include <algorithm>
 #include <numeric>
 
@@ -77,7 +77,8 @@ namespace {
 Kernel make(const AttentionSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
     const planner::DeviceLimits& limits = stub.target.limits;
-    // Counted from the slab's first group, so that equal shards of different devices share their kernel.
+    // Counted from the slab's first group, so that equal shards of different devices share their
+    // kernel.
     const int64_t first = s.heads.begin - s.slab.first_head * s.group, heads = s.heads.size();
     const int64_t kv_heads = ceil_div(first + heads, s.group) - first / s.group;
     planner::AttentionShape shape{heads,

@@ -182,7 +182,8 @@ Kernel make(const PeerAllReduceSpec& s, const GpuTarget& target) {
     return finish(w, fused, "peer_all_reduce", "PeerAllReduceArgs", launch, target);
 }
 
-// ---- Steps ----------------------------------------------------------------------------------------------
+// ---- Steps
+// ----------------------------------------------------------------------------------------------
 
 Arg value_arg(PlacedId id, std::string name) {
     Arg arg;

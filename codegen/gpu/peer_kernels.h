@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of steps that exchange values by peer memory (planner/cost/peer_exchange.h, templates/gpu/peer.cuh). In: such a step, the
-// device that takes part; out: its launches, in the order in which they run. Several devices of a step have the same kernels
-// but for the sizes of slices.
+// Kernels of steps that exchange values by peer memory (planner/cost/peer_exchange.h,
+// templates/gpu/peer.cuh). In: such a step, the device that takes part; out: its launches, in the
+// order in which they run. Several devices of a step have the same kernels but for the sizes of
+// slices.
 #pragma once
 
 #include <optional>
@@ -38,8 +39,8 @@ struct PeerReceiveSpec {
     int64_t stride = 0;  // bytes of a row of the destination
 };
 
-// Args: partial, own_area, own, area[sources], source_here[sources], source_there[sources], here[members],
-// there[members], place, [residual,] out, [norm, normed].
+// Args: partial, own_area, own, area[sources], source_here[sources], source_there[sources],
+// here[members], there[members], place, [residual,] out, [norm, normed].
 struct PeerAllReduceSpec {
     planner::PeerCut cut;
     int64_t devices = 1;
@@ -63,8 +64,9 @@ struct PeerMeetSpec {
 using PeerSpec = std::variant<PeerMeetSpec, PeerSendSpec, PeerReceiveSpec, PeerAllReduceSpec>;
 Kernel make_peer_kernel(const PeerSpec& spec, const GpuTarget& target);
 
-// A launch by which `device` meets all that it exchanges with by peer memory, before the first pass: their kernels must be
-// able to run at the same time. Nothing for a device without peers. Its step is none.
+// A launch by which `device` meets all that it exchanges with by peer memory, before the first
+// pass: their kernels must be able to run at the same time. Nothing for a device without peers. Its
+// step is none.
 std::optional<Instruction> lower_meeting(const planner::Plan& plan, planner::DeviceId device,
                                          const GpuTarget& target, KernelTable& kernels);
 

@@ -19,8 +19,8 @@ namespace {
 
 int64_t blocks_over(int64_t n, int64_t of_block) { return (n + of_block - 1) / of_block; }
 
-// Whether a product of many tokens divides its rows by factors, or takes them with factors: where they are narrowed to f16 from
-// what may be larger.
+// Whether a product of many tokens divides its rows by factors, or takes them with factors: where
+// they are narrowed to f16 from what may be larger.
 template <class Spec>
 bool has_factors(const Spec& s, const WeightFormat& weight, const GpuStub& stub) {
     if (s.prepared) return s.factors;

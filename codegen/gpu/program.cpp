@@ -132,8 +132,8 @@ struct LargestLaunch {
     int64_t tokens, outputs, sequences;
 };
 
-// The grids that launches really have, after fusion, against the device's. AMD counts threads along a dimension in 32 bits
-// (HIP's manual, hipModuleLaunchKernel).
+// The grids that launches really have, after fusion, against the device's. AMD counts threads along
+// a dimension in 32 bits (HIP's manual, hipModuleLaunchKernel).
 void check_grids(const planner::Plan& plan, const Program& program, bool is_prefill) {
     constexpr int64_t kMostThreads = UINT32_MAX;
     const planner::Device& info = plan.machine.device(program.device);
@@ -164,8 +164,8 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
         if (instruction) check(*instruction);
 }
 
-// Kernels of a phase's steps by what specialises them. Layers repeat: a spec is compared where its text, which is far longer,
-// would be written and hashed again.
+// Kernels of a phase's steps by what specialises them. Layers repeat: a spec is compared where its
+// text, which is far longer, would be written and hashed again.
 class StepKernels {
 public:
     explicit StepKernels(KernelTable& kernels) : kernels_(kernels) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Program of a GPU (cuda, hip, sim) or of a simt device: each Compute step of the plan becomes a KernelSpec, a
-// kernel with the plan's tile (equal ones once) and an instruction. `Program::arch` is the architecture's name, with
-// "simt:" in front where the CPU imitates it.
+// The Program of a GPU (cuda, hip, sim) or of a simt device: each Compute step of the plan becomes
+// a KernelSpec, a kernel with the plan's tile (equal ones once) and an instruction. `Program::arch`
+// is the architecture's name, with "simt:" in front where the CPU imitates it.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files that turn a spec into a GPU kernel share: the stub being written, and the parts of a Config that several
-// kinds have. The templates define what each name means; planner/tiles/gpu.h is the arithmetic of tiles.
+// What the files that turn a spec into a GPU kernel share: the stub being written, and the parts of
+// a Config that several kinds have. The templates define what each name means; planner/tiles/gpu.h
+// is the arithmetic of tiles.
 #pragma once
 
 #include <optional>
@@ -19,7 +20,8 @@ struct GpuStub {
     Launch launch;
     planner::Tile tile;
     std::optional<planner::Tile> smaller;
-    // Where the device has such launches it may begin before those before it have ended, and fetch weights ahead.
+    // Where the device has such launches it may begin before those before it have ended, and fetch
+    // weights ahead.
     bool overlaps = true, fetches_ahead = false;
     // Weights pass through a ring in shared memory, which is filled first.
     bool has_ring = false;
@@ -35,7 +37,8 @@ struct GpuStub {
     // Takes the plan's tile, or `chosen` where the plan gave none.
     void take(const planner::Tile& chosen);
 
-    // InternalError when the launch needs more shared memory than its tile claims, or than the device has.
+    // InternalError when the launch needs more shared memory than its tile claims, or than the
+    // device has.
     Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {});
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spec -> the Kernel: item sizes, scratch, and the stub's text. Attention, and operators that stand alone; products
-// are in host_products.cpp.
+// A spec -> the Kernel: item sizes, scratch, and the stub's text. Attention, and operators that
+// stand alone; products are in host_products.cpp.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -23,10 +23,11 @@ Kernel HostStub::finish(std::string_view file, std::string_view call,
 
 namespace {
 
-// ---- Attention ----------------------------------------------------------------------------------------
+// ---- Attention
+// ----------------------------------------------------------------------------------------
 
-// Heads of each item: those that share a KV head, four at most (they read its keys together), fewer when
-// there would be less than two items for a thread.
+// Heads of each item: those that share a KV head, four at most (they read its keys together), fewer
+// when there would be less than two items for a thread.
 std::vector<int64_t> attention_parts(const AttentionSpec& s, const HostTarget& target) {
     int64_t together =
         std::clamp<int64_t>(s.heads.size() / std::max<int64_t>(2 * target.threads, 1), 1, 4);
@@ -53,7 +54,8 @@ Kernel make(const AttentionSpec& s, HostStub stub) {
         "shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head",
         heads, s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
     w.note(fmt::format("dtype: KV cache {}, activations f32, sums f32", s.slab.dtype));
-    // Counted from the slab's first group, so that equal shards of different devices share their kernel.
+    // Counted from the slab's first group, so that equal shards of different devices share their
+    // kernel.
     write_slab(w, s.slab, 0);
     w.constant("kQHeads", heads);
     w.constant("kFirstHead", s.heads.begin - s.slab.first_head * s.group);
@@ -79,7 +81,8 @@ Kernel make(const AttentionSpec& s, HostStub stub) {
     return stub.finish("host/attention.h", "attention", "AttentionArgs");
 }
 
-// ---- Single operators ------------------------------------------------------------------------------------
+// ---- Single operators
+// ------------------------------------------------------------------------------------
 
 Kernel make(const EmbeddingSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;

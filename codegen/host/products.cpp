@@ -13,22 +13,26 @@ namespace cleave::codegen {
 
 namespace {
 
-// Upper bounds over all CPUs of what prelude.h and matmul.h define; the stub asserts that they hold.
+// Upper bounds over all CPUs of what prelude.h and matmul.h define; the stub asserts that they
+// hold.
 constexpr int64_t kMaxLanes = 16;
 constexpr int64_t kMaxTileRows = 12;
 constexpr int64_t kConvertDepth = 256;
 
-// Scratch that a thread's block of tokens should not exceed: about what stays in its second-level cache.
+// Scratch that a thread's block of tokens should not exceed: about what stays in its second-level
+// cache.
 constexpr int64_t kBlockBytes = 1 << 20;
 
-// Tokens that a thread makes ready together: the plan's, or as many as its cache holds, in whole vectors.
+// Tokens that a thread makes ready together: the plan's, or as many as its cache holds, in whole
+// vectors.
 int64_t block_tokens(int64_t depth, const HostTarget& target) {
     if (target.tile.tokens > 0) return target.tile.tokens;
     int64_t fit = kBlockBytes / (round_up(depth, kMaxLanes) * 4);
     return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
 }
 
-// Rows of an item: the plan's, or whole register tiles, few enough that every thread gets several items.
+// Rows of an item: the plan's, or whole register tiles, few enough that every thread gets several
+// items.
 int64_t item_rows(int64_t out, const HostTarget& target) {
     if (target.tile.rows > 0) return target.tile.rows;
     int64_t wanted = out / std::max<int64_t>(8 * target.threads, 1);

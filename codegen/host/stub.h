@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files that turn a spec into a kernel share: the stub being written, and the parts of a Config that several
-// kinds have. The templates define what each name means.
+// What the files that turn a spec into a kernel share: the stub being written, and the parts of a
+// Config that several kinds have. The templates define what each name means.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels make of an architecture of planner/machine/gpu_arch.h: the blocks that a compute unit holds, the matrix instruction
-// for a type, and the macros that name it to the prelude.
+// What kernels make of an architecture of planner/machine/gpu_arch.h: the blocks that a compute
+// unit holds, the matrix instruction for a type, and the macros that name it to the prelude.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,10 @@ using planner::GpuArch;
 using planner::MatrixInstruction;
 using planner::overlaps_launches;
 
-// How many blocks of a launch a unit (GpuArch) holds at once, by threads, shared memory and, where known (> 0), registers a
-// thread, and the warps that makes of those that it could hold; none for a block that no launch may have. Scalar registers
-// (AMD), named barriers and clusters (NVIDIA) are not looked at.
+// How many blocks of a launch a unit (GpuArch) holds at once, by threads, shared memory and, where
+// known (> 0), registers a thread, and the warps that makes of those that it could hold; none for a
+// block that no launch may have. Scalar registers (AMD), named barriers and clusters (NVIDIA) are
+// not looked at.
 struct Occupancy {
     int64_t blocks = 0, warps = 0, most_warps = 0;
 };
@@ -33,7 +34,8 @@ Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared
 // "multiprocessor", "compute unit", "workgroup processor": what the occupancy is of.
 std::string_view unit_name(const GpuArch& arch);
 
-// Whether it has a matrix instruction for products of that type as kernels stage it: f16, bf16 or f32.
+// Whether it has a matrix instruction for products of that type as kernels stage it: f16, bf16 or
+// f32.
 bool multiplies_matrices_of(const GpuArch& arch, DType staged);
 
 // "CLEAVE_SM=80", "CLEAVE_GFX=0x90a", "CLEAVE_WGMMA=1": what the prelude's simt back end reads.

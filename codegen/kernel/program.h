@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Program of one device: its kernels and instructions for each of the plan's Compute steps. Artefact of
-// codegen/; what the runtime loads and launches. codegen knows a device only as an arch name and a table of
-// limits. `cleave emit` prints exactly `Kernel::source`, which is the text the compiler gets.
+// The Program of one device: its kernels and instructions for each of the plan's Compute steps.
+// Artefact of codegen/; what the runtime loads and launches. codegen knows a device only as an arch
+// name and a table of limits. `cleave emit` prints exactly `Kernel::source`, which is the text the
+// compiler gets.
 //
-// Invariants: instructions of a phase stand in step order: one per Compute step of this device, two where a prompt's
-// activations are prepared for a product (prepare_activations.h), and the launches of each communication step that its
-// kernels take part in (what goes by peer memory), in the order in which they run; equal kernels (same specialisation)
-// exist once; claimed resources are within the device's limits.
+// Invariants: instructions of a phase stand in step order: one per Compute step of this device, two
+// where a prompt's activations are prepared for a product (prepare_activations.h), and the launches
+// of each communication step that its kernels take part in (what goes by peer memory), in the order
+// in which they run; equal kernels (same specialisation) exist once; claimed resources are within
+// the device's limits.
 //
-// Kernel ABI. Every argument is one 64-bit word (pointer, or integer). GPU kernels take them as parameters in
-// this order. Host kernels are
+// Kernel ABI. Every argument is one 64-bit word (pointer, or integer). GPU kernels take them as
+// parameters in this order. Host kernels are
 //     extern "C" void ENTRY(const uint64_t* args, int64_t begin, int64_t end, void* scratch);
-// and compute work items [begin, end) of [0, grid[0]); items are independent and may run on any thread;
-// `scratch` is `shared_bytes` of the calling thread, aligned to 64.
+// and compute work items [begin, end) of [0, grid[0]); items are independent and may run on any
+// thread; `scratch` is `shared_bytes` of the calling thread, aligned to 64.
 #pragma once
 
 #include <array>
@@ -44,8 +46,8 @@ struct Extent {
     }
 };
 
-// The batch as every device has it: int32 arrays and counts. The key of a token sees positions 0 .. its own
-// in its slot of the KV slab.
+// The batch as every device has it: int32 arrays and counts. The key of a token sees positions 0 ..
+// its own in its slot of the KV slab.
 enum class BatchField : uint8_t {
     kTokenIds,        // [num_tokens]
     kPositions,       // [num_tokens]
@@ -68,7 +70,8 @@ enum class ArgKind : uint8_t {
     kPeer
 };
 
-// What a kernel needs of another device, or of its own, to exchange values by peer memory (planner/cost/peer_exchange.h).
+// What a kernel needs of another device, or of its own, to exchange values by peer memory
+// (planner/cost/peer_exchange.h).
 enum class PeerField : uint8_t {
     kArea,          // the device's `staging.peers`
     kSignals,       // this device's `staging.signals`
@@ -94,10 +97,11 @@ struct Launch {
                                Extent{1}};  // host: grid[0] is the number of work items
     std::array<int, 3> block{1, 1, 1};
     int64_t shared_bytes = 0;  // dynamic shared memory; host: scratch of one thread
-    // GPUs: the text lets the next launch begin and itself waits for those before it, so that it may begin before they have
-    // ended (codegen/templates/gpu/prelude.cuh, "Launches").
+    // GPUs: the text lets the next launch begin and itself waits for those before it, so that it
+    // may begin before they have ended (codegen/templates/gpu/prelude.cuh, "Launches").
     bool overlaps = false;
-    // Bit i: argument i points to weights or tables, which no launch writes: all that it may read before that wait.
+    // Bit i: argument i points to weights or tables, which no launch writes: all that it may read
+    // before that wait.
     uint64_t constant_args = 0;
 };
 
@@ -120,7 +124,8 @@ struct Kernel {
     Resources claimed;
     std::vector<std::string> fused;  // operator kinds, in order
     planner::Tile tile;
-    // Of GPUs: the same kernel, taking the same arguments, with the next smaller tile; empty where there is none.
+    // Of GPUs: the same kernel, taking the same arguments, with the next smaller tile; empty where
+    // there is none.
     std::function<Kernel()> smaller;
 };
 
@@ -137,10 +142,12 @@ struct Program {
         limits;  // of the device, which may be less than its arch has; 0: as the arch
     std::vector<Kernel> kernels;
     std::vector<Instruction> prefill, decode;
-    // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step is none.
+    // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step
+    // is none.
     std::optional<Instruction> meeting;
-    // Of the output device of a plan with `staging.tokens` (planner/build/assign_memory.h): after a pass, the largest logit's index of each
-    // output goes there. Its step is none, its logits are its phase's output (a value whose id is none).
+    // Of the output device of a plan with `staging.tokens` (planner/build/assign_memory.h): after a
+    // pass, the largest logit's index of each output goes there. Its step is none, its logits are
+    // its phase's output (a value whose id is none).
     std::optional<Instruction> greedy;
 };
 
@@ -151,11 +158,12 @@ struct CompiledKernel {
     Resources measured;
     std::string compiler;  // "clang 19.1.7 (in-process)"
     bool from_cache = false;
-    // Of GPUs: matrix instructions by name, counted in `counted_in` ("disassembly" or "ptx"; empty: not counted).
+    // Of GPUs: matrix instructions by name, counted in `counted_in` ("disassembly" or "ptx"; empty:
+    // not counted).
     std::map<std::string, int64_t> matrix_instructions;
     std::string counted_in;
-    // Where the object of the kernel's own tile asked for more than there is: the kernel that was compiled instead, and
-    // each tile that was given up, with the reason.
+    // Where the object of the kernel's own tile asked for more than there is: the kernel that was
+    // compiled instead, and each tile that was given up, with the reason.
     std::shared_ptr<const Kernel> instead;
     std::vector<std::string> given_up;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What specialises a kernel: everything that its source text depends on and nothing else, so that equal specs give
-// equal text and exist once in a program. In: a spec and what the device offers; out: the Kernel with its source.
-// The order of arguments is that of the spec's comment; every spec takes the counts and batch arrays it names.
-// Between the plan (lower_step.h) and the templates of hosts and GPUs; tests drive kernels through it.
+// What specialises a kernel: everything that its source text depends on and nothing else, so that
+// equal specs give equal text and exist once in a program. In: a spec and what the device offers;
+// out: the Kernel with its source. The order of arguments is that of the spec's comment; every spec
+// takes the counts and batch arrays it names. Between the plan (lower_step.h) and the templates of
+// hosts and GPUs; tests drive kernels through it.
 #pragma once
 
 #include <optional>
@@ -75,8 +76,8 @@ struct EmbeddingSpec {
     bool operator==(const EmbeddingSpec&) const = default;
 };
 
-// Args: x, [norm,] weight, [bias,] [residual,] [output_rows,] out, count, [num_tokens: rows of x, for a weight with
-// dynamic activations].
+// Args: x, [norm,] weight, [bias,] [residual,] [output_rows,] out, count, [num_tokens: rows of x,
+// for a weight with dynamic activations].
 struct LinearSpec {
     int64_t in = 0, out = 0;
     WeightFormat weight;
@@ -128,8 +129,8 @@ struct SlabSpec {
     bool operator==(const SlabSpec&) const = default;
 };
 
-// Args: x, [norm,] q, [q_bias,] k, [k_bias,] v, [v_bias,] [q_norm,] [k_norm,] [q_rope,] [k_rope,] q_out, kv,
-// num_slots, context, rope_context, positions, slots, count.
+// Args: x, [norm,] q, [q_bias,] k, [k_bias,] v, [v_bias,] [q_norm,] [k_norm,] [q_rope,] [k_rope,]
+// q_out, kv, num_slots, context, rope_context, positions, slots, count.
 struct QkvSpec {
     int64_t in = 0;
     int64_t q_heads = 0;
@@ -145,8 +146,9 @@ struct QkvSpec {
     bool operator==(const QkvSpec&) const = default;
 };
 
-// Args: q, kv, num_slots, context, out, positions, slots, count. GPUs: before the count, sequence_starts and
-// num_sequences where many tokens go together, or scratch where the keys are split.
+// Args: q, kv, num_slots, context, out, positions, slots, count. GPUs: before the count,
+// sequence_starts and num_sequences where many tokens go together, or scratch where the keys are
+// split.
 struct AttentionSpec {
     importer::Range heads;  // query heads, numbered over the whole model
     int64_t group = 1;      // query heads of a KV head
@@ -233,7 +235,8 @@ struct SelectTokensSpec {
     bool operator==(const SelectTokensSpec&) const = default;
 };
 
-// A launch over tensors (codegen/lower/tensor/): the template that computes it, its constants, and its arguments in order.
+// A launch over tensors (codegen/lower/tensor/): the template that computes it, its constants, and
+// its arguments in order.
 struct TensorSpec {
     std::string file, call, args_struct;
     std::vector<std::string> config;                        // lines of Config
@@ -249,22 +252,23 @@ using KernelSpec = std::variant<EmbeddingSpec, LinearSpec, GateUpSpec, QkvSpec, 
                                 RmsNormSpec, RopeOnlySpec, KvAppendSpec, GatedActivationSpec,
                                 AddSpec, ScaleSpec, SelectTokensSpec, TensorSpec>;
 
-// What the device offers, as far as item sizes depend on it, and the plan's tile: rows of an item and tokens of
-// a block of a matrix product. A tile of zero leaves the choice to codegen, by the planner's arithmetic.
+// What the device offers, as far as item sizes depend on it, and the plan's tile: rows of an item
+// and tokens of a block of a matrix product. A tile of zero leaves the choice to codegen, by the
+// planner's arithmetic.
 struct HostTarget {
     int64_t threads = 1;
     planner::Tile tile;
 };
 
-// The kernel with source, entry name, hash, launch and claims. `kind` and `fused` (operator kinds in order)
-// name it. UserError when a dtype is none that host kernels read, a head size is odd,
-// or weights that share x disagree on dynamic activations; InternalError when the
-// kernel needs more scratch than the plan's tile claims.
+// The kernel with source, entry name, hash, launch and claims. `kind` and `fused` (operator kinds
+// in order) name it. UserError when a dtype is none that host kernels read, a head size is odd, or
+// weights that share x disagree on dynamic activations; InternalError when the kernel needs more
+// scratch than the plan's tile claims.
 Kernel make_host_kernel(const KernelSpec& spec, planner::KernelKind kind,
                         const std::vector<std::string>& fused, const HostTarget& target);
 
-// What a GPU offers, and the plan's tile. Without one (tile.threads 0), the planner's arithmetic chooses for launches of
-// at most `max_tokens` tokens on `context` keys.
+// What a GPU offers, and the plan's tile. Without one (tile.threads 0), the planner's arithmetic
+// chooses for launches of at most `max_tokens` tokens on `context` keys.
 struct GpuTarget {
     std::string device;  // as the source's comment has it: "simt:sm_80", "sm_90a"
     planner::DeviceLimits limits;
@@ -274,11 +278,13 @@ struct GpuTarget {
     int64_t context = 1;
 };
 
-// As make_host_kernel. InternalError when the kernel's shared memory is over the tile's claim or the device's limit.
+// As make_host_kernel. InternalError when the kernel's shared memory is over the tile's claim or
+// the device's limit.
 Kernel make_gpu_kernel(const KernelSpec& spec, planner::KernelKind kind,
                        const std::vector<std::string>& fused, const GpuTarget& target);
 
-// ---- Kernels beside the steps of a plan -------------------------------------------------------------------
+// ---- Kernels beside the steps of a plan
+// -------------------------------------------------------------------
 
 // Sums partial values [num_tokens, out] in f32, in order: the epilogue of an all-reduce.
 // Args: source[0] .. source[sources - 1], [residual,] out, [norm, normed].
@@ -290,23 +296,26 @@ struct AllReduceSpec {
 
     bool operator==(const AllReduceSpec&) const = default;
 };
-// The place of the largest logit of each of num_outputs rows, -1 where one is NaN. Args: logits, tokens.
+// The place of the largest logit of each of num_outputs rows, -1 where one is NaN. Args: logits,
+// tokens.
 struct ArgmaxSpec {
     int64_t out = 0;
 
     bool operator==(const ArgmaxSpec&) const = default;
 };
-// Rows of one type into rows of another: what a device's copy bandwidth is measured with (tools/benchmarks/gpu_rates.cpp). No step
-// needs it: values cross devices as they are, and weights and caches change their type in registers. Args: from, from_stride, to, to_stride (elements).
+// Rows of one type into rows of another: what a device's copy bandwidth is measured with
+// (tools/benchmarks/gpu_rates.cpp). No step needs it: values cross devices as they are, and weights
+// and caches change their type in registers. Args: from, from_stride, to, to_stride (elements).
 struct CopySpec {
     int64_t out = 0;
     DType from = DType::kF32, to = DType::kF32;
 
     bool operator==(const CopySpec&) const = default;
 };
-// Activations as a product of many tokens copies them: rows [of those selected,] [normalised,] narrowed to the type that its
-// weights are staged as. Rows that become f16 are divided by a power of two each (1 unless the row is beyond f16), which stands as
-// f32 behind the last row. Args: x, [norm,] [output_rows,] out.
+// Activations as a product of many tokens copies them: rows [of those selected,] [normalised,]
+// narrowed to the type that its weights are staged as. Rows that become f16 are divided by a power
+// of two each (1 unless the row is beyond f16), which stands as f32 behind the last row. Args: x,
+// [norm,] [output_rows,] out.
 struct PrepareSpec {
     int64_t in = 0;  // whole runs of 8
     View x;
@@ -326,8 +335,8 @@ Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target);
 bool attends_many_tokens(const planner::Tile& tile);
 bool attention_is_split(const planner::Tile& tile);
 
-// In words, by what a block of a GPU's kernel of that kind takes (planner/tiles/gpu.h): "64 queries x 32 keys at a time, 128
-// threads".
+// In words, by what a block of a GPU's kernel of that kind takes (planner/tiles/gpu.h): "64 queries
+// x 32 keys at a time, 128 threads".
 std::string describe_tile(planner::KernelKind kind, const planner::Tile& tile);
 
 }  // namespace cleave::codegen

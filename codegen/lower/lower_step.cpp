@@ -260,7 +260,8 @@ Lowered lower_attention(const StepReader& s) {
              count_arg(RowCount::kTokens)}};
 }
 
-// ---- Operators that stand alone: the step's first, and those behind it ---------------------------------
+// ---- Operators that stand alone: the step's first, and those behind it
+// ---------------------------------
 
 template <class Spec>
 Lowered with_tail(const StepReader& s, Spec spec, std::vector<Arg> args) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Compute step of the plan -> what specialises its kernel, and its arguments in the order of the spec's comment in
-// kernel_spec.h. The same for hosts and GPUs. UserError naming operator and layer for what no kernel computes.
+// A Compute step of the plan -> what specialises its kernel, and its arguments in the order of the
+// spec's comment in kernel_spec.h. The same for hosts and GPUs. UserError naming operator and layer
+// for what no kernel computes.
 #pragma once
 
 #include <map>

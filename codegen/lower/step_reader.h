@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One Compute step as lowering wants to read it: its operators by kind, its placed values and weight shards by
-// the graph's ids, views into wider buffers, and ready arguments. InternalError where the plan lacks what an
-// operator needs; a bias that another device adds is simply absent.
+// One Compute step as lowering wants to read it: its operators by kind, its placed values and
+// weight shards by the graph's ids, views into wider buffers, and ready arguments. InternalError
+// where the plan lacks what an operator needs; a bias that another device adds is simply absent.
 #pragma once
 
 #include <string>
@@ -35,7 +35,8 @@ public:
     const importer::Op* find(importer::OpKind kind) const;  // the only one of that kind, or nullptr
     const importer::Op& only(importer::OpKind kind) const;
     const importer::Op& last() const { return op(num_ops() - 1); }
-    // Of a step that cannot be computed: its operator, or the one that keeps the whole graph from it.
+    // Of a step that cannot be computed: its operator, or the one that keeps the whole graph from
+    // it.
     const importer::Op& opaque() const;
     const importer::Op* find_producer(importer::ValueId value) const;  // within the step
     const importer::Op& producer(importer::ValueId value) const;

@@ -272,8 +272,8 @@ Kernel StubWriter::finish_gpu(planner::KernelKind kind, const std::vector<std::s
 
 namespace {
 
-// Its kind, without the norm in front where the launch before it computes that. Kernels between a plan's steps have no
-// kind of their own.
+// Its kind, without the norm in front where the launch before it computes that. Kernels between a
+// plan's steps have no kind of their own.
 std::string title_of(planner::KernelKind kind, const std::vector<std::string>& fused) {
     if (kind == planner::KernelKind::kOpaque && !fused.empty())
         return fmt::format("{}", fmt::join(fused, "_"));

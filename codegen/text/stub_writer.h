@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the generated part of a kernel: a Config of constants, and the entry that calls the template; of a host
-// kernel it unpacks `args`, of a GPU kernel it takes parameters. In: constants, arguments and the call; out: a Kernel
-// with text, name and hash.
+// Writes the generated part of a kernel: a Config of constants, and the entry that calls the
+// template; of a host kernel it unpacks `args`, of a GPU kernel it takes parameters. In: constants,
+// arguments and the call; out: a Kernel with text, name and hash.
 #pragma once
 
 #include <set>
@@ -37,7 +37,8 @@ public:
     void activation(std::string_view name, importer::Activation value);
     void type(std::string_view name, std::string_view value);
     void line(std::string text);
-    // The type of a matrix with rows of `columns`: an element type, or Quantized<..> of the templates.
+    // The type of a matrix with rows of `columns`: an element type, or Quantized<..> of the
+    // templates.
     void weight(std::string_view name, const WeightFormat& format, int64_t columns,
                 std::string_view what);
     // An optional operand: `flag`, and the element type (float when absent).
@@ -47,14 +48,15 @@ public:
 
     // The next word of `args`. A pointer type ends in '*'; an integer is "i64".
     void arg(std::string_view type, std::string_view name);
-    // Of host kernels without args_struct, whose items are rows [kOut] of `out`: the tail follows each row. Arguments
-    // `other[..]` are its operands (codegen/lower/epilogue.h).
+    // Of host kernels without args_struct, whose items are rows [kOut] of `out`: the tail follows
+    // each row. Arguments `other[..]` are its operands (codegen/lower/epilogue.h).
     void tail_each_row() { tail_each_row_ = true; }
 
     // A file of the templates that this kernel does not use: what is not there need not be parsed.
     void leave_out(std::string file) { left_out_.insert(std::move(file)); }
 
-    // Of a GPU kernel that may begin before the launches before it have ended: it waits for them before the call.
+    // Of a GPU kernel that may begin before the launches before it have ended: it waits for them
+    // before the call.
     void overlap() { overlaps_ = true; }
     // A block may take all registers of a unit.
     void take_registers() { alone_ = true; }
@@ -70,7 +72,8 @@ public:
                   std::string_view file, std::string_view call, std::string_view args_struct,
                   const Launch& launch) const;
 
-    // A GPU kernel for `device`, the same way: call<Config>(a), or call<Config>(arguments in order).
+    // A GPU kernel for `device`, the same way: call<Config>(a), or call<Config>(arguments in
+    // order).
     Kernel finish_gpu(planner::KernelKind kind, const std::vector<std::string>& fused,
                       std::string_view file, std::string_view call, std::string_view args_struct,
                       const Launch& launch, std::string_view device) const;

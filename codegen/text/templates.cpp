@@ -19,7 +19,8 @@ std::string folder_of(std::string_view name) {
     return slash == std::string_view::npos ? std::string() : std::string(name.substr(0, slash + 1));
 }
 
-// GPU files keep their line numbers, so that compilers and the simt device name the place in the file.
+// GPU files keep their line numbers, so that compilers and the simt device name the place in the
+// file.
 bool is_numbered(std::string_view name) { return name.starts_with("gpu/"); }
 
 constexpr std::string_view kBlock = "// ---- codegen/templates/";
@@ -58,7 +59,8 @@ void append(std::string_view name, std::set<std::string>& seen, std::string& tex
     text += block.text;
 }
 
-// Length of the template file at the beginning of `rest`, as flattening leaves it; 0: there is none.
+// Length of the template file at the beginning of `rest`, as flattening leaves it; 0: there is
+// none.
 size_t length_of_block(std::string_view rest, std::string_view* name) {
     static const std::map<std::string_view, std::string>& blocks = *[] {
         auto* all = new std::map<std::string_view, std::string>;

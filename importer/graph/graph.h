@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Graph: what an ONNX file says, as Llama-level operators. Artefact of importer/; input of the planner.
+// The Graph: what an ONNX file says, as Llama-level operators. Artefact of importer/; input of the
+// planner.
 //
 // Invariants (checked by `check_graph`):
 //  - plain values: vectors and strong indices, no pointers; ops stand in topological order;
 //  - every value has exactly one producer, or is in `inputs`;
-//  - activations are ragged: [num_tokens, features], rows of all sequences one after the other. Padding
+//  - activations are ragged: [num_tokens, features], rows of all sequences one after the other.
+//  Padding
 //    never reaches an operator: positions, sequences and cache slots come with the batch;
-//  - KV is state: KvAppend makes a value of kind kKvState, [num_slots, context, 2, num_kv_heads, head_dim]
+//  - KV is state: KvAppend makes a value of kind kKvState, [num_slots, context, 2, num_kv_heads,
+//  head_dim]
 //    in meaning, which that layer's Attention reads. It is no input and no output;
 //  - logits are computed for the rows that SelectTokens picks ([num_outputs, vocab]);
 //  - weights have a logical shape and are views of files; nothing is expanded or copied at import;
@@ -31,7 +34,8 @@ using RopeTableId = Index<struct RopeTableTag>;
 using FileId = Index<struct FileTag>;
 using BlobId = Index<struct BlobTag>;
 
-// ---- Weights -------------------------------------------------------------------------------------
+// ---- Weights
+// -------------------------------------------------------------------------------------
 
 // A file that weights are read from; `path` is absolute or relative to the working directory.
 struct SourceFile {
@@ -41,8 +45,8 @@ struct SourceFile {
         true;  // false: named by the graph but absent (`--weights none`): may be planned, not run
 };
 
-// Where bytes are: [offset, offset + length) of a file, or a whole blob that import computed. Neither
-// (both ids invalid): a weight of a shape name, without data.
+// Where bytes are: [offset, offset + length) of a file, or a whole blob that import computed.
+// Neither (both ids invalid): a weight of a shape name, without data.
 struct DataRef {
     FileId file;
     BlobId blob;
@@ -79,13 +83,14 @@ struct Quantization {
     DataRef zero_points;      // absent: 2^(bits-1) for kMatMulNBits, 0 for kDequantizeLinear
     DType zero_point_dtype = DType::kUInt8;
     bool dynamic_activations = false;  // MatMulInteger after DynamicQuantizeLinear
-    // Set: the weight's data is dense, of this type, and is quantised as shards are cut; there are no scales to be read.
+    // Set: the weight's data is dense, of this type, and is quantised as shards are cut; there are
+    // no scales to be read.
     std::optional<DType> rounded_from;
 };
 
-// A logical tensor, [out_features, in_features] for a matrix, [n] for a vector. It views the rectangle
-// `rows` x `columns` of a stored matrix of `source_shape`, transposed when `transposed` (then the logical
-// row is a column of the source). For vectors only `rows` counts.
+// A logical tensor, [out_features, in_features] for a matrix, [n] for a vector. It views the
+// rectangle `rows` x `columns` of a stored matrix of `source_shape`, transposed when `transposed`
+// (then the logical row is a column of the source). For vectors only `rows` counts.
 struct Weight {
     std::string name;            // the initializer's name, with a suffix for a part of one
     std::vector<int64_t> shape;  // logical
@@ -102,8 +107,9 @@ struct Weight {
     int64_t packed_bytes() const;  // elements, scales and zero points, as stored
 };
 
-// cos and sin for position p, index i of rotary_dim / 2: either p * frequencies[i] evaluated in double and
-// multiplied by `magnitude` (yarn's attention factor), or rows of stored tables [max_positions, rotary_dim / 2].
+// cos and sin for position p, index i of rotary_dim / 2: either p * frequencies[i] evaluated in
+// double and multiplied by `magnitude` (yarn's attention factor), or rows of stored tables
+// [max_positions, rotary_dim / 2].
 struct RopeTable {
     std::vector<float> frequencies;  // empty: use the tables
     double magnitude = 1.0;
@@ -113,10 +119,11 @@ struct RopeTable {
     std::string name;
 };
 
-// ---- Values --------------------------------------------------------------------------------------
+// ---- Values
+// --------------------------------------------------------------------------------------
 
-// A dimension: a number, or a symbol whose number the workload gives. The importer's own symbols are
-// "num_tokens", "num_outputs" and "num_sequences"; opaque graphs keep their ONNX symbols.
+// A dimension: a number, or a symbol whose number the workload gives. The importer's own symbols
+// are "num_tokens", "num_outputs" and "num_sequences"; opaque graphs keep their ONNX symbols.
 struct Dim {
     int64_t value = -1;
     std::string symbol;
@@ -136,7 +143,8 @@ struct Value {
     DType dtype = DType::kF32;
 };
 
-// ---- Operators -----------------------------------------------------------------------------------
+// ---- Operators
+// -----------------------------------------------------------------------------------
 
 enum class OpKind : uint8_t {
     kEmbedding,        // token_ids [T], weight [vocab, hidden] -> [T, hidden]
@@ -212,16 +220,16 @@ struct TensorOperand {
     DType dtype = DType::kF32;
     std::vector<int64_t> shape;
 };
-// A number, or numbers, that the operator depends on: ONNX's attributes with defaults filled in, and what
-// follows from them and the shapes. Reals for some names, integers for the others.
+// A number, or numbers, that the operator depends on: ONNX's attributes with defaults filled in,
+// and what follows from them and the shapes. Reals for some names, integers for the others.
 struct TensorAttribute {
     std::string name;
     std::vector<int64_t> integers;
     std::vector<double> reals;
 };
-// An operator of the ONNX standard whose sizes are all known. Its values are of kind kTensor; initializers
-// that it reads are vectors of their elements (int4: of their bytes). importer/onnx/tensor/ says which
-// operators there are, codegen/lower/tensor/ how each is computed.
+// An operator of the ONNX standard whose sizes are all known. Its values are of kind kTensor;
+// initializers that it reads are vectors of their elements (int4: of their bytes).
+// importer/onnx/tensor/ says which operators there are, codegen/lower/tensor/ how each is computed.
 struct TensorAttrs {
     std::string op_type;  // "RotaryEmbedding"
     std::vector<TensorOperand> operands, results;
@@ -250,7 +258,8 @@ struct Op {
     }
 };
 
-// ---- The model's description ---------------------------------------------------------------------
+// ---- The model's description
+// ---------------------------------------------------------------------
 
 // Numbers that the operators imply, gathered once for printing and for sizing. Zero: not a Llama.
 struct ModelConfig {
@@ -301,7 +310,8 @@ struct Graph {
 };
 
 std::string_view op_kind_name(OpKind kind);  // "rms_norm"
-// Operators that keep their ONNX form: nothing is known of how they may be split, and they never are.
+// Operators that keep their ONNX form: nothing is known of how they may be split, and they never
+// are.
 inline bool keeps_onnx_form(const Op& op) {
     return op.kind == OpKind::kOpaque || op.kind == OpKind::kTensor;
 }

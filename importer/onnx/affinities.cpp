@@ -30,7 +30,8 @@ std::string onnx_file(const std::string& path) {
     return path;
 }
 
-// Calls `visit` with every length-delimited field of a message; others are passed over. False: not a message.
+// Calls `visit` with every length-delimited field of a message; others are passed over. False: not
+// a message.
 bool each_field(Bytes message, const std::function<void(int, Bytes)>& visit) {
     const auto* data = reinterpret_cast<const uint8_t*>(message.data());
     size_t at = 0;
@@ -92,7 +93,8 @@ private:
         a.node = !n.name().empty() ? n.name() : n.output_size() > 0 ? n.output(0) : "";
         for (const auto& entry : n.metadata_props()) {
             if (entry.key() == "device") a.device = entry.value();
-            // Of `cleave export --format onnx`: a node that several devices share has a stage, and no one device.
+            // Of `cleave export --format onnx`: a node that several devices share has a stage, and
+            // no one device.
             if (entry.key() == "cleave.devices" && entry.value().find(',') != std::string::npos)
                 return;
         }

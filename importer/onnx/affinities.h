@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an ONNX file wants its nodes to run. Two notations are read: the multi-device annotations of ONNX 1.18 (IR 11:
-// ModelProto.configuration and NodeProto.device_configurations), of which the first configuration counts, and a node's
-// metadata entry "device". In: the path of an .onnx file or of a folder with one. Out: a device for each node that has
-// one, by name where the file gives names, by position otherwise. Initializers are skipped, not read.
+// Where an ONNX file wants its nodes to run. Two notations are read: the multi-device annotations
+// of ONNX 1.18 (IR 11: ModelProto.configuration and NodeProto.device_configurations), of which the
+// first configuration counts, and a node's metadata entry "device". In: the path of an .onnx file
+// or of a folder with one. Out: a device for each node that has one, by name where the file gives
+// names, by position otherwise. Initializers are skipped, not read.
 #pragma once
 
 #include <string>
@@ -26,8 +27,9 @@ struct Affinities {
     std::vector<NodeAffinity> nodes;  // in the file's order; empty: the file says nothing
 };
 
-// UserError names the file and node for a configuration that the file does not declare, and for a position beyond its
-// devices. A node whose outputs lie on several devices is sharded: how is the planner's to decide, so it is left out.
+// UserError names the file and node for a configuration that the file does not declare, and for a
+// position beyond its devices. A node whose outputs lie on several devices is sharded: how is the
+// planner's to decide, so it is left out.
 Affinities read_affinities(const std::string& path);
 
 }  // namespace cleave::importer

@@ -24,7 +24,8 @@ void run_unless_no_llama(from_onnx::Recovery& recovery) {
     }
 }
 
-// What keeps a graph of token ids from being a Llama: the first reason behind one of its outputs, and its node.
+// What keeps a graph of token ids from being a Llama: the first reason behind one of its outputs,
+// and its node.
 from_onnx::TensorGraph what_stops(const from_onnx::Recovery& r) {
     using namespace from_onnx;
     TensorGraph stopped;
@@ -69,7 +70,8 @@ Graph import_onnx(const std::string& path, const ImportOptions& options) {
     const std::vector<InputRole> roles = find_roles(model);
     Graph graph;
     TensorGraph tensors;
-    // Without token ids it is no Llama; perhaps operators over tensors that are computed one by one.
+    // Without token ids it is no Llama; perhaps operators over tensors that are computed one by
+    // one.
     if (std::find(roles.begin(), roles.end(), InputRole::kTokenIds) == roles.end())
         tensors = build_tensor_graph(model);
     if (tensors.graph)

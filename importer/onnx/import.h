@@ -12,9 +12,10 @@ struct ImportOptions {
     bool weights_may_be_absent = false;  // `--weights none`: external data need not exist
 };
 
-// Reads `path` (an .onnx file, or a folder with exactly one) and recovers the model. External data is
-// memory-mapped later, never read here; its offsets and lengths are checked. Throws UserError naming
-// the file, node and operator for everything it does not understand. No global state; any thread.
+// Reads `path` (an .onnx file, or a folder with exactly one) and recovers the model. External data
+// is memory-mapped later, never read here; its offsets and lengths are checked. Throws UserError
+// naming the file, node and operator for everything it does not understand. No global state; any
+// thread.
 Graph import_onnx(const std::string& path, const ImportOptions& options = {});
 
 }  // namespace cleave::importer

@@ -30,8 +30,8 @@ int bits_at(std::span<const std::byte> data, int64_t i, int bits) {
     return bits == 4 ? (i % 2 == 0 ? raw : raw >> 4) & 15 : raw;
 }
 
-// Positions of one weight's elements, scales and zero points in their tensors, and their values. Rows and columns
-// are those of the weight, which may itself be a part of its source.
+// Positions of one weight's elements, scales and zero points in their tensors, and their values.
+// Rows and columns are those of the weight, which may itself be a part of its source.
 class Source {
 public:
     Source(const WeightReader& reader, const Weight& weight)
@@ -60,7 +60,8 @@ public:
     int code(int64_t row, int64_t column) const {
         return bits_at(data_, element(row0_ + row, column0_ + column), q_.bits) ^ flip();
     }
-    // Where the codes of a row stand one after the other from `column` on, in whole bytes: these bytes.
+    // Where the codes of a row stand one after the other from `column` on, in whole bytes: these
+    // bytes.
     std::span<const std::byte> run(int64_t row, int64_t column, int64_t count) const {
         if (weight_.packing != Packing::kMatMulNBits && weight_.transposed) return {};
         const int64_t first = element(row0_ + row, column0_ + column);
@@ -69,7 +70,8 @@ public:
         CHECK(begin + size <= data_.size()) << weight_.name << ": a row outside its tensor";
         return data_.subspan(begin, size);
     }
-    // Whether codes are bytes that stand one after the other along the columns of the source, not its rows.
+    // Whether codes are bytes that stand one after the other along the columns of the source, not
+    // its rows.
     bool has_transposed_bytes() const {
         return weight_.packing != Packing::kMatMulNBits && weight_.transposed && q_.bits == 8;
     }
@@ -140,7 +142,8 @@ private:
         const int64_t b = block_of(column);
         return q_.scales_transposed ? b * source_rows_ + row : row * blocks_ + b;
     }
-    // MatMulNBits packs the zero points of a row into whole bytes; a product of integers may have one for all.
+    // MatMulNBits packs the zero points of a row into whole bytes; a product of integers may have
+    // one for all.
     int64_t zero_index(int64_t row, int64_t column) const {
         if (one_zero_) return 0;
         if (weight_.packing == Packing::kMatMulNBits && zero_bits_ == 4)

@@ -68,7 +68,8 @@ private:
     int64_t begin_ = 0, end_ = 0;
 };
 
-// The element of largest magnitude, with its sign. NaN where there is one, or an infinity: no scale holds them.
+// The element of largest magnitude, with its sign. NaN where there is one, or an infinity: no scale
+// holds them.
 float extreme_of(const float* x, int64_t n) {
     float largest = 0, smallest = 0, not_finite = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -88,7 +89,8 @@ float stored(float scale, DType dtype) {
     return scale;
 }
 
-// Codes of some elements with one scale. `+ 0.5` and truncation round to nearest: what is rounded is positive.
+// Codes of some elements with one scale. `+ 0.5` and truncation round to nearest: what is rounded
+// is positive.
 void round_block(const float* x, int64_t n, float scale, DType to, uint8_t* codes) {
     const float inverse = scale == 0 ? 0 : 1 / scale;
     if (to == DType::kF8E4M3) {

@@ -11,8 +11,9 @@
 namespace cleave::importer {
 namespace {
 
-// Of the destination. A run of the source is kTileRows elements, a run of the destination kTileColumns; a tile stays in the
-// first-level cache, its rows so far apart that they do not share its sets.
+// Of the destination. A run of the source is kTileRows elements, a run of the destination
+// kTileColumns; a tile stays in the first-level cache, its rows so far apart that they do not share
+// its sets.
 constexpr int64_t kTileRows = kTransposedTileRows, kTileColumns = 128;
 constexpr int64_t kStride = kTileColumns + 32;
 
@@ -53,7 +54,8 @@ private:
                 Vector v[kSide];
                 for (int64_t i = 0; i < kSide; ++i)
                     std::memcpy(&v[i], source + (c + i) * line + r * int64_t{sizeof(Element)}, 16);
-                // Each step interleaves line i with line i + side / 2: after log2(side) of them lanes are lines.
+                // Each step interleaves line i with line i + side / 2: after log2(side) of them
+                // lanes are lines.
                 for (int64_t step = 1; step < kSide; step *= 2) {
                     Vector next[kSide];
                     for (int64_t i = 0; i < kSide / 2; ++i) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rectangles of matrices that are stored transposed, as exporters store what a MatMul takes: [in, out].
+// Rectangles of matrices that are stored transposed, as exporters store what a MatMul takes: [in,
+// out].
 #pragma once
 
 #include <cstddef>
@@ -12,9 +13,10 @@ namespace cleave::importer {
 // Rows of a tile: what is read in parts should be read in multiples of so many.
 inline constexpr int64_t kTransposedTileRows = 64;
 
-// Source element (c, r) becomes destination (r, c), for r in `rows` and c in `columns`: `source` is [.., source_columns] of
-// `from`, `destination` [rows, columns] row major of `to`. Floating types, or twice the same one of whole bytes. Sources are read in runs of some cache lines, of
-// which each page has its own, so that a whole matrix costs about what its copy does.
+// Source element (c, r) becomes destination (r, c), for r in `rows` and c in `columns`: `source` is
+// [.., source_columns] of `from`, `destination` [rows, columns] row major of `to`. Floating types,
+// or twice the same one of whole bytes. Sources are read in runs of some cache lines, of which each
+// page has its own, so that a whole matrix costs about what its copy does.
 void read_transposed(const std::byte* source, int64_t source_columns, Range rows, Range columns,
                      DType from, DType to, std::byte* destination);
 

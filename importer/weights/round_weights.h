@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rectangle of a weight that is dense in its file and quantised as it is read (importer/weights/quantize.h): packed for the
-// kernels, or expanded again. UserError where an element is no finite number.
+// A rectangle of a weight that is dense in its file and quantised as it is read
+// (importer/weights/quantize.h): packed for the kernels, or expanded again. UserError where an
+// element is no finite number.
 #pragma once
 
 #include <span>
@@ -11,7 +12,8 @@ namespace cleave::importer {
 
 class WeightReader;
 
-// Code `i` of a row of 4-bit codes, in the order of importer/weights/quantized_shard.h, into a row that was zero.
+// Code `i` of a row of 4-bit codes, in the order of importer/weights/quantized_shard.h, into a row
+// that was zero.
 inline void put_four_bits(std::byte* row, int64_t i, std::byte code) {
     row[i / kCodeGroup * 16 + i % 16] |= i % kCodeGroup < 16 ? code : code << 4;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads rectangles of a Graph's weights out of the memory-mapped files, converting dense floating types
-// as they are copied. Files are mapped at first use; nothing else is read. Thread-safe: several devices
-// cut their shards at once.
+// Reads rectangles of a Graph's weights out of the memory-mapped files, converting dense floating
+// types as they are copied. Files are mapped at first use; nothing else is read. Thread-safe:
+// several devices cut their shards at once.
 #pragma once
 
 #include <cstddef>
@@ -24,20 +24,21 @@ public:
     // The bytes a DataRef names. UserError when the file is absent or shorter than the reference.
     std::span<const std::byte> bytes(const DataRef& ref) const;
 
-    // The stored bytes that hold logical rows of a weight: of one that is dense and not transposed these alone, else all of
-    // it. None are read. UserError as of `bytes`.
+    // The stored bytes that hold logical rows of a weight: of one that is dense and not transposed
+    // these alone, else all of it. None are read. UserError as of `bytes`.
     std::span<const std::byte> stored_bytes(WeightId weight, Range rows) const;
 
-    // Copies logical rows x columns of a matrix (or rows of a vector; columns ignored) to `destination` as
-    // [rows, columns] row major of the floating type `to`; a quantised weight is expanded, (q - zero) * scale in f32.
-    // UserError when the weight has no data.
+    // Copies logical rows x columns of a matrix (or rows of a vector; columns ignored) to
+    // `destination` as [rows, columns] row major of the floating type `to`; a quantised weight is
+    // expanded, (q - zero) * scale in f32. UserError when the weight has no data.
     void read(WeightId weight, Range rows, Range columns, DType to,
               std::span<std::byte> destination) const;
     // The same of a weight that need not be in the graph, but views its files.
     void read(const Weight& weight, Range rows, Range columns, DType to,
               std::span<std::byte> destination) const;
 
-    // Copies logical rows x columns of a quantised weight, still quantised. `columns` begins where a block does.
+    // Copies logical rows x columns of a quantised weight, still quantised. `columns` begins where
+    // a block does.
     void read_quantized(WeightId weight, Range rows, Range columns,
                         const QuantizedParts& destination) const;
 

@@ -33,7 +33,8 @@ public:
         for (size_t i = 0; i < graph_.ops.size(); ++i) fuse_gate_up(OpId(i));
         for (size_t i = 0; i < graph_.ops.size(); ++i) fuse_logits(OpId(i));
         for (size_t i = 0; i < graph_.ops.size(); ++i) fuse_linear(OpId(i));
-        // Sums take their residuals first; what is left of a chain then goes to whoever makes its input.
+        // Sums take their residuals first; what is left of a chain then goes to whoever makes its
+        // input.
         for (FusedGroup& group : groups_) fuse_tail(group);
         for (size_t i = 0; i < graph_.ops.size(); ++i)
             if (!taken_[i])
@@ -49,7 +50,8 @@ private:
     bool free(OpId id) const { return id.valid() && !taken_[id.index()]; }
     const OpSplit& split(OpId id) const { return splits_.ops[id.index()]; }
 
-    // The free producer of `value` when it is of that kind and nothing but `uses` operators reads it.
+    // The free producer of `value` when it is of that kind and nothing but `uses` operators reads
+    // it.
     OpId producer_of_kind(ValueId value, OpKind kind, size_t uses = 1) const {
         OpId id = producer_[value.index()];
         if (!free(id) || op(id).kind != kind || is_output_[value.index()]) return {};
@@ -61,7 +63,8 @@ private:
         return free(id) && op(id).kind == kind ? id : OpId{};
     }
 
-    // Linear [, RmsNorm per head] [, Rope] that ends in `value`: appends its operators, gives the Linear's input.
+    // Linear [, RmsNorm per head] [, Rope] that ends in `value`: appends its operators, gives the
+    // Linear's input.
     ValueId trace_projection(ValueId value, bool rope, std::vector<OpId>& ops) const {
         if (rope)
             if (OpId r = producer_of_kind(value, OpKind::kRope); r.valid()) {
@@ -190,7 +193,8 @@ private:
                group.split.effect == SplitEffect::kSplit;
     }
 
-    // The elementwise operator that alone reads the value, and is divided as the launch that makes it.
+    // The elementwise operator that alone reads the value, and is divided as the launch that makes
+    // it.
     OpId next_of_tail(ValueId value, const OpSplit& made) const {
         for (OpKind kind : {OpKind::kScale, OpKind::kAdd, OpKind::kGatedActivation}) {
             OpId id = only_consumer(value, kind);
@@ -320,7 +324,8 @@ std::vector<Unit> find_units(const Graph& graph, const GraphSplits& splits,
         if (movable || made_by[v] < 0) continue;
         for (int g = made_by[v] + 1; g <= last_use[v]; ++g) ++crossing[g];
     }
-    // A stage is a contiguous range of operators: everything before a cut has smaller ids than all behind it.
+    // A stage is a contiguous range of operators: everything before a cut has smaller ids than all
+    // behind it.
     std::vector<OpId> smallest_behind(groups.size() + 1, OpId(graph.ops.size()));
     for (size_t g = groups.size(); g-- > 0;)
         smallest_behind[g] = std::min(smallest_behind[g + 1], groups[g].first);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: a Graph and its splits. Out: its operators grouped into launches, by pattern, one KernelKind each; what
-// matches no pattern stays alone; chains of elementwise operators join the launch that makes their input. Invariants: every operator is in exactly one group; groups stand in an order in
-// which each reads only what earlier ones (or the graph's inputs) make; nothing inside a group is read outside.
+// In: a Graph and its splits. Out: its operators grouped into launches, by pattern, one KernelKind
+// each; what matches no pattern stays alone; chains of elementwise operators join the launch that
+// makes their input. Invariants: every operator is in exactly one group; groups stand in an order
+// in which each reads only what earlier ones (or the graph's inputs) make; nothing inside a group
+// is read outside.
 #pragma once
 
 #include <vector>
@@ -14,8 +16,8 @@ namespace cleave::planner {
 struct FusedGroup {
     KernelKind kernel = KernelKind::kOpaque;
     std::vector<OpId> ops;  // in graph order, without the epilogue
-    OpId
-        epilogue;  // kLinear: the residual Add; fused into the launch, or into the all-reduce of a partial sum
+    OpId epilogue;  // kLinear: the residual Add; fused into the launch, or into the all-reduce of a
+                    // partial sum
     ValueId residual;  // the Add's other operand
     std::vector<ValueId>
         inputs;  // from outside, in the order of consumption, without the residual and KV state
@@ -33,15 +35,16 @@ inline bool is_partial(const FusedGroup& group) {
     return group.split.effect == SplitEffect::kPartial;
 }
 
-// A group whose columns, made on the stage's devices, are put together on each of them; an epilogue included.
+// A group whose columns, made on the stage's devices, are put together on each of them; an epilogue
+// included.
 inline bool is_gathered(const FusedGroup& group) {
     return group.split.effect == SplitEffect::kGathered;
 }
 
 std::vector<FusedGroup> fuse(const Graph& graph, const GraphSplits& splits);
 
-// Where a pipeline may be cut: groups [unit.begin, unit.end) belong together. Between units every value that
-// crosses is whole, and no KV state crosses.
+// Where a pipeline may be cut: groups [unit.begin, unit.end) belong together. Between units every
+// value that crosses is whole, and no KV state crosses.
 struct Unit {
     int begin = 0, end = 0;
     int first_layer = -1, last_layer = -1;  // of decoder layers touched

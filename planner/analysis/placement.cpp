@@ -42,8 +42,8 @@ DType placed_dtype(const Value& value, const Workload& workload) {
 }
 
 DType device_dtype(const Weight& weight, const Workload& workload) {
-    // Norm weights and biases stay as stored: they are small, and narrowing them only costs accuracy. Types that quantise
-    // are those of the graph's weights already, where they may be.
+    // Norm weights and biases stay as stored: they are small, and narrowing them only costs
+    // accuracy. Types that quantise are those of the graph's weights already, where they may be.
     const bool converts = workload.dtype && !importer::is_quantizing(*workload.dtype);
     return converts && weight.shape.size() == 2 ? *workload.dtype : weight.dtype;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the search decides and the later passes make explicit: stages in order, the devices of each, and how they
-// share its work. Also what the passes hand each other besides the Plan.
+// What the search decides and the later passes make explicit: stages in order, the devices of each,
+// and how they share its work. Also what the passes hand each other besides the Plan.
 #pragma once
 
 #include <string>
@@ -41,12 +41,12 @@ Rows rows_of(const importer::Value& value);
 // Type of a value in memory: f32 logits, activations as the workload says, anything else its own.
 DType placed_dtype(const importer::Value& value, const Workload& workload);
 
-// dtype of a weight on devices: --dtype for matrices (quantised ones are expanded), as the graph has it otherwise, which
-// is quantised by make_plan where --dtype says so.
+// dtype of a weight on devices: --dtype for matrices (quantised ones are expanded), as the graph
+// has it otherwise, which is quantised by make_plan where --dtype says so.
 DType device_dtype(const importer::Weight& weight, const Workload& workload);
 
-// Columns of a matrix that one scale serves on devices, so that no cut may lie between them: its own blocks where it
-// is quantised, else 1.
+// Columns of a matrix that one scale serves on devices, so that no cut may lie between them: its
+// own blocks where it is quantised, else 1.
 int64_t column_block(const importer::Weight& weight, const Workload& workload);
 
 // Bytes of rows x columns of a weight on a device, packed, with scales where there are some.

@@ -14,7 +14,8 @@ using namespace importer;
 
 namespace {
 
-// What may be split, and what that does. An operator and axis without a line run whole on every device.
+// What may be split, and what that does. An operator and axis without a line run whole on every
+// device.
 // clang-format off
 constexpr SplitRule kRules[] = {
     // operator                 split along        weight matrix         output
@@ -130,7 +131,8 @@ private:
                 return;
             }
             case OpKind::kLinear:
-                // A row-parallel matrix takes its input however it comes; a column-parallel one needs it whole.
+                // A row-parallel matrix takes its input however it comes; a column-parallel one
+                // needs it whole.
                 if (wish && !wish->whole())
                     ask_whole(op);
                 else if (is_of_integers(op))
@@ -168,7 +170,8 @@ private:
         }
     }
 
-    // Forward: gives every operator the split its inputs really have. False when one had to be forced whole.
+    // Forward: gives every operator the split its inputs really have. False when one had to be
+    // forced whole.
     bool grant() {
         result_.ops.assign(graph_.ops.size(), {});
         result_.values.assign(graph_.values.size(), {});
@@ -310,8 +313,9 @@ private:
     const Graph& graph_;
     std::vector<bool> forced_whole_;
     std::vector<Wish> wishes_;
-    // By value: a product of integers reads it. That rounds by the smallest and largest element of all of it
-    // (DynamicQuantizeLinear), so it is gathered where it was made in parts, and no sum over its columns is split.
+    // By value: a product of integers reads it. That rounds by the smallest and largest element of
+    // all of it (DynamicQuantizeLinear), so it is gathered where it was made in parts, and no sum
+    // over its columns is split.
     std::vector<bool> gathers_;
     std::vector<int64_t> kv_group_;  // by value: queries of one KV head, for KV states
     GraphSplits result_;
@@ -360,7 +364,8 @@ std::vector<Range> split_units(int64_t units, int64_t granule, std::span<const i
 std::vector<Range> ranges_of(const StageShares& shares, const Split& split) {
     if (split.whole()) return std::vector<Range>(shares.count(), Range{0, split.units});
     if (split.axis == Axis::kColumns || split.axis == Axis::kVocabulary) {
-        // The largest power of two that still leaves each device about eight blocks balances within an eighth.
+        // The largest power of two that still leaves each device about eight blocks balances within
+        // an eighth.
         int64_t granule = shares.granule;
         int64_t wanted = split.units / (8 * static_cast<int64_t>(shares.count()));
         while (granule < 64 && granule * 2 <= wanted) granule *= 2;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: a Graph. Out: for each operator and value, along what a tensor-parallel stage splits it. One table says
-// what each kind of operator may split and what that does to its output and weights; everything that needs to
-// know (fusion, shards, steps, memory, cost) asks here. Invariant: a value that no rule splits is whole on
-// every device of its stage; a partial value is summed, and a gathered one put together, before anything reads it.
+// In: a Graph. Out: for each operator and value, along what a tensor-parallel stage splits it. One
+// table says what each kind of operator may split and what that does to its output and weights;
+// everything that needs to know (fusion, shards, steps, memory, cost) asks here. Invariant: a value
+// that no rule splits is whole on every device of its stage; a partial value is summed, and a
+// gathered one put together, before anything reads it.
 #pragma once
 
 #include <span>
@@ -31,7 +32,8 @@ struct Split {
 };
 
 enum class WeightCut : uint8_t { kNone, kRows, kColumns };
-// kPartial: each device makes a summand of the whole output. kGathered: each makes its columns, and gives them to all.
+// kPartial: each device makes a summand of the whole output. kGathered: each makes its columns, and
+// gives them to all.
 enum class SplitEffect : uint8_t { kWhole, kSplit, kPartial, kGathered };
 
 // How an operator is split: `work` counts its pieces, `weight` says what is cut from its matrix.
@@ -60,14 +62,16 @@ GraphSplits assign_splits(const Graph& graph);
 // Features of a value's last dimension, or 0 where it is not a number.
 int64_t last_dimension(const importer::Value& value);
 
-// ---- Ranges --------------------------------------------------------------------------------------
+// ---- Ranges
+// --------------------------------------------------------------------------------------
 
-// Ranges of `units` in proportion to `weights`, whole multiples of `granule` but for the last, by the largest
-// remainder; equal remainders go to the first. Their concatenation is [0, units); any may be empty.
+// Ranges of `units` in proportion to `weights`, whole multiples of `granule` but for the last, by
+// the largest remainder; equal remainders go to the first. Their concatenation is [0, units); any
+// may be empty.
 std::vector<Range> split_units(int64_t units, int64_t granule, std::span<const int64_t> weights);
 
-// How a stage's devices share its work. The ranges of a dimension depend on nothing else, so that an
-// operator's pieces and its weights' always agree.
+// How a stage's devices share its work. The ranges of a dimension depend on nothing else, so that
+// an operator's pieces and its weights' always agree.
 struct StageShares {
     std::vector<int64_t> weights;  // per device, relative speed
     bool whole_groups = true;      // heads by whole KV groups; else by query heads

@@ -103,7 +103,8 @@ bool TensorChain::join(const Op& op, ValueId value) {
     return reads && add_rows(map->dims);
 }
 
-// False, and nothing is changed, where rows would end inside each other, or there would be too many dimensions.
+// False, and nothing is changed, where rows would end inside each other, or there would be too many
+// dimensions.
 bool TensorChain::add_rows(const std::vector<int64_t>& dims) {
     std::vector<int64_t> ends = row_ends_;
     int64_t end = 1;

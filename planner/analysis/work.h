@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch computes and moves, as functions of the batch: operations, weight bytes, activation and KV bytes.
-// From shapes alone; the same figures score candidates and stand in the plan's steps.
+// What a launch computes and moves, as functions of the batch: operations, weight bytes, activation
+// and KV bytes. From shapes alone; the same figures score candidates and stand in the plan's steps.
 #pragma once
 
 #include "planner/analysis/placement.h"
@@ -11,8 +11,8 @@ struct LaunchAmounts {
     Amount flops, weight_bytes, activation_bytes;
 };
 
-// Amounts of `group` with `work` of its units (of group.split.work; KV heads follow from query heads). Whole
-// groups ignore `work`. The epilogue is counted when `with_epilogue`.
+// Amounts of `group` with `work` of its units (of group.split.work; KV heads follow from query
+// heads). Whole groups ignore `work`. The epilogue is counted when `with_epilogue`.
 LaunchAmounts launch_amounts(const Analysis& analysis, const FusedGroup& group, Range work,
                              const Workload& workload, bool with_epilogue);
 
@@ -34,7 +34,8 @@ inline int64_t at(const Amount& amount, const BatchPoint& p) {
     return amount.at(p.num_tokens, p.num_outputs, p.num_keys);
 }
 
-// Where a weight's piece for `work` units of an operator lies: rows and columns of the logical matrix.
+// Where a weight's piece for `work` units of an operator lies: rows and columns of the logical
+// matrix.
 struct WeightBox {
     Range rows, columns;
 };

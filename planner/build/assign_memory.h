@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: a Plan with steps. Out: its buffers, every one with device, arena, offset and size, and DeviceMemory exact to
-// the allocation. Activations share space by liveness over both phases (which never run at once); everything
-// else has its own. Invariant: offsets are multiples of 256, live buffers do not overlap.
+// In: a Plan with steps. Out: its buffers, every one with device, arena, offset and size, and
+// DeviceMemory exact to the allocation. Activations share space by liveness over both phases (which
+// never run at once); everything else has its own. Invariant: offsets are multiples of 256, live
+// buffers do not overlap.
 #pragma once
 
 #include "planner/analysis/placement.h"
@@ -11,9 +12,10 @@ namespace cleave::planner {
 
 void assign_memory(Plan& plan);
 
-// The buffer `staging.tokens`, int32 for each output of a pass: where the output device finds the tokens of the largest
-// logits itself. A plan has it where that device is a GPU by its limits (real, of the catalogue or imitated: a host's
-// logits are in reach of the host) and its outputs are a language model's logits; invalid where it has none.
+// The buffer `staging.tokens`, int32 for each output of a pass: where the output device finds the
+// tokens of the largest logits itself. A plan has it where that device is a GPU by its limits
+// (real, of the catalogue or imitated: a host's logits are in reach of the host) and its outputs
+// are a language model's logits; invalid where it has none.
 BufferId tokens_buffer(const Plan& plan);
 
 // Bytes of one KV slab of `kv_heads` heads.

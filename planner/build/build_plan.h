@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A placement made explicit and scored: steps, tiles, buffers, times. What the search, its baselines and brute force
-// in tests are all measured by. `plan` comes with graph, machine, workload (KV dtype settled) and options set.
+// A placement made explicit and scored: steps, tiles, buffers, times. What the search, its
+// baselines and brute force in tests are all measured by. `plan` comes with graph, machine,
+// workload (KV dtype settled) and options set.
 #pragma once
 
 #include "planner/analysis/placement.h"

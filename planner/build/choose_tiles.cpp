@@ -32,8 +32,9 @@ bool is_per_output(const Plan& plan, const Phase& phase, const Compute& c) {
     return !value.shape.empty() && value.shape.front().symbol == "num_outputs";
 }
 
-// Bounds over all CPUs of the host templates' vectors, register tiles and conversion strips (codegen/templates/host);
-// and the scratch that a thread's tokens may fill: about what stays in its second-level cache.
+// Bounds over all CPUs of the host templates' vectors, register tiles and conversion strips
+// (codegen/templates/host); and the scratch that a thread's tokens may fill: about what stays in
+// its second-level cache.
 constexpr int64_t kMaxLanes = 16;
 constexpr int64_t kMaxTileRows = 12;
 constexpr int64_t kConvertDepth = 256;
@@ -142,7 +143,8 @@ AttentionShape attention_shape(const Plan& plan, const Compute& c, int64_t token
     return shape;
 }
 
-// What a GPU launch computes, as the arithmetic of tiles takes it, and the three questions that it answers.
+// What a GPU launch computes, as the arithmetic of tiles takes it, and the three questions that it
+// answers.
 struct GpuLaunch {
     enum class Is : uint8_t { kProduct, kAttention, kElementwise };
 
@@ -203,8 +205,8 @@ struct GpuLaunch {
     AttentionShape attention;
 };
 
-// Whether blocks can copy a product's activations as they lie: of the weights' type, in whole copies, and nothing comes
-// before the product.
+// Whether blocks can copy a product's activations as they lie: of the weights' type, in whole
+// copies, and nothing comes before the product.
 bool lie_as_staged(const Plan& plan, const Phase& phase, const Compute& c,
                    const ProductShape& product) {
     const Range columns = phase.values[c.inputs[0].index()].box.back();
@@ -239,7 +241,8 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
     if (!has_many_tokens(c.tile)) c.activations = ActivationPath::kConverted;
 }
 
-// Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads and features are not.
+// Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads
+// and features are not.
 [[noreturn]] void throw_limit_too_small(const Plan& plan, const Phase& phase, const Compute& c,
                                         int64_t rows, const Excess& excess) {
     const bool is_prefill = &phase == &plan.prefill;
@@ -272,7 +275,8 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
                           plan.workload.batch));
 }
 
-// Calls `act` with each launch of a GPU whose tile takes more of a block, or leaves more blocks, than there is.
+// Calls `act` with each launch of a GPU whose tile takes more of a block, or leaves more blocks,
+// than there is.
 template <class Act>
 void for_each_excess(const Plan& plan, Act act) {
     for (const Phase* phase : {&plan.prefill, &plan.decode})

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers are made for each channel of each connection (sjeaugey in NVIDIA/nccl#986: linear in the channels; a ring has two
-// connections whatever the number of cards; a communicator more is as much again):
-// - A connection, one in and one out, takes 10 + 2 MiB a channel: the allocations of 10485760 and 2097152 bytes in
-//   NVIDIA/nccl#1685. They hold the buffers of three protocols, of which NCCL_BUFFSIZE sets the largest, 4 MiB.
-// - Channels: 32 over NVLink (NVIDIA/nccl#1685 and #1646, on eight H100 and B200), 64 over Infinity Fabric
+// Buffers are made for each channel of each connection (sjeaugey in NVIDIA/nccl#986: linear in the
+// channels; a ring has two connections whatever the number of cards; a communicator more is as much
+// again):
+// - A connection, one in and one out, takes 10 + 2 MiB a channel: the allocations of 10485760 and
+// 2097152 bytes in
+//   NVIDIA/nccl#1685. They hold the buffers of three protocols, of which NCCL_BUFFSIZE sets the
+//   largest, 4 MiB.
+// - Channels: 32 over NVLink (NVIDIA/nccl#1685 and #1646, on eight H100 and B200), 64 over Infinity
+// Fabric
 //   (ROCm/rocm-systems#9764), 8 over PCI Express and a network (NVIDIA/nccl#1713).
-// - A sum goes around a ring, or along a tree, which in one machine is a chain: two neighbours more. Only what is used is
-//   connected (since NCCL 2.22, NCCL_RUNTIME_CONNECT), but which of the two that is, is the library's choice by size.
-// - Cards that do not reach each other's memory exchange through the host's, and their buffers lie there (NCCL user guide,
+// - A sum goes around a ring, or along a tree, which in one machine is a chain: two neighbours
+// more. Only what is used is
+//   connected (since NCCL 2.22, NCCL_RUNTIME_CONNECT), but which of the two that is, is the
+//   library's choice by size.
+// - Cards that do not reach each other's memory exchange through the host's, and their buffers lie
+// there (NCCL user guide,
 //   NCCL_SHM_DISABLE).
-// - Kernels and queues of the first communicator of a card: 484 MiB were measured with nothing connected, the CUDA context,
+// - Kernels and queues of the first communicator of a card: 484 MiB were measured with nothing
+// connected, the CUDA context,
 //   which a machine's `reserved_bytes` has, included (NVIDIA/nccl#2366).
-// Measured for one communicator of A100s joined by NVLink: 544 MB of two cards, 688 MB of four (NVIDIA/nccl#964); here 784 and
-// 1168 MiB, as they had fewer channels.
+// Measured for one communicator of A100s joined by NVLink: 544 MB of two cards, 688 MB of four
+// (NVIDIA/nccl#964); here 784 and 1168 MiB, as they had fewer channels.
 #include "planner/build/communicator_memory.h"
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a vendor's library of collectives, NCCL or RCCL, takes of its cards' memory for itself: a communicator has buffers on
-// each of its cards, which no arena of the plan holds. The library says nowhere how much it will be; the figures and where they
-// come from stand in the source file. `collectives_bytes` of a device in a machine file says it instead, for each communicator.
+// What a vendor's library of collectives, NCCL or RCCL, takes of its cards' memory for itself: a
+// communicator has buffers on each of its cards, which no arena of the plan holds. The library says
+// nowhere how much it will be; the figures and where they come from stand in the source file.
+// `collectives_bytes` of a device in a machine file says it instead, for each communicator.
 #pragma once
 
 #include <span>
@@ -18,7 +19,8 @@ struct CommunicatorUse {
     bool messages = false;  // sends and receives between its members, as gathers are made of
 };
 
-// Of `device` for one communicator of `members`, the device among them, and without what the first of a card takes besides.
+// Of `device` for one communicator of `members`, the device among them, and without what the first
+// of a card takes besides.
 int64_t communicator_bytes(const Machine& machine, std::span<const DeviceId> members,
                            DeviceId device, CommunicatorUse use);
 

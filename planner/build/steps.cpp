@@ -95,7 +95,8 @@ public:
     }
 
 private:
-    // Where a value lies in each stage that has it: per device of the stage; invalid where that device has none.
+    // Where a value lies in each stage that has it: per device of the stage; invalid where that
+    // device has none.
     struct Home {
         int made_in = -1;
         std::map<int, std::vector<PlacedId>> stages;
@@ -145,7 +146,8 @@ private:
     }
     std::vector<PlacedId>& local(ValueId v) { return home_[v.index()].stages[stage_]; }
 
-    // Makes `v` readable on every device of this stage that needs it; transfers it when an earlier stage made it.
+    // Makes `v` readable on every device of this stage that needs it; transfers it when an earlier
+    // stage made it.
     const std::vector<PlacedId>& need(ValueId v, int layer) {
         Home& home = home_[v.index()];
         if (auto at = home.stages.find(stage_); at != home.stages.end()) return at->second;
@@ -344,7 +346,8 @@ private:
                       : c.implementation == CollectiveImplementation::kTwoPhase
                           ? c.bytes * (given + members - 2)
                           : c.bytes * (given * (members - 1));
-        // Of few tokens: an exchange of many is bound by its bytes, and divides them finer than by rows.
+        // Of few tokens: an exchange of many is bound by its bytes, and divides them finer than by
+        // rows.
         if (!is_prefill_ && c.transport == Transport::kPeer &&
             c.implementation == CollectiveImplementation::kOneShot)
             add_norm(c);
@@ -358,7 +361,8 @@ private:
             choice_->devices.begin());
     }
 
-    // The norm of the sum joins it on every member; the launch that begins with it will read its result.
+    // The norm of the sum joins it on every member; the launch that begins with it will read its
+    // result.
     void add_norm(Collective& c) {
         const int reader = reader_of_norm(a_, plan_.workload, number_, choice_->end);
         if (reader < 0) return;
@@ -402,7 +406,8 @@ private:
         phase_.outputs.push_back(all_gather(v, placed, {plan_.output_device}, last)[0]);
     }
 
-    // The columns of `pieces` side by side on each of `members`; pieces of devices without work are invalid.
+    // The columns of `pieces` side by side on each of `members`; pieces of devices without work are
+    // invalid.
     std::vector<PlacedId> all_gather(ValueId v, const std::vector<PlacedId>& pieces,
                                      const std::vector<DeviceId>& members, int layer) {
         Collective c;

@@ -23,7 +23,8 @@ std::vector<DeviceId> ring_order(const LinkTable& links, std::span<const DeviceI
 
 namespace {
 
-// From here on vLLM leaves a sum to NCCL, too (vllm/distributed/device_communicators/custom_all_reduce.py, max_size).
+// From here on vLLM leaves a sum to NCCL, too
+// (vllm/distributed/device_communicators/custom_all_reduce.py, max_size).
 constexpr int64_t kLibraryBytes = int64_t{8} << 20;
 
 }  // namespace
@@ -41,13 +42,15 @@ CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceI
     const bool by_library =
         is_rows && links.has_vendor_library(group) && (!by_peers || bytes >= kLibraryBytes);
     CollectiveForm best;
-    // Nothing waits for the host where the library sums; kernels of the members are faster for what is small.
+    // Nothing waits for the host where the library sums; kernels of the members are faster for what
+    // is small.
     if (by_library) {
         std::vector<DeviceId> ring = ring_order(links, group);
         const int64_t ns = links.all_reduce_ns(ring, bytes, Form::kRing);
         return {Form::kRing, std::move(ring), ns};
     }
-    // A ring has an order of its own; the other forms name their members in device order, whatever the stage's is.
+    // A ring has an order of its own; the other forms name their members in device order, whatever
+    // the stage's is.
     std::vector<DeviceId> members(group.begin(), group.end());
     std::sort(members.begin(), members.end());
     best.group = members;

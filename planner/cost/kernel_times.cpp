@@ -52,7 +52,8 @@ private:
     size_t at_ = 0;
 };
 
-// Where a logarithm stands on an axis: the cell below and the part of the way to the next; clamped to the ends.
+// Where a logarithm stands on an axis: the cell below and the part of the way to the next; clamped
+// to the ends.
 struct Place {
     size_t cell = 0;
     double part = 0;

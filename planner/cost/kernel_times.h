@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of GPU kernels: a roofline with fitted efficiencies, times a residual from a table over the kernel's shape, both
-// fitted to measured latencies of an H200 by planner/cost/fitted/fit_costs.py, which says how and how well. In: a shape, its
-// operations and bytes, and the device's rates: another GPU's times follow from its catalogue ratios. Out: ns. All-reduce:
-// segments alpha + beta x bytes by number of GPUs. Constant after construction; any thread may read it.
+// Times of GPU kernels: a roofline with fitted efficiencies, times a residual from a table over the
+// kernel's shape, both fitted to measured latencies of an H200 by planner/cost/fitted/fit_costs.py,
+// which says how and how well. In: a shape, its operations and bytes, and the device's rates:
+// another GPU's times follow from its catalogue ratios. Out: ns. All-reduce: segments alpha + beta
+// x bytes by number of GPUs. Constant after construction; any thread may read it.
 #pragma once
 
 #include <array>
@@ -14,7 +15,8 @@ namespace cleave::planner {
 
 enum class KernelFamily : uint8_t { kGemm, kDecodeAttention, kPrefillAttention };
 
-// gemm: n, k, m. Attention: batch x KV heads, query heads of one KV head, and keys (decode) or tokens (prefill).
+// gemm: n, k, m. Attention: batch x KV heads, query heads of one KV head, and keys (decode) or
+// tokens (prefill).
 struct KernelPoint {
     double first = 1, second = 1, inner = 1;
 };
@@ -24,7 +26,8 @@ struct GpuRates {
     double flops = 0, bandwidth = 0, latency_factor = 1;
 };
 
-// Rows that the fit has not seen: a gemm site n, k, with values of m (0: all); attention heads, KV heads, batch.
+// Rows that the fit has not seen: a gemm site n, k, with values of m (0: all); attention heads, KV
+// heads, batch.
 struct HeldOut {
     std::vector<int64_t> numbers;
 };
@@ -41,12 +44,13 @@ public:
     // A launch of no family: the GEMM's latency and efficiencies, no residual.
     double plain_ns(double flops, double bytes, const GpuRates& rates) const;
 
-    // `latency` and `bandwidth` relative to NVLink among H200s. Numbers of GPUs between the measured ones are
-    // interpolated; beyond the last, a step more for each doubling.
+    // `latency` and `bandwidth` relative to NVLink among H200s. Numbers of GPUs between the
+    // measured ones are interpolated; beyond the last, a step more for each doubling.
     double all_reduce_ns(int64_t gpus, double bytes, double latency, double bandwidth) const;
 
     const std::vector<HeldOut>& held_out(KernelFamily family) const;
-    // The family's axes: sizes at which floors of a cost are looked for (planner/cost/launch_times.h).
+    // The family's axes: sizes at which floors of a cost are looked for
+    // (planner/cost/launch_times.h).
     const std::vector<double>& axis(KernelFamily family, int which) const;
 
 private:

@@ -19,7 +19,8 @@ constexpr double kHostBandwidthShare = 0.85, kHostFlopsShare = 0.5;
 // Prefill on hosts reads a key once for a tile of queries.
 constexpr int64_t kPrefillKeyReuse = 32;
 
-// Launch latency of catalogue GPUs that the fitted latencies stand for (planner/machine/catalogue.cpp).
+// Launch latency of catalogue GPUs that the fitted latencies stand for
+// (planner/machine/catalogue.cpp).
 constexpr double kFittedLaunchNs = 3000;
 
 bool is_product(KernelKind kernel) {
@@ -122,11 +123,12 @@ bool LaunchCosts::is_gpu(const Device& device) const {
     return device.limits.warp_width > 1 && device.kind != DeviceKind::kSimt;
 }
 
-// ---- Hosts ---------------------------------------------------------------------------------------
+// ---- Hosts
+// ---------------------------------------------------------------------------------------
 
-// The part of what a token reads that the cache still holds from the last one. Streams longer than the cache evict
-// themselves, in practice not all at once. The whole model counts, wherever its parts lie: the bound over plans then
-// knows the part as well.
+// The part of what a token reads that the cache still holds from the last one. Streams longer than
+// the cache evict themselves, in practice not all at once. The whole model counts, wherever its
+// parts lie: the bound over plans then knows the part as well.
 double LaunchCosts::resident(const Device& device) const {
     auto cache = static_cast<double>(device.measured.cache_bytes);
     return cache > 0 ? std::clamp((2 * cache - read_per_token_) / cache, 0.0, 1.0) : 0.0;
@@ -149,7 +151,8 @@ LaunchCosts::Time LaunchCosts::host_time(const Device& device, const Facts& fact
                           kHostBandwidthShare * static_cast<double>(device.memory_bandwidth)));
         return {device.launch_overhead_ns + std::llround(work), device.launch_overhead_ns};
     }
-    // Devices of one stage share the threads; one that has a single thread launches without waking others.
+    // Devices of one stage share the threads; one that has a single thread launches without waking
+    // others.
     bool alone = static_cast<int64_t>(host_width) >= device.limits.num_compute_units;
     int64_t fixed = alone ? m.launch_alone_ns : m.launch_ns;
     double work = 0;
@@ -174,7 +177,8 @@ LaunchCosts::Time LaunchCosts::host_time(const Device& device, const Facts& fact
     return {fixed + std::llround(work), fixed};
 }
 
-// ---- GPUs ----------------------------------------------------------------------------------------
+// ---- GPUs
+// ----------------------------------------------------------------------------------------
 
 KernelPoint LaunchCosts::product_point(const Facts& facts, int64_t flops, bool is_prefill) const {
     const BatchPoint& p = point(is_prefill);
@@ -297,7 +301,8 @@ LaunchCosts::Time LaunchCosts::launch_time(DeviceId id, size_t group, const Laun
     return slot.time;
 }
 
-// ---- Floors --------------------------------------------------------------------------------------
+// ---- Floors
+// --------------------------------------------------------------------------------------
 
 namespace {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch costs on a device: on GPUs the fitted times of kernel_times.h at the device's catalogue rates, on
-// hosts a roofline (Williams, Waterman and Patterson, CACM 2009) over the rates that `cleave devices --measure` found,
-// or over shares of estimated peaks. In: a group of the analysis and the amounts of a piece of it. Out: ns alone on the
-// device, and a floor below any division of the group. One object serves one thread: it remembers what it computed.
+// What a launch costs on a device: on GPUs the fitted times of kernel_times.h at the device's
+// catalogue rates, on hosts a roofline (Williams, Waterman and Patterson, CACM 2009) over the rates
+// that `cleave devices --measure` found, or over shares of estimated peaks. In: a group of the
+// analysis and the amounts of a piece of it. Out: ns alone on the device, and a floor below any
+// division of the group. One object serves one thread: it remembers what it computed.
 #pragma once
 
 #include <array>
@@ -21,14 +22,14 @@ public:
     struct Time {
         int64_t ns = 0, fixed_ns = 0;
     };
-    // A piece of `group` of the analysis with these amounts. `host_width`: host devices in the stage, which share the
-    // threads. With the launch that prepares the activations, where `path` is kPrepared; without a path, where the tiles would
-    // most likely make it that.
+    // A piece of `group` of the analysis with these amounts. `host_width`: host devices in the
+    // stage, which share the threads. With the launch that prepares the activations, where `path`
+    // is kPrepared; without a path, where the tiles would most likely make it that.
     Time time(DeviceId device, size_t group, const LaunchAmounts& amounts, bool is_prefill,
               size_t host_width, std::optional<ActivationPath> path = {}) const;
 
-    // Any piece that is a share x of the group takes overhead + x * work or more, and x * alone or more, with or without a launch in
-    // front.
+    // Any piece that is a share x of the group takes overhead + x * work or more, and x * alone or
+    // more, with or without a launch in front.
     struct Floor {
         double overhead = 0, work = 0, alone = 0;
     };
@@ -61,8 +62,9 @@ private:
     KernelPoint attention_point(double heads, double kv_heads, bool is_prefill) const;
     Time launch_time(DeviceId device, size_t group, const LaunchAmounts& amounts, bool is_prefill,
                      size_t host_width) const;
-    // Of the launch in front of a piece of a prompt's product: it reads the activations once and writes them in 16 bits, so it
-    // takes launch + rows * depth * (activation bytes + 2) / bandwidth.
+    // Of the launch in front of a piece of a prompt's product: it reads the activations once and
+    // writes them in 16 bits, so it takes launch + rows * depth * (activation bytes + 2) /
+    // bandwidth.
     Time preparation(const Device& device, const Facts& facts, const KernelPoint& point) const;
     bool prepares(DeviceId device, const Facts& facts, const KernelPoint& point) const;
     Time host_time(const Device& device, const Facts& facts, const LaunchAmounts& amounts,

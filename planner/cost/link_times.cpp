@@ -94,8 +94,8 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
     auto b = static_cast<double>(std::max<int64_t>(1, bandwidth));
     auto p = static_cast<double>(bytes), m = static_cast<double>(n);
     if (is_fabric(group)) {
-        // A mesh (Infinity Fabric, links all alike) sends to all others at once; a switch (NVLink) has one rate for
-        // all, and where links differ the slowest sets the pace.
+        // A mesh (Infinity Fabric, links all alike) sends to all others at once; a switch (NVLink)
+        // has one rate for all, and where links differ the slowest sets the pace.
         bool mesh = at(group[0], group[1])->kind == LinkKind::kXgmi;
         for (size_t i = 1; i < group.size(); ++i)
             mesh = mesh && at(group[0], group[i])->bandwidth == bandwidth;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of transfers and collectives: alpha-beta over the links they use (Thakur, Rabenseifner and Gropp, IJHPCA 2005),
-// all-reduces over NVLink and Infinity Fabric as fitted (kernel_times.h). In: a payload at a point of the workload. Out:
-// integer nanoseconds of one step alone on its devices. What launches cost: launch_costs.h.
+// Times of transfers and collectives: alpha-beta over the links they use (Thakur, Rabenseifner and
+// Gropp, IJHPCA 2005), all-reduces over NVLink and Infinity Fabric as fitted (kernel_times.h). In:
+// a payload at a point of the workload. Out: integer nanoseconds of one step alone on its devices.
+// What launches cost: launch_costs.h.
 #pragma once
 
 #include <span>
@@ -12,9 +13,10 @@
 
 namespace cleave::planner {
 
-// How an all-reduce of `members` is carried out. Decode payloads are all latency, and one exchange has the least of
-// it. Large ones go round the ring, or, between devices that exchange through host memory, in two phases: one
-// exchange would make every member sum every contribution (on 8 host devices prefill took twice as long).
+// How an all-reduce of `members` is carried out. Decode payloads are all latency, and one exchange
+// has the least of it. Large ones go round the ring, or, between devices that exchange through host
+// memory, in two phases: one exchange would make every member sum every contribution (on 8 host
+// devices prefill took twice as long).
 CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members);
 
 // Links as a matrix, so that a lookup costs nothing: [from][to], nullptr where there is none.
@@ -28,12 +30,14 @@ public:
     // Time of `bytes` from one device to another; staged through the hosts where there is no link.
     int64_t transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const;
 
-    // All-reduce of `bytes` a member, by implementation; neighbours in the group's order are the ring's. Between GPUs that
-    // all have fast links to each other the libraries choose better algorithms than any of these: the fitted times.
+    // All-reduce of `bytes` a member, by implementation; neighbours in the group's order are the
+    // ring's. Between GPUs that all have fast links to each other the libraries choose better
+    // algorithms than any of these: the fitted times.
     int64_t all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
                           CollectiveImplementation implementation) const;
 
-    // The domain that the links among these devices share, or -1, and what the busiest of them wants of it.
+    // The domain that the links among these devices share, or -1, and what the busiest of them
+    // wants of it.
     struct Demand {
         int domain = -1;
         int64_t bandwidth = 0;

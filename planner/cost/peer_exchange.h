@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange by peer memory: which devices can, and how a payload is cut. Each block of an exchange's kernel has a channel of
-// its own: a slice of the sender's buffer `staging.peers`, and words in `staging.signals` of both sides that count
-// messages. A word is written by one device and never goes back, so that a captured graph may be replayed.
+// Exchange by peer memory: which devices can, and how a payload is cut. Each block of an exchange's
+// kernel has a channel of its own: a slice of the sender's buffer `staging.peers`, and words in
+// `staging.signals` of both sides that count messages. A word is written by one device and never
+// goes back, so that a captured graph may be replayed.
 #pragma once
 
 #include <span>
@@ -12,13 +13,15 @@ namespace cleave::planner {
 
 inline constexpr int64_t kPeerChannels = 32;  // at most
 
-// In how many channels a device's `staging.peers` lies: so few that the blocks of all devices that share its card are resident
-// at the same time, with as much of the card again for what they wait for.
+// In how many channels a device's `staging.peers` lies: so few that the blocks of all devices that
+// share its card are resident at the same time, with as much of the card again for what they wait
+// for.
 int64_t peer_channels(const Machine& machine, DeviceId device);
 
-// `staging.signals`: four parts of 32-bit words, each [devices of the machine][kPeerChannels]. By whom and on which channel
-// how many messages: this device has sent to them, they have made ready for it, it has taken of theirs, they have released
-// of its own. They write the second and the fourth.
+// `staging.signals`: four parts of 32-bit words, each [devices of the machine][kPeerChannels]. By
+// whom and on which channel how many messages: this device has sent to them, they have made ready
+// for it, it has taken of theirs, they have released of its own. They write the second and the
+// fourth.
 inline int64_t peer_signal_words(const Machine& machine) {
     return static_cast<int64_t>(machine.devices.size()) * kPeerChannels;
 }
@@ -26,9 +29,11 @@ inline int64_t peer_signal_bytes(const Machine& machine) {
     return 4 * 4 * peer_signal_words(machine);
 }
 
-// Whether kernels of each of `group` reach the memory of all others: GPUs of one kind and vendor with links that say so.
+// Whether kernels of each of `group` reach the memory of all others: GPUs of one kind and vendor
+// with links that say so.
 bool reach_each_other(const Machine& machine, std::span<const DeviceId> group);
-// Whether the vendor's library of collectives takes the group: cards of one vendor and machine that have it, each of them once.
+// Whether the vendor's library of collectives takes the group: cards of one vendor and machine that
+// have it, each of them once.
 bool has_vendor_library(const Machine& machine, std::span<const DeviceId> group);
 
 // Whether kernels carry the step out, over the members' memory.
@@ -43,8 +48,8 @@ struct PeerPayload {
 };
 PeerPayload peer_payload(const Plan& plan, const Phase& phase, bool is_prefill, PlacedId value);
 
-// How the kernels of a step cut its payloads: block b of n takes the units [u b / n, u (b + 1) / n) of the u that the payload
-// has. At most `channels` blocks, of which every member has as many.
+// How the kernels of a step cut its payloads: block b of n takes the units [u b / n, u (b + 1) / n)
+// of the u that the payload has. At most `channels` blocks, of which every member has as many.
 struct PeerCut {
     int64_t threads = 0;
     int64_t unit = 0;  // bytes
@@ -57,7 +62,8 @@ struct PeerCut {
         return ((units + channels - 1) / channels * unit + 15) / 16 * 16;
     }
 };
-// A sum with a norm is cut by rows: a block's threads share one, of so many of the widest loads each.
+// A sum with a norm is cut by rows: a block's threads share one, of so many of the widest loads
+// each.
 inline constexpr int64_t kPeerRowThreads = 512, kPeerRowTurns = 8;
 PeerCut peer_cut(const Plan& plan, const Phase& phase, bool is_prefill, const Step& step);
 

@@ -13,8 +13,8 @@ namespace {
 
 class Simulation {
 public:
-    // `fixed_ns`: the part of each step's time that no domain slows. Each device runs its steps `passes` times in order, as
-    // the executor does; start times are those of the first pass.
+    // `fixed_ns`: the part of each step's time that no domain slows. Each device runs its steps
+    // `passes` times in order, as the executor does; start times are those of the first pass.
     Simulation(const Plan& plan, Phase& phase, const LinkTable& links,
                std::vector<int64_t> fixed_ns, size_t passes = 1)
         : plan_(plan),
@@ -235,8 +235,8 @@ private:
         return {links_.gather_ns(from, c.group, bytes), links_.gather_ns(from, c.group, 0)};
     }
 
-    // Of a norm that rides on a sum, on its slowest member: it writes its result and reads its weight; what it normalises
-    // is in registers.
+    // Of a norm that rides on a sum, on its slowest member: it writes its result and reads its
+    // weight; what it normalises is in registers.
     int64_t norm_ns(const Phase& phase, const Collective& c, const BatchPoint& point) const {
         int64_t slowest = 0;
         for (size_t m = 0; m < c.weights.size(); ++m) {
@@ -297,8 +297,9 @@ void simulate(const Analysis& analysis, Plan& plan) {
     int64_t first_pass = prefill.run();
     int64_t busiest = 0;
     for (int64_t busy : prefill.busy()) busiest = std::max(busiest, busy);
-    // Chunks follow each other through the stages: after the first, one leaves in the busiest stage's time. A device with
-    // several stages ends its part of a chunk before it begins the next one, and others wait for it.
+    // Chunks follow each other through the stages: after the first, one leaves in the busiest
+    // stage's time. A device with several stages ends its part of a chunk before it begins the next
+    // one, and others wait for it.
     int64_t further = num_prefill_passes(plan.workload) - 1, each = busiest;
     if (further > 0 && has_virtual_stages(plan))
         each =

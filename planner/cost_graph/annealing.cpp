@@ -81,7 +81,8 @@ private:
     double work(int piece, int device) const {
         return device < g_.num_accelerators ? p_.accelerator[piece] : p_.cpu[piece];
     }
-    // What output `o` costs device d: sent once when made there and read elsewhere, received once. CPUs pay nothing.
+    // What output `o` costs device d: sent once when made there and read elsewhere, received once.
+    // CPUs pay nothing.
     double exchange(int o, int d) const {
         if (d >= g_.num_accelerators) return 0;
         int here = readers_[o * devices_ + d];
@@ -104,7 +105,8 @@ private:
     std::vector<int> total_;
 };
 
-// A neighbour: a piece of a heavy device or any other, to a device that holds a neighbour of it or any other.
+// A neighbour: a piece of a heavy device or any other, to a device that holds a neighbour of it or
+// any other.
 std::pair<int, int> propose(const Pieces& p, const Loads& loads, SplitMix64& random) {
     int piece = random.below(p.count);
     if (random.below(2) == 0) {

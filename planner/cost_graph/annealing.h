@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Non-contiguous plans: simulated annealing over the device of each colour class, from several starts, with exact
-// incremental loads. Deterministic for a seed unless the clock ends it first.
+// Non-contiguous plans: simulated annealing over the device of each colour class, from several
+// starts, with exact incremental loads. Deterministic for a seed unless the clock ends it first.
 #pragma once
 
 #include "planner/cost_graph/contiguous.h"

@@ -69,8 +69,8 @@ std::vector<std::vector<int>> neighbours(const CostGraph& graph, const std::vect
     return after;
 }
 
-// Renumbers pieces so that edges go to larger numbers; of the ready ones, the one that continues the latest first,
-// which keeps chains together.
+// Renumbers pieces so that edges go to larger numbers; of the ready ones, the one that continues
+// the latest first, which keeps chains together.
 void sort_topologically(const CostGraph& graph, std::vector<int>& of_node, int count) {
     auto after = neighbours(graph, of_node, count);
     std::vector<int> waiting(count, 0), place(count, -1), ready;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cost graph contracted to the pieces that move as one: colour classes, and (for contiguous plans) whatever a cycle
-// between classes ties together. Invariant: pieces stand in a topological order when `acyclic`.
+// A cost graph contracted to the pieces that move as one: colour classes, and (for contiguous
+// plans) whatever a cycle between classes ties together. Invariant: pieces stand in a topological
+// order when `acyclic`.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,8 @@
 
 namespace cleave::planner::cost_graph {
 
-// A node whose output leaves its piece: `cost` once for the producer and once for each reading device.
+// A node whose output leaves its piece: `cost` once for the producer and once for each reading
+// device.
 struct Output {
     int piece = 0;
     double cost = 0;

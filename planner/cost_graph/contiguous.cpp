@@ -15,8 +15,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The load of one device as pieces are added behind each other in a topological order, or taken off again: every
-// output's cost counts once when made inside and read outside, and once when made outside and read inside.
+// The load of one device as pieces are added behind each other in a topological order, or taken off
+// again: every output's cost counts once when made inside and read outside, and once when made
+// outside and read inside.
 class GrowingSet {
 public:
     explicit GrowingSet(const Pieces& pieces)
@@ -120,7 +121,8 @@ Assignment trace(const Table& t, const Pieces& pieces, const std::vector<double>
     return result;
 }
 
-// ---- Ideals --------------------------------------------------------------------------------------------
+// ---- Ideals
+// --------------------------------------------------------------------------------------------
 
 using Bits = std::vector<uint64_t>;
 
@@ -168,7 +170,8 @@ std::optional<Lattice> find_ideals(const Pieces& p, size_t max_ideals) {
     return lattice;
 }
 
-// For each ideal as the beginning of a device, walks the ideals above it depth first, each once, and relaxes them.
+// For each ideal as the beginning of a device, walks the ideals above it depth first, each once,
+// and relaxes them.
 class IdealSearch {
 public:
     IdealSearch(const CostGraph& graph, const Pieces& pieces, const Lattice& lattice, double bound)

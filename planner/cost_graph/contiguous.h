@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contiguous plans: devices take differences of downward-closed sets. Exact over all of them when they are few
-// (the ideals' lattice); over given linear orders of the pieces otherwise.
+// Contiguous plans: devices take differences of downward-closed sets. Exact over all of them when
+// they are few (the ideals' lattice); over given linear orders of the pieces otherwise.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,13 @@ struct Assignment {
 std::optional<Assignment> cut_order(const CostGraph& graph, const Pieces& pieces,
                                     const std::vector<int>& order);
 
-// The optimum over all contiguous plans, or nothing when there are more than `max_ideals` downward-closed sets.
-// `known`: a plan to beat; it is returned when nothing does.
+// The optimum over all contiguous plans, or nothing when there are more than `max_ideals`
+// downward-closed sets. `known`: a plan to beat; it is returned when nothing does.
 std::optional<Assignment> cut_ideals(const CostGraph& graph, const Pieces& pieces,
                                      const std::optional<Assignment>& known, size_t max_ideals);
 
-// A topological order that keeps METIS's parts together: of the ready pieces, one of the part in work, else of the
-// part whose pieces stand earliest.
+// A topological order that keeps METIS's parts together: of the ready pieces, one of the part in
+// work, else of the part whose pieces stand earliest.
 std::vector<int> metis_order(const Pieces& pieces, int parts, int64_t seed);
 
 }  // namespace cleave::planner::cost_graph

@@ -23,8 +23,8 @@ using cost_graph::Pieces;
 
 constexpr size_t kMaxIdeals = 6000;
 
-// Work that must be done somewhere: accelerators at full load, and the CPUs take, in the time of the bound, what saves
-// most of it. No exchange counted, so it holds for every plan.
+// Work that must be done somewhere: accelerators at full load, and the CPUs take, in the time of
+// the bound, what saves most of it. No exchange counted, so it holds for every plan.
 double work_bound(const CostGraph& graph, const Pieces& p) {
     std::vector<int> order(p.count);
     std::iota(order.begin(), order.end(), 0);
@@ -108,8 +108,8 @@ std::vector<int> to_nodes(const Pieces& pieces, const Assignment& a) {
         graph.path, what, graph.accelerator_memory, graph.num_accelerators, graph.num_cpus);
 }
 
-// Any assignment within memory, the largest pieces first, each on the emptiest device: where annealing starts when no
-// contiguous plan fits.
+// Any assignment within memory, the largest pieces first, each on the emptiest device: where
+// annealing starts when no contiguous plan fits.
 std::vector<int> pack(const CostGraph& graph, const Pieces& p) {
     std::vector<int> order(p.count), device(p.count, -1);
     std::iota(order.begin(), order.end(), 0);

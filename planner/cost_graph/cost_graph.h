@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of bare cost graphs, without a model: nodes with a latency on an accelerator and on a CPU, a size and a class
-// (one class, one device), edges with a cost to move the source's output. The format and the objective (max-load, the
-// time per sample of a full pipeline) are those of "Efficient Algorithms for Device Placement of DNN Graph
-// Operators" (Tarnawski et al., NeurIPS 2020). What `cleave plan --cost-graph` runs.
+// Plans of bare cost graphs, without a model: nodes with a latency on an accelerator and on a CPU,
+// a size and a class (one class, one device), edges with a cost to move the source's output. The
+// format and the objective (max-load, the time per sample of a full pipeline) are those of
+// "Efficient Algorithms for Device Placement of DNN Graph Operators" (Tarnawski et al., NeurIPS
+// 2020). What `cleave plan --cost-graph` runs.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,8 @@ struct CostGraphPlan {
     double gap() const { return lower_bound > 0 ? max_load / lower_bound - 1 : 0; }
 };
 
-// Never worse in non-contiguous mode than the contiguous plan. UserError when no device can take a class.
+// Never worse in non-contiguous mode than the contiguous plan. UserError when no device can take a
+// class.
 CostGraphPlan plan_cost_graph(const CostGraph& graph, const CostGraphOptions& options);
 
 // The max-load of an assignment, from its definition; what plans are checked with.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// `--format accelerate`: a device_map of Hugging Face accelerate and transformers (huggingface.co/docs/accelerate, "Big
-// model inference"): module names, each with a GPU's number or "cpu". Every parameter lies under exactly one name. What
-// is on "cpu" beside GPUs is offloaded (dispatch_model: its main device is a GPU, and hooks bring the weights there as they
-// are needed): it runs on a GPU, which is no plan's meaning, so such plans are refused. Read in accelerate 1.15.0.
+// `--format accelerate`: a device_map of Hugging Face accelerate and transformers
+// (huggingface.co/docs/accelerate, "Big model inference"): module names, each with a GPU's number
+// or "cpu". Every parameter lies under exactly one name. What is on "cpu" beside GPUs is offloaded
+// (dispatch_model: its main device is a GPU, and hooks bring the weights there as they are needed):
+// it runs on a GPU, which is no plan's meaning, so such plans are refused. Read in
+// accelerate 1.15.0.
 #include <algorithm>
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `--format dot`: the decode steps as a graph in Graphviz's language (graphviz.org/doc/info/lang.html). A node for each
-// step, in the cluster of its device (an exchange stands between clusters), an edge for each value from the step that
-// makes it to each step that reads it.
+// `--format dot`: the decode steps as a graph in Graphviz's language
+// (graphviz.org/doc/info/lang.html). A node for each step, in the cluster of its device (an
+// exchange stands between clusters), an edge for each value from the step that makes it to each
+// step that reads it.
 #include <map>
 
 #include <fmt/format.h>
@@ -12,7 +13,8 @@
 namespace cleave::planner {
 namespace {
 
-// A double-quoted identifier: a quote is escaped, and so is the backslash that would escape something.
+// A double-quoted identifier: a quote is escaped, and so is the backslash that would escape
+// something.
 std::string dot_string(std::string_view text) {
     std::string out = "\"";
     for (char c : text) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proven plan in the form that another tool reads. In: a Plan. Out: files, the commands that use them, and what the
-// other tool's form cannot say. One exporter a file: those that need the plan alone lie in planner/export/, those that
-// read or write ONNX in planner/export/model/, a library of its own, so that the planner links no ONNX.
+// A proven plan in the form that another tool reads. In: a Plan. Out: files, the commands that use
+// them, and what the other tool's form cannot say. One exporter a file: those that need the plan
+// alone lie in planner/export/, those that read or write ONNX in planner/export/model/, a library
+// of its own, so that the planner links no ONNX.
 //
-// Invariants: an exporter writes nothing itself and is deterministic; what its form cannot say stands in `not_expressed`
-// when the other tool computes the same without it, and is a UserError (what, where, the fix) when it would not.
+// Invariants: an exporter writes nothing itself and is deterministic; what its form cannot say
+// stands in `not_expressed` when the other tool computes the same without it, and is a UserError
+// (what, where, the fix) when it would not.
 #pragma once
 
 #include <functional>
@@ -45,11 +47,13 @@ std::span<const Exporter> plan_exporters();
 // UserError that lists the names for one that is not among them.
 const Exporter& find_exporter(std::span<const Exporter> exporters, std::string_view name);
 
-// {"format", "files", "commands", "not_expressed"} (CLI.md; schema tools/schema/export.schema.json).
+// {"format", "files", "commands", "not_expressed"} (CLI.md; schema
+// tools/schema/export.schema.json).
 std::string export_manifest(std::string_view format, const ExportResult& result);
 
-// Makes `folder` and writes every file, each whole or not at all, and manifest.json last: where it stands, the export is
-// complete. A file of that name that was there is replaced. UserError naming what cannot be written.
+// Makes `folder` and writes every file, each whole or not at all, and manifest.json last: where it
+// stands, the export is complete. A file of that name that was there is replaced. UserError naming
+// what cannot be written.
 void write_export(std::string_view format, const ExportResult& result, const std::string& folder);
 
 }  // namespace cleave::planner

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the exporters for serving tools ask of a plan: which stage has which layers, whose devices they are, whether its
-// shards are equal. UserErrors name the tool, what its form cannot say, and a plan that it could.
+// What the exporters for serving tools ask of a plan: which stage has which layers, whose devices
+// they are, whether its shards are equal. UserErrors name the tool, what its form cannot say, and a
+// plan that it could.
 #pragma once
 
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace cleave::planner {
 
-// The kinds of devices that other tools tell apart; `sim:` devices are what their architecture says.
+// The kinds of devices that other tools tell apart; `sim:` devices are what their architecture
+// says.
 enum class Vendor : uint8_t { kCpu, kNvidia, kAmd, kNone };
 Vendor vendor_of(const Device& device);
 
@@ -24,8 +26,8 @@ std::vector<LayerStages> stages_of_layers(const Plan& plan, const std::string& t
 // Layers of each stage. UserError when a layer is cut in two, or a stage has none.
 std::vector<int> whole_layers_per_stage(const Plan& plan, const std::string& tool);
 
-// Devices of the plan in stage order, each once. UserError for a device with several stages, and for devices of several
-// machines.
+// Devices of the plan in stage order, each once. UserError for a device with several stages, and
+// for devices of several machines.
 std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string& tool);
 
 // UserError unless all devices are GPUs of one vendor, which it returns.
@@ -37,7 +39,8 @@ int same_width(const Plan& plan, const std::string& tool);
 // UserError unless the devices of each stage have equal parts of heads and of the MLP.
 void equal_shards(const Plan& plan, const std::string& tool);
 
-// UserError for weights that are narrower on devices than 16 bits: these tools take such from their own checkpoints.
+// UserError for weights that are narrower on devices than 16 bits: these tools take such from their
+// own checkpoints.
 DType dense_weights(const Plan& plan, const std::string& tool);
 
 // 'text' for a POSIX shell, whatever is in it.

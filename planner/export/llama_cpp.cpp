@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// `--format llama.cpp`: the flags of llama-server (docs/multi-gpu.md and src/llama-model.cpp of ggml-org/llama.cpp).
+// `--format llama.cpp`: the flags of llama-server (docs/multi-gpu.md and src/llama-model.cpp of
+// ggml-org/llama.cpp).
 //
-// Layer mode: of A = layers + 1 things on GPUs (the last is the output), thing i lies on the first device whose share of
-// the running sum of -ts is above i / A, in float. So -ts of whole numbers, the last one more for the output, cuts where
-// the plan does; `check_split` repeats that arithmetic. The first layers, those beyond -ngl, and the token embedding lie
-// on the CPU. -ot moves tensors whose names match to another device: an MLP that the plan cuts from its attention.
+// Layer mode: of A = layers + 1 things on GPUs (the last is the output), thing i lies on the first
+// device whose share of the running sum of -ts is above i / A, in float. So -ts of whole numbers,
+// the last one more for the output, cuts where the plan does; `check_split` repeats that
+// arithmetic. The first layers, those beyond -ngl, and the token embedding lie on the CPU. -ot
+// moves tensors whose names match to another device: an MLP that the plan cuts from its attention.
 // Tensor mode: one stage, each device an equal part.
 #include <algorithm>
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// `--format vllm`: the environment and flags of `vllm serve`. Layers per stage are VLLM_PP_LAYER_PARTITION, which has a
-// number for each pipeline rank that add up to the model's layers (get_pp_indices in vllm/distributed/utils.py); the
-// first rank has the embedding, the last the final norm and lm_head. Rank p * T + t is tensor rank t of stage p
-// (initialize_model_parallel in vllm/distributed/parallel_state.py), and takes the device of that place in
-// CUDA_VISIBLE_DEVICES. Heads, KV heads and MLP are divided evenly (docs.vllm.ai, "Parallelism and scaling"), and so is
-// the vocabulary, once it is padded to a multiple of 64 (VocabParallelEmbedding in vllm/model_executor/layers). Read in
-// vLLM 0.33.0; tests/support/other_tools.py runs its get_pp_indices.
+// `--format vllm`: the environment and flags of `vllm serve`. Layers per stage are
+// VLLM_PP_LAYER_PARTITION, which has a number for each pipeline rank that add up to the model's
+// layers (get_pp_indices in vllm/distributed/utils.py); the first rank has the embedding, the last
+// the final norm and lm_head. Rank p * T + t is tensor rank t of stage p (initialize_model_parallel
+// in vllm/distributed/parallel_state.py), and takes the device of that place in
+// CUDA_VISIBLE_DEVICES. Heads, KV heads and MLP are divided evenly (docs.vllm.ai, "Parallelism and
+// scaling"), and so is the vocabulary, once it is padded to a multiple of 64
+// (VocabParallelEmbedding in vllm/model_executor/layers). Read in vLLM 0.33.0;
+// tests/support/other_tools.py runs its get_pp_indices.
 #include <optional>
 
 #include <fmt/format.h>

@@ -6,7 +6,8 @@ namespace cleave::planner::codec {
 
 namespace {
 
-// ---- Placement -----------------------------------------------------------------------------------
+// ---- Placement
+// -----------------------------------------------------------------------------------
 
 void put(const Stage& s, pb::Stage* out) {
     put_ids(s.devices, out->mutable_devices());
@@ -81,7 +82,8 @@ void take(const pb::KvSlab& in, KvSlab& s) {
     s.buffer = BufferId(in.buffer());
 }
 
-// ---- Steps ---------------------------------------------------------------------------------------
+// ---- Steps
+// ---------------------------------------------------------------------------------------
 
 void put(const PlacedValue& p, pb::PlacedValue* out) {
     out->set_value(p.value.value);
@@ -219,7 +221,8 @@ void take(const pb::Step& in, Step& s) {
     take(in.link_bytes(), s.link_bytes);
 }
 
-// ---- Account and explanation ---------------------------------------------------------------------
+// ---- Account and explanation
+// ---------------------------------------------------------------------
 
 void put(const DeviceMemory& m, pb::DeviceMemory* out) {
     out->set_device(m.device.value);

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::string_view kMagic = "cleave plan";
 constexpr const char* kFix = "make it anew with `cleave plan MODEL -o FILE.plan`";
-// What an importer computes (a folded table, a split weight) is small; a plan is not the place for a model's weights.
+// What an importer computes (a folded table, a split weight) is small; a plan is not the place for
+// a model's weights.
 constexpr size_t kMostBlobBytes = size_t{64} << 20;
 
 std::string digest_of(const std::string& bytes) {

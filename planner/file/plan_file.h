@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans as files: planner/file/plan.proto (package cleave.plan.v1). No floats in decisions, no maps; the same
-// plan gives the same bytes. Text and JSON views are in planner/view/plan_text.h.
+// Plans as files: planner/file/plan.proto (package cleave.plan.v1). No floats in decisions, no
+// maps; the same plan gives the same bytes. Text and JSON views are in planner/view/plan_text.h.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device's limits may be: those of its architecture, or less of them. Drivers and the catalogue give nothing else; files can.
+// What a device's limits may be: those of its architecture, or less of them. Drivers and the
+// catalogue give nothing else; files can.
 #pragma once
 
 #include <string>

@@ -10,14 +10,15 @@ namespace cleave::planner {
 namespace {
 
 // Sources, all public:
-//  h100, h200: NVIDIA H100 and H200 Tensor Core GPU data sheets (SXM); a100: NVIDIA A100 data sheet (SXM4);
-//  a40, l40s: their data sheets (PCIe, no NVLink bridge assumed); rtx4090: NVIDIA Ada GPU architecture
-//  white paper, appendix A; b200: NVIDIA HGX B200 data sheet (dense figures, one GPU);
-//  mi210, mi250x, mi300x, mi325x: AMD Instinct data sheets (f32: "peak FP32 matrix", by which products of many tokens go);
-//  mi250x is one GCD, half a card, joined to the other half by
-//  four links of 50 GB/s and direction (ROCm documentation, "AMD Instinct MI250 microarchitecture"). Limits of a
-//  block are its architecture's (planner/machine/gpu_arch.cpp). Peer rates: NVLink and Infinity Fabric per direction and pair, PCIe 4.0
-//  x16 effective. Latencies are of one small peer copy, order of magnitude.
+//  h100, h200: NVIDIA H100 and H200 Tensor Core GPU data sheets (SXM); a100: NVIDIA A100 data sheet
+//  (SXM4); a40, l40s: their data sheets (PCIe, no NVLink bridge assumed); rtx4090: NVIDIA Ada GPU
+//  architecture white paper, appendix A; b200: NVIDIA HGX B200 data sheet (dense figures, one GPU);
+//  mi210, mi250x, mi300x, mi325x: AMD Instinct data sheets (f32: "peak FP32 matrix", by which
+//  products of many tokens go); mi250x is one GCD, half a card, joined to the other half by four
+//  links of 50 GB/s and direction (ROCm documentation, "AMD Instinct MI250 microarchitecture").
+//  Limits of a block are its architecture's (planner/machine/gpu_arch.cpp). Peer rates: NVLink and
+//  Infinity Fabric per direction and pair, PCIe 4.0 x16 effective. Latencies are of one small peer
+//  copy, order of magnitude.
 // clang-format off
 //                    name       arch      MiB     GB/s   f32   f16     f8      int8   CUs  peer             GB/s  ns
 constexpr std::array<CatalogueModel, 12> kModels{{
@@ -48,8 +49,9 @@ const CatalogueModel* find_model(std::string_view name) {
     return nullptr;
 }
 
-// A driver's name has the catalogue's as a word, or as two: "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090". Cards that come
-// with two sizes of memory have the size in the catalogue's name; the driver keeps a little of it, never a tenth.
+// A driver's name has the catalogue's as a word, or as two: "NVIDIA A100-SXM4-80GB", "NVIDIA
+// GeForce RTX 4090". Cards that come with two sizes of memory have the size in the catalogue's
+// name; the driver keeps a little of it, never a tenth.
 const CatalogueModel* find_model_of(std::string_view name, int64_t memory_bytes) {
     std::vector<std::string> words(1);
     for (char c : name) {

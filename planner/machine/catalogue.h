@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices known from public specifications, for `sim:` (plans for machines one does not own). Rates are the data sheets' dense
-// peaks; what kernels reach of them is the cost model's matter (planner/cost/link_times.h).
+// Devices known from public specifications, for `sim:` (plans for machines one does not own). Rates
+// are the data sheets' dense peaks; what kernels reach of them is the cost model's matter
+// (planner/cost/link_times.h).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ struct CatalogueModel {
 const CatalogueModel* find_model(std::string_view name);
 std::string catalogue_names();  // "h100, h200, ..."
 
-// The model that a driver calls `name` ("NVIDIA A100-SXM4-80GB", "AMD Instinct MI300X") with so much memory, or nullptr.
+// The model that a driver calls `name` ("NVIDIA A100-SXM4-80GB", "AMD Instinct MI300X") with so
+// much memory, or nullptr.
 const CatalogueModel* find_model_of(std::string_view name, int64_t memory_bytes);
 
 // Of a device of one compute unit; of a model.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grammar of `--devices`: LIST = ENTRY {"," ENTRY}, ENTRY = KIND [":" ARCH] ["[" ITEMS "]"] ["/" RANGE].
+// The grammar of `--devices`: LIST = ENTRY {"," ENTRY}, ENTRY = KIND [":" ARCH] ["[" ITEMS "]"]
+// ["/" RANGE].
 #include <charconv>
 #include <set>
 

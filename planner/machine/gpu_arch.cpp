@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA: CUDA C++ Programming Guide, "Technical specifications per compute capability" (shared memory per block
-// with opt-in); sm_88, sm_103, sm_110 and sm_121: CCCL, libcudacxx/include/cuda/__device/arch_traits.h. AMD: 64 KiB of LDS
-// a workgroup and 1024 work items on all of these; registers from the ISA manuals (512 VGPRs a lane on CDNA, AGPRs among
-// them; 256 otherwise). Resident threads: the same tables of NVIDIA; AMD's waves of a SIMD times its SIMDs and lanes (10 on
-// gfx906 and gfx908, 8 on gfx90a and gfx942, 16 of wave32 on RDNA).
-// Resident blocks, parts and granules: cuda_occupancy.h of the CUDA toolkit; for AMD LLVM, AMDGPUBaseInfo.cpp
-// (getMaxWorkGroupsPerCU, getTotalNumVGPRs, getVGPRAllocGranule), RDNA in LLVM's default mode, in which a workgroup
-// processor's four SIMDs and 128 KiB of LDS serve one workgroup. Granule of LDS: LLVM, AMDGPUUsage (GRANULATED_LDS_SIZE);
-// from gfx1030 on Mesa, src/amd/compiler (lds_alloc_granule). Warpgroups: PTX ISA, wgmma ("requires sm_90a").
+// NVIDIA: CUDA C++ Programming Guide, "Technical specifications per compute capability" (shared
+// memory per block with opt-in); sm_88, sm_103, sm_110 and sm_121: CCCL,
+// libcudacxx/include/cuda/__device/arch_traits.h. AMD: 64 KiB of LDS a workgroup and 1024 work
+// items on all of these; registers from the ISA manuals (512 VGPRs a lane on CDNA, AGPRs among
+// them; 256 otherwise). Resident threads: the same tables of NVIDIA; AMD's waves of a SIMD times
+// its SIMDs and lanes (10 on gfx906 and gfx908, 8 on gfx90a and gfx942, 16 of wave32 on RDNA).
+// Resident blocks, parts and granules: cuda_occupancy.h of the CUDA toolkit; for AMD LLVM,
+// AMDGPUBaseInfo.cpp (getMaxWorkGroupsPerCU, getTotalNumVGPRs, getVGPRAllocGranule), RDNA in LLVM's
+// default mode, in which a workgroup processor's four SIMDs and 128 KiB of LDS serve one workgroup.
+// Granule of LDS: LLVM, AMDGPUUsage (GRANULATED_LDS_SIZE); from gfx1030 on Mesa, src/amd/compiler
+// (lds_alloc_granule). Warpgroups: PTX ISA, wgmma ("requires sm_90a").
 #include "planner/machine/gpu_arch.h"
 
 #include "runtime/base/errors.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GPU architecture fixes: warp width, limits of a block, which instructions it has. Read by the choice of tiles, by
-// the kernel generator, by the compilers' resource checks and by the CPU's imitation of these devices.
+// What a GPU architecture fixes: warp width, limits of a block, which instructions it has. Read by
+// the choice of tiles, by the kernel generator, by the compilers' resource checks and by the CPU's
+// imitation of these devices.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace cleave::planner {
 
-// kMfmaGfx908 is kMfma with half the depth for bf16; kMfmaGfx90a reads subnormal numbers of 16 bits as zero (AMD, MIOpen's "MI200
-// matrix fused multiply-add (MFMA) behavior specifics").
+// kMfmaGfx908 is kMfma with half the depth for bf16; kMfmaGfx90a reads subnormal numbers of 16 bits
+// as zero (AMD, MIOpen's "MI200 matrix fused multiply-add (MFMA) behavior specifics").
 enum class MatrixInstruction : uint8_t {
     kNone,
     kMmaSync,
@@ -22,8 +23,9 @@ enum class MatrixInstruction : uint8_t {
     kWmmaGfx12
 };
 
-// What holds a block whole: a multiprocessor, a compute unit, RDNA's workgroup processor of two. It has kPartsOfUnit parts
-// with schedulers, registers and warps of their own: sub-partitions (NVIDIA), SIMDs (AMD).
+// What holds a block whole: a multiprocessor, a compute unit, RDNA's workgroup processor of two. It
+// has kPartsOfUnit parts with schedulers, registers and warps of their own: sub-partitions
+// (NVIDIA), SIMDs (AMD).
 struct GpuUnit {
     int64_t shared_bytes = 0;       // for all its blocks
     int threads = 0;                // resident, at most
@@ -48,11 +50,12 @@ struct GpuArch {
     bool warpgroups = false;  // multiplies by warpgroups, too (wgmma)
 };
 
-// Whether its threads copy into shared memory and go on meanwhile (cp.async: PTX ISA, compute capability 8.0 on).
+// Whether its threads copy into shared memory and go on meanwhile (cp.async: PTX ISA, compute
+// capability 8.0 on).
 inline bool copies_asynchronously(const GpuArch& arch) { return arch.nvidia && arch.number >= 80; }
 
-// Whether a launch may begin before the one before it has ended (programmatic dependent launch: CUDA C++ Programming Guide,
-// compute capability 9.0 on).
+// Whether a launch may begin before the one before it has ended (programmatic dependent launch:
+// CUDA C++ Programming Guide, compute capability 9.0 on).
 inline bool overlaps_launches(const GpuArch& arch) { return arch.nvidia && arch.number >= 90; }
 
 // Null for a name that is not in the table.

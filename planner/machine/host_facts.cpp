@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operating system says about this host. Rates are estimates from the CPU's features; a machine file
-// measured by `cleave devices --measure` replaces them.
+// What the operating system says about this host. Rates are estimates from the CPU's features; a
+// machine file measured by `cleave devices --measure` replaces them.
 #include <sched.h>
 #include <unistd.h>
 

@@ -41,8 +41,8 @@ Device sim_device(const DeviceSpec& spec) {
     return d;
 }
 
-// `count` devices share the host's memory, cores and bandwidth. Alone at work, one has all the cores; those of one
-// stage divide them, which the bandwidth domain accounts for.
+// `count` devices share the host's memory, cores and bandwidth. Alone at work, one has all the
+// cores; those of one stage divide them, which the bandwidth domain accounts for.
 Device host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
     Device d;
     d.name = spec.text;
@@ -166,8 +166,8 @@ Link make_link(const Machine& machine, const HostCalibration& calibration,
     return link;
 }
 
-// Dies of one card leave their server through one network adapter: its domain by device, -1 for a device with an
-// adapter of its own.
+// Dies of one card leave their server through one network adapter: its domain by device, -1 for a
+// device with an adapter of its own.
 std::vector<int> share_adapters(Machine& machine) {
     std::vector<int> domains(machine.devices.size(), -1);
     std::map<std::pair<std::string, int>, int> cards;

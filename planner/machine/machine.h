@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Machine: devices and links as data, read from drivers, from the catalogue (`sim:`), or from a file, so
-// that a plan for a machine one does not own can be made offline. The user's device order is kept: DeviceId
-// is a position in it. All rates are integers: bytes/s, operations/s, nanoseconds.
+// The Machine: devices and links as data, read from drivers, from the catalogue (`sim:`), or from a
+// file, so that a plan for a machine one does not own can be made offline. The user's device order
+// is kept: DeviceId is a position in it. All rates are integers: bytes/s, operations/s,
+// nanoseconds.
 #pragma once
 
 #include <array>
@@ -31,13 +32,13 @@ struct DeviceLimits {
     int64_t max_threads_per_block = 0;
     int64_t warp_width = 0;
     int64_t num_compute_units = 0;  // SMs, CUs, or threads of a host device
-    // Blocks of a grid in x, y and z. By default those of CUDA's programming guide, table "Technical Specifications per Compute
-    // Capability", which AMD's devices have too, or more.
+    // Blocks of a grid in x, y and z. By default those of CUDA's programming guide, table
+    // "Technical Specifications per Compute Capability", which AMD's devices have too, or more.
     std::array<int64_t, 3> max_grid{2147483647, 65535, 65535};
 };
 
-// What the project's own kernels reached on a host (`cleave devices --measure`), all threads together unless said;
-// `bandwidth` 0: not measured.
+// What the project's own kernels reached on a host (`cleave devices --measure`), all threads
+// together unless said; `bandwidth` 0: not measured.
 struct MeasuredRates {
     int64_t bandwidth = 0;        // bytes/s of f32 weights in products of one token, from memory
     int64_t bandwidth_alone = 0;  // the same with one thread
@@ -87,7 +88,8 @@ struct Link {
     int64_t bandwidth = 0;  // bytes/s
     int64_t latency_ns = 0;
     int domain = -1;  // bandwidth domain shared with other links, or -1
-    // Of kPcie: kernels of `from` reach memory of `to` all the same. The faster kinds always have it.
+    // Of kPcie: kernels of `from` reach memory of `to` all the same. The faster kinds always have
+    // it.
     bool peer_access = false;
     // Of an all-reduce over such links, where that was measured apart; 0: as above.
     int64_t exchange_bandwidth = 0, exchange_latency_ns = 0;
@@ -113,7 +115,8 @@ struct Machine {
 std::string_view device_kind_name(DeviceKind kind);
 std::string_view link_kind_name(LinkKind kind);
 
-// ---- Device lists --------------------------------------------------------------------------------
+// ---- Device lists
+// --------------------------------------------------------------------------------
 
 // One entry of `--devices`, expanded: "host[0-1]" is two.
 struct DeviceSpec {
@@ -126,7 +129,8 @@ struct DeviceSpec {
 };
 
 // Parses the grammar of CLI.md ("cuda[0],hip[0-7],host[0]"; "sim:h100[0-7]"; "cuda[0]/0-3"). Throws
-// UserError naming the entry for unknown kinds, bad ranges, duplicates, and the reserved suffix @HOST.
+// UserError naming the entry for unknown kinds, bad ranges, duplicates, and the reserved suffix
+// @HOST.
 std::vector<DeviceSpec> parse_devices(const std::string& text);
 
 // What stands behind host devices of this process; the caller (tools/) measures or reads it.
@@ -160,9 +164,10 @@ public:
     virtual Link link(const Device& from, const Device& to) const = 0;
 };
 
-// Builds the machine for devices of kinds host, simt and sim (catalogue), and with `gpus` for cuda and hip. Host devices share
-// memory, bandwidth and cores, logical devices their card's; the memory of one is its equal part, its rates are all of the
-// host's or card's when it works alone. UserError for a model the catalogue lacks.
+// Builds the machine for devices of kinds host, simt and sim (catalogue), and with `gpus` for cuda
+// and hip. Host devices share memory, bandwidth and cores, logical devices their card's; the memory
+// of one is its equal part, its rates are all of the host's or card's when it works alone.
+// UserError for a model the catalogue lacks.
 Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
                       const GpuDescriptions* gpus = nullptr);
 
@@ -170,8 +175,8 @@ Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& hos
 Machine load_machine(const std::string& path);
 std::string machine_to_json(const Machine& machine);
 
-// What a file of two host devices at least, saved by `cleave devices --measure`, says of the host. UserError when it holds
-// no measured one.
+// What a file of two host devices at least, saved by `cleave devices --measure`, says of the host.
+// UserError when it holds no measured one.
 HostCalibration calibration_of(const Machine& machine, const std::string& path);
 
 }  // namespace cleave::planner

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machines as JSON: every field by the name it has in planner/machine/machine.h, devices and links by device name.
+// Machines as JSON: every field by the name it has in planner/machine/machine.h, devices and links
+// by device name.
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -234,8 +235,9 @@ const Json& array_of(const Json& json, const char* key, const std::string& path)
     return json[key];
 }
 
-// "line 3, column 5: no JSON: unexpected '}'; expected string literal" of the library's "[json.exception.parse_error.101]
-// parse error at line 3, column 5: syntax error while parsing object key - unexpected '}'; expected string literal".
+// "line 3, column 5: no JSON: unexpected '}'; expected string literal" of the library's
+// "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error while parsing
+// object key - unexpected '}'; expected string literal".
 std::string plain_words(std::string text) {
     const auto drop_before = [&](std::string_view mark) {
         const size_t at = text.find(mark);

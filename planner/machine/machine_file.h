@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine files as text (planner/machine/machine.h has them as files). `origin` stands in messages for the file's name.
+// Machine files as text (planner/machine/machine.h has them as files). `origin` stands in messages
+// for the file's name.
 #pragma once
 
 #include <string>

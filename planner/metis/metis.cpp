@@ -14,7 +14,8 @@
 namespace cleave::planner {
 namespace {
 
-// METIS works in 32 bits and adds weights up; all of a kind are scaled so that their sum stays below 2^30.
+// METIS works in 32 bits and adds weights up; all of a kind are scaled so that their sum stays
+// below 2^30.
 std::vector<idx_t> scale_weights(const std::vector<int64_t>& weights) {
     double total = 0;
     for (int64_t w : weights) total += static_cast<double>(w);
@@ -43,8 +44,9 @@ struct WeightedGraph {
     std::span<const int64_t> weights;
 };
 
-// Two sides of `vertices`, the first with `share` of the weight. METIS prints to standard output when it is asked for
-// more parts than a piece of the graph has vertices; two parts of two vertices or more never get there.
+// Two sides of `vertices`, the first with `share` of the weight. METIS prints to standard output
+// when it is asked for more parts than a piece of the graph has vertices; two parts of two vertices
+// or more never get there.
 std::vector<bool> bisect(const WeightedGraph& graph, const std::vector<int>& vertices, double share,
                          int64_t seed) {
     std::vector<int> local(graph.neighbours.size(), -1);
@@ -70,7 +72,8 @@ std::vector<bool> bisect(const WeightedGraph& graph, const std::vector<int>& ver
     auto n = static_cast<idx_t>(vertices.size());
     idx_t constraints = 1, parts = 2, cut = 0;
     std::vector<idx_t> part(vertices.size(), 0);
-    // METIS also seeds the C library's generator: the guard's one call at a time is needed for that, too.
+    // METIS also seeds the C library's generator: the guard's one call at a time is needed for
+    // that, too.
     GuardedResult result = call_guarded([&] {
         return METIS_PartGraphRecursive(&n, &constraints, begin.data(), neighbour.data(),
                                         vertex_weight.data(), nullptr, edge_weight.data(), &parts,
@@ -83,7 +86,8 @@ std::vector<bool> bisect(const WeightedGraph& graph, const std::vector<int>& ver
     return second;
 }
 
-// Moves the lightest vertices over until each side has as many vertices as parts it will be cut into.
+// Moves the lightest vertices over until each side has as many vertices as parts it will be cut
+// into.
 void leave_enough(const WeightedGraph& graph, const std::vector<int>& vertices,
                   std::vector<bool>& second, size_t first_parts, size_t second_parts) {
     auto count = [&](bool side) {

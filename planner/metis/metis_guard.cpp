@@ -18,7 +18,8 @@ sigjmp_buf way_out;                                 // of the call that holds th
 pthread_t caller;                                   // its thread
 std::array<struct sigaction, kSignals.size()> old;  // what was there before
 
-// A signal that another thread gets, or that nobody here raised, is not METIS's: it goes where it would have gone.
+// A signal that another thread gets, or that nobody here raised, is not METIS's: it goes where it
+// would have gone.
 void trap(int signal, siginfo_t*, void*) {
     if (pthread_equal(pthread_self(), caller)) siglongjmp(way_out, signal);
     for (size_t i = 0; i < kSignals.size(); ++i)
@@ -44,7 +45,8 @@ GuardedResult call_guarded(const std::function<int()>& call) {
     std::lock_guard lock(one_at_a_time);
     GuardedResult result;
     caller = pthread_self();
-    // The mask is saved: a handler runs with its own signal blocked, and the jump leaves it for good.
+    // The mask is saved: a handler runs with its own signal blocked, and the jump leaves it for
+    // good.
     int caught = sigsetjmp(way_out, 1);
     if (caught != 0) {
         restore();

@@ -23,7 +23,8 @@ std::optional<ForeignOp> foreign_op(const importer::Op& op) {
     for (const importer::TensorAttribute& a : op.as<importer::TensorAttrs>().attributes) {
         if (a.name != kAttribute) continue;
         const std::vector<int64_t>& n = a.integers;
-        // A plan file may hold anything: what is no foreign operator is one that nothing is known of.
+        // A plan file may hold anything: what is no foreign operator is one that nothing is known
+        // of.
         if (n.size() != kNumbers || n[0] < 0 ||
             n[0] > static_cast<int64_t>(ForeignSplit::kElementwise) || op.outputs.size() != 1 ||
             *std::min_element(n.begin() + 2, n.end()) < 0 || n[1] < 1)

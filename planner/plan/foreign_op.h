@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators of other compilers (tools/libcleave/include/cleave.h, cleave_graph_add_operator): nothing is known of them but what they
-// cost and how they may be divided. In a Graph they are operators over tensors with one attribute of integers, which
-// this file writes and reads. An operator without it is no foreign one.
+// Operators of other compilers (tools/libcleave/include/cleave.h, cleave_graph_add_operator):
+// nothing is known of them but what they cost and how they may be divided. In a Graph they are
+// operators over tensors with one attribute of integers, which this file writes and reads. An
+// operator without it is no foreign one.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Plan: one placement and two step lists (prefill, decode). Artefact of planner/; what codegen compiles
-// and the runtime executes, to the letter.
+// The Plan: one placement and two step lists (prefill, decode). Artefact of planner/; what codegen
+// compiles and the runtime executes, to the letter.
 //
 // Invariants (proved by planner/verify/verify.h without the planner's code):
-//  - every operand of a step is a PlacedValue that an earlier step of the same phase produced, on the device
+//  - every operand of a step is a PlacedValue that an earlier step of the same phase produced, on
+//  the device
 //    that needs it; a value reaches another device only through a Transfer or a Collective;
-//  - each element of each output is computed exactly once per place that holds it; partial sums meet in
+//  - each element of each output is computed exactly once per place that holds it; partial sums
+//  meet in
 //    exactly one Collective;
 //  - collectives of overlapping groups stand in the same order on every member;
 //  - every buffer has a device, an arena, an offset and a size; live buffers do not overlap;
@@ -37,14 +39,15 @@ using WeightShardId = Index<struct WeightShardTag>;
 using RopeShardId = Index<struct RopeShardTag>;
 using KvSlabId = Index<struct KvSlabTag>;
 
-// ---- Layout --------------------------------------------------------------------------------------
+// ---- Layout
+// --------------------------------------------------------------------------------------
 
 // [begin, end) per dimension. A symbolic dimension (num_tokens) is always whole: {0, kWhole}.
 inline constexpr int64_t kWhole = INT64_MAX;
 using Box = std::vector<Range>;
 
-// How a value lies on devices: boxes may overlap (replicas) or be empty; their union covers the value.
-// Shards with partial = true hold summands of the same box.
+// How a value lies on devices: boxes may overlap (replicas) or be empty; their union covers the
+// value. Shards with partial = true hold summands of the same box.
 struct Shard {
     DeviceId device;
     Box box;
@@ -52,7 +55,8 @@ struct Shard {
 };
 using Layout = std::vector<Shard>;
 
-// ---- Memory --------------------------------------------------------------------------------------
+// ---- Memory
+// --------------------------------------------------------------------------------------
 
 enum class Arena : uint8_t { kWeights, kKv, kActivations, kStaging, kScratch };
 
@@ -79,7 +83,8 @@ struct RopeShard {
     BufferId buffer;
 };
 
-// K then V of some KV heads of one layer: each [num_slots, kv_heads.size(), context, head_dim], dtype kv_dtype.
+// K then V of some KV heads of one layer: each [num_slots, kv_heads.size(), context, head_dim],
+// dtype kv_dtype.
 struct KvSlab {
     ValueId state;
     DeviceId device;
@@ -89,9 +94,11 @@ struct KvSlab {
     BufferId buffer;
 };
 
-// ---- Steps ---------------------------------------------------------------------------------------
+// ---- Steps
+// ---------------------------------------------------------------------------------------
 
-// A value's box on one device. Row major [rows, box of the last dimension] in its buffer, activation dtype.
+// A value's box on one device. Row major [rows, box of the last dimension] in its buffer,
+// activation dtype.
 struct PlacedValue {
     ValueId value;
     DeviceId device;
@@ -100,10 +107,12 @@ struct PlacedValue {
     BufferId buffer;  // invalid for an empty box
 };
 
-// What one launch computes; each is a template of codegen/. Ops in `Compute::ops` are in graph order.
+// What one launch computes; each is a template of codegen/. Ops in `Compute::ops` are in graph
+// order.
 enum class KernelKind : uint8_t {
     kEmbedding,          // Embedding
-    kNormQkvRopeAppend,  // [RmsNorm,] Linear q, k, v [, RmsNorm q, k] [, Rope q, k], KvAppend; output: q
+    kNormQkvRopeAppend,  // [RmsNorm,] Linear q, k, v [, RmsNorm q, k] [, Rope q, k], KvAppend;
+                         // output: q
     kAttention,          // Attention
     kLinear,      // Linear [, Scale] [, Add] [, tail]: output and down projections with residual
     kNormGateUp,  // [RmsNorm,] Linear gate, Linear up, GatedActivation [, tail]
@@ -119,7 +128,8 @@ enum class KernelKind : uint8_t {
     kTensor,  // Tensor: one ONNX operator over whole tensors
 };
 
-// c + t * num_tokens + o * num_outputs + p * (sum over tokens of keys seen): bytes or operations of a step.
+// c + t * num_tokens + o * num_outputs + p * (sum over tokens of keys seen): bytes or operations of
+// a step.
 struct Amount {
     int64_t constant = 0;
     int64_t per_token = 0;
@@ -144,9 +154,11 @@ struct Tile {
 
 // How the blocks of a GPU's product of many tokens come by its activations.
 enum class ActivationPath : uint8_t {
-    kConverted,  // through registers: normalised and narrowed to the type that weights are staged as
+    kConverted,  // through registers: normalised and narrowed to the type that weights are staged
+                 // as
     kCopied,     // asynchronously, as they lie: of that type, with nothing to do before the product
-    kPrepared,  // likewise from `scratch`, where a launch in front leaves them selected, normalised and narrowed
+    kPrepared,  // likewise from `scratch`, where a launch in front leaves them selected, normalised
+                // and narrowed
 };
 
 struct Compute {
@@ -165,10 +177,12 @@ struct Compute {
     Amount flops, weight_bytes, activation_bytes;
 };
 
-// kPeer: kernels of both devices, by the source's memory. All others: through staging memory of the host.
+// kPeer: kernels of both devices, by the source's memory. All others: through staging memory of the
+// host.
 enum class Route : uint8_t { kSameMemory, kPeer, kHostStaged, kNetwork };
 
-// Copies a box: destination's box contains source's box (a column block of a wider buffer is allowed).
+// Copies a box: destination's box contains source's box (a column block of a wider buffer is
+// allowed).
 struct Transfer {
     PlacedId source, destination;
     Route route = Route::kHostStaged;
@@ -177,12 +191,14 @@ struct Transfer {
 
 enum class CollectiveOp : uint8_t { kAllReduce, kAllGather };
 enum class CollectiveImplementation : uint8_t { kOneShot, kTwoPhase, kRing, kVendor };
-// What moves a collective's values: staging memory of the host, which is always right, whatever devices are in the group;
-// kernels of the members, which read each other's memory; the vendor's library, which has the ring.
+// What moves a collective's values: staging memory of the host, which is always right, whatever
+// devices are in the group; kernels of the members, which read each other's memory; the vendor's
+// library, which has the ring.
 enum class Transport : uint8_t { kStaged, kPeer, kVendor };
 
-// All-reduce: every contributor's partial box is summed in f32 in group order, then `epilogue` (the residual
-// Add, and the RmsNorm that follows it) runs on each member. A member with no work is in `group` but contributes no input.
+// All-reduce: every contributor's partial box is summed in f32 in group order, then `epilogue` (the
+// residual Add, and the RmsNorm that follows it) runs on each member. A member with no work is in
+// `group` but contributes no input.
 struct Collective {
     CollectiveOp op = CollectiveOp::kAllReduce;
     CollectiveImplementation implementation = CollectiveImplementation::kOneShot;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that enumerations of planner/plan/plan.h and planner/machine/machine.h have in every printout and file.
+// The names that enumerations of planner/plan/plan.h and planner/machine/machine.h have in every
+// printout and file.
 #include <array>
 
 #include "planner/plan/plan.h"

@@ -29,7 +29,8 @@ public:
         bytes_[from.index() * devices_ + to.index()] += bytes;
     }
 
-    // A step's bytes in the proportions of `shares`; rounding moves no byte: the parts add up to the step's bytes.
+    // A step's bytes in the proportions of `shares`; rounding moves no byte: the parts add up to
+    // the step's bytes.
     void add(const Traffic& shares, int64_t bytes) {
         int64_t whole = 0, seen = 0, given = 0;
         for (int64_t share : shares.bytes_) whole += share;

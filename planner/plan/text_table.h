@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Aligned columns and readable quantities for text views. Rows are cells; a column is as wide as its widest
-// cell. Widths count UTF-8 characters.
+// Aligned columns and readable quantities for text views. Rows are cells; a column is as wide as
+// its widest cell. Widths count UTF-8 characters.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ public:
     void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
     // A line of its own between rows, not aligned with them.
     void line(std::string text) { rows_.push_back({std::move(text)}); }
-    // Columns stand two spaces apart. Where a row is longer than `width`, the widest columns of names (those to the
-    // left) are shortened, and what is longer still is cut; "..." shows both. Numbers are shortened last.
+    // Columns stand two spaces apart. Where a row is longer than `width`, the widest columns of
+    // names (those to the left) are shortened, and what is longer still is cut; "..." shows both.
+    // Numbers are shortened last.
     std::string text(int width) const;
 
 private:
@@ -32,7 +33,8 @@ private:
     std::vector<std::vector<std::string>> rows_;
 };
 
-// `text` broken at spaces into lines of at most `width`, each after the first indented by `indent` spaces.
+// `text` broken at spaces into lines of at most `width`, each after the first indented by `indent`
+// spaces.
 std::string wrapped(const std::string& text, int indent, int width);
 
 }  // namespace cleave::planner

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callers say of the workload, the rest filled in: batch 1, prompt 512, context min(4096, the model's).
+// What callers say of the workload, the rest filled in: batch 1, prompt 512, context min(4096, the
+// model's).
 #pragma once
 
 #include <string>
@@ -13,8 +14,8 @@ struct WorkloadRequest {  // 0: the default
     int64_t prefill_chunk = 512;
 };
 
-// `max_positions` is the model's limit, 0 where there is none. UserError for a context beyond it, and for a prompt that
-// leaves no room.
+// `max_positions` is the model's limit, 0 where there is none. UserError for a context beyond it,
+// and for a prompt that leaves no room.
 Workload fill_workload(const WorkloadRequest& request, int64_t max_positions);
 
 // "layers.0-15=cuda[0]". UserError for what has no two sides.

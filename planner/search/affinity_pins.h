@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: what an ONNX file says of its nodes' devices, and the Graph recovered from it. Out: pins. A name is a device of the
-// machine; a position counts the machine's devices. Layers whose nodes agree become one pin for a run of layers, other
-// operators a pin each. Where the machine lacks the file's devices there are no pins, and the reason.
+// In: what an ONNX file says of its nodes' devices, and the Graph recovered from it. Out: pins. A
+// name is a device of the machine; a position counts the machine's devices. Layers whose nodes
+// agree become one pin for a run of layers, other operators a pin each. Where the machine lacks the
+// file's devices there are no pins, and the reason.
 #pragma once
 
 #include <string>
@@ -17,8 +18,8 @@ struct AffinityPins {
     std::string left_out;  // why there are none, though the file has affinities
 };
 
-// UserError for an operator whose nodes the file puts on several devices: names each node with its device, and the ways
-// out.
+// UserError for an operator whose nodes the file puts on several devices: names each node with its
+// device, and the ways out.
 AffinityPins pins_from_affinities(const Graph& graph, const importer::Affinities& affinities,
                                   const Machine& machine);
 

@@ -12,7 +12,8 @@
 namespace cleave::planner {
 namespace {
 
-// First unit of each layer, then the end of the last one; units before and behind belong to the outer layers.
+// First unit of each layer, then the end of the last one; units before and behind belong to the
+// outer layers.
 std::vector<int> layer_starts(const Analysis& a) {
     std::vector<int> starts;
     int layer = -1;

@@ -65,7 +65,8 @@ std::string count_of(const Machine& machine) {
     return n == 1 ? "1 device" : std::to_string(n) + " devices";
 }
 
-// DynamicQuantizeLinear is of a whole tensor: a prompt in several passes would give other logits than in one.
+// DynamicQuantizeLinear is of a whole tensor: a prompt in several passes would give other logits
+// than in one.
 void settle_prefill_chunk(const Graph& graph, Workload& w) {
     if (has_dynamic_activations(graph)) w.prefill_chunk = w.batch * w.context;
 }
@@ -147,7 +148,8 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
                     "--tp {}: operator '{}' ({}) is not one that tensor parallelism can split; use "
                     "--pp {} --tp 1 instead",
                     shape.tensor_parallel, op.name, onnx_op_type(op), machine.devices.size());
-    // --tp alone says how wide stages are; pins that return to a device make them more than the devices allow.
+    // --tp alone says how wide stages are; pins that return to a device make them more than the
+    // devices allow.
     int stages = options.pipeline_stages > 0 ? shape.pipeline_stages : 0;
     shape.pins = resolve_pins(analysis, machine, workload, options.pins, stages);
     if (pins_return(shape.pins))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: an analysed graph, a machine and a workload. Refuses, before any search, what would leave the 64 bits in which
-// bytes, operations and nanoseconds are counted. Throws UserError naming the flag, its value and the largest
-// supported, or the weight that is too large.
+// In: an analysed graph, a machine and a workload. Refuses, before any search, what would leave the
+// 64 bits in which bytes, operations and nanoseconds are counted. Throws UserError naming the flag,
+// its value and the largest supported, or the weight that is too large.
 #pragma once
 
 #include "planner/analysis/placement.h"

@@ -217,8 +217,8 @@ const std::vector<int64_t>& CostTables::crossing_costs(int from, int first, int 
 
 namespace {
 
-// Where a matrix is quantised and its columns are cut, no block may lie on two devices: results would depend on
-// their number.
+// Where a matrix is quantised and its columns are cut, no block may lie on two devices: results
+// would depend on their number.
 void align_to_blocks(const Analysis& a, const Workload& workload, StageShares& shares) {
     for (size_t i = 0; i < a.graph.ops.size(); ++i) {
         const Op& op = a.graph.ops[i];

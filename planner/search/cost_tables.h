@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: an analysed Graph, a Machine, a Workload and an order of the devices. Out: for every contiguous range of that
-// order, the cost and memory of every run of units as differences of prefix sums: what the search's dynamic
-// programme reads. Equal operators and equal ranges are computed once. Memory is per member of the range.
+// In: an analysed Graph, a Machine, a Workload and an order of the devices. Out: for every
+// contiguous range of that order, the cost and memory of every run of units as differences of
+// prefix sums: what the search's dynamic programme reads. Equal operators and equal ranges are
+// computed once. Memory is per member of the range.
 #pragma once
 
 #include <map>
@@ -35,7 +36,8 @@ struct RangeTable {
 
 class CostTables {
 public:
-    // `slack`: parts per thousand of each device's memory kept free, for what the estimate of activations misses.
+    // `slack`: parts per thousand of each device's memory kept free, for what the estimate of
+    // activations misses.
     CostTables(const Analysis& analysis, const Machine& machine, const Workload& workload,
                std::vector<DeviceId> order, int64_t slack);
 
@@ -51,7 +53,8 @@ public:
     // Whether a device stands in the range more than once.
     bool repeats(int first, int count) const;
 
-    // Cost of bringing what crosses into each unit to the range that begins at device `first`; 0 for unit 0.
+    // Cost of bringing what crosses into each unit to the range that begins at device `first`; 0
+    // for unit 0.
     const std::vector<int64_t>& entry_costs(int first, int count);
     // The same from any range's devices, of which `from` is the first.
     const std::vector<int64_t>& crossing_costs(int from, int first, int count);

@@ -46,8 +46,8 @@ std::vector<int> component_sizes(const std::vector<std::vector<int64_t>>& bandwi
     return sizes;
 }
 
-// Exchanges pairs of devices between groups while that keeps more bandwidth inside; METIS leaves a few such pairs
-// on graphs of many small equal cliques.
+// Exchanges pairs of devices between groups while that keeps more bandwidth inside; METIS leaves a
+// few such pairs on graphs of many small equal cliques.
 void exchange_pairs(const std::vector<std::vector<int64_t>>& bandwidth, std::vector<int>& parts,
                     int count) {
     size_t n = parts.size();

@@ -159,7 +159,8 @@ void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Pla
     plan.why.binding += fmt::format("; unused: {} ({})", names, reason);
 }
 
-// Products and attention that every device of a tensor-parallel stage computes whole, and what keeps them together.
+// Products and attention that every device of a tensor-parallel stage computes whole, and what
+// keeps them together.
 void repeated_work(const Analysis& analysis, Plan& plan) {
     std::vector<std::string> names;
     bool integers = false, norms = false;
@@ -211,7 +212,8 @@ void cuts(const Plan& plan, std::vector<std::string>& lines) {
     }
 }
 
-// What METIS brought, zero included: its device order against the user's, and its stage cut against the programme's.
+// What METIS brought, zero included: its device order against the user's, and its stage cut against
+// the programme's.
 void metis(const Proposals& proposals, const std::vector<Scored>& scored, const Scored& chosen,
            Plan& plan) {
     plan.why.metis_us = proposals.metis_us;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills Plan::why from what the search saw: the binding constraint, the runner-up shapes with their costs, the cost
-// of each cut, what METIS brought, and why a device stays unused. Numbers come from the plan's own steps.
+// Fills Plan::why from what the search saw: the binding constraint, the runner-up shapes with their
+// costs, the cost of each cut, what METIS brought, and why a device stays unused. Numbers come from
+// the plan's own steps.
 #pragma once
 
 #include <optional>

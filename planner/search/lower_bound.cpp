@@ -20,7 +20,8 @@ class Bound {
 public:
     Bound(const Analysis& a, const Machine& machine, const Workload& workload)
         : a_(a), machine_(machine), workload_(workload), launches_(a, machine, workload) {
-        // A group of n devices has a link no faster than the fastest level whose components reach n.
+        // A group of n devices has a link no faster than the fastest level whose components reach
+        // n.
         best_link_.assign(machine.devices.size() + 1, {INT64_MAX, 1});
         for (const LinkLevel& level : link_levels(machine))
             for (int n = 2; n <= level.largest_group; ++n)
@@ -29,12 +30,14 @@ public:
         for (const Link& link : machine.links)
             if (link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi)
                 slowest_fabric_ = std::min(slowest_fabric_, link.bandwidth);
-        // Where a pair has no link, a group may be joined by no level at all: its exchange counts nothing.
+        // Where a pair has no link, a group may be joined by no level at all: its exchange counts
+        // nothing.
         size_t count = machine.devices.size();
         if (machine.links.size() < count * (count - 1))
             best_link_.assign(count + 1, {INT64_MAX, 1});
         for (const Link& link : machine.links) {
-            // Exchanges that were measured apart, and meshes, where a device sends to all others at once.
+            // Exchanges that were measured apart, and meshes, where a device sends to all others at
+            // once.
             int64_t rate = std::max(link.bandwidth, link.exchange_bandwidth);
             if (link.kind == LinkKind::kXgmi) rate *= static_cast<int64_t>(count);
             for (auto& [latency, bandwidth] : best_link_) {
@@ -46,8 +49,8 @@ public:
         }
     }
 
-    // From below: the ns of one pass of a phase, in which groups follow each other, and those for which its busiest
-    // device is busy.
+    // From below: the ns of one pass of a phase, in which groups follow each other, and those for
+    // which its busiest device is busy.
     struct Times {
         double pass = 0, busiest = 0;
     };
@@ -113,8 +116,8 @@ private:
         return rates(a) == rates(b);
     }
 
-    // The best of t devices, for every t: overhead once, the work in proportion to the rates of the fastest, an
-    // exchange of the sum.
+    // The best of t devices, for every t: overhead once, the work in proportion to the rates of the
+    // fastest, an exchange of the sum.
     double group_time(const std::vector<LaunchCosts::Floor>& floors, int64_t payload,
                       bool may_split) const {
         std::vector<double> rates;
@@ -136,9 +139,9 @@ private:
         return std::max(0.0, best - kRounding);
     }
 
-    // An all-reduce of t members over links that are nowhere better: one exchange at least; among devices that no fabric
-    // joins, the cheaper of all to all at once and of two phases (a ring has no fewer steps than those, nor less to
-    // move).
+    // An all-reduce of t members over links that are nowhere better: one exchange at least; among
+    // devices that no fabric joins, the cheaper of all to all at once and of two phases (a ring has
+    // no fewer steps than those, nor less to move).
     double exchange_time(size_t t, int64_t payload) const {
         auto latency = static_cast<double>(best_link_[t].first);
         double once =
@@ -149,11 +152,12 @@ private:
                         2 * latency + 2 * once * others / static_cast<double>(t));
     }
 
-    // Whether NVLink or Infinity Fabric may join all of t devices: their libraries have algorithms of their own.
+    // Whether NVLink or Infinity Fabric may join all of t devices: their libraries have algorithms
+    // of their own.
     bool may_be_fabric(size_t t) const { return best_link_[t].second >= slowest_fabric_; }
 
-    // The rate of all devices together, where members of a domain share its bandwidth: each domain feeds first those
-    // that make most of it.
+    // The rate of all devices together, where members of a domain share its bandwidth: each domain
+    // feeds first those that make most of it.
     double shared_rate(const std::vector<double>& rates) const {
         std::vector<size_t> order(rates.size());
         std::iota(order.begin(), order.end(), size_t{0});
@@ -180,10 +184,11 @@ private:
         return std::max(sum, fastest);
     }
 
-    // Whatever piece x of group g device i computes, it is busy for x * alone[g][i] at least; so for any weights of
-    // the devices that sum to 1, the busiest is busy for the sum over groups of the least weighted time (the dual of
-    // the linear programme that spreads the work). A pipeline's stages share a domain at other times than within one
-    // pass, so domains do not enter.
+    // Whatever piece x of group g device i computes, it is busy for x * alone[g][i] at least; so
+    // for any weights of the devices that sum to 1, the busiest is busy for the sum over groups of
+    // the least weighted time (the dual of the linear programme that spreads the work). A
+    // pipeline's stages share a domain at other times than within one pass, so domains do not
+    // enter.
     double busiest(const std::vector<std::vector<double>>& alone,
                    const std::vector<int64_t>& repeats) const {
         size_t count = machine_.devices.size();
@@ -223,7 +228,8 @@ int64_t lower_bound_ns(const Analysis& analysis, const Machine& machine, const W
     Bound::Times decode = bound.times(false), prefill = bound.times(true);
     auto generated = static_cast<double>(generated_tokens(workload));
     auto passes = static_cast<double>(num_prefill_passes(workload));
-    // As plans are scored (planner/cost/simulate.h). Passes of a prompt follow each other at the busiest device's pace.
+    // As plans are scored (planner/cost/simulate.h). Passes of a prompt follow each other at the
+    // busiest device's pace.
     double ns = objective == Objective::kThroughput
                     ? decode.busiest + prefill.busiest * passes / generated
                     : decode.pass + (prefill.pass + (passes - 1) * prefill.busiest) / generated;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bound below every plan of the objective, whatever its stages and shards, computed from the graph and the machine
-// alone and apart from the search. In: ns per generated token, as plans are scored.
+// A bound below every plan of the objective, whatever its stages and shards, computed from the
+// graph and the machine alone and apart from the search. In: ns per generated token, as plans are
+// scored.
 #pragma once
 
 #include "planner/analysis/placement.h"
 
 namespace cleave::planner {
 
-// Latency and memory: each group is computed on t devices for some t, at best in proportion to the t fastest, and a
-// split sum then needs at least an all-reduce over the best link; groups follow each other. Throughput: the busiest
-// device is busy at least for all the work spread over the devices, by linear programming's dual. At least 1.
+// Latency and memory: each group is computed on t devices for some t, at best in proportion to the
+// t fastest, and a split sum then needs at least an all-reduce over the best link; groups follow
+// each other. Throughput: the busiest device is busy at least for all the work spread over the
+// devices, by linear programming's dual. At least 1.
 int64_t lower_bound_ns(const Analysis& analysis, const Machine& machine, const Workload& workload,
                        Objective objective);
 

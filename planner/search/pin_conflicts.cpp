@@ -75,7 +75,8 @@ private:
                            link_kind_name(link->kind), bytes_text(link->bandwidth));
     }
 
-    // Who makes what crosses into `unit` (`before`: where, if known), and who reads it from there on, on each device.
+    // Who makes what crosses into `unit` (`before`: where, if known), and who reads it from there
+    // on, on each device.
     std::string consumers(int unit, DeviceId before, const std::vector<DeviceId>& behind) const {
         std::string text;
         for (ValueId v : crossing(unit)) {
@@ -139,7 +140,8 @@ private:
         return text;
     }
 
-    // Bytes that each of several devices has of its own where a stage shares these units: norms and biases.
+    // Bytes that each of several devices has of its own where a stage shares these units: norms and
+    // biases.
     int64_t replicated_bytes(int first, int last) const {
         std::set<WeightId> vectors;
         for (WeightId id : weights_of(first, last))

@@ -137,7 +137,8 @@ std::vector<int> free_units(const PinnedUnits& pins) {
     return gaps;
 }
 
-// Calls `visit` with every way to write `total` as a sum of `parts` numbers; stops when it returns false.
+// Calls `visit` with every way to write `total` as a sum of `parts` numbers; stops when it returns
+// false.
 bool each_composition(int total, size_t parts, std::vector<int>& sizes,
                       const std::function<bool()>& visit) {
     if (sizes.size() + 1 == parts) {
@@ -155,8 +156,8 @@ bool each_composition(int total, size_t parts, std::vector<int>& sizes,
     return true;
 }
 
-// The free devices shared out in proportion to the units of each gap, those of pinned neighbours counted for
-// `own` hundredths.
+// The free devices shared out in proportion to the units of each gap, those of pinned neighbours
+// counted for `own` hundredths.
 std::vector<int> gaps_in_proportion(const PinnedUnits& pins, int devices, int own) {
     std::vector<int> open = free_units(pins);
     std::vector<int64_t> weights(open.begin(), open.end());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: the user's pins. Out: the device each unit of the pipeline must have in its stage, and the device orders worth
-// searching for that. A pin puts its operators into a stage that has the device; tensor parallelism may add others to
-// it (`--tp 1`: none). Operators pinned to different devices stand in different stages; pins may return to a device,
-// which then has several stages. What no pipeline can meet is a UserError that names the pins, what crosses between
-// them, and the ways out with their cost.
+// In: the user's pins. Out: the device each unit of the pipeline must have in its stage, and the
+// device orders worth searching for that. A pin puts its operators into a stage that has the
+// device; tensor parallelism may add others to it (`--tp 1`: none). Operators pinned to different
+// devices stand in different stages; pins may return to a device, which then has several stages.
+// What no pipeline can meet is a UserError that names the pins, what crosses between them, and the
+// ways out with their cost.
 #pragma once
 
 #include <vector>
@@ -32,9 +33,10 @@ bool meets_pins(const Analysis& analysis, const PinnedUnits& pins, const Placeme
 // Whether a device is pinned again behind another one's pins.
 bool pins_return(const PinnedUnits& pins);
 
-// `order` rearranged so that pinned devices follow each other as their units do; the others keep their order and
-// are shared out among the places between. All ways where these are few, a choice of them otherwise; `order`
-// alone without pins. A device to which the pins return stands in it again. `tensor_parallel`: of a forced shape, or 0.
+// `order` rearranged so that pinned devices follow each other as their units do; the others keep
+// their order and are shared out among the places between. All ways where these are few, a choice
+// of them otherwise; `order` alone without pins. A device to which the pins return stands in it
+// again. `tensor_parallel`: of a forced shape, or 0.
 std::vector<std::vector<DeviceId>> orders_for(const PinnedUnits& pins,
                                               const std::vector<DeviceId>& order,
                                               int tensor_parallel);

@@ -68,7 +68,8 @@ private:
         return result_.metis_failure.empty();
     }
 
-    // By estimate; among (nearly) equal ones the balanced one first, which leaves most memory and throughput.
+    // By estimate; among (nearly) equal ones the balanced one first, which leaves most memory and
+    // throughput.
     void sort_proposals() {
         int64_t best = INT64_MAX;
         for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
@@ -187,7 +188,8 @@ private:
             if (!best) continue;
             some = true;
             add(tables, *best, Source::kProgramme);
-            // The uniform grid stands for the balanced variants of open shapes, unless balance is what is asked for.
+            // The uniform grid stands for the balanced variants of open shapes, unless balance is
+            // what is asked for.
             bool open = query.tensor_parallel == 0 && query.pipeline_stages == 0;
             bool throughput = options_.objective == Objective::kThroughput;
             if (query.device_cost == 0 && (throughput || (!open && best->stages.size() > 1)))
@@ -225,8 +227,8 @@ private:
         return s;
     }
 
-    // METIS on the chain (or web) of units: weights are costs, edges what crosses. Parts follow their mean position;
-    // where METIS interleaves them, their sizes alone give the cuts.
+    // METIS on the chain (or web) of units: weights are costs, edges what crosses. Parts follow
+    // their mean position; where METIS interleaves them, their sizes alone give the cuts.
     StageSolution metis_stages(CostTables& tables, int tp, int pp) {
         int units = tables.num_units();
         const RangeTable& range = tables.range(0, tp, ShareMode::kBySpeed);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// In: an analysed Graph, a Machine, a Workload, options. Out: placements worth building, best estimate first: the
-// dynamic programme's for every shape the options leave open, over the user's device order and METIS's, each
-// with its balanced variants; the uniform grid; equal units a stage; METIS's own cut; for throughput, virtual stages
-// (planner/search/virtual_stages.h). The event simulation then chooses among them (planner/planner.cpp).
+// In: an analysed Graph, a Machine, a Workload, options. Out: placements worth building, best
+// estimate first: the dynamic programme's for every shape the options leave open, over the user's
+// device order and METIS's, each with its balanced variants; the uniform grid; equal units a stage;
+// METIS's own cut; for throughput, virtual stages (planner/search/virtual_stages.h). The event
+// simulation then chooses among them (planner/planner.cpp).
 #pragma once
 
 #include <string>
@@ -27,7 +28,8 @@ struct Proposal {
     std::string shape;         // "tp 2 x pp 2"
 };
 
-// The busiest stage, as what near-equal proposals are told apart by; a cut layer must gain a twentieth.
+// The busiest stage, as what near-equal proposals are told apart by; a cut layer must gain a
+// twentieth.
 int64_t balance_of(const Proposal& proposal);
 
 struct Proposals {
@@ -41,7 +43,8 @@ struct Proposals {
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
                   const PlanOptions& options, Shape shape, int64_t slack);
 
-// "tp 2 x pp 2", "pp 2 of tp 3, 2" for stages of different width; "tp 1 x pp 2 in 5 virtual stages" where devices return.
+// "tp 2 x pp 2", "pp 2 of tp 3, 2" for stages of different width; "tp 1 x pp 2 in 5 virtual stages"
+// where devices return.
 std::string shape_name(const Placement& placement);
 
 }  // namespace cleave::planner

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programme's cost of a stage knows its neighbours only roughly (who sends how often to how many); on small plans
-// the event simulation can afford to correct that. Moves a cut by a unit, a device across a boundary, joins two
-// stages, gives a unit to another stage's devices (for throughput), or changes how heads are grouped, while the
-// simulated objective falls and the budget lasts.
+// The programme's cost of a stage knows its neighbours only roughly (who sends how often to how
+// many); on small plans the event simulation can afford to correct that. Moves a cut by a unit, a
+// device across a boundary, joins two stages, gives a unit to another stage's devices (for
+// throughput), or changes how heads are grouped, while the simulated objective falls and the budget
+// lasts.
 #pragma once
 
 #include "planner/analysis/placement.h"
@@ -11,8 +12,8 @@
 
 namespace cleave::planner {
 
-// Improves `plan`, built from `placement`, in place; `step_budget` bounds the steps built on the way. Forced shapes
-// keep their stages and devices. True when something was gained.
+// Improves `plan`, built from `placement`, in place; `step_budget` bounds the steps built on the
+// way. Forced shapes keep their stages and devices. True when something was gained.
 bool refine(const Analysis& analysis, Shape shape, size_t step_budget, Placement& placement,
             Plan& plan);
 

@@ -15,7 +15,8 @@ std::string gigabytes(int64_t bytes) {
     return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
 }
 
-// The largest value in [low, high) for which `fits` holds, or 0; fits is monotone. Steps of `granule`.
+// The largest value in [low, high) for which `fits` holds, or 0; fits is monotone. Steps of
+// `granule`.
 template <class Test>
 int64_t largest_that_fits(int64_t low, int64_t high, int64_t granule, Test&& fits) {
     int64_t a = low / granule, b = (high - 1) / granule;
@@ -143,7 +144,8 @@ std::string fix_pins(const Plan& p, const Fits& fits) {
     return fits(p.machine, p.workload, options) ? "leave out --pin: without the pins it fits" : "";
 }
 
-// Cards exchange without a library, too. Of those that reach each other by kernels, else through the host.
+// Cards exchange without a library, too. Of those that reach each other by kernels, else through
+// the host.
 std::string fix_library(const Plan& p, const Fits& fits) {
     const auto with = std::find_if(p.memory.begin(), p.memory.end(), [&](const DeviceMemory& m) {
         return m.collectives > 0 && is_card(p.machine.device(m.device).kind);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The refusal of a model that does not fit: each device's need, capacity and deficit for the plan that comes nearest,
-// and the smallest changes that would fit, each tried before it is named.
+// The refusal of a model that does not fit: each device's need, capacity and deficit for the plan
+// that comes nearest, and the smallest changes that would fit, each tried before it is named.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ struct Deficit {
     int64_t deficit_bytes = 0;  // 0 for a device that has enough
 };
 
-// No plan fits in memory. what() has every device's need, capacity and deficit and the fixes as text.
+// No plan fits in memory. what() has every device's need, capacity and deficit and the fixes as
+// text.
 class DoesNotFit : public UserError {
 public:
     DoesNotFit(const std::string& message, std::vector<Deficit> devices,

@@ -9,7 +9,8 @@ namespace {
 
 constexpr int64_t kImpossible = INT64_MAX / 4;
 
-// State: `stages` stages done (when their number is forced; 0 otherwise), `device` devices passed, `unit` units placed.
+// State: `stages` stages done (when their number is forced; 0 otherwise), `device` devices passed,
+// `unit` units placed.
 struct Cell {
     int64_t cost = kImpossible;
     int from_device = -1, from_unit = -1;  // -1: a skipped device came last
@@ -66,7 +67,8 @@ private:
         int before = layers_ > 0 ? s - 1 : 0;
         int64_t fan = query_.fan_out ? t : 1;
         const std::vector<int64_t>& entries = tables_.entry_costs(d - t, t);
-        // Sending on what crosses keeps the last device busy too; the next range is not known yet, its link nearly is.
+        // Sending on what crosses keeps the last device busy too; the next range is not known yet,
+        // its link nearly is.
         const std::vector<int64_t>* exits = d < devices_ ? &tables_.entry_costs(d, 1) : nullptr;
         std::deque<std::pair<int64_t, int>>
             window;  // (cost up to the beginning, beginning), costs increasing
@@ -92,7 +94,8 @@ private:
         }
     }
 
-    // Where each unit's pinned device stands in the order, and where the pins of two devices must be parted.
+    // Where each unit's pinned device stands in the order, and where the pins of two devices must
+    // be parted.
     void find_pins() {
         if (!query_.pins || query_.pins->empty()) return;
         place_.assign(units_, -1);
@@ -113,8 +116,9 @@ private:
         }
     }
 
-    // The first unit with which a stage on devices [from, to) may begin to end before `end`, as far as pins go; `end`
-    // where its last unit belongs elsewhere. Never falls as `end` grows, if earlier answers are kept.
+    // The first unit with which a stage on devices [from, to) may begin to end before `end`, as far
+    // as pins go; `end` where its last unit belongs elsewhere. Never falls as `end` grows, if
+    // earlier answers are kept.
     int earliest(int end, int from, int to) const {
         if (place_.empty()) return 0;
         int place = place_[end - 1];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact dynamic programme: units in order, cut into runs; each run on a contiguous range of the device order,
-// of any length, which is its tensor-parallel degree; memory a hard cap on every device. It finds the least sum
-// of stage costs subject to a cap on each stage's cost. O(devices x degrees x units) by sliding-window minima:
-// what a stage may hold shrinks from the left as it grows to the right.
+// The exact dynamic programme: units in order, cut into runs; each run on a contiguous range of the
+// device order, of any length, which is its tensor-parallel degree; memory a hard cap on every
+// device. It finds the least sum of stage costs subject to a cap on each stage's cost. O(devices x
+// degrees x units) by sliding-window minima: what a stage may hold shrinks from the left as it
+// grows to the right.
 #pragma once
 
 #include <optional>

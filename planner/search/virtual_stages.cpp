@@ -46,7 +46,8 @@ public:
     const std::vector<int>& groups() const { return group_; }
     void restore(const std::vector<int>& groups) { group_ = groups; }
 
-    // Of every group. A device of the narrower side sends to several of the wider, one after the other.
+    // Of every group. A device of the narrower side sends to several of the wider, one after the
+    // other.
     void loads(std::vector<double>& load) const {
         load.assign(groups_.size(), 0);
         for (int u = 0; u < num_units(); ++u) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second mode, for throughput: virtual stages. The groups of devices of a contiguous solution stay, and each may
-// take several runs of units: where units are few or unequal, or memory is, that balances better than one run each,
-// for the price of more transfers. In: tables, a solution to start from. Out: a solution whose groups return, or
-// nothing where none beats it. Simulated annealing on the busiest group's time; deterministic for a seed.
+// The second mode, for throughput: virtual stages. The groups of devices of a contiguous solution
+// stay, and each may take several runs of units: where units are few or unequal, or memory is, that
+// balances better than one run each, for the price of more transfers. In: tables, a solution to
+// start from. Out: a solution whose groups return, or nothing where none beats it. Simulated
+// annealing on the busiest group's time; deterministic for a seed.
 #pragma once
 
 #include <optional>

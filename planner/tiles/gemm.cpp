@@ -29,8 +29,8 @@ constexpr std::array<Block, 6> kWideBlocks{{{64, 64, 16, 256},
                                             {16, 32, 16, 128},
                                             {16, 16, 16, 64}}};
 
-// Of warpgroups, each with the sums of 64 tokens: 128 x 128 by two of them. With four of them a slice of 48 KiB is
-// multiplied in 1024 cycles of a H100's unit, with two one of 32 KiB in 512.
+// Of warpgroups, each with the sums of 64 tokens: 128 x 128 by two of them. With four of them a
+// slice of 48 KiB is multiplied in 1024 cycles of a H100's unit, with two one of 32 KiB in 512.
 constexpr std::array<Block, 6> kWarpgroupBlocks{{{256, 128, 64, 512},
                                                  {128, 128, 64, 256},
                                                  {128, 64, 64, 256},
@@ -57,7 +57,8 @@ std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductSh
     if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
     if (s.whole_head) rows = round_up(s.head, 16);
     b.threads = std::max(b.threads, warp_of(limits));
-    // Half the registers of a thread are sums: activations or codes on their way would have no room beside them.
+    // Half the registers of a thread are sums: activations or codes on their way would have no room
+    // beside them.
     if (b.threads > 256 && !(s.prepared && s.code_bits == 0 && s.element_bytes == 2))
         return std::nullopt;
     if (b.threads > limits.max_threads_per_block) return std::nullopt;
@@ -76,7 +77,8 @@ std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductSh
     return tile;
 }
 
-// The first of `blocks` that fills the device; where there is too little work for that, the smallest spread it most.
+// The first of `blocks` that fills the device; where there is too little work for that, the
+// smallest spread it most.
 bool search_blocks(const DeviceLimits& limits, const ProductShape& s, std::span<const Block> blocks,
                    Tile& tile) {
     bool found = false;
@@ -91,9 +93,10 @@ bool search_blocks(const DeviceLimits& limits, const ProductShape& s, std::span<
     return found;
 }
 
-// Cycles of a H100's unit for a slice of all its blocks one after the other: 2,048 multiply-adds each (989 TFLOP/s of 132 units:
-// NVIDIA H100 white paper), or, where that is more, 128 bytes of shared memory each (32 banks of 4: CUDA programming guide), of
-// which every warpgroup reads its own 64 tokens and all rows of weights, and the copies that brought both wrote them.
+// Cycles of a H100's unit for a slice of all its blocks one after the other: 2,048 multiply-adds
+// each (989 TFLOP/s of 132 units: NVIDIA H100 white paper), or, where that is more, 128 bytes of
+// shared memory each (32 banks of 4: CUDA programming guide), of which every warpgroup reads its
+// own 64 tokens and all rows of weights, and the copies that brought both wrote them.
 int64_t warpgroup_cycles(const ProductShape& s, const Tile& tile) {
     const int64_t rows = tile.rows * s.per_feature, groups = ceil_div(tile.tokens, 64);
     const int64_t products = tile.tokens * rows * tile.depth / 2048;
@@ -101,8 +104,9 @@ int64_t warpgroup_cycles(const ProductShape& s, const Tile& tile) {
     return std::max(products, elements * tile.depth * staged_bytes(s) / 128);
 }
 
-// Of warpgroups the block that is done first, as whole rounds of the device's units: larger ones need fewer cycles for the same
-// work, smaller ones leave fewer units idle. A smaller one must gain a tenth, as it reads more from outside its unit.
+// Of warpgroups the block that is done first, as whole rounds of the device's units: larger ones
+// need fewer cycles for the same work, smaller ones leave fewer units idle. A smaller one must gain
+// a tenth, as it reads more from outside its unit.
 bool search_warpgroup_blocks(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
     int64_t best = 0;
     for (const Block& b : kWarpgroupBlocks) {

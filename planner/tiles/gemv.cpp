@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of products of few tokens (codegen/templates/gpu/few_tokens.cuh). Weights stream once; what counts is how many bytes
-// of them are under way. Where the device copies into shared memory asynchronously they lie there (weight_ring.cuh), and
-// the tile decides how many; elsewhere they pass through registers.
+// Tiles of products of few tokens (codegen/templates/gpu/few_tokens.cuh). Weights stream once; what
+// counts is how many bytes of them are under way. Where the device copies into shared memory
+// asynchronously they lie there (weight_ring.cuh), and the tile decides how many; elsewhere they
+// pass through registers.
 #include "planner/tiles/parts.h"
 
 namespace cleave::planner {
@@ -17,11 +18,12 @@ constexpr int64_t kStagedBytes = 48 * 1024;
 // Passes over its staged activations that a block makes at most.
 constexpr int64_t kMostPasses = 16;
 
-// Weights that each compute unit should have under way. Little's law: bandwidth times latency, 3.35 TB/s of 132 units and
-// 0.7 us unloaded are 18 KB, and a memory that is kept busy takes two to three times as long.
+// Weights that each compute unit should have under way. Little's law: bandwidth times latency, 3.35
+// TB/s of 132 units and 0.7 us unloaded are 18 KB, and a memory that is kept busy takes two to
+// three times as long.
 constexpr int64_t kUnderWay = 64 * 1024;
-// Blocks with a ring that a unit has room for: what one has under way fills the gaps of the other. A launch has up to twice
-// as many where its rows come out more evenly.
+// Blocks with a ring that a unit has room for: what one has under way fills the gaps of the other.
+// A launch has up to twice as many where its rows come out more evenly.
 constexpr int64_t kRingBlocks = 2, kMostRingBlocks = 4;
 // Of a block's shared memory, which the driver keeps for itself.
 constexpr int64_t kReservedBytes = 1024;
@@ -35,8 +37,9 @@ bool has_ring(const ProductShape& s, int64_t tokens) {
            weight_width(s) * s.element_bytes == kPieceBytes;
 }
 
-// Rows that a lane takes together: their weights and sums stay in registers. Through a ring each piece is written to
-// shared memory and read again, and activations once for all of them: two keep both below half of what it can do.
+// Rows that a lane takes together: their weights and sums stay in registers. Through a ring each
+// piece is written to shared memory and read again, and activations once for all of them: two keep
+// both below half of what it can do.
 int64_t most_at_once(const ProductShape& s, int64_t tokens) {
     if (has_ring(s, tokens)) return 2;
     return std::clamp<int64_t>(16 / tokens, 1, weight_width(s) > 16 ? 2 : 4);
@@ -90,8 +93,8 @@ struct RingRows {
     int64_t threads = 0, rows = 0, blocks = 0, busiest = 0;
 };
 
-// Rows that leave each unit some blocks and the busiest as little to read as can be; a block reads its activations as it
-// reads a row.
+// Rows that leave each unit some blocks and the busiest as little to read as can be; a block reads
+// its activations as it reads a row.
 RingRows ring_rows_of(const DeviceLimits& limits, const ProductShape& s, int64_t tokens,
                       int64_t threads, int64_t unit) {
     const int64_t units = units_of(limits), enough = enough_blocks(limits);
@@ -113,7 +116,8 @@ RingRows ring_rows_of(const DeviceLimits& limits, const ProductShape& s, int64_t
     return best;
 }
 
-// The widest block, and the most rows together, of which there are enough; else of which there are most.
+// The widest block, and the most rows together, of which there are enough; else of which there are
+// most.
 RingRows ring_rows(const DeviceLimits& limits, const ProductShape& s, int64_t tokens) {
     RingRows best;
     for (int64_t threads : {256, 128, 64})

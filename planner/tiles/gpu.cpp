@@ -34,7 +34,8 @@ int64_t warpgroup_prefill_bytes(const AttentionShape& s, int64_t queries) {
     return elements * s.element_bytes + kSwizzleBytes - 16;
 }
 
-// Blocks of two warpgroups read the keys half as often; where there is too little work for them, one spreads it more.
+// Blocks of two warpgroups read the keys half as often; where there is too little work for them,
+// one spreads it more.
 bool find_warpgroup_prefill_tile(const DeviceLimits& limits, const AttentionShape& s, Tile& tile) {
     bool found = false;
     for (int64_t queries : {2 * kWarpgroupTokens, kWarpgroupTokens}) {

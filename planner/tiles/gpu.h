@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of GPU launches by arithmetic on DeviceLimits alone: what a block computes, its threads, and the shared
-// memory that codegen/templates/gpu then uses to the byte. The largest tile that fits and fills the device wins; what
-// does not fit shrinks. Threads are whole warps. Every tile returned is within the limits of a block where any tile is
-// (block_excess); its grid is too where any tile's is (grid_excess), and takes more tokens a block for that.
+// Tiles of GPU launches by arithmetic on DeviceLimits alone: what a block computes, its threads,
+// and the shared memory that codegen/templates/gpu then uses to the byte. The largest tile that
+// fits and fills the device wins; what does not fit shrinks. Threads are whole warps. Every tile
+// returned is within the limits of a block where any tile is (block_excess); its grid is too where
+// any tile's is (grid_excess), and takes more tokens a block for that.
 #pragma once
 
 #include <array>
@@ -26,24 +27,26 @@ struct ProductShape {
     int64_t staged_bytes = 0;   // of a weight in shared memory; 0: element_bytes
     bool warpgroups = false;    // the device multiplies 16-bit tiles by warpgroups
     bool async_copies = false;  // and copies into shared memory while its threads go on
-    // Many tokens: activations come as the weights are staged, in rows of whole copies of 16 bytes: blocks copy them as they
-    // are, several slices ahead.
+    // Many tokens: activations come as the weights are staged, in rows of whole copies of 16 bytes:
+    // blocks copy them as they are, several slices ahead.
     bool prepared = false;
     bool as_f16 = false;  // staged as f16: prepared rows have a factor each
 };
 
-// What an architecture makes of a shape: nothing where it is not in the table of planner/machine/gpu_arch.h.
+// What an architecture makes of a shape: nothing where it is not in the table of
+// planner/machine/gpu_arch.h.
 void set_arch(std::string_view arch, ProductShape& shape);
 
-// What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory; integers are codes
-// of a quantised matrix.
+// What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory;
+// integers are codes of a quantised matrix.
 void set_weight_type(DType dtype, ProductShape& shape);
 
 // Up to this many tokens, weights stream through registers once; more share tiles.
 inline constexpr int64_t kFewTokens = 8;
 inline bool has_many_tokens(const Tile& tile) { return tile.tokens > kFewTokens; }
 
-// Tiles of warpgroups: 64 tokens for each, rows of 64 features in shared memory, which no other tile has.
+// Tiles of warpgroups: 64 tokens for each, rows of 64 features in shared memory, which no other
+// tile has.
 inline constexpr int64_t kWarpgroupTokens = 64, kWarpgroupThreads = 128, kWarpgroupDepth = 64;
 inline bool is_of_warpgroups(const Tile& tile) {
     return has_many_tokens(tile) && tile.depth == kWarpgroupDepth;
@@ -53,11 +56,13 @@ inline bool is_of_warpgroups(const Tile& tile) {
 inline bool has_whole_copies(int64_t depth, int64_t stride, int64_t offset) {
     return depth % 8 == 0 && stride % 8 == 0 && offset % 8 == 0;
 }
-// Whether a launch pays that prepares the activations of a prompt, on a device that copies asynchronously: it reads and writes
-// them once (6 bytes an element of f32), where each column of blocks would read 2 bytes more of them, and every block would
-// normalise and narrow them on its way. Not for few tokens, few columns, or weights that are staged as f32.
+// Whether a launch pays that prepares the activations of a prompt, on a device that copies
+// asynchronously: it reads and writes them once (6 bytes an element of f32), where each column of
+// blocks would read 2 bytes more of them, and every block would normalise and narrow them on its
+// way. Not for few tokens, few columns, or weights that are staged as f32.
 bool pays_to_prepare(const ProductShape& shape);
-// What it makes, in the scratch of the product's step: rows, and behind them the f32 factor of each where they are f16.
+// What it makes, in the scratch of the product's step: rows, and behind them the f32 factor of each
+// where they are f16.
 inline constexpr int64_t kFactorBytes = 4;
 int64_t prepared_bytes(const ProductShape& shape);
 
@@ -73,16 +78,18 @@ std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const Produ
                                          const Tile& tile);
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
-// Token tiles of a product whose blocks go through the features together, and so read the same weights at about the same time.
+// Token tiles of a product whose blocks go through the features together, and so read the same
+// weights at about the same time.
 inline constexpr int64_t kTokensTogether = 2048;
 // Few tokens: neighbouring lanes that share a row; rows that such lanes take together.
 int64_t product_lanes(const DeviceLimits& limits, const ProductShape& shape);
 int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
 
-// Of the ring in shared memory that operands pass through. Many tokens: slices of both that lie there at once; two, or of prepared
-// activations up to four. Few tokens: pieces of 16 bytes that a lane has under way of each of the rows that it takes
-// together, no more than the tile claims, where it says; 0: there is none, weights come through registers.
+// Of the ring in shared memory that operands pass through. Many tokens: slices of both that lie
+// there at once; two, or of prepared activations up to four. Few tokens: pieces of 16 bytes that a
+// lane has under way of each of the rows that it takes together, no more than the tile claims,
+// where it says; 0: there is none, weights come through registers.
 int64_t product_stages(const DeviceLimits& limits, const ProductShape& shape, const Tile& tile);
 
 struct AttentionShape {
@@ -98,12 +105,13 @@ struct AttentionShape {
     int64_t sequences = 1;    // most of a launch
 };
 
-// Decode: `rows` query heads of a KV head together, `splits` of the keys, `tokens` 1. Prefill: `tokens` queries,
-// `depth` keys at once; where no such tile fits, that of decode.
+// Decode: `rows` query heads of a KV head together, `splits` of the keys, `tokens` 1. Prefill:
+// `tokens` queries, `depth` keys at once; where no such tile fits, that of decode.
 Tile attention_tile(const DeviceLimits& limits, const AttentionShape& shape);
-// Whether a tile is of warpgroups, each with 64 queries: on a device that has them, those of 64 queries (or several times
-// that) and 64 keys, where the cache has 16 bits, heads are whole groups of 8 features, 256 at most for values (the
-// sums of a thread), and both halves of the keys fit in shared memory. All others are of warps.
+// Whether a tile is of warpgroups, each with 64 queries: on a device that has them, those of 64
+// queries (or several times that) and 64 keys, where the cache has 16 bits, heads are whole groups
+// of 8 features, 256 at most for values (the sums of a thread), and both halves of the keys fit in
+// shared memory. All others are of warps.
 bool attends_by_warpgroups(const DeviceLimits& limits, const AttentionShape& shape,
                            const Tile& tile);
 // As smaller_product_tile; it takes the same arguments and scratch.
@@ -115,16 +123,20 @@ int64_t attention_shared_bytes(const DeviceLimits& limits, const AttentionShape&
 int64_t attention_lanes(const DeviceLimits& limits, const AttentionShape& shape);
 // Of partial results and counters; 0 for one split.
 int64_t attention_scratch_bytes(const AttentionShape& shape, const Tile& tile);
-// Counters of arrivals lie in front, as many bytes whatever the launch: they stay zero between launches.
+// Counters of arrivals lie in front, as many bytes whatever the launch: they stay zero between
+// launches.
 inline constexpr int64_t kCounterBytes = 8192;
 
-// Operators that stand alone: `features` of a row by `threads` threads, and two words of shared memory a warp.
+// Operators that stand alone: `features` of a row by `threads` threads, and two words of shared
+// memory a warp.
 Tile elementwise_tile(const DeviceLimits& limits, int64_t features);
 std::optional<Tile> smaller_elementwise_tile(const DeviceLimits& limits, const Tile& tile);
-// A row that has one block to itself, and that the device: as many threads as find a few loads of `run` elements each.
+// A row that has one block to itself, and that the device: as many threads as find a few loads of
+// `run` elements each.
 Tile argmax_tile(const DeviceLimits& limits, int64_t length, int64_t run);
 
-// Blocks of the largest launch in x, y and z. Tokens lie in y where a block has many of them or few, and in x where it has one.
+// Blocks of the largest launch in x, y and z. Tokens lie in y where a block has many of them or
+// few, and in x where it has one.
 using Grid = std::array<int64_t, 3>;
 Grid product_grid(const ProductShape& shape, const Tile& tile);
 Grid attention_grid(const AttentionShape& shape, const Tile& tile);
@@ -146,7 +158,8 @@ struct Excess {
 std::optional<Excess> block_excess(const DeviceLimits& limits, const Tile& tile, int64_t registers);
 std::optional<Excess> grid_excess(const DeviceLimits& limits, const Grid& grid);
 
-// What a limit took from a launch: the tile that the device would have without limits, and the first one that it is over.
+// What a limit took from a launch: the tile that the device would have without limits, and the
+// first one that it is over.
 struct ShrunkTile {
     Tile preferred;
     Excess excess;

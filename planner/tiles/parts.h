@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of planner/tiles/gpu.h share: products of few tokens are in gpu_tiles_few.cpp, of many in
-// gpu_tiles_many.cpp, the rest in gpu_tiles.cpp.
+// What the files of planner/tiles/gpu.h share: products of few tokens are in gpu_tiles_few.cpp, of
+// many in gpu_tiles_many.cpp, the rest in gpu_tiles.cpp.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace cleave::planner::gpu {
 
 // The swizzle of warpgroups' operands repeats after so many bytes of shared memory.
 inline constexpr int64_t kSwizzleBytes = 1024;
-// Registers of a thread beside its sums: addresses, and operands on their way. Compiled kernels tell (tests/reports).
+// Registers of a thread beside its sums: addresses, and operands on their way. Compiled kernels
+// tell (tests/reports).
 inline constexpr int64_t kOtherRegisters = 40;
 
 inline int64_t power_of_two_from(int64_t n) {
@@ -33,8 +34,8 @@ inline int64_t warp_of(const DeviceLimits& limits) {
 inline int64_t units_of(const DeviceLimits& limits) {
     return std::max<int64_t>(limits.num_compute_units, 1);
 }
-// Threads of the widest block: whole warps, as many as a power of two, so that halves of them are whole warps, too. One warp
-// where a device has room for less.
+// Threads of the widest block: whole warps, as many as a power of two, so that halves of them are
+// whole warps, too. One warp where a device has room for less.
 inline int64_t most_threads(const DeviceLimits& limits) {
     const int64_t warp = warp_of(limits);
     return power_of_two_to(std::max<int64_t>(limits.max_threads_per_block / warp, 1)) * warp;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier's own rules: from the columns that an operator finds on a device and the weight rectangle it
-// is given, the columns that it computes there, and whether they are whole or a summand.
+// The verifier's own rules: from the columns that an operator finds on a device and the weight
+// rectangle it is given, the columns that it computes there, and whether they are whole or a
+// summand.
 #include <algorithm>
 
 #include "planner/plan/foreign_op.h"
@@ -285,7 +286,8 @@ ComputeWalk::Result ComputeWalk::opaque(OpId id, const Op& op) {
     return Known{};
 }
 
-// Of another compiler: only what it declares may be divided. Whatever the rule, its inputs are no summands.
+// Of another compiler: only what it declares may be divided. Whatever the rule, its inputs are no
+// summands.
 ComputeWalk::Result ComputeWalk::foreign(OpId id, const Op& op, const ForeignOp& rule) {
     const bool elementwise = rule.split == ForeignSplit::kElementwise;
     const bool by_input = rule.split == ForeignSplit::kByInput;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator of the graph, and with it every element of every weight, was executed: once, or as replicas
-// where the operator is one that may have them.
+// Every operator of the graph, and with it every element of every weight, was executed: once, or as
+// replicas where the operator is one that may have them.
 #include <algorithm>
 #include <map>
 
@@ -13,7 +13,8 @@ namespace {
 using importer::Op;
 using importer::OpKind;
 
-// Linear operators whose rows are keys or values: a KV head lies on every device that has one of its queries.
+// Linear operators whose rows are keys or values: a KV head lies on every device that has one of
+// its queries.
 std::vector<bool> key_value_projections(const Graph& graph) {
     std::map<ValueId, size_t> producer;
     for (size_t i = 0; i < graph.ops.size(); ++i)
@@ -48,9 +49,9 @@ bool may_have_replicas(const Op& op, bool is_key_value) {
     }
 }
 
-// Operators that a stage may compute whole on each of its devices rather than share out, by OpId: all of a graph with
-// products of integers, which need all of their input at once, and the attention of a layer whose queries or keys are
-// normalised over all heads together (OLMo-2).
+// Operators that a stage may compute whole on each of its devices rather than share out, by OpId:
+// all of a graph with products of integers, which need all of their input at once, and the
+// attention of a layer whose queries or keys are normalised over all heads together (OLMo-2).
 std::vector<bool> may_repeat_whole(const Graph& graph) {
     const bool integers =
         std::any_of(graph.weights.begin(), graph.weights.end(),
@@ -59,7 +60,8 @@ std::vector<bool> may_repeat_whole(const Graph& graph) {
     std::map<ValueId, size_t> producer;
     for (size_t i = 0; i < graph.ops.size(); ++i)
         for (ValueId v : graph.ops[i].outputs) producer[v] = i;
-    // The product that a value comes from, through norms and rotations; sets `joined` where one spans the heads.
+    // The product that a value comes from, through norms and rotations; sets `joined` where one
+    // spans the heads.
     const auto product_of = [&](ValueId v, int64_t head_dim, bool& joined) {
         auto found = producer.find(v);
         while (found != producer.end()) {
@@ -131,7 +133,8 @@ void check_op(const Plan& plan, const Op& op, bool is_key_value, bool may_repeat
     if (!cover_whole(parts, whole.rows, whole.columns))
         report.add("op-incomplete", "{}: a part of {} is computed nowhere", phase, op.name);
     const bool replicas = may_have_replicas(op, is_key_value);
-    // What a foreign operator may share out it may also repeat, where what reads it leaves no choice.
+    // What a foreign operator may share out it may also repeat, where what reads it leaves no
+    // choice.
     const std::optional<ForeignOp> rule = foreign_op(op);
     const bool repeats_whole =
         rule ? rule->split != ForeignSplit::kOnce : op.kind != OpKind::kOpaque && may_repeat;

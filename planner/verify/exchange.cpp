@@ -84,8 +84,8 @@ void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
             fail("exchange-peers", "{} has no room for its signals", device_name(a));
 }
 
-// Of cards that are here: the library joins cards of one vendor, each once, and sums rows or sends blocks of them. Simulated
-// ones have any library.
+// Of cards that are here: the library joins cards of one vendor, each once, and sums rows or sends
+// blocks of them. Simulated ones have any library.
 void PhaseWalk::check_vendor(const Collective& c) {
     const Machine& machine = plan_.machine;
     std::set<DeviceId> devices(c.group.begin(), c.group.end());
@@ -121,7 +121,8 @@ void PhaseWalk::check_vendor(const Collective& c) {
     }
 }
 
-// Blocks of columns arrive whole, and of several rows they lie in the receiver's `staging.exchange` first.
+// Blocks of columns arrive whole, and of several rows they lie in the receiver's `staging.exchange`
+// first.
 void PhaseWalk::check_gather_room(const Collective& c) {
     const auto& shape = graph().value(placed(c.contributions[0]).value).shape;
     if (shape.empty()) return;
@@ -141,7 +142,8 @@ void PhaseWalk::check_gather_room(const Collective& c) {
     }
 }
 
-// A norm is the last of an epilogue, behind the residual, and only kernels over the members' memory compute it.
+// A norm is the last of an epilogue, behind the residual, and only kernels over the members' memory
+// compute it.
 bool PhaseWalk::check_norm(const Collective& c) {
     const auto is_norm = [&](OpId id) { return graph().op(id).kind == OpKind::kRmsNorm; };
     const auto norms = std::count_if(c.epilogue.begin(), c.epilogue.end(), is_norm);
@@ -159,7 +161,8 @@ bool PhaseWalk::check_norm(const Collective& c) {
     return true;
 }
 
-// A group names each receiver once, in device order or (a ring's) in its own, with one output each, or two with a norm.
+// A group names each receiver once, in device order or (a ring's) in its own, with one output each,
+// or two with a norm.
 bool PhaseWalk::check_group(const Collective& c) {
     if (c.group.empty()) fail("collective-group", "no receiver");
     std::vector<DeviceId> order = c.group;
@@ -235,8 +238,8 @@ Known PhaseWalk::reduce(const Collective& c) {
     return Known{.columns = sum.columns};
 }
 
-// What runs on each member after the sum; each operator takes the running value and what else it needs from
-// the member's own inputs.
+// What runs on each member after the sum; each operator takes the running value and what else it
+// needs from the member's own inputs.
 void PhaseWalk::epilogue(const Collective& c, size_t member, const Known& reduced) {
     const DeviceId device = c.group[member];
     ValueId value = placed(c.contributions[0]).value;

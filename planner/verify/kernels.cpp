@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operators, in which order, each kind of kernel computes, the grid that its tile makes of them, and how it may come by
-// its activations.
+// Which operators, in which order, each kind of kernel computes, the grid that its tile makes of
+// them, and how it may come by its activations.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -19,7 +19,8 @@ char letter(OpKind kind) {
     return kLetters[static_cast<size_t>(kind)];
 }
 
-// Letters in order; those in brackets may be absent, all or none. A star: a chain of elementwise operators.
+// Letters in order; those in brackets may be absent, all or none. A star: a chain of elementwise
+// operators.
 constexpr std::array<std::string_view, 15> kPatterns{"E",       "[N]LLL[NN][RR]K",
                                                      "T",       "L*",
                                                      "[N]LLG*", "[M][N]L*",
@@ -29,7 +30,8 @@ constexpr std::array<std::string_view, 15> kPatterns{"E",       "[N]LLL[NN][RR]K
                                                      "M*",      "O",
                                                      "X"};
 
-// Whether the last `count` operators are elementwise and each reads the one before it, and of the launch nothing else.
+// Whether the last `count` operators are elementwise and each reads the one before it, and of the
+// launch nothing else.
 bool is_chain(const Graph& graph, const std::vector<OpId>& ops, size_t count) {
     for (size_t i = ops.size() - count; i < ops.size(); ++i) {
         const importer::Op& op = graph.op(ops[i]);
@@ -49,7 +51,8 @@ bool is_chain(const Graph& graph, const std::vector<OpId>& ops, size_t count) {
     return true;
 }
 
-// No pattern needs a second try: what a bracket opens with never stands right after it. `tail`: operators left for a star.
+// No pattern needs a second try: what a bracket opens with never stands right after it. `tail`:
+// operators left for a star.
 bool matches(std::string_view pattern, std::string_view text, size_t& tail) {
     tail = 0;
     while (!pattern.empty()) {
@@ -95,7 +98,8 @@ std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compu
     };
     switch (c.kernel) {
         case KernelKind::kAttention:
-            // Many tokens in a block have a head each; one token has blocks for its KV heads, and for parts of the keys.
+            // Many tokens in a block have a head each; one token has blocks for its KV heads, and
+            // for parts of the keys.
             if (c.tile.tokens > 1) return {parts(tokens, c.tile.tokens), c.heads.size(), 1};
             return {tokens, 1, c.tile.splits};
         case KernelKind::kLinear:

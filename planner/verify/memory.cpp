@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier's own account of memory: what is alive together lies apart, and what each arena ends at is
-// what the plan says it needs, and fits.
+// The verifier's own account of memory: what is alive together lies apart, and what each arena ends
+// at is what the plan says it needs, and fits.
 #include <algorithm>
 #include <map>
 
@@ -59,8 +59,9 @@ void check_tokens(const Plan& plan, Report& report) {
     }
 }
 
-// What the vendor's library keeps on each of its cards, by the rules of planner/build/communicator_memory.h: 16 MiB a communicator, 256 MiB
-// for the first, and 12 MiB for each channel of each connection to a card in reach; or what the machine says of one.
+// What the vendor's library keeps on each of its cards, by the rules of
+// planner/build/communicator_memory.h: 16 MiB a communicator, 256 MiB for the first, and 12 MiB for
+// each channel of each connection to a card in reach; or what the machine says of one.
 void check_libraries(const Plan& plan, Report& report) {
     struct Asked {
         bool sums = false, gathers = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies on devices for the whole run: stages, weights, rope tables, KV slabs, and their buffers.
+// What lies on devices for the whole run: stages, weights, rope tables, KV slabs, and their
+// buffers.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -73,8 +74,9 @@ void check_buffer(const Plan& plan, BufferId id, DeviceId device, Arena arena, i
         report.add("buffer-size", "{} needs {} bytes, its buffer has {}", what, bytes, b.size);
 }
 
-// Codes of 4 or 8 bits in rows of whole groups of 32, then scales and zero points of each row and block, the parts at
-// multiples of 64: the verifier's own count of what importer/weights/quantized_shard.h lays out.
+// Codes of 4 or 8 bits in rows of whole groups of 32, then scales and zero points of each row and
+// block, the parts at multiples of 64: the verifier's own count of what
+// importer/weights/quantized_shard.h lays out.
 int64_t quantized_bytes(const importer::Weight& w, int64_t rows, int64_t columns) {
     const importer::Quantization& q = w.quantization;
     const auto align = [](int64_t n) { return (n + 63) / 64 * 64; };
@@ -208,7 +210,8 @@ void check_slabs(const Plan& plan, Report& report) {
     }
 }
 
-// Weights, tables and KV live for the whole run: each has a buffer of its own, apart from all others.
+// Weights, tables and KV live for the whole run: each has a buffer of its own, apart from all
+// others.
 void check_permanent_buffers(const Plan& plan, Report& report) {
     std::map<BufferId, int> users;
     for (const WeightShard& s : plan.weights) ++users[s.buffer];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the verifier share: the list of violations, sets of ranges, and what the walk over a
-// phase's steps learns. Nothing here knows how a plan is made; every rule is stated from the meaning of the
-// operators. Parts run in the order of find_violations; all but the first may index freely.
+// What the parts of the verifier share: the list of violations, sets of ranges, and what the walk
+// over a phase's steps learns. Nothing here knows how a plan is made; every rule is stated from the
+// meaning of the operators. Parts run in the order of find_violations; all but the first may index
+// freely.
 #pragma once
 
 #include <string>
@@ -26,7 +27,8 @@ private:
     std::vector<Violation> violations_;
 };
 
-// ---- Ranges --------------------------------------------------------------------------------------
+// ---- Ranges
+// --------------------------------------------------------------------------------------
 
 inline bool overlaps(Range a, Range b) {
     return std::max(a.begin, b.begin) < std::min(a.end, b.end);
@@ -55,23 +57,26 @@ struct Rectangle {
 };
 bool cover_whole(const std::vector<Rectangle>& rectangles, Range rows, Range columns);
 
-// ---- Values --------------------------------------------------------------------------------------
+// ---- Values
+// --------------------------------------------------------------------------------------
 
 // Of the last dimension, the one that may be split; {0, 1} for a value with one dimension.
 Range whole_columns(const Graph& graph, ValueId value);
 Range columns_of(const PlacedValue& placed);
 
-// Bytes of a placed value at the phase's largest batch; -1 when a dimension is not the workload's to give.
+// Bytes of a placed value at the phase's largest batch; -1 when a dimension is not the workload's
+// to give.
 int64_t placed_bytes(const Plan& plan, const PlacedValue& placed, bool is_prefill);
 DType placed_dtype(const Plan& plan, ValueId value);
 
 std::string range_text(Range range);
 
-// ---- What the walk learns ------------------------------------------------------------------------
+// ---- What the walk learns
+// ------------------------------------------------------------------------
 
-// One execution of (a part of) an operator: the elements of its output, and of the axis it sums over
-// (input features of a Linear, vocabulary rows of an Embedding; {0, 1} for the others). Attention and
-// KvAppend count heads.
+// One execution of (a part of) an operator: the elements of its output, and of the axis it sums
+// over (input features of a Linear, vocabulary rows of an Embedding; {0, 1} for the others).
+// Attention and KvAppend count heads.
 struct Execution {
     OpId op;
     DeviceId device;
@@ -92,7 +97,8 @@ struct PhaseTrace {
     std::vector<bool> weights_used, ropes_used;
 };
 
-// ---- Parts, in order -----------------------------------------------------------------------------
+// ---- Parts, in order
+// -----------------------------------------------------------------------------
 
 // Every index of the plan is in range and the graph is well formed. False: nothing else may look.
 bool check_indices(const Plan& plan, Report& report);

@@ -86,7 +86,8 @@ void PhaseWalk::execute(OpId op, DeviceId device, Range columns, Range contracti
     trace_.executions.push_back({op, device, step_, columns, contraction});
 }
 
-// Only the last dimension is ever split; empty boxes have no buffer, others have one that holds them.
+// Only the last dimension is ever split; empty boxes have no buffer, others have one that holds
+// them.
 void PhaseWalk::check_boxes() {
     for (const PlacedValue& p : phase_.values) {
         const auto& shape = graph().value(p.value).shape;
@@ -141,7 +142,8 @@ void PhaseWalk::compute(const Compute& c) {
     for (OpId op : c.ops)
         if (op < stage.first_op || op > stage.last_op)
             fail("stage", "{} is no operator of stage {}", graph().op(op).name, step.stage);
-    // What a GPU launch asks for must be there; on a host device a thread's scratch is memory, and counted.
+    // What a GPU launch asks for must be there; on a host device a thread's scratch is memory, and
+    // counted.
     const DeviceLimits& limits = plan_.machine.device(c.device).limits;
     if (limits.warp_width > 1 && (c.tile.shared_bytes > limits.shared_memory_per_block ||
                                   c.tile.threads > limits.max_threads_per_block))
@@ -172,7 +174,8 @@ void PhaseWalk::compute(const Compute& c) {
     walk_compute(*this, c);
 }
 
-// After the last step: the model's outputs are whole where they were asked for, and no summand is left over.
+// After the last step: the model's outputs are whole where they were asked for, and no summand is
+// left over.
 void PhaseWalk::finish() {
     step_ = phase_.steps.size();
     for (size_t i = 0; i < phase_.values.size(); ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier's own rules for launches of several operators over tensors: one whose kernel makes its result in order, and
-// elementwise ones, each of which reads the one before it in place; rows of all of them end at common places.
+// The verifier's own rules for launches of several operators over tensors: one whose kernel makes
+// its result in order, and elementwise ones, each of which reads the one before it in place; rows
+// of all of them end at common places.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -91,7 +92,8 @@ Elementwise elementwise_of(const Op& op) {
     return map;
 }
 
-// Whether the kernel of an operator that is not elementwise makes its one result from the front to the end.
+// Whether the kernel of an operator that is not elementwise makes its one result from the front to
+// the end.
 bool makes_in_order(const Op& op) {
     static const std::set<std::string_view> kKnown{
         "MatMul",         "MatMulInteger", "RMSNormalization", "DequantizeLinear", "Concat",
@@ -106,7 +108,8 @@ bool makes_in_order(const Op& op) {
     return attrs.op_type.starts_with("Reduce") || kKnown.contains(attrs.op_type);
 }
 
-// Whether the operator reads the result of the one before it in place, and of the launch nothing else.
+// Whether the operator reads the result of the one before it in place, and of the launch nothing
+// else.
 bool follows(const Graph& graph, const Compute& compute, size_t i, const Elementwise& map) {
     const Op& op = graph.op(compute.ops[i]);
     const ValueId before = graph.op(compute.ops[i - 1]).outputs[0];

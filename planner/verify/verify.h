@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proves a plan sound, with no code of the search: its own rules for how operators split, its own memory
-// account. Used on every plan before anything loads, and on plans read from files.
+// Proves a plan sound, with no code of the search: its own rules for how operators split, its own
+// memory account. Used on every plan before anything loads, and on plans read from files.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk over one phase's steps, in order: which columns of which placed value hold what, on which device,
-// after each step. In: a plan whose indices are sound. Out: violations and a PhaseTrace.
+// The walk over one phase's steps, in order: which columns of which placed value hold what, on
+// which device, after each step. In: a plan whose indices are sound. Out: violations and a
+// PhaseTrace.
 #pragma once
 
 #include <array>
@@ -27,7 +28,8 @@ public:
     PhaseWalk(const Plan& plan, bool is_prefill, Report& report);
     PhaseTrace run();
 
-    // Reads `id` on `device` in this step; reports a value elsewhere, not yet there, or a mere summand.
+    // Reads `id` on `device` in this step; reports a value elsewhere, not yet there, or a mere
+    // summand.
     Known read(PlacedId id, DeviceId device);
     // The same, of a summand or a complete value.
     Known read_summand(PlacedId id);
@@ -83,11 +85,13 @@ private:
 // One Compute step by the meaning of its operators (planner/verify/compute.cpp).
 void walk_compute(PhaseWalk& walk, const Compute& compute);
 
-// Blocks of a GPU launch in x, y and z, at least, when the batch is the workload's largest: what its tile leaves of the work.
+// Blocks of a GPU launch in x, y and z, at least, when the batch is the workload's largest: what
+// its tile leaves of the work.
 std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compute& compute);
 // Why a launch cannot come by its activations as its step says; empty where it can.
 std::string wrong_activations(const Plan& plan, const Phase& phase, const Compute& compute);
-// Bytes of the activations that a launch in front prepares in the step's scratch; 0 where there is none.
+// Bytes of the activations that a launch in front prepares in the step's scratch; 0 where there is
+// none.
 int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& compute);
 
 // Whether the operators are what a kernel of that kind computes.

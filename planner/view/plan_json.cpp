@@ -109,7 +109,8 @@ private:
         return list;
     }
 
-    // Every link of the machine, and every pair that the plan uses without one (staged by the hosts).
+    // Every link of the machine, and every pair that the plan uses without one (staged by the
+    // hosts).
     Json links() const {
         LinkTraffic traffic = link_traffic(plan_, false);
         const double batch = static_cast<double>(plan_.workload.batch);

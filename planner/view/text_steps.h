@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of one phase as text: the same kernel on several devices is one line, equal layers stand once.
+// The steps of one phase as text: the same kernel on several devices is one line, equal layers
+// stand once.
 #pragma once
 
 #include <string>

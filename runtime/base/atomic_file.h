@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that appears whole or not at all: it is written under a temporary name in the same folder and renamed into
-// place by `commit`. Readers never see half of one, processes that write the same file do not mix, and what was there
-// stays if anything fails. Errors are returned, not thrown: each user says what its file is for. One thread at a time.
+// A file that appears whole or not at all: it is written under a temporary name in the same folder
+// and renamed into place by `commit`. Readers never see half of one, processes that write the same
+// file do not mix, and what was there stays if anything fails. Errors are returned, not thrown:
+// each user says what its file is for. One thread at a time.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cooperative cancellation: the command line's Ctrl-C handler sets the flag; long work calls
-// `throw_if_cancelled` between steps. Setting the flag is async-signal-safe; any thread may read it.
+// `throw_if_cancelled` between steps. Setting the flag is async-signal-safe; any thread may read
+// it.
 #pragma once
 
 #include <atomic>

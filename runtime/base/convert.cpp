@@ -27,7 +27,8 @@ inline int32_t chosen(bool condition, int32_t yes, int32_t no) { return conditio
 inline uint16_t narrowed_f16(float value) {
     const auto bits = std::bit_cast<int32_t>(value);
     const int32_t magnitude = bits & 0x7fffffff;
-    // Of a subnormal result: an addition that leaves the result's unit in the last place, rounded by the FPU.
+    // Of a subnormal result: an addition that leaves the result's unit in the last place, rounded
+    // by the FPU.
     const int32_t subnormal =
         std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
     const int32_t normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scalar conversions between f32 and the narrower floating types, round to nearest even, on the CPU.
-// f16: IEEE 754 binary16; bf16: upper half of f32; f8e4m3: OCP 8-bit FN format (no infinities).
+// Scalar conversions between f32 and the narrower floating types, round to nearest even, on the
+// CPU. f16: IEEE 754 binary16; bf16: upper half of f32; f8e4m3: OCP 8-bit FN format (no
+// infinities).
 #pragma once
 
 #include <bit>
@@ -26,8 +27,8 @@ uint16_t f32_to_f16(float value);
 float f8e4m3_to_f32(uint8_t bits);
 uint8_t f32_to_f8e4m3(float value);  // saturates at +-448
 
-// Converts `count` elements of `from` at `source` to `to` at `destination`; the ranges must not overlap.
-// Both types must be floating; anything else is an InternalError.
+// Converts `count` elements of `from` at `source` to `to` at `destination`; the ranges must not
+// overlap. Both types must be floating; anything else is an InternalError.
 void convert_elements(DType from, const void* source, DType to, void* destination, int64_t count);
 
 }  // namespace cleave

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, named alike in every flag, file and printout: f32, f16, bf16, f8e4m3, int8, int4, and
-// the integer types that ONNX graphs carry as indices. Sizes are in bits because int4 packs two a byte.
+// Element types, named alike in every flag, file and printout: f32, f16, bf16, f8e4m3, int8, int4,
+// and the integer types that ONNX graphs carry as indices. Sizes are in bits because int4 packs two
+// a byte.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared library opened at run time. `open_first` tries names in order; when none opens, the reason
-// lists every name tried with the loader's message. The handle closes when the object goes.
+// A shared library opened at run time. `open_first` tries names in order; when none opens, the
+// reason lists every name tried with the loader's message. The handle closes when the object goes.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ namespace cleave {
 
 class DynamicLibrary {
 public:
-    // kIsolated: the library takes symbols from itself and what it links before those of the process, for one that
-    // brings its own copy of a library that the process has in another version.
+    // kIsolated: the library takes symbols from itself and what it links before those of the
+    // process, for one that brings its own copy of a library that the process has in another
+    // version.
     enum class Scope : uint8_t { kShared, kIsolated };
 
     // The first of `names` that loads, or nothing with the reason in `why`.
@@ -42,18 +43,19 @@ private:
     std::string name_;
 };
 
-// The library stays in the process until it ends: one whose threads or exit handlers run on after its last user.
+// The library stays in the process until it ends: one whose threads or exit handlers run on after
+// its last user.
 DynamicLibrary& kept_open(DynamicLibrary library);
 
-// Where a library of Cleave's own may lie, in the order to try: ../lib beside the executable (or beside the shared
-// library that holds this code), its own folder, and the loader's own search.
+// Where a library of Cleave's own may lie, in the order to try: ../lib beside the executable (or
+// beside the shared library that holds this code), its own folder, and the loader's own search.
 std::vector<std::string> library_names(const std::string& file);
 
 // Where ROCm may be installed: ROCM_PATH, HIP_PATH, /opt/rocm, /opt/rocm-* from the newest down.
 std::vector<std::string> rocm_roots();
 
-// Where a library of ROCm may lie: under those roots each of `files` that is there (the newest first), then the names
-// alone for the loader, which may find a distribution's older one.
+// Where a library of ROCm may lie: under those roots each of `files` that is there (the newest
+// first), then the names alone for the loader, which may find a distribution's older one.
 std::vector<std::string> rocm_library_names(std::span<const std::string> files);
 
 }  // namespace cleave

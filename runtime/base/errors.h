@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three ways a Cleave call can fail. A UserError is the input's fault and names the thing (file,
-// node, device, flag), what is supported and the fix; a DeviceError is a driver's; an InternalError is
-// ours, raised through CHECK. The library throws these and nothing else on purpose; it never prints
-// and never aborts. `tools/` turns them into one message and an exit code (1, 1, 2).
+// The three ways a Cleave call can fail. A UserError is the input's fault and names the thing
+// (file, node, device, flag), what is supported and the fix; a DeviceError is a driver's; an
+// InternalError is ours, raised through CHECK. The library throws these and nothing else on
+// purpose; it never prints and never aborts. `tools/` turns them into one message and an exit code
+// (1, 1, 2).
 #pragma once
 
 #include <sstream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stable 128-bit digest for cache keys and plan digests: the same bytes give the same text on every
-// machine and in every version. FNV-1a over two seeds; not cryptographic.
+// A stable 128-bit digest for cache keys and plan digests: the same bytes give the same text on
+// every machine and in every version. FNV-1a over two seeds; not cryptographic.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strong index types: an OpId cannot be used where a ValueId is wanted. An index is a position in one
-// vector of one artefact; -1 (the default) means none. Trivially copyable, ordered, hashable, printable.
+// Strong index types: an OpId cannot be used where a ValueId is wanted. An index is a position in
+// one vector of one artefact; -1 (the default) means none. Trivially copyable, ordered, hashable,
+// printable.
 #pragma once
 
 #include <compare>

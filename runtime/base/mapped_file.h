@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A read-only memory map of a whole file. Owns the mapping; spans into it live as long as the object.
-// Opening a missing, unreadable or non-regular file is a UserError naming the path. Safe to read from
-// several threads.
+// A read-only memory map of a whole file. Owns the mapping; spans into it live as long as the
+// object. Opening a missing, unreadable or non-regular file is a UserError naming the path. Safe to
+// read from several threads.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,9 @@ private:
     size_t size_ = 0;
 };
 
-// Asks for bytes of a mapping to be brought from the disk, and does not wait for them: what is read soon, in whatever order,
-// then costs no wait for each page. A hint: where it cannot be followed nothing is lost but time.
+// Asks for bytes of a mapping to be brought from the disk, and does not wait for them: what is read
+// soon, in whatever order, then costs no wait for each page. A hint: where it cannot be followed
+// nothing is lost but time.
 void will_need(std::span<const std::byte> bytes);
 
 }  // namespace cleave

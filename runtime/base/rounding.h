@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Division and rounding to whole parts, of values that are not negative and parts that are positive.
+// Division and rounding to whole parts, of values that are not negative and parts that are
+// positive.
 #pragma once
 
 #include <concepts>

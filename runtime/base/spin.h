@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A brief poll before blocking. It saves the microseconds of a sleep and a wake-up when the other thread runs on a
-// core of its own, and only costs them when it does not; so each waiting place learns from its last polls: one that
-// failed halves the next, down to none, with a new try now and then. (Measured with busy neighbours on 2 cores: a
-// launch over 2 threads takes 4 us with blocking waits, 86 us and more with polls that insist.)
+// A brief poll before blocking. It saves the microseconds of a sleep and a wake-up when the other
+// thread runs on a core of its own, and only costs them when it does not; so each waiting place
+// learns from its last polls: one that failed halves the next, down to none, with a new try now and
+// then. (Measured with busy neighbours on 2 cores: a launch over 2 threads takes 4 us with blocking
+// waits, 86 us and more with polls that insist.)
 #pragma once
 
 #include <atomic>

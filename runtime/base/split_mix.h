@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): small, and a
-// seed means the same numbers on every machine, which the standard library's distributions do not promise.
+// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+// 2014): small, and a seed means the same numbers on every machine, which the standard library's
+// distributions do not promise.
 #pragma once
 
 #include <cstdint>

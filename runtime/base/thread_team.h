@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of one host device: the caller and `threads - 1` helpers that run one function together. Starting
-// and finishing costs a few microseconds. Helpers block between runs; they spin for a bounded moment first only
-// when the process has no more threads than cores (`may_spin`), so many devices on few cores waste no time.
-// One thread at a time calls `run`.
+// The threads of one host device: the caller and `threads - 1` helpers that run one function
+// together. Starting and finishing costs a few microseconds. Helpers block between runs; they spin
+// for a bounded moment first only when the process has no more threads than cores (`may_spin`), so
+// many devices on few cores waste no time. One thread at a time calls `run`.
 #pragma once
 
 #include <algorithm>
@@ -30,15 +30,16 @@ public:
 
     int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
-    // Calls work(context, i, threads()) once for every i, i = 0 on the calling thread; returns when all are done.
-    // `work` must not throw.
+    // Calls work(context, i, threads()) once for every i, i = 0 on the calling thread; returns when
+    // all are done. `work` must not throw.
     void run(Work work, void* context);
 
-    // Splits [0, count) and calls body(begin, end, thread), for a thread several times. Each takes a share of what is left
-    // whenever it is done with the last, so that all end together though one core may be slower (guided self-scheduling:
-    // Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987), in pieces of `grain` at least. With
-    // halves given out beforehand the helper had fallen asleep by the next launch and cost a wake-up: a sixth of a
-    // token of 110M f32 on 2 cores.
+    // Splits [0, count) and calls body(begin, end, thread), for a thread several times. Each takes
+    // a share of what is left whenever it is done with the last, so that all end together though
+    // one core may be slower (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions
+    // on Computers 36(12), 1987), in pieces of `grain` at least. With halves given out beforehand
+    // the helper had fallen asleep by the next launch and cost a wake-up: a sixth of a token of
+    // 110M f32 on 2 cores.
     template <class Body>
     void split(int64_t count, Body body, int64_t grain = 1) {
         struct Context {

@@ -29,8 +29,9 @@ constexpr int64_t kPcieBytesPerSecond = 25'000'000'000;  // PCIe 4.0 x16, effect
 constexpr int64_t kPcieLatencyNs = 8'000;
 constexpr int64_t kFabricLatencyNs = 2'500;  // as the catalogue's cards have it
 constexpr int64_t kLaunchNs = 3'000;
-// What a session takes of a card beside the plan's bytes, none of which is there yet when the card is asked: modules loaded
-// eagerly, executable graphs, and the rounding of pools, which grow by blocks of 2 MiB and more. An estimate, not measured.
+// What a session takes of a card beside the plan's bytes, none of which is there yet when the card
+// is asked: modules loaded eagerly, executable graphs, and the rounding of pools, which grow by
+// blocks of 2 MiB and more. An estimate, not measured.
 constexpr int64_t kSessionBytes = int64_t{256} << 20;
 
 struct Drivers {
@@ -41,13 +42,14 @@ struct Drivers {
     std::map<DeviceKind, FoundLinkFacts> links;     // by NVML and ROCm SMI, once asked for
 };
 Drivers& drivers() {
-    // Never destroyed: at exit the libraries' own handlers, registered after it, would have run before.
+    // Never destroyed: at exit the libraries' own handlers, registered after it, would have run
+    // before.
     static Drivers& all = *new Drivers;
     return all;
 }
 
-// The variables that choose among a vendor's cards, as far as they are set: "CUDA_VISIBLE_DEVICES=2,3". AMD's runtime heeds
-// four (ROCm, "GPU isolation techniques").
+// The variables that choose among a vendor's cards, as far as they are set:
+// "CUDA_VISIBLE_DEVICES=2,3". AMD's runtime heeds four (ROCm, "GPU isolation techniques").
 std::vector<std::string> visible_settings(DeviceKind kind) {
     static const std::vector<const char*> kCuda{"CUDA_VISIBLE_DEVICES"};
     static const std::vector<const char*> kHip{"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
@@ -125,8 +127,8 @@ bool is_called(const GpuFacts& facts, const std::string& identity) {
            (facts.pci.size() > 5 && facts.pci.substr(5) == lower);
 }
 
-// What tells a card from all others of its driver: its UUID, else its place; parts of one card may have both in common, and
-// then it is none.
+// What tells a card from all others of its driver: its UUID, else its place; parts of one card may
+// have both in common, and then it is none.
 std::string identity_of(const GpuDriver& driver, const GpuFacts& facts) {
     const auto is_own = [&](const std::string GpuFacts::* name) {
         int cards = 0;
@@ -147,8 +149,9 @@ GpuDriver& driver_for(DeviceKind kind, const std::string& device) {
     return *found.driver;
 }
 
-// Rates of a card that the catalogue does not know: lanes of a compute unit (CUDA C++ Programming Guide, "Arithmetic
-// instructions"; CDNA and RDNA ISA manuals), two operations a multiply-add, matrices at four times the f32 rate.
+// Rates of a card that the catalogue does not know: lanes of a compute unit (CUDA C++ Programming
+// Guide, "Arithmetic instructions"; CDNA and RDNA ISA manuals), two operations a multiply-add,
+// matrices at four times the f32 rate.
 void estimate_rates(const GpuFacts& facts, planner::Device& d) {
     const int64_t lanes = facts.arch == "sm_80" || facts.limits.warp_width == 64 ? 64 : 128;
     d.memory_bandwidth = std::max<int64_t>(1, facts.memory_bandwidth);
@@ -210,8 +213,8 @@ public:
     }
 
 private:
-    // Links of the cards' own as they are: fewer than the model's where some are down, none on its PCI Express form. Else
-    // the slower slot.
+    // Links of the cards' own as they are: fewer than the model's where some are down, none on its
+    // PCI Express form. Else the slower slot.
     static void adopt(const LinkFacts& known, const std::string& from, const std::string& to,
                       planner::LinkKind own, planner::Link& link) {
         if (const auto rate = known.fabric_bandwidth(from, to); rate && link.peer_access) {

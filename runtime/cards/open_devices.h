@@ -19,15 +19,18 @@ struct OpenOptions {
     std::optional<uint64_t> simt_seed;  // of the order of threads on simt devices; none: by index
 };
 
-// UserError naming the device whose kind this build cannot drive. The host and simt devices of one pipeline stage share
-// the threads (each has at least one); stages work one after the other on a token, so each stage has all of them.
+// UserError naming the device whose kind this build cannot drive. The host and simt devices of one
+// pipeline stage share the threads (each has at least one); stages work one after the other on a
+// token, so each stage has all of them.
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                                   const OpenOptions& options);
 
-// Threads of each device of the plan, by that rule; 0 for devices that do not compute on the host's cores.
+// Threads of each device of the plan, by that rule; 0 for devices that do not compute on the host's
+// cores.
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads);
 
-// Whether the threads of every stage have a core each, so that a brief poll before blocking takes nobody's time.
+// Whether the threads of every stage have a core each, so that a brief poll before blocking takes
+// nobody's time.
 bool threads_fit_cores(const planner::Plan& plan, int threads);
 
 }  // namespace cleave::runtime

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for a device before the first pass, when nobody else watches them: while an object of it lives they end when the user
-// interrupts, and with a DeviceError when the device has done nothing for so many seconds. One thread at a time, the device's.
+// Waits for a device before the first pass, when nobody else watches them: while an object of it
+// lives they end when the user interrupts, and with a DeviceError when the device has done nothing
+// for so many seconds. One thread at a time, the device's.
 #pragma once
 
 #include <chrono>
@@ -19,14 +20,15 @@ namespace cleave::runtime {
 
 class BoundedWaits {
 public:
-    // What else ends a wait, by throwing, and what else changes whenever something was done; either may be empty.
+    // What else ends a wait, by throwing, and what else changes whenever something was done; either
+    // may be empty.
     struct Also {
         std::function<void()> stop;
         std::function<int64_t()> progress;
     };
 
-    // `what` is done meanwhile, for the message. `cancel` may be null. Nothing of a device that has done all when a call
-    // returns.
+    // `what` is done meanwhile, for the message. `cancel` may be null. Nothing of a device that has
+    // done all when a call returns.
     BoundedWaits(Device& device, std::string what, int seconds, const CancelToken* cancel,
                  Also also = {})
         : device_(device),

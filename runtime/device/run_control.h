@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers of one Session share while they run: whether one has failed, whether the user interrupted,
-// and a count of finished steps by which the watchdog tells waiting from hanging. Thread-safe.
+// What the workers of one Session share while they run: whether one has failed, whether the user
+// interrupted, and a count of finished steps by which the watchdog tells waiting from hanging.
+// Thread-safe.
 #pragma once
 
 #include <atomic>

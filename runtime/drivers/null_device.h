@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The null driver: takes every call, checks its arguments against the interface's rules, records it, computes
-// nothing and holds no data (downloads and copies out give zeros). The skeleton to copy for a new driver, and
-// what tests count calls with.
+// The null driver: takes every call, checks its arguments against the interface's rules, records
+// it, computes nothing and holds no data (downloads and copies out give zeros). The skeleton to
+// copy for a new driver, and what tests count calls with.
 #pragma once
 
 #include <map>

@@ -135,7 +135,8 @@ public:
 
     void synchronize() override {}
 
-    // All simt devices of a process share its address space; those of two vendors keep apart, as what they imitate does.
+    // All simt devices of a process share its address space; those of two vendors keep apart, as
+    // what they imitate does.
     Supports supports_peer_copy(const Device& other) const override {
         const auto* peer = dynamic_cast<const SimtDevice*>(&other);
         if (peer && peer->info_.arch.starts_with("gfx") == info_.arch.starts_with("gfx"))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simt driver: a GPU of some architecture, imitated by the CPU (runtime/simt). Synchronous, like the host driver. A
-// fault that a checked kernel shows is an InternalError with kernel, line, block and thread: kernels are ours.
+// The simt driver: a GPU of some architecture, imitated by the CPU (runtime/simt). Synchronous,
+// like the host driver. A fault that a checked kernel shows is an InternalError with kernel, line,
+// block and thread: kernels are ours.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,8 @@ struct SimtDeviceOptions {
     bool shuffle_order = false;  // in that order, instead of by index
 };
 
-// `info.arch` names the architecture; UserError when codegen/kernel/occupancy.h has none of that name.
+// `info.arch` names the architecture; UserError when codegen/kernel/occupancy.h has none of that
+// name.
 std::unique_ptr<Device> make_simt_device(const planner::Device& info,
                                          const SimtDeviceOptions& options);
 

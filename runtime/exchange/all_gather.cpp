@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column blocks of a value, one a contributor, side by side in the buffer of every member; of GPUs in pieces.
+// Column blocks of a value, one a contributor, side by side in the buffer of every member; of GPUs
+// in pieces.
 #include <algorithm>
 #include <optional>
 

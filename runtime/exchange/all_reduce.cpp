@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum of partial values on every member, with the residual Add as epilogue. N is one member's payload, n the
-// members, c the contributors. One shot: every member sums all contributions; c (n - 1) N bytes move. Two phases:
-// each contributor sums one part of the elements, residual included, and everybody takes the finished parts;
-// (c + n - 2) N bytes move, and each sum is made once. Both sum in contributor order in f32, so all members of
-// one run hold the same bits. Payloads of GPUs go in pieces: one is summed while the next comes out, and copied in while the
-// one after is summed.
+// The sum of partial values on every member, with the residual Add as epilogue. N is one member's
+// payload, n the members, c the contributors. One shot: every member sums all contributions; c (n -
+// 1) N bytes move. Two phases: each contributor sums one part of the elements, residual included,
+// and everybody takes the finished parts; (c + n - 2) N bytes move, and each sum is made once. Both
+// sum in contributor order in f32, so all members of one run hold the same bits. Payloads of GPUs
+// go in pieces: one is summed while the next comes out, and copied in while the one after is
+// summed.
 #include <optional>
 
 #include "runtime/exchange/pieces.h"
@@ -166,7 +167,8 @@ private:
         return sums_pieces_.count(bytes(least), least);
     }
 
-    // Sums this contributor's part into its own output and posts it; the bytes that came from others.
+    // Sums this contributor's part into its own output and posts it; the bytes that came from
+    // others.
     int64_t sum_part(size_t c, size_t m, const Participant& self, int64_t elements) {
         const int64_t pieces = partials_pieces_.count(bytes(elements), elements);
         outgoing(partials_pieces_, c, self, partials_[c].address, elements, pieces)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Transfer or Collective step as its participants carry it out: through staging memory of the host, the path that is
-// always right, or by launches of their own where the plan says so. Each participating worker calls `take_part` once a
-// pass, in step order.
+// A Transfer or Collective step as its participants carry it out: through staging memory of the
+// host, the path that is always right, or by launches of their own where the plan says so. Each
+// participating worker calls `take_part` once a pass, in step order.
 #pragma once
 
 #include <memory>
@@ -33,11 +33,12 @@ public:
 
     // What moves the values, for the trace.
     virtual planner::Transport transport() const { return planner::Transport::kStaged; }
-    // Whether `take_part` only puts work on the device's stream, the same every time but for the counts of the pass.
+    // Whether `take_part` only puts work on the device's stream, the same every time but for the
+    // counts of the pass.
     virtual bool is_on_stream() const { return transport() == planner::Transport::kPeer; }
 
-    // The part of `self` in round `round` of this step. Returns the bytes that came from other devices. Throws
-    // what Rendezvous throws.
+    // The part of `self` in round `round` of this step. Returns the bytes that came from other
+    // devices. Throws what Rendezvous throws.
     virtual int64_t take_part(const Participant& self, const PassShape& shape, uint64_t round) = 0;
 
     // Wakes waiters after RunControl::stop.
@@ -81,7 +82,8 @@ std::vector<std::string> device_names(const planner::Plan& plan,
 // Position of `device`, or -1.
 int position_of(planner::DeviceId device, const std::vector<planner::DeviceId>& devices);
 
-// Copies `columns` (within the view's own) of the first `rows` rows out of, or into, a dense staging block.
+// Copies `columns` (within the view's own) of the first `rows` rows out of, or into, a dense
+// staging block.
 void stage_out(Device& device, const PlacedView& view, planner::Range columns, int64_t rows,
                std::byte* staging);
 void stage_in(Device& device, const PlacedView& view, planner::Range columns, int64_t rows,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step that kernels carry out over the members' memory: each participant launches its own, and nobody on the host
-// waits for anybody.
+// A step that kernels carry out over the members' memory: each participant launches its own, and
+// nobody on the host waits for anybody.
 #include <algorithm>
 
 #include "planner/cost/peer_exchange.h"

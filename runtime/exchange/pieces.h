@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A payload that goes through staging memory in pieces, where a GPU sends or receives: while the host has one, or a receiver
-// copies it in, the sender's next is on its way out. Each piece is a meeting of its own; all sides cut alike. Threads as for
-// Communication: each sender and each receiver by its own worker.
+// A payload that goes through staging memory in pieces, where a GPU sends or receives: while the
+// host has one, or a receiver copies it in, the sender's next is on its way out. Each piece is a
+// meeting of its own; all sides cut alike. Threads as for Communication: each sender and each
+// receiver by its own worker.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,8 @@ public:
     Pieces(const CommunicationContext& context, const std::vector<planner::DeviceId>& senders,
            const std::vector<planner::DeviceId>& receivers);
 
-    // How many a payload of `bytes` has, of which no one is smaller than one of its `units` (rows or elements).
+    // How many a payload of `bytes` has, of which no one is smaller than one of its `units` (rows
+    // or elements).
     int64_t count(int64_t bytes, int64_t units) const;
     // The units of one.
     static planner::Range part(int64_t piece, int64_t count, int64_t units) {
@@ -37,8 +39,8 @@ private:
     int64_t piece_bytes_;
 };
 
-// The pieces of one sender's payload on their way out: a few ahead of what was posted, so that other copies find their way
-// between them; of a device that copies at once, all of them.
+// The pieces of one sender's payload on their way out: a few ahead of what was posted, so that
+// other copies find their way between them; of a device that copies at once, all of them.
 class Outgoing {
 public:
     // `copy(p)` asks for the copy of piece p into the lane, which is open.

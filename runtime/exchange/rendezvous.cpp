@@ -14,11 +14,13 @@ namespace cleave::runtime {
 
 namespace {
 
-// How often a blocked waiter looks whether the user has interrupted: nothing can notify from a signal handler.
+// How often a blocked waiter looks whether the user has interrupted: nothing can notify from a
+// signal handler.
 constexpr timespec kTick{0, 50'000'000};
 
-// Sleeps while `word` is `seen`, for a tick at most. With a mutex and a condition variable every waiter would take
-// the lock on waking, one after the other: many devices on few cores feel that. futex(2); word is a plain 32-bit cell.
+// Sleeps while `word` is `seen`, for a tick at most. With a mutex and a condition variable every
+// waiter would take the lock on waking, one after the other: many devices on few cores feel that.
+// futex(2); word is a plain 32-bit cell.
 static_assert(sizeof(std::atomic<uint32_t>) == 4 && std::atomic<uint32_t>::is_always_lock_free);
 void sleep_while(std::atomic<uint32_t>& word, uint32_t seen) {
     syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, &kTick, nullptr, 0);
@@ -60,8 +62,9 @@ const std::vector<const std::byte*>& Rendezvous::await_posted(size_t r, uint64_t
 
 void Rendezvous::release(size_t r, uint64_t round) { advance(released_, r, round); }
 
-// A waiter counts itself blocked before it looks at the arrivals, and the last to arrive counts itself before it looks
-// for blocked waiters: one of the two sees the other, in the total order of these operations.
+// A waiter counts itself blocked before it looks at the arrivals, and the last to arrive counts
+// itself before it looks for blocked waiters: one of the two sees the other, in the total order of
+// these operations.
 void Rendezvous::advance(Side& side, size_t member, uint64_t round) {
     side.rounds[member].store(round + 1, std::memory_order_relaxed);
     if ((side.arrivals.fetch_add(1) + 1) % side.names.size() != 0) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the members of one communication step meet. Senders post payloads in staging memory that every host
-// thread can read; receivers take them once all are there, and release them. A sender waits only before it would
-// overwrite what somebody has not read, so it may run ahead of its receivers by one payload. Waiters block; they
-// leave with an exception when another worker fails, the user interrupts, or nothing in the session has moved for
-// the watchdog's time.
+// Where the members of one communication step meet. Senders post payloads in staging memory that
+// every host thread can read; receivers take them once all are there, and release them. A sender
+// waits only before it would overwrite what somebody has not read, so it may run ahead of its
+// receivers by one payload. Waiters block; they leave with an exception when another worker fails,
+// the user interrupts, or nothing in the session has moved for the watchdog's time.
 #pragma once
 
 #include <atomic>
@@ -25,13 +25,14 @@ public:
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
 
-    // Sender `s` has completed its payload of `round`; rounds count from 0 and each waits for the release of
-    // the last. It must stay as it is until `await_released`.
+    // Sender `s` has completed its payload of `round`; rounds count from 0 and each waits for the
+    // release of the last. It must stay as it is until `await_released`.
     void post(size_t s, uint64_t round, const std::byte* payload);
     // Waits until every receiver has released `round`; `waiter` names who waits.
     void await_released(uint64_t round, const std::string& waiter);
 
-    // Waits until every sender has posted; the payloads, by sender. Receiver `r` then releases them.
+    // Waits until every sender has posted; the payloads, by sender. Receiver `r` then releases
+    // them.
     const std::vector<const std::byte*>& await_posted(size_t r, uint64_t round);
     void release(size_t r, uint64_t round);
 
@@ -39,8 +40,9 @@ public:
     void wake();
 
 private:
-    // Members of one side. Nobody is more than a round ahead of the others, so that one count of arrivals tells which
-    // rounds are complete: a receiver needs all payloads, and a sender waits for its last one's release.
+    // Members of one side. Nobody is more than a round ahead of the others, so that one count of
+    // arrivals tells which rounds are complete: a receiver needs all payloads, and a sender waits
+    // for its last one's release.
     struct Side {
         Side(std::vector<std::string> members, bool may_spin)
             : names(std::move(members)), rounds(names.size()), spin(may_spin) {}
@@ -69,8 +71,8 @@ private:
 // The staging memory that one device's payloads leave from, one payload at a time.
 class StagingLane {
 public:
-    // `memory` may be null when the device's own staging buffer is out of the host's reach: then the lane has
-    // host memory of its own. `owner` names the device.
+    // `memory` may be null when the device's own staging buffer is out of the host's reach: then
+    // the lane has host memory of its own. `owner` names the device.
     StagingLane(std::string owner, std::byte* memory, int64_t bytes);
 
     // Room for a payload of `bytes`, once the last one from this lane has been released.

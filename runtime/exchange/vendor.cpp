@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and gathers by the vendor's library: they go on the members' streams, the residual's kernel after a sum, and nobody on
-// the host waits for anybody. They stay outside captured decode, which goes on after them. Libraries allow captures (NCCL user guide,
-// "Using NCCL with CUDA Graphs": from 2.9 on), but the same page warns of deadlocks where one process drives several cards, and
-// ncclCommAbort waits until every graph that holds one of the communicator's operations is destroyed (src/init.cc,
-// commDestroySync): after a fault, whose graphs may still run, nothing would end.
+// Sums and gathers by the vendor's library: they go on the members' streams, the residual's kernel
+// after a sum, and nobody on the host waits for anybody. They stay outside captured decode, which
+// goes on after them. Libraries allow captures (NCCL user guide, "Using NCCL with CUDA Graphs":
+// from 2.9 on), but the same page warns of deadlocks where one process drives several cards, and
+// ncclCommAbort waits until every graph that holds one of the communicator's operations is
+// destroyed (src/init.cc, commDestroySync): after a fault, whose graphs may still run, nothing
+// would end.
 #include <algorithm>
 
 #include "runtime/device/async_device.h"
@@ -71,8 +73,9 @@ private:
     std::vector<std::vector<BoundLaunch*>> launches_;
 };
 
-// Column blocks side by side, as of the staged gather. The library carries what lies in one piece: a block that is several
-// rows of a wider value comes into the receiver's `staging.exchange`, and a copy on the stream puts it in its place.
+// Column blocks side by side, as of the staged gather. The library carries what lies in one piece:
+// a block that is several rows of a wider value comes into the receiver's `staging.exchange`, and a
+// copy on the stream puts it in its place.
 class VendorGather : public Communication {
 public:
     VendorGather(const CommunicationContext& context, const Collective& step)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pass over the model: tokens of several sequences, one after the other, no padding.
-// Invariants: rows of one sequence are contiguous with increasing positions; every slot < workload.batch and
-// every position < workload.context; output_rows are increasing and < token_ids.size().
+// Invariants: rows of one sequence are contiguous with increasing positions; every slot <
+// workload.batch and every position < workload.context; output_rows are increasing and <
+// token_ids.size().
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,8 @@
 
 namespace cleave::runtime {
 
-// A launch, with the one that prepares its activations where there is one, or the device's part of a communication.
+// A launch, with the one that prepares its activations where there is one, or the device's part of
+// a communication.
 struct DeviceStep {
     planner::StepId step;
     BoundLaunch* launch = nullptr;

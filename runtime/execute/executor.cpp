@@ -93,7 +93,8 @@ public:
     std::string place() { return passes_ ? passes_->place() : ""; }
 
 private:
-    // Before the first pass: kernels of this device and of its peers run at the same time, or it is an error.
+    // Before the first pass: kernels of this device and of its peers run at the same time, or it is
+    // an error.
     void meet() {
         if (!meeting) return;
         launch(device_, *meeting, {});
@@ -425,8 +426,9 @@ struct Executor::Impl {
         run(job);
     }
 
-    // After a fault the driver gives its error to every device of the card, and whose worker asks first is chance: where several
-    // share it, a DeviceError with the places of all. No worker runs any more.
+    // After a fault the driver gives its error to every device of the card, and whose worker asks
+    // first is chance: where several share it, a DeviceError with the places of all. No worker runs
+    // any more.
     void tell_shared(const VendorError& fault, bool meets) {
         const std::vector<DeviceId> sharing = devices_on_card(plan, failed);
         if (sharing.size() == 1 || meets) return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes a plan's step lists: one worker thread a device, each taking its own steps in plan order, pass after
-// pass, with no barrier between passes, so that stages of a pipeline work on different passes at once. The first
-// exception of a worker stops the others and reaches the caller.
+// Executes a plan's step lists: one worker thread a device, each taking its own steps in plan
+// order, pass after pass, with no barrier between passes, so that stages of a pipeline work on
+// different passes at once. The first exception of a worker stops the others and reaches the
+// caller.
 #pragma once
 
 #include <memory>
@@ -34,8 +35,9 @@ struct ExecutorOptions {
 
 class Executor {
 public:
-    // Everything is referenced and must outlive the executor; programs[d] and devices[d] belong to device d, with
-    // kernels loaded and weights in place. Throws what check_presence throws before anything can run.
+    // Everything is referenced and must outlive the executor; programs[d] and devices[d] belong to
+    // device d, with kernels loaded and weights in place. Throws what check_presence throws before
+    // anything can run.
     Executor(const planner::Plan& plan, std::span<const codegen::Program> programs,
              std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
              const ExecutorOptions& options);
@@ -43,14 +45,15 @@ public:
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
 
-    // Each pass's logits, [num_outputs, vocab_size]. InternalError for a batch that breaks batch.h's invariants
-    // or exceeds the workload. After an exception every further call throws.
+    // Each pass's logits, [num_outputs, vocab_size]. InternalError for a batch that breaks
+    // batch.h's invariants or exceeds the workload. After an exception every further call throws.
     std::vector<std::vector<float>> run(std::span<const Batch> passes);
 
     // As run, but each pass's tokens (Session::run_greedy).
     std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
 
-    // One pass of a graph over tensors: inputs by the graph's order of inputs, outputs (sized by the caller) likewise.
+    // One pass of a graph over tensors: inputs by the graph's order of inputs, outputs (sized by
+    // the caller) likewise.
     void run_tensors(std::span<const std::span<const std::byte>> inputs, std::span<Tensor> outputs);
 
     const Trace& trace() const;

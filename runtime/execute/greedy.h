@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The greedy choice of a token, as the host makes it; kernels of GPUs make the same (codegen/templates/gpu/reduce.cuh).
+// The greedy choice of a token, as the host makes it; kernels of GPUs make the same
+// (codegen/templates/gpu/reduce.cuh).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace cleave::runtime {
 
-// What stands for a token where a logit of the row is NaN (runtime/generate/nan_check.h has the error).
+// What stands for a token where a logit of the row is NaN (runtime/generate/nan_check.h has the
+// error).
 inline constexpr int32_t kNoToken = -1;
 
 // The place of the largest of a row of logits, the first among equals; kNoToken where one is NaN.

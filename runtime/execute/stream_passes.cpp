@@ -18,7 +18,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostShapes = 32;     // that are kept captured
 constexpr size_t kMarkedPasses = 128;  // in a row, until their times are taken
 
-// Whether nothing lies between the arrays of a batch, as the plan places them: then one copy brings them all.
+// Whether nothing lies between the arrays of a batch, as the plan places them: then one copy brings
+// them all.
 bool are_neighbours(const BatchAddresses& at, const Workload& workload) {
     const auto size = static_cast<DeviceAddress>(sizeof(int32_t));
     const auto tokens = static_cast<DeviceAddress>(workload.max_tokens()) * size;
@@ -59,7 +60,8 @@ StreamPasses::StreamPasses(const Plan& plan, const Arenas& arenas, Device& devic
     else if (no_overlap_.empty() && !wanted)
         no_overlap_ =
             fmt::format("devices of {}'s card exchange by peer memory", device.info().name);
-    // Room for the largest batch now: to allocate pinned memory later may wait for kernels that wait for this device.
+    // Room for the largest batch now: to allocate pinned memory later may wait for kernels that
+    // wait for this device.
     stream_.upload_space(batch_bytes(plan.workload));
     // Of a traced pass: its begin, that of its steps, the end of each and of its choice of tokens.
     if (options.record_trace)
@@ -84,7 +86,8 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
     see_points();
     newest_ = {batch.is_prefill, nullptr, pass};
     moved_ = Clock::now();
-    // The host is two prefills ahead at most, so that a wait is for little and no watchdog takes a long prompt for a hang.
+    // The host is two prefills ahead at most, so that a wait is for little and no watchdog takes a
+    // long prompt for a hang.
     const int fence = DeviceStream::kPassFences + static_cast<int>(prefills_ % 2);
     if (batch.is_prefill && prefills_ >= 2) stream_.await_fence(fence);
     if (marked_.size() == kMarkedPasses) trace_passes(trace, origin_ns);
@@ -169,7 +172,8 @@ int64_t StreamPasses::take_steps(DevicePhase& phase, const PassShape& shape, siz
     return received;
 }
 
-// The first pass of a shape loads what its kernels need, the second is captured, later ones are replayed.
+// The first pass of a shape loads what its kernels need, the second is captured, later ones are
+// replayed.
 int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, bool greedily,
                              StagingLane& lane) {
     const std::vector<Run>& runs = runs_of(phase, greedily);
@@ -201,8 +205,9 @@ int64_t StreamPasses::decode(DevicePhase& phase, const PassShape& shape, bool gr
     return received;
 }
 
-// What gives a graph back may wait for all that runs on the card, as that of a bring may: with peers nothing waits there for
-// anybody from the first meeting to the second. All come here in the same pass, as all have the same passes.
+// What gives a graph back may wait for all that runs on the card, as that of a bring may: with
+// peers nothing waits there for anybody from the first meeting to the second. All come here in the
+// same pass, as all have the same passes.
 void StreamPasses::forget_captures() {
     if (meeting_) {
         device_.synchronize();
@@ -262,7 +267,8 @@ void StreamPasses::go_to(const DeviceStep& step) {
     seen_waits_ = stream_.synchronizations();
 }
 
-// What may have failed begins with the step that asked for the last point which was seen passed: all before it is done.
+// What may have failed begins with the step that asked for the last point which was seen passed:
+// all before it is done.
 void StreamPasses::see_points() {
     const uint64_t asked = stream_.points(), passed = stream_.passed_points();
     const bool in_newest = passed > seen_points_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes of a device that does its work later than it is asked to (runtime/device/async_device.h). Steps go on its stream in plan
-// order, and the host waits for nothing but communications through its own memory. Decode is captured once for each shape of
-// pass, in runs between such communications, and replayed. With a trace every step is put between two marks of the stream;
-// with a trace of passes each of these, as it runs without one.
-// One worker's; not thread-safe.
+// The passes of a device that does its work later than it is asked to
+// (runtime/device/async_device.h). Steps go on its stream in plan order, and the host waits for
+// nothing but communications through its own memory. Decode is captured once for each shape of
+// pass, in runs between such communications, and replayed. With a trace every step is put between
+// two marks of the stream; with a trace of passes each of these, as it runs without one. One
+// worker's; not thread-safe.
 #pragma once
 
 #include <array>
@@ -33,8 +34,9 @@ struct StreamOptions {
     bool overlap = true;  // launches begin before those before them have ended, where they can
 };
 
-// Where devices whose kernels wait for one another meet once each has captured a shape, and brought the graphs onto its card:
-// to do that may wait for all that runs there, and a replay waits for its peers.
+// Where devices whose kernels wait for one another meet once each has captured a shape, and brought
+// the graphs onto its card: to do that may wait for all that runs there, and a replay waits for its
+// peers.
 class CaptureMeeting {
 public:
     CaptureMeeting(RunControl& control, std::vector<std::string> devices)
@@ -50,8 +52,8 @@ private:
 
 class StreamPasses {
 public:
-    // `device` has a stream; its waits end from now on when the run is stopped, when the user interrupts, and when nothing in
-    // the session has moved for the watchdog's time.
+    // `device` has a stream; its waits end from now on when the run is stopped, when the user
+    // interrupts, and when nothing in the session has moved for the watchdog's time.
     StreamPasses(const planner::Plan& plan, const Arenas& arenas, Device& device,
                  planner::DeviceId id, RunControl& control, const StreamOptions& options);
     ~StreamPasses();
@@ -63,8 +65,9 @@ public:
     StreamPasses(const StreamPasses&) = delete;
     StreamPasses& operator=(const StreamPasses&) = delete;
 
-    // Puts a pass on the stream, `greedily` with its choice of tokens behind it, where the device makes it. Returns the bytes
-    // that came from other devices. `origin` is where the trace's time begins.
+    // Puts a pass on the stream, `greedily` with its choice of tokens behind it, where the device
+    // makes it. Returns the bytes that came from other devices. `origin` is where the trace's time
+    // begins.
     int64_t run(DevicePhase& phase, const Batch& batch, int32_t pass, bool greedily,
                 StagingLane& lane, std::vector<TraceEvent>& trace, int64_t origin_ns);
 
@@ -129,7 +132,8 @@ private:
     std::vector<TraceEvent> marked_;  // passes between two marks each, their times not yet known
     Place oldest_, newest_;           // steps that no wait has seen done
     uint64_t seen_waits_ = 0;
-    // Of the stream when the newest step began; and those asked for since the last that was seen passed, each with its step.
+    // Of the stream when the newest step began; and those asked for since the last that was seen
+    // passed, each with its step.
     uint64_t seen_points_ = 0;
     std::deque<std::pair<uint64_t, Place>> points_;
     uint64_t seen_progress_ = 0;

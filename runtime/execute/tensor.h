@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor in host memory, as a graph that is no Llama takes and gives them: dense, row major, little-endian,
-// two int4 a byte with the first in the low half.
+// A tensor in host memory, as a graph that is no Llama takes and gives them: dense, row major,
+// little-endian, two int4 a byte with the first in the low half.
 #pragma once
 
 #include <cstddef>

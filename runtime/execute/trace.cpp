@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Trace Event Format that Perfetto and chrome://tracing read: complete events ("ph": "X") in microseconds,
-// one process with a thread a device.
+// The Trace Event Format that Perfetto and chrome://tracing read: complete events ("ph": "X") in
+// microseconds, one process with a thread a device.
 #include "runtime/execute/trace.h"
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps as executed, recorded by the drivers at submission and completion, never copied from the plan.
+// Steps as executed, recorded by the drivers at submission and completion, never copied from the
+// plan.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct Trace {
     std::vector<TraceEvent> events;  // by device, then time
 };
 
-// Chrome/Perfetto JSON: a track a device. Decode steps that a card's captured graphs stop at have "captured": false.
+// Chrome/Perfetto JSON: a track a device. Decode steps that a card's captured graphs stop at have
+// "captured": false.
 std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan);
 
 }  // namespace cleave::runtime

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences cut into passes: prompts into prefill chunks, live sequences into decode steps. Sequence i of a
-// call keeps cache slot i.
+// Sequences cut into passes: prompts into prefill chunks, live sequences into decode steps.
+// Sequence i of a call keeps cache slot i.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct PrefillPass {
     std::vector<size_t> output_sequences;  // of each output row
 };
 
-// All prompts, one after the other, in passes of at most `chunk` tokens; a pass may end one prompt and begin the
-// next. Logits of each prompt's last token, or of every token.
+// All prompts, one after the other, in passes of at most `chunk` tokens; a pass may end one prompt
+// and begin the next. Logits of each prompt's last token, or of every token.
 std::vector<PrefillPass> make_prefill_passes(std::span<const std::vector<int32_t>> prompts,
                                              int64_t chunk, bool all_logits);
 

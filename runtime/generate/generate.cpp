@@ -133,7 +133,8 @@ private:
         result_.tokens_per_second = static_cast<double>(tokens) / (elapsed / 1000.0);
     }
 
-    // What a pass gives: logits, or where nothing else is done with them the greedy choice from each row.
+    // What a pass gives: logits, or where nothing else is done with them the greedy choice from
+    // each row.
     struct Outputs {
         std::vector<float> logits;    // [num_outputs, vocab]
         std::vector<int32_t> tokens;  // [num_outputs]

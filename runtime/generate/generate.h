@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token generation over a Session: chunked prefill, decode with the cache, greedy or sampled. Sequences of a
-// batch may have different lengths; each keeps its own cache slot. Token ids in, token ids out: text is
-// runtime/text's business.
+// Token generation over a Session: chunked prefill, decode with the cache, greedy or sampled.
+// Sequences of a batch may have different lengths; each keeps its own cache slot. Token ids in,
+// token ids out: text is runtime/text's business.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct SamplingOptions {
     uint64_t seed = 0;  // draws come from a counter on (seed, sequence, position)
 };
 
-// One token from logits [vocab]. Greedy takes the lowest id among equals. kNoToken (runtime/execute/greedy.h) where a logit is NaN.
+// One token from logits [vocab]. Greedy takes the lowest id among equals. kNoToken
+// (runtime/execute/greedy.h) where a logit is NaN.
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      uint64_t sequence, uint64_t position);
 
@@ -46,14 +47,15 @@ struct GenerateResult {
     double tokens_per_second = 0;    // of the decode steps, all sequences together
 };
 
-// UserError when a prompt is empty or a prompt plus max_new_tokens exceeds the plan's context, or there are
-// more prompts than the plan's batch; and where logits that are kept, or that a token is chosen from, are not numbers.
+// UserError when a prompt is empty or a prompt plus max_new_tokens exceeds the plan's context, or
+// there are more prompts than the plan's batch; and where logits that are kept, or that a token is
+// chosen from, are not numbers.
 GenerateResult generate(Session& session, const planner::Plan& plan,
                         const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options);
 
-// Mean negative log-likelihood (nats) of tokens[1..] given what stands before each, windows of the context. UserError where
-// logits are not numbers.
+// Mean negative log-likelihood (nats) of tokens[1..] given what stands before each, windows of the
+// context. UserError where logits are not numbers.
 struct ScoreResult {
     double nll = 0;
     double perplexity = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
-// (SC 2011): a draw depends on key and counter only, so results do not depend on batching or device count.
+// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3" (SC 2011): a draw depends on key and counter only, so results do not depend on batching
+// or device count.
 #pragma once
 
 #include <array>

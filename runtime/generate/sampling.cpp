@@ -15,10 +15,11 @@ struct Candidate {
     double weight = 0;  // exp((logit - max) / temperature): a probability times a common factor
 };
 
-// The smallest set of most likely tokens whose probability reaches top_p (Holtzman et al., arXiv 1904.09751),
-// most likely first, lower ids first among equals.
+// The smallest set of most likely tokens whose probability reaches top_p (Holtzman et al., arXiv
+// 1904.09751), most likely first, lower ids first among equals.
 void keep_nucleus(std::vector<Candidate>& candidates, double total, double top_p) {
-    // Fewer than n tokens have less than (1 - top_p) / n each in all, so none of those is needed to reach top_p.
+    // Fewer than n tokens have less than (1 - top_p) / n each in all, so none of those is needed to
+    // reach top_p.
     double cutoff = (1.0 - top_p) * total / static_cast<double>(candidates.size());
     std::erase_if(candidates, [&](const Candidate& c) { return c.weight < cutoff; });
     std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Perplexity with overlapping windows: a window of the context moves by half its length, and only tokens that no
-// earlier window has scored count, so each is given at least half a context of what stands before it.
+// Perplexity with overlapping windows: a window of the context moves by half its length, and only
+// tokens that no earlier window has scored count, so each is given at least half a context of what
+// stands before it.
 #include <algorithm>
 #include <cmath>
 

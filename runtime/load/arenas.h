@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan's buffers as memory: one allocation for each arena of each device, exactly as large as the plan's
-// account says. Addresses of buffers, and views of placed values, come from here.
+// The plan's buffers as memory: one allocation for each arena of each device, exactly as large as
+// the plan's account says. Addresses of buffers, and views of placed values, come from here.
 #pragma once
 
 #include <array>
@@ -32,25 +32,29 @@ struct PlacedView {
     }
 };
 
-// Where the int32 arrays of a batch lie on one device: the staging buffers "batch.token_ids" and so on.
+// Where the int32 arrays of a batch lie on one device: the staging buffers "batch.token_ids" and so
+// on.
 struct BatchAddresses {
     DeviceAddress token_ids = 0, positions = 0, slots = 0, sequence_starts = 0, output_rows = 0;
 };
 
-// Where payloads that leave a device are staged: the buffer "staging.exchange"; nothing for one that sends nothing.
+// Where payloads that leave a device are staged: the buffer "staging.exchange"; nothing for one
+// that sends nothing.
 struct ExchangeArea {
     DeviceAddress address = 0;
     int64_t bytes = 0;
 };
 
-// What a device has for exchanges by peer memory: the buffers "staging.peers" and "staging.signals", where it has them.
+// What a device has for exchanges by peer memory: the buffers "staging.peers" and
+// "staging.signals", where it has them.
 struct PeerArea {
     DeviceAddress area = 0, signals = 0;
 };
 
 class Arenas {
 public:
-    // Allocates on every device. InternalError when a device's arenas differ from the plan's account of them.
+    // Allocates on every device. InternalError when a device's arenas differ from the plan's
+    // account of them.
     Arenas(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices);
 
     DeviceAddress address(planner::BufferId buffer) const;

@@ -64,7 +64,8 @@ private:
         return 0;
     }
 
-    // Of another device, where it was given access: its rows and this one's (planner/cost/peer_exchange.h).
+    // Of another device, where it was given access: its rows and this one's
+    // (planner/cost/peer_exchange.h).
     uint64_t peer(codegen::PeerField field, DeviceId other) const {
         using codegen::PeerField;
         auto row = [](DeviceId device) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions with their addresses filled in: the argument words of every launch, built once; only the counts of
-// a pass are written into them later.
+// Instructions with their addresses filled in: the argument words of every launch, built once; only
+// the counts of a pass are written into them later.
 #pragma once
 
 #include <optional>
@@ -32,8 +32,8 @@ struct BoundLaunch {
     std::vector<Patch> patches;  // words that change from pass to pass
 };
 
-// The launches of `program` in one phase, in step order. `program` must outlive them. InternalError naming the
-// step for an argument that the plan does not place on this device.
+// The launches of `program` in one phase, in step order. `program` must outlive them. InternalError
+// naming the step for an argument that the plan does not place on this device.
 std::vector<BoundLaunch> bind_launches(const planner::Plan& plan, const codegen::Program& program,
                                        bool is_prefill, const Arenas& arenas,
                                        const PeerLinks& peers);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a vendor's library of collectives takes of its cards' memory, held against what the plan keeps for it
-// (planner/build/communicator_memory.h). The drivers are asked before the first communicator is opened and after the first operation of the
-// last one: much is taken when it is first used. One thread, while nothing else runs on the devices.
+// What a vendor's library of collectives takes of its cards' memory, held against what the plan
+// keeps for it (planner/build/communicator_memory.h). The drivers are asked before the first
+// communicator is opened and after the first operation of the last one: much is taken when it is
+// first used. One thread, while nothing else runs on the devices.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,16 @@ struct LibraryMemory {
 
 class LibraryAccount {
 public:
-    // Of the devices for which the plan keeps something. DeviceError where the driver has less than that.
+    // Of the devices for which the plan keeps something. DeviceError where the driver has less than
+    // that.
     LibraryAccount(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices);
 
     // What was taken is known from now on.
     void close();
     const std::vector<LibraryMemory>& memory() const { return memory_; }
 
-    // A failure of the library as it is to be told: where memory may have lacked, with the plan's share, the driver's word, and
-    // what can be done. Else as it is.
+    // A failure of the library as it is to be told: where memory may have lacked, with the plan's
+    // share, the driver's word, and what can be done. Else as it is.
     [[noreturn]] void rethrow(const CollectiveError& failure) const;
 
 private:

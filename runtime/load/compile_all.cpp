@@ -14,8 +14,8 @@ using codegen::Program;
 
 std::vector<std::vector<CompiledKernel>> compile_all(std::span<const Program> programs,
                                                      const codegen::CompileOptions& options) {
-    // One program for each arch, and limits of it, with every distinct kernel of its devices. The entry's name is part of the
-    // source, so equal hashes are equal entries.
+    // One program for each arch, and limits of it, with every distinct kernel of its devices. The
+    // entry's name is part of the source, so equal hashes are equal entries.
     using Target = std::tuple<std::string, int64_t, int64_t, int64_t>;
     const auto target_of = [](const Program& p) {
         return Target(p.arch, p.limits.shared_memory_per_block, p.limits.registers_per_block,

@@ -18,8 +18,9 @@ using namespace planner;
 
 namespace {
 
-// Words of a mailbox (codegen/templates/gpu/peer.cuh): the host's, and the kernels': bit 31, whom it waited for in bits 23
-// to 29 (a source by its number, or 64 + a device that had not released), the step's tag below.
+// Words of a mailbox (codegen/templates/gpu/peer.cuh): the host's, and the kernels': bit 31, whom
+// it waited for in bits 23 to 29 (a source by its number, or 64 + a device that had not released),
+// the step's tag below.
 constexpr size_t kStop = 0, kLost = 1;
 constexpr uint32_t kReleaseFrom = 64;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read of files in a known order, asked for some way ahead: a disk is busy while a chunk is converted, and a matrix
-// whose every page a chunk needs does not come page by page. One thread at a time.
+// What is read of files in a known order, asked for some way ahead: a disk is busy while a chunk is
+// converted, and a matrix whose every page a chunk needs does not come page by page. One thread at
+// a time.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +17,13 @@ class ReadAhead {
 public:
     using Span = std::span<const std::byte>;
 
-    // `spans` in the order in which they are read; `ask` is called with pieces of them, each once, in that order.
+    // `spans` in the order in which they are read; `ask` is called with pieces of them, each once,
+    // in that order.
     explicit ReadAhead(std::vector<Span> spans, std::function<void(Span)> ask = will_need);
 
-    // The first `bytes` of span `i` are about to be read: all that lies before their end, and kAhead bytes behind it, has been
-    // asked for when this returns. Spans before `i` that were not need not be.
+    // The first `bytes` of span `i` are about to be read: all that lies before their end, and
+    // kAhead bytes behind it, has been asked for when this returns. Spans before `i` that were not
+    // need not be.
     void about_to_read(size_t i, size_t bytes);
 
     static constexpr size_t kPiece = size_t{8} << 20, kAhead = size_t{64} << 20;

@@ -25,8 +25,8 @@ using importer::RopeTable;
 using importer::Weight;
 using importer::WeightReader;
 
-// Where chunks of shards are cut and converted, before their upload: of a GPU its pinned memory, in which the next chunk is
-// made while the last is still copied.
+// Where chunks of shards are cut and converted, before their upload: of a GPU its pinned memory, in
+// which the next chunk is made while the last is still copied.
 class Chunks {
 public:
     explicit Chunks(Device& device) : stream_(device.stream()) {}
@@ -38,7 +38,8 @@ public:
     }
 
 private:
-    // Large enough to amortise a call; of the host, small enough to stay in the second-level cache between cut and upload.
+    // Large enough to amortise a call; of the host, small enough to stay in the second-level cache
+    // between cut and upload.
     static constexpr int64_t kOfHost = int64_t{1} << 20, kOfStream = int64_t{4} << 20;
     DeviceStream* stream_;
     std::vector<std::byte> own_;
@@ -100,7 +101,8 @@ private:
     std::exception_ptr error_;
 };
 
-// One device's shards, in the plan's order: each in chunks of rows, which threads cut and convert together.
+// One device's shards, in the plan's order: each in chunks of rows, which threads cut and convert
+// together.
 class DeviceUpload {
 public:
     DeviceUpload(const Plan& plan, const Arenas& arenas, DeviceId id, Device& device,
@@ -135,7 +137,8 @@ private:
         return plan_.graph.weight(shard.weight);
     }
 
-    // read(begin, end) of the chunk's rows by all threads, in parts of whole tiles of what lies transposed.
+    // read(begin, end) of the chunk's rows by all threads, in parts of whole tiles of what lies
+    // transposed.
     template <class Read>
     void read_rows(const WeightShard& shard, Range rows, int64_t row_bytes, Read read) {
         const Range so_far{shard.rows.begin, rows.end};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts each device's weight shards out of the memory-mapped files, converts them, and uploads them, all devices
-// at once; fills the rotary tables. A chunk of a shard is the only copy made on the way, by several threads while the file's
-// next part comes from the disk; for a GPU it is made in one of two blocks of pinned memory while the card copies from the other.
+// Cuts each device's weight shards out of the memory-mapped files, converts them, and uploads them,
+// all devices at once; fills the rotary tables. A chunk of a shard is the only copy made on the
+// way, by several threads while the file's next part comes from the disk; for a GPU it is made in
+// one of two blocks of pinned memory while the card copies from the other.
 #pragma once
 
 #include <functional>
@@ -30,8 +31,8 @@ int64_t upload_weights(const planner::Plan& plan, const Arenas& arenas,
                        std::span<const std::unique_ptr<Device>> devices,
                        const UploadOptions& options);
 
-// cos then sin, each [positions, rotary_dim / 2], evaluated in double: RoFormer (arXiv 2104.09864), times the
-// table's magnitude.
+// cos then sin, each [positions, rotary_dim / 2], evaluated in double: RoFormer (arXiv 2104.09864),
+// times the table's magnitude.
 std::vector<float> rope_table_from_frequencies(const importer::RopeTable& table, int64_t positions);
 
 }  // namespace cleave::runtime

@@ -18,8 +18,8 @@ using namespace planner;
 
 namespace {
 
-// Ranks of one process read each other's buffers in place where their cards can (NCCL, src/transport/p2p.cc), and open for
-// it what is plain memory, not a pool's.
+// Ranks of one process read each other's buffers in place where their cards can (NCCL,
+// src/transport/p2p.cc), and open for it what is plain memory, not a pool's.
 void give_access(const std::vector<DeviceId>& group,
                  std::span<const std::unique_ptr<Device>> devices) {
     for (DeviceId a : group)
@@ -33,7 +33,8 @@ std::vector<DeviceId> in_order(std::vector<DeviceId> devices) {
     return devices;
 }
 
-// One thread a member, as the library may let none go on before all have come. The first failure ends the others' waits.
+// One thread a member, as the library may let none go on before all have come. The first failure
+// ends the others' waits.
 template <class Act>
 void together(CollectiveGroup& group, const std::vector<Device*>& members,
               const CollectiveOptions& options, Act&& act) {
@@ -154,7 +155,8 @@ void VendorGroups::rehearse(std::span<const std::unique_ptr<Device>> devices, co
             device.fill(values, dtype_bytes((*sum)->dtype, (*sum)->count), 0);
             rank.all_reduce(values, values, (*sum)->count, (*sum)->dtype);
         }
-        // A message's size does not matter: the library connects two ranks on all channels that they may ever use.
+        // A message's size does not matter: the library connects two ranks on all channels that
+        // they may ever use.
         const BatchAddresses& batch = arenas.batch(self);
         constexpr int64_t kBytes = sizeof(int32_t);
         std::vector<CollectiveRank::Message> sends, receives;

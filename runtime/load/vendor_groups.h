@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of a plan that exchange by their vendor's library (runtime/drivers/nccl): each set of them is joined once, before
-// weights are read, for all steps among them, as a communicator costs memory of each card. What its steps will ask of it is
-// asked of it at once, on the plan's own buffers, as the library connects ranks and takes memory at the first use (NCCL user guide,
-// NCCL_RUNTIME_CONNECT). In: a plan, its devices and their arenas. Threads: what `rank` gives is for the device's worker,
-// `abort` for any.
+// The devices of a plan that exchange by their vendor's library (runtime/drivers/nccl): each set of
+// them is joined once, before weights are read, for all steps among them, as a communicator costs
+// memory of each card. What its steps will ask of it is asked of it at once, on the plan's own
+// buffers, as the library connects ranks and takes memory at the first use (NCCL user guide,
+// NCCL_RUNTIME_CONNECT). In: a plan, its devices and their arenas. Threads: what `rank` gives is
+// for the device's worker, `abort` for any.
 #pragma once
 
 #include <map>
@@ -25,8 +26,9 @@ namespace cleave::runtime {
 
 class VendorGroups {
 public:
-    // UserError where the plan wants a library that is not here, naming it and what was tried. DeviceError where it fails, and
-    // where its cards have not the memory that it needs. Overwrites buffers of activations and of batches.
+    // UserError where the plan wants a library that is not here, naming it and what was tried.
+    // DeviceError where it fails, and where its cards have not the memory that it needs. Overwrites
+    // buffers of activations and of batches.
     VendorGroups(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices,
                  const Arenas& arenas, const CollectiveOptions& options);
 

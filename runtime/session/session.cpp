@@ -31,7 +31,8 @@ std::string cuda_driver_of(const Plan& plan) {
     return any ? cuda_driver_version() : "";
 }
 
-// Before memory is taken and weights travel, which may last minutes: a driver that refuses a kernel says so now.
+// Before memory is taken and weights travel, which may last minutes: a driver that refuses a kernel
+// says so now.
 void load_kernels(Device& device, const codegen::Program& program,
                   const std::vector<codegen::CompiledKernel>& compiled,
                   const SessionOptions& options) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan brought to life: devices opened, kernels compiled and loaded, arenas allocated as the plan says, weights cut
-// and uploaded shard by shard, one worker thread per device. Runs passes; records the Trace.
-// One thread uses a Session at a time. Destruction joins the workers and returns all memory.
+// A plan brought to life: devices opened, kernels compiled and loaded, arenas allocated as the plan
+// says, weights cut and uploaded shard by shard, one worker thread per device. Runs passes; records
+// the Trace. One thread uses a Session at a time. Destruction joins the workers and returns all
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,8 @@ struct SessionOptions {
 
 class Session {
 public:
-    // Keeps a reference to `plan`, which must outlive it. UserError for weights that are absent or kinds of
-    // device this build cannot drive.
+    // Keeps a reference to `plan`, which must outlive it. UserError for weights that are absent or
+    // kinds of device this build cannot drive.
     Session(const planner::Plan& plan, const SessionOptions& options);
     ~Session();
     Session(const Session&) = delete;
@@ -52,14 +53,15 @@ public:
     // [num_outputs, vocab_size] f32. Throws what a worker threw; the Session is then unusable.
     std::vector<std::vector<float>> run(std::span<const Batch> passes);
 
-    // As run, but gives of each output only the token whose logit is largest, the first among equals: [num_outputs]. A GPU
-    // that holds the logits chooses itself (codegen::Program::greedy), and 4 bytes of an output are all that is copied.
-    // kNoToken (runtime/execute/greedy.h) where one of its logits is NaN.
+    // As run, but gives of each output only the token whose logit is largest, the first among
+    // equals: [num_outputs]. A GPU that holds the logits chooses itself (codegen::Program::greedy),
+    // and 4 bytes of an output are all that is copied. kNoToken (runtime/execute/greedy.h) where
+    // one of its logits is NaN.
     std::vector<std::vector<int32_t>> run_greedy(std::span<const Batch> passes);
 
-    // Runs a graph whose inputs and outputs are tensors once: its inputs by name, in any order; all its outputs,
-    // in the graph's order. UserError naming the input that is missing, unknown, or of another type or shape,
-    // and for a Llama, which takes Batches.
+    // Runs a graph whose inputs and outputs are tensors once: its inputs by name, in any order; all
+    // its outputs, in the graph's order. UserError naming the input that is missing, unknown, or of
+    // another type or shape, and for a Llama, which takes Batches.
     std::vector<Tensor> run_tensors(std::span<const Tensor> inputs);
 
     // Of the weights, from the first byte read of the files to the last on its device.
@@ -74,7 +76,8 @@ public:
     OverlapReport overlap() const;
     int64_t transferred_bytes() const;  // sum over all transfers and collectives so far
     std::map<std::string, int64_t> peak_memory_bytes() const;  // by device name
-    // What a vendor's library of collectives took of the cards that it joins, and what the plan keeps for it.
+    // What a vendor's library of collectives took of the cards that it joins, and what the plan
+    // keeps for it.
     const std::vector<LibraryMemory>& library_memory() const;
     std::vector<std::vector<codegen::CompiledKernel>> const& compiled() const;  // per device
 

@@ -59,7 +59,8 @@ std::string names_of(const Plan& plan, const std::vector<ValueId>& values) {
     return text;
 }
 
-// Numbers of rows that an operator looks up must be rows of its table: attribute NAME_range of operand NAME.
+// Numbers of rows that an operator looks up must be rows of its table: attribute NAME_range of
+// operand NAME.
 void check_range(const Op& op, const TensorOperand& operand, const Tensor& tensor) {
     const std::string wanted = operand.name + "_range";
     for (const importer::TensorAttribute& a : op.as<importer::TensorAttrs>().attributes) {

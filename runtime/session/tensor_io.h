@@ -10,8 +10,9 @@
 
 namespace cleave::runtime {
 
-// The bytes of each input of the graph, in its order; they view `given`. UserError for one that is missing, given
-// twice, unknown, of another type or shape, or (row numbers into a table) out of range; and for a Llama.
+// The bytes of each input of the graph, in its order; they view `given`. UserError for one that is
+// missing, given twice, unknown, of another type or shape, or (row numbers into a table) out of
+// range; and for a Llama.
 std::vector<std::span<const std::byte>> match_tensor_inputs(const planner::Plan& plan,
                                                             std::span<const Tensor> given);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the block that one OS thread is running: its threads (fibers), warps, the queue of threads that can
-// go on, shared memory with its shadow. Threads run one at a time until they meet a rendezvous; the last to arrive
-// releases the others. Only seeds decide the order: equal launches run alike.
+// The state of the block that one OS thread is running: its threads (fibers), warps, the queue of
+// threads that can go on, shared memory with its shadow. Threads run one at a time until they meet
+// a rendezvous; the last to arrive releases the others. Only seeds decide the order: equal launches
+// run alike.
 #pragma once
 
 #include <algorithm>
@@ -61,7 +62,8 @@ struct alignas(64) Thread {
     int place[3] = {};
     uint32_t copy_group = 0;
     PendingCopies copies;
-    // Of products of its warpgroup: groups that it has committed, and whether a fence came since the last wait.
+    // Of products of its warpgroup: groups that it has committed, and whether a fence came since
+    // the last wait.
     uint64_t product_group = 0;
     bool product_fence = false;
 };
@@ -113,7 +115,8 @@ struct Block {
     void make_ready_first(uint32_t thread) {
         queue[--head % kQueue] = static_cast<uint16_t>(thread);
     }
-    // `count` threads, in the order in which the caller then writes them; null where the queue has no such run of places.
+    // `count` threads, in the order in which the caller then writes them; null where the queue has
+    // no such run of places.
     uint16_t* make_ready_first_run(uint32_t count) {
         const uint32_t at = (head - count) % kQueue;
         if (at + count > kQueue) [[unlikely]]
@@ -135,7 +138,8 @@ struct Block {
     // Reports and leaves the block; does not return.
     [[noreturn]] void fail(Fault fault, Here here, const char* format, ...)
         __attribute__((format(printf, 4, 5)));
-    // Notes a fault that may turn out to be a race before the next barrier; reported there if nothing else was.
+    // Notes a fault that may turn out to be a race before the next barrier; reported there if
+    // nothing else was.
     void doubt(Fault fault, Here here, const char* format, ...)
         __attribute__((format(printf, 4, 5)));
     void settle_doubt() {
@@ -191,22 +195,23 @@ private:
     std::vector<uint16_t> orders_[8];  // permutations of the block's threads
 };
 
-// Reports an access that is out of bounds, misaligned, a race or to nothing; `size` has the alignment in its upper half.
+// Reports an access that is out of bounds, misaligned, a race or to nothing; `size` has the
+// alignment in its upper half.
 void check_access(Block& block, const void* p, uint64_t size, Touch touch, Here here);
 
 // The current thread's place in the order of things, as far as the block knows it.
 Stamp stamp_of(const Block& block);
 
-// An access to memory that devices exchange values in: reports a race with another device's, or a stale read. Nothing for other
-// memory.
+// An access to memory that devices exchange values in: reports a race with another device's, or a
+// stale read. Nothing for other memory.
 void check_exchange(Block& block, const void* p, uint32_t bytes, bool writes, bool atomic,
                     Here here);
 
 // Reports a verdict. Does not return but for kUninitialised, which may yet turn out to be a race.
 void fail_shadow(Block& block, const ShadowVerdict& verdict, Touch touch, Here here);
 
-// The block of this OS thread; set while `Block::run` is under way. Fibers stay on their OS thread, so that the
-// place of this variable may be kept across a switch.
+// The block of this OS thread; set while `Block::run` is under way. Fibers stay on their OS thread,
+// so that the place of this variable may be kept across a switch.
 extern constinit thread_local Block* running_block;
 inline Block& current_block() { return *running_block; }
 

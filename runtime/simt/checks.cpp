@@ -117,7 +117,8 @@ inline void check_shared(Block& block, int64_t offset, uint64_t bytes, Touch tou
                static_cast<unsigned long long>(slot.end - kSlotMargin));
 }
 
-// Neither device memory nor shared memory: private memory seen through a pointer, or a constant table.
+// Neither device memory nor shared memory: private memory seen through a pointer, or a constant
+// table.
 __attribute__((noinline)) void check_elsewhere(Block& block, uint64_t address, uint64_t bytes,
                                                Touch touch, Here here) {
     if (block.stacks.contains(address)) return;
@@ -168,7 +169,8 @@ inline void check_any(Block& block, const void* p, uint64_t size, Touch touch, H
     }
 }
 
-// What nearly every access is, told without a call: sure to be fine. All else the checks above decide, from the beginning.
+// What nearly every access is, told without a call: sure to be fine. All else the checks above
+// decide, from the beginning.
 inline bool is_aligned(uint64_t address, uint64_t size) {
     return (address & ((size >> 32) - 1)) == 0;
 }
@@ -327,7 +329,8 @@ unsigned cleave_simt_atomic_cas(unsigned* p, unsigned expected, unsigned v, cons
     return update(p, [=](unsigned old) { return old == expected ? v : old; }, file, line);
 }
 
-// Unchecked kernels copy at once. Checked ones keep the copy back until its thread waits, as the hardware may.
+// Unchecked kernels copy at once. Checked ones keep the copy back until its thread waits, as the
+// hardware may.
 void cleave_simt_async_copy(void* shared, const void* global, int bytes, int valid,
                             const char* file, int line) {
     Block& block = current_block();

@@ -13,7 +13,8 @@ bool are_of_one_block(const Stamp& a, const Stamp& b) {
     return a.device == b.device && a.launch == b.launch && a.block == b.block;
 }
 
-// Whether `event` is of the block of `now` and comes before it by barriers, warp_syncs or its thread's own order.
+// Whether `event` is of the block of `now` and comes before it by barriers, warp_syncs or its
+// thread's own order.
 bool precedes(const Stamp& event, const Stamp& now) {
     if (!are_of_one_block(event, now)) return false;
     if (event.interval != now.interval) return event.interval < now.interval;
@@ -40,13 +41,15 @@ uint32_t number_for(std::string name) {
     return static_cast<uint32_t>(place - of.begin());
 }
 
-// Launches of all devices are counted by one number: what is known of a device that is gone says nothing of another in its place.
+// Launches of all devices are counted by one number: what is known of a device that is gone says
+// nothing of another in its place.
 std::atomic<uint32_t> launches{0};
 std::atomic<uint64_t> releases{0};
 
 }  // namespace
 
-// ---- Clock ----------------------------------------------------------------------------------------------
+// ---- Clock
+// ----------------------------------------------------------------------------------------------
 
 void Clock::learn_launches(uint32_t device, uint32_t launch) {
     if (device >= devices_.size()) devices_.resize(device + 1);
@@ -124,7 +127,8 @@ bool Clock::has_flushed(const Stamp& event) const {
     });
 }
 
-// ---- ExchangeMemory -------------------------------------------------------------------------------------
+// ---- ExchangeMemory
+// -------------------------------------------------------------------------------------
 
 ExchangeMemory::ExchangeMemory(void* address, uint64_t bytes, const DeviceOrder& owner)
     : begin_(reinterpret_cast<uint64_t>(address)),
@@ -226,7 +230,8 @@ void ExchangeMemory::release(unsigned* word, unsigned value, Clock clock) {
     if (place == released.end()) place = released.insert(place, Released{at, 0, {}});
     place->version = ++releases;
     place->clock = std::move(clock);
-    // The store and a look at who sleeps stand in the order that a sleeper's count and its own look have.
+    // The store and a look at who sleeps stand in the order that a sleeper's count and its own look
+    // have.
     std::atomic_ref<unsigned>(*word).store(value, std::memory_order_seq_cst);
 }
 
@@ -260,7 +265,8 @@ void ExchangeMemory::forget(uint64_t address, uint64_t bytes) {
     }
 }
 
-// ---- DeviceOrder ----------------------------------------------------------------------------------------
+// ---- DeviceOrder
+// ----------------------------------------------------------------------------------------
 
 DeviceOrder::DeviceOrder(std::string name, bool explicit_caches)
     : number_(number_for(std::move(name))), explicit_caches_(explicit_caches) {}
@@ -288,7 +294,8 @@ void DeviceOrder::learn(const Clock& clock) {
     clock_.join(clock);
 }
 
-// ---- BlockOrder -----------------------------------------------------------------------------------------
+// ---- BlockOrder
+// -----------------------------------------------------------------------------------------
 
 void BlockOrder::begin_launch(DeviceOrder* device, uint32_t launch, uint32_t threads) {
     device_ = device;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The race detector of memory that devices exchange values in. Kernels of several devices run at the same time; what one has
-// written another may read when a store_release lies behind the write, a load_acquire of that word in front of the read, and
-// barriers order the threads of each block with those that did these. Whether that holds is kept by vector clocks (Lamport,
-// "Time, Clocks, and the Ordering of Events in a Distributed System", 1978; Flanagan and Freund, "FastTrack", 2009), not seen
-// by chance: a missing barrier is told in whatever order the devices come.
+// The race detector of memory that devices exchange values in. Kernels of several devices run at
+// the same time; what one has written another may read when a store_release lies behind the write,
+// a load_acquire of that word in front of the read, and barriers order the threads of each block
+// with those that did these. Whether that holds is kept by vector clocks (Lamport, "Time, Clocks,
+// and the Ordering of Events in a Distributed System", 1978; Flanagan and Freund, "FastTrack",
+// 2009), not seen by chance: a missing barrier is told in whatever order the devices come.
 //
-// Only accesses of different devices are judged: those of one device's blocks are not ordered by what is kept here. The host
-// orders nothing; what it writes begins anew. On AMD GPUs a thread's writes leave its caches at its flush_to_peers(), and what
-// another thread acquired it reads after its see_peers() (codegen/templates/gpu/signals.cuh): both are demanded there.
+// Only accesses of different devices are judged: those of one device's blocks are not ordered by
+// what is kept here. The host orders nothing; what it writes begins anew. On AMD GPUs a thread's
+// writes leave its caches at its flush_to_peers(), and what another thread acquired it reads after
+// its see_peers() (codegen/templates/gpu/signals.cuh): both are demanded there.
 #pragma once
 
 #include <atomic>
@@ -22,8 +24,8 @@
 
 namespace cleave::runtime::simt {
 
-// Who did something, and when. Intervals are the block's between barriers, epochs the warp's between its warp_syncs, steps the
-// thread's between its releases.
+// Who did something, and when. Intervals are the block's between barriers, epochs the warp's
+// between its warp_syncs, steps the thread's between its releases.
 struct Stamp {
     uint32_t device = 0;  // number of its DeviceOrder
     uint32_t launch = 0, block = 0, interval = 0;
@@ -37,12 +39,14 @@ public:
     void join(const Clock& other);
     // All launches of the device before `launch`.
     void learn_launches(uint32_t device, uint32_t launch);
-    // What a block had done before `now`, a point of one of its threads that releases: all intervals before, and in this one
-    // the thread itself and what warp_syncs order before it. `flushes` of its threads by then; its own come with the release.
+    // What a block had done before `now`, a point of one of its threads that releases: all
+    // intervals before, and in this one the thread itself and what warp_syncs order before it.
+    // `flushes` of its threads by then; its own come with the release.
     void learn_block(const Stamp& now, std::shared_ptr<const std::vector<uint32_t>> flushes);
 
     bool knows(const Stamp& event) const;
-    // Whether what the thread wrote had left its caches by the time that is known of; of an event that is known.
+    // Whether what the thread wrote had left its caches by the time that is known of; of an event
+    // that is known.
     bool has_flushed(const Stamp& event) const;
 
 private:
@@ -67,8 +71,8 @@ private:
 
 class DeviceOrder;
 
-// What the accesses to one allocation were, by cells of 16 bytes, and of words the clocks that they were released with.
-// Thread-safe.
+// What the accesses to one allocation were, by cells of 16 bytes, and of words the clocks that they
+// were released with. Thread-safe.
 class ExchangeMemory {
 public:
     enum class Verdict : uint8_t { kFine, kRaceWithWrite, kRaceWithRead, kUnflushed, kUnseen };
@@ -78,15 +82,16 @@ public:
         Stamp other;
     };
 
-    // Makes accesses to the allocation at `address` seen (runtime/simt/memory.h), until the end of the object's life, which
-    // comes before the allocation's.
+    // Makes accesses to the allocation at `address` seen (runtime/simt/memory.h), until the end of
+    // the object's life, which comes before the allocation's.
     ExchangeMemory(void* address, uint64_t bytes, const DeviceOrder& owner);
     ~ExchangeMemory();
     ExchangeMemory(const ExchangeMemory&) = delete;
     ExchangeMemory& operator=(const ExchangeMemory&) = delete;
 
-    // A thread's access to [address, address + bytes). `seen` is what it may read without see_peers(), where that is asked for.
-    // What the owner reads that no kernel has written is not kept: the host's numbers, which many threads read.
+    // A thread's access to [address, address + bytes). `seen` is what it may read without
+    // see_peers(), where that is asked for. What the owner reads that no kernel has written is not
+    // kept: the host's numbers, which many threads read.
     Found touch(const Stamp& now, const Clock& knows, const Clock* seen, uint64_t address,
                 uint32_t bytes, bool writes, bool atomic);
     // A word with its clock: stores both, or loads both.
@@ -156,7 +161,8 @@ private:
     Clock clock_;
 };
 
-// A running block: what its threads know. Costs nothing until one of them comes to memory for exchanges.
+// A running block: what its threads know. Costs nothing until one of them comes to memory for
+// exchanges.
 class BlockOrder {
 public:
     // No order is kept for a device of null.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiled kernels call, as codegen/templates/gpu/prelude_simt.cuh and codegen/compile/llvm/simt_checks.cpp declare it.
-// Each runs on the stack of the current fiber; `bytes` of a check is the size, with the alignment in its upper half.
+// What compiled kernels call, as codegen/templates/gpu/prelude_simt.cuh and
+// codegen/compile/llvm/simt_checks.cpp declare it. Each runs on the stack of the current fiber;
+// `bytes` of a check is the size, with the alignment in its upper half.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,8 @@ namespace cleave::runtime::simt {
 
 namespace {
 
-// Stacks a power of two apart would put every fiber's frames in the same sets of the first-level cache.
+// Stacks a power of two apart would put every fiber's frames in the same sets of the first-level
+// cache.
 constexpr size_t kStagger = 64, kStaggers = 61, kRoom = kStagger * kStaggers + 256;
 
 }  // namespace

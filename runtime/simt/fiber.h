@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of a GPU block as fibers: stacks of one size in one mapping, and the switch between them. A fiber stays on the
-// OS thread that runs its block.
+// Threads of a GPU block as fibers: stacks of one size in one mapping, and the switch between them.
+// A fiber stays on the OS thread that runs its block.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,9 @@ struct FiberPlace {
 #define CLEAVE_FIBER_VECTORS
 #endif
 
-// Saves the running fiber's place in `from` and goes on at `to`. No register keeps its value, which the compiler is told: it
-// saves those that it needs, once, where a function of the ABI would save all that a call preserves (System V ABI,
-// section 3.2.1) a second time.
+// Saves the running fiber's place in `from` and goes on at `to`. No register keeps its value, which
+// the compiler is told: it saves those that it needs, once, where a function of the ABI would save
+// all that a call preserves (System V ABI, section 3.2.1) a second time.
 [[gnu::always_inline]] inline void switch_fiber(FiberPlace* from, const FiberPlace* to) {
     static_assert(offsetof(FiberPlace, resume) == 8 && offsetof(FiberPlace, frame) == 16);
     asm volatile(

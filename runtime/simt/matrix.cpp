@@ -33,8 +33,8 @@ struct Places {
     }
 };
 
-// Exact, subnormals included: the exponent is re-based by a product with 2^112. Branch-free, unlike the conversion
-// of runtime/base, which sets no stage for thousands of elements an instruction.
+// Exact, subnormals included: the exponent is re-based by a product with 2^112. Branch-free, unlike
+// the conversion of runtime/base, which sets no stage for thousands of elements an instruction.
 float from_f16(uint32_t bits) {
     float magnitude = std::bit_cast<float>((bits & 0x7fff) << 13) * 0x1p112f;
     uint32_t special = (bits & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points at which threads meet: barrier, warp_sync, shuffles, ballots, reductions, matrix instructions. The last
-// to arrive computes for its warp and releases it. Values lie in two rows that take turns, so that a lane may arrive at
-// the next meeting before the slowest has read the last one.
+// Entry points at which threads meet: barrier, warp_sync, shuffles, ballots, reductions, matrix
+// instructions. The last to arrive computes for its warp and releases it. Values lie in two rows
+// that take turns, so that a lane may arrive at the next meeting before the slowest has read the
+// last one.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -14,7 +15,8 @@ namespace cleave::runtime::simt {
 
 namespace {
 
-// Lanes of a full warp in an order of `bits`: an odd step visits every lane of a power of two once. Eight at a time.
+// Lanes of a full warp in an order of `bits`: an odd step visits every lane of a power of two once.
+// Eight at a time.
 template <uint32_t LANES>
 void order_lanes(uint16_t* places, uint32_t first, uint64_t bits) {
     using Eight [[gnu::vector_size(16)]] = uint16_t;
@@ -73,7 +75,8 @@ inline bool arrive(Block& block, Thread& self, Meeting meeting, Here here) {
     return warp.arrived == warp.lanes;
 }
 
-// The butterfly of the GPU back ends, all steps at once and four lanes at a time: lane i takes in the value of lane i ^ step.
+// The butterfly of the GPU back ends, all steps at once and four lanes at a time: lane i takes in
+// the value of lane i ^ step.
 void reduce_row(uint64_t* row, uint32_t lanes, uint32_t width, int operation) {
     using Four [[gnu::vector_size(16)]] = float;
     Four now[kMaxWidth / 4], other[kMaxWidth / 4];

@@ -51,7 +51,8 @@ void* allocate_slots(uint64_t bytes, uint32_t owner) {
     auto count = static_cast<uint32_t>((kSlotMargin + bytes + kSlotBytes - 1) >> 32);
     void* mapped = nullptr;
     uint32_t first = 0;
-    // Another copy of this code in the process, with a table of its own, may have taken an address: go on behind it.
+    // Another copy of this code in the process, with a table of its own, may have taken an address:
+    // go on behind it.
     for (uint32_t tried = 0; tried < kNumSlots && !mapped; ++tried) {
         first = find_free(count);
         if (first == 0) return nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous copies of one thread that have not arrived, oldest first: a circular buffer, so that a kernel's ring of copies
-// goes round in a few hundred bytes of the first-level cache.
+// Asynchronous copies of one thread that have not arrived, oldest first: a circular buffer, so that
+// a kernel's ring of copies goes round in a few hundred bytes of the first-level cache.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,8 @@ enum class Fault : uint8_t {
     kRace,           // two threads, one of them writing, with no barrier between
     kUninitialised,  // shared memory read before it was written in this block
     kAsyncCopy,      // the target of a copy that has not been waited for
-    kAsyncProduct,  // a warpgroup's product: not fenced, not waited for, operands or sums touched meanwhile
+    kAsyncProduct,   // a warpgroup's product: not fenced, not waited for, operands or sums touched
+                     // meanwhile
     kStaleRead,  // of what another device wrote: not flushed there, or not looked at afresh here
     kDivergentBarrier,  // threads of a block at different barriers, or gone
     kDivergentWarp,     // lanes of a warp at different operations, or gone

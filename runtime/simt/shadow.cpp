@@ -34,7 +34,8 @@ bool Shadow::unordered(uint64_t before, const Toucher& who, uint64_t now) const 
     return (before >> 13 & 0x7ffff) == (now >> 13 & 0x7ffff);
 }
 
-// Keeps what a later writer could conflict with: of one warp, only the readers since its last warp_sync.
+// Keeps what a later writer could conflict with: of one warp, only the readers since its last
+// warp_sync.
 void Shadow::add_reader(Cell& cell, const Toucher& who, uint64_t now) const {
     uint64_t before = cell.reader;
     if (before >> 32 != interval_) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The race detector of shared memory: a cell for every `cell_bytes` remembers the last writer and the readers since,
-// each with the barrier interval and the warp_sync interval it fell in. Two accesses are ordered when a barrier lies
-// between, or both are of one warp and a warp_sync lies between, or both are of one thread; otherwise, if one
-// writes and not both are atomic, they race. Writes of an earlier block count as none: reading them is
-// reading uninitialised memory.
+// The race detector of shared memory: a cell for every `cell_bytes` remembers the last writer and
+// the readers since, each with the barrier interval and the warp_sync interval it fell in. Two
+// accesses are ordered when a barrier lies between, or both are of one warp and a warp_sync lies
+// between, or both are of one thread; otherwise, if one writes and not both are atomic, they race.
+// Writes of an earlier block count as none: reading them is reading uninitialised memory.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,9 @@ public:
     void next_interval() { ++interval_; }
     void begin_block() { first_interval_ = ++interval_; }
 
-    // Whether a load is certainly fine and changes nothing: written before the last barrier, and since then already read
-    // by several warps, or by several threads of this one since its last warp_sync. What most loads of most kernels are.
+    // Whether a load is certainly fine and changes nothing: written before the last barrier, and
+    // since then already read by several warps, or by several threads of this one since its last
+    // warp_sync. What most loads of most kernels are.
     bool settled(const Toucher& who, uint32_t offset, uint32_t bytes) const {
         const uint64_t own_warp = one_warp(who);
         const Span span = cells_that_differ(offset, bytes);
@@ -61,8 +62,8 @@ public:
         return true;
     }
 
-    // Whether a load is of what the thread itself wrote since the last barrier and nobody else has read since; it counts then.
-    // Rings of asynchronous copies that are private to their threads.
+    // Whether a load is of what the thread itself wrote since the last barrier and nobody else has
+    // read since; it counts then. Rings of asynchronous copies that are private to their threads.
     bool loads_own(const Toucher& who, uint32_t offset, uint32_t bytes) {
         const uint64_t now = mark(who);
         const Span span = cells_that_differ(offset, bytes);
@@ -71,7 +72,8 @@ public:
         for (uint64_t i = span.first; i <= span.end; ++i) cells_[i].reader = now;
         return true;
     }
-    // Whether an asynchronous copy goes where nobody but its thread has been since the last barrier; it is pending then.
+    // Whether an asynchronous copy goes where nobody but its thread has been since the last
+    // barrier; it is pending then.
     bool copies_to_own(const Toucher& who, uint32_t offset, uint32_t bytes) {
         const uint64_t now = mark(who), then = pending(who);
         const Span span = cells_that_differ(offset, bytes);
@@ -85,9 +87,11 @@ public:
         return true;
     }
 
-    // After kUninitialised the access counts all the same: a write before the next barrier makes a race of it.
+    // After kUninitialised the access counts all the same: a write before the next barrier makes a
+    // race of it.
     ShadowVerdict touch(const Toucher& who, uint32_t offset, uint32_t bytes, Touch touch);
-    // The target of an asynchronous copy: no one may touch it until it has arrived, which is a store then.
+    // The target of an asynchronous copy: no one may touch it until it has arrived, which is a
+    // store then.
     void mark_pending(const Toucher& who, uint32_t offset, uint32_t bytes);
     void mark_arrived(const Toucher& who, uint32_t offset, uint32_t bytes) {
         const uint64_t now = mark(who), last = (offset + bytes - 1) >> cell_shift_;
@@ -96,8 +100,9 @@ public:
         for (uint64_t i = offset >> cell_shift_; i <= last; ++i) note_fences(i, who.thread);
     }
 
-    // Products of warpgroups read through the asynchronous proxy: what a thread wrote is there after a fence of its own
-    // and a barrier. From here on writes remember the fences of their threads.
+    // Products of warpgroups read through the asynchronous proxy: what a thread wrote is there
+    // after a fence of its own and a barrier. From here on writes remember the fences of their
+    // threads.
     void watch_fences();
     void async_fence(uint32_t thread) { ++thread_fences_[thread]; }
     // A product begins to read, for every thread of the block as far as later writes are concerned.
@@ -115,7 +120,8 @@ private:
     static constexpr uint64_t kGapMark = ~uint64_t{0};
     static constexpr uint64_t kAtomicBit = 1 << 12;
 
-    // The cells of an access, and the last of them that need be looked at: a piece of four cells that say the same is one.
+    // The cells of an access, and the last of them that need be looked at: a piece of four cells
+    // that say the same is one.
     struct Span {
         uint64_t first, last, end;
     };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points by which kernels of different devices wait for each other, and the check of what they exchange. The waiting
-// thread gives way to those of its own block first; when none can go on, its OS thread sleeps until somebody stores to a
-// word that is waited for: devices beyond the number of cores cost nothing while they wait.
+// Entry points by which kernels of different devices wait for each other, and the check of what
+// they exchange. The waiting thread gives way to those of its own block first; when none can go on,
+// its OS thread sleeps until somebody stores to a word that is waited for: devices beyond the
+// number of cores cost nothing while they wait.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -24,8 +25,8 @@ constexpr timespec kTick{0, 10'000'000}, kShortTick{0, 50'000};
 
 std::atomic<uint32_t> sleepers{0};  // of the process; stores wake only when there are any
 
-// How long this OS thread has slept for others. A process that was stopped for a while has not waited meanwhile: those whom it
-// waits for stood still too.
+// How long this OS thread has slept for others. A process that was stopped for a while has not
+// waited meanwhile: those whom it waits for stood still too.
 thread_local uint64_t waited = 0;
 
 // Pauses in a row in which the block's other threads had their turn: they may all be waiting.
@@ -104,7 +105,8 @@ void cleave_simt_store_release(unsigned* p, unsigned v, const char* file, int li
         check_exchange(block, p, 4, true, true, {file, line});
         memory = memory_of(block, p);
     }
-    // The store and the look at the sleepers stand in the order that a sleeper's count and futex's own look have.
+    // The store and the look at the sleepers stand in the order that a sleeper's count and futex's
+    // own look have.
     if (memory) {
         block.order.release(*memory, stamp_of(block), p, v);
     } else {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs GPU kernels on the CPU: grid, blocks, warps of the architecture's width, shared memory, everything that
-// threads do together. A checked program finds faults (runtime/simt/report.h); an unchecked one only runs, faster.
-// Kernels take one 64-bit word an argument. Blocks run one after the other on each OS thread of the engine: a kernel
-// that waits for another block by spinning never ends.
+// Runs GPU kernels on the CPU: grid, blocks, warps of the architecture's width, shared memory,
+// everything that threads do together. A checked program finds faults (runtime/simt/report.h); an
+// unchecked one only runs, faster. Kernels take one 64-bit word an argument. Blocks run one after
+// the other on each OS thread of the engine: a kernel that waits for another block by spinning
+// never ends.
 #pragma once
 
 #include <array>
@@ -45,15 +46,17 @@ struct LaunchOptions {
     bool shuffle_order = false;  // threads run in an order drawn from the seed instead of by index
     uint32_t owner = 0;          // whose allocations the kernel may touch
     std::span<const uint32_t> peers = {};  // and theirs
-    // A launch that may begin before those before it have ended (codegen::Launch): each thread has to wait for them, and
-    // before it does may read the allocations of these arguments alone.
+    // A launch that may begin before those before it have ended (codegen::Launch): each thread has
+    // to wait for them, and before it does may read the allocations of these arguments alone.
     bool overlaps = false;
     uint64_t constant_args = 0;
-    // Of the device, where its kernels exchange values with those of others (runtime/simt/device_order.h).
+    // Of the device, where its kernels exchange values with those of others
+    // (runtime/simt/device_order.h).
     DeviceOrder* order = nullptr;
 };
 
-// One or more OS threads with what a running block needs, kept between launches. One launch at a time.
+// One or more OS threads with what a running block needs, kept between launches. One launch at a
+// time.
 class Engine {
 public:
     explicit Engine(int threads = 1);
@@ -61,7 +64,8 @@ public:
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    // Runs the whole grid, or until the first fault. UserError for a launch that the architecture refuses.
+    // Runs the whole grid, or until the first fault. UserError for a launch that the architecture
+    // refuses.
     SimtReport launch(const SimtProgram& program, std::span<const uint64_t> args,
                       const std::array<int64_t, 3>& grid, const std::array<int, 3>& block,
                       int64_t dynamic_shared_bytes, const LaunchOptions& options = {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points of a warpgroup's products. PTX ISA 9.2, 9.7.15, "Asynchronous warpgroup level matrix multiply-accumulate
-// instructions": what must be fenced, committed and waited for.
+// Entry points of a warpgroup's products. PTX ISA 9.2, 9.7.15, "Asynchronous warpgroup level matrix
+// multiply-accumulate instructions": what must be fenced, committed and waited for.
 #include "runtime/simt/warpgroup.h"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ Warpgroup& group_of(Block& block, const Thread& self, Here here) {
     return block.warpgroups[self.index / kWarpgroupThreads];
 }
 
-// Chunks of 16 bytes of an operand's rows, 16 deep: two a row, or of 16 depths: one for each eight of its columns.
+// Chunks of 16 bytes of an operand's rows, 16 deep: two a row, or of 16 depths: one for each eight
+// of its columns.
 template <class Check>
 void each_chunk(uint64_t descriptor, int rows, bool transposed, Check check) {
     for (int r = 0; r < rows; r += transposed ? 8 : 1)
@@ -130,7 +131,8 @@ void check_operands_kept(Block& block, const PendingSum& p, const PendingSum::Op
     });
 }
 
-// The thread has waited for the products of all groups before `end`: their operands may change once all have.
+// The thread has waited for the products of all groups before `end`: their operands may change once
+// all have.
 void release_operands(Block& block, PendingSum& p, uint32_t thread, uint64_t end) {
     for (PendingSum::Operands& o : p.operands) {
         if (o.group < p.waited[thread] || o.group >= end) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous products of four warps (wgmma): what has been issued and not yet waited for. A checked kernel's sums
-// arrive when a thread waits for the last of them, NaN until then; operands must stay as they are until all threads have waited
-// for their product.
+// Asynchronous products of four warps (wgmma): what has been issued and not yet waited for. A
+// checked kernel's sums arrive when a thread waits for the last of them, NaN until then; operands
+// must stay as they are until all threads have waited for their product.
 #pragma once
 
 #include <array>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chat templates: the Jinja text that turns a conversation into the prompt a model was trained on.
-// In: a template as Hugging Face models carry it, and the messages. Out: the prompt, special tokens written
-// out, ready for Tokenizer::encode(text, add_special = false).
-// What the template language is and what of it is supported: runtime/text/jinja/. Anything else is a UserError
-// that names the template, the line and the construct.
+// In: a template as Hugging Face models carry it, and the messages. Out: the prompt, special tokens
+// written out, ready for Tokenizer::encode(text, add_special = false). What the template language
+// is and what of it is supported: runtime/text/jinja/. Anything else is a UserError that names the
+// template, the line and the construct.
 #pragma once
 
 #include <filesystem>
@@ -29,7 +29,8 @@ struct ChatMessage {
 
 struct ChatOptions {
     bool add_generation_prompt = true;  // end with the beginning of the assistant's answer
-    /// More variables for the template, by name: tools, documents, enable_thinking, date_string, ...
+    /// More variables for the template, by name: tools, documents, enable_thinking, date_string,
+    /// ...
     nlohmann::ordered_json variables = nlohmann::ordered_json::object();
     /// What a template gets for today's date, from a strftime format; local time when empty.
     std::function<std::string(const std::string& format)> strftime_now;
@@ -53,8 +54,9 @@ private:
     std::shared_ptr<const std::vector<jinja::Stmt>> body_;
 };
 
-/// The template beside a tokenizer: chat_template.jinja, else "chat_template" of tokenizer_config.json (of several,
-/// the one named "default"). Nothing when the folder has none. `path`: the folder or a file in it.
+/// The template beside a tokenizer: chat_template.jinja, else "chat_template" of
+/// tokenizer_config.json (of several, the one named "default"). Nothing when the folder has none.
+/// `path`: the folder or a file in it.
 std::optional<ChatTemplate> load_chat_template(const std::filesystem::path& path);
 
 }  // namespace cleave::runtime

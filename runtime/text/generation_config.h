@@ -24,7 +24,8 @@ struct GenerationConfig {
 /// Files that are absent give nothing; a malformed one is a UserError.
 GenerationConfig load_generation_config(const std::filesystem::path& model);
 
-/// The ids that end a sequence: the model's own, else the tokenizer's end-of-sequence token, else none.
+/// The ids that end a sequence: the model's own, else the tokenizer's end-of-sequence token, else
+/// none.
 std::vector<int32_t> stop_ids(const GenerationConfig& config, const Tokenizer* tokenizer);
 
 }  // namespace cleave::runtime

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regular expressions of tokenizer files, on PCRE2.
-// Tokenizer files are written for Oniguruma with Ruby's syntax, as the Hugging Face library uses it.
-// PCRE2 agrees on what such files use, once \s, \w and \h are spelled out; classes inside classes and
-// class intersection (&&) are UserErrors.
-// A Regex is immutable and may be used from several threads at once.
+// Tokenizer files are written for Oniguruma with Ruby's syntax, as the Hugging Face library uses
+// it. PCRE2 agrees on what such files use, once \s, \w and \h are spelled out; classes inside
+// classes and class intersection (&&) are UserErrors. A Regex is immutable and may be used from
+// several threads at once.
 #pragma once
 
 #include <cstddef>

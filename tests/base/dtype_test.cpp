@@ -48,7 +48,8 @@ TEST_CASE("narrowing rounds to nearest even and saturates or overflows as the fo
 
 namespace {
 
-// Between any two neighbours of a format values go to the nearer, and from the middle to the even one.
+// Between any two neighbours of a format values go to the nearer, and from the middle to the even
+// one.
 template <class Widen, class Narrow>
 void check_rounding(uint32_t largest, uint32_t sign, Widen widen, Narrow narrow) {
     for (uint32_t bits = 0; bits < largest; ++bits) {

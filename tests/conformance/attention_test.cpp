@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over tensors beside a plain loop in double: types, layouts, masks, lengths and windows in combinations
-// that the standard's cases do not have.
+// Attention over tensors beside a plain loop in double: types, layouts, masks, lengths and windows
+// in combinations that the standard's cases do not have.
 #include <cmath>
 
 #include "tests/conformance/model_writer.h"
@@ -51,7 +51,8 @@ const Form kForms[] = {
 };
 // clang-format on
 
-// The tensors of a form by name, and where an element of [batch, heads, rows, features] stands in a packed one.
+// The tensors of a form by name, and where an element of [batch, heads, rows, features] stands in a
+// packed one.
 struct Problem {
     const Form& f;
     std::vector<Tensor> tensors;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small ONNX files for tests: inputs and nodes one by one, imported from a temporary folder; and numbers to feed them.
+// Small ONNX files for tests: inputs and nodes one by one, imported from a temporary folder; and
+// numbers to feed them.
 #pragma once
 
 #include <string>

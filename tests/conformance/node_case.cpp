@@ -96,7 +96,8 @@ double element(const Tensor& t, size_t i) {
     return 0;
 }
 
-// Relative and absolute bound of a type: f16 and bf16 as many roundings as the reference makes in that type.
+// Relative and absolute bound of a type: f16 and bf16 as many roundings as the reference makes in
+// that type.
 std::pair<double, double> bound_of(DType dtype) {
     switch (dtype) {
         case DType::kF32: return {1e-5, 1e-6};

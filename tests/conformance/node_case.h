@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One case of the ONNX standard's own tests: a model, its inputs, and the outputs that the standard's reference
-// gives. In: a folder with model.onnx and test_data_set_0. Out: tensors, and what Cleave makes of them through
-// import, plan, compile and run.
+// One case of the ONNX standard's own tests: a model, its inputs, and the outputs that the
+// standard's reference gives. In: a folder with model.onnx and test_data_set_0. Out: tensors, and
+// what Cleave makes of them through import, plan, compile and run.
 #pragma once
 
 #include <filesystem>
@@ -30,12 +30,13 @@ NodeCase load_node_case(const std::filesystem::path& folder, const std::string& 
 planner::Plan plan_tensors(const importer::Graph& graph, const std::string& devices = "host[0]",
                            const planner::PlanOptions& options = {});
 
-// Runs the case from its file to the bytes of its outputs. "" when they are the standard's, else the first
-// difference. Throws whatever a user would meet.
+// Runs the case from its file to the bytes of its outputs. "" when they are the standard's, else
+// the first difference. Throws whatever a user would meet.
 std::string run_node_case(const std::filesystem::path& folder, const std::string& name);
 
-// The first place where `got` is not what was expected, or nothing. Integers must be equal; reals within the
-// bound of their type: f32 1e-5 of the value (the standard's own tests allow 1e-3), f16 and bf16 their rounding.
+// The first place where `got` is not what was expected, or nothing. Integers must be equal; reals
+// within the bound of their type: f32 1e-5 of the value (the standard's own tests allow 1e-3), f16
+// and bf16 their rounding.
 std::string first_difference(const runtime::Tensor& got, const runtime::Tensor& expected);
 
 // Its elements as f64; integers too.

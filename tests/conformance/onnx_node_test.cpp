@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ONNX standard's own cases, from file to result on the host; onnx_node_cases.txt says of each what becomes of
-// it, and is held to that in both directions.
+// The ONNX standard's own cases, from file to result on the host; onnx_node_cases.txt says of each
+// what becomes of it, and is held to that in both directions.
 #include <fstream>
 #include <functional>
 #include <map>
@@ -15,7 +15,8 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-// pass; refused: a UserError that contains `text`; differs: runs, and gives something else, because of `text`.
+// pass; refused: a UserError that contains `text`; differs: runs, and gives something else, because
+// of `text`.
 struct Expectation {
     std::string outcome, text;
 };

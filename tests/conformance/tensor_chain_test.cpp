@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chains of elementwise operators over tensors: one launch gives the bits of a launch for each operator. Making every value
-// an output of the graph keeps them apart.
+// Chains of elementwise operators over tensors: one launch gives the bits of a launch for each
+// operator. Making every value an output of the graph keeps them apart.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -78,8 +78,8 @@ private:
     }
     void cast(int type) { writer_.number(add("Cast", {value_}), "to", type); }
 
-    // Every kernel behind which a chain may stand; of the first ones the importer knows the shape before it reads them, which
-    // Flatten needs.
+    // Every kernel behind which a chain may stand; of the first ones the importer knows the shape
+    // before it reads them, which Flatten needs.
     void make_producer(unsigned seed) {
         switch (seed % kProducers) {
             case 0: add("Mul", {operand({3, 5, 37}), operand({37})}); break;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs over tensors that the standard has no case for: several operators, several devices, and what is refused.
+// Graphs over tensors that the standard has no case for: several operators, several devices, and
+// what is refused.
 #include <cmath>
 #include <cstring>
 

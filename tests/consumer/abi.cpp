@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cleave.h promises of misuse, of structs of another age, and of threads. Prints each promise that does not hold.
+// What cleave.h promises of misuse, of structs of another age, and of threads. Prints each promise
+// that does not hold.
 #include <cleave/cleave.hpp>
 #include <cstdio>
 #include <cstring>
@@ -128,7 +129,8 @@ void exceptions() {
     expect(refused({}, "has none"), "an operator divided by its input has one");
 }
 
-// Different handles from many threads, and one plan read by all; each thread has its own last error.
+// Different handles from many threads, and one plan read by all; each thread has its own last
+// error.
 void threads() {
     const cleave::Plan shared(cleave::Graph::shape("stories-260k"),
                               cleave::Machine::devices("sim:h100"));

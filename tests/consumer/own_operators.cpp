@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph that no ONNX file describes: another compiler's operators with their bytes, operations and what may be divided.
-// Prints where each ran and what moves.
+// A graph that no ONNX file describes: another compiler's operators with their bytes, operations
+// and what may be divided. Prints where each ran and what moves.
 #include <cleave/cleave.hpp>
 #include <cstdio>
 #include <string>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that real exporters wrote, compared with what an independent implementation computed from the same weights.
+// Files that real exporters wrote, compared with what an independent implementation computed from
+// the same weights.
 #include "importer/onnx/import.h"
 #include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that exporters of many versions wrote, kept in tests/files/exporters: each is recovered as the model that its
-// configuration describes and gives the logits of transformers (quantised ones: of ONNX Runtime), of the prompt and of
-// every step after it, on one device and on several. expectations.json says what to expect of each.
+// Files that exporters of many versions wrote, kept in tests/files/exporters: each is recovered as
+// the model that its configuration describes and gives the logits of transformers (quantised ones:
+// of ONNX Runtime), of the prompt and of every step after it, on one device and on several.
+// expectations.json says what to expect of each.
 #include <algorithm>
 #include <fstream>
 #include <functional>
@@ -79,8 +80,8 @@ std::vector<float> expected_logits(const Json& expected) {
                        (expected["reference"].get<std::string>() + ".f32"));
 }
 
-// By the interpreter of Graphs, which shares nothing with the planner and the kernels. It takes all tokens at once,
-// and activations quantised dynamically depend on how many those are.
+// By the interpreter of Graphs, which shares nothing with the planner and the kernels. It takes all
+// tokens at once, and activations quantised dynamically depend on how many those are.
 void check_interpreted(const importer::Graph& graph, const Json& expected) {
     for (const importer::Weight& weight : graph.weights)
         if (weight.quantization.dynamic_activations) return;
@@ -128,8 +129,8 @@ void for_each_export(const std::function<void(const Json&, const fs::path&)>& ch
     }
 }
 
-// What the first of `devices` GPUs that share every layer launches for one token of the first layer: operators, and "sum"
-// for an exchange.
+// What the first of `devices` GPUs that share every layer launches for one token of the first
+// layer: operators, and "sum" for an exchange.
 std::vector<std::string> launches_of_layer(const importer::Graph& graph, int devices) {
     const DeviceShape shape{"", devices == 1 ? "sim:h100[0]" : "sim:h100[0-1]", devices, 1};
     planner::Workload workload;
@@ -215,8 +216,8 @@ TEST_CASE("what exporters write beyond a Llama is refused by name or kept for pl
     });
 }
 
-// A norm behind a block takes whole rows of what the blocks of a product make; OLMo 2 has them, and norms of all heads of q
-// and of k, so that its attention is not cut.
+// A norm behind a block takes whole rows of what the blocks of a product make; OLMo 2 has them, and
+// norms of all heads of q and of k, so that its attention is not cut.
 TEST_CASE("a token of a layer takes five launches on a GPU, more where norms stand elsewhere",
           "[e2e][exporters]") {
     const std::map<std::string, size_t> more = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of every fault of a session on GPUs, on fakes of both vendors' libraries whose cards compute: calls that fail,
-// kernels that fault or never end, too little memory, Ctrl-C.
+// What becomes of every fault of a session on GPUs, on fakes of both vendors' libraries whose cards
+// compute: calls that fail, kernels that fault or never end, too little memory, Ctrl-C.
 #include <chrono>
 #include <regex>
 #include <string>
@@ -201,7 +201,8 @@ TEST_CASE("a kernel that never ends is given up by the watchdog with its step, o
             // By the waiting host, or by the kernel of a peer that waits for it.
             CHECK_THAT(error,
                        Contains("step") && (Contains("for 1 s") || Contains("waited for 0.9 s")));
-            // Neither its device nor one that shares the card, or its memory, was asked for what waits for the kernel.
+            // Neither its device nor one that shares the card, or its memory, was asked for what
+            // waits for the kernel.
             CHECK(fake.calls("waits for ever") == 0);
         }
         // Ctrl-C on logical devices of a card.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models through the CUDA and HIP drivers, on fakes of the vendors' libraries whose cards the CPU imitates: kernels
-// compiled from the same source, every access checked. The same tokens as the host.
+// Whole models through the CUDA and HIP drivers, on fakes of the vendors' libraries whose cards the
+// CPU imitates: kernels compiled from the same source, every access checked. The same tokens as the
+// host.
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -80,7 +81,8 @@ size_t sums_by_library(const planner::Plan& plan) {
 TEST_CASE("a model writes the host's tokens through the drivers of both vendors", "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);
     const auto host = tokens_on(graph, kOneHost);
-    // Norms that ride on sums by peer memory in one exchange: three of two layers. Three cards sum in two phases.
+    // Norms that ride on sums by peer memory in one exchange: three of two layers. Three cards sum
+    // in two phases.
     const std::pair<DeviceShape, int> shapes[] = {
         {{"one", "cuda[0]", 1, 1}, 0},
         {{"tp 2", "hip[0-1]", 2, 1}, 3},
@@ -147,7 +149,8 @@ TEST_CASE(
         INFO(cards.cuda.finding());
         CHECK((cards.cuda.calls("cuGraphLaunch") > 0) == (tp == 2));  // between the sums
         CHECK(library.calls("ncclAllReduce") > 0);
-        // Logits of all rows of a prompt come in blocks, which a copy of the card puts side by side.
+        // Logits of all rows of a prompt come in blocks, which a copy of the card puts side by
+        // side.
         CHECK(library.calls("ncclRecv") > 0);
         CHECK(library.calls("ncclSend") == library.calls("ncclRecv"));
         CHECK(cards.cuda.calls("bytes within") > 0);
@@ -157,7 +160,8 @@ TEST_CASE(
         CHECK(library.calls("ncclCommAbort") == 0);
         CHECK(cards.cuda.alive() == 0);
     }
-    // Logical devices of one card, which the library refuses, and cards without it have another way.
+    // Logical devices of one card, which the library refuses, and cards without it have another
+    // way.
     const Cards cards;
     CHECK(sums_by_library(plan_apart(graph, "cuda[0-1]", 2)) == 0);
     const InstalledLibrary library(cards.cuda);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which launches of a token begin before those before them have ended, on the fake of the CUDA driver, and where none do.
+// Which launches of a token begin before those before them have ended, on the fake of the CUDA
+// driver, and where none do.
 #include <filesystem>
 #include <fstream>
 #include <iterator>

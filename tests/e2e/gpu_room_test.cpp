@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver's launch waits inside the driver once its stream holds about a thousand operations, and with it whoever else asks
-// that card's context for something: sessions never ask for so many. On fakes whose streams have that little room.
+// A driver's launch waits inside the driver once its stream holds about a thousand operations, and
+// with it whoever else asks that card's context for something: sessions never ask for so many. On
+// fakes whose streams have that little room.
 #include <chrono>
 #include <string>
 #include <thread>

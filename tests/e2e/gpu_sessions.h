@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of sessions on the fakes of both vendors' drivers share: what each calls the same thing, and a small model's run.
+// What tests of sessions on the fakes of both vendors' drivers share: what each calls the same
+// thing, and a small model's run.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session asks of a GPU's driver for each token, and what its trace says, on fakes of both vendors' libraries whose cards
-// compute.
+// What a session asks of a GPU's driver for each token, and what its trace says, on fakes of both
+// vendors' libraries whose cards compute.
 #include <string>
 
 #include "runtime/generate/generate.h"
@@ -178,7 +178,8 @@ TEST_CASE("a trace of passes has each pass once, whole, with decode replayed", "
                 CHECK(events[i].is_prefill == passes[i].is_prefill);
                 CHECK_FALSE(events[i].step.valid());
                 CHECK(events[i].start_ns <= events[i].end_ns);
-                // Passes of one call share the origin of their times; the host's clock sets it anew for each.
+                // Passes of one call share the origin of their times; the host's clock sets it anew
+                // for each.
                 if (i > 1) CHECK(events[i - 1].end_ns <= events[i].start_ns);
             }
             CHECK_THAT(trace_to_perfetto(session.trace(), plan),
@@ -224,7 +225,8 @@ TEST_CASE("no peer replays a graph before all have theirs on their cards", "[e2e
 
 TEST_CASE("of more shapes than graphs are kept of, no peer gives its graphs back while one waits",
           "[e2e]") {
-    // So many sequences, of which so many give logits or tokens: 42 shapes, each captured at its second pass.
+    // So many sequences, of which so many give logits or tokens: 42 shapes, each captured at its
+    // second pass.
     const auto pass = [](int tokens, int outputs) {
         Batch batch;
         batch.is_prefill = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A card that does nothing any more is found before the first pass, too: nobody waits for it without end, nor for calls of its
-// driver that wait for it.
+// A card that does nothing any more is found before the first pass, too: nobody waits for it
+// without end, nor for calls of its driver that wait for it.
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -51,7 +51,8 @@ struct Preparation {
 
 const DeviceShape kAlone{"alone", "cuda[0]", 1, 1};
 
-// A card that has room for nothing beside the kernel, and one on which the calls of that name wait for it.
+// A card that has room for nothing beside the kernel, and one on which the calls of that name wait
+// for it.
 void has_no_room(const InstalledFake& fake) {
     fake.load_beside_work();
     fake.one_at_a_time();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that a vendor's library takes of its cards, on fakes of both: within what the plan keeps for it, before weights are
-// read, and where it lacks with one message and nothing left behind.
+// The memory that a vendor's library takes of its cards, on fakes of both: within what the plan
+// keeps for it, before weights are read, and where it lacks with one message and nothing left
+// behind.
 #include "tests/e2e/fake_library.h"
 #include "tests/support/failures.h"
 #include "tests/support/test.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole runs of small models: results do not depend on how many devices ran, and what ran is what was planned.
+// Whole runs of small models: results do not depend on how many devices ran, and what ran is what
+// was planned.
 #include <algorithm>
 #include <cmath>
 #include <set>

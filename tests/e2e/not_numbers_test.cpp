@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits that are no numbers end as the user's error, whoever chooses the token and wherever the model ran.
+// Logits that are no numbers end as the user's error, whoever chooses the token and wherever the
+// model ran.
 #include <cstring>
 #include <limits>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantised models from file to logits on every shape of devices: the weights stay quantised in device memory, cut
-// between blocks, and give the logits of the dequantised matrices.
+// Quantised models from file to logits on every shape of devices: the weights stay quantised in
+// device memory, cut between blocks, and give the logits of the dequantised matrices.
 #include <cmath>
 #include <map>
 
@@ -65,7 +65,8 @@ std::filesystem::path write_model(const std::filesystem::path& folder,
     return folder / "quantized.onnx";
 }
 
-// One device and tp 3: each form of weights in whole, and cut unequally along both axes. One form runs on every shape.
+// One device and tp 3: each form of weights in whole, and cut unequally along both axes. One form
+// runs on every shape.
 std::vector<DeviceShape> some_shapes() { return {device_shapes()[0], device_shapes()[4]}; }
 
 void check_on(const std::vector<DeviceShape>& shapes, const importer::Graph& graph,
@@ -108,8 +109,8 @@ void check_memory(const importer::Graph& graph, const DeviceShape& shape) {
     for (const planner::DeviceMemory& m : plan.memory) CHECK(m.weights == bytes[m.device.index()]);
 }
 
-// Integers are rounded by all of a product's input: its matrix is cut by rows alone, and only keys' and values' rows may
-// lie on two devices.
+// Integers are rounded by all of a product's input: its matrix is cut by rows alone, and only keys'
+// and values' rows may lie on two devices.
 void check_each_row_once(const planner::Plan& plan) {
     std::map<importer::WeightId, int64_t> rows;
     for (const planner::WeightShard& shard : plan.weights) {
@@ -245,7 +246,8 @@ TEST_CASE("products of integers give the same logits on any devices and in any c
         const Run one = run(graph, device_shapes().front(), kPrompt, 4);
         const auto rows = static_cast<ptrdiff_t>(kPrompt.size()) * graph.config.vocab_size;
         const std::vector<float> prefill(one.logits.begin(), one.logits.begin() + rows);
-        // A rounding that differs in the last place of f32 may move an activation by one of 256 steps.
+        // A rounding that differs in the last place of f32 may move an activation by one of 256
+        // steps.
         CHECK(largest_difference(prefill, reference_of(graph, kPrompt, {})) < 0.05);
         for (const DeviceShape& shape : some_shapes()) {
             check_each_row_once(plan_for(graph, shape, all_logits_workload(1, 64, 32)));
@@ -295,7 +297,8 @@ TEST_CASE("quantised exports give ONNX Runtime's logits on any devices", "[e2e]"
         const auto folder = shared_data() / "models" / file;
         const importer::Graph graph = importer::import_onnx((folder / "model.onnx").string());
         const std::vector<float> expected = read_floats(folder / "ort130.logits_prefill.f32");
-        // ONNX Runtime rounds activations to 8 bits here (accuracy_level 4); the dequantised weights say more.
+        // ONNX Runtime rounds activations to 8 bits here (accuracy_level 4); the dequantised
+        // weights say more.
         for (const DeviceShape& shape : some_shapes()) {
             INFO(file << " on " << shape.name);
             const Run r = run(graph, shape, reference.prompt, 0);

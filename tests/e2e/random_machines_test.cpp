@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// 200 random machines x models: every plan verifies and gives, on `host` devices, the tokens of one device. Widths of
-// the models are few, so that each kernel is compiled once; layers, devices, their speeds and memory, objectives, shapes,
-// pins, batches and chunks are drawn.
+// 200 random machines x models: every plan verifies and gives, on `host` devices, the tokens of one
+// device. Widths of the models are few, so that each kernel is compiled once; layers, devices,
+// their speeds and memory, objectives, shapes, pins, batches and chunks are drawn.
 #include <map>
 #include <random>
 #include <set>
@@ -33,7 +33,8 @@ public:
         models::Shape shape = small_shape();
         auto& c = shape.config;
         c.num_layers = pick(1, 4);
-        // Equal shards of 2 to 6 devices are of one size, each a set of kernels to compile; unequal ones are drawn below.
+        // Equal shards of 2 to 6 devices are of one size, each a set of kernels to compile; unequal
+        // ones are drawn below.
         c.intermediate_size = c.vocab_size = 120;
         if (pick(0, 1)) {
             c.hidden_size = 40;
@@ -132,7 +133,8 @@ TEST_CASE("200 plans of random models for random machines run to the tokens of o
         auto [at, fresh] = models.try_emplace({shape.config.hidden_size, shape.config.num_layers});
         if (fresh) at->second = random_model(shape, 7);
         const importer::Graph& graph = at->second;
-        // Odd counts for one width and even ones for the other: each count is a set of kernels to compile.
+        // Odd counts for one width and even ones for the other: each count is a set of kernels to
+        // compile.
         constexpr int kCounts[2][3] = {{1, 3, 5}, {2, 4, 6}};
         int devices = kCounts[shape.config.num_kv_heads > 1][drawer.pick(0, 2)];
         planner::Machine machine = drawer.machine(devices);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models on GPUs that the CPU imitates, every access checked: the reference's logits in shapes whose head ranges are
-// equal, unequal and split over stages. Trained models there: exported_models_test.cpp and tests/tools.
+// Whole models on GPUs that the CPU imitates, every access checked: the reference's logits in
+// shapes whose head ranges are equal, unequal and split over stages. Trained models there:
+// exported_models_test.cpp and tests/tools.
 #include <set>
 
 #include "codegen/generate.h"
@@ -50,7 +51,8 @@ void scale_weights(importer::Graph& graph, const std::string& part, float by) {
     REQUIRE(scaled > 0);
 }
 
-// The same plan with every exchange through the host: slices have room for the payloads of the staged path.
+// The same plan with every exchange through the host: slices have room for the payloads of the
+// staged path.
 void stage_exchanges(planner::Plan& plan) {
     using namespace planner;
     for (Phase* phase : {&plan.prefill, &plan.decode})
@@ -62,7 +64,8 @@ void stage_exchanges(planner::Plan& plan) {
         if (buffer.name == "staging.peers") buffer.name = "staging.exchange";
 }
 
-// The plan for links so fast that a sum of few tokens is one exchange on any number of devices, which takes norms along.
+// The plan for links so fast that a sum of few tokens is one exchange on any number of devices,
+// which takes norms along.
 planner::Plan plan_on_fast_links(const importer::Graph& graph, const DeviceShape& shape,
                                  const planner::Workload& workload) {
     planner::Machine machine = plan_for(graph, shape, workload).machine;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What end-to-end tests share: small models of the project's own, plans on so many host devices, and the numbers
-// that an independent implementation gives.
+// What end-to-end tests share: small models of the project's own, plans on so many host devices,
+// and the numbers that an independent implementation gives.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct DeviceShape {
     int tensor_parallel, pipeline_stages;
 };
 
-// The shapes that results must not depend on; ranges of heads are unequal for 3 and may be empty for 8.
+// The shapes that results must not depend on; ranges of heads are unequal for 3 and may be empty
+// for 8.
 const std::vector<DeviceShape>& device_shapes();
 
 planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape,
@@ -39,7 +40,8 @@ planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t pr
 
 // Options of a session in poisoned memory that records its trace.
 runtime::SessionOptions checked_options();
-// Options of a session on the fakes of the vendors' drivers (tests/runtime_fakes), in poisoned memory.
+// Options of a session on the fakes of the vendors' drivers (tests/runtime_fakes), in poisoned
+// memory.
 runtime::SessionOptions options_for_fakes();
 
 // reference/NAME.json and its logits, in ../shared/data.

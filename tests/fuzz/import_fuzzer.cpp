@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target over the whole import: wire format, parser, functions, branches, tensors, probe, recovery, and
-// the Graph as text. A UserError is a right answer; a crash, a hang, a leak, an InternalError or any other exception
-// is a bug. Built by -DCLEAVE_FUZZ=ON with Clang (see README.md).
+// libFuzzer target over the whole import: wire format, parser, functions, branches, tensors, probe,
+// recovery, and the Graph as text. A UserError is a right answer; a crash, a hang, a leak, an
+// InternalError or any other exception is a bug. Built by -DCLEAVE_FUZZ=ON with Clang (see
+// README.md).
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -52,9 +53,10 @@ private:
     fs::path path_;
 };
 
-// Ends the process when one input takes longer than this in CPU time. libFuzzer's own -timeout counts the clock on the
-// wall, which says nothing on a machine that does other work. The evaluator's own limit on work, about a second, takes some
-// ten here: two thirds of the time are the fuzzer's notes of comparisons.
+// Ends the process when one input takes longer than this in CPU time. libFuzzer's own -timeout
+// counts the clock on the wall, which says nothing on a machine that does other work. The
+// evaluator's own limit on work, about a second, takes some ten here: two thirds of the time are
+// the fuzzer's notes of comparisons.
 constexpr int kMostCpuSeconds = 30;
 
 class CpuAlarm {
@@ -92,7 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
 }
 
-// Four of five changes are to the model, which stays one that Protobuf reads; the others are to its bytes.
+// Four of five changes are to the model, which stays one that Protobuf reads; the others are to its
+// bytes.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned seed) {
     if (seed % 5 == 0) return LLVMFuzzerMutate(data, size, max_size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// write_seeds FOLDER [FILE.onnx...]: the fuzzer's first corpus. Small models of every form that models/ builds, and
-// the files given, without their large tensors.
+// write_seeds FOLDER [FILE.onnx...]: the fuzzer's first corpus. Small models of every form that
+// models/ builds, and the files given, without their large tensors.
 #include <cstdio>
 #include <exception>
 #include <filesystem>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the recording fakes of libcuda and libamdhip64 share: three cards whose memory is this machine's, streams with a thread
-// each, events, captured graphs, kernels that compute (GPU source compiled for the CPU's imitation, runtime/simt), and a count
-// of everything that is alive. Each fake is a shared library of its own, with its own state; the control functions at the end
-// are how a test steers it.
+// What the recording fakes of libcuda and libamdhip64 share: three cards whose memory is this
+// machine's, streams with a thread each, events, captured graphs, kernels that compute (GPU source
+// compiled for the CPU's imitation, runtime/simt), and a count of everything that is alive. Each
+// fake is a shared library of its own, with its own state; the control functions at the end are how
+// a test steers it.
 //
-// A stream does nothing until somebody waits for it or asks whether it is done: work that nobody waits for is never done, and
-// host memory is read when it is. `fake_live` lets streams run on their own, as real ones do.
-// Legality follows the vendors' documents where a program can break it: see `Call` and the functions that use it.
+// A stream does nothing until somebody waits for it or asks whether it is done: work that nobody
+// waits for is never done, and host memory is read when it is. `fake_live` lets streams run on
+// their own, as real ones do. Legality follows the vendors' documents where a program can break it:
+// see `Call` and the functions that use it.
 #pragma once
 
 #include <array>
@@ -61,7 +63,8 @@ struct Event {
     int device = 0;
 };
 
-// Work of a stream between the begin and the end of a capture; its thread's other calls are watched.
+// Work of a stream between the begin and the end of a capture; its thread's other calls are
+// watched.
 struct Capture {
     std::vector<Work> nodes;
     bool invalid = false;
@@ -198,15 +201,15 @@ inline thread_local int current_device = -1;
 inline thread_local Stream* running_stream = nullptr;  // whose thread this is
 inline thread_local struct Call* calling = nullptr;    // this thread's call that is under way
 
-// A call of the library: holds the state, is counted and noted. `code` is the error that the test asked for or the sticky one;
-// 0 otherwise.
+// A call of the library: holds the state, is counted and noted. `code` is the error that the test
+// asked for or the sticky one; 0 otherwise.
 struct Call {
     explicit Call(const std::string& name, const std::string& detail = "");
     ~Call() { calling = nullptr; }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    // Of calls that no thread may make while it captures a stream (CUDA Driver API, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL): it
-    // ends the capture.
+    // Of calls that no thread may make while it captures a stream (CUDA Driver API,
+    // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL): it ends the capture.
     Call& unsafe();
     std::unique_lock<std::recursive_mutex> lock;
     int code = 0;
@@ -223,12 +226,14 @@ int make_stream(Stream** stream);
 int destroy_stream(Call& call, void* handle);
 int wait_for_stream(Call& call, void* handle);
 int query_stream(void* handle);
-// What a call that gives something of a device back does first: it waits for the devices whose kernels may reach it. Where one
-// of their kernels never ends the real call never does; here it is counted as "waits for ever" after a while.
+// What a call that gives something of a device back does first: it waits for the devices whose
+// kernels may reach it. Where one of their kernels never ends the real call never does; here it is
+// counted as "waits for ever" after a while.
 void settle(Call& call, const std::set<int>& devices);
 // What a call does first that may wait for all that runs on a device: as long as that lasts.
 int wait_for_device(Call& call, int device);
-// No document says that it waits for nothing: once kernels may run on the device it is counted as "event beside kernels".
+// No document says that it waits for nothing: once kernels may run on the device it is counted as
+// "event beside kernels".
 int make_event(Event** event, bool timing);
 int destroy_event(void* handle);
 int record_event(void* event, void* stream);
@@ -271,8 +276,8 @@ struct Shape {
     unsigned grid[3], block[3], shared_bytes;
 };
 int launch(Function* function, const Shape& shape, void* stream, void** arguments);
-// What a launch that may begin before the one before it has ended has before it on the stream, or in the capture: a kernel's
-// name, or "nothing".
+// What a launch that may begin before the one before it has ended has before it on the stream, or
+// in the capture: a kernel's name, or "nothing".
 std::string launched_last(void* stream);
 
 // After a fault a device's objects go with its context.
@@ -298,7 +303,8 @@ void fake_version(int version);
 // Of NVIDIA's cards: their compute mode; whether they are parts of cards.
 void fake_compute_mode(int mode);
 void fake_parts(int parted);
-// Of AMD's cards: they have no UUID; all have the UUID and the place of the first, as parts of a card have.
+// Of AMD's cards: they have no UUID; all have the UUID and the place of the first, as parts of a
+// card have.
 void fake_timer(int khz);
 void fake_graphics(int graphics);
 void fake_integrated(int integrated);
@@ -308,11 +314,12 @@ void fake_alike(int alike);
 void fake_live(int64_t lag_us);
 // A card does one piece of work at a time, whatever streams it has.
 void fake_one_at_a_time();
-// A stream has room for so much work that is not done. Who asks for more waits inside the call until there is room, and
-// whatever other thread asks a stream of that card for work does, too. Behind a kernel that never ends it is counted as "waits
-// for ever" after a while, and goes on.
+// A stream has room for so much work that is not done. Who asks for more waits inside the call
+// until there is room, and whatever other thread asks a stream of that card for work does, too.
+// Behind a kernel that never ends it is counted as "waits for ever" after a while, and goes on.
 void fake_room(int work);
-// Of each card's streams the one with that number, in the order they were made, is asked for each piece of work so late.
+// Of each card's streams the one with that number, in the order they were made, is asked for each
+// piece of work so late.
 void fake_late(int stream, int64_t microseconds);
 // The nth run from now on of a kernel whose name begins with `kernel` faults, or hangs.
 void fake_trip(const char* kernel, int nth, int hangs);

@@ -56,7 +56,8 @@ hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
 }
 hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t device) {
     std::memset(uuid->bytes, kCards[named(device)].uuid, 16);
-    // "GPU-XX" of an agent without one (hsa_ext_amd.h, HSA_AMD_AGENT_INFO_UUID), less what all have.
+    // "GPU-XX" of an agent without one (hsa_ext_amd.h, HSA_AMD_AGENT_INFO_UUID), less what all
+    // have.
     if (state().nameless) std::strncpy(uuid->bytes, "XX", 16);
     return Call("hipDeviceGetUuid").code;
 }

@@ -144,7 +144,8 @@ int launch(Function* function, const Shape& shape, void* stream, void** argument
     Stream* s = find_stream(stream);
     const auto& [grid, block, shared] = shape;
     const bool empty = !grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2];
-    // A block's third axis has 64 threads at most (CUDA C++ Programming Guide, technical specifications).
+    // A block's third axis has 64 threads at most (CUDA C++ Programming Guide, technical
+    // specifications).
     if (!s || empty || block[0] * block[1] * block[2] > 1024 || block[2] > 64 ||
         static_cast<int>(shared) > function->most_shared || function->module->device != s->device)
         return kInvalidValue;

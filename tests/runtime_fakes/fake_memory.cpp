@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and copies of the fakes. Device and pinned memory lie in runtime/simt's slots, so that a checked kernel which leaves
-// its device's allocations is found.
+// Memory and copies of the fakes. Device and pinned memory lie in runtime/simt's slots, so that a
+// checked kernel which leaves its device's allocations is found.
 #include <algorithm>
 
 #include "runtime/simt/memory.h"

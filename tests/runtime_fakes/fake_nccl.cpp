@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnccl (and librccl) that records. Operations go onto the streams of the fake drivers and are done when somebody waits for
-// those: each rank then waits for the others, as the real kernels do, until its communicator is aborted. Communicators take a
-// few polls to open; one that is given a card twice is refused with the real library's error. Where a test wants it, ranks take
-// memory of their fake card when they are opened and again with their first operation, and fail where it has none left. The
-// control functions at the end are how a test steers it. Thread-safe.
+// A libnccl (and librccl) that records. Operations go onto the streams of the fake drivers and are
+// done when somebody waits for those: each rank then waits for the others, as the real kernels do,
+// until its communicator is aborted. Communicators take a few polls to open; one that is given a
+// card twice is refused with the real library's error. Where a test wants it, ranks take memory of
+// their fake card when they are opened and again with their first operation, and fail where it has
+// none left. The control functions at the end are how a test steers it. Thread-safe.
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
@@ -231,7 +232,8 @@ ncclResult_t open_ranks() {
     for (Rank* rank : opening) {
         const Clique& clique = *rank->clique;
         rank->polls = clique.ranks.size() == clique.size ? opening_polls : 1 << 30;
-        // A thread of the library's own opens the rank: its failure comes later, and the others go on waiting for it.
+        // A thread of the library's own opens the rank: its failure comes later, and the others go
+        // on waiting for it.
         for (const Rank* other : clique.ranks)
             if (other->error) rank->polls = 1 << 30;
         for (const Rank* other : clique.ranks)
@@ -380,7 +382,8 @@ ncclResult_t ncclRecv(void* destination, size_t count, ncclDataType_t type, int 
                   {Part::kRecv, nullptr, static_cast<char*>(destination), count, type, peer});
 }
 
-// ---- For tests ------------------------------------------------------------------------------------
+// ---- For tests
+// ------------------------------------------------------------------------------------
 
 // Forgets everything. `device`: the calling thread's current device.
 void fake_reset(int (*device)()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnvidia-ml for the three cards of the fake libcuda: the first two are joined by four NVLinks directly and have two more to
-// a switch, of which the second uses one; the third has none and half a slot. Sessions are counted.
+// A libnvidia-ml for the three cards of the fake libcuda: the first two are joined by four NVLinks
+// directly and have two more to a switch, of which the second uses one; the third has none and half
+// a slot. Sessions are counted.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -79,7 +80,8 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
     return NVML_SUCCESS;
 }
 
-// ---- For tests ------------------------------------------------------------------------------------
+// ---- For tests
+// ------------------------------------------------------------------------------------
 
 int fake_sessions() { return sessions; }
 void fake_driver_absent(int absent) { driver_absent = absent != 0; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnvrtc that compiles nothing and says so. Its version is its file's: libnvrtc.so.12 is NVRTC 12.4.
+// A libnvrtc that compiles nothing and says so. Its version is its file's: libnvrtc.so.12 is
+// NVRTC 12.4.
 #include <dlfcn.h>
 
 #include <cstddef>

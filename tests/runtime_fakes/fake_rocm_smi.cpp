@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A librocm_smi64 for the three cards of the fake libamdhip64, in another order: the first two are joined by four links of
-// Infinity Fabric directly; the third is one card further from the second, and joined to the first by PCI Express. Sessions are
-// counted, and any call fails when a test asks for it.
+// A librocm_smi64 for the three cards of the fake libamdhip64, in another order: the first two are
+// joined by four links of Infinity Fabric directly; the third is one card further from the second,
+// and joined to the first by PCI Express. Sessions are counted, and any call fails when a test asks
+// for it.
 #include <cstdint>
 #include <string>
 
@@ -63,7 +64,8 @@ rsmi_status_t rsmi_minmax_bandwidth_get(uint32_t source, uint32_t destination, u
     return outcome("rsmi_minmax_bandwidth_get");
 }
 
-// ---- For tests ------------------------------------------------------------------------------------
+// ---- For tests
+// ------------------------------------------------------------------------------------
 
 int fake_sessions() { return sessions; }
 void fake_failing(const char* call) { failing = call; }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a fake: what its calls have in common, how it is emptied, and the functions by which a test steers it.
+// The state of a fake: what its calls have in common, how it is emptied, and the functions by which
+// a test steers it.
 #include <chrono>
 #include <sstream>
 

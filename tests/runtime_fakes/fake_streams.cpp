@@ -63,8 +63,8 @@ uint64_t Stream::submit(Work work) {
     return submitted_;
 }
 
-// Real drivers take about 1000 launches of a stream. What other threads ask the fake meanwhile they may, but not for work of
-// the card.
+// Real drivers take about 1000 launches of a stream. What other threads ask the fake meanwhile they
+// may, but not for work of the card.
 void Stream::await_room() {
     State& s = state();
     if (s.room == 0) return;
@@ -254,7 +254,8 @@ int record_event(void* event, void* stream) {
     return 0;
 }
 
-// A thread that captures may not ask, whatever event it is (PyTorch's allocators relax the mode for it).
+// A thread that captures may not ask, whatever event it is (PyTorch's allocators relax the mode for
+// it).
 int query_event(Call& call, void* event) {
     Event* e = find_event(event);
     if (!e) return kInvalidHandle;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream of any fake is to another library's fake: work goes in, in order. A handle is a pointer to this.
+// What a stream of any fake is to another library's fake: work goes in, in order. A handle is a
+// pointer to this.
 #pragma once
 
 #include <cstdint>

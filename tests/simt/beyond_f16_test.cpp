@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of activations that are larger than f16 holds, in products of many tokens that narrow them to it: the kernel table has
-// their numbers, here is that only such rows are scaled.
+// Rows of activations that are larger than f16 holds, in products of many tokens that narrow them
+// to it: the kernel table has their numbers, here is that only such rows are scaled.
 #include <cstring>
 
 #include "tests/simt/case_parts.h"

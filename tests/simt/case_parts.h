@@ -48,8 +48,9 @@ inline void bounds(KernelCase& c, DType narrow) {
 
 void bounds(KernelCase& c, const MatrixForm& form);
 
-// The x of a product: activations, or what a launch prepared of them as the weights are staged. Rows of f16 have a factor each
-// behind the last one then, unless the product's activations are f16 anyway.
+// The x of a product: activations, or what a launch prepared of them as the weights are staged.
+// Rows of f16 have a factor each behind the last one then, unless the product's activations are f16
+// anyway.
 struct Activations {
     int operand = -1;
     codegen::View view;
@@ -63,7 +64,8 @@ Activations draw_activations(Draw& draw, const MatrixForm& form, bool prepared,
 
 // Of a norm's weights, so that rows are within f16 but for those that put_beyond changes.
 inline double norm_size(bool beyond) { return beyond ? 3e4 : 1.0; }
-// Makes every fourth row from the second on larger than f16 is, up to 1e9; with a norm, by one feature.
+// Makes every fourth row from the second on larger than f16 is, up to 1e9; with a norm, by one
+// feature.
 void put_beyond(KernelCase& c, int x, const codegen::View& view, int64_t rows, int64_t in,
                 int norm = -1);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of fragment layouts held against CuTe's, which NVIDIA's own kernels are made of: its layouts are computed while this
-// compiles, for the instructions that the kernels use, and its descriptors when the test runs.
+// The table of fragment layouts held against CuTe's, which NVIDIA's own kernels are made of: its
+// layouts are computed while this compiles, for the instructions that the kernels use, and its
+// descriptors when the test runs.
 #if __has_include(<cute/tensor.hpp>) && __has_include(<cuda_runtime_api.h>)
 // CuTe asks the device for the shared address of a pointer; here a pointer is one.
 #define CUTE_CVTA_GENERIC_TO_SHARED_ACTIVATED 1
@@ -23,8 +24,9 @@ namespace {
 namespace gmma = cute::SM90::GMMA;
 constexpr auto kDepths = gmma::Major::K, kColumns = gmma::Major::MN;
 
-// CuTe's layouts lead from (thread, value) to a place in a tile whose columns (depths of A and B) stand one after the other:
-// values are those of a thread's registers in order, two of 16 bits in each.
+// CuTe's layouts lead from (thread, value) to a place in a tile whose columns (depths of A and B)
+// stand one after the other: values are those of a thread's registers in order, two of 16 bits in
+// each.
 template <class Theirs, class Line, class Column>
 void check_values(int threads, int values, int lines, Line line, Column column) {
     REQUIRE(int(cute::size<0>(Theirs{})) == threads);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order between devices: what one writes for another has to be released and acquired, with barriers on both sides. The
-// kernels run one after the other here, the kindest of orders, and what is missing is told all the same.
+// Order between devices: what one writes for another has to be released and acquired, with barriers
+// on both sides. The kernels run one after the other here, the kindest of orders, and what is
+// missing is told all the same.
 #include <map>
 
 #include <fmt/format.h>
@@ -19,8 +20,8 @@ namespace {
 
 constexpr int kOrderThreads = 128;  // two warps and four
 
-// Kernels of the first device, of a second and of the first again; t: the thread. What they do on their way:
-// data, more [128], ready, taken [128]: exchanged; out [128]: the device's own.
+// Kernels of the first device, of a second and of the first again; t: the thread. What they do on
+// their way: data, more [128], ready, taken [128]: exchanged; out [128]: the device's own.
 struct Way {
     std::string write, read, write_again;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simt driver: launches through runtime/device/device.h, the limits of architectures, what a faulty kernel raises.
+// The simt driver: launches through runtime/device/device.h, the limits of architectures, what a
+// faulty kernel raises.
 #include <cstring>
 #include <numeric>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faulty kernels, each of which must be reported with its class, its line, its block and its thread at every
-// optimisation level, and clean ones that look like them, which must not. A faulty kernel's culprit lines end in "//!".
-// Threads that go by index always show the same fault in the same thread; in another order a fault that several threads share
-// may show in any of them, and the message must then fit the thread that it names.
+// Faulty kernels, each of which must be reported with its class, its line, its block and its thread
+// at every optimisation level, and clean ones that look like them, which must not. A faulty
+// kernel's culprit lines end in "//!". Threads that go by index always show the same fault in the
+// same thread; in another order a fault that several threads share may show in any of them, and the
+// message must then fit the thread that it names.
 #include <array>
 #include <set>
 
@@ -49,8 +50,8 @@ bool left_or_came(bool leaves, const simt::Finding& found) {
 
 struct Case {
     const char* name;
-    const char*
-        body;  // of a kernel (float* p, i64 n); p has n = 768 floats; t, i: thread in block, in grid
+    const char* body;  // of a kernel (float* p, i64 n); p has n = 768 floats; t, i: thread in
+                       // block, in grid
     Fault fault = Fault::kRace;
     int block = 0;  // where the fault must be found
     int thread = 0;

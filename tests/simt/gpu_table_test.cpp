@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel table through a driver: on the GPU that CLEAVE_TEST_GPU names ("cuda[0]"), with the compiler that a run would use,
-// every row between guard words; the leaves of the prelude, each matrix instruction among them; and exchanges between logical
-// devices of that card. A sample of them on the recording fake, so that the way there is proved without a GPU.
+// The kernel table through a driver: on the GPU that CLEAVE_TEST_GPU names ("cuda[0]"), with the
+// compiler that a run would use, every row between guard words; the leaves of the prelude, each
+// matrix instruction among them; and exchanges between logical devices of that card. A sample of
+// them on the recording fake, so that the way there is proved without a GPU.
 #include <cstdio>
 #include <cstdlib>
 

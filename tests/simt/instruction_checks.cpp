@@ -48,7 +48,8 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 
 }  // namespace
 
-// ---- Who runs them --------------------------------------------------------------------------------------
+// ---- Who runs them
+// --------------------------------------------------------------------------------------
 
 RunSmall on_simt(const std::string& arch, uint64_t seed, bool checks) {
     namespace simt = runtime::simt;
@@ -101,7 +102,8 @@ RunSmall on_device(runtime::Device& device, const std::string& arch, const std::
     };
 }
 
-// ---- Matrix instructions --------------------------------------------------------------------------------
+// ---- Matrix instructions
+// --------------------------------------------------------------------------------
 
 std::string product_source() {
     return simt_test::with_prelude(R"(
@@ -275,7 +277,8 @@ std::string wrong_in_warpgroup_product(int columns, bool in_registers, bool brai
     return "";
 }
 
-// ---- Other leaves ---------------------------------------------------------------------------------------
+// ---- Other leaves
+// ---------------------------------------------------------------------------------------
 
 std::string wrong_in_lanes(const codegen::GpuArch& arch, const RunSmall& run) {
     // Two warps. Each lane writes a row of what it saw; the atomics leave their words behind.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small kernels that each use one leaf of the prelude: matrix instructions of a warp and of a warpgroup, what crosses lanes,
-// atomics, numbers. In: whoever compiles and runs a kernel, an imitated GPU or a real one; out: what was wrong, empty for nothing.
+// Small kernels that each use one leaf of the prelude: matrix instructions of a warp and of a
+// warpgroup, what crosses lanes, atomics, numbers. In: whoever compiles and runs a kernel, an
+// imitated GPU or a real one; out: what was wrong, empty for nothing.
 #pragma once
 
 #include <functional>
@@ -28,10 +29,11 @@ RunSmall on_simt(const std::string& arch, uint64_t seed = 0, bool checks = true)
 // With the compiler that a run on the device would use, or the one of that name.
 RunSmall on_device(runtime::Device& device, const std::string& arch, const std::string& compiler);
 
-// The product of two 16 x 16 tiles by the arch's matrix instruction, entries in_f16 and in_bf16, and in_f32 where it has that.
+// The product of two 16 x 16 tiles by the arch's matrix instruction, entries in_f16 and in_bf16,
+// and in_f32 where it has that.
 std::string product_source();
-// [64, columns] = a [64, 64] b [columns, 64] transposed, by a warpgroup, in two steps of 32: A through shared memory, or in
-// registers with b one depth a row.
+// [64, columns] = a [64, 64] b [columns, 64] transposed, by a warpgroup, in two steps of 32: A
+// through shared memory, or in registers with b one depth a row.
 std::string warpgroup_source(int columns, bool in_registers);
 SmallLaunch warpgroup_launch(const std::string& source, int columns, bool brain);
 

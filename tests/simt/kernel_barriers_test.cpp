@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel that ships, with each of its barriers deleted in turn: the emulator reports it, at some order of the
-// threads, or the numbers are wrong, or that kernel does not need it, which other means show. And that the list of what ships
-// leaves nothing out.
+// Every kernel that ships, with each of its barriers deleted in turn: the emulator reports it, at
+// some order of the threads, or the numbers are wrong, or that kernel does not need it, which other
+// means show. And that the list of what ships leaves nothing out.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -65,9 +65,10 @@ constexpr const char* kTrap = "*reinterpret_cast<volatile float*>(16) = 1.0f;";
 
 enum class Fate { kCaught, kAbsent, kUnreached, kSpare, kMissed };
 
-// What becomes of a kernel without the barrier. Where nothing is reported and all numbers are right, the checks are not
-// believed alone: what is compiled is the same, or nobody comes by, or the kernel without any checks writes the same bits in
-// eight orders although shared memory holds no numbers at first.
+// What becomes of a kernel without the barrier. Where nothing is reported and all numbers are
+// right, the checks are not believed alone: what is compiled is the same, or nobody comes by, or
+// the kernel without any checks writes the same bits in eight orders although shared memory holds
+// no numbers at first.
 Fate fate_of(const Shipped& shipped, const std::string& place) {
     if (!shipped.wrong(without(place), 0, 6).empty()) return Fate::kCaught;
     if (shipped.objects({}) == shipped.objects(without(place))) return Fate::kAbsent;
@@ -174,7 +175,8 @@ TEST_CASE("every barrier deleted from every kernel is caught or not needed there
     }
 }
 
-// What devices do to each other is told by what orders it, not by when they come: threads by index, one run, and no thread late.
+// What devices do to each other is told by what orders it, not by when they come: threads by index,
+// one run, and no thread late.
 TEST_CASE("an exchange without one of its barriers is told in the first order", "[simt]") {
     int told = 0;
     for (const std::string& arch : shipped_archs())

@@ -119,7 +119,8 @@ std::array<int64_t, 3> grid_of(const KernelCase& c, const Kernel& kernel) {
     return grid;
 }
 
-// Of a decode attention whose keys are split: counters, zero at first, and as many records as there are parts.
+// Of a decode attention whose keys are split: counters, zero at first, and as many records as there
+// are parts.
 GuardedBuffer scratch_of(const KernelCase& c, const Kernel& kernel) {
     int64_t floats = 1;
     if (const auto* s = std::get_if<codegen::AttentionSpec>(&c.spec))

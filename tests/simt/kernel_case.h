@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row of the kernel table: one operator on one shape and dtype, with operands drawn from a seed and the results in
-// double precision, to be run by any target. A target is a GPU architecture that simt imitates, or the host.
+// A row of the kernel table: one operator on one shape and dtype, with operands drawn from a seed
+// and the results in double precision, to be run by any target. A target is a GPU architecture that
+// simt imitates, or the host.
 #pragma once
 
 #include <functional>
@@ -55,7 +56,8 @@ struct KernelCase {
         return operand;
     }
     void add_arg(int64_t value) { args.push_back({-1, value}); }
-    // What no launch writes, as a plan's weights and tables: all that a kernel may read before it waits for others.
+    // What no launch writes, as a plan's weights and tables: all that a kernel may read before it
+    // waits for others.
     int add_weight(GuardedBuffer buffer) {
         weights.insert(add_arg(std::move(buffer)));
         return args.back().operand;
@@ -63,7 +65,8 @@ struct KernelCase {
     GuardedBuffer& operand(int i) { return operands[static_cast<size_t>(i)]; }
 };
 
-// "host", or the name of an architecture in codegen/kernel/occupancy.h with the limits of a device of `units` compute units.
+// "host", or the name of an architecture in codegen/kernel/occupancy.h with the limits of a device
+// of `units` compute units.
 struct Target {
     std::string name;
     int64_t units = 8;
@@ -73,8 +76,8 @@ struct Target {
 planner::DeviceLimits limits_of(const std::string& arch, int64_t units);
 codegen::Kernel make_kernel(const KernelCase& c, const Target& target);
 
-// Runs the case and checks its results; the report of a simt target, and a message on a wrong number. Operands that
-// are results are written.
+// Runs the case and checks its results; the report of a simt target, and a message on a wrong
+// number. Operands that are results are written.
 struct Outcome {
     runtime::simt::SimtReport report;
     std::string wrong;  // empty: every number within its bound, guard words intact
@@ -83,8 +86,8 @@ Outcome run_on_simt(KernelCase& c, const codegen::Kernel& kernel,
                     const runtime::simt::SimtProgram& program,
                     const runtime::simt::LaunchOptions& options = {});
 Outcome run_on_host(KernelCase& c, std::mt19937& rng);
-// On a real GPU (or a fake one): every operand in memory of its own between guard words, which must stay; `device` has the
-// kernel loaded as its only one.
+// On a real GPU (or a fake one): every operand in memory of its own between guard words, which must
+// stay; `device` has the kernel loaded as its only one.
 Outcome run_on_device(KernelCase& c, const codegen::Kernel& kernel, runtime::Device& device);
 
 struct LinearOptions {
@@ -93,7 +96,8 @@ struct LinearOptions {
     bool prepared = false;  // x as the weights are staged
     bool beyond = false;    // rows of x beyond f16
 };
-// How the matrices of a case lie: as elements of a type, or quantised as `quantized` has it, whose size is the case's own.
+// How the matrices of a case lie: as elements of a type, or quantised as `quantized` has it, whose
+// size is the case's own.
 struct MatrixForm {
     DType dtype = DType::kF32;  // of norms and biases, too
     std::optional<QuantizedCase> quantized = {};

@@ -18,13 +18,15 @@ using planner::KernelKind;
 
 namespace {
 
-// ---- Attention ----------------------------------------------------------------------------------------
+// ---- Attention
+// ----------------------------------------------------------------------------------------
 
 struct AttentionOptions {
     int64_t heads = 4, first_head = 0, group = 2, head_dim = 16, v_head_dim = 16, window = 0;
     double softcap = 0.0;
     bool prefill = false;
-    // The first key has nearly all of the weight and no value, the others e^-11 each and large ones.
+    // The first key has nearly all of the weight and no value, the others e^-11 each and large
+    // ones.
     bool sink = false;
 };
 
@@ -245,11 +247,13 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
                     {.head_dim = 24, .window = brain ? 40 : 0, .prefill = prefill}, activations);
             });
     }
-    // Rings of weights (tests/simt/weight_ring_test.cpp): they come round, over rows that end within a slot.
+    // Rings of weights (tests/simt/weight_ring_test.cpp): they come round, over rows that end
+    // within a slot.
     add([=] { return linear_case(DType::kBF16, 1032, 400, 1, {.norm = true, .residual = true}); });
     add([=] { return linear_case(DType::kF16, 512, 790, 3, {.select = true, .logits = true}); });
     add([=] { return gate_up_case(DType::kF32, 260, 300, 2, Activation::kSilu, false); });
-    // Quantised matrices: each kind of code, of zero points and of scales; rows that end within a group of codes.
+    // Quantised matrices: each kind of code, of zero points and of scales; rows that end within a
+    // group of codes.
     const QuantizedCase four{Packing::kMatMulNBits, DType::kUInt4,  0, 0, 32,
                              DType::kF16,           Zeros::kInteger};
     const QuantizedCase eight{Packing::kMatMulNBits, DType::kUInt8,   0, 0, 16,

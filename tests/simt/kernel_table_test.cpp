@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One table for all kernels: operator x dtype x shape x target, each number against double precision within the bound
-// of its dtype. On simt targets operands have their exact size, every access is checked, and threads run in eight orders; on
-// the host guard words stand beside them.
+// One table for all kernels: operator x dtype x shape x target, each number against double
+// precision within the bound of its dtype. On simt targets operands have their exact size, every
+// access is checked, and threads run in eight orders; on the host guard words stand beside them.
 #include <regex>
 
 #include "tests/simt/kernel_case.h"

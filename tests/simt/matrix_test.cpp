@@ -41,8 +41,8 @@ void check_layout(const char* name, int copies_of_operands) {
     CHECK(covers(c, L::kRows, L::kCols, 1));
 }
 
-// A and B of a warpgroup: each 16-byte chunk of a row of 64 elements has a place of its own, its elements side by side,
-// and the descriptor leads the instruction to the same place.
+// A and B of a warpgroup: each 16-byte chunk of a row of 64 elements has a place of its own, its
+// elements side by side, and the descriptor leads the instruction to the same place.
 void check_operand_layout() {
     using O = WgmmaOperand;
     std::set<int> chunks;
@@ -194,7 +194,8 @@ TEST_CASE("a warpgroup's product that is not fenced, waited for or left alone is
 TEST_CASE(
     "a warpgroup's layouts are those of CUTLASS, which were read from other sources than the table",
     "[simt]") {
-    // include/cute/atom/mma_traits_sm90_gmma.hpp of CUTLASS 3: CLayout_64xN, shape ((4, 8, 4), (2, 2, N / 8)), strides
+    // include/cute/atom/mma_traits_sm90_gmma.hpp of CUTLASS 3: CLayout_64xN, shape ((4, 8, 4), (2,
+    // 2, N / 8)), strides
     // ((128, 1, 16), (64, 8, 512)) over a 64 x N tile whose columns stand one after the other.
     for (int t = 0; t < 128; ++t)
         for (int i = 0; i < Wgmma64<128>::kC; ++i) {
@@ -206,8 +207,9 @@ TEST_CASE(
     // Layout_K_SW128_Atom, Swizzle<3, 4, 3>: of a byte's address, bits 7-9 are added to bits 4-6.
     for (int address = 0; address < 4096; ++address)
         REQUIRE(WgmmaOperand::swizzled(address) == (address ^ ((address & 0x380) >> 3)));
-    // GmmaDescriptor of include/cute/arch/mma_sm90_desc.hpp: start_address, leading_byte_offset, stride_byte_offset and
-    // layout_type at bits 0, 16, 32 and 62, offsets in units of 16 bytes, LayoutType::B128 = 1.
+    // GmmaDescriptor of include/cute/arch/mma_sm90_desc.hpp: start_address, leading_byte_offset,
+    // stride_byte_offset and layout_type at bits 0, 16, 32 and 62, offsets in units of 16 bytes,
+    // LayoutType::B128 = 1.
     const auto descriptor = WgmmaOperand::descriptor(0x2c40);
     REQUIRE(descriptor == (0x2c4ull | 1ull << 16 | 64ull << 32 | 1ull << 62));
     // ALayout_64x16, shape ((4, 8, 4), (2, 2, 2)), strides ((128, 1, 16), (64, 8, 512)).
@@ -218,8 +220,8 @@ TEST_CASE(
             REQUIRE(Wgmma64<16>::a_row(t, i) == index % 64);
             REQUIRE(Wgmma64<16>::a_depth(t, i) == index / 64);
         }
-    // make_gmma_desc<Major::MN>, LayoutType::B128: Swizzle<3, 4, 3> of ((T, 8, m), (8, k)) : ((1, T, LBO), (8 T, SBO)),
-    // T = 8 elements of 16 bits.
+    // make_gmma_desc<Major::MN>, LayoutType::B128: Swizzle<3, 4, 3> of ((T, 8, m), (8, k)) : ((1,
+    // T, LBO), (8 T, SBO)), T = 8 elements of 16 bits.
     const auto transposed = WgmmaOperand::transposed(0x2800, 8192);
     REQUIRE(transposed == (0x280ull | 512ull << 16 | 64ull << 32 | 1ull << 62));
     for (int col = 0; col < 128; ++col)
@@ -295,8 +297,9 @@ TEST_CASE("the checks of matrix instructions compile with the GPUs' own compiler
     }
 }
 
-// IREE's description of an operand (getSingleSubgroupLayout in compiler/src/iree/compiler/Codegen/Dialect/GPU/IR/
-// IREEGPUAttrs.cpp, MFMA_F32_16x16x16_F16, _16x16x8_BF16 and _16x16x4_F32): where a lane's elements begin, by axis.
+// IREE's description of an operand (getSingleSubgroupLayout in
+// compiler/src/iree/compiler/Codegen/Dialect/GPU/IR/ IREEGPUAttrs.cpp, MFMA_F32_16x16x16_F16,
+// _16x16x8_BF16 and _16x16x4_F32): where a lane's elements begin, by axis.
 template <class L>
 void check_against_iree() {
     struct Axis {
@@ -322,11 +325,13 @@ TEST_CASE("the layouts of MFMA are those of IREE", "[simt]") {
     CHECK((Mfma16x16x16::kA == 4 && Mfma16x16x8::kA == 2 && Mfma16x16x4::kA == 1));
 }
 
-// AMD's amd_matrix_instruction_calculator says where an element lies, this table which one lies there. Of RDNA 3, 16-bit
-// operands: A[i][k] in half k % 2 of register k / 2, lanes i and i + 16, B[k][j] likewise in lanes j and j + 16; D[i][j] in register
-// 16 i / 32 of lane 16 i % 32 + j. Of MFMA 16x16: A[i][k] in lane i + 16 (k / E), its element k % E; D[i][j] in register
-// i % 4 of lane 16 (i / 4) + j. RDNA 4, of AMD's "Using the Matrix Cores of AMD RDNA 4 architecture GPUs": element e of lane l
-// is A[l % 16][8 (l / 16) + e], B[8 (l / 16) + e][l % 16] and D[8 (l / 16) + e][l % 16].
+// AMD's amd_matrix_instruction_calculator says where an element lies, this table which one lies
+// there. Of RDNA 3, 16-bit operands: A[i][k] in half k % 2 of register k / 2, lanes i and i + 16,
+// B[k][j] likewise in lanes j and j + 16; D[i][j] in register 16 i / 32 of lane 16 i % 32 + j. Of
+// MFMA 16x16: A[i][k] in lane i + 16 (k / E), its element k % E; D[i][j] in register i % 4 of lane
+// 16 (i / 4) + j. RDNA 4, of AMD's "Using the Matrix Cores of AMD RDNA 4 architecture GPUs":
+// element e of lane l is A[l % 16][8 (l / 16) + e], B[8 (l / 16) + e][l % 16] and D[8 (l / 16) +
+// e][l % 16].
 struct Lies {
     int lane, element;
 };

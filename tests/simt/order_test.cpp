@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thread order follows the seed alone, and so does the fault that is told; device memory keeps allocations apart.
+// Thread order follows the seed alone, and so does the fault that is told; device memory keeps
+// allocations apart.
 #include <set>
 
 #include "runtime/cards/open_devices.h"

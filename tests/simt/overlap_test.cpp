@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that may begin before those before them have ended: a kernel reads weights alone until it has waited, writes
-// nothing, and every thread waits. Faulty kernels, whose culprit lines end in "//!", clean ones, and those that ship.
+// Launches that may begin before those before them have ended: a kernel reads weights alone until
+// it has waited, writes nothing, and every thread waits. Faulty kernels, whose culprit lines end in
+// "//!", clean ones, and those that ship.
 #include <set>
 
 #include "tests/simt/kernel_case.h"

@@ -129,7 +129,8 @@ void PeerRig::run_side_by_side(int k, const std::vector<std::vector<uint64_t>>& 
         if (error) std::rethrow_exception(error);
 }
 
-// ---- Sums -----------------------------------------------------------------------------------------------
+// ---- Sums
+// -----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -331,7 +332,8 @@ std::string wrong_in_sum(PeerRig& rig, const Sum& s, int rounds, bool then_absen
     return wrong.empty() && then_absent ? run.run_without_last() : wrong;
 }
 
-// ---- Other exchanges ------------------------------------------------------------------------------------
+// ---- Other exchanges
+// ------------------------------------------------------------------------------------
 
 std::string wrong_in_gather(PeerRig& rig, int rounds) {
     // Columns [0, 10), [10, 13) and [13, 20) of a row of 20 floats; the last device receives.
@@ -468,7 +470,8 @@ const std::vector<PeerScenario>& peer_scenarios() {
         sum("sm_90a", {3, {0, 2}, 96, 40, true, false, DType::kF16});
         sum("gfx90a", {3, {0, 1, 2}, 36, 33, false, true, DType::kF32});
         sum("gfx90a", {8, {1, 3, 4, 5, 7}, 128, 9, true, true, DType::kBF16});
-        // With a norm: rows of one turn and of several, the last of them not full; one row and several for a block.
+        // With a norm: rows of one turn and of several, the last of them not full; one row and
+        // several for a block.
         sum("sm_80", {2, {0, 1}, 64, 1, true, false, DType::kF32, NormBehind{}});
         sum("sm_90a",
             {3, {0, 2}, 600, 10, true, false, DType::kF16, NormBehind{DType::kBF16, 128, 6e-4}});

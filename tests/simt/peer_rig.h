@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that exchange values over each other's memory, and what each exchange must give. In: devices of any kind that reach
-// each other, imitated ones among them; out: what was wrong, empty for nothing. A kernel that an imitated device reports
-// throws. Every round has other numbers in the same buffers, and a member may be a round ahead of another.
+// Devices that exchange values over each other's memory, and what each exchange must give. In:
+// devices of any kind that reach each other, imitated ones among them; out: what was wrong, empty
+// for nothing. A kernel that an imitated device reports throws. Every round has other numbers in
+// the same buffers, and a member may be a round ahead of another.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,8 @@ public:
         std::function<std::string(const std::string& source, size_t device)> change = {};
         std::map<std::string, codegen::CompiledKernel>* compiled =
             nullptr;  // by source, of earlier rigs
-        // All devices begin a round together: what a driver does for one's copies may wait for the kernels of all.
+        // All devices begin a round together: what a driver does for one's copies may wait for the
+        // kernels of all.
         bool in_step = false;
     };
     // Imitated devices, or opened ones with the compiler of their kernels.
@@ -45,8 +47,8 @@ public:
 
     // Loads each device's kernels.
     void load(const std::vector<std::vector<codegen::PeerSpec>>& specs);
-    // Runs kernel `k` of all devices for which there are arguments side by side, `rounds` times; around each launch what its
-    // device does before and after it.
+    // Runs kernel `k` of all devices for which there are arguments side by side, `rounds` times;
+    // around each launch what its device does before and after it.
     using Around = std::function<void(size_t device, int round)>;
     void run(int k, const std::vector<std::vector<uint64_t>>& args, int64_t rows, int rounds = 1,
              const Around& before = {}, const Around& after = {});
@@ -89,15 +91,15 @@ codegen::PeerAllReduceSpec sum_spec(const PeerRig& rig, const Sum& s);
 std::vector<uint64_t> sum_args(PeerRig& rig, const Sum& s, size_t d, uint64_t partial,
                                uint64_t residual, uint64_t out);
 
-// The staged sum's bits on every member, and of its norm the same numbers on all. `then_absent`: in the end the last contributor
-// stays away, and every other member must say so.
+// The staged sum's bits on every member, and of its norm the same numbers on all. `then_absent`: in
+// the end the last contributor stays away, and every other member must say so.
 std::string wrong_in_sum(PeerRig& rig, const Sum& s, int rounds, bool then_absent = false);
 // Columns of three devices gathered on the third, its own among them.
 std::string wrong_in_gather(PeerRig& rig, int rounds);
 // Ends when all run.
 std::string wrong_in_meeting(PeerRig& rig);
-// The second of three devices never comes: the wait of the others ends with its number, or by the host's word, and nothing is
-// written.
+// The second of three devices never comes: the wait of the others ends with its number, or by the
+// host's word, and nothing is written.
 std::string wrong_in_absence(PeerRig& rig, bool stop = false);
 
 // An exchange as it ships, on imitated devices of one architecture.

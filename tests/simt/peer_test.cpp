@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels by which devices exchange values over each other's memory: what they refuse, and how they end. What they give, in
-// any order of threads: kernel_table_test.cpp; on real GPUs: gpu_table_test.cpp.
+// Kernels by which devices exchange values over each other's memory: what they refuse, and how they
+// end. What they give, in any order of threads: kernel_table_test.cpp; on real GPUs:
+// gpu_table_test.cpp.
 #include "tests/simt/peer_rig.h"
 #include "tests/support/test.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the kernel table: operators that stand alone, and what drivers launch between the steps of a plan.
+// Rows of the kernel table: operators that stand alone, and what drivers launch between the steps
+// of a plan.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +14,8 @@ using namespace codegen;
 using importer::Activation;
 using planner::KernelKind;
 
-// ---- Operators that stand alone -----------------------------------------------------------------------
+// ---- Operators that stand alone
+// -----------------------------------------------------------------------
 
 KernelCase embedding_case(const MatrixForm& form, int64_t hidden, DType activations) {
     KernelCase c;
@@ -238,7 +240,8 @@ KernelCase with_tail(KernelCase c, int64_t n, const Tail& tail) {
     return c;
 }
 
-// ---- Between the steps of a plan ------------------------------------------------------------------------
+// ---- Between the steps of a plan
+// ------------------------------------------------------------------------
 
 KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool norm,
                            DType activations) {
@@ -276,7 +279,8 @@ KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool nor
     return c;
 }
 
-// Rows whose largest value stands twice, of -infinity, of infinities, and with a NaN behind all that is larger or first of all.
+// Rows whose largest value stands twice, of -infinity, of infinities, and with a NaN behind all
+// that is larger or first of all.
 KernelCase argmax_case(int64_t vocabulary) {
     KernelCase c;
     c.name = fmt::format("argmax of {}", vocabulary);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prelude compiles for every architecture with every GPU compiler that this machine has. What its functions compute:
-// matrix_test.cpp.
+// The prelude compiles for every architecture with every GPU compiler that this machine has. What
+// its functions compute: matrix_test.cpp.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -81,7 +81,8 @@ bool have_tool(const std::string& name) {
     return std::system(("command -v " + name + " > /dev/null 2>&1").c_str()) == 0;
 }
 
-// Runs `command` with the source's path for {0} and an output path for {1}; its messages, empty when it succeeded.
+// Runs `command` with the source's path for {0} and an output path for {1}; its messages, empty
+// when it succeeded.
 std::string compile_with(const std::string& command, const std::string& suffix) {
     fs::path folder = fs::temp_directory_path() / fmt::format("cleave-prelude-{}", ::getpid());
     fs::create_directories(folder);
@@ -96,7 +97,8 @@ std::string compile_with(const std::string& command, const std::string& suffix) 
     return status == 0 && made ? "" : line + "\n" + messages;
 }
 
-// The first compilation with these options parses the prelude, the second one precompiles it, and the third one loads it.
+// The first compilation with these options parses the prelude, the second one precompiles it, and
+// the third one loads it.
 void check_same_precompiled(const std::string& templates,
                             const codegen::SimtCompileOptions& options) {
     const codegen::GpuArch& arch = codegen::gpu_arch("gfx90a");

@@ -92,7 +92,8 @@ void put_beyond(KernelCase& c, int x, const View& view, int64_t rows, int64_t in
 
 void bounds(KernelCase& c, const MatrixForm& form) {
     bounds(c, staged_as(form));  // of many tokens
-    // Without zero points all weights of a row have one sign: what is left of their sum is smaller than its terms.
+    // Without zero points all weights of a row have one sign: what is left of their sum is smaller
+    // than its terms.
     if (form.quantized) c.matrix_tolerance *= 2;
 }
 

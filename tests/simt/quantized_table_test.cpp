@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU kernels on quantised weights: every form that importers give, beside the sample of them in the kernel table.
+// GPU kernels on quantised weights: every form that importers give, beside the sample of them in
+// the kernel table.
 #include "tests/simt/kernel_case.h"
 #include "tests/support/quantized_matrix.h"
 #include "tests/support/test.h"

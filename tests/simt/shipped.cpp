@@ -20,7 +20,8 @@ namespace {
 
 using Make = std::function<KernelCase()>;
 
-// Whether no other architecture of the list compiles the same code for the kernel, for the same instruction.
+// Whether no other architecture of the list compiles the same code for the kernel, for the same
+// instruction.
 bool is_its_own(const KernelCase& c, const codegen::Kernel& kernel, const std::string& arch) {
     const auto has = [&](const char* text) {
         return kernel.source.find(text) != std::string::npos;

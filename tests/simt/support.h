@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the simt tests share: kernels written beside the test on top of the prelude, device buffers, and launches.
+// What the simt tests share: kernels written beside the test on top of the prelude, device buffers,
+// and launches.
 #pragma once
 
 #include <cstring>
@@ -17,11 +18,12 @@ namespace simt = runtime::simt;
 // The prelude followed by `body` in namespace cleave; line 1 of "test.cu" is the body's first line.
 std::string with_prelude(const std::string& body);
 
-// How many barriers, fences and waits a kernel source has behind its prelude, and the source without one of them:
-// what shows that a kernel's barriers are needed, or that their loss is found.
+// How many barriers, fences and waits a kernel source has behind its prelude, and the source
+// without one of them: what shows that a kernel's barriers are needed, or that their loss is found.
 int count_syncs(const std::string& source);
 std::string without_sync(const std::string& source, int index);
-// By place, "gpu/linear.cuh:41" of the source's #line marks, with the lines of code around it: "stage(x); barrier(); rows(y);".
+// By place, "gpu/linear.cuh:41" of the source's #line marks, with the lines of code around it:
+// "stage(x); barrier(); rows(y);".
 std::map<std::string, std::string> sync_places(const std::string& source);
 // The source with `text` in that place, where it has it.
 std::string without_sync_at(const std::string& source, const std::string& place,

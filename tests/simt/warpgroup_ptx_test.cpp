@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVRTC and ptxas make of products of warpgroups, read from the PTX and from ptxas's log: rules of registers that simt,
-// which has none, cannot see. PTX ISA, "wgmma.fence": an instruction that writes registers of a product stands before
-// the fence in front of it; the compiler may move it unless it is held.
+// What NVRTC and ptxas make of products of warpgroups, read from the PTX and from ptxas's log:
+// rules of registers that simt, which has none, cannot see. PTX ISA, "wgmma.fence": an instruction
+// that writes registers of a product stands before the fence in front of it; the compiler may move
+// it unless it is held.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -39,7 +40,8 @@ std::string_view first_operand(std::string_view text) {
     return text.substr(0, text.find_first_of(text.starts_with('{') ? "}" : ",;"));
 }
 
-// Registers that the instruction writes, as far as its first operand says: memory and labels are none.
+// Registers that the instruction writes, as far as its first operand says: memory and labels are
+// none.
 std::vector<std::string> written_by(std::string_view line) {
     if (line.starts_with('@')) line.remove_prefix(std::min(line.find(' '), line.size()));
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
@@ -93,8 +95,8 @@ Products read_products(std::string_view ptx) {
     return found;
 }
 
-// Lines of ptxas's that are of these products: waits that it adds, and products that it makes wait for each other (C7510,
-// C7517, C7519 and their like).
+// Lines of ptxas's that are of these products: waits that it adds, and products that it makes wait
+// for each other (C7510, C7517, C7519 and their like).
 std::string remarks_in(std::string_view log) {
     std::string found;
     for (size_t at = 0; at < log.size();) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings of weights (codegen/templates/gpu/weight_ring.cuh): which devices have them, that the kernel table shows them in each
-// of their ways, and that one which does not wait for its copies, or overtakes them, is caught.
+// Rings of weights (codegen/templates/gpu/weight_ring.cuh): which devices have them, that the
+// kernel table shows them in each of their ways, and that one which does not wait for its copies,
+// or overtakes them, is caught.
 #include <map>
 #include <regex>
 #include <set>

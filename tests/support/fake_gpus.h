@@ -58,8 +58,8 @@ public:
     // Of NVIDIA's cards: their compute mode, and that they are parts of cards.
     void compute_mode(int mode) const { call<void>("fake_compute_mode", mode); }
     void in_parts() const { call<void>("fake_parts", 1); }
-    // Of AMD's cards: the clock that their kernels read; they are graphics cards; the last is a processor's own; they have no
-    // UUID; all have the first one's, and its PCI address.
+    // Of AMD's cards: the clock that their kernels read; they are graphics cards; the last is a
+    // processor's own; they have no UUID; all have the first one's, and its PCI address.
     void timer(int khz) const { call<void>("fake_timer", khz); }
     void graphics() const { call<void>("fake_graphics", 1); }
     void integrated() const { call<void>("fake_integrated", 1); }
@@ -71,9 +71,9 @@ public:
     void live(int64_t lag_us = 0) const { call<void>("fake_live", lag_us); }
     // A card does one piece of work at a time, whatever streams it has.
     void one_at_a_time() const { call<void>("fake_one_at_a_time"); }
-    // A stream has room for so much work that is not done: who asks for more waits inside the call, and with it whoever asks a
-    // stream of that card. Of each card's streams the work of the one with that number, in the order they were made, is asked for so late,
-    // each piece of it.
+    // A stream has room for so much work that is not done: who asks for more waits inside the call,
+    // and with it whoever asks a stream of that card. Of each card's streams the work of the one
+    // with that number, in the order they were made, is asked for so late, each piece of it.
     void room(int work) const { call<void>("fake_room", work); }
     void late(int stream, int64_t microseconds) const {
         call<void>("fake_late", stream, microseconds);
@@ -168,8 +168,8 @@ private:
     std::optional<std::string> old_;
 };
 
-// A fake as the process's driver of its kind, and no library beside it that this machine may have; the usual libraries again
-// when it goes.
+// A fake as the process's driver of its kind, and no library beside it that this machine may have;
+// the usual libraries again when it goes.
 class InstalledFake : public FakeGpu {
 public:
     explicit InstalledFake(planner::DeviceKind kind, const std::string& changed = "")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the tests of one program. Under ctest, which runs one test per process, a test that passed only because
-// it was skipped answers with a code of its own (tests/CMakeLists.txt).
+// Runs the tests of one program. Under ctest, which runs one test per process, a test that passed
+// only because it was skipped answers with a code of its own (tests/CMakeLists.txt).
 #define CATCH_CONFIG_RUNNER
 #include "tests/support/test.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sweeps over GPU tiles and kernels run over: published sizes of Llama models, 7B to 405B, heads of other
-// sizes on them, and the shared memory that a block may have.
+// What the sweeps over GPU tiles and kernels run over: published sizes of Llama models, 7B to 405B,
+// heads of other sizes on them, and the shared memory that a block may have.
 #pragma once
 
 #include <array>

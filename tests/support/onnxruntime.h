@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ONNX Runtime as a peer that shares nothing with ours, run by the Python that CLEAVE_TEST_PYTHON names.
+// ONNX Runtime as a peer that shares nothing with ours, run by the Python that CLEAVE_TEST_PYTHON
+// names.
 #pragma once
 
 #include <filesystem>
@@ -30,8 +31,8 @@ Peer run_onnxruntime(const char* python, const std::filesystem::path& model, con
 Peer run_ours(const std::filesystem::path& model, const Devices& devices, const std::string& ids,
               const std::string& new_tokens, const std::filesystem::path& folder);
 
-// What `cleave export --format ort` wrote to `exported`, by its own runner; several prompts: "1,2 --input-ids 3,4", and
-// then a line of tokens for each.
+// What `cleave export --format ort` wrote to `exported`, by its own runner; several prompts: "1,2
+// --input-ids 3,4", and then a line of tokens for each.
 Peer run_folder(const char* python, const std::filesystem::path& exported, const std::string& ids,
                 const std::string& new_tokens, const std::filesystem::path& folder);
 

@@ -16,8 +16,8 @@ inline int count_norms(const planner::Phase& phase) {
         }));
 }
 
-// Each norm that an all-reduce computes goes back to the launches that read its result: what may go another way, by host
-// memory or the vendor's library.
+// Each norm that an all-reduce computes goes back to the launches that read its result: what may go
+// another way, by host memory or the vendor's library.
 inline void norms_in_readers(planner::Plan& plan) {
     using namespace planner;
     for (Phase* phase : {&plan.prefill, &plan.decode})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random quantised matrix as an exporter would store it, in a Graph of its own, and its values by the ONNX
-// formula in double, written here without the project's own reading of it.
+// A random quantised matrix as an exporter would store it, in a Graph of its own, and its values by
+// the ONNX formula in double, written here without the project's own reading of it.
 #pragma once
 
 #include <cstring>
@@ -177,7 +177,8 @@ inline std::vector<std::byte> device_bytes(const QuantizedMatrix& m, importer::R
     return buffer;
 }
 
-// The forms that importers give: every packing with its code types, scales, zero points and odd sizes.
+// The forms that importers give: every packing with its code types, scales, zero points and odd
+// sizes.
 inline std::vector<QuantizedCase> quantized_cases() {
     using importer::Packing;
     std::vector<QuantizedCase> cases;

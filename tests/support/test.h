@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Catch2, v3 when present, the distribution's v2 otherwise, and what tests share: where data lies, skipping
-// with a reason. Catch's CHECK replaces ours in test files.
+// Catch2, v3 when present, the distribution's v2 otherwise, and what tests share: where data lies,
+// skipping with a reason. Catch's CHECK replaces ours in test files.
 #pragma once
 
 #include "runtime/base/errors.h"
@@ -54,7 +54,8 @@ std::string user_error(Call&& call) {
 
 }  // namespace cleave::test
 
-// Ends the test as skipped, with the reason on its output; ctest counts it as skipped, not as passed.
+// Ends the test as skipped, with the reason on its output; ctest counts it as skipped, not as
+// passed.
 #define CLEAVE_SKIP(reason)            \
     do {                               \
         WARN("skipped: " << (reason)); \

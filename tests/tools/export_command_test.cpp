@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cleave export` as users type it: the examples of the planner's README, and TensorRT's models by ONNX's own evaluator.
+// `cleave export` as users type it: the examples of the planner's README, and TensorRT's models by
+// ONNX's own evaluator.
 #include <cstdlib>
 #include <fstream>
 #include <regex>

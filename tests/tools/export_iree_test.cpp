@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cleave export --format iree`: the real IREE compiles what it writes and runs it on as many local devices, with the
-// logits and tokens of ONNX Runtime; and the compiled module does its work where the plan says.
+// `cleave export --format iree`: the real IREE compiles what it writes and runs it on as many local
+// devices, with the logits and tokens of ONNX Runtime; and the compiled module does its work where
+// the plan says.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -242,7 +243,8 @@ TEST_CASE("no table in an exported module is shared by devices or without one", 
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
         if (line.find("util.global private") == std::string::npos) {
-            // A constant tensor inside the function would be hoisted out of it, and then have no device.
+            // A constant tensor inside the function would be hoisted out of it, and then have no
+            // device.
             CHECK(line.find("dense<") == std::string::npos);
             continue;
         }

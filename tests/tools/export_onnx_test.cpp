@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cleave export --format onnx` and `cleave check`: a plan comes back from its annotated file as it was, the real packages
-// load it, and every annotation that is spoilt is found by its node's name.
+// `cleave export --format onnx` and `cleave check`: a plan comes back from its annotated file as it
+// was, the real packages load it, and every annotation that is spoilt is found by its node's name.
 #include <cstdlib>
 #include <fstream>
 

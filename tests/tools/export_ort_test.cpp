@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cleave export --format ort`: what it writes runs in the stock onnxruntime package and gives the logits and tokens of
-// the whole model there, on every shape of devices.
+// `cleave export --format ort`: what it writes runs in the stock onnxruntime package and gives the
+// logits and tokens of the whole model there, on every shape of devices.
 #include <cstdlib>
 #include <fstream>
 
@@ -104,7 +104,8 @@ TEST_CASE("quantised and narrow weights keep their values in exported models", "
     const Peer exported = run_exported(python, bundled_model(), narrow, folder.path());
     check_same(exported, cleave, 1e-2);
 
-    // Weights quantised as shards are cut are exported as what they are then: the values of their codes.
+    // Weights quantised as shards are cut are exported as what they are then: the values of their
+    // codes.
     const Devices rounded{"host[0-1]", "--tp", "2", "--dtype", "int4", "--kv-dtype", "f32"};
     check_same(run_exported(python, bundled_model(), rounded, folder.path()),
                run_ours(bundled_model(), rounded, kPeerPrompt, kOrtNewTokens, folder.path()));

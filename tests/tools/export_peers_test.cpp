@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exports for tools that are too large to be installed by tools/setup, given to the real ones where they are:
-// CLEAVE_PEERS_PYTHON is a Python with accelerate, transformers, torch, vllm, onnx and gguf, CLEAVE_LLAMA_CPP a folder
-// with llama-server and ggml-rpc-server. planner/README.md says how to come by them.
+// Exports for tools that are too large to be installed by tools/setup, given to the real ones where
+// they are: CLEAVE_PEERS_PYTHON is a Python with accelerate, transformers, torch, vllm, onnx and
+// gguf, CLEAVE_LLAMA_CPP a folder with llama-server and ggml-rpc-server. planner/README.md says how
+// to come by them.
 #include <cstdlib>
 
 #include <nlohmann/json.hpp>
@@ -29,7 +30,8 @@ Json plan_stages(const Devices& devices) {
     return Json::parse(r.output)["stages"];
 }
 
-// What tests/support/other_tools.py says of an export; one of its arguments is MODEL's folder or file.
+// What tests/support/other_tools.py says of an export; one of its arguments is MODEL's folder or
+// file.
 Json given_to(const std::string& tool, const Devices& devices, const std::string& arguments,
               const fs::path& folder) {
     std::vector<std::string> words{"export", bundled_model().string(),       "--format", tool,

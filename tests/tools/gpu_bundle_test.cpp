@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bundle of tools/gpu-check: how it unpacks itself, that it takes along every library that the programs are linked with but
-// the system's, and that it is refused where one of its files needs what a machine with glibc 2.36 may lack.
+// The bundle of tools/gpu-check: how it unpacks itself, that it takes along every library that the
+// programs are linked with but the system's, and that it is refused where one of its files needs
+// what a machine with glibc 2.36 may lack.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -25,7 +26,8 @@ gpu_check::Outcome script(const std::vector<std::string>& arguments,
     return gpu_check::run(command, 60, environment);
 }
 
-// What `--requirements` says of a bundle's folder that holds, beside an honest program, `files` in lib/.
+// What `--requirements` says of a bundle's folder that holds, beside an honest program, `files` in
+// lib/.
 gpu_check::Outcome requirements(const std::vector<fs::path>& files) {
     const cleave::test::TemporaryFolder made;
     for (const char* folder : {"bin", "lib", "fallback", "models"})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tools/gpu-check as far as it goes without a GPU: what it says and writes, how it runs its parts, all of them on a fake of the
-// driver. Its bundle: gpu_bundle_test.cpp.
+// tools/gpu-check as far as it goes without a GPU: what it says and writes, how it runs its parts,
+// all of them on a fake of the driver. Its bundle: gpu_bundle_test.cpp.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -136,7 +136,8 @@ TEST_CASE(
     CHECK_THAT(json["parts"]["bundled_model"]["step_by_step"].get<std::string>(),
                Contains("the attention of layer 3"));
     CHECK(json["parts"]["bundled_model"]["status"] == "failed");
-    // The six parts that were not chosen, and the comparison with the host, whose compiler this folder lacks.
+    // The six parts that were not chosen, and the comparison with the host, whose compiler this
+    // folder lacks.
     CHECK(json["skipped"].size() == 7);
     CHECK_THAT(json["skipped"].dump(),
                Contains("not in --parts") && Contains("bundled_model on the host"));
@@ -274,7 +275,8 @@ TEST_CASE("tokens agree with logits that choose them, or lie within the bound wh
           "[tools]") {
     const cleave::test::TemporaryFolder folder;
     const std::string path = folder.path() / "logits";
-    // Two tokens of a prompt and two new ones, of a vocabulary of 3: the choices stand in rows 1 and 2.
+    // Two tokens of a prompt and two new ones, of a vocabulary of 3: the choices stand in rows 1
+    // and 2.
     const float rows[] = {0, 0, 0, 1, 2, 1.9f, -5, 1, 0};
     std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(rows), sizeof rows);
     const gpu_check::Logits logits(path, 2, 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports of gpu-check that are kept in tests/reports, and what README.md quotes of them (tools/lib/gpu_reports.py).
+// Reports of gpu-check that are kept in tests/reports, and what README.md quotes of them
+// (tools/lib/gpu_reports.py).
 #include <filesystem>
 #include <fstream>
 #include <sstream>

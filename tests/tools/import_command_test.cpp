@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cleave import`, `cleave doctor` and `cleave emit`: what they print, and that their JSON is what the published schemas say.
+// `cleave import`, `cleave doctor` and `cleave emit`: what they print, and that their JSON is what
+// the published schemas say.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -26,7 +27,8 @@ Json schema(const std::string& name) {
     return Json::parse(std::ifstream(source_root() / "tools" / "schema" / (name + ".schema.json")));
 }
 
-// Kernels of many tokens multiply by the arch's matrix instruction, and no other does: how many there are of both.
+// Kernels of many tokens multiply by the arch's matrix instruction, and no other does: how many
+// there are of both.
 std::pair<int, int> check_matrix_instructions(const Json& emitted, const std::string& family) {
     int with = 0, without = 0;
     for (const Json& kernel : emitted["kernels"]) {

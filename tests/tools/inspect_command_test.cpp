@@ -51,7 +51,8 @@ TEST_CASE("what inspect says of layers, memory and time adds up to the plan", "[
     CommandResult plan = run_cleave(with_plan({"plan", "--json"}));
     CHECK(json["plan"] == Json::parse(plan.output));
 
-    // Every layer once, and each of its 32 query heads, 8 KV heads and 14336 features on one device.
+    // Every layer once, and each of its 32 query heads, 8 KV heads and 14336 features on one
+    // device.
     std::map<int, std::map<std::string, int64_t>> of_layer;
     std::map<std::string, int64_t> weights, kv;
     for (const Json& run : json["layers"])
@@ -132,7 +133,8 @@ TEST_CASE("inspect counts a launch for each compute step of a device, and those 
 
 namespace {
 
-// What the page's script makes of a packed list (tools/inspect/inspection_tree.h); discarded: the row lacks it.
+// What the page's script makes of a packed list (tools/inspect/inspection_tree.h); discarded: the
+// row lacks it.
 Json unpacked(const Json& packed) {
     Json list = Json::array();
     const Json& runs = packed["runs"];

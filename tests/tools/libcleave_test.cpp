@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcleave as others meet it: installed into a folder, found from a project outside of this one, built, linked, run.
+// libcleave as others meet it: installed into a folder, found from a project outside of this one,
+// built, linked, run.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -66,7 +67,8 @@ TEST_CASE("an installed libcleave plans from a CMake project and from C by pkg-c
              "' -G Ninja -DCMAKE_PREFIX_PATH='" + prefix + "' && cmake --build '" + build + "'");
     CHECK(succeeds("'" + build + "/abi'").empty());
 
-    // Two stages of two devices: each holds half of two of four layers; a sum for each layer, a transfer each to the next.
+    // Two stages of two devices: each holds half of two of four layers; a sum for each layer, a
+    // transfer each to the next.
     const std::string own = succeeds("'" + build + "/own_operators'");
     INFO(own);
     const int64_t layer = int64_t{2} * 2 * 4096 * 16384;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bundled model, as it is and quantised in every form, against ONNX Runtime, an implementation that shares nothing
-// with ours, through the command as users type it, on every shape of devices.
+// The bundled model, as it is and quantised in every form, against ONNX Runtime, an implementation
+// that shares nothing with ours, through the command as users type it, on every shape of devices.
 #include <cstdlib>
 
 #include "models/onnx_quantize.h"
@@ -25,7 +25,8 @@ struct QuantizedForm {
 std::vector<QuantizedForm> quantized_forms() {
     using Form = models::QuantizeOptions::Form;
     using Zeros = models::QuantizeOptions::ZeroPoints;
-    // A sum of 320 products in another order than ours may put an activation on another of its 256 integers.
+    // A sum of 320 products in another order than ours may put an activation on another of its 256
+    // integers.
     constexpr double kOneStep = 0.25;
     return {{"MatMulNBits 4, zero points",
              {Form::kMatMulNBits, DType::kUInt4, 32, Zeros::kInteger},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model that the benchmarks run: a Llama shape with stand-in weights, a prompt, and how many bytes of it a token reads.
+// The model that the benchmarks run: a Llama shape with stand-in weights, a prompt, and how many
+// bytes of it a token reads.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ inline std::vector<int32_t> prompt(int64_t tokens, int64_t vocabulary) {
     return ids;
 }
 
-// Bytes of weights that one decode step reads: all but the embedding table, of which it reads a row (a tied table is
-// read whole by lm_head).
+// Bytes of weights that one decode step reads: all but the embedding table, of which it reads a row
+// (a tied table is read whole by lm_head).
 inline int64_t decode_weight_bytes(const importer::Graph& graph) {
     int64_t bytes = 0;
     for (const importer::Op& op : graph.ops)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench cpu`: decode and prefill of a Llama shape with random weights on host devices, as shares of what the same
-// machine reaches in a plain read loop over memory, and beside what the planner predicts from the rates that `cleave devices
-// --measure` takes. Rounds of that measurement and of the generations take turns, so that both see what the machine does
-// meanwhile. --steps adds each kernel. Prints one table; nothing here is a test.
+// `tools/bench cpu`: decode and prefill of a Llama shape with random weights on host devices, as
+// shares of what the same machine reaches in a plain read loop over memory, and beside what the
+// planner predicts from the rates that `cleave devices
+// --measure` takes. Rounds of that measurement and of the generations take turns, so that both see
+// what the machine does meanwhile. --steps adds each kernel. Prints one table; nothing here is a
+// test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -66,13 +68,15 @@ struct Result {
 
 constexpr int64_t kPrompt = 256, kContext = 512;
 constexpr int kNewTokens = 24;
-// This many short rounds: where memory changes its speed every few seconds, predictions and generations must see each state for
-// the same share of the time. Every tenth begins with the prompt.
+// This many short rounds: where memory changes its speed every few seconds, predictions and
+// generations must see each state for the same share of the time. Every tenth begins with the
+// prompt.
 constexpr int kRounds = 60, kRoundsAPrompt = 10;
 constexpr int64_t kTokensARound = 5;
 constexpr size_t kAtOnce = 3;  // sessions that are open together
 
-// Median microseconds a step and a pass, by kernel or collective, as the trace has them, beside the plan's.
+// Median microseconds a step and a pass, by kernel or collective, as the trace has them, beside the
+// plan's.
 void print_steps(const planner::Plan& plan, const runtime::Trace& trace, bool is_prefill) {
     struct Line {
         std::vector<double> us;
@@ -110,7 +114,8 @@ struct Case {
     int tp, pp;
 };
 
-// A case with its session open. Cases take turns, so that a machine that slows down for some seconds slows them all.
+// A case with its session open. Cases take turns, so that a machine that slows down for some
+// seconds slows them all.
 class Runner {
 public:
     Runner(const importer::Graph& graph, const planner::HostFacts& facts, const Case& c, bool trace)
@@ -169,7 +174,8 @@ private:
     static planner::Plan make_plan(const importer::Graph& graph, const planner::HostFacts& facts,
                                    const Case& c) {
         planner::Workload workload;
-        // Decode is predicted at prompt + (context - prompt) / 2: the middle of the tokens generated here.
+        // Decode is predicted at prompt + (context - prompt) / 2: the middle of the tokens
+        // generated here.
         workload.context = kPrompt + kNewTokens;
         workload.prompt_tokens = kPrompt;
         planner::PlanOptions options;
@@ -200,7 +206,8 @@ struct Flags {
 void print_row(const Case& c, const Result& r, const importer::Graph& graph, DType dtype,
                int64_t bytes, double bandwidth, double one) {
     const double rate = static_cast<double>(bytes) / (r.decode_ms * 1e-3);
-    // Every weight meets every token once, but lm_head's: its rows are computed for the last token alone.
+    // Every weight meets every token once, but lm_head's: its rows are computed for the last token
+    // alone.
     const int64_t head = dtype_bytes(dtype, graph.config.vocab_size * graph.config.hidden_size);
     const double flops = 2.0 * static_cast<double>(bytes - head) /
                          static_cast<double>(dtype_bytes(dtype, 1)) * kPrompt;
@@ -268,7 +275,8 @@ void table(const Flags& flags) {
     if (!flags.few)
         cases.insert(cases.end(), {{"host[0-3]", 2, 2}, {"host[0-7]", 8, 1}, {"host[0-7]", 0, 0}});
     double one = 0;
-    // Forced shapes of equal devices are planned alike for any rates, so the first may run before the machine is known.
+    // Forced shapes of equal devices are planned alike for any rates, so the first may run before
+    // the machine is known.
     planner::HostFacts facts = planner::read_host_facts();
     for (size_t first = 0; first < cases.size(); first += kAtOnce) {
         const std::span<const Case> some(cases.data() + first,

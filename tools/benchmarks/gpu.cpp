@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench gpu`: what a Llama shape with random weights in bf16 reaches on a GPU, as shares of what the same card reaches
-// otherwise: decode against its copy bandwidth (bytes read and written; the fastest copy that is known), prefill against the
-// faster of two rates of PyTorch's matmul where a Python with it is at hand. Times are the device's, between events around whole passes with decode replayed from its graph;
-// the host's clock stands beside them.
-//   cleave_bench_gpu benchmark|checked_model|random_model [--device cuda[0]] [--shape llama-3-8b] [--python python3]
+// `tools/bench gpu`: what a Llama shape with random weights in bf16 reaches on a GPU, as shares of
+// what the same card reaches otherwise: decode against its copy bandwidth (bytes read and written;
+// the fastest copy that is known), prefill against the faster of two rates of PyTorch's matmul
+// where a Python with it is at hand. Times are the device's, between events around whole passes
+// with decode replayed from its graph; the host's clock stands beside them.
+//   cleave_bench_gpu benchmark|checked_model|random_model [--device cuda[0]] [--shape llama-3-8b]
+//   [--python python3]
 //       [--nvrtc PATH] [--copy-mib 4096] [--tokens 512]
-// --tokens: of past in decode; prefill takes four times as many. checked_model compares logits with the host's, random_model
-// generates twice and compares the tokens. Exit code 1 with the reason where no GPU is at hand.
+// --tokens: of past in decode; prefill takes four times as many. checked_model compares logits with
+// the host's, random_model generates twice and compares the tokens. Exit code 1 with the reason
+// where no GPU is at hand.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -136,7 +139,8 @@ public:
         std::fflush(stdout);
     }
 
-    // Printed again, a line each time, after each figure. Each by itself: what one fails at does not take the others along. `errors` names those that failed.
+    // Printed again, a line each time, after each figure. Each by itself: what one fails at does
+    // not take the others along. `errors` names those that failed.
     Json benchmark() {
         const int64_t copied = flags_.copy_mib << 20;
         Json json{{"device", machine_.devices[0].name},
@@ -344,7 +348,8 @@ private:
         return {middle(ms), middle(graph), middle(host), session.overlap()};
     }
 
-    // The sum of a token's steps, each between two events: of passes that are launched step by step.
+    // The sum of a token's steps, each between two events: of passes that are launched step by
+    // step.
     double traced_ms(const planner::Plan& plan, int64_t prompt_tokens) const {
         runtime::SessionOptions traced = options();
         traced.record_trace = true;
@@ -376,7 +381,8 @@ private:
             const runtime::TraceEvent& pass = session.trace().events.back();
             ms.push_back(static_cast<double>(pass.end_ns - pass.start_ns) * 1e-6);
         }
-        // Each weight meets each token once, two operations; lm_head's only the last one. Attention is not counted.
+        // Each weight meets each token once, two operations; lm_head's only the last one. Attention
+        // is not counted.
         const double head = static_cast<double>(
             dtype_bytes(DType::kBF16, graph_.config.vocab_size * graph_.config.hidden_size));
         const double flops = (weight_bytes() - head) / 2 * 2 * static_cast<double>(tokens);

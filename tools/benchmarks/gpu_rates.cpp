@@ -27,8 +27,8 @@ namespace {
 constexpr int64_t kRow = 1 << 16, kSmallRow = 32, kFloat = 4;
 constexpr int kRepeats = 5, kTorchSeconds = 180;
 
-// In: the card's number, bytes of a copy, tokens, a layer's products as "4096x6144,...". Each is done until the card is at its
-// clocks, then timed between two events.
+// In: the card's number, bytes of a copy, tokens, a layer's products as "4096x6144,...". Each is
+// done until the card is at its clocks, then timed between two events.
 constexpr const char* kTorchScript = R"(
 import json, sys, time, torch
 card, size, tokens = (int(word) for word in sys.argv[1:4])

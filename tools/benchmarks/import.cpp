@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench import`: what reading a model costs. A 405B-shaped graph without weights in every form that models/
-// builds (goal: under 2 s and 500 MB on one core), and an 8B-shaped model whose 16 GB of weights are a sparse file (goal:
-// not one page of them is touched). Each import is a process of its own on one core. Nothing here is a test.
+// `tools/bench import`: what reading a model costs. A 405B-shaped graph without weights in every
+// form that models/ builds (goal: under 2 s and 500 MB on one core), and an 8B-shaped model whose
+// 16 GB of weights are a sparse file (goal: not one page of them is touched). Each import is a
+// process of its own on one core. Nothing here is a test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -60,8 +61,8 @@ void stay_on_one_core() {
     ::sched_setaffinity(0, sizeof(one), &one);
 }
 
-// The child's part: imports, and writes the time and the number of layers to `pipe`. The parent forks before it has
-// built anything large, so the child's peak is the import's own.
+// The child's part: imports, and writes the time and the number of layers to `pipe`. The parent
+// forks before it has built anything large, so the child's peak is the import's own.
 [[noreturn]] void import_in_child(const std::string& path, bool weights_may_be_absent, int pipe) {
     stay_on_one_core();
     Cost cost;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench load`: how fast weights come from a file onto a host device, cut and converted, as a share of what reading
-// the same file costs: with its pages in memory, and, where the file system lets go of them, from the disk. Exporters store
-// matrices transposed, as MatMul takes them, so nearly all are. Nothing here is a test.
+// `tools/bench load`: how fast weights come from a file onto a host device, cut and converted, as a
+// share of what reading the same file costs: with its pages in memory, and, where the file system
+// lets go of them, from the disk. Exporters store matrices transposed, as MatMul takes them, so
+// nearly all are. Nothing here is a test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench planner`: the search against what other tools would do, on one core, every plan scored by the event
-// simulation of its own steps; and against the published optima of cost graphs. Prints tables; nothing here is a test.
+// `tools/bench planner`: the search against what other tools would do, on one core, every plan
+// scored by the event simulation of its own steps; and against the published optima of cost graphs.
+// Prints tables; nothing here is a test.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What running GPU source on the CPU costs: compilation, a barrier, a shuffle, a matrix instruction, and a
-// matrix-vector product with and without checks. Prints one line a figure; with an
-// argument, the product alone.
+// What running GPU source on the CPU costs: compilation, a barrier, a shuffle, a matrix
+// instruction, and a matrix-vector product with and without checks. Prints one line a figure; with
+// an argument, the product alone.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second half of `tools/bench simt`: whole models on devices that simt imitates, with and without checks. Prints a line a
-// figure; nothing here is a test. Compilations are processor time; tokens are times of the wall, in which other work counts.
+// The second half of `tools/bench simt`: whole models on devices that simt imitates, with and
+// without checks. Prints a line a figure; nothing here is a test. Compilations are processor time;
+// tokens are times of the wall, in which other work counts.
 #include <algorithm>
 #include <chrono>
 #include <ctime>

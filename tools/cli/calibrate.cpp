@@ -24,8 +24,8 @@ using planner::KernelKind;
 
 constexpr int kRounds = 3;  // of all configurations, one after the other
 
-// Above these a measurement is called doubtful: the slowest over the fastest time of the same work, other programs' and the
-// hypervisor's shares of the cores.
+// Above these a measurement is called doubtful: the slowest over the fastest time of the same work,
+// other programs' and the hypervisor's shares of the cores.
 constexpr double kMostSpread = 0.25, kMostOthers = 0.1, kMostStolen = 0.05;
 
 int64_t positive(double x) { return std::max<int64_t>(1, std::llround(x)); }
@@ -39,8 +39,8 @@ models::Shape streaming_shape(int64_t cache_bytes) {
     c.num_heads = c.num_kv_heads = 16;
     c.head_dim = 64;
     c.vocab_size = 16384;
-    // 67 MB of f32 a layer and as much in lm_head: five times the cache, halved by bf16; enough layers for exchanges
-    // to tell from what a pass takes once.
+    // 67 MB of f32 a layer and as much in lm_head: five times the cache, halved by bf16; enough
+    // layers for exchanges to tell from what a pass takes once.
     c.num_layers = std::clamp<int64_t>(5 * cache_bytes / 67'000'000, 4, 12);
     c.max_positions = 4096;
     c.rope_theta = 1e4;
@@ -82,7 +82,8 @@ Line fit_line(const std::vector<Sample>& samples) {
     return line;
 }
 
-// What a unit of `amount` takes above `fixed`, over the products of all tokens; lm_head takes the last one's alone.
+// What a unit of `amount` takes above `fixed`, over the products of all tokens; lm_head takes the
+// last one's alone.
 template <class Amount>
 double ns_each(const std::vector<Sample>& samples, double fixed, Amount amount,
                bool with_head = true) {
@@ -115,8 +116,9 @@ Line through(const HostRun& run) {
     return {std::max(100.0, small.ns), slope};
 }
 
-// What two devices that share a token's work reach together, relative to one that does it alone: they share the memory, and
-// the later one of each step counts. What a token takes once (sampling, hand-over of the pass) counts in neither.
+// What two devices that share a token's work reach together, relative to one that does it alone:
+// they share the memory, and the later one of each step counts. What a token takes once (sampling,
+// hand-over of the pass) counts in neither.
 double shared_rate(const Line& exchange, const HostRun& two, const HostRun& one) {
     double once = std::max(0.0, one.decode_ns - one.launches_ns);
     double together = two.decode_ns - once - exchange.fixed * two.communications;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the host that the process stands on, through the project's own kernels and runtime: small Llamas of stand-in
-// weights run as sessions with a trace, on one host device and on two. Out: the rates of planner::HostCalibration, and where
-// they are kept from one command to the next. Takes some seconds, all cores and under 2 GB of memory.
+// Measures the host that the process stands on, through the project's own kernels and runtime:
+// small Llamas of stand-in weights run as sessions with a trace, on one host device and on two.
+// Out: the rates of planner::HostCalibration, and where they are kept from one command to the next.
+// Takes some seconds, all cores and under 2 GB of memory.
 #pragma once
 
 #include <functional>
@@ -26,17 +27,20 @@ struct Measurement {
     std::string warning() const;
 };
 
-// A calibration in rounds of all configurations, between which its caller may run what it wants to compare: on a machine
-// whose speed changes by the minute both then see the same changes. Not thread-safe.
+// A calibration in rounds of all configurations, between which its caller may run what it wants to
+// compare: on a machine whose speed changes by the minute both then see the same changes. Not
+// thread-safe.
 class HostCalibrator {
 public:
     explicit HostCalibrator(const planner::HostFacts& facts, const RoundLength& length = {});
     ~HostCalibrator();
     static int num_configurations();
 
-    // By the length some seconds or one. `progress` is called before each configuration. Throws Cancelled when `cancel` is set.
+    // By the length some seconds or one. `progress` is called before each configuration. Throws
+    // Cancelled when `cancel` is set.
     void round(const std::function<void()>& progress, const CancelToken* cancel);
-    // Of one round at least; as calibrate_host. Load is what other programs used during the rounds alone.
+    // Of one round at least; as calibrate_host. Load is what other programs used during the rounds
+    // alone.
     Measurement result(planner::HostFacts& facts) const;
 
 private:
@@ -44,8 +48,9 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// Fills the calibration, and memory_bandwidth with what host devices reach that work at the same time. Rates are
-// of mean times (host_bench.h). `progress` hears (done, total). Throws Cancelled when `cancel` is set.
+// Fills the calibration, and memory_bandwidth with what host devices reach that work at the same
+// time. Rates are of mean times (host_bench.h). `progress` hears (done, total). Throws Cancelled
+// when `cancel` is set.
 Measurement calibrate_host(planner::HostFacts& facts,
                            const std::function<void(int64_t, int64_t)>& progress,
                            const CancelToken* cancel);
@@ -56,9 +61,9 @@ std::string calibration_path();
 // The processor and its usable cores: what a calibration belongs to.
 std::string host_identity(const planner::HostFacts& facts);
 
-// read_host_facts with the kept calibration, where there is one of this machine. `threads` 0: all. A file of another machine
-// or for other threads is not used; `note` then says so and why. It also says what
-// the measurement warned of.
+// read_host_facts with the kept calibration, where there is one of this machine. `threads` 0: all.
+// A file of another machine or for other threads is not used; `note` then says so and why. It also
+// says what the measurement warned of.
 planner::HostFacts facts_of_this_host(int threads, std::string* note = nullptr);
 
 }  // namespace cleave::tools

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The longest context of a model: what its graph says, else the files beside it (config.json, genai_config.json); 0 when
-// nothing says.
+// The longest context of a model: what its graph says, else the files beside it (config.json,
+// genai_config.json); 0 when nothing says.
 #pragma once
 
 #include <filesystem>

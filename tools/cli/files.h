@@ -7,7 +7,8 @@
 
 namespace cleave::tools {
 
-// UserError naming the flag, the path and the reason when `path` cannot be written. Leaves nothing behind.
+// UserError naming the flag, the path and the reason when `path` cannot be written. Leaves nothing
+// behind.
 void check_writable(const std::string& flag, const std::string& path);
 
 // Writes to a temporary name beside `path`, then renames. UserError as above.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small Llamas of stand-in weights run on host devices, and their traces taken apart by kind and size of step: what
-// `calibrate` makes rates of. In: a shape, how many devices and threads. Out: for each class of steps its amounts by the
-// plan and its usual time. A configuration is run in several rounds, so that the others' stand between: a machine whose
-// memory slows down for a second then slows a part of the samples of every figure.
+// Small Llamas of stand-in weights run on host devices, and their traces taken apart by kind and
+// size of step: what `calibrate` makes rates of. In: a shape, how many devices and threads. Out:
+// for each class of steps its amounts by the plan and its usual time. A configuration is run in
+// several rounds, so that the others' stand between: a machine whose memory slows down for a second
+// then slows a part of the samples of every figure.
 #pragma once
 
 #include <map>
@@ -37,9 +38,10 @@ struct HostRun {
     double spread = 0;       // the slowest generation's token over the fastest's, less 1
 };
 
-// The figure of several generations of tokens, each its own median: their mean, without the slowest and the fastest tenth.
-// Virtual machines are moved between cores that share a path to memory and cores that do not, for seconds at a time, and
-// rates then differ by half: a mean has the share of each state, where a median or another quantile jumps from one to the other.
+// The figure of several generations of tokens, each its own median: their mean, without the slowest
+// and the fastest tenth. Virtual machines are moved between cores that share a path to memory and
+// cores that do not, for seconds at a time, and rates then differ by half: a mean has the share of
+// each state, where a median or another quantile jumps from one to the other.
 double usual(std::vector<double> medians);
 
 // A graph and its weights, for several configurations.
@@ -49,8 +51,8 @@ struct BenchModel {
     models::StandInWeights weights;
 };
 
-// How long a configuration runs at a time. Short rounds need the session to stay open, and so the memory of all configurations
-// at once.
+// How long a configuration runs at a time. Short rounds need the session to stay open, and so the
+// memory of all configurations at once.
 struct RoundLength {
     int generations = 2;
     int64_t new_tokens = 24;
@@ -63,7 +65,8 @@ public:
     HostBench(const BenchModel& model, const planner::HostFacts& facts, const RoundLength& length,
               int devices, int tensor_parallel, int threads = 0);
 
-    // Opens a session unless one is open, generates, closes it unless it is to stay. Throws Cancelled when `cancel` is set.
+    // Opens a session unless one is open, generates, closes it unless it is to stay. Throws
+    // Cancelled when `cancel` is set.
     void round(const CancelToken* cancel);
     HostRun result() const;
 

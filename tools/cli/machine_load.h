@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What else the machine did while something was measured, as Linux counts it in /proc/stat (proc(5)): other programs'
-// time on the cores, and time that a hypervisor gave to others. Where there is no such file, nothing is known.
+// What else the machine did while something was measured, as Linux counts it in /proc/stat
+// (proc(5)): other programs' time on the cores, and time that a hypervisor gave to others. Where
+// there is no such file, nothing is known.
 #pragma once
 
 #include <optional>
@@ -19,7 +20,8 @@ std::optional<CpuTicks> parse_cpu_ticks(const std::string& stat);
 struct MachineLoad {
     double others = 0, stolen = 0;
 };
-// Between two readings `before` and `after`, in which this process used `own` ticks of processor time.
+// Between two readings `before` and `after`, in which this process used `own` ticks of processor
+// time.
 MachineLoad load_between(const CpuTicks& before, const CpuTicks& after, double own);
 
 // Watches from its construction on.

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 LoadedModel from_shape(const models::Shape& shape, const std::string& dtype) {
     LoadedModel model;
     model.kind = ModelKind::kShape;
-    // The weights of a shape are stored in --dtype where that is a type of 16 bits or more; narrower ones are what
-    // shards are converted to (workload_from_flags).
+    // The weights of a shape are stored in --dtype where that is a type of 16 bits or more;
+    // narrower ones are what shards are converted to (workload_from_flags).
     std::optional<DType> stored =
         dtype.empty() ? std::nullopt : std::optional(dtype_flag("--dtype", dtype));
     model.graph = models::build_llama_graph(

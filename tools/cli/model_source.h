@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resolves the MODEL argument: an .onnx file, a folder with one, a .plan file, a shape name, or a config.json.
+// Resolves the MODEL argument: an .onnx file, a folder with one, a .plan file, a shape name, or a
+// config.json.
 #pragma once
 
 #include <optional>
@@ -21,7 +22,8 @@ struct LoadedModel {
     int64_t max_positions = 0;  // the model's context limit, 0 when nothing says
 };
 
-// `dtype` is --dtype (weights of a shape name). UserError naming the argument and what is supported.
+// `dtype` is --dtype (weights of a shape name). UserError naming the argument and what is
+// supported.
 LoadedModel load_model(const ModelFlags& flags, const std::string& dtype);
 
 // Paths of the graph's files as seen from anywhere, for plans that are saved.

@@ -14,8 +14,8 @@
 
 namespace cleave::tools {
 
-// Set by Ctrl-C while an Interruptible lives: the work inside looks at it between steps and cleans up. Outside of one,
-// Ctrl-C ends the process at once: nothing is being written then.
+// Set by Ctrl-C while an Interruptible lives: the work inside looks at it between steps and cleans
+// up. Outside of one, Ctrl-C ends the process at once: nothing is being written then.
 CancelToken& cancel_token();
 
 class Interruptible {

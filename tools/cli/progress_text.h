@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a progress bar shows: a label, a bar of 30 signs, how much of how much, and for bytes how fast, once there is a fifth of a
-// second to measure by. The rate is that of the bytes since the first update, whose own were done by then.
+// What a progress bar shows: a label, a bar of 30 signs, how much of how much, and for bytes how
+// fast, once there is a fifth of a second to measure by. The rate is that of the bytes since the
+// first update, whose own were done by then.
 #pragma once
 
 #include <cstdint>

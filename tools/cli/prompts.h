@@ -20,19 +20,21 @@ struct PromptFlags {
     std::string tokenizer;  // path; default: beside the model
 };
 
-// Ids of every sequence. UserError for ids outside the vocabulary, text without a tokenizer, neither or both kinds given.
+// Ids of every sequence. UserError for ids outside the vocabulary, text without a tokenizer,
+// neither or both kinds given.
 std::vector<std::vector<int32_t>> prompt_ids(const PromptFlags& flags, const LoadedModel& model,
                                              const runtime::Tokenizer* tokenizer);
 
-// The tokenizer of --tokenizer or beside the model; nullptr with the reason in `why` when there is none whose vocabulary
-// is the model's (an error when --tokenizer names it).
+// The tokenizer of --tokenizer or beside the model; nullptr with the reason in `why` when there is
+// none whose vocabulary is the model's (an error when --tokenizer names it).
 std::unique_ptr<runtime::Tokenizer> find_tokenizer(const PromptFlags& flags,
                                                    const LoadedModel& model, std::string* why);
 
 // UserError for a tokenizer's ids outside the model's vocabulary.
 void check_token_ids(const std::vector<int32_t>& ids, const LoadedModel& model);
 
-// Ids that end a sequence: generation_config.json, genai_config.json, config.json, then the tokenizer's eos.
+// Ids that end a sequence: generation_config.json, genai_config.json, config.json, then the
+// tokenizer's eos.
 std::vector<int32_t> stop_ids(const LoadedModel& model, const runtime::Tokenizer* tokenizer);
 
 }  // namespace cleave::tools

@@ -7,8 +7,8 @@
 
 namespace cleave::tools {
 
-// " (did you mean llama-3-8b?)", or nothing when no word is near: by edit distance, where case, dashes, dots, underscores
-// and spaces count little.
+// " (did you mean llama-3-8b?)", or nothing when no word is near: by edit distance, where case,
+// dashes, dots, underscores and spaces count little.
 std::string did_you_mean(const std::string& text, const std::vector<std::string>& words);
 
 }  // namespace cleave::tools

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line knows of the terminal: whether there is one, its width, colours, a progress bar.
-// Results go to standard output; messages and progress to standard error, and progress only to a terminal.
+// What the command line knows of the terminal: whether there is one, its width, colours, a progress
+// bar. Results go to standard output; messages and progress to standard error, and progress only to
+// a terminal.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ std::string format_bytes(int64_t bytes);
 // "293 k", "1.16 M", "8.03 B": decimal, three digits.
 std::string format_count(int64_t count);
 
-// One line on standard error that is redrawn at most ten times a second and wiped when the object goes. Does nothing when
-// standard error is no terminal. Any thread may update it.
+// One line on standard error that is redrawn at most ten times a second and wiped when the object
+// goes. Does nothing when standard error is no terminal. Any thread may update it.
 class ProgressBar {
 public:
     explicit ProgressBar(std::string label);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One file per sub-command. Each `add_*` declares the command's flags, help and worked example, and sets a callback
-// that does the work; errors leave it as exceptions, which main() turns into a message and an exit code.
+// One file per sub-command. Each `add_*` declares the command's flags, help and worked example, and
+// sets a callback that does the work; errors leave it as exceptions, which main() turns into a
+// message and an exit code.
 #pragma once
 
 #include <CLI/CLI.hpp>

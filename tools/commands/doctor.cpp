@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cleave doctor`: what this installation found, where and in which version, and what to do about what it did not.
+// `cleave doctor`: what this installation found, where and in which version, and what to do about
+// what it did not.
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
@@ -42,7 +43,8 @@ struct Finding {
     std::string fix;
 };
 
-// ---- Libraries that the program is linked with -----------------------------------------------------
+// ---- Libraries that the program is linked with
+// -----------------------------------------------------
 
 std::string file_of(const void* symbol) {
     Dl_info info{};
@@ -78,7 +80,8 @@ Finding linked(const char* name, const char* purpose, const char* version, const
     return f;
 }
 
-// ---- Libraries opened at run time --------------------------------------------------------------------
+// ---- Libraries opened at run time
+// --------------------------------------------------------------------
 
 std::string dotted(int major, int minor) { return fmt::format("{}.{}", major, minor); }
 
@@ -153,7 +156,8 @@ Finding gpu_compiler(const char* name, const char* purpose, const codegen::GpuCo
     return f;
 }
 
-// hiprtcVersion counts by itself (9.0 in ROCm 5.2): HIP's own version stands beside it where the library is HIP's, too.
+// hiprtcVersion counts by itself (9.0 in ROCm 5.2): HIP's own version stands beside it where the
+// library is HIP's, too.
 codegen::GpuCompilerInfo hiprtc_with_archs() {
     codegen::GpuCompilerInfo info = codegen::hiprtc_info({});
     if (!info.available) return info;
@@ -262,7 +266,8 @@ std::vector<Finding> library_findings(const codegen::HostCompilerInfo& compiler)
             sentencepiece()};
 }
 
-// ---- Caches ------------------------------------------------------------------------------------------
+// ---- Caches
+// ------------------------------------------------------------------------------------------
 
 struct Cache {
     std::string what, path;
@@ -283,7 +288,8 @@ Cache measured(const std::string& what, const fs::path& path) {
     return cache;
 }
 
-// The user's cache folder of Cleave, one entry for each folder in it; the kernels' always, even when there is none yet.
+// The user's cache folder of Cleave, one entry for each folder in it; the kernels' always, even
+// when there is none yet.
 std::vector<Cache> caches() {
     fs::path root;
     if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
@@ -303,7 +309,8 @@ std::vector<Cache> caches() {
     return found;
 }
 
-// ---- Output --------------------------------------------------------------------------------------------
+// ---- Output
+// --------------------------------------------------------------------------------------------
 
 struct Report {
     codegen::HostCompilerInfo compiler = codegen::host_compiler_info();

@@ -64,7 +64,8 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArgumen
     return all;
 }
 
-// The choice of tokens runs after passes of both phases; the devices meet before the first pass, a prefill.
+// The choice of tokens runs after passes of both phases; the devices meet before the first pass, a
+// prefill.
 bool runs_in(bool is_prefill, const codegen::Program& program, int kernel) {
     const auto has = [kernel](const codegen::Instruction& i) { return i.kernel == kernel; };
     const std::vector<codegen::Instruction>& phase = is_prefill ? program.prefill : program.decode;
@@ -93,7 +94,8 @@ codegen::Occupancy occupancy_of(const codegen::GpuArch& arch, const codegen::Ker
                                       resources.registers);
 }
 
-// What a limit took from a kernel's tile before anything was compiled, by its first launch in a phase that has one.
+// What a limit took from a kernel's tile before anything was compiled, by its first launch in a
+// phase that has one.
 std::optional<planner::ShrunkTile> shrunk_tile(const planner::Plan& plan,
                                                const codegen::Program& program, size_t k,
                                                bool is_prefill) {
@@ -114,7 +116,8 @@ Json tile_json(const planner::Tile& tile) {
             {"splits", tile.splits}, {"shared_memory_bytes", tile.shared_bytes}};
 }
 
-// What the object says of threads of a GPU; none where nothing was compiled, or what runs on the CPU.
+// What the object says of threads of a GPU; none where nothing was compiled, or what runs on the
+// CPU.
 Json measured_json(const codegen::Resources& measured, int64_t value) {
     return measured.known && measured.registers > 0 ? Json(value) : Json(nullptr);
 }
@@ -187,7 +190,8 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
-// The claim of a kernel, without the line's end; its occupancy by what was measured, where that is known.
+// The claim of a kernel, without the line's end; its occupancy by what was measured, where that is
+// known.
 void print_claim(const planner::Device& info, const codegen::Program& program,
                  const codegen::Kernel& kernel, const codegen::Resources& measured) {
     const codegen::GpuArch* arch = find_arch(program);

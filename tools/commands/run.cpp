@@ -114,7 +114,8 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
     return std::make_unique<runtime::Session>(plan, options);
 }
 
-// Streams text as tokens come and ends a sequence at a stop string; the text before it is what counts.
+// Streams text as tokens come and ends a sequence at a stop string; the text before it is what
+// counts.
 class TextStream {
 public:
     TextStream(const runtime::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,

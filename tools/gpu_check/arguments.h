@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of gpu-check, checked before anything runs: a part that would refuse its flag an hour later has been told.
+// The command line of gpu-check, checked before anything runs: a part that would refuse its flag an
+// hour later has been told.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ const std::vector<std::string>& part_names();
 int seconds_of(const std::string& part);
 std::string usage();
 
-// UserError for a word that is no flag, a flag without its value, and a value that some part would refuse.
+// UserError for a word that is no flag, a flag without its value, and a value that some part would
+// refuse.
 Arguments parse(int argc, char** argv);
 
 }  // namespace cleave::gpu_check

@@ -15,7 +15,8 @@ struct Cards {
     std::map<std::string, std::vector<size_t>> by_kind;  // those that say what they are
 };
 
-// Writes drivers and devices into the report, and an error with every reason where there is no card.
+// Writes drivers and devices into the report, and an error with every reason where there is no
+// card.
 Cards find_cards(Report& report);
 
 }  // namespace cleave::gpu_check

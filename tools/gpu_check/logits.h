@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits that `cleave run --dump-logits` wrote, and whether a second run's tokens agree with them. In: its file, f32 rows of
-// each prompt token and each new token but the last.
+// Logits that `cleave run --dump-logits` wrote, and whether a second run's tokens agree with them.
+// In: its file, f32 rows of each prompt token and each new token but the last.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@ namespace cleave::gpu_check {
 
 class Logits {
 public:
-    // UserError for a file that is absent, does not divide into so many rows, or holds what is no finite number.
+    // UserError for a file that is absent, does not divide into so many rows, or holds what is no
+    // finite number.
     Logits(const std::string& path, size_t prompt_tokens, size_t new_tokens);
 
     float largest() const;  // of their magnitudes
 
-    // Empty where `tokens` are those that the logits choose, or differ from `chosen` first where the two logits lie within
-    // `bound` of each other; else what is wrong.
+    // Empty where `tokens` are those that the logits choose, or differ from `chosen` first where
+    // the two logits lie within `bound` of each other; else what is wrong.
     std::string disagreement(const std::vector<int32_t>& chosen, const std::vector<int32_t>& tokens,
                              double bound) const;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of tools/gpu-check: proves Cleave on the GPUs of a bare machine. Runs each part in processes of its own, with a
-// time limit, and writes one JSON report: device, driver, date, commit, what each part gave, what was left out and why, errors.
-// Exit code 0 when every part that ran passed, 1 otherwise; without a GPU it says so and why, in the report too.
+// The program of tools/gpu-check: proves Cleave on the GPUs of a bare machine. Runs each part in
+// processes of its own, with a time limit, and writes one JSON report: device, driver, date,
+// commit, what each part gave, what was left out and why, errors. Exit code 0 when every part that
+// ran passed, 1 otherwise; without a GPU it says so and why, in the report too.
 #include <filesystem>
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program run to its end or to its time limit, with its output kept apart: a part that hangs or dies takes nothing with it.
+// A program run to its end or to its time limit, with its output kept apart: a part that hangs or
+// dies takes nothing with it.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,8 @@ struct Outcome {
 // How a child ended (waitpid), or nothing if it has not within so long.
 std::optional<int> end_of(int child, std::chrono::milliseconds patience);
 
-// `environment`: "NAME=value" beside this process's own, "NAME" taken out of it. UserError when the program cannot be started.
+// `environment`: "NAME=value" beside this process's own, "NAME" taken out of it. UserError when the
+// program cannot be started.
 Outcome run(const std::vector<std::string>& command, int limit_seconds,
             const std::vector<std::string>& environment = {});
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the bundle's programs for the parts, within their limits and --time-limit, and tells the report how they ended.
+// Runs the bundle's programs for the parts, within their limits and --time-limit, and tells the
+// report how they ended.
 #pragma once
 
 #include <string>
@@ -30,8 +31,8 @@ public:
     Runner(const Arguments& arguments, std::string programs, const Folder& temporary,
            Report& report);
 
-    // What every program gets: the compiler that was named, and a folder for compiled kernels where there is no home. The report
-    // gets what `cleave doctor` says.
+    // What every program gets: the compiler that was named, and a folder for compiled kernels where
+    // there is no home. The report gets what `cleave doctor` says.
     void settle_environment();
 
     std::string program(const char* name) const { return programs_ + "/" + name; }

@@ -9,8 +9,8 @@ namespace cleave::gpu_check {
 
 namespace {
 
-// Largest difference from the host's logits, as a share of the largest: an error of a kernel is far larger. That of bf16 is the
-// one of tests/e2e.
+// Largest difference from the host's logits, as a share of the largest: an error of a kernel is far
+// larger. That of bf16 is the one of tests/e2e.
 constexpr double kF32Bound = 2e-3, kBf16Bound = 8e-2;
 
 constexpr const char* kShortPrompt = "Once upon a time";

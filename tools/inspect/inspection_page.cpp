@@ -16,7 +16,8 @@ std::string inspection_page(const Inspection& inspection) {
         *rows = packed_rows(*rows);
     for (Json& pass : tree["passes"]) pass["start_us"] = packed_list(pass["start_us"]);
     const std::string data = tree.dump(-1, ' ', false, Json::error_handler_t::replace);
-    // "</script" and "<!--" inside of it would end or change the element: JSON lets a slash and any letter be escaped.
+    // "</script" and "<!--" inside of it would end or change the element: JSON lets a slash and any
+    // letter be escaped.
     std::string safe;
     safe.reserve(data.size());
     for (char c : data) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the handles of tools/libcleave/include/cleave.h, and the guard that every function of it runs in: exceptions
-// become a status and this thread's last error.
+// What stands behind the handles of tools/libcleave/include/cleave.h, and the guard that every
+// function of it runs in: exceptions become a status and this thread's last error.
 #pragma once
 
 #include <cstring>
@@ -46,7 +46,8 @@ public:
     using Error::Error;
 };
 
-// The handler of `guard`: the status of the exception in flight, whose text becomes the last error. Never throws.
+// The handler of `guard`: the status of the exception in flight, whose text becomes the last error.
+// Never throws.
 cleave_status status_of_exception() noexcept;
 void clear_error() noexcept;
 
@@ -72,7 +73,8 @@ inline std::string text_of(const char* text, const char* what) { return &needed(
 // A copy that the caller frees with cleave_string_free.
 char* copy_text(const std::string& text);
 
-// The caller's struct as this library knows it: what the caller's lacks is zero, and what it has beyond must be.
+// The caller's struct as this library knows it: what the caller's lacks is zero, and what it has
+// beyond must be.
 template <class T>
 T options_of(const T* given, const char* what) {
     T known{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU source -> AMD code object: Clang's HIP front end for amdgcn, and lld, both in this process. The options are those
-// of the HIP driver (clang --offload-arch, "HIP Support" in Clang's documentation) without its device libraries.
+// GPU source -> AMD code object: Clang's HIP front end for amdgcn, and lld, both in this process.
+// The options are those of the HIP driver (clang --offload-arch, "HIP Support" in Clang's
+// documentation) without its device libraries.
 #include <mutex>
 #include <string>
 #include <vector>
@@ -46,7 +47,8 @@ bool write_file(StringRef path, StringRef bytes, raw_ostream& log) {
     return !error;
 }
 
-// lld reads and writes files only, and keeps its state in globals: one link at a time, which takes milliseconds.
+// lld reads and writes files only, and keeps its state in globals: one link at a time, which takes
+// milliseconds.
 bool link(StringRef object, SmallVectorImpl<char>& linked, raw_ostream& log) {
     static std::mutex mutex;
     std::lock_guard lock(mutex);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads an AMD code object: the metadata note of one kernel (LLVM's "User Guide for AMDGPU Backend", "Code object V3 and
-// above metadata") and the instructions of its entry. Nothing in the object is trusted: it may be another compiler's.
+// Reads an AMD code object: the metadata note of one kernel (LLVM's "User Guide for AMDGPU
+// Backend", "Code object V3 and above metadata") and the instructions of its entry. Nothing in the
+// object is trusted: it may be another compiler's.
 #include <map>
 #include <memory>
 #include <optional>
@@ -116,7 +117,8 @@ bool is_matrix(StringRef mnemonic) {
     return false;
 }
 
-// "name count\n" for every matrix instruction in `code`, or nothing when it cannot be disassembled to its end.
+// "name count\n" for every matrix instruction in `code`, or nothing when it cannot be disassembled
+// to its end.
 std::optional<std::string> count_matrix_instructions(StringRef code, const char* arch) {
     std::unique_ptr<MCSubtargetInfo> subtarget = amdgpu_subtarget(arch);
     std::string error;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One compilation by the in-process Clang: source text and the arguments of `clang -cc1` in, an object file or
-// diagnostics out. A CompilerInstance per call: nothing is shared between threads.
+// One compilation by the in-process Clang: source text and the arguments of `clang -cc1` in, an
+// object file or diagnostics out. A CompilerInstance per call: nothing is shared between threads.
 #pragma once
 
 #include <string>

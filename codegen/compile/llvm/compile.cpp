@@ -74,8 +74,8 @@ namespace {
 using cleave::llvm_backend::split;
 using llvm::StringRef;
 
-// No flag relaxes what NaN and infinity mean; only a * b + c may become one FMA. 512-bit vectors are asked for
-// explicitly by the templates, so the target must not split them.
+// No flag relaxes what NaN and infinity mean; only a * b + c may become one FMA. 512-bit vectors
+// are asked for explicitly by the templates, so the target must not split them.
 constexpr const char* kHostOptions =
     "-emit-obj -x c++ -std=c++20 -O3 -ffreestanding -nostdsysteminc -nobuiltininc -fno-rtti "
     "-ffp-contract=fast -mprefer-vector-width=512 -vectorize-loops -mframe-pointer=none "
@@ -92,7 +92,8 @@ std::vector<std::string> arguments(const char* cpu, const char* features) {
     return args;
 }
 
-// Sizes of text sections, and the largest frame that `.stack_sizes` reports ([address, ULEB128] pairs).
+// Sizes of text sections, and the largest frame that `.stack_sizes` reports ([address, ULEB128]
+// pairs).
 void measure(cleave_llvm_result* result) {
     StringRef bytes(static_cast<const char*>(result->object), result->object_size);
     auto object =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects -> callable functions, through ORC with JITLink. Kernels may refer to memcpy, memmove and memset
-// (compilers emit them even when freestanding) and to nothing else of this process.
+// Objects -> callable functions, through ORC with JITLink. Kernels may refer to memcpy, memmove and
+// memset (compilers emit them even when freestanding) and to nothing else of this process.
 #include <cstdlib>
 #include <cstring>
 #include <memory>

@@ -67,7 +67,8 @@ const CallInst* as_shared(const Value* object) {
                : nullptr;
 }
 
-// Private arrays are checked earlier; a constant read at a constant place was checked by the compiler.
+// Private arrays are checked earlier; a constant read at a constant place was checked by the
+// compiler.
 bool needs_no_check(const Access& access, const Value* object, const DataLayout& layout) {
     if (isa<AllocaInst>(object)) return true;
     auto* global = dyn_cast<GlobalVariable>(object);
@@ -96,7 +97,8 @@ void add_call(Module& module, const Access& access, const Value* object) {
         arguments);
 }
 
-// Optimisation gives an instruction made of several no line; its neighbours' is then the best there is.
+// Optimisation gives an instruction made of several no line; its neighbours' is then the best there
+// is.
 const DILocation* place_of(const Instruction& instruction) {
     const DILocation* own = instruction.getDebugLoc().get();
     if (own && own->getLine() > 0) return own;
@@ -109,7 +111,8 @@ const DILocation* place_of(const Instruction& instruction) {
     return own;
 }
 
-// Accesses of one line side by side, such as the elements of an unrolled loop: one check covers them all.
+// Accesses of one line side by side, such as the elements of an unrolled loop: one check covers
+// them all.
 struct Run {
     size_t access;  // its first one, in program order
     const Value* base;
@@ -126,7 +129,8 @@ bool extend(SmallVectorImpl<Run>& open, const Run& run) {
         bool alike = known.base == run.base && known.place && run.place &&
                      known.place->getLine() == run.place->getLine() &&
                      known.place->getFilename() == run.place->getFilename();
-        // What follows may rely on less: 16 bytes that are loaded as 8 and 8 are aligned to 16 and to 8.
+        // What follows may rely on less: 16 bytes that are loaded as 8 and 8 are aligned to 16 and
+        // to 8.
         bool behind = run.begin == known.end && run.align <= known.align &&
                       (run.begin - known.begin) % static_cast<int64_t>(run.align) == 0;
         bool before = run.end == known.begin && run.align == known.align &&
@@ -140,8 +144,8 @@ bool extend(SmallVectorImpl<Run>& open, const Run& run) {
     return false;
 }
 
-// Loads wait for no store and stores for no load, nor either for a call: up to there, the order of a thread's own
-// accesses decides nothing.
+// Loads wait for no store and stores for no load, nor either for a call: up to there, the order of
+// a thread's own accesses decides nothing.
 void merge_neighbours(Module& module, BasicBlock& block, SmallVectorImpl<Access>& accesses) {
     const DataLayout& layout = module.getDataLayout();
     SmallVector<Run, 16> open, runs;

@@ -83,7 +83,8 @@ std::unique_ptr<TargetMachine> make_target(CodeGenOptLevel level, std::string& e
                                     options, Reloc::PIC_, CodeModel::Small, level));
 }
 
-// Target machines that no compilation uses at the moment: a new one reads the processor's features for a millisecond.
+// Target machines that no compilation uses at the moment: a new one reads the processor's features
+// for a millisecond.
 class TargetMachines {
 public:
     std::unique_ptr<TargetMachine> take(CodeGenOptLevel level, std::string& error) {
@@ -113,7 +114,8 @@ TargetMachines& target_machines() {
     return machines;
 }
 
-// The target machine knows the processor: a function that names its features would get a description of its own.
+// The target machine knows the processor: a function that names its features would get a
+// description of its own.
 void forget_processor(Module& module) {
     AttributeMask processor;
     for (const char* name : {"target-cpu", "target-features", "tune-cpu"})
@@ -130,15 +132,15 @@ void keep_only(Module& module, const std::string& entry) {
     GlobalDCEPass().run(module, analyses);
 }
 
-// Loads may not be made unconditional: a checker would see accesses that the source does not make. LLVM holds
-// such speculation back in functions that a sanitizer will instrument.
+// Loads may not be made unconditional: a checker would see accesses that the source does not make.
+// LLVM holds such speculation back in functions that a sanitizer will instrument.
 void forbid_speculation(Module& module) {
     for (Function& function : module)
         if (!function.isDeclaration()) function.addFnAttr(Attribute::SanitizeThread);
 }
 
-// What captures by reference keeps its captures in memory, where every use is checked, until it is inlined: small functions and
-// those with one call are.
+// What captures by reference keeps its captures in memory, where every use is checked, until it is
+// inlined: small functions and those with one call are.
 void inline_closures(Module& module) {
     constexpr unsigned kSmall = 40;
     for (Function& function : module) {

@@ -15,8 +15,9 @@ namespace cleave::llvm_backend {
 
 namespace {
 
-// Line tables serve the reports of checks. Contraction is on, as both GPU compilers have it. The processor is said to the
-// target machine alone: here every function would get the list of its features.
+// Line tables serve the reports of checks. Contraction is on, as both GPU compilers have it. The
+// processor is said to the target machine alone: here every function would get the list of its
+// features.
 std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
     std::string triple = llvm::sys::getProcessTriple();
     std::vector<std::string> args = {"-triple",
@@ -47,7 +48,8 @@ std::vector<std::string> arguments(const cleave_llvm_simt_options& options) {
     return args;
 }
 
-// A quick compilation unrolls no loop. Blanks instead of the lines that ask for it: places stay what they are.
+// A quick compilation unrolls no loop. Blanks instead of the lines that ask for it: places stay
+// what they are.
 void blank_unrolling(llvm::MutableArrayRef<char> text) {
     llvm::StringRef all(text.data(), text.size());
     constexpr llvm::StringLiteral kPragma = "#pragma unroll";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel compiled for the CPU tells the engine of runtime/simt: a constant named `ENTRY.simt` in its
-// object, laid out as SimtRecord, written by codegen/compile/llvm/simt_record.cpp. Plain C types; both sides are this build's.
+// What a kernel compiled for the CPU tells the engine of runtime/simt: a constant named
+// `ENTRY.simt` in its object, laid out as SimtRecord, written by
+// codegen/compile/llvm/simt_record.cpp. Plain C types; both sides are this build's.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,9 @@ using namespace llvm;
 constexpr uint32_t kFirstOffset =
     64;  // a negative index into the first variable stays inside the arena
 
-// A variable's address in the block's shared memory: the same for a thread's whole life, hence free to be merged.
-// The call stays the one object behind every address derived from it, so that checks know the variable's bounds.
+// A variable's address in the block's shared memory: the same for a thread's whole life, hence free
+// to be merged. The call stays the one object behind every address derived from it, so that checks
+// know the variable's bounds.
 FunctionCallee shared_address(Module& module) {
     auto* i32 = Type::getInt32Ty(module.getContext());
     FunctionCallee callee = module.getOrInsertFunction(

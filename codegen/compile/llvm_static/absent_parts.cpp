@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a statically linked libcleave_llvm leaves out of LLVM: targets that Cleave makes no code for, which lld and Clang would
-// initialise with all others, and Polly. Each is an empty function, so that its archives are not linked.
+// What a statically linked libcleave_llvm leaves out of LLVM: targets that Cleave makes no code
+// for, which lld and Clang would initialise with all others, and Polly. Each is an empty function,
+// so that its archives are not linked.
 #include <llvm/Passes/PassPlugin.h>
 
 #define CLEAVE_ABSENT_TARGETS(X) \

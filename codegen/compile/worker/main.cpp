@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cleave_compile_worker nvrtc|hiprtc NAME...: opens the first library of those names and compiles what comes on standard
-// input (protocol.h). A process of its own, because these libraries bring compilers that may abort, print, or clash
-// with LLVM in Cleave's process. Whatever they print goes to standard error, which the client keeps.
+// cleave_compile_worker nvrtc|hiprtc NAME...: opens the first library of those names and compiles
+// what comes on standard input (protocol.h). A process of its own, because these libraries bring
+// compilers that may abort, print, or clash with LLVM in Cleave's process. Whatever they print goes
+// to standard error, which the client keeps.
 #include <cerrno>
 #include <csignal>
 #include <span>
@@ -69,6 +70,7 @@ int main(int argc, char** argv) {
         hello = {"missing", rtc.reason()};
     std::string text = encode(hello);
     if (write_all(out, text.data(), text.size()) && rtc.reason().empty()) serve(rtc, out);
-    // Not return: destructors of these libraries are known to hang or crash, and nothing is left to be saved.
+    // Not return: destructors of these libraries are known to hang or crash, and nothing is left to
+    // be saved.
     ::_exit(0);
 }

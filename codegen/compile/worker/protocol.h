@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the compile worker and its client say to each other, over pipes: messages of byte strings. A message is a
-// count, then each string's size and bytes; numbers are 64-bit little-endian. The worker begins with {"ready", library,
-// version, archs} or {"missing", names tried}; then for each {name, source, option...} it answers
+// What the compile worker and its client say to each other, over pipes: messages of byte strings. A
+// message is a count, then each string's size and bytes; numbers are 64-bit little-endian. The
+// worker begins with {"ready", library, version, archs} or {"missing", names tried}; then for each
+// {name, source, option...} it answers
 // {"ok" or "failed", log, object, ptx}, until its input ends.
 #pragma once
 
@@ -47,7 +48,8 @@ inline std::string encode(const Message& message) {
     return text;
 }
 
-// The first whole message in `buffer`, which loses it; nothing when there is none yet. `broken`: there never will be.
+// The first whole message in `buffer`, which loses it; nothing when there is none yet. `broken`:
+// there never will be.
 inline std::optional<Message> take_message(std::string& buffer, bool& broken) {
     size_t at = 0;
     auto number = [&](uint64_t& value) {

@@ -16,8 +16,9 @@ bool find(const DynamicLibrary& library, const std::string& name, Function*& fun
     return function != nullptr;
 }
 
-// NVRTC opens libnvrtc-builtins.so.VERSION by its bare name at its first compilation. PyPI's package lies where no
-// loader looks, so the one beside it is opened first, and found by its name then.
+// NVRTC opens libnvrtc-builtins.so.VERSION by its bare name at its first compilation. PyPI's
+// package lies where no loader looks, so the one beside it is opened first, and found by its name
+// then.
 std::vector<DynamicLibrary> open_builtins_beside(const std::string& library) {
     namespace fs = std::filesystem;
     std::vector<DynamicLibrary> opened;
@@ -35,7 +36,8 @@ std::vector<DynamicLibrary> open_builtins_beside(const std::string& library) {
 
 }  // namespace
 
-// The names of functions: nvrtcCompileProgram, hiprtcCompileProgram; only the object's differ (CUBIN, Code).
+// The names of functions: nvrtcCompileProgram, hiprtcCompileProgram; only the object's differ
+// (CUBIN, Code).
 bool Rtc::resolve(const std::string& kind) {
     const DynamicLibrary& l = *library_;
     const std::string object = kind == "nvrtc" ? "GetCUBIN" : "GetCode";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC and hipRTC through the handful of functions that both have under the same names, resolved at run time: no
-// version's headers are needed and none is assumed. Only in the compile worker.
+// NVRTC and hipRTC through the handful of functions that both have under the same names, resolved
+// at run time: no version's headers are needed and none is assumed. Only in the compile worker.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,8 @@ struct RtcResult {
 
 class Rtc {
 public:
-    // `kind`: "nvrtc" or "hiprtc". The first of `names` that loads and has the functions; `reason` says why none did.
+    // `kind`: "nvrtc" or "hiprtc". The first of `names` that loads and has the functions; `reason`
+    // says why none did.
     static Rtc open(const std::string& kind, std::span<const std::string> names);
 
     const std::string& reason() const { return reason_; }

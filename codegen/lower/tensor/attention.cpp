@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kItemQueries = 16;
 
-// Distances in elements between batches, heads and rows: heads packed into the last dimension, or before the rows.
+// Distances in elements between batches, heads and rows: heads packed into the last dimension, or
+// before the rows.
 void strides(TensorLowering& l, const std::string& of, bool packed, int64_t heads, int64_t rows,
              int64_t features) {
     l.argument(of + "_batch", heads * rows * features);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise operators, and those that move single elements: alone, in a chain, or behind another kernel's own work.
+// Elementwise operators, and those that move single elements: alone, in a chain, or behind another
+// kernel's own work.
 #include <algorithm>
 
 #include "codegen/lower/tensor/tensor_kernels.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of tensor operators. In: a step of one kTensor operator, and of elementwise ones behind it. Out: what specialises
-// its template, and its arguments. Head sizes and types are constants of a kernel; every other size is an argument, so that
-// equal operators on other shapes share their kernel. Of a chain it is a constant, too, whether the rows of an operand stand
-// in memory as they are walked over (stride 1), or repeat one element (stride 0).
+// Kernels of tensor operators. In: a step of one kTensor operator, and of elementwise ones behind
+// it. Out: what specialises its template, and its arguments. Head sizes and types are constants of
+// a kernel; every other size is an argument, so that equal operators on other shapes share their
+// kernel. Of a chain it is a constant, too, whether the rows of an operand stand in memory as they
+// are walked over (stride 1), or repeat one element (stride 0).
 #pragma once
 
 #include <string>
@@ -56,12 +57,13 @@ public:
     void raw_operand(std::string_view name, std::string_view parameter);  // as bytes
     void raw_result(std::string_view name, std::string_view parameter);
     void result(std::string_view name, DType when_absent = DType::kF32);
-    // The result that the kernel makes in order, and what the elementwise operators behind it make of it. `bytes`: the kernel
-    // only moves elements, as bytes where nothing follows.
+    // The result that the kernel makes in order, and what the elementwise operators behind it make
+    // of it. `bytes`: the kernel only moves elements, as bytes where nothing follows.
     void result_in_order(std::string_view name, bool bytes = false);
     // What the launch stores: the last operator's result.
     void final_result(DType dtype);
-    // Operators [first, ...) of the step, elementwise. The first one reads what the launch holds, or, where first is 0, memory.
+    // Operators [first, ...) of the step, elementwise. The first one reads what the launch holds,
+    // or, where first is 0, memory.
     void chain(size_t first);
     void argument(std::string_view name, int64_t value);
     void argument(std::string_view name) { argument(name, number(name)); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all kinds of attention share: arguments, scores in base 2, and which keys a block of many tokens attends to.
+// What all kinds of attention share: arguments, scores in base 2, and which keys a block of many
+// tokens attends to.
 #pragma once
 
 #include "kv_cache.cuh"
@@ -32,8 +33,9 @@ DEVICE float capped(float dot) {
     return dot * (C::kScale * kLog2E);
 }
 
-// Probabilities that are narrowed stand multiplied by 2^kLift, which their total divides out. Of f16: those below 2^-14 would have
-// fewer digits, and gfx90a's matrix instruction reads such numbers as zero; there may be thousands of them.
+// Probabilities that are narrowed stand multiplied by 2^kLift, which their total divides out. Of
+// f16: those below 2^-14 would have fewer digits, and gfx90a's matrix instruction reads such
+// numbers as zero; there may be thousands of them.
 template <class T>
 constexpr float kLift = 0.0f;
 template <>
@@ -42,7 +44,8 @@ constexpr float kLift<f16> = 14.0f;
 // 2^(a - b), where a may be -infinity, and b with it.
 DEVICE float rescale(float a, float b) { return a == -kInfinity ? 0.0f : exp2(a - b); }
 
-// Prefill: up to C::kQueries neighbouring tokens of one sequence and one query head, and the keys that they see.
+// Prefill: up to C::kQueries neighbouring tokens of one sequence and one query head, and the keys
+// that they see.
 template <class C>
 struct PrefillWork {
     i64 t0 = 0, head = block_y();

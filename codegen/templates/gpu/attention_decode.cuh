@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of single tokens (decode): a block takes one token, up to kTogether query heads that share a KV head, and
-// one of kSplits parts of the keys. kLanes neighbouring lanes hold a key and a value between them and take keys in
-// turn, kAhead at a time, each group of lanes with a softmax of its own (Milakov and Gimelshein, arXiv 1805.02867);
-// groups meet by shuffles, warps in shared memory, parts in scratch, where the last block to arrive adds them up
-// (Dao et al., "Flash-Decoding"). No barrier while keys are read.
+// Attention of single tokens (decode): a block takes one token, up to kTogether query heads that
+// share a KV head, and one of kSplits parts of the keys. kLanes neighbouring lanes hold a key and a
+// value between them and take keys in turn, kAhead at a time, each group of lanes with a softmax of
+// its own (Milakov and Gimelshein, arXiv 1805.02867); groups meet by shuffles, warps in shared
+// memory, parts in scratch, where the last block to arrive adds them up (Dao et al.,
+// "Flash-Decoding"). No barrier while keys are read.
 //
-// Config: kHeadDim, kVHeadDim, kQHeads, kFirstHead (number of the first, counted from the slab's first group),
-// kGroup, kSlabHeads, kScale, kWindow (0: none), kSoftcap (0: none), Kv, X, kQStride, kQOffset, kXAlign, kTogether,
-// kLanes, kSplits, kThreads, kSharedBytes.
-// Grid: [KV heads x cuts of a group, num_tokens, kSplits].
-// Scratch (kSplits > 1): kCounterBytes of counters, zero between launches, then [tokens, kQHeads, kSplits,
-// kVHeadDim + 2] floats: sums, maximum (in base 2), total.
+// Config: kHeadDim, kVHeadDim, kQHeads, kFirstHead (number of the first, counted from the slab's
+// first group), kGroup, kSlabHeads, kScale, kWindow (0: none), kSoftcap (0: none), Kv, X, kQStride,
+// kQOffset, kXAlign, kTogether, kLanes, kSplits, kThreads, kSharedBytes. Grid: [KV heads x cuts of
+// a group, num_tokens, kSplits]. Scratch (kSplits > 1): kCounterBytes of counters, zero between
+// launches, then [tokens, kQHeads, kSplits, kVHeadDim + 2] floats: sums, maximum (in base 2),
+// total.
 #pragma once
 
 #include "attention.cuh"

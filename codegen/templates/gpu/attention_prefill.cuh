@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of many tokens (prefill): a block takes up to kQueries neighbouring tokens of one sequence and one query
-// head, and streams the keys and values that they see through shared memory, kKeys at a time, once for all of them;
-// a warp owns 16 queries and keeps their sums and softmax in registers (Dao, "FlashAttention-2", arXiv 2307.08691).
-// Products are 16 x 16 tiles in the cache's type. Values are staged transposed, so that both products read rows.
+// Attention of many tokens (prefill): a block takes up to kQueries neighbouring tokens of one
+// sequence and one query head, and streams the keys and values that they see through shared memory,
+// kKeys at a time, once for all of them; a warp owns 16 queries and keeps their sums and softmax in
+// registers (Dao, "FlashAttention-2", arXiv 2307.08691). Products are 16 x 16 tiles in the cache's
+// type. Values are staged transposed, so that both products read rows.
 //
 // Config: as attention_decode.cuh's, kQueries, kKeys (multiples of 16) in place of its last four.
-// Grid: [tiles of kQueries over all sequences, kQHeads]; sequences that end within a tile leave blocks without work.
+// Grid: [tiles of kQueries over all sequences, kQHeads]; sequences that end within a tile leave
+// blocks without work.
 #pragma once
 
 #include "attention.cuh"
@@ -26,8 +28,9 @@ struct PrefillTile {
     static constexpr i64 kSharedBytes =
         (i64(kQueries + kKeys) * kStride + i64(kVDim + kQueries) * kVStride) * i64(sizeof(T));
     static_assert(kThreads == kQueries / 16 * WARP);
-    // Steps of depth side by side. AMD's compiler loads for all of them first, which is more than the registers hold where
-    // multiply-adds take 16 floats for each tile (gfx906: 256 registers and 95 in memory, against 102).
+    // Steps of depth side by side. AMD's compiler loads for all of them first, which is more than
+    // the registers hold where multiply-adds take 16 floats for each tile (gfx906: 256 registers
+    // and 95 in memory, against 102).
 #if defined(CLEAVE_HIP)
     static constexpr int kInFlight = M::kDepth < 16 ? 1 : 2;
 #else
@@ -39,7 +42,8 @@ struct PrefillTile {
     T* queries;  // [kQueries, kStride]
     T* keys;     // [kKeys, kStride]
     T* values;   // [kVDim, kVStride]: transposed
-    T* weights;  // [kQueries, kVStride]: of this tile's keys, lifted, before division by their total
+    T* weights;  // [kQueries, kVStride]: of this tile's keys, lifted, before division by their
+                 // total
     typename M::C sum[kVDim / 16];
     float top[M::kRowSlots], total[M::kRowSlots];
     i64 first[M::kRowSlots], last[M::kRowSlots];  // keys that the row sees: [first, last)

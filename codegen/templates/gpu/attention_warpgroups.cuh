@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of many tokens by warpgroups (wgmma): as attention_prefill.cuh, but a warpgroup owns 64 queries, and while
-// it works on kKeys keys, the next ones are copied into the other half of shared memory; one barrier for each.
-// Everything there stands in panels of 64 features, [rows, 64] each, swizzled as WgmmaOperand has it: scores are products
-// of queries and keys as they are; probabilities stay in registers, where those of a score are those of the left operand,
-// and multiply the values by columns (WgmmaOperand::transposed). What a head is shorter than its panels reads as zero.
+// Attention of many tokens by warpgroups (wgmma): as attention_prefill.cuh, but a warpgroup owns 64
+// queries, and while it works on kKeys keys, the next ones are copied into the other half of shared
+// memory; one barrier for each. Everything there stands in panels of 64 features, [rows, 64] each,
+// swizzled as WgmmaOperand has it: scores are products of queries and keys as they are;
+// probabilities stay in registers, where those of a score are those of the left operand, and
+// multiply the values by columns (WgmmaOperand::transposed). What a head is shorter than its panels
+// reads as zero.
 //
-// Config: as attention_prefill.cuh's; kQueries is a multiple of 64, Kv 16 bits, heads of whole groups of 8 features.
+// Config: as attention_prefill.cuh's; kQueries is a multiple of 64, Kv 16 bits, heads of whole
+// groups of 8 features.
 #pragma once
 
 #include "attention.cuh"
@@ -110,7 +113,8 @@ struct WarpgroupAttention {
         }
     }
 
-    // Scores of this warpgroup's queries for the staged keys, then the running softmax, then its product.
+    // Scores of this warpgroup's queries for the staged keys, then the running softmax, then its
+    // product.
     DEVICE void take(i64 key, int half) {
         Scores s;
         score(s, half);
@@ -150,7 +154,8 @@ struct WarpgroupAttention {
         s.hold();
     }
 
-    // Probabilities, lifted, before division by their total, which keeps up with them as the sums do.
+    // Probabilities, lifted, before division by their total, which keeps up with them as the sums
+    // do.
     DEVICE void soften(const Scores& s, i64 key, WarpgroupFragment<T>* weights) {
         float p[Scores::kC], next[kRowSlots], keep[kRowSlots], base[kRowSlots];
         int from[kRowSlots], to[kRowSlots];

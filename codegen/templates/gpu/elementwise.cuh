@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that stand alone: embedding, RmsNorm, Rope, KV append, gated activation, Add, Scale, SelectTokens, and the
-// copies and sums of collectives. Inputs have a row stride and a first column, outputs are dense [rows, kOut]. A block
-// takes a run of kThreads * kRun features of one row, kBlocks of them all of it; a thread kRun neighbours, which divide
-// every length, offset and stride. Rows lie in block_x too: it alone has no limit that a batch can meet.
-// X: activations. `others`: operands of the tail (tail.cuh).
+// Operators that stand alone: embedding, RmsNorm, Rope, KV append, gated activation, Add, Scale,
+// SelectTokens, and the copies and sums of collectives. Inputs have a row stride and a first
+// column, outputs are dense [rows, kOut]. A block takes a run of kThreads * kRun features of one
+// row, kBlocks of them all of it; a thread kRun neighbours, which divide every length, offset and
+// stride. Rows lie in block_x too: it alone has no limit that a batch can meet. X: activations.
+// `others`: operands of the tail (tail.cuh).
 #pragma once
 
 #include "kv_cache.cuh"
@@ -40,7 +41,8 @@ DEVICE void put(typename C::X* out, i64 t, i64 i, const Run<C>& v, Others... oth
     write_run<int(C::kRun)>(out + t * C::kOut + i, with_tail<C>(v, other, t, i));
 }
 
-// A row of a table for ids in [first, first + kRows), zero for every other id (vocabulary-parallel).
+// A row of a table for ids in [first, first + kRows), zero for every other id
+// (vocabulary-parallel).
 template <class C>
 DEVICE void embedding(const i32* ids, i64 first, const typename C::Weight* table,
                       typename C::X* out) {
@@ -63,7 +65,8 @@ DEVICE void embedding(const i32* ids, i64 first, const typename C::Weight* table
     });
 }
 
-// Each run of kGroup features is normalised alone, by the whole block; its weight is [kGroup]. kBlocks: kOut / kGroup.
+// Each run of kGroup features is normalised alone, by the whole block; its weight is [kGroup].
+// kBlocks: kOut / kGroup.
 template <class C, class... Others>
 DEVICE void rms_norm(const typename C::X* x, const typename C::Weight* weight, typename C::X* out,
                      Others... others) {

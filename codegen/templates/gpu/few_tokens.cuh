@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of a few tokens (decode): weights stream through once, 16 bytes a lane, each row read by kLanes
-// neighbouring lanes; activations stand in shared memory as f32, read for kAtOnce rows together. Weights are loaded into
-// registers, or, where kStages > 0, copied into shared memory so many pieces of 16 bytes ahead (weight_ring.cuh).
-// A fused RMSNorm multiplies by its weight while staging and by its scale at the end, so x is read once.
+// Matrix products of a few tokens (decode): weights stream through once, 16 bytes a lane, each row
+// read by kLanes neighbouring lanes; activations stand in shared memory as f32, read for kAtOnce
+// rows together. Weights are loaded into registers, or, where kStages > 0, copied into shared
+// memory so many pieces of 16 bytes ahead (weight_ring.cuh). A fused RMSNorm multiplies by its
+// weight while staging and by its scale at the end, so x is read once.
 //
-// Config: kIn, kThreads, kTokens, kRows (rows of the block's table), kDepth (features staged at once), kLanes,
-// kAtOnce, kStages, X (activations), kXAlign (every run of as many elements of x may be loaded at once), kNorm,
-// NormWeight, kEpsilon, kNormOffset.
+// Config: kIn, kThreads, kTokens, kRows (rows of the block's table), kDepth (features staged at
+// once), kLanes, kAtOnce, kStages, X (activations), kXAlign (every run of as many elements of x may
+// be loaded at once), kNorm, NormWeight, kEpsilon, kNormOffset.
 #pragma once
 
 #include "weight_ring.cuh"
@@ -14,8 +15,9 @@
 
 namespace cleave {
 
-// Weights that a block asks for before it waits for the launches before it. Blocks of 256 threads that stand on an H100 at
-// once, four to eight a unit of 132, so ask for 17 to 35 MB of its 50 MB of second-level cache.
+// Weights that a block asks for before it waits for the launches before it. Blocks of 256 threads
+// that stand on an H100 at once, four to eight a unit of 132, so ask for 17 to 35 MB of its 50 MB
+// of second-level cache.
 constexpr i64 kAheadBytes = 32 * 1024;
 
 template <class C, class W>
@@ -40,7 +42,8 @@ struct FewTokens {
 #else
     static constexpr int kStages = 0;
 #endif
-    // Where lanes come out even they all make the same steps, and ptxas need not keep who is still there.
+    // Where lanes come out even they all make the same steps, and ptxas need not keep who is still
+    // there.
     static constexpr int kStep = kLanes * kWidth;
     static constexpr bool kEven = kDepth % kStep == 0 && C::kIn % kStep == 0;
     // Turns whose loads are under way together, as far as registers go.
@@ -65,7 +68,8 @@ struct FewTokens {
           c(x + kT * kDepth),
           squares(c + i64(kT) * C::kRows) {}
 
-    // The first of the rows that this lane's group takes in a turn, and of the features that it takes in a step.
+    // The first of the rows that this lane's group takes in a turn, and of the features that it
+    // takes in a step.
     static DEVICE int first_row(int turn) { return (thread_x() / kLanes + turn * kGroups) * kR; }
     static DEVICE int first_feature() { return thread_x() % kLanes * kWidth; }
 
@@ -74,7 +78,8 @@ struct FewTokens {
         return k / kUnit % kPlanes * (kDepth / kPlanes) + k / kWidth * kUnit;
     }
 
-    // Features [k0, k0 + kDepth) of the tokens, weighted by the norm; `sums` collects their squares.
+    // Features [k0, k0 + kDepth) of the tokens, weighted by the norm; `sums` collects their
+    // squares.
     template <class Norm>
     DEVICE void stage(const Rows<typename C::X>& in, i64 t0, int tokens, int k0, const Norm* norm,
                       float* sums) {
@@ -170,9 +175,9 @@ struct FewTokens {
             }
     }
 
-    // Before the launches before it have ended: fills the ring, and asks for what the block will read next: equal parts of the
-    // rows of its first turn, or more of them where they are short; a warp's first lane asks for its share. One block asks
-    // for the norm's weights, which all read.
+    // Before the launches before it have ended: fills the ring, and asks for what the block will
+    // read next: equal parts of the rows of its first turn, or more of them where they are short; a
+    // warp's first lane asks for its share. One block asks for the norm's weights, which all read.
     template <class RowOf, class Norm>
     DEVICE void ahead(const RowOf& row_of, const Norm* norm) {
         if constexpr (kStages > 0)

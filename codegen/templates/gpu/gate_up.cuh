@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// [RmsNorm] Linear gate, Linear up [bias], act(gate) * up. Rows 2j and 2j + 1 of a block's table are gate and up of
-// one feature, so that both meet in one thread. Grid: kRows / 2 features x kTokens tokens.
-// Config: products.cuh's, kOut, Weight, kGateBias + GateBias, kUpBias + UpBias, kActivation, kXStride, kXOffset,
-// kSharedBytes, tail.cuh's.
+// [RmsNorm] Linear gate, Linear up [bias], act(gate) * up. Rows 2j and 2j + 1 of a block's table
+// are gate and up of one feature, so that both meet in one thread. Grid: kRows / 2 features x
+// kTokens tokens. Config: products.cuh's, kOut, Weight, kGateBias + GateBias, kUpBias + UpBias,
+// kActivation, kXStride, kXOffset, kSharedBytes, tail.cuh's.
 #pragma once
 
 #include "products.cuh"

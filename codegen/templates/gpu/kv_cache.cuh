@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The KV cache as kernels see it: a slab [slots, kv_heads, context, head_dim] of keys, then one of values.
-// Kernels reach rows through this accessor alone, so that another arrangement changes no kernel.
+// The KV cache as kernels see it: a slab [slots, kv_heads, context, head_dim] of keys, then one of
+// values. Kernels reach rows through this accessor alone, so that another arrangement changes no
+// kernel.
 #pragma once
 
 #include "prelude.cuh"

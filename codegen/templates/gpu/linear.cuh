@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// [RmsNorm] Linear [bias] [Scale] [residual Add] [tail]: output and down projections, lm_head, any Linear that stands
-// alone. Grid: kRows output features x kTokens tokens.
-// Config: products.cuh's, kOut, Weight, kBias + Bias, kScaled + kScale, kSoftcap, kResidual + kResidualStride +
+// [RmsNorm] Linear [bias] [Scale] [residual Add] [tail]: output and down projections, lm_head, any
+// Linear that stands alone. Grid: kRows output features x kTokens tokens. Config: products.cuh's,
+// kOut, Weight, kBias + Bias, kScaled + kScale, kSoftcap, kResidual + kResidualStride +
 // kResidualOffset, kXStride, kXOffset, Out, kSharedBytes, tail.cuh's.
 #pragma once
 

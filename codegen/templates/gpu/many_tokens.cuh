@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of many tokens (prefill): a block computes kTokens x kRows, kDepth features at a time, in the tiles of
-// its warps (warp_tiles.cuh) or, where C::kWarpgroups, of its warpgroups (warpgroup_tiles.cuh). Slices of both operands
-// stand in a ring of kStages in shared memory; one barrier a slice.
-// Prepared activations (prepare.cuh) and weights are copied asynchronously, kAhead slices before their turn; a
-// warpgroup's product of one slice may still run when that of the next begins. Other activations are fetched into
-// registers while a slice is multiplied, normalised and narrowed to the weights' type: two stages, the other of which
-// takes them.
-// Activations that are narrowed to f16 may be beyond it (kFactors). Prepared ones were divided by a power of two for each row
-// (f16_factor), and the epilogue multiplies by it. Others are compared with f16's largest on their way; should one of a
-// block be beyond, the rows that hold such are multiplied anew, as f32. So nobody reads rows to find what they hold,
-// and rows within have the same bits, whatever their neighbours hold.
+// Matrix products of many tokens (prefill): a block computes kTokens x kRows, kDepth features at a
+// time, in the tiles of its warps (warp_tiles.cuh) or, where C::kWarpgroups, of its warpgroups
+// (warpgroup_tiles.cuh). Slices of both operands stand in a ring of kStages in shared memory; one
+// barrier a slice. Prepared activations (prepare.cuh) and weights are copied asynchronously, kAhead
+// slices before their turn; a warpgroup's product of one slice may still run when that of the next
+// begins. Other activations are fetched into registers while a slice is multiplied, normalised and
+// narrowed to the weights' type: two stages, the other of which takes them. Activations that are
+// narrowed to f16 may be beyond it (kFactors). Prepared ones were divided by a power of two for
+// each row (f16_factor), and the epilogue multiplies by it. Others are compared with f16's largest
+// on their way; should one of a block be beyond, the rows that hold such are multiplied anew, as
+// f32. So nobody reads rows to find what they hold, and rows within have the same bits, whatever
+// their neighbours hold.
 //
-// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), kStages, kWarpgroups, kPrepared, kFactors, In (of
-// activations), kXAlign, kNorm, NormWeight, kEpsilon, kNormOffset.
+// Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), kStages, kWarpgroups, kPrepared,
+// kFactors, In (of activations), kXAlign, kNorm, NormWeight, kEpsilon, kNormOffset.
 #pragma once
 
 #include "warp_tiles.cuh"
@@ -21,8 +22,8 @@
 
 namespace cleave {
 
-// A slice is [kM, kDepth] activations and [kN, kDepth] weights, whose element [row, k] lies at place(row, k), eight
-// neighbours from a multiple of eight on in a row.
+// A slice is [kM, kDepth] activations and [kN, kDepth] weights, whose element [row, k] lies at
+// place(row, k), eight neighbours from a multiple of eight on in a row.
 template <class C, class S, bool kWarpgroups = C::kWarpgroups>
 struct TilesOf {
     using type = WarpTiles<C, S>;
@@ -46,8 +47,9 @@ struct ManyTokens {
 
     using In = typename C::In;
     static constexpr int kStages = int(C::kStages);
-    // Slices whose products may run beside the next one's, and slices on their way: a stage is written again when its product
-    // has ended in all warps, which the barrier of a later slice says.
+    // Slices whose products may run beside the next one's, and slices on their way: a stage is
+    // written again when its product has ended in all warps, which the barrier of a later slice
+    // says.
     static constexpr int kLag = Tiles::kAsync && kStages > 3 ? 1 : 0;
     static constexpr int kAhead = kStages - 1 - kLag;
     static_assert(kStages >= 2 && (C::kPrepared || kStages == 2));
@@ -131,8 +133,8 @@ struct ManyTokens {
         }
     }
 
-    // What a thread copies of every slice: 8 features of a row, and of rows kApart further. The same features of each slice, so
-    // that addresses are found once.
+    // What a thread copies of every slice: 8 features of a row, and of rows kApart further. The
+    // same features of each slice, so that addresses are found once.
     struct Copies {
         const In* left;           // of the first row
         const S* right[kTurnsN];  // plain weights
@@ -224,8 +226,8 @@ struct ManyTokens {
         return v;
     }
 
-    // A warp a token, a lane a feature: rows that are beyond f16 are multiplied anew, as f32. They are few if any: a model has
-    // them in a layer or two, of its first tokens.
+    // A warp a token, a lane a feature: rows that are beyond f16 are multiplied anew, as f32. They
+    // are few if any: a model has them in a layer or two, of its first tokens.
     template <class RowOf, class Norm>
     DEVICE void multiply_beyond(const Rows<In>& in, i64 t0, int tokens, const RowOf& row_of,
                                 const Norm* norm) {
@@ -318,7 +320,8 @@ struct ManyTokens {
         }
     }
 
-    // All slices, of which the first kAhead are on their way. `fetch` starts another one's way, `store` ends it.
+    // All slices, of which the first kAhead are on their way. `fetch` starts another one's way,
+    // `store` ends it.
     template <class Fetch, class Store>
     DEVICE void multiply(Tiles& tiles, int tokens, const Fetch& fetch, const Store& store) {
         int stage = 0, next_stage = kAhead;

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange between devices whose kernels reach each other's memory (planner/cost/peer_exchange.h). A block has a channel of its own: what
-// it sends lies in its slice of this device's area, and counters of messages tell the others. The sender waits until all
-// have released its last message of the channel, writes, and makes the next one ready; the receiver waits for it, reads,
-// and releases it. A block thus waits for the same block of other devices only, and the plan's order of steps is the same
-// everywhere: every wait ends once all are resident.
+// Exchange between devices whose kernels reach each other's memory (planner/cost/peer_exchange.h).
+// A block has a channel of its own: what it sends lies in its slice of this device's area, and
+// counters of messages tell the others. The sender waits until all have released its last message
+// of the channel, writes, and makes the next one ready; the receiver waits for it, reads, and
+// releases it. A block thus waits for the same block of other devices only, and the plan's order of
+// steps is the same everywhere: every wait ends once all are resident.
 //
-// A wait is bounded: after `limit` nanoseconds, or when the host says stop, the block says in the mailbox whom it waited
-// for and leaves, and so do all later ones.
+// A wait is bounded: after `limit` nanoseconds, or when the host says stop, the block says in the
+// mailbox whom it waited for and leaves, and so do all later ones.
 #pragma once
 
 #include "signals.cuh"
 #include "vectors.cuh"
 
 #if defined(CLEAVE_CUDA)
-// The grid has a block for every second multiprocessor at most (planner/cost/peer_exchange.cpp): registers for two blocks are enough.
-// Unasked, NVRTC aims at more and keeps words in memory for it.
+// The grid has a block for every second multiprocessor at most (planner/cost/peer_exchange.cpp):
+// registers for two blocks are enough. Unasked, NVRTC aims at more and keeps words in memory for
+// it.
 #undef KERNEL
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 2)
 #endif
@@ -40,7 +42,8 @@ struct Peers {
 
     static DEVICE u32* word(u32* row, PeerPart part) { return row + part * kPart + block_x(); }
 
-    // This thread's one of `rows`, null where there are more threads: a wait stands once in the code, whoever waits.
+    // This thread's one of `rows`, null where there are more threads: a wait stands once in the
+    // code, whoever waits.
     template <int N>
     static DEVICE u32* of_thread(u32* const (&rows)[N]) {
         u32* row = nullptr;
@@ -49,7 +52,8 @@ struct Peers {
         return row;
     }
 
-    // Whether `word` has come to `goal`, before the limit. `whom` is what the mailbox shall say: below 128.
+    // Whether `word` has come to `goal`, before the limit. `whom` is what the mailbox shall say:
+    // below 128.
     static DEVICE bool await(const u32* word, u32 goal, const PeerWatch& w, u32 whom) {
         u64 begin = 0;
         for (i64 turn = 0;; ++turn) {
@@ -91,8 +95,8 @@ struct Peers {
         return all(mine);
     }
 
-    // What the block wrote becomes a message to each of `count` devices: `here[i]` is its row of this device's signals,
-    // `there[i]` this device's row of its own.
+    // What the block wrote becomes a message to each of `count` devices: `here[i]` is its row of
+    // this device's signals, `there[i]` this device's row of its own.
     template <int N>
     static DEVICE void send(u32* const (&here)[N], u32* const (&there)[N]) {
         flush_to_peers();
@@ -141,9 +145,11 @@ DEVICE PeerSpan peer_span(i64 bytes) {
             min<i64>(units * (block_x() + 1) / blocks_x() * C::kUnit, bytes)};
 }
 
-// ---- Meeting --------------------------------------------------------------------------------------------
+// ---- Meeting
+// --------------------------------------------------------------------------------------------
 
-// An empty message from each to each on every channel: it ends only when the kernels of all run at the same time.
+// An empty message from each to each on every channel: it ends only when the kernels of all run at
+// the same time.
 template <class C>
 struct PeerMeetArgs : PeerWatch {
     u32* here[C::kMembers];
@@ -158,7 +164,8 @@ DEVICE void peer_meet(const PeerMeetArgs<C>& a) {
     P::release(a.here, a.there);
 }
 
-// ---- One device to others -------------------------------------------------------------------------------
+// ---- One device to others
+// -------------------------------------------------------------------------------
 
 // Config: kRowBytes, kSlice, kWord (bytes of a load), kMembers (receivers), and what Peers takes.
 template <class C>
@@ -184,8 +191,8 @@ DEVICE void peer_send(const PeerSendArgs<C>& a) {
     P::send(a.here, a.there);
 }
 
-// Config: kSources, and by source kRowBytes[], kOffset[] (where its bytes begin in a row of the destination), kSlice[];
-// kStride (bytes of a row of the destination), kWord, and what Peers takes.
+// Config: kSources, and by source kRowBytes[], kOffset[] (where its bytes begin in a row of the
+// destination), kSlice[]; kStride (bytes of a row of the destination), kWord, and what Peers takes.
 template <class C>
 struct PeerReceiveArgs : PeerWatch {
     const char* area[C::kSources];
@@ -216,14 +223,15 @@ DEVICE void peer_receive(const PeerReceiveArgs<C>& a) {
     P::release(a.here, a.there);
 }
 
-// ---- Sums -----------------------------------------------------------------------------------------------
+// ---- Sums
+// -----------------------------------------------------------------------------------------------
 
-// Partial values [rows, kOut] of the sources, added in f32 in their order on every member, so that all get the same bits, then
-// the residual. In one exchange everybody adds everything, and may normalise the rows (kNorm), which its blocks then have
-// whole; in two phases (kTwoPhase) each source adds a part of what the block has, residual included, and all take the
-// finished parts.
-// Config: kOut, kRun, X, kSources, kMembers, kSlice[] by source, kOwnSlice, kResidual, kTwoPhase, kNorm, NormWeight,
-// kEpsilon, kNormOffset, and what Peers takes.
+// Partial values [rows, kOut] of the sources, added in f32 in their order on every member, so that
+// all get the same bits, then the residual. In one exchange everybody adds everything, and may
+// normalise the rows (kNorm), which its blocks then have whole; in two phases (kTwoPhase) each
+// source adds a part of what the block has, residual included, and all take the finished parts.
+// Config: kOut, kRun, X, kSources, kMembers, kSlice[] by source, kOwnSlice, kResidual, kTwoPhase,
+// kNorm, NormWeight, kEpsilon, kNormOffset, and what Peers takes.
 template <class C>
 struct PeerAllReduceArgs : PeerWatch {
     const typename C::X* partial = nullptr;  // null on a member that contributes nothing
@@ -242,15 +250,16 @@ struct PeerAllReduceArgs : PeerWatch {
     i64 rows = 0;
 };
 
-// Sources whose runs are loaded together. On sm_100, NVRTC 13.0 has no registers for eight of f32 beside a row to normalise,
-// and 13.5 none for four; on sm_120 none for three where rows are long.
+// Sources whose runs are loaded together. On sm_100, NVRTC 13.0 has no registers for eight of f32
+// beside a row to normalise, and 13.5 none for four; on sm_120 none for three where rows are long.
 #if defined(CLEAVE_SM) && CLEAVE_SM >= 100
 constexpr int kSourcesAtOnce = 3, kSourcesOfLongRows = 2;
 #else
 constexpr int kSourcesAtOnce = 64, kSourcesOfLongRows = 64;
 #endif
 
-// The run of sums at element i of the value, `at` elements into the block's slices, as it is stored.
+// The run of sums at element i of the value, `at` elements into the block's slices, as it is
+// stored.
 template <int kMost = kSourcesAtOnce, class C>
 DEVICE Vector<typename C::X, int(C::kRun)> peer_run(const PeerAllReduceArgs<C>& a, i64 i, i64 at) {
     using X = typename C::X;
@@ -299,9 +308,10 @@ DEVICE void peer_sum(const PeerAllReduceArgs<C>& a, i64 first, i64 begin, i64 en
     }
 }
 
-// out = the sums of the rows [first, last) of elements, normed = what the norm makes of them as they are stored, so that it
-// is what a launch that reads them would make. A thread keeps up to 64 bytes of the row in registers; a longer part, as rows of a
-// 405B model have, it reads back but for the first load's.
+// out = the sums of the rows [first, last) of elements, normed = what the norm makes of them as
+// they are stored, so that it is what a launch that reads them would make. A thread keeps up to 64
+// bytes of the row in registers; a longer part, as rows of a 405B model have, it reads back but for
+// the first load's.
 template <class C>
 DEVICE void peer_sum_norm(const PeerAllReduceArgs<C>& a, i64 first, i64 last) {
     using X = typename C::X;

@@ -1,50 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary of the GPU kernels. One source, three back ends: prelude_cuda.cuh (NVRTC, nvcc), prelude_hip.cuh
-// (hipRTC, Clang for amdgcn without ROCm) and prelude_simt.cuh (the CPU, runtime/simt). Freestanding: a kernel
-// includes this and nothing else; no libc, no device library, no host type.
+// The vocabulary of the GPU kernels. One source, three back ends: prelude_cuda.cuh (NVRTC, nvcc),
+// prelude_hip.cuh (hipRTC, Clang for amdgcn without ROCm) and prelude_simt.cuh (the CPU,
+// runtime/simt). Freestanding: a kernel includes this and nothing else; no libc, no device library,
+// no host type.
 //
 // Kernels stand in namespace cleave:
-//     KERNEL(256) scale(const float* x, float* y, i64 n) { ... }    // launch bound; parameters: pointers, i64
-//     KERNEL_ALONE(256) ..: a block may have its unit's registers to itself; NVIDIA's compiler else rather spills a few of them
-//     DEVICE float helper(float v) { ... }                          // every other function, templates too
-//     SHARED(float, partial[8]);                                    // static shared memory, in a function
-//     DYNAMIC_SHARED(float, tile);                                  // float* tile: the launch's shared bytes
-// Rules: all lanes of a warp meet every warp operation, all threads every barrier; no thread leaves a kernel
-// before its last barrier; a byte written in shared memory is read by another thread only after barrier() or, in
-// one warp, warp_sync(): shuffles and ballots order nothing. Write one barrier() or warp_sync() a line.
+//     KERNEL(256) scale(const float* x, float* y, i64 n) { ... }    // launch bound; parameters:
+//     pointers, i64 KERNEL_ALONE(256) ..: a block may have its unit's registers to itself; NVIDIA's
+//     compiler else rather spills a few of them DEVICE float helper(float v) { ... } // every other
+//     function, templates too SHARED(float, partial[8]);                                    //
+//     static shared memory, in a function DYNAMIC_SHARED(float, tile); // float* tile: the launch's
+//     shared bytes
+// Rules: all lanes of a warp meet every warp operation, all threads every barrier; no thread leaves
+// a kernel before its last barrier; a byte written in shared memory is read by another thread only
+// after barrier() or, in one warp, warp_sync(): shuffles and ballots order nothing. Write one
+// barrier() or warp_sync() a line.
 //
-// Places    thread_x/y/z(), block_x/y/z(), threads_x/y/z() (of a block), blocks_x/y/z() (of the grid);
+// Places    thread_x/y/z(), block_x/y/z(), threads_x/y/z() (of a block), blocks_x/y/z() (of the
+// grid);
 //           lane() and warp() of a block with one dimension; WARP, mask_t, kAllLanes
-// Types     i8..i64, u8..u64, f16, bf16; to_float(x); from_float<T>(x); Vector<T, N>, load_vector, store_vector;
+// Types     i8..i64, u8..u64, f16, bf16; to_float(x); from_float<T>(x); Vector<T, N>, load_vector,
+// store_vector;
 //           write_vector: as store_vector, of global memory alone
 // Sync      barrier(); warp_sync(); fence_block(); fence_device()
-// Warp      shuffle(v, lane), shuffle_xor(v, mask), shuffle_up/down(v, delta) for 32-bit types and 64-bit integers,
-//           each also with a leading mask_t of the lanes that take part; ballot(p), warp_any(p), warp_all(p);
-//           warp_sum(v), warp_max(v): every lane gets the result; group_sum<W>(v), group_max<W>(v): of each W lanes
-// Atomics   atomic_add (u32, i32, u64, float), atomic_max, atomic_min (i32, u32), atomic_exchange, atomic_cas (u32):
+// Warp      shuffle(v, lane), shuffle_xor(v, mask), shuffle_up/down(v, delta) for 32-bit types and
+// 64-bit integers,
+//           each also with a leading mask_t of the lanes that take part; ballot(p), warp_any(p),
+//           warp_all(p); warp_sum(v), warp_max(v): every lane gets the result; group_sum<W>(v),
+//           group_max<W>(v): of each W lanes
+// Atomics   atomic_add (u32, i32, u64, float), atomic_max, atomic_min (i32, u32), atomic_exchange,
+// atomic_cas (u32):
 //           relaxed, device scope; they give the old value. load_volatile, store_volatile
-// Numbers   exp2, exp, log2, rsqrt, sqrt, reciprocal, tanh, sigmoid, fma, min, max, abs, floor, kInfinity
-// Async     async_copy<4, 8 or 16>(shared, global, valid = true): zeros where not valid; async_commit();
-//           async_wait<N>(): all but the last N commits have arrived, for this thread (barrier() for the others).
-//           A plain copy where the device has none
-// Matrix    where CLEAVE_MATRIX is defined: Tile (16 x 16 x 16; places of elements), FragmentA<T>, FragmentB<T>,
-//           FragmentC; load_a, load_b, load_b_transposed, multiply_add(c, a, b). T is f16 or bf16, and float where
-//           CLEAVE_MFMA is defined
-// Warpgroup where CLEAVE_WGMMA is defined: four warps (128 threads) multiply what lies in shared memory, asynchronously.
-//           WarpgroupSum<N>: 64 x N in registers, N 16, 32, 64 or 128; sum.clear(); wgmma_fence(); wgmma<T>(sum, a, b)
-//           of depth 16 with descriptors WgmmaOperand::descriptor(shared_address(p)); wgmma_commit(); wgmma_wait<N>():
-//           all but the last N commits are done; sum.hold() and then sum.at(i), at Wgmma64<N>'s places. What writes registers of a
-//           product otherwise (not clear()) calls hold() before the fence.
-//           The operands were written before async_fence() of the writing thread and a barrier() after it.
-//           wgmma<T>(sum, fragment, b), N 64 or 128: A in registers, a WarpgroupFragment<T> filled by set(i, two
-//           neighbours) from places 2i and 2i + 1 and left alone until the wait; b a WgmmaOperand::transposed()
-// Launches  a kernel that may begin before the launches before it have ended (codegen::Launch::overlaps) first calls
-//           allow_next_launch(): the next launch may take what room is left once all blocks of this one run;
-//           fetch_ahead(p, bytes): asks for what it will read, in the second-level cache, of weights alone;
-//           await_previous_launch(): all that was launched before has ended and is seen. Every thread calls it, and before
-//           it writes nothing and reads nothing but its parameters and weights: a thread that ended without it would let
-//           the launch behind this one begin before the launch in front has ended.
-//           Nothing where the device has no such launches (NVIDIA before sm_90, AMD)
+// Numbers   exp2, exp, log2, rsqrt, sqrt, reciprocal, tanh, sigmoid, fma, min, max, abs, floor,
+// kInfinity Async     async_copy<4, 8 or 16>(shared, global, valid = true): zeros where not valid;
+// async_commit();
+//           async_wait<N>(): all but the last N commits have arrived, for this thread (barrier()
+//           for the others). A plain copy where the device has none
+// Matrix    where CLEAVE_MATRIX is defined: Tile (16 x 16 x 16; places of elements), FragmentA<T>,
+// FragmentB<T>,
+//           FragmentC; load_a, load_b, load_b_transposed, multiply_add(c, a, b). T is f16 or bf16,
+//           and float where CLEAVE_MFMA is defined
+// Warpgroup where CLEAVE_WGMMA is defined: four warps (128 threads) multiply what lies in shared
+// memory, asynchronously.
+//           WarpgroupSum<N>: 64 x N in registers, N 16, 32, 64 or 128; sum.clear(); wgmma_fence();
+//           wgmma<T>(sum, a, b) of depth 16 with descriptors
+//           WgmmaOperand::descriptor(shared_address(p)); wgmma_commit(); wgmma_wait<N>(): all but
+//           the last N commits are done; sum.hold() and then sum.at(i), at Wgmma64<N>'s places.
+//           What writes registers of a product otherwise (not clear()) calls hold() before the
+//           fence. The operands were written before async_fence() of the writing thread and a
+//           barrier() after it. wgmma<T>(sum, fragment, b), N 64 or 128: A in registers, a
+//           WarpgroupFragment<T> filled by set(i, two neighbours) from places 2i and 2i + 1 and
+//           left alone until the wait; b a WgmmaOperand::transposed()
+// Launches  a kernel that may begin before the launches before it have ended
+// (codegen::Launch::overlaps) first calls
+//           allow_next_launch(): the next launch may take what room is left once all blocks of this
+//           one run; fetch_ahead(p, bytes): asks for what it will read, in the second-level cache,
+//           of weights alone; await_previous_launch(): all that was launched before has ended and
+//           is seen. Every thread calls it, and before it writes nothing and reads nothing but its
+//           parameters and weights: a thread that ended without it would let the launch behind this
+//           one begin before the launch in front has ended. Nothing where the device has no such
+//           launches (NVIDIA before sm_90, AMD)
 #pragma once
 
 #include "fragments.cuh"
@@ -55,12 +70,14 @@
 
 namespace cleave {
 
-// ---- Places --------------------------------------------------------------------------------------
+// ---- Places
+// --------------------------------------------------------------------------------------
 
 DEVICE int lane() { return thread_x() % WARP; }
 DEVICE int warp() { return thread_x() / WARP; }
 
-// ---- Integers ------------------------------------------------------------------------------------
+// ---- Integers
+// ------------------------------------------------------------------------------------
 
 template <class T>
 DEVICE constexpr T min(T a, T b) {
@@ -79,7 +96,8 @@ DEVICE constexpr T round_up(T a, T b) {
     return ceil_div(a, b) * b;
 }
 
-// ---- 16-bit numbers ------------------------------------------------------------------------------
+// ---- 16-bit numbers
+// ------------------------------------------------------------------------------
 
 DEVICE float to_float(float v) { return v; }
 DEVICE float to_float(f16 v) { return f16_to_float(v.bits); }
@@ -109,7 +127,8 @@ DEVICE T from_float(float v) {
     return FromFloat<T>::of(v);
 }
 
-// ---- Vectors of consecutive elements -------------------------------------------------------------
+// ---- Vectors of consecutive elements
+// -------------------------------------------------------------
 
 template <class T, int N>
 struct alignas(sizeof(T) * N) Vector {
@@ -130,8 +149,8 @@ DEVICE void store_vector(T* p, Vector<T, N> v) {
     *reinterpret_cast<Vector<T, N>*>(p) = v;
 }
 
-// Floats as one store: for architectures before sm_100 NVRTC makes one store each of those that it finds in an
-// address with two variable parts.
+// Floats as one store: for architectures before sm_100 NVRTC makes one store each of those that it
+// finds in an address with two variable parts.
 template <int N, class T>
 DEVICE void write_vector(T* p, Vector<T, N> v) {
     store_vector(p, v);
@@ -141,7 +160,8 @@ DEVICE void write_vector(float* p, Vector<float, 4> v) { write_floats(p, v[0], v
 DEVICE void write_vector(float* p, Vector<float, 2> v) { write_floats(p, v[0], v[1]); }
 #endif
 
-// ---- Numbers -------------------------------------------------------------------------------------
+// ---- Numbers
+// -------------------------------------------------------------------------------------
 
 #define kInfinity (::cleave::as_float(0x7f800000u))
 
@@ -156,7 +176,8 @@ DEVICE float tanh(float x) {
     return square < 0.04f ? series : tail;
 }
 
-// ---- Reductions of a warp ------------------------------------------------------------------------
+// ---- Reductions of a warp
+// ------------------------------------------------------------------------
 
 // A butterfly: every lane adds in the same order of pairs, so that all of them get the same bits.
 // (The CPU does all its steps in one meeting of the warp.)
@@ -181,7 +202,8 @@ DEVICE bool warp_any(bool p) { return ballot(p) != 0; }
 DEVICE bool warp_all(bool p) { return ballot(!p) == 0; }
 #endif
 
-// ---- Launches, where the device has none that overlap --------------------------------------------
+// ---- Launches, where the device has none that overlap
+// --------------------------------------------
 
 #if !defined(CLEAVE_OVERLAP)
 DEVICE void allow_next_launch() {}
@@ -189,7 +211,8 @@ DEVICE void await_previous_launch() {}
 DEVICE void fetch_ahead(const void*, i64) {}
 #endif
 
-// ---- Asynchronous copies, where the device has none ----------------------------------------------
+// ---- Asynchronous copies, where the device has none
+// ----------------------------------------------
 
 #if !defined(CLEAVE_ASYNC_COPIES)
 template <int BYTES>
@@ -216,14 +239,16 @@ template <int PENDING>
 DEVICE void async_wait() {}
 #endif
 
-// ---- Matrix tiles --------------------------------------------------------------------------------
+// ---- Matrix tiles
+// --------------------------------------------------------------------------------
 
 #if defined(CLEAVE_MATRIX)
 
 // One 16 x 16 x 16 product of a warp, whatever the instruction behind it.
 struct Tile {
 #if defined(CLEAVE_MMA_SYNC)
-    // Two instructions side by side: elements of the right half of B and C follow those of the left.
+    // Two instructions side by side: elements of the right half of B and C follow those of the
+    // left.
     using Half = MmaSync16n8k16;
     static constexpr int kA = 8, kB = 8, kC = 8;
     static DEVICE constexpr int a_row(int l, int i) { return Half::a_row(l, i); }
@@ -234,8 +259,8 @@ struct Tile {
     static DEVICE constexpr int c_col(int l, int i) { return Half::c_col(l, i % 4) + 8 * (i / 4); }
 #else
 #if defined(CLEAVE_MFMA)
-    // Types whose instruction is less deep take several: the first has the first elements of every lane, depths that lie
-    // apart, but the same ones of A and B.
+    // Types whose instruction is less deep take several: the first has the first elements of every
+    // lane, depths that lie apart, but the same ones of A and B.
     using Whole = Mfma16x16x16;
 #elif defined(CLEAVE_WMMA_GFX11)
     using Whole = WmmaGfx11;
@@ -274,8 +299,9 @@ DEVICE FragmentC zero_c() {
     return c;
 }
 
-// A from rows of `stride` elements (whole words, and the pointer aligned to 4): element [r, k] at p[r * stride + k]. Rows
-// from `rows` and depths from `depth` (whole words) on read as zero and are not touched.
+// A from rows of `stride` elements (whole words, and the pointer aligned to 4): element [r, k] at
+// p[r * stride + k]. Rows from `rows` and depths from `depth` (whole words) on read as zero and are
+// not touched.
 template <class T>
 DEVICE FragmentA<T> load_a(const T* p, int stride, int rows = 16, int depth = 16) {
     FragmentA<T> a;
@@ -287,7 +313,8 @@ DEVICE FragmentA<T> load_a(const T* p, int stride, int rows = 16, int depth = 16
     return a;
 }
 
-// B whose columns lie as rows (weights [out, in], keys [position, head_dim]): element [k, c] at p[c * stride + k].
+// B whose columns lie as rows (weights [out, in], keys [position, head_dim]): element [k, c] at p[c
+// * stride + k].
 template <class T>
 DEVICE FragmentB<T> load_b(const T* p, int stride, int cols = 16, int depth = 16) {
     FragmentB<T> b;
@@ -338,7 +365,8 @@ DEVICE void multiply_add(FragmentC& c, const FragmentA<T>& a, const FragmentB<T>
 
 #endif
 
-// ---- Products of a warpgroup ---------------------------------------------------------------------
+// ---- Products of a warpgroup
+// ---------------------------------------------------------------------
 
 #if defined(CLEAVE_WGMMA)
 
@@ -352,8 +380,9 @@ struct WarpgroupSum {
         for (int i = 0; i < kC; ++i) v[i] = 0.0f;
         hold();
     }
-    // Keeps the compiler from moving what reads the registers in front of the wait before this, or what writes them behind the
-    // fence after it (PTX ISA, "wgmma.fence": it stands between both and the product).
+    // Keeps the compiler from moving what reads the registers in front of the wait before this, or
+    // what writes them behind the fence after it (PTX ISA, "wgmma.fence": it stands between both
+    // and the product).
     DEVICE void hold() {
 #pragma unroll
         for (int i = 0; i < kC; ++i) wgmma_hold(v[i]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NVIDIA back end of the prelude: CUDA built-ins that NVRTC declares by itself, and PTX for the rest. Shared
-// addresses in PTX are 32-bit. PTX ISA 8.5: cvt 9.7.9, ex2 9.7.3, cp.async 9.7.8.22, mma 9.7.13.4.
+// The NVIDIA back end of the prelude: CUDA built-ins that NVRTC declares by itself, and PTX for the
+// rest. Shared addresses in PTX are 32-bit. PTX ISA 8.5: cvt 9.7.9, ex2 9.7.3, cp.async 9.7.8.22,
+// mma 9.7.13.4.
 #pragma once
 
 #include "words.cuh"
@@ -202,11 +203,13 @@ DEVICE void matrix_multiply_add<bf16>(float* c, const u32* a, const u32* b) {
 }
 #endif
 
-// ---- Products of a warpgroup: PTX ISA 9.2, 9.7.15 (wgmma); "fence.proxy.async" under "membar / fence"
+// ---- Products of a warpgroup: PTX ISA 9.2, 9.7.15 (wgmma); "fence.proxy.async" under "membar /
+// fence"
 
 #if defined(CLEAVE_WGMMA)
 DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
-// What this thread wrote to shared memory becomes visible to instructions that read it asynchronously.
+// What this thread wrote to shared memory becomes visible to instructions that read it
+// asynchronously.
 DEVICE void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The AMD back end of the prelude, for hipRTC and for Clang's amdgcn target with neither ROCm headers nor device
-// library: compiler built-ins alone. LLVM: "User Guide for AMDGPU Backend", memory model and built-ins.
+// The AMD back end of the prelude, for hipRTC and for Clang's amdgcn target with neither ROCm
+// headers nor device library: compiler built-ins alone. LLVM: "User Guide for AMDGPU Backend",
+// memory model and built-ins.
 #pragma once
 
 #include "words.cuh"
@@ -135,7 +136,8 @@ DEVICE T shuffle_down(mask_t, T v, int delta) {
     return shuffle_down(v, delta);
 }
 
-// Compilers before LLVM 16 lack the ballot built-ins but have the compare that they become; 33 is "not equal".
+// Compilers before LLVM 16 lack the ballot built-ins but have the compare that they become; 33 is
+// "not equal".
 DEVICE mask_t ballot(bool p) {
 #if CLEAVE_WARP == 64 && __has_builtin(__builtin_amdgcn_ballot_w64)
     return __builtin_amdgcn_ballot_w64(p);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's back end of the prelude: every operation that involves another thread is a call into runtime/simt, which
-// also checks it. The names `cleave_simt_*` are the ABI of runtime/simt/entry_points.h.
+// The CPU's back end of the prelude: every operation that involves another thread is a call into
+// runtime/simt, which also checks it. The names `cleave_simt_*` are the ABI of
+// runtime/simt/entry_points.h.
 #pragma once
 
 #include "words.cuh"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations as products of many tokens copy them: [of the selected rows,] [normalised,] narrowed to the type that the
-// weights are staged as; where that is f16, divided by a power of two that brings the row into its range (f16_factor). Almost
-// every row is within: it is written as it is, and again where it was not. A block takes a row.
-// Config: kIn, kRun (neighbours that a thread takes, of which kXAlign may be loaded at once), kThreads, X, kXStride,
-// kXOffset, To, kToOffset, kFactors, kSelect, kNorm, NormWeight, kEpsilon, kNormOffset, kSharedBytes.
+// Activations as products of many tokens copy them: [of the selected rows,] [normalised,] narrowed
+// to the type that the weights are staged as; where that is f16, divided by a power of two that
+// brings the row into its range (f16_factor). Almost every row is within: it is written as it is,
+// and again where it was not. A block takes a row. Config: kIn, kRun (neighbours that a thread
+// takes, of which kXAlign may be loaded at once), kThreads, X, kXStride, kXOffset, To, kToOffset,
+// kFactors, kSelect, kNorm, NormWeight, kEpsilon, kNormOffset, kSharedBytes.
 #pragma once
 
 #include "vectors.cuh"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which main loop a matrix product takes: few tokens stream the weights, many share tiles of them.
-// Both give a table c [tokens, rows of the block] in shared memory, which the kernel's own epilogue finishes.
+// Both give a table c [tokens, rows of the block] in shared memory, which the kernel's own epilogue
+// finishes.
 #pragma once
 
 #include "few_tokens.cuh"
@@ -25,9 +26,10 @@ struct ProductsOf<C, W, true> {
 template <class C, class W>
 using Products = typename ProductsOf<C, W>::type;
 
-// Which rows and tokens a block computes: column `column` of kRows, tile `tile` of kTokens. Of many tokens, blocks that run at
-// the same time are those of kTilesTogether tiles, which go through the columns side by side: they share their weights,
-// and the tiles their activations, in the second-level cache.
+// Which rows and tokens a block computes: column `column` of kRows, tile `tile` of kTokens. Of many
+// tokens, blocks that run at the same time are those of kTilesTogether tiles, which go through the
+// columns side by side: they share their weights, and the tiles their activations, in the
+// second-level cache.
 struct BlockPlace {
     int column, tile;
 };
@@ -44,10 +46,11 @@ DEVICE BlockPlace block_place() {
     }
 }
 
-// How a block's threads finish its table: runs of neighbouring features of a token, and so many runs of a thread at once. What
-// they read of global memory is under way together: a load stands behind a store that it might be of, so that one run
-// after the other would wait for memory each. Where few tokens are, a thread has one number or two.
-// `kWidth`: numbers of a row that a load or store may begin at, and that a run is to divide.
+// How a block's threads finish its table: runs of neighbouring features of a token, and so many
+// runs of a thread at once. What they read of global memory is under way together: a load stands
+// behind a store that it might be of, so that one run after the other would wait for memory each.
+// Where few tokens are, a thread has one number or two. `kWidth`: numbers of a row that a load or
+// store may begin at, and that a run is to divide.
 template <class C, i64 kWidth>
 struct Finish {
     static constexpr int kRun = C::kMany ? load_width<float>(kWidth) : 1;

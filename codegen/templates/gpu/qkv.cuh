@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// [RmsNorm] Linear q, k, v [bias] [RmsNorm q, k per head] [Rope q, k], KV append: q goes to q_out, k and v straight
-// to the cache. A block takes kRows features of one head. Rows 2p and 2p + 1 of its table are a pair that rope
-// turns together ((p, p + rotary / 2), or neighbours), so that a head may be cut between any two pairs.
-// Config: products.cuh's, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step), kSlabHeads, kSlabOffset,
-// Weight, k{Q,K,V}Bias + {Q,K,V}Bias, kQNorm + QNormWeight + kQNormEpsilon + kQNormOffset, likewise for
-// K, kQRotary, kKRotary (0: none), kInterleaved, Kv, kXStride, kXOffset, kSharedBytes.
+// [RmsNorm] Linear q, k, v [bias] [RmsNorm q, k per head] [Rope q, k], KV append: q goes to q_out,
+// k and v straight to the cache. A block takes kRows features of one head. Rows 2p and 2p + 1 of
+// its table are a pair that rope turns together ((p, p + rotary / 2), or neighbours), so that a
+// head may be cut between any two pairs. Config: products.cuh's, kHeadDim, kVHeadDim, kQHeads,
+// kKvHeads (of this step), kSlabHeads, kSlabOffset, Weight, k{Q,K,V}Bias + {Q,K,V}Bias, kQNorm +
+// QNormWeight + kQNormEpsilon + kQNormOffset, likewise for K, kQRotary, kKRotary (0: none),
+// kInterleaved, Kv, kXStride, kXOffset, kSharedBytes.
 #pragma once
 
 #include "kv_cache.cuh"
@@ -37,7 +38,8 @@ struct QkvArgs {
 // A block's part of one head.
 template <class C>
 struct HeadPart {
-    // Of no type of their own: operators on an enumeration are looked up again in every instance of a template.
+    // Of no type of their own: operators on an enumeration are looked up again in every instance of
+    // a template.
     static constexpr int kQuery = 0, kKey = 1, kValue = 2;
     int kind;
     int head, place;  // the first of its rows in the head's paired order

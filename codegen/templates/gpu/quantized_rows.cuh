@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of quantised matrices. They lie as importer/weights/quantized_shard.h has them and are widened in registers:
-// (code - zero point) * scale. A group is 32 elements of a row, 16 bytes of 4-bit codes (element j in the lower half of
-// byte j, element 16 + j in the upper) or 32 bytes; rows are padded to whole groups, and what the padding holds meets
-// only zeros.
+// Rows of quantised matrices. They lie as importer/weights/quantized_shard.h has them and are
+// widened in registers: (code - zero point) * scale. A group is 32 elements of a row, 16 bytes of
+// 4-bit codes (element j in the lower half of byte j, element 16 + j in the upper) or 32 bytes;
+// rows are padded to whole groups, and what the padding holds meets only zeros.
 #pragma once
 
 #include "eight_bit.cuh"
@@ -53,8 +53,9 @@ struct QuantizedRow {
 template <class Code, i64 K, i64 kBlock, class Scale, class Zero>
 struct Weights<Quantized<Code, K, kBlock, Scale, Zero>> {
     using Q = Quantized<Code, K, kBlock, Scale, Zero>;
-    // Of products of many tokens. 11 bits hold every code exactly; (code - zero point) * scale is rounded to 2^-11 of
-    // itself where it is 2^-14 and more, to 2^-25 below, and is infinite from 65520 on.
+    // Of products of many tokens. 11 bits hold every code exactly; (code - zero point) * scale is
+    // rounded to 2^-11 of itself where it is 2^-14 and more, to 2^-25 below, and is infinite from
+    // 65520 on.
     using Staged = f16;
     static constexpr bool kPlain = false;
     using Row = QuantizedRow<Q>;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs between the steps of a plan: the sum of partial values with residual and norm (the epilogue of an
-// all-reduce), the largest logit, and copies between types. A block takes one row (block_x), all its features.
+// What runs between the steps of a plan: the sum of partial values with residual and norm (the
+// epilogue of an all-reduce), the largest logit, and copies between types. A block takes one row
+// (block_x), all its features.
 #pragma once
 
 #include "vectors.cuh"
 
 namespace cleave {
 
-// kSources partial values [rows, kOut], added in f32 in their order, so that every member of a group gets the same bits;
-// then the residual, then what RmsNorm makes of it. Config: kOut, kRun, kThreads, kSources, X, kResidual, kNorm,
-// NormWeight, kEpsilon, kNormOffset, kSharedBytes.
+// kSources partial values [rows, kOut], added in f32 in their order, so that every member of a
+// group gets the same bits; then the residual, then what RmsNorm makes of it. Config: kOut, kRun,
+// kThreads, kSources, X, kResidual, kNorm, NormWeight, kEpsilon, kNormOffset, kSharedBytes.
 template <class C>
 struct AllReduceArgs {
     const typename C::X* source[C::kSources];
@@ -67,9 +68,9 @@ DEVICE void all_reduce(const AllReduceArgs<C>& a) {
     }
 }
 
-// The place of the largest of kOut logits of a row, the first among equals; -1 where one is NaN. Every thread has several
-// loads under way: a single block reads a vocabulary of 128k, and nothing else runs meanwhile.
-// Config: kOut, kRun, kThreads, kSharedBytes.
+// The place of the largest of kOut logits of a row, the first among equals; -1 where one is NaN.
+// Every thread has several loads under way: a single block reads a vocabulary of 128k, and nothing
+// else runs meanwhile. Config: kOut, kRun, kThreads, kSharedBytes.
 template <class C>
 DEVICE void argmax(const float* logits, i32* tokens) {
     constexpr int kRun = int(C::kRun), kWarps = int(C::kThreads) / WARP, kInFlight = turns(4);
@@ -120,7 +121,8 @@ DEVICE void argmax(const float* logits, i32* tokens) {
     tokens[block_x()] = place;
 }
 
-// Rows of kOut elements of From into rows of To, by kBlocks blocks each. Config: kOut, kRun, kThreads, kBlocks, From, To.
+// Rows of kOut elements of From into rows of To, by kBlocks blocks each. Config: kOut, kRun,
+// kThreads, kBlocks, From, To.
 template <class C>
 DEVICE void copy_rows(const typename C::From* from, i64 from_stride, typename C::To* to,
                       i64 to_stride) {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words by which devices signal to each other while their kernels run: memory order of the whole system, time, patience.
-//   load_acquire(p), store_release(p, v)   what a device wrote before its store_release of a word, others read after their
+// Words by which devices signal to each other while their kernels run: memory order of the whole
+// system, time, patience.
+//   load_acquire(p), store_release(p, v)   what a device wrote before its store_release of a word,
+//   others read after their
 //                                          load_acquire of it
-//   flush_to_peers()                       by all threads, before the barrier after which one of them signals for the block
-//   see_peers()                            by all threads, after the barrier that follows one thread's load_acquire
-//   nanoseconds()                          of a clock; of the CPU, what the thread has paused
-//   pause_while(p, seen)                   returns soon, on the CPU also when *p is no longer `seen`
-// PTX ISA 8.5, 8 "Memory consistency model", 9.7.8.8 ld, 9.7.19.2 nanosleep, 10 %globaltimer; LLVM, "User Guide for
-// AMDGPU Backend", memory model. The constant clock of AMD GPUs is taken to run at 100 MHz: limits come in its own time
-// (runtime/device/device.h, kernel_nanoseconds), as that of gfx906 runs at 25.
+//   flush_to_peers()                       by all threads, before the barrier after which one of
+//   them signals for the block see_peers()                            by all threads, after the
+//   barrier that follows one thread's load_acquire nanoseconds()                          of a
+//   clock; of the CPU, what the thread has paused pause_while(p, seen)                   returns
+//   soon, on the CPU also when *p is no longer `seen`
+// PTX ISA 8.5, 8 "Memory consistency model", 9.7.8.8 ld, 9.7.19.2 nanosleep, 10 %globaltimer; LLVM,
+// "User Guide for AMDGPU Backend", memory model. The constant clock of AMD GPUs is taken to run at
+// 100 MHz: limits come in its own time (runtime/device/device.h, kernel_nanoseconds), as that of
+// gfx906 runs at 25.
 #pragma once
 
 #include "prelude.cuh"
@@ -59,7 +63,8 @@ DEVICE u32 load_acquire(const u32* p) {
 DEVICE void store_release(u32* p, u32 v) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
-// Order is transitive: one thread's release and acquire hold for what barriers order before and after them.
+// Order is transitive: one thread's release and acquire hold for what barriers order before and
+// after them.
 DEVICE void flush_to_peers() {}
 DEVICE void see_peers() {}
 DEVICE u64 nanoseconds() {
@@ -78,7 +83,8 @@ DEVICE u32 load_acquire(const u32* p) {
 DEVICE void store_release(u32* p, u32 v) {
     __hip_atomic_store(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-// Each wave writes back and invalidates for itself: caches of a compute unit are not one for all waves everywhere.
+// Each wave writes back and invalidates for itself: caches of a compute unit are not one for all
+// waves everywhere.
 DEVICE void flush_to_peers() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, ""); }
 DEVICE void see_peers() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
 DEVICE u64 nanoseconds() {

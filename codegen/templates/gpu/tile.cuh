@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// One product C += A B of 16 x 16 tiles by a warp, behind one interface: the device's matrix instruction where it has one
-// for the type (HardTile, depth 16), multiply-adds otherwise (SoftTile, depth 4). For f32 gfx9's is exact f32, and NVIDIA's
-// rounds operands to TF32's 10 bits, which is no f32 and not used.
-// A [16, kDepth] and B [kDepth, 16] come from shared memory, B with its columns as rows. Lanes that share a row of C
-// are kRowLanes neighbours; element i of a lane lies in its row_slot(i)-th row.
+// One product C += A B of 16 x 16 tiles by a warp, behind one interface: the device's matrix
+// instruction where it has one for the type (HardTile, depth 16), multiply-adds otherwise
+// (SoftTile, depth 4). For f32 gfx9's is exact f32, and NVIDIA's rounds operands to TF32's 10 bits,
+// which is no f32 and not used. A [16, kDepth] and B [kDepth, 16] come from shared memory, B with
+// its columns as rows. Lanes that share a row of C are kRowLanes neighbours; element i of a lane
+// lies in its row_slot(i)-th row.
 #pragma once
 
 #include "vectors.cuh"
 
 namespace cleave {
 
-// Rows lane / 4 + (WARP / 4) r, columns lane % 4 + 4 j: with rows 4 banks apart (mod 32), no loads collide.
+// Rows lane / 4 + (WARP / 4) r, columns lane % 4 + 4 j: with rows 4 banks apart (mod 32), no loads
+// collide.
 template <class T>
 struct SoftTile {
     static constexpr int kDepth = 4, kRowSlots = 64 / WARP, kC = 4 * kRowSlots, kRowLanes = 4;
@@ -114,8 +116,8 @@ struct TileOf<float> {
 template <class T>
 using MatrixTile = typename TileOf<T>::type;
 
-// Elements that a shared row is longer than its data, so that neighbouring rows start 4 banks (of 32) apart when the
-// data is a multiple of 32 banks, and rows of 16 bytes stay aligned.
+// Elements that a shared row is longer than its data, so that neighbouring rows start 4 banks (of
+// 32) apart when the data is a multiple of 32 banks, and rows of 16 bytes stay aligned.
 template <class T>
 DEVICE constexpr int row_padding() {
     return 16 / int(sizeof(T));

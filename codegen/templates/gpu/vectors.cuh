@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of memory as runs of floats, whatever their type: widths that divide what is loaded, loads of at most 16
-// bytes, conversions in registers. A kernel takes the widest load that its row lengths and offsets allow.
+// Rows of memory as runs of floats, whatever their type: widths that divide what is loaded, loads
+// of at most 16 bytes, conversions in registers. A kernel takes the widest load that its row
+// lengths and offsets allow.
 #pragma once
 
 #include "prelude.cuh"
@@ -22,7 +23,8 @@ DEVICE T choose(bool first, T a, T b) {
     return first ? a : b;
 }
 
-// Turns of a loop that go side by side so that their loads overlap. The CPU gains nothing from them but code to compile.
+// Turns of a loop that go side by side so that their loads overlap. The CPU gains nothing from them
+// but code to compile.
 #if defined(CLEAVE_SIMT)
 DEVICE constexpr int turns(int) { return 1; }
 #else
@@ -37,7 +39,8 @@ DEVICE constexpr i64 gcd(i64 a, i64 b) {
     }
     return a;
 }
-// Elements of T that one load may take: the largest power of two that divides `n`, 16 bytes at most.
+// Elements of T that one load may take: the largest power of two that divides `n`, 16 bytes at
+// most.
 template <class T>
 DEVICE constexpr int load_width(i64 n) {
     int w = 16 / int(sizeof(T));
@@ -105,8 +108,8 @@ DEVICE Floats<N> slice_of(const Floats<M>& in, int from) {
     return out;
 }
 
-// Rows of activations: token t at base + row(t) * stride, `select` naming the rows where not all are wanted. `count` rows of
-// prepared ones may have their factors (f16_factor) behind them.
+// Rows of activations: token t at base + row(t) * stride, `select` naming the rows where not all
+// are wanted. `count` rows of prepared ones may have their factors (f16_factor) behind them.
 template <class T>
 struct Rows {
     const T* base;
@@ -121,10 +124,11 @@ struct Rows {
 
 // f16 takes what is larger for infinite.
 constexpr float kLargestF16 = 65504.0f;
-// Rows of activations that become f16 are divided by this power of two, and what they make is multiplied by it: 1 unless
-// `largest`, of the row's magnitudes, is beyond f16, so that rows within keep their bits; else what leaves it in [2^14, 2^15).
-// Rows are not scaled up. f16 takes what is below 2^-25 for zero, which counts only in a row of nothing larger: a norm's
-// have a mean square of 1, and others would have to be smaller than any model's.
+// Rows of activations that become f16 are divided by this power of two, and what they make is
+// multiplied by it: 1 unless `largest`, of the row's magnitudes, is beyond f16, so that rows within
+// keep their bits; else what leaves it in [2^14, 2^15). Rows are not scaled up. f16 takes what is
+// below 2^-25 for zero, which counts only in a row of nothing larger: a norm's have a mean square
+// of 1, and others would have to be smaller than any model's.
 DEVICE float f16_factor(float largest) {
     return largest > kLargestF16 ? as_float(((as_u32(largest) >> 23) - 14u) << 23) : 1.0f;
 }

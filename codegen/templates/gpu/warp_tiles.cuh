@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A slice of a block's product by its warps, each with 16 x 16 tiles of its own (tile.cuh). Rows of shared memory are
-// padded so that their neighbours start in other banks.
+// A slice of a block's product by its warps, each with 16 x 16 tiles of its own (tile.cuh). Rows of
+// shared memory are padded so that their neighbours start in other banks.
 #pragma once
 
 #include "tile.cuh"

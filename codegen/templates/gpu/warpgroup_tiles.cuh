@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A slice of a block's product by its warpgroups (wgmma), each with 64 tokens and all kRows features. Operands stay in
-// shared memory, in rows of 64 elements swizzled as WgmmaOperand has them; the product runs while the block
-// fetches the next slice.
+// A slice of a block's product by its warpgroups (wgmma), each with 64 tokens and all kRows
+// features. Operands stay in shared memory, in rows of 64 elements swizzled as WgmmaOperand has
+// them; the product runs while the block fetches the next slice.
 #pragma once
 
 #include "tile.cuh"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of few tokens on their way through shared memory (few_tokens.cuh, kStages > 0): a ring of kStages slots of 16
-// bytes for each row that a lane takes together, private to its thread. The thread copies its own pieces so far ahead, past
-// the ends of rows and of the activations staged at once, waits for its own and reads them back. Nobody else touches
-// its slots, so no barrier is needed, and what is under way takes no registers.
+// Weights of few tokens on their way through shared memory (few_tokens.cuh, kStages > 0): a ring of
+// kStages slots of 16 bytes for each row that a lane takes together, private to its thread. The
+// thread copies its own pieces so far ahead, past the ends of rows and of the activations staged at
+// once, waits for its own and reads them back. Nobody else touches its slots, so no barrier is
+// needed, and what is under way takes no registers.
 #pragma once
 
 #include "vectors.cuh"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices as rows, plain or quantised (quantized_rows.cuh), whichever a product is specialised for.
+// Matrices as rows, plain or quantised (quantized_rows.cuh), whichever a product is specialised
+// for.
 #pragma once
 
 #include "eight_bit.cuh"

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which back end compiles, which device it compiles for, and the integer and 16-bit types that every kernel uses.
-//   CLEAVE_SIMT                      runs on the CPU; with CLEAVE_SM=80 or CLEAVE_GFX=0x90a, the device imitated, and
-//                                    CLEAVE_WGMMA where it has sm_90a's own instructions; CLEAVE_SIMT_CHECKS where each
-//                                    access is checked
-//   NVRTC or nvcc                    CLEAVE_SM follows __CUDA_ARCH__, CLEAVE_WGMMA the feature set sm_90a
-//   hipRTC, or Clang for amdgcn      CLEAVE_GFX follows __gfx90a__ and its like
+// Which back end compiles, which device it compiles for, and the integer and 16-bit types that
+// every kernel uses.
+//   CLEAVE_SIMT                      runs on the CPU; with CLEAVE_SM=80 or CLEAVE_GFX=0x90a, the
+//   device imitated, and
+//                                    CLEAVE_WGMMA where it has sm_90a's own instructions;
+//                                    CLEAVE_SIMT_CHECKS where each access is checked
+//   NVRTC or nvcc                    CLEAVE_SM follows __CUDA_ARCH__, CLEAVE_WGMMA the feature set
+//   sm_90a hipRTC, or Clang for amdgcn      CLEAVE_GFX follows __gfx90a__ and its like
 #pragma once
 
 #if defined(CLEAVE_SIMT)
@@ -61,7 +63,8 @@
 #define CLEAVE_OVERLAP 1
 #endif
 
-// Copies into shared memory beside their thread. The CPU makes them at once where nobody checks who waits for them.
+// Copies into shared memory beside their thread. The CPU makes them at once where nobody checks who
+// waits for them.
 #if defined(CLEAVE_SM) && CLEAVE_SM >= 80 && (!defined(CLEAVE_SIMT) || defined(CLEAVE_SIMT_CHECKS))
 #define CLEAVE_ASYNC_COPIES 1
 #endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention over the cache, with grouped queries, sliding window and soft cap; softmax is taken online,
-// block by block of keys (Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135). Up to
-// kMostQueries queries that read the same keys go together: heads of one group at one token (decode), or
-// neighbouring tokens of one head (prefill).
-// Config: kHeadDim, kVHeadDim, kQHeads, kFirstHead (number of the first), kGroup (query heads of a KV
-// head), kSlabHeads, kSlabOffset (number of its first KV head), kScale, kWindow (0: none),
-// kSoftcap (0: none), Kv, kQStride, kQOffset, kByToken; by token: kNumParts and kPartBegin[kNumParts + 1], the
-// heads of each item; otherwise: kItemQueries, how many of the [heads, tokens] queries an item takes.
+// Causal attention over the cache, with grouped queries, sliding window and soft cap; softmax is
+// taken online, block by block of keys (Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv
+// 2205.14135). Up to kMostQueries queries that read the same keys go together: heads of one group
+// at one token (decode), or neighbouring tokens of one head (prefill). Config: kHeadDim, kVHeadDim,
+// kQHeads, kFirstHead (number of the first), kGroup (query heads of a KV head), kSlabHeads,
+// kSlabOffset (number of its first KV head), kScale, kWindow (0: none), kSoftcap (0: none), Kv,
+// kQStride, kQOffset, kByToken; by token: kNumParts and kPartBegin[kNumParts + 1], the heads of
+// each item; otherwise: kItemQueries, how many of the [heads, tokens] queries an item takes.
 #pragma once
 
 #include "kv_cache.h"
@@ -27,7 +27,8 @@ struct AttentionArgs {
 
 inline constexpr i64 kMostQueries = 4;
 
-// Queries that go together: as many heads of a token as an item has, in equal runs; or neighbouring tokens.
+// Queries that go together: as many heads of a token as an item has, in equal runs; or neighbouring
+// tokens.
 template <class Config>
 constexpr i64 queries_of_tile() {
     if constexpr (Config::kByToken) {
@@ -76,7 +77,8 @@ struct AttentionTile {
         first[count++] = first[i];
     }
 
-    // Scores of all queries for kBlocks blocks of keys; capped. `at` is the first key's place in `score`.
+    // Scores of all queries for kBlocks blocks of keys; capped. `at` is the first key's place in
+    // `score`.
     template <i64 kBlocks, class T>
     CLEAVE_INLINE void score_blocks(const T* keys, i64 at) {
         constexpr i64 kVectors = kBlocks * kKeyBlock / kLanes, kPerBlock = kKeyBlock / kLanes;
@@ -108,8 +110,9 @@ struct AttentionTile {
             return s;
     }
 
-    // Scores of all queries for keys [key, key + n); key is a multiple of kKeyBlock. Whole blocks are read, and what
-    // stands past n is masked later. A block narrower than that, the context's last, goes key by key.
+    // Scores of all queries for keys [key, key + n); key is a multiple of kKeyBlock. Whole blocks
+    // are read, and what stands past n is masked later. A block narrower than that, the context's
+    // last, goes key by key.
     template <class T>
     CLEAVE_INLINE void scores(const KvCache<T>& cache, i64 slot, i64 kv_head, i64 key, i64 n) {
         constexpr i64 kBlocks = max(1, min(kKeys / kKeyBlock, 8 * kLanes / (kQ * kKeyBlock)));
@@ -131,15 +134,16 @@ struct AttentionTile {
             }
     }
 
-    // Hides the scores outside [first, last) among the first `count` from `key` on: what is not seen weighs 0.
+    // Hides the scores outside [first, last) among the first `count` from `key` on: what is not
+    // seen weighs 0.
     CLEAVE_INLINE void mask(i64 i, i64 key, i64 count) {
         const float kMinus = -__builtin_inff();
         for (i64 j = 0; j < min(first[i] - key, count); ++j) score[i][j] = kMinus;
         for (i64 j = max(last[i] - key, 0); j < count; ++j) score[i][j] = kMinus;
     }
 
-    // The running softmax over the scores of keys [key, key + n), in whole vectors. The queries go side by
-    // side: the exponential's latency is most of a small head's cost.
+    // The running softmax over the scores of keys [key, key + n), in whole vectors. The queries go
+    // side by side: the exponential's latency is most of a small head's cost.
     CLEAVE_INLINE void softmax(i64 key, i64 n) {
         const float kMinus = -__builtin_inff();
         const i64 whole = round_up(n, kLanes);
@@ -163,7 +167,8 @@ struct AttentionTile {
             before[i] = top[i];
             next[i] = top[i] = peak > top[i] ? peak : top[i];
         }
-        // A query that has seen nothing yet has no peak; its scores are -infinity, and weigh 0 from any base.
+        // A query that has seen nothing yet has no peak; its scores are -infinity, and weigh 0 from
+        // any base.
         FloatN<kMostQueries> base =
             next == FloatN<kMostQueries>(kMinus) ? FloatN<kMostQueries>(0.0f) : next;
         FloatN<kMostQueries> rescale = exp<kMostQueries>(before - base);
@@ -185,9 +190,9 @@ struct AttentionTile {
         }
     }
 
-    // acc[i] += sum over keys [begin, n) of score * value, all queries together, kChunk features at a time.
-    // Small heads have too few sums to fill the multipliers' latency, so that kWays runs of keys are summed
-    // side by side.
+    // acc[i] += sum over keys [begin, n) of score * value, all queries together, kChunk features at
+    // a time. Small heads have too few sums to fill the multipliers' latency, so that kWays runs of
+    // keys are summed side by side.
     template <class T>
     CLEAVE_INLINE void accumulate(const T* values, i64 begin, i64 n) {
         constexpr i64 kVectors = C::kVHeadDim / VN;
@@ -286,7 +291,8 @@ struct AttentionKernel {
         }
     }
 
-    // Queries [item * kItemQueries, ...) of [heads, tokens]: runs of tokens of one head and one sequence.
+    // Queries [item * kItemQueries, ...) of [heads, tokens]: runs of tokens of one head and one
+    // sequence.
     void by_head(i64 item) {
         i64 stop = min((item + 1) * C::kItemQueries, C::kQHeads * a.num_tokens);
         for (i64 i = item * C::kItemQueries; i < stop;) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that stand alone, one row of activations an item: embedding, RmsNorm, Rope, KV append, gated
-// activation, Add, Scale, SelectTokens. Inputs have a row stride and a first column, outputs are dense.
+// Operators that stand alone, one row of activations an item: embedding, RmsNorm, Rope, KV append,
+// gated activation, Add, Scale, SelectTokens. Inputs have a row stride and a first column, outputs
+// are dense.
 #pragma once
 
 #include "kv_cache.h"
@@ -12,7 +13,8 @@
 
 namespace cleave {
 
-// A row of a table for ids in [first, first + kRows), zero for every other id (vocabulary-parallel).
+// A row of a table for ids in [first, first + kRows), zero for every other id
+// (vocabulary-parallel).
 template <class Config>
 CLEAVE_INLINE void embedding(const i32* ids, i64 first, const typename Config::Weight* table,
                              float* out, i64 begin, i64 end) {

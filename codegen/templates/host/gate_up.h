@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// [RmsNorm] Linear gate, Linear up, activation(gate) * up. Item: `kItemRows` columns of the intermediate
-// vector of every token; gate and up meet in scratch and never reach memory.
-// Config: kIn, kOut, kItemRows, kTokens, GateWeight, UpWeight, kGateBias + GateBias, kUpBias + UpBias, kNorm +
-// NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset, tail.h's.
+// [RmsNorm] Linear gate, Linear up, activation(gate) * up. Item: `kItemRows` columns of the
+// intermediate vector of every token; gate and up meet in scratch and never reach memory. Config:
+// kIn, kOut, kItemRows, kTokens, GateWeight, UpWeight, kGateBias + GateBias, kUpBias + UpBias,
+// kNorm + NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset, tail.h's.
 #pragma once
 
 #include "linear.h"

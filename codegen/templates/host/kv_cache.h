@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The KV cache as kernels see it: a slab [slots, kv_heads, context] of keys, then one of values. Values are rows of
-// v_head_dim features. Keys stand in blocks of kKeyBlock positions, feature by feature: [head_dim][kKeyBlock], so that
-// the scores of a block are whole vectors whatever the head's size and need no sum across lanes. The context's last
-// block is only as wide as what is left, so that there is no padding. Kernels reach elements through this accessor
-// alone, so that another arrangement changes no kernel.
+// The KV cache as kernels see it: a slab [slots, kv_heads, context] of keys, then one of values.
+// Values are rows of v_head_dim features. Keys stand in blocks of kKeyBlock positions, feature by
+// feature: [head_dim][kKeyBlock], so that the scores of a block are whole vectors whatever the
+// head's size and need no sum across lanes. The context's last block is only as wide as what is
+// left, so that there is no padding. Kernels reach elements through this accessor alone, so that
+// another arrangement changes no kernel.
 #pragma once
 
 #include "prelude.h"

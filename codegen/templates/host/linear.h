@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add] [tail]. Item: `kItemRows` output features of every token.
-// A product of integers quantises x by all of its rows (`all_tokens`), also where few are selected.
-// Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias + Bias, kScale + scale, kSoftcap, kResidual,
-// kNorm + NormWeight + kEpsilon + kNormOffset, kSelect, strides and column offsets of input and residual, tail.h's.
+// [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add] [tail]. Item: `kItemRows` output features of
+// every token. A product of integers quantises x by all of its rows (`all_tokens`), also where few
+// are selected. Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias + Bias, kScale +
+// scale, kSoftcap, kResidual, kNorm + NormWeight + kEpsilon + kNormOffset, kSelect, strides and
+// column offsets of input and residual, tail.h's.
 #pragma once
 
 #include "math.h"
@@ -58,7 +59,8 @@ CLEAVE_INLINE auto norm_of(const typename Config::NormWeight* weight) {
         return NoNorm{};
 }
 
-// How the activations of a product with W become integers: by all `count` rows of x; not at all for other weights.
+// How the activations of a product with W become integers: by all `count` rows of x; not at all for
+// other weights.
 template <i64 K, class W, class Norm>
 CLEAVE_INLINE auto steps_for(const Rows& x, i64 count, const Norm& norm, float* row) {
     if constexpr (kIsDynamic<W>)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, tanh, erf and the gated activations, on vectors. In f32: within 2 units in the last place for exp and
-// tanh, 3e-7 absolute for erf. NaN gives NaN; exp overflows to infinity and underflows gradually to zero.
+// exp, tanh, erf and the gated activations, on vectors. In f32: within 2 units in the last place
+// for exp and tanh, 3e-7 absolute for erf. NaN gives NaN; exp overflows to infinity and underflows
+// gradually to zero.
 #pragma once
 
 #include "prelude.h"
@@ -21,7 +22,8 @@ CLEAVE_INLINE FloatN<N> exp(FloatN<N> x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     FloatN<N> y = p * (r * r) + r + 1.0f;
-    // 2^n in two factors: n may exceed what one exponent field holds. A NaN must not reach the conversion.
+    // 2^n in two factors: n may exceed what one exponent field holds. A NaN must not reach the
+    // conversion.
     IntN<N> whole = __builtin_convertvector(x == x ? n : FloatN<N>(0.0f), IntN<N>);
     IntN<N> half = whole >> 1;
     FloatN<N> first = __builtin_bit_cast(FloatN<N>, (half + 127) << 23);

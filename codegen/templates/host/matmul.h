@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// c[t][r] = dot(w[r], x[t]) for a block of weight rows and a block of tokens, K features deep. Weights are f32,
-// f16, bf16 or f8e4m3, row major, or quantised (quantized.h); everything else is f32.
-// Two ways. Few tokens (decode): vectors run along K, weights stream through once, straight from memory. Many
-// tokens (prefill): the block of x is transposed once into panels of 1 or 2 vectors of tokens, and a tile of
-// kTileRows rows x one panel accumulates in registers over the whole depth, with no reduction at the end.
-// A product of integers (Quantized::kDynamic) is exact: no f32 sum is longer than its integers stay below 2^24, then
-// it goes on in int32.
+// c[t][r] = dot(w[r], x[t]) for a block of weight rows and a block of tokens, K features deep.
+// Weights are f32, f16, bf16 or f8e4m3, row major, or quantised (quantized.h); everything else is
+// f32. Two ways. Few tokens (decode): vectors run along K, weights stream through once, straight
+// from memory. Many tokens (prefill): the block of x is transposed once into panels of 1 or 2
+// vectors of tokens, and a tile of kTileRows rows x one panel accumulates in registers over the
+// whole depth, with no reduction at the end. A product of integers (Quantized::kDynamic) is exact:
+// no f32 sum is longer than its integers stay below 2^24, then it goes on in int32.
 #pragma once
 
 #include "norm.h"
@@ -26,9 +26,9 @@ struct Rows {
     CLEAVE_INLINE const float* row(i64 t) const { return x + (rows ? rows[t] : t) * stride; }
 };
 
-// A block of tokens made ready. `packed`: panels [K][kPanel] one after the other, the last one [K][kLanes]
-// when that suffices, missing tokens are zero. Otherwise rows [count][stride]. For products of integers the data
-// are integers in [-255, 255], worth `step` each.
+// A block of tokens made ready. `packed`: panels [K][kPanel] one after the other, the last one
+// [K][kLanes] when that suffices, missing tokens are zero. Otherwise rows [count][stride]. For
+// products of integers the data are integers in [-255, 255], worth `step` each.
 struct Block {
     const float* data;
     i64 count;
@@ -49,14 +49,16 @@ constexpr i64 convert_floats() {
     return sizeof(W) == 4 && !kIsQuantized<W> ? 0 : kTileRows * kConvertDepth;
 }
 
-// ---- Making a block of tokens ready ---------------------------------------------------------------
+// ---- Making a block of tokens ready
+// ---------------------------------------------------------------
 
 // Out of line: compiling one takes longer than running thousands.
 __attribute__((noinline)) inline void transpose_tile(Vec (&tile)[kLanes]) {
     transpose<kLanes>(tile);
 }
 
-// Transposes tokens [0, count) of `rows`, scaled by scale[t] and the norm's weight, into panel[k][kWidth].
+// Transposes tokens [0, count) of `rows`, scaled by scale[t] and the norm's weight, into
+// panel[k][kWidth].
 template <i64 K, class Norm>
 CLEAVE_INLINE void pack_lanes(const float* const* rows, const float* scale, const Norm& norm,
                               i64 stride, float* panel) {
@@ -101,8 +103,8 @@ void pack(const Rows& input, i64 first, i64 count, const Norm& norm, float* out)
     }
 }
 
-// DynamicQuantizeLinear: a step of the 256 between the smallest and the largest element, and where 0 lies.
-// https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
+// DynamicQuantizeLinear: a step of the 256 between the smallest and the largest element, and where
+// 0 lies. https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
 struct NoSteps {
     static constexpr bool kPresent = false;
 };
@@ -177,7 +179,8 @@ CLEAVE_INLINE Block prepare(const Rows& input, i64 first, i64 count, const Norm&
     }
 }
 
-// ---- Few tokens -----------------------------------------------------------------------------------
+// ---- Few tokens
+// -----------------------------------------------------------------------------------
 
 // The last K % kLanes features, by halving widths.
 template <i64 kRest, class W>
@@ -198,8 +201,9 @@ CLEAVE_INLINE void dot_tile(const W* w, const float* x, i64 x_stride, float, flo
     constexpr i64 U = R * T >= 8   ? 1
                       : R * T >= 4 ? 2
                                    : 4;  // independent sums hide the FMA's latency
-    // Short rows defeat the hardware's prefetcher: the next tile's rows are asked for into the second-level
-    // cache. Alone this takes decoding from 0.7 of a plain read loop's bandwidth to all of it (hidden 768).
+    // Short rows defeat the hardware's prefetcher: the next tile's rows are asked for into the
+    // second-level cache. Alone this takes decoding from 0.7 of a plain read loop's bandwidth to
+    // all of it (hidden 768).
     constexpr i64 kAhead = R * K * static_cast<i64>(sizeof(W)) <= (256 << 10) ? R * K : 1024;
     Vec acc[R][T][U];
 #pragma clang loop unroll(full)
@@ -285,7 +289,8 @@ CLEAVE_INLINE void dot_tile(QuantizedRows<Q> w, const float* x, i64 x_stride, fl
                             i64 c_stride) {
     constexpr i64 kWhole = K / kGroup * kGroup;
     constexpr i64 kAhead = R * Q::kRowBytes <= (256 << 10) ? R * Q::kRowBytes : 4096;
-    // A lane takes kGroupSteps products of half a group, each at most 255 * 255: 2^24 holds 258 of them.
+    // A lane takes kGroupSteps products of half a group, each at most 255 * 255: 2^24 holds 258 of
+    // them.
     constexpr i64 kExact = 256 / (2 * kGroupSteps) * kGroup;
     QuantizedSums<R, T, Q> sums;
     sums.clear();
@@ -353,7 +358,8 @@ void dot_block(Weights w, i64 rows, const Block& block, float* c, i64 c_stride) 
     }
 }
 
-// ---- Many tokens ----------------------------------------------------------------------------------
+// ---- Many tokens
+// ----------------------------------------------------------------------------------
 
 template <i64 R, i64 V>
 CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64 depth,
@@ -372,7 +378,8 @@ CLEAVE_INLINE void panel_depth(const float* w, i64 w_stride, const float* x, i64
     }
 }
 
-// Lane t of every row goes to c + t * c_stride, for `tokens` lanes. Out of line: six tiles share it.
+// Lane t of every row goes to c + t * c_stride, for `tokens` lanes. Out of line: six tiles share
+// it.
 __attribute__((noinline)) inline void store_transposed(Vec (&tile)[kLanes], i64 tokens, float* c,
                                                        i64 c_stride) {
     transpose_tile(tile);
@@ -456,10 +463,11 @@ void panel_rows(Weights w, i64 rows, const float* x, i64 tokens, float step, flo
         panel_tile<K, 1, V>(skip_rows<K>(w, r), x, tokens, step, c + r, c_stride, converted);
 }
 
-// ---- The product ----------------------------------------------------------------------------------
+// ---- The product
+// ----------------------------------------------------------------------------------
 
-// c [block.count][c_stride] from `rows` rows of w: a pointer, or QuantizedRows. Vectors past the last row of c are
-// overwritten.
+// c [block.count][c_stride] from `rows` rows of w: a pointer, or QuantizedRows. Vectors past the
+// last row of c are overwritten.
 template <i64 K, class Weights>
 __attribute__((noinline)) void multiply(Weights w, i64 rows, const Block& block, float* c,
                                         i64 c_stride, float* converted) {

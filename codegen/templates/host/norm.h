@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMS normalisation of a row: y = x / sqrt(mean(x^2) + epsilon) * (offset + weight). The mean of squares is
-// summed in double, so that long rows lose nothing.
+// RMS normalisation of a row: y = x / sqrt(mean(x^2) + epsilon) * (offset + weight). The mean of
+// squares is summed in double, so that long rows lose nothing.
 #pragma once
 
 #include "prelude.h"

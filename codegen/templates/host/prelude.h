@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vocabulary of the host kernels: integer names, vectors of the target's width, loads of f32, f16, bf16 and
-// f8e4m3 as f32, and the mathematics that a freestanding kernel must bring itself. One source serves every CPU: the
-// width follows the target's features. Needs Clang (ext_vector_type, __builtin_elementwise_*).
+// Vocabulary of the host kernels: integer names, vectors of the target's width, loads of f32, f16,
+// bf16 and f8e4m3 as f32, and the mathematics that a freestanding kernel must bring itself. One
+// source serves every CPU: the width follows the target's features. Needs Clang (ext_vector_type,
+// __builtin_elementwise_*).
 #pragma once
 
 namespace cleave {
@@ -13,7 +14,8 @@ using u16 = __UINT16_TYPE__;
 using u32 = __UINT32_TYPE__;
 using u64 = __UINT64_TYPE__;
 
-// Lanes of a vector, and how many rows x vectors of accumulators the register file holds beside operands.
+// Lanes of a vector, and how many rows x vectors of accumulators the register file holds beside
+// operands.
 #if defined(__AVX512F__)
 inline constexpr i64 kLanes = 16;
 inline constexpr i64 kTileRows = 12;
@@ -66,7 +68,8 @@ constexpr i64 width_for(i64 n, i64 limit = kLanes) {
     return width;
 }
 
-// ---- Loads and stores, at any address ------------------------------------------------------------
+// ---- Loads and stores, at any address
+// ------------------------------------------------------------
 
 template <i64 N = kLanes>
 CLEAVE_INLINE FloatN<N> load(const float* p) {
@@ -163,7 +166,8 @@ CLEAVE_INLINE void store_one(bf16* p, float x) {
     p->bits = static_cast<u16>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
 
-// ---- Lanes ---------------------------------------------------------------------------------------
+// ---- Lanes
+// ---------------------------------------------------------------------------------------
 
 template <class V>
 CLEAVE_INLINE auto sum(V v) {

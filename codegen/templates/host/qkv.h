@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// [RmsNorm] Linear q, k, v [bias] [RmsNorm q, k per head] [Rope q, k], KV append. Item: one head of q, k or v
-// of every token, in that order; q goes to `q_out`, k and v go straight to the cache.
-// Config: kIn, kTokens, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step), kSlabHeads and kSlabOffset,
-// QWeight.., kQBias + QBias.., kNorm.., kQNorm + QNormWeight + kQNormEpsilon + kQNormOffset, likewise kKNorm..,
-// kQRotary, kKRotary (0: none), kQInterleaved, kKInterleaved, Kv, kXStride, kXOffset.
+// [RmsNorm] Linear q, k, v [bias] [RmsNorm q, k per head] [Rope q, k], KV append. Item: one head of
+// q, k or v of every token, in that order; q goes to `q_out`, k and v go straight to the cache.
+// Config: kIn, kTokens, kHeadDim, kVHeadDim, kQHeads, kKvHeads (of this step), kSlabHeads and
+// kSlabOffset, QWeight.., kQBias + QBias.., kNorm.., kQNorm + QNormWeight + kQNormEpsilon +
+// kQNormOffset, likewise kKNorm.., kQRotary, kKRotary (0: none), kQInterleaved, kKInterleaved, Kv,
+// kXStride, kXOffset.
 #pragma once
 
 #include "kv_cache.h"

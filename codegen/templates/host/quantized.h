@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantised weights as importer/weights/quantized_shard.h lays them out, dequantised in registers: (code - zero) * scale.
-// A group is 32 elements of a row: two vectors' worth for 16 lanes, its first half in the lower halves of 16 bytes
-// (4 bits) or in the first 16 of 32 bytes (8 bits). Rows are padded to whole groups; what the padding holds meets
-// only zeros.
+// Quantised weights as importer/weights/quantized_shard.h lays them out, dequantised in registers:
+// (code - zero) * scale. A group is 32 elements of a row: two vectors' worth for 16 lanes, its
+// first half in the lower halves of 16 bytes (4 bits) or in the first 16 of 32 bytes (8 bits). Rows
+// are padded to whole groups; what the padding holds meets only zeros.
 #pragma once
 
 #include "prelude.h"
@@ -29,7 +29,8 @@ inline constexpr i64 kGroup = 32;
 inline constexpr i64 kHalf = kGroup / 2;
 inline constexpr i64 kGroupSteps = kHalf / kLanes;  // vectors in half a group
 
-// K columns in blocks of kBlock (0: one for the row). kDynamic: products are of integers, see `Block`.
+// K columns in blocks of kBlock (0: one for the row). kDynamic: products are of integers, see
+// `Block`.
 template <class Code, i64 K, i64 kBlock, class ScaleType, class Zero, bool kDynamicProduct = false>
 struct Quantized {
     using Scale = ScaleType;
@@ -105,8 +106,8 @@ struct QuantizedRows {
     CLEAVE_INLINE float zero(i64 row, i64 block) const {
         return Q::zero(zeros + row * Q::kZeroRowBytes, block);
     }
-    // Two vectors of half a group, from element `at` (a multiple of kGroup) + half * 16 + step * kLanes: their
-    // values, or, for a product of integers, the integers.
+    // Two vectors of half a group, from element `at` (a multiple of kGroup) + half * 16 + step *
+    // kLanes: their values, or, for a product of integers, the integers.
     CLEAVE_INLINE Vec values(i64 row, i64 at, i64 half, i64 step) const {
         Vec code = Q::codes(codes + row * Q::kRowBytes + at / kGroup * Q::kGroupBytes, half, step);
         i64 first = at + half * kHalf + step * kLanes;
@@ -130,7 +131,8 @@ struct QuantizedRows {
     }
 };
 
-// ---- Weights of any kind, as rows ------------------------------------------------------------------
+// ---- Weights of any kind, as rows
+// ------------------------------------------------------------------
 
 template <class T>
 inline constexpr bool kIsQuantized = false;
@@ -167,7 +169,8 @@ CLEAVE_INLINE QuantizedRows<Q> skip_rows(QuantizedRows<Q> w, i64 rows) {
             w.zeros + rows * Q::kZeroRowBytes};
 }
 
-// Elements [k, k + depth) of a row as f32. Quantised: k is a multiple of kGroup, whole groups are written.
+// Elements [k, k + depth) of a row as f32. Quantised: k is a multiple of kGroup, whole groups are
+// written.
 template <i64 K, class W>
 CLEAVE_INLINE void widen(const W* w, i64 row, i64 k, i64 depth, float* to) {
     const W* source = w + row * K + k;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary position embedding of one head, in place: the first kRotary of its features turn, in pairs
-// (2i, 2i + 1) when interleaved, else (i, i + kRotary / 2). Su et al., "RoFormer", arXiv 2104.09864.
+// (2i, 2i + 1) when interleaved, else (i, i + kRotary / 2). Su et al., "RoFormer", arXiv
+// 2104.09864.
 #pragma once
 
 #include "prelude.h"

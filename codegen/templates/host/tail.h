@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launch does with each element it has made: the chain of elementwise operators behind its own. Config's tail()
-// is generated from these, one call an operator. Config: kTail; with it kOthers, and
+// What a launch does with each element it has made: the chain of elementwise operators behind its
+// own. Config's tail() is generated from these, one call an operator. Config: kTail; with it
+// kOthers, and
 //     FloatN<N> tail(FloatN<N> v, const float* const* other, i64 row, i64 i)
 // of features [i, i + N) of a row; `other` are the chain's further operands.
 #pragma once

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of the ONNX standard over whole tensors: keys and values are those of the past, then the new ones. An item is a run of queries of one head, or copies one head's past and new keys and
+// Attention of the ONNX standard over whole tensors: keys and values are those of the past, then
+// the new ones. An item is a run of queries of one head, or copies one head's past and new keys and
 // values to the present ones.
-// Config: kHeadDim, kVHeadDim; Q, K, V, Out and Mask (element types); kMasked, kBooleanMask, kCausal, kByLength
-// (nonpad_kv_seqlen is given), kLeftWindow and kRightWindow (-1: none), kScale, kSoftcap (0: none), kItemQueries,
-// kKeep: which scores go to qk_matmul_output (-1: none; 0: products; 1: capped; 2: capped and masked; 3: softmax).
+// Config: kHeadDim, kVHeadDim; Q, K, V, Out and Mask (element types); kMasked, kBooleanMask,
+// kCausal, kByLength (nonpad_kv_seqlen is given), kLeftWindow and kRightWindow (-1: none), kScale,
+// kSoftcap (0: none), kItemQueries, kKeep: which scores go to qk_matmul_output (-1: none; 0:
+// products; 1: capped; 2: capped and masked; 3: softmax).
 #pragma once
 
 #include "math.h"
@@ -32,8 +34,8 @@ struct TensorAttentionArgs {
 
 inline constexpr i64 kQueries = 4;
 
-// Up to kQueries queries that read the same keys; softmax is taken online, block by block of keys (Milakov and
-// Gimelshein, arXiv 1805.02867). Keys and values are rows, some distance apart.
+// Up to kQueries queries that read the same keys; softmax is taken online, block by block of keys
+// (Milakov and Gimelshein, arXiv 1805.02867). Keys and values are rows, some distance apart.
 template <class Config>
 struct TensorTile {
     using C = Config;
@@ -89,8 +91,9 @@ struct TensorTile {
             for (i64 j = 0; j < min(N, valid); ++j) store_one(kept[i] + key + j, s[j]);
     }
 
-    // Adds the mask to the scores of keys [key, key + n), or hides those that it does not choose; hides those
-    // outside [first, last) and past n, so that whole vectors can follow: what is not seen weighs 0.
+    // Adds the mask to the scores of keys [key, key + n), or hides those that it does not choose;
+    // hides those outside [first, last) and past n, so that whole vectors can follow: what is not
+    // seen weighs 0.
     CLEAVE_INLINE void apply_mask(i64 i, i64 key, i64 n) {
         const float kMinus = -__builtin_inff();
         if constexpr (C::kMasked) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chains of elementwise operators over tensors, alone in a launch or behind another kernel's own work (Sink). The
-// generated Config computes the chain of N elements at once:
-//     template <i64 N, class Walk, class Held> static void chain(const Walk& w, const Held* held, Out* out)
-// `held` are the elements that the launch has made; fetch() gives those of operands in memory, of which there are kOthers.
-// What one operator hands to the next has been rounded to its type and is fenced, so that the bits are those of a launch
-// each. The result is dense; operands are walked by strides, lanes that reach over the end of a row one by one.
+// Chains of elementwise operators over tensors, alone in a launch or behind another kernel's own
+// work (Sink). The generated Config computes the chain of N elements at once:
+//     template <i64 N, class Walk, class Held> static void chain(const Walk& w, const Held* held,
+//     Out* out)
+// `held` are the elements that the launch has made; fetch() gives those of operands in memory, of
+// which there are kOthers. What one operator hands to the next has been rounded to its type and is
+// fenced, so that the bits are those of a launch each. The result is dense; operands are walked by
+// strides, lanes that reach over the end of a row one by one.
 #pragma once
 
 #include "math.h"
@@ -113,7 +115,8 @@ CLEAVE_INLINE FloatN<N> compute_real(FloatN<N> a, FloatN<N> b, FloatN<N> c, floa
     return zero;
 }
 
-// ---- N elements ----------------------------------------------------------------------------------------------
+// ---- N elements
+// ----------------------------------------------------------------------------------------------
 
 template <i64 N>
 struct Integers {
@@ -184,7 +187,8 @@ CLEAVE_INLINE auto inner(const T* v) {
     }
 }
 
-// ---- Walking over operands -----------------------------------------------------------------------------------
+// ---- Walking over operands
+// -----------------------------------------------------------------------------------
 
 template <class Config>
 struct Chain<Config, true> {
@@ -270,8 +274,8 @@ struct Place {
     CLEAVE_INLINE i64 left_in_row() const { return chain.dims[5] - index[5]; }
 };
 
-// Elements [first, first + count) of the result, which go to `out`; of them the launch holds `held`, where it does, with
-// kLanes more behind the last.
+// Elements [first, first + count) of the result, which go to `out`; of them the launch holds
+// `held`, where it does, with kLanes more behind the last.
 template <class Config, class Held>
 CLEAVE_INLINE void run_chain(const Chain<Config>& chain, const Held* held,
                              typename Config::Out* out, i64 first, i64 count) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise operators over whole tensors, and those that move elements or change their type: one, or a chain of them
-// (tensor_chain.h). Reals are computed as f32, integers and booleans as 64-bit integers. Config: kItemElements (of the
-// result, that are an item).
+// Elementwise operators over whole tensors, and those that move elements or change their type: one,
+// or a chain of them (tensor_chain.h). Reals are computed as f32, integers and booleans as 64-bit
+// integers. Config: kItemElements (of the result, that are an item).
 #pragma once
 
 #include "tensor_chain.h"

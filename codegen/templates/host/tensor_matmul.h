@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of whole tensors, a row of the result an item, kBlock of its columns at a time. Config: A, B and Held
-// (element types), Sum (float, or i32 for integers, whose zero points are taken off).
+// Matrix products of whole tensors, a row of the result an item, kBlock of its columns at a time.
+// Config: A, B and Held (element types), Sum (float, or i32 for integers, whose zero points are
+// taken off).
 #pragma once
 
 #include "tensor_chain.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that move runs of bytes, a run of the outer dimensions an item: Concat, Split, Gather, GatherElements
-// (Config: kEach) and TensorScatter. Config of all but Split and
-// TensorScatter: Held, bytes where no elementwise operators follow.
-// Indices are within bounds: the runtime has checked them.
+// Operators that move runs of bytes, a run of the outer dimensions an item: Concat, Split, Gather,
+// GatherElements (Config: kEach) and TensorScatter. Config of all but Split and TensorScatter:
+// Held, bytes where no elementwise operators follow. Indices are within bounds: the runtime has
+// checked them.
 #pragma once
 
 #include "tensor_chain.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNormalization of whole tensors, a row an item: y = x / sqrt(mean(x^2) + epsilon) * scale, the mean summed in
-// double. Config: X, Scale and Held (element types), kEpsilon.
+// RMSNormalization of whole tensors, a row an item: y = x / sqrt(mean(x^2) + epsilon) * scale, the
+// mean summed in double. Config: X, Scale and Held (element types), kEpsilon.
 #pragma once
 
 #include "tensor_chain.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DequantizeLinear and QuantizeLinear, a slice of the axis an item: y = (x - zero_point) * scale, and back, rounded to
-// even and cut off at the type's ends. Config: X, Scale, Zero and Held (element types), kZeroPoint, kBlocked (scales have
-// the shape of x with the axis divided by `block`; else one for each slice). DynamicQuantizeLinear: one item.
+// DequantizeLinear and QuantizeLinear, a slice of the axis an item: y = (x - zero_point) * scale,
+// and back, rounded to even and cut off at the type's ends. Config: X, Scale, Zero and Held
+// (element types), kZeroPoint, kBlocked (scales have the shape of x with the axis divided by
+// `block`; else one for each slice). DynamicQuantizeLinear: one item.
 #pragma once
 
 #include "tensor_chain.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions of whole tensors, an element of the result an item, and Softmax, a run along the axis an item.
-// Config: X (element type of the operand), Held (of the result), kReduction.
+// Reductions of whole tensors, an element of the result an item, and Softmax, a run along the axis
+// an item. Config: X (element type of the operand), Held (of the result), kReduction.
 #pragma once
 
 #include "math.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RotaryEmbedding of whole tensors, a token an item; cos and sin come from tables by the token's position, or from
-// the token's own row. A position that the tables do not have gives NaN. Su et al., "RoFormer", arXiv 2104.09864.
-// Config: T (element type), kRotary (features of a head that turn), kInterleaved, kByPosition.
+// RotaryEmbedding of whole tensors, a token an item; cos and sin come from tables by the token's
+// position, or from the token's own row. A position that the tables do not have gives NaN. Su et
+// al., "RoFormer", arXiv 2104.09864. Config: T (element type), kRotary (features of a head that
+// turn), kInterleaved, kByPosition.
 #pragma once
 
 #include "prelude.h"

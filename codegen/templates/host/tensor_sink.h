@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a kernel over tensors puts the elements of its result, in order: into memory, or, where elementwise operators
-// follow in its launch, through these (tensor_chain.h). Config: kTail, Out (element type of what is stored).
+// Where a kernel over tensors puts the elements of its result, in order: into memory, or, where
+// elementwise operators follow in its launch, through these (tensor_chain.h). Config: kTail, Out
+// (element type of what is stored).
 #pragma once
 
 #include "tensor_types.h"

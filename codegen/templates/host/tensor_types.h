@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of tensors beyond the prelude's floating types: small integers, two 4-bit ones a byte (the first in the
-// low half). read() gives an element as f32, or an integer as it is.
+// Elements of tensors beyond the prelude's floating types: small integers, two 4-bit ones a byte
+// (the first in the low half). read() gives an element as f32, or an integer as it is.
 #pragma once
 
 #include "prelude.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one ONNX operator is evaluated by a Probe: a table from the operator's name to a function. A function
-// sets the outputs' shapes, and their data where it is wanted and can be had; what it does not set stays
-// unknown. One file for each family of operators; each registers its functions in `find_rule`'s table.
+// How one ONNX operator is evaluated by a Probe: a table from the operator's name to a function. A
+// function sets the outputs' shapes, and their data where it is wanted and can be had; what it does
+// not set stays unknown. One file for each family of operators; each registers its functions in
+// `find_rule`'s table.
 #pragma once
 
 #include <string_view>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluates, for one concrete batch size, sequence length, past length and padding, what a graph computes
-// about shapes, positions and masks. Exporters spell these in endless ways; what they mean is found by
-// asking what they give. Activations have a shape here, but no data; token ids neither.
+// Evaluates, for one concrete batch size, sequence length, past length and padding, what a graph
+// computes about shapes, positions and masks. Exporters spell these in endless ways; what they mean
+// is found by asking what they give. Activations have a shape here, but no data; token ids neither.
 //
-// Data is computed when it is asked for and kept. Not thread-safe. Refs are those of the Model, which
-// must outlive the probe.
+// Data is computed when it is asked for and kept. Not thread-safe. Refs are those of the Model,
+// which must outlive the probe.
 #pragma once
 
 #include <memory>

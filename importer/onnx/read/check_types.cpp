@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, as far as they are plain to see: an operator whose operands must have one type and do not is refused
-// by name. What is not known here stays unknown and is not judged.
+// Element types, as far as they are plain to see: an operator whose operands must have one type and
+// do not is refused by name. What is not known here stays unknown and is not judged.
 #include <algorithm>
 #include <limits>
 #include <string_view>

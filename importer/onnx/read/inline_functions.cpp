@@ -67,8 +67,8 @@ private:
     std::set<Name> open_;
 };
 
-// Since this opset, what changed in the operators that are read here is only which types they take and whether axes are
-// an attribute or an input, and those are read both ways.
+// Since this opset, what changed in the operators that are read here is only which types they take
+// and whether axes are an attribute or an input, and those are read both ways.
 constexpr int64_t kStableOpset = 13;
 
 int64_t standard_opset(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& sets) {
@@ -77,8 +77,8 @@ int64_t standard_opset(const google::protobuf::RepeatedPtrField<onnx::OperatorSe
     return 0;
 }
 
-// ONNX's inliner converts a function of another opset than the model's, which fails wherever it cannot infer a type.
-// Nothing needs converting between opsets that are read alike.
+// ONNX's inliner converts a function of another opset than the model's, which fails wherever it
+// cannot infer a type. Nothing needs converting between opsets that are read alike.
 void take_models_opset(onnx::ModelProto& proto) {
     const int64_t version = standard_opset(proto.opset_import());
     for (onnx::FunctionProto& f : *proto.mutable_functions())

@@ -37,7 +37,8 @@ std::string find_onnx_file(const std::string& path) {
 
 namespace {
 
-// Every operator set in use must be listed; a file cut short at the end lacks some. Nodes of branches count as well.
+// Every operator set in use must be listed; a file cut short at the end lacks some. Nodes of
+// branches count as well.
 void check_domains(const onnx::ModelProto& proto,
                    const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
                    const std::string& path) {

@@ -25,8 +25,8 @@ bool is_graph_input(const GraphProto& graph, const std::string& name) {
     return false;
 }
 
-// The branch that is right when a cache is given: the one whose nodes read more of the graph's inputs
-// (the other ignores the past). Nothing when both read the same.
+// The branch that is right when a cache is given: the one whose nodes read more of the graph's
+// inputs (the other ignores the past). Nothing when both read the same.
 const GraphProto* branch_with_past(const GraphProto& graph, const NodeProto& node) {
     const auto inputs_read = [&](const GraphProto& body) {
         std::set<std::string> names;
@@ -57,8 +57,8 @@ void rename_inputs(NodeProto& node, const Renamed& renamed) {
     }
 }
 
-// Puts the branch's nodes in place of the If and gives the names of its outputs. Inner names get a prefix, for
-// both branches may use the same ones and the outer graph may too.
+// Puts the branch's nodes in place of the If and gives the names of its outputs. Inner names get a
+// prefix, for both branches may use the same ones and the outer graph may too.
 std::vector<std::string> splice(GraphProto& out, const GraphProto& body,
                                 const std::string& prefix) {
     Renamed renamed;
@@ -101,8 +101,8 @@ void take_branch(GraphProto& out, const NodeProto& node, const GraphProto& body,
         add_node(out, "Identity", "", {results[static_cast<size_t>(i)]}, node.output(i));
 }
 
-// A choice that depends on data: the nodes of both branches, and for each output an If without bodies
-// that takes the condition and both values.
+// A choice that depends on data: the nodes of both branches, and for each output an If without
+// bodies that takes the condition and both values.
 bool keep_both_branches(GraphProto& out, const NodeProto& node, const std::string& serial) {
     const GraphProto *yes = branch(node, "then_branch"), *no = branch(node, "else_branch");
     if (!yes || !no || node.input_size() != 1 || yes->output_size() != node.output_size() ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Add, Mul and their like take part in every pattern; here each pattern is asked in turn. What is left is
-// arithmetic on one activation, and gate(x) * up.
+// Add, Mul and their like take part in every pattern; here each pattern is asked in turn. What is
+// left is arithmetic on one activation, and gate(x) * up.
 #include <cmath>
 
 #include "importer/onnx/recover/recovery.h"
@@ -44,7 +44,8 @@ std::optional<double> binary(const Node& node, double a, double b) {
     return std::nullopt;
 }
 
-// relu(x)^2 is relu(x) * x: an MLP whose gate and up projection are one (Arcee). Other functions stay what they are.
+// relu(x)^2 is relu(x) * x: an MLP whose gate and up projection are one (Arcee). Other functions
+// stay what they are.
 Meaning with_squared_relu(Recovery& r, const Node& node, const Elementwise& e) {
     if (!is_squared_relu(e) || !is_token_rows(e.x)) return e;
     const TermId x = r.materialize(e.x, node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in pieces: concat with the past, repeat of KV heads, q . k with its scale(s), masks, softmax,
-// product with v.
+// Attention in pieces: concat with the past, repeat of KV heads, q . k with its scale(s), masks,
+// softmax, product with v.
 #include "importer/onnx/recover/attention.h"
 
 #include <algorithm>
@@ -99,7 +99,8 @@ std::optional<Meaning> match_cache_concat(Recovery& r, const Node& node) {
 
 namespace {
 
-// TensorScatter: (cache, new keys or values, where each sequence's go) -> the cache with them in place.
+// TensorScatter: (cache, new keys or values, where each sequence's go) -> the cache with them in
+// place.
 Meaning tensor_scatter(Recovery& r, const Node& node) {
     const View *past = r.get<View>(node.input(0)), *fresh = r.get<View>(node.input(1));
     if (!past || !fresh || !past->term.valid() || r.term(past->term).kind != Term::kPast)

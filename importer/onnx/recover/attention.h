@@ -24,8 +24,8 @@ struct Heads {
 // `like`: the other operand, along whose axes an empty one is broadcast; may be null.
 std::optional<Heads> read_heads(const View& view, const View* like);
 
-// Makes the attention term. Its id in `out`; when the parts do not fit, `out` stays invalid and the result
-// says why.
+// Makes the attention term. Its id in `out`; when the parts do not fit, `out` stays invalid and the
+// result says why.
 Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& parts, TermId& out);
 
 // The cache that a view of keys or values reads; makes one without past where there is none.

@@ -28,7 +28,8 @@ Meaning slice(Recovery& r, const Node& node, const WeightView& w) {
         return Known{};
     if (node.input(4) != kNone && r.number(node.input(4)) != 1.0) return Known{};
     if (to->size() != from->size()) return Known{};
-    // One whose size follows the tokens is no part of a weight (rope_table reads such cuts of tables).
+    // One whose size follows the tokens is no part of a weight (rope_table reads such cuts of
+    // tables).
     if (std::any_of(to->begin(), to->end(), [](const Size& s) { return s[0] != s[1]; }))
         return Known{};
     const int64_t axis = r.axis_of(node, axes && axes->size() == 1 ? (*axes)[0] : 0, from->size());

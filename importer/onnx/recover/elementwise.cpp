@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of one activation, known by what they give at fixed points. Sigmoid, tanh, erf, powers and
-// their sums in any spelling become x^2 (a norm begins), SiLU or GELU by comparison, not by pattern.
+// Functions of one activation, known by what they give at fixed points. Sigmoid, tanh, erf, powers
+// and their sums in any spelling become x^2 (a norm begins), SiLU or GELU by comparison, not by
+// pattern.
 #include <cmath>
 
 #include "importer/onnx/recover/recovery.h"

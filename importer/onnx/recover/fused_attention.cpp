@@ -34,8 +34,8 @@ std::optional<Operand> read_operand(const View& v, int64_t heads_attribute) {
     return Operand{heads->count, last};
 }
 
-// Appends this step's rows to the past that the operator itself takes; [batch, heads, past, d]. Sets the
-// operator's output `present` to what it becomes.
+// Appends this step's rows to the past that the operator itself takes; [batch, heads, past, d].
+// Sets the operator's output `present` to what it becomes.
 std::optional<View> append(Recovery& r, const Node& node, const View& fresh, Ref past,
                            size_t present, const Operand& operand) {
     const View* p = r.get<View>(past);
@@ -159,8 +159,9 @@ bool counts_all_keys(Recovery& r, const Node& node) {
     return true;
 }
 
-// A ring cache keeps the keys of the window alone. Attention sees no others, so that the Graph's own cache of the whole
-// context gives the same; but the ring's length is not that of the past, and nothing else may count with it.
+// A ring cache keeps the keys of the window alone. Attention sees no others, so that the Graph's
+// own cache of the whole context gives the same; but the ring's length is not that of the past, and
+// nothing else may count with it.
 std::optional<std::string> unsupported_ring(const Recovery& r, const Node& node) {
     if (node.integer("local_window_size", -1) <= 0)
         return "a ring cache (sliding_window_cache) without a local_window_size is not supported";
@@ -277,8 +278,8 @@ bool normalize(Recovery& r, const Node& node, Projections& p) {
     return true;
 }
 
-// (q, k, v, past k, past v, seqlens_k, total, cos, sin, positions, bias, sink, k scale, v scale, q norm,
-// k norm) -> y, present k, present v.
+// (q, k, v, past k, past v, seqlens_k, total, cos, sin, positions, bias, sink, k scale, v scale, q
+// norm, k norm) -> y, present k, present v.
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GroupQueryAttention
 Meaning group_query_attention(Recovery& r, const Node& node) {
     const int64_t heads = count_of(node, "num_heads"), kv_heads = count_of(node, "kv_num_heads");

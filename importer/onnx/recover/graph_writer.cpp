@@ -55,7 +55,8 @@ DataRef GraphWriter::data(const DataRef& of_model) {
     return ref;
 }
 
-// The constant as a matrix or vector: MatMulNBits stores [out, blocks, bytes] of a [out, in] matrix.
+// The constant as a matrix or vector: MatMulNBits stores [out, blocks, bytes] of a [out, in]
+// matrix.
 std::vector<int64_t> GraphWriter::source_shape(const WeightView& view) const {
     if (view.packing == Packing::kMatMulNBits)
         return view.transposed ? std::vector<int64_t>{view.source_rows, view.source_columns}

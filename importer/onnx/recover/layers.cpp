@@ -11,7 +11,8 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-// What stands between a block's last product and the residual stream. Norm and scale may be missing.
+// What stands between a block's last product and the residual stream. Norm and scale may be
+// missing.
 struct Branch {
     TermId linear, norm, scale, sum;
 };
@@ -68,7 +69,8 @@ private:
         if (kind(id) != wanted) refuse(id, why);
     }
 
-    // What a block reads: an RMSNorm of the stream, or the stream itself where the block's result is normed.
+    // What a block reads: an RMSNorm of the stream, or the stream itself where the block's result
+    // is normed.
     TermId norm_before(TermId read, TermId stream, const Branch& branch, const char* block) const {
         if (read == stream && branch.norm.valid()) return {};
         if (kind(read) != Term::kNorm) refuse(read, fmt::format("{} must read an RMSNorm", block));
@@ -173,8 +175,8 @@ public:
         }
     }
 
-    // present.i must be what past.i grows into: in the same order among the outputs as among the inputs, or
-    // both in one of the orders that exporters use.
+    // present.i must be what past.i grows into: in the same order among the outputs as among the
+    // inputs, or both in one of the orders that exporters use.
     void outputs() const {
         if (!r_.has_past) return;
         std::vector<int> pasts, presents;
@@ -201,7 +203,8 @@ public:
     }
 
 private:
-    // Layer by layer a key and a value, or all keys before all values. `caches_` goes from the last layer back.
+    // Layer by layer a key and a value, or all keys before all values. `caches_` goes from the last
+    // layer back.
     bool is_usual_order(const std::vector<int>& pasts) const {
         std::vector<int> keys, values, pairs;
         for (size_t i = caches_.size(); i >= 2; i -= 2) {

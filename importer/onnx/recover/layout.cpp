@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reshape, Transpose, Slice and their like: they move no number, so they only rewrite a view. Also the last
-// token's slice (a Select) and joins of slices.
+// Reshape, Transpose, Slice and their like: they move no number, so they only rewrite a view. Also
+// the last token's slice (a Select) and joins of slices.
 #include <numeric>
 
 #include "importer/onnx/recover/recovery.h"

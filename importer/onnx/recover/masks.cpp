@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a mask says, found by evaluating it: for several batch sizes, lengths, pasts and paddings it must
-// hide exactly what causality, a sliding window and the padding hide.
+// What a mask says, found by evaluating it: for several batch sizes, lengths, pasts and paddings it
+// must hide exactly what causality, a sliding window and the padding hide.
 #include <algorithm>
 #include <set>
 
@@ -64,8 +64,8 @@ public:
     }
 
 private:
-    // A square of that many tokens may take too much to evaluate. Then nothing is known of more than the given number,
-    // and no more may be asked for.
+    // A square of that many tokens may take too much to evaluate. Then nothing is known of more
+    // than the given number, and no more may be asked for.
     int64_t at_most(int64_t tokens, MaskMeaning& m) const {
         if (r_.fixed_tokens != 0) return tokens;
         int64_t most = std::min(tokens, kMostTokens);
@@ -80,8 +80,9 @@ private:
         return probe.data(use_.value) != nullptr;
     }
 
-    // Some files take several tokens only where there is no past (their mask has the shape of neither else): each
-    // scenario of both becomes one of a whole prompt and one of its last token after the others.
+    // Some files take several tokens only where there is no past (their mask has the shape of
+    // neither else): each scenario of both becomes one of a whole prompt and one of its last token
+    // after the others.
     std::vector<Scenario> that_run(const std::vector<Scenario>& all, MaskMeaning& m) const {
         if (!r_.has_past || evaluates({2, 5, 3, {}}) || !evaluates({2, 8, 0, {}}) ||
             !evaluates({2, 1, 7, {}}))

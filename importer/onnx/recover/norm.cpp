@@ -55,7 +55,8 @@ Meaning normalization(Recovery& r, const Node& node) {
                        node.real("epsilon", 1e-5), *weight);
 }
 
-// SkipSimplifiedLayerNormalization: (input, skip, weight, bias) -> norm(input + skip + bias), , , the sum.
+// SkipSimplifiedLayerNormalization: (input, skip, weight, bias) -> norm(input + skip + bias), , ,
+// the sum.
 Meaning skip_normalization(Recovery& r, const Node& node) {
     const View *a = r.get<View>(node.input(0)), *b = r.get<View>(node.input(1));
     const auto weight = vector_weight(r, node.input(2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph that is no Llama, as it stands: every node an Opaque operator with its cost. It can be planned and
-// exported; the runtime refuses it by name.
+// A graph that is no Llama, as it stands: every node an Opaque operator with its cost. It can be
+// planned and exported; the runtime refuses it by name.
 #pragma once
 
 #include "importer/onnx/recover/recovery.h"
@@ -8,11 +8,12 @@
 
 namespace cleave::importer::from_onnx {
 
-// True when the graph embeds token ids, normalises by RMS, and rotates something or keeps a cache: then what
-// stops the recovery is an error.
+// True when the graph embeds token ids, normalises by RMS, and rotates something or keeps a cache:
+// then what stops the recovery is an error.
 bool looks_like_llama(const Recovery& recovery);
 
-// `why` it is no Llama becomes a note. `tensors` says what keeps it from being computed; that operator carries the reason.
+// `why` it is no Llama becomes a note. `tensors` says what keeps it from being computed; that
+// operator carries the reason.
 Graph build_opaque_graph(Recovery& recovery, Model& model, const std::string& why,
                          const TensorGraph& tensors);
 

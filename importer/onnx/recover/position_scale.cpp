@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queries times a number that depends on each token's position alone. Ministral 3 multiplies by
-// 1 + beta * log(1 + floor(position / original length)), which is 1 up to that length: there it is a factor, and the
-// context ends where it changes.
+// 1 + beta * log(1 + floor(position / original length)), which is 1 up to that length: there it is
+// a factor, and the context ends where it changes.
 #include <algorithm>
 #include <set>
 
@@ -42,7 +42,8 @@ private:
     Ref value_;
 };
 
-// The number of positions, from the first on, that have the scale of the first; 0: all that were asked.
+// The number of positions, from the first on, that have the scale of the first; 0: all that were
+// asked.
 std::optional<int64_t> positions_alike(Recovery& r, Ref value, const ScaleAt& scale) {
     const auto first = scale(0);
     if (!first) return std::nullopt;

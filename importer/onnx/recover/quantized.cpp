@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantised weights: MatMulNBits, GatherBlockQuantized's table, DequantizeLinear of constants, MatMulInteger. Nothing
-// is expanded; the weight keeps its packing, scales and zero points.
+// Quantised weights: MatMulNBits, GatherBlockQuantized's table, DequantizeLinear of constants,
+// MatMulInteger. Nothing is expanded; the weight keeps its packing, scales and zero points.
 #include <algorithm>
 
 #include "importer/onnx/recover/recovery.h"
@@ -122,8 +122,8 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
 }  // namespace
 
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.GatherBlockQuantized
-// uint8 tables follow MatMulNBits: two codes of 4 bits in a byte of the last dimension, the middle code is the zero
-// point where none is given. Tables of int4 and uint4 follow DequantizeLinear.
+// uint8 tables follow MatMulNBits: two codes of 4 bits in a byte of the last dimension, the middle
+// code is the zero point where none is given. Tables of int4 and uint4 follow DequantizeLinear.
 std::optional<WeightView> block_quantized_table(Recovery& r, const Node& node, std::string& why) {
     const Constant *table = constant(r, node, 0), *scales = constant(r, node, 2),
                    *zeros = constant(r, node, 3);

@@ -329,8 +329,8 @@ void Recovery::read_node(const Node& node) {
     Meaning m = dispatch(node);
     const bool finished = terms.size() > terms_before;
     const bool failed = std::holds_alternative<Unknown>(m);
-    // Outputs beyond the first are set by the matchers; what they leave is unknown for the same reason,
-    // or for having no meaning.
+    // Outputs beyond the first are set by the matchers; what they leave is unknown for the same
+    // reason, or for having no meaning.
     for (size_t i = 1; i < node.out.size(); ++i)
         if (node.out[i] != kNone) {
             if (failed)

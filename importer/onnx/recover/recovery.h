@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a Model node by node and finds what each value means; the matchers (one file for each recovered
-// operator) are functions from a node to the meaning of its output. In: a Model and the roles of its
-// inputs. Out: terms, and the meaning of the graph's outputs.
+// Reads a Model node by node and finds what each value means; the matchers (one file for each
+// recovered operator) are functions from a node to the meaning of its output. In: a Model and the
+// roles of its inputs. Out: terms, and the meaning of the graph's outputs.
 #pragma once
 
 #include <map>
@@ -51,7 +51,8 @@ public:
         return value == kNone ? nothing_ : meanings_[value];
     }
 
-    // ---- For the matchers --------------------------------------------------------------------------
+    // ---- For the matchers
+    // --------------------------------------------------------------------------
     template <class T>
     const T* get(Ref value) const {
         return value == kNone ? nullptr : std::get_if<T>(&meanings_[value].meaning);
@@ -67,15 +68,15 @@ public:
     std::optional<std::vector<int64_t>> integers(Ref value);
     const Tensor* data(Ref value) { return probe(0).data(value); }  // in the first scenario
 
-    // A view whose rows are tokens as the term that gives exactly its features, in order: makes a part of
-    // a Linear or a Scale where needed. Invalid id: the view is no such thing.
+    // A view whose rows are tokens as the term that gives exactly its features, in order: makes a
+    // part of a Linear or a Scale where needed. Invalid id: the view is no such thing.
     TermId materialize(const View& view, const Node& node);
 
     TermId add_term(Term term, const Node& node);
     View whole(TermId term) const;
 
-    // The meaning of an additive or boolean mask; UserError naming the value's node when it is none of
-    // causal, sliding window and padding.
+    // The meaning of an additive or boolean mask; UserError naming the value's node when it is none
+    // of causal, sliding window and padding.
     MaskMeaning mask_meaning(const MaskUse& use);
 
     // The most tokens that every mask read so far is known for; 0: any number.
@@ -84,15 +85,17 @@ public:
     // The positions at which a factor that depends on them is still the first one's; 0: all.
     int64_t scaled_alike = 0;
 
-    // The graph takes an attention mask and does something with it: then no attention may go without.
+    // The graph takes an attention mask and does something with it: then no attention may go
+    // without.
     bool padding_must_be_hidden() const;
 
-    // The rope table whose cos and sin those values are, at positions of the batch. Their rows have `width`
-    // entries: one for each pair of features, or (`for_each_feature`) two alike for each, side by side where
-    // the pairs are `interleaved`. Reason in `why` when there is none.
+    // The rope table whose cos and sin those values are, at positions of the batch. Their rows have
+    // `width` entries: one for each pair of features, or (`for_each_feature`) two alike for each,
+    // side by side where the pairs are `interleaved`. Reason in `why` when there is none.
     RopeTableId rope_table(Ref cos, Ref sin, int64_t width, bool for_each_feature, bool interleaved,
                            std::string& why);
-    // A stored row for each token of a file without a past whose length is fixed: positions were folded into it.
+    // A stored row for each token of a file without a past whose length is fixed: positions were
+    // folded into it.
     bool is_row_for_each_token(const WeightView& table) const;
     RopeTableId stored_rope_table(const WeightView& cos, const WeightView& sin);
 
@@ -109,14 +112,17 @@ public:
     int64_t fixed_batch = 0, fixed_tokens = 0;
     // The scenario with the sizes that the file fixes.
     Scenario possible(Scenario scenario) const;
-    // Whether the file's fixed length keeps a token from being at `position`: with a past nothing does.
+    // Whether the file's fixed length keeps a token from being at `position`: with a past nothing
+    // does.
     bool beyond_file(int64_t position) const;
-    // The `width` values for the token at `position` of an unpadded sequence (0: the last dimension).
+    // The `width` values for the token at `position` of an unpadded sequence (0: the last
+    // dimension).
     std::optional<std::vector<double>> row_at(Ref value, int64_t position, int64_t width = 0);
-    // ", because node 'x' (If) ...": the node that keeps a value from being evaluated; empty when none is seen.
+    // ", because node 'x' (If) ...": the node that keeps a value from being evaluated; empty when
+    // none is seen.
     std::string blocked_by(Ref value) const;
-    // The value that a choice depending on positions (If) gives at the first ones, and how many positions it
-    // holds for (0: all). Any other value is itself.
+    // The value that a choice depending on positions (If) gives at the first ones, and how many
+    // positions it holds for (0: all). Any other value is itself.
     Ref chosen_at_first(Ref value, int64_t& holds_below);
     // Whether every integer is the number of tokens before this step, or with it.
     bool counts_tokens(Ref value, bool with_new);
@@ -145,7 +151,8 @@ private:
     int current_node_ = -1;
 };
 
-// A matcher reads one node whose inputs are all understood and at least one of which is an activation.
+// A matcher reads one node whose inputs are all understood and at least one of which is an
+// activation.
 using Matcher = Meaning (*)(Recovery&, const Node&);
 struct NamedMatcher {
     std::string_view op;
@@ -154,11 +161,12 @@ struct NamedMatcher {
 
 Meaning unknown(const Recovery& r, const Node& node, std::string_view why);
 
-// Where to ask for what depends on the position: at some, and about the numbers that the value is computed from, where it
-// may change.
+// Where to ask for what depends on the position: at some, and about the numbers that the value is
+// computed from, where it may change.
 std::set<int64_t> positions_to_ask(const Model& model, Ref value);
 
-// The first position at which `holds(position)` is false: it is true at `good`, false at `bad`, and changes once between.
+// The first position at which `holds(position)` is false: it is true at `good`, false at `bad`, and
+// changes once between.
 template <class Holds>
 int64_t first_change(int64_t good, int64_t bad, Holds holds) {
     while (bad - good > 1) {
@@ -186,7 +194,8 @@ std::vector<NamedMatcher> arithmetic_matchers();  // Add, Mul, ...: ask the file
 Meaning linear(Recovery& r, const Node& node, const View& x, const WeightView& weight,
                const std::optional<WeightView>& bias);
 
-// The Linear with a bias; invalid when it is none, has one, or the bias is no vector of its features.
+// The Linear with a bias; invalid when it is none, has one, or the bias is no vector of its
+// features.
 TermId biased(Recovery& r, const Node& node, TermId product, const WeightView& bias);
 
 // Normalises groups of features of `x`; gives the view of the result, laid out as x is.
@@ -211,7 +220,8 @@ std::optional<Meaning> match_attention_matmul(Recovery& r, const Node& node);
 std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node);
 std::optional<Meaning> match_cache_concat(Recovery& r, const Node& node);
 
-// ---- Elementwise functions (elementwise.cpp) ---------------------------------------------------------
+// ---- Elementwise functions (elementwise.cpp)
+// ---------------------------------------------------------
 const std::vector<double>& sample_points();
 std::optional<Elementwise> as_elementwise(const Recovery& r, Ref value);
 bool is_square(const Elementwise& e);

@@ -68,8 +68,8 @@ public:
         return reached;
     }
 
-    // Whether the input's numbers (not its shape) reach a wanted node before they meet activations; the
-    // node where they meet is asked too, and told so.
+    // Whether the input's numbers (not its shape) reach a wanted node before they meet activations;
+    // the node where they meet is asked too, and told so.
     template <class F>
     bool reaches(Ref from, const std::vector<bool>& activations, F wanted) const {
         std::vector<bool> seen(model_.values.size());
@@ -188,8 +188,8 @@ std::vector<InputRole> find_roles(const Model& model) {
             roles[i] = InputRole::kKeptLogits;
         return input.dims.empty() || roles[i] != InputRole::kOther;
     });
-    // Positions turn; masks hide. One that does both makes positions out of a mask, unless the other does
-    // not turn at all.
+    // Positions turn; masks hide. One that does both makes positions out of a mask, unless the
+    // other does not turn at all.
     std::vector<bool> turns, hides;
     int turning = 0;
     for (size_t i : left) {

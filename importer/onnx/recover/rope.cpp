@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoPE in pieces: x * cos + concat(-x2, x1) * sin, and RotaryEmbedding operators. cos and sin are found by
-// evaluating them at several positions.
+// RoPE in pieces: x * cos + concat(-x2, x1) * sin, and RotaryEmbedding operators. cos and sin are
+// found by evaluating them at several positions.
 #include "importer/onnx/recover/attention.h"
 
 namespace cleave::importer::from_onnx {
@@ -61,8 +61,9 @@ Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads,
 
 namespace {
 
-// x, the part of each head that turns, by the table that cos and sin come from. `width`: entries of a row
-// of cos, one for each feature or one for each pair. `distance`: between the features of a pair.
+// x, the part of each head that turns, by the table that cos and sin come from. `width`: entries of
+// a row of cos, one for each feature or one for each pair. `distance`: between the features of a
+// pair.
 Meaning rotation(Recovery& r, const Node& node, const View& x, Ref cos, Ref sin, int64_t width,
                  bool for_each_feature, int64_t distance) {
     const int64_t rotary = for_each_feature ? width : 2 * width;
@@ -154,8 +155,8 @@ std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
 
 namespace {
 
-// Entries of a row of `table` when it is broadcast over the tokens (and heads) of x: the sizes that match
-// x's last axes, up to the tokens. 0: it is no such table.
+// Entries of a row of `table` when it is broadcast over the tokens (and heads) of x: the sizes that
+// match x's last axes, up to the tokens. 0: it is no such table.
 int64_t table_width(Recovery& r, const View& x, Ref table) {
     const auto sizes = r.sizes(table);
     if (!sizes) return 0;

@@ -9,7 +9,8 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-// The nearest node of one of `ops` that `value` is computed from, searching through constants' nodes.
+// The nearest node of one of `ops` that `value` is computed from, searching through constants'
+// nodes.
 const Node* find_upstream(const Model& model, Ref value, std::string_view op) {
     std::set<Ref> seen;
     std::vector<Ref> stack{value};
@@ -191,7 +192,8 @@ std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t
     RopeTable table;
     table.rotary_dim = 2 * half;
     table.magnitude = start->cos[0];
-    // The angles may stand once for each pair, or twice: side by side, or one sequence after the other.
+    // The angles may stand once for each pair, or twice: side by side, or one sequence after the
+    // other.
     const auto n = static_cast<int64_t>(angle->size());
     for (int64_t step = 1; step <= 2 && n >= step * half; ++step) {
         table.frequencies.clear();
@@ -228,8 +230,9 @@ std::optional<RopeTable> Recovery::computed_rope_table(Ref cos, Ref sin, int64_t
     return table;
 }
 
-// Older transformers cut their tables to the tokens so far, table[:kv_seq_len], before rows are picked. A position
-// that the cut has is the same row of the whole table; the cut must have every position that is asked for.
+// Older transformers cut their tables to the tokens so far, table[:kv_seq_len], before rows are
+// picked. A position that the cut has is the same row of the whole table; the cut must have every
+// position that is asked for.
 const WeightView* Recovery::table_of_rows(Ref rows) {
     Ref from = rows;
     while (!get<WeightView>(from)) {

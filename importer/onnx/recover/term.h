@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the matchers find: terms are the model's own operators, before they are put in order and named; a
-// Meaning is what one ONNX value stands for while its neighbours are being read.
+// What the matchers find: terms are the model's own operators, before they are put in order and
+// named; a Meaning is what one ONNX value stands for while its neighbours are being read.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@
 namespace cleave::importer::from_onnx {
 
 // A part of a constant as a value of the graph: [rows, columns] for a matrix, [rows] for a vector.
-// `transposed`: the value's rows are the constant's columns. Quantised constants carry their scales.
+// `transposed`: the value's rows are the constant's columns. Quantised constants carry their
+// scales.
 struct WeightView {
     int constant = -1;
     bool vector = false;
@@ -103,13 +104,14 @@ struct Normalized {
     double epsilon = 0.0;
 };
 
-// x with the two features of each pair swapped and the new first one negated: concat(-x2, x1). The pairs are
-// `distance` features apart: half of those that turn, or 1 when they are interleaved.
+// x with the two features of each pair swapped and the new first one negated: concat(-x2, x1). The
+// pairs are `distance` features apart: half of those that turn, or 1 when they are interleaved.
 struct Rotated {
     View x;
     int64_t distance = 0;
 };
-// x * table or rotated(x) * table, waiting for its other half. `width`: entries of a row of the table.
+// x * table or rotated(x) * table, waiting for its other half. `width`: entries of a row of the
+// table.
 struct RopeProduct {
     View x;
     bool rotated = false;
@@ -118,7 +120,8 @@ struct RopeProduct {
     int64_t distance = 0;  // of the rotated one
 };
 
-// One half of a rotation written without a concat(-x2, x1): x1 * cos - x2 * sin, or x2 * cos + x1 * sin.
+// One half of a rotation written without a concat(-x2, x1): x1 * cos - x2 * sin, or x2 * cos + x1 *
+// sin.
 struct RopeHalf {
     View low, high;
     Ref cos = kNone, sin = kNone;
@@ -135,7 +138,8 @@ struct PartlyRotated {
 // Whether probabilities are not a number: where all keys are hidden. Where takes 0 there.
 struct NanTest {};
 
-// Outputs of DynamicQuantizeLinear: x as 8-bit integers, its scale (times a weight's scale), its zero point.
+// Outputs of DynamicQuantizeLinear: x as 8-bit integers, its scale (times a weight's scale), its
+// zero point.
 struct DynamicQuantized {
     View x;
     enum Part { kIntegers, kScale, kZeroPoint } part = kIntegers;

@@ -46,7 +46,8 @@ std::optional<std::pair<Factor, Factor>> split(const Factor& f, const Size& oute
     return std::pair{a, b};
 }
 
-// A file of one token a call has it on any axis of size 1, and a reshape may move it past others: it is taken out...
+// A file of one token a call has it on any axis of size 1, and a reshape may move it past others:
+// it is taken out...
 std::optional<Factor> take_single_token(std::vector<Factor>& flat, size_t& place) {
     const auto token = std::find_if(flat.begin(), flat.end(), [](const Factor& f) {
         return f.kind == Factor::kTokens && is_one(f.size);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an ONNX tensor lies on a recovered operator's output. The output is [tokens, features]; each axis of
-// the tensor is a list of factors: the batch, the tokens, the cached positions, or a piece of the features
-// with its stride. So Reshape, Transpose, Unsqueeze, Slice and Expand only rewrite the factors, and
-// a matcher sees what a tensor is, not which detour its exporter took.
+// How an ONNX tensor lies on a recovered operator's output. The output is [tokens, features]; each
+// axis of the tensor is a list of factors: the batch, the tokens, the cached positions, or a piece
+// of the features with its stride. So Reshape, Transpose, Unsqueeze, Slice and Expand only rewrite
+// the factors, and a matcher sees what a tensor is, not which detour its exporter took.
 //
 // Sizes are pairs: what the dimension is in two scenarios that differ in batch, tokens and past. A
 // dimension that is the same in both is a constant.
@@ -59,8 +59,8 @@ std::vector<Factor> feature_factors(const View& view);
 // The features [begin, end), when the view holds each exactly once and in order.
 std::optional<Range> feature_range(const View& view);
 
-// True when the view is rows of tokens: its last axis has all the features, in order, and the others are
-// the batch and the tokens.
+// True when the view is rows of tokens: its last axis has all the features, in order, and the
+// others are the batch and the tokens.
 bool is_token_rows(const View& view);
 
 bool is_only(const Axis& axis, Factor::Kind kind);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of the ONNX standard (opset 23 and later): heads in a dimension of their own or packed into the last,
-// past keys and values, masks that are added or chosen by, and what else the standard has.
+// Attention of the ONNX standard (opset 23 and later): heads in a dimension of their own or packed
+// into the last, past keys and values, masks that are added or chosen by, and what else the
+// standard has.
 #include <cmath>
 
 #include "importer/onnx/tensor/tensor_reader.h"
@@ -23,7 +24,8 @@ Sizes sizes_of(const TensorType& t, int64_t heads, std::string_view name) {
     return {s[0], heads, s[1], s[2] / heads};
 }
 
-// Distances in elements between entries of the mask along batch, heads, queries; keys lie side by side.
+// Distances in elements between entries of the mask along batch, heads, queries; keys lie side by
+// side.
 std::vector<int64_t> mask_strides(const TensorType& mask, std::vector<int64_t> whole) {
     TensorReader::require(mask.rank() >= 1 && mask.rank() <= 4, "its attn_mask is {}-D",
                           mask.rank());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DequantizeLinear, y = (x - zero_point) * scale, and QuantizeLinear, y = x / scale + zero_point rounded to even, with
-// one scale for the tensor, for each slice of an axis, or for each block of one; DynamicQuantizeLinear, whose
-// scale follows from the least and the largest element.
+// DequantizeLinear, y = (x - zero_point) * scale, and QuantizeLinear, y = x / scale + zero_point
+// rounded to even, with one scale for the tensor, for each slice of an axis, or for each block of
+// one; DynamicQuantizeLinear, whose scale follows from the least and the largest element.
 #include "importer/onnx/tensor/tensor_reader.h"
 
 namespace cleave::importer::from_onnx {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that move elements: reshapes, transpositions, slices, expansion; Concat and Split; Gather and
-// TensorScatter.
+// Operators that move elements: reshapes, transpositions, slices, expansion; Concat and Split;
+// Gather and TensorScatter.
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
@@ -28,7 +28,8 @@ int64_t element_bytes(const TensorType& type) {
     return dtype_bits(type.dtype) / 8;
 }
 
-// Rows that are looked up must lie in [low, high]: constants are checked here, inputs when they are given.
+// Rows that are looked up must lie in [low, high]: constants are checked here, inputs when they are
+// given.
 void read_indices(TensorReader& r, size_t input, std::string_view name, int64_t low, int64_t high) {
     const TensorType& indices = r.operand(input, name);
     TensorReader::require(indices.dtype == DType::kInt64, "its {} are {}; int64 is computed", name,

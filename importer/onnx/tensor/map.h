@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators share that walk over their operands by strides: elementwise ones, and those that only move elements.
+// What operators share that walk over their operands by strides: elementwise ones, and those that
+// only move elements.
 #pragma once
 
 #include <vector>

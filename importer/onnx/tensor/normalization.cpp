@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNormalization: y = x / sqrt(mean(x^2) + epsilon) * scale, the mean over the dimensions from `axis` on.
+// RMSNormalization: y = x / sqrt(mean(x^2) + epsilon) * scale, the mean over the dimensions from
+// `axis` on.
 #include "importer/onnx/tensor/tensor_reader.h"
 
 namespace cleave::importer::from_onnx {
@@ -14,7 +15,8 @@ void read_rms_normalization(TensorReader& r) {
     int64_t features = 1;
     for (int64_t i = axis; i < x.rank(); ++i) features *= x.shape[i];
 
-    // Broadcast to the normalised dimensions: dimensions of one in front, then those of x to the end.
+    // Broadcast to the normalised dimensions: dimensions of one in front, then those of x to the
+    // end.
     auto first = scale.shape.begin();
     while (first != scale.shape.end() && *first == 1) ++first;
     const int64_t covered = scale.shape.end() - first;

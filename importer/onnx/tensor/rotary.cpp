@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RotaryEmbedding of the ONNX standard: cos and sin from tables by position, or one row for each token.
+// RotaryEmbedding of the ONNX standard: cos and sin from tables by position, or one row for each
+// token.
 #include "importer/onnx/tensor/tensor_reader.h"
 
 namespace cleave::importer::from_onnx {

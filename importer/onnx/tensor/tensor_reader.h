@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ONNX operators over whole tensors, in graphs that are no Llama: one reader for each operator checks a node
-// against the standard and gives the numbers that a kernel needs. In: a node and the types of its operands.
-// Out: TensorAttrs, or the reason why the node stays Opaque. Invariant: all shapes are numbers.
+// ONNX operators over whole tensors, in graphs that are no Llama: one reader for each operator
+// checks a node against the standard and gives the numbers that a kernel needs. In: a node and the
+// types of its operands. Out: TensorAttrs, or the reason why the node stays Opaque. Invariant: all
+// shapes are numbers.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,8 @@ struct TensorType {
     int64_t rank() const { return static_cast<int64_t>(shape.size()); }
 };
 
-// Sizes, and numbers of elements, beyond which nothing is computed: products of two fit into 64 bits.
+// Sizes, and numbers of elements, beyond which nothing is computed: products of two fit into 64
+// bits.
 constexpr int64_t kMostTensorElements = int64_t{1} << 31;
 
 // Why a node is none that Cleave computes.
@@ -38,7 +40,8 @@ struct NotComputed {
 // What a reader looks at, and what it fills in.
 class TensorReader {
 public:
-    // types[i] is that of input i; nothing where it is not known. The probe knows what depends on no data.
+    // types[i] is that of input i; nothing where it is not known. The probe knows what depends on
+    // no data.
     TensorReader(const Model& model, const Node& node, std::vector<std::optional<TensorType>> types,
                  Probe& probe)
         : model_(model), node_(node), types_(std::move(types)), probe_(probe) {
@@ -50,7 +53,8 @@ public:
     bool has(size_t i) const { return node_.input(i) != kNone; }
     bool wants(size_t i) const { return node_.output(i) != kNone; }
 
-    // The type of input i, which the standard calls `name`; NotComputed when it is absent or not known.
+    // The type of input i, which the standard calls `name`; NotComputed when it is absent or not
+    // known.
     const TensorType& type(size_t i, std::string_view name) const;
     // The same, of an input that the kernel reads.
     const TensorType& operand(size_t i, std::string_view name);

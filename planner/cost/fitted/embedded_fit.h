@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implemented by a file that planner/cost/fitted/embed_fit.cmake writes at build time from planner/cost/fitted/h200.txt.
+// Implemented by a file that planner/cost/fitted/embed_fit.cmake writes at build time from
+// planner/cost/fitted/h200.txt.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every exporter: those of the plan alone (planner/export/export.h), and those of this folder, which read the plan's ONNX file.
+// Every exporter: those of the plan alone (planner/export/export.h), and those of this folder,
+// which read the plan's ONNX file.
 #pragma once
 
 #include <vector>

@@ -111,7 +111,8 @@ private:
         return made;
     }
 
-    // The attributes are those of polygraphy's shard tool (0.53.6); no groups: all ranks of the communicator.
+    // The attributes are those of polygraphy's shard tool (0.53.6); no groups: all ranks of the
+    // communicator.
     void dist_collective(const std::string& operation, const std::string& in,
                          const std::string& out) {
         onnx::NodeProto& made = node("DistCollective", in, out);
@@ -164,7 +165,8 @@ private:
         tensor->mutable_shape()->add_dim()->set_dim_value(e.result.columns.size());
     }
 
-    // Gathers stack along the first axis; the parts lie along the last of [batch, sequence, features].
+    // Gathers stack along the first axis; the parts lie along the last of [batch, sequence,
+    // features].
     void stack(const std::string& source, const std::string& result) {
         transpose(source, result + "/part", {2, 0, 1});
         dist_collective("all_gather", result + "/part", result + "/parts");

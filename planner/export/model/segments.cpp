@@ -84,7 +84,8 @@ private:
         state(device).values[v] = {std::move(tensor), segment};
     }
 
-    // Segment `reader` of the device (or an exchange) reads the value: it becomes an output of the segment that made it.
+    // Segment `reader` of the device (or an exchange) reads the value: it becomes an output of the
+    // segment that made it.
     DeviceTensor use(DeviceId device, ValueId value, int reader) {
         auto at = state(device).values.find(value);
         CHECK(at != state(device).values.end())

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan's steps cut into programs for tools that run one device's graph at a time. In: a proven plan. Out: segments,
-// each a run of operators of one device between two exchanges, and the exchanges (transfers, all-reduces, gathers), in
-// an order in which both can run. Taken from the prefill steps: placement is the same in both phases.
+// A plan's steps cut into programs for tools that run one device's graph at a time. In: a proven
+// plan. Out: segments, each a run of operators of one device between two exchanges, and the
+// exchanges (transfers, all-reduces, gathers), in an order in which both can run. Taken from the
+// prefill steps: placement is the same in both phases.
 //
-// Invariants: every operator of a launch is in exactly one segment of that launch's device; what an exchange reads is an
-// output of a segment before it; the epilogue of an all-reduce begins the next segment of each member, so that the
-// exchange itself only moves and adds; a segment whose results nobody reads is left out.
+// Invariants: every operator of a launch is in exactly one segment of that launch's device; what an
+// exchange reads is an output of a segment before it; the epilogue of an all-reduce begins the next
+// segment of each member, so that the exchange itself only moves and adds; a segment whose results
+// nobody reads is left out.
 #pragma once
 
 #include <string>
@@ -15,8 +17,8 @@
 
 namespace cleave::planner {
 
-// A value on a device, under a name that is unique there: "layers.0.o_proj.partial". The name of the operator that
-// makes it, "input_ids" for token ids and "logits" for the logits.
+// A value on a device, under a name that is unique there: "layers.0.o_proj.partial". The name of
+// the operator that makes it, "input_ids" for token ids and "logits" for the logits.
 struct DeviceTensor {
     std::string name;
     ValueId value;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One file with a device's constants: shards of weights, cut and converted as they are written, and rotary tables. In:
-// a plan. Out: where each tensor lies, known at once, and the bytes, streamed when the file is made: what is held of the
-// weights is one block of 16 MiB. Each tensor exists once, however many graphs name it.
+// One file with a device's constants: shards of weights, cut and converted as they are written, and
+// rotary tables. In: a plan. Out: where each tensor lies, known at once, and the bytes, streamed
+// when the file is made: what is held of the weights is one block of 16 MiB. Each tensor exists
+// once, however many graphs name it.
 #pragma once
 
 #include <functional>
@@ -30,8 +31,8 @@ public:
     TensorFile(const Plan& plan, std::shared_ptr<importer::WeightReader> reader,
                int64_t alignment = 4096);
 
-    // A shard as [rows, columns], or [columns, rows] when `transposed`, in its floating type on the device; quantised
-    // ones are expanded to f32.
+    // A shard as [rows, columns], or [columns, rows] when `transposed`, in its floating type on the
+    // device; quantised ones are expanded to f32.
     const StoredTensor& weight(const WeightShard& shard, bool transposed);
     // cos and sin of positions [0, workload.context), each f32 [context, rotary_dim / 2].
     const StoredTensor& rope_cos(RopeTableId table) { return rope(table, false); }
@@ -58,7 +59,8 @@ private:
 // The file of a device beside ONNX models: "device0.data".
 std::string data_file_name(DeviceId device);
 
-// UserError where a weight of the plan has no bytes to be written, or is stored on devices in a type that no export has.
+// UserError where a weight of the plan has no bytes to be written, or is stored on devices in a
+// type that no export has.
 void check_exportable_weights(const Plan& plan);
 
 }  // namespace cleave::planner

@@ -37,9 +37,10 @@ public:
     CudaContext(const CudaContext&) = delete;
     CudaContext& operator=(const CudaContext&) = delete;
 
-    // Of the context's own pool, where the card has pools. Its release threshold stays 0, but what is freed goes back only in
-    // calls that block (cuStreamSynchronize and its like), of which there are none here: the pool keeps it for the next
-    // allocation, and gives all back when it goes.
+    // Of the context's own pool, where the card has pools. Its release threshold stays 0, but what
+    // is freed goes back only in calls that block (cuStreamSynchronize and its like), of which
+    // there are none here: the pool keeps it for the next allocation, and gives all back when it
+    // goes.
     std::optional<DeviceAddress> allocate(int64_t bytes) override {
         const CUmemoryPool from = pool();
         if (!from) return allocate_exchange(bytes);
@@ -48,14 +49,16 @@ public:
             lib_->call.cuMemAllocFromPoolAsync(&address, static_cast<size_t>(bytes), from, stream_);
         return made(address, code, "cuMemAllocFromPoolAsync");
     }
-    // Plain memory: what cuCtxEnablePeerAccess opens to peers, and what their signals are known to reach.
+    // Plain memory: what cuCtxEnablePeerAccess opens to peers, and what their signals are known to
+    // reach.
     std::optional<DeviceAddress> allocate_exchange(int64_t bytes) override {
         use();
         CUdeviceptr address = 0;
         const CUresult code = lib_->call.cuMemAlloc_v2(&address, static_cast<size_t>(bytes));
         return made(address, code, "cuMemAlloc_v2");
     }
-    // Also of memory of the pool, for which it waits for nobody: who calls it has waited for the stream.
+    // Also of memory of the pool, for which it waits for nobody: who calls it has waited for the
+    // stream.
     void free(DeviceAddress address) override {
         use();
         CLEAVE_CUDA(cuMemFree_v2, address);
@@ -129,8 +132,8 @@ public:
         copy.dstDevice = destination;
         start(copy, r);
     }
-    // One copy where the driver takes the pitches: of those that it did not choose itself it may refuse any (cuMemcpy2DAsync,
-    // "intra-device memory copies"); then row by row.
+    // One copy where the driver takes the pitches: of those that it did not choose itself it may
+    // refuse any (cuMemcpy2DAsync, "intra-device memory copies"); then row by row.
     void copy_within(DeviceAddress source, DeviceAddress destination, const Rectangle& r) override {
         if (r.rows <= 0 || r.row_bytes <= 0) return;
         if (r.rows > 1) {
@@ -172,7 +175,8 @@ public:
         }
         behind_one_that_waits_ = waits_itself;
     }
-    // Captures keep such an edge from CUDA 12.3 on (CUDA C++ Programming Guide, "Programmatic Dependent Launch", use in graphs).
+    // Captures keep such an edge from CUDA 12.3 on (CUDA C++ Programming Guide, "Programmatic
+    // Dependent Launch", use in graphs).
     Supports overlap_launches(bool wanted) override {
         constexpr int kFirstDriver = 12030, kFirstCapability = 9;
         overlap_ = false;
@@ -276,8 +280,8 @@ public:
         use();
         CLEAVE_CUDA(cuModuleUnload, static_cast<CUmodule>(module));
     }
-    // With lazy loading, the default from CUDA 12.2 on, a kernel goes to the device here and not with its module (CUDA
-    // Programming Guide, "Lazy Loading").
+    // With lazy loading, the default from CUDA 12.2 on, a kernel goes to the device here and not
+    // with its module (CUDA Programming Guide, "Lazy Loading").
     GpuFunction function(GpuModule module, const std::string& name) override {
         use();
         CUfunction function = nullptr;
@@ -298,9 +302,9 @@ public:
         CLEAVE_CUDA(cuFuncSetAttribute, static_cast<CUfunction>(function),
                     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes));
     }
-    // A hint (CUDA C++ Programming Guide, "Shared Memory", compute capability 7.x on): otherwise the driver divides by what a
-    // kernel needs itself, and no block of the next launch has room beside one with little shared memory. Puts nothing on
-    // the stream.
+    // A hint (CUDA C++ Programming Guide, "Shared Memory", compute capability 7.x on): otherwise
+    // the driver divides by what a kernel needs itself, and no block of the next launch has room
+    // beside one with little shared memory. Puts nothing on the stream.
     void prefer_shared(GpuFunction function) override {
         CLEAVE_CUDA(cuCtxSetCurrent, context_);
         CLEAVE_CUDA(cuFuncSetAttribute, static_cast<CUfunction>(function),
@@ -372,7 +376,8 @@ private:
     CUcontext context_ = nullptr;
     CUstream stream_ = nullptr;
     CUmemoryPool pool_ = nullptr;
-    // Whether launches may overlap, and whether the last thing on the stream is one that waits itself for those before it.
+    // Whether launches may overlap, and whether the last thing on the stream is one that waits
+    // itself for those before it.
     bool overlap_ = false, behind_one_that_waits_ = false;
     uint64_t overlapped_ = 0;
 };

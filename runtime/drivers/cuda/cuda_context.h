@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A card of NVIDIA's for one device: its primary context, a stream and a pool of memory, through libcuda.
+// A card of NVIDIA's for one device: its primary context, a stream and a pool of memory, through
+// libcuda.
 #pragma once
 
 #include <memory>

@@ -113,8 +113,9 @@ FoundDriver open_cuda_driver(std::span<const std::string> names) {
     if (const char* missing = lib->resolve())
         return {nullptr, fmt::format("{} lacks {}: a driver of CUDA 11.4 or newer is needed",
                                      lib->library.name(), missing)};
-    // Kernels are loaded with their module, not at their first launch: loading may wait for what runs in the context, and a
-    // peer's kernel there may wait for this very launch (CUDA C++ Programming Guide, "Lazy loading"). The user's word counts.
+    // Kernels are loaded with their module, not at their first launch: loading may wait for what
+    // runs in the context, and a peer's kernel there may wait for this very launch (CUDA C++
+    // Programming Guide, "Lazy loading"). The user's word counts.
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     ::setenv(kCudaQueues, "32", 0);
     if (const CUresult code = lib->call.cuInit(0); code != CUDA_SUCCESS)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of libcuda that Cleave calls, declared by hand so that the build needs no toolkit. The lists are texts: here they
-// become types and function pointers of cleave::runtime::cuda, and where NVIDIA's cuda.h is present a test compiles the same
-// texts against it. Names, numbers and signatures: CUDA Driver API reference (docs.nvidia.com/cuda/cuda-driver-api).
+// The part of libcuda that Cleave calls, declared by hand so that the build needs no toolkit. The
+// lists are texts: here they become types and function pointers of cleave::runtime::cuda, and where
+// NVIDIA's cuda.h is present a test compiles the same texts against it. Names, numbers and
+// signatures: CUDA Driver API reference (docs.nvidia.com/cuda/cuda-driver-api).
 #pragma once
 
 #include <cstddef>

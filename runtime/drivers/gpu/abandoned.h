@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts of one driver whose work did not end, and calls of it that did not return: they were left alone, and are never
-// destroyed. Any call that gives something of their card back would wait for them, so whoever shares the card asks here first.
-// Thread-safe.
+// Contexts of one driver whose work did not end, and calls of it that did not return: they were
+// left alone, and are never destroyed. Any call that gives something of their card back would wait
+// for them, so whoever shares the card asks here first. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,13 +14,14 @@ class GpuContext;
 
 class LeftAlone {
 public:
-    // From now on `context` of card `ordinal` is nobody's but to be asked whether it is idle. It must stay for ever.
+    // From now on `context` of card `ordinal` is nobody's but to be asked whether it is idle. It
+    // must stay for ever.
     void add(int ordinal, GpuContext& context);
     // A call to the driver about card `ordinal`, which `has_ended` tells without asking the driver.
     void add(int ordinal, std::function<bool()> has_ended);
 
-    // Whether one of the card's still works; those that have ended at last are forgotten. While a call hangs in the driver
-    // nothing more of its card is asked there.
+    // Whether one of the card's still works; those that have ended at last are forgotten. While a
+    // call hangs in the driver nothing more of its card is asked there.
     bool works_on(int ordinal);
     // Whether one of any card's does.
     bool works();

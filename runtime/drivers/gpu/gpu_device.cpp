@@ -139,8 +139,9 @@ public:
     void load(std::vector<codegen::CompiledKernel> kernels) override {
         drop_captures();
         kernels_.load(std::move(kernels));
-        // Now, not at the first download: an allocation of pinned memory may wait for the kernels of the card's other logical
-        // devices, which may wait for this one's (CUDA C++ Programming Guide, "Implicit synchronization").
+        // Now, not at the first download: an allocation of pinned memory may wait for the kernels
+        // of the card's other logical devices, which may wait for this one's (CUDA C++ Programming
+        // Guide, "Implicit synchronization").
         for (int64_t block : {0, 1}) out_block(block, kPieceBytes);
         ring_.take(kPieceBytes);
         // So may an event's, for all that is written of it.
@@ -175,8 +176,8 @@ public:
                             static_cast<size_t>(piece.row_bytes));
         });
     }
-    // From memory that the driver has not pinned, such as a host's or another vendor's, through the ring: then the source has
-    // been read when it returns.
+    // From memory that the driver has not pinned, such as a host's or another vendor's, through the
+    // ring: then the source has been read when it returns.
     void copy_in(const std::byte* source, DeviceAddress destination, const Rectangle& r) override {
         if (r.rows <= 0 || r.row_bytes <= 0) return;
         if (driver_->pinned().holds(source, span_of(r, r.source_stride)))
@@ -222,7 +223,8 @@ public:
         ++synchronizations_;
     }
 
-    // Devices of one driver: logical ones of one card share its memory, others need the driver's word.
+    // Devices of one driver: logical ones of one card share its memory, others need the driver's
+    // word.
     Supports supports_peer_copy(const Device& other) const override {
         const auto* peer = dynamic_cast<const GpuDevice*>(&other);
         if (!peer || peer->driver_ != driver_)
@@ -369,8 +371,8 @@ private:
         return (r.rows - 1) * stride + r.row_bytes;
     }
 
-    // Rows of `r`, or parts of one that is large, as many at once as a piece holds; `act` gets where they begin on both sides,
-    // and how many there are of how many bytes.
+    // Rows of `r`, or parts of one that is large, as many at once as a piece holds; `act` gets
+    // where they begin on both sides, and how many there are of how many bytes.
     template <class Act>
     static void in_pieces(const Rectangle& r, Act act) {
         const int64_t rows = std::max<int64_t>(1, kPieceBytes / r.row_bytes);
@@ -420,7 +422,8 @@ private:
         while (events.size() < count) events.push_back(context_->make_event(timed));
     }
 
-    // Copies from the device piece by piece; `take` gets each, in pinned memory, while the next is on its way.
+    // Copies from the device piece by piece; `take` gets each, in pinned memory, while the next is
+    // on its way.
     template <class Take>
     void stream_out(DeviceAddress source, int64_t bytes, Take take) {
         const int64_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU as a Device: a vendor's context, the kernels loaded into it, and its allocations by name. All memory and modules are
-// given back when it goes, also after a fault; nothing is of a card on which a kernel never ends, by none of the devices there:
-// each such call would wait for it. It is a DeviceStream: work is done later than it is asked for.
+// A GPU as a Device: a vendor's context, the kernels loaded into it, and its allocations by name.
+// All memory and modules are given back when it goes, also after a fault; nothing is of a card on
+// which a kernel never ends, by none of the devices there: each such call would wait for it. It is
+// a DeviceStream: work is done later than it is asked for.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@ struct GpuDeviceOptions {
     std::chrono::milliseconds settle_time{10'000};
 };
 
-// `ordinal` of the driver; `info` is what the plan says of the device. `info.memory_bytes` is a cap below what the card has, as
-// for logical devices that share one.
+// `ordinal` of the driver; `info` is what the plan says of the device. `info.memory_bytes` is a cap
+// below what the card has, as for logical devices that share one.
 std::unique_ptr<Device> make_gpu_device(std::shared_ptr<GpuDriver> driver, int ordinal,
                                         const planner::Device& info,
                                         const GpuDeviceOptions& options);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runtime needs of a GPU vendor's driver library, which is opened at run time: the devices that it has, and for each
-// a context with one stream. cuda/ and hip/ implement it from hand-declared symbol tables; gpu_device.h makes a Device of it.
+// What the runtime needs of a GPU vendor's driver library, which is opened at run time: the devices
+// that it has, and for each a context with one stream. cuda/ and hip/ implement it from
+// hand-declared symbol tables; gpu_device.h makes a Device of it.
 //
-// Errors: every call that fails throws a DeviceError with the vendor's call, its error's name and text, and the device.
-// Threads: a GpuDriver may be used from any thread; a GpuContext by one at a time, which need not be the same one.
+// Errors: every call that fails throws a DeviceError with the vendor's call, its error's name and
+// text, and the device. Threads: a GpuDriver may be used from any thread; a GpuContext by one at a
+// time, which need not be the same one.
 #pragma once
 
 #include <array>
@@ -43,13 +45,15 @@ using GpuFunction = void*;
 using GpuEvent = void*;
 using GpuGraph = void*;  // instantiated
 
-// A call of a vendor's library failed. After some of them, such as a kernel's fault, every later one does.
+// A call of a vendor's library failed. After some of them, such as a kernel's fault, every later
+// one does.
 class VendorError : public DeviceError {
 public:
     using DeviceError::DeviceError;
 };
 
-// A code object that the driver cannot read: a compiler newer than the driver made it, or it is of another architecture.
+// A code object that the driver cannot read: a compiler newer than the driver made it, or it is of
+// another architecture.
 class RefusedObject : public VendorError {
 public:
     using VendorError::VendorError;
@@ -59,8 +63,8 @@ class GpuContext {
 public:
     virtual ~GpuContext() = default;
 
-    // Nothing when the device has not so much left. Of a pool of the context's own where the driver has pools, so that
-    // nothing is left on the device when the context goes.
+    // Nothing when the device has not so much left. Of a pool of the context's own where the driver
+    // has pools, so that nothing is left on the device when the context goes.
     virtual std::optional<DeviceAddress> allocate(int64_t bytes) = 0;
     virtual void free(DeviceAddress address) = 0;
     virtual int64_t free_bytes() = 0;
@@ -69,16 +73,17 @@ public:
         return allocate(bytes);
     }
 
-    // Kernels of this context, and those of the vendor's other libraries, reach memory of `peer`, a context of the same driver
-    // on another card. Again is harmless.
+    // Kernels of this context, and those of the vendor's other libraries, reach memory of `peer`, a
+    // context of the same driver on another card. Again is harmless.
     virtual void enable_peer_access(GpuContext& peer) = 0;
 
-    // Pinned memory of the host, for all contexts of the driver: copies to and from it run beside what the CPU does. Null
-    // when there is none.
+    // Pinned memory of the host, for all contexts of the driver: copies to and from it run beside
+    // what the CPU does. Null when there is none.
     virtual std::byte* allocate_pinned(int64_t bytes) = 0;
     virtual void free_pinned(std::byte* memory) = 0;
 
-    // On the stream, in call order. Memory of the host must stay until the stream has passed the copy.
+    // On the stream, in call order. Memory of the host must stay until the stream has passed the
+    // copy.
     virtual void fill(DeviceAddress address, int64_t bytes, uint8_t value) = 0;
     virtual void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) = 0;
     virtual void copy_in(const std::byte* source, DeviceAddress destination,
@@ -88,12 +93,13 @@ public:
     virtual void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
                         const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args,
                         bool waits_itself) = 0;
-    // From now on (or no more) a launch of a kernel that waits itself (codegen::Launch::overlaps) may begin before the launch
-    // before it on the stream has ended, where that one's does so, too, and nothing else was asked of the context between the
-    // two: then the chain of waits reaches back to the last launch that began behind all others. Whatever waits for other
-    // devices, a peer's kernel or a vendor's library, so has nothing that overlaps on either side of it: no block that waits
-    // for it takes the place that its own blocks still need, and none of its own the place of those it waits for. Else why
-    // driver or card has no such launches.
+    // From now on (or no more) a launch of a kernel that waits itself (codegen::Launch::overlaps)
+    // may begin before the launch before it on the stream has ended, where that one's does so, too,
+    // and nothing else was asked of the context between the two: then the chain of waits reaches
+    // back to the last launch that began behind all others. Whatever waits for other devices, a
+    // peer's kernel or a vendor's library, so has nothing that overlaps on either side of it: no
+    // block that waits for it takes the place that its own blocks still need, and none of its own
+    // the place of those it waits for. Else why driver or card has no such launches.
     virtual Supports overlap_launches(bool) {
         return {false, "launches of this vendor's driver begin when those before them have ended"};
     }
@@ -108,7 +114,8 @@ public:
     virtual bool has_passed(GpuEvent event) = 0;
     virtual double elapsed_ms(GpuEvent from, GpuEvent to) = 0;
 
-    // What this thread puts on the stream between the two is kept, and done by each `replay`. Other threads go on as ever.
+    // What this thread puts on the stream between the two is kept, and done by each `replay`. Other
+    // threads go on as ever.
     virtual void begin_capture() = 0;
     virtual GpuGraph end_capture() = 0;
     virtual void abandon_capture() noexcept = 0;
@@ -116,7 +123,8 @@ public:
     virtual void replay(GpuGraph graph) = 0;
     virtual void destroy_graph(GpuGraph graph) = 0;
 
-    // For a vendor's other libraries: the calling thread's context becomes this one; the stream as the vendor names it.
+    // For a vendor's other libraries: the calling thread's context becomes this one; the stream as
+    // the vendor names it.
     virtual void make_current() = 0;
     virtual void* native_stream() = 0;
 
@@ -124,12 +132,14 @@ public:
     virtual void unload(GpuModule module) = 0;
     // Brings the kernel onto the device, for which it may wait for all that runs there.
     virtual GpuFunction function(GpuModule module, const std::string& name) = 0;
-    // Threads of a block with which the driver starts it at most, by its registers and static memory.
+    // Threads of a block with which the driver starts it at most, by its registers and static
+    // memory.
     virtual int64_t most_threads(GpuFunction function) = 0;
     // From now on a launch of it may ask for so much dynamic shared memory.
     virtual void allow_shared(GpuFunction, int64_t /*bytes*/) {}
-    // From now on it runs where shared memory is as large as the card can make it, and cache as small: blocks of launches that
-    // overlap stand on one compute unit, which has one division of the two at a time.
+    // From now on it runs where shared memory is as large as the card can make it, and cache as
+    // small: blocks of launches that overlap stand on one compute unit, which has one division of
+    // the two at a time.
     virtual void prefer_shared(GpuFunction) {}
 };
 
@@ -157,13 +167,15 @@ private:
     PinnedMemory pinned_;
 };
 
-// A driver with one device at least, or why there is none: every name tried, the symbol that is missing, the driver's error.
+// A driver with one device at least, or why there is none: every name tried, the symbol that is
+// missing, the driver's error.
 struct FoundDriver {
     std::shared_ptr<GpuDriver> driver;
     std::string reason;
 };
 
-// After a fault the driver gives all back with the context: a call that fails then takes nothing from anybody.
+// After a fault the driver gives all back with the context: a call that fails then takes nothing
+// from anybody.
 template <class Act>
 void try_to(Act act) noexcept {
     try {

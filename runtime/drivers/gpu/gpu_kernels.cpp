@@ -41,8 +41,8 @@ void GpuKernels::load(std::vector<codegen::CompiledKernel> kernels) {
                 Given made;
                 try {
                     made.module = context->load((*all)[i].object);
-                    // Now, while no kernel runs: one that waits for a peer on the same card must not wait for this one to
-                    // be loaded.
+                    // Now, while no kernel runs: one that waits for a peer on the same card must
+                    // not wait for this one to be loaded.
                     made.function = context->function(made.module, (*all)[i].name);
                 } catch (const VendorError&) {
                     made.error = std::current_exception();

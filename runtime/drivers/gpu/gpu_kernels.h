@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one GPU's device as its driver has loaded them: code objects in, launches out. A kernel that the driver
-// refuses is a DeviceError with the kernel's name. Used by the device's thread.
+// The kernels of one GPU's device as its driver has loaded them: code objects in, launches out. A
+// kernel that the driver refuses is a DeviceError with the kernel's name. Used by the device's
+// thread.
 #pragma once
 
 #include <array>

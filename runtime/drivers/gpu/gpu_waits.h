@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the host waits for a card, so that every wait can be ended: by polling, also of calls that wait inside the driver's
-// library for as long as kernels run (to load one, to allocate), which threads of their own make. One of these for each GPU's
-// device, used by the device's thread.
+// How the host waits for a card, so that every wait can be ended: by polling, also of calls that
+// wait inside the driver's library for as long as kernels run (to load one, to allocate), which
+// threads of their own make. One of these for each GPU's device, used by the device's thread.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,8 @@ public:
     // Called again and again while a wait lasts; what it throws ends the wait. Empty: none.
     void set_check(std::function<void()> check) { check_ = std::move(check); }
 
-    // Returns when `done()`. Polls rather than blocks: nobody could end a call that blocks. Short waits, as for a token, keep
-    // the core.
+    // Returns when `done()`. Polls rather than blocks: nobody could end a call that blocks. Short
+    // waits, as for a token, keep the core.
     template <class Done>
     void until(Done done) const {
         const auto patient = Clock::now() + std::chrono::milliseconds(1);
@@ -48,9 +48,10 @@ public:
         }
     }
 
-    // `take(act())`, where `act` makes a call that may wait inside the driver. It runs on another thread, and nothing that it
-    // uses may go while it does: of the device only its context, which stays when the device is left alone. That is what
-    // becomes of it when the wait is ended and the call does not end in the settling time; else what it gave is taken, too.
+    // `take(act())`, where `act` makes a call that may wait inside the driver. It runs on another
+    // thread, and nothing that it uses may go while it does: of the device only its context, which
+    // stays when the device is left alone. That is what becomes of it when the wait is ended and
+    // the call does not end in the settling time; else what it gave is taken, too.
     template <class Act, class Take>
     void call(Act act, Take take) {
         auto result = std::make_shared<std::invoke_result_t<Act>>();
@@ -69,11 +70,13 @@ public:
     }
     uint64_t ended_calls() const { return ended_calls_; }
 
-    // After an error: waits for the work that is left in `context`, for a bounded time. What does not end in it is left alone.
+    // After an error: waits for the work that is left in `context`, for a bounded time. What does
+    // not end in it is left alone.
     void settle(GpuContext& context) noexcept;
 
-    // Whether a call that gives memory, kernels or the context back would wait for work that does not end: this device's, that
-    // of another on the same card, or that of a card which was given access to this one's memory.
+    // Whether a call that gives memory, kernels or the context back would wait for work that does
+    // not end: this device's, that of another on the same card, or that of a card which was given
+    // access to this one's memory.
     bool must_be_left() const;
     void add_reached_by(int card) { reached_by_.insert(card); }
 

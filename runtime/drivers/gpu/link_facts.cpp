@@ -14,8 +14,8 @@ std::optional<PciPlace> pci_place(const std::string& address) {
 }
 
 int64_t pcie_bytes_per_second(unsigned generation, unsigned width) {
-    // GB/s of a lane one way: 2.5, 5, 8, 16, 32, 64 GT/s (PCI Express Base Specification) by 8b/10b, 128b/130b and, from 6.0
-    // on, 242 of 256 bytes of a flit.
+    // GB/s of a lane one way: 2.5, 5, 8, 16, 32, 64 GT/s (PCI Express Base Specification) by
+    // 8b/10b, 128b/130b and, from 6.0 on, 242 of 256 bytes of a flit.
     constexpr std::array<double, 7> kLane{0, 0.25, 0.5, 0.9846, 1.9692, 3.9385, 7.5625};
     constexpr double kUsable = 25 / (16 * 1.9692);
     if (generation >= kLane.size()) return 0;

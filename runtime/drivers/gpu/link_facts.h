@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a vendor's cards are joined, as its library of management says (nvml/, rocm_smi/), opened at run time. In: PCI addresses
-// ("0000:3b:00.0"). Out: what the library knows; nothing where it does not know the cards or has no answer. Thread-safe.
+// How a vendor's cards are joined, as its library of management says (nvml/, rocm_smi/), opened at
+// run time. In: PCI addresses
+// ("0000:3b:00.0"). Out: what the library knows; nothing where it does not know the cards or has no
+// answer. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +16,8 @@ class LinkFacts {
 public:
     virtual ~LinkFacts() = default;
 
-    // Bytes/s one way over the links of the cards' own (NVLink, Infinity Fabric) from one to the other.
+    // Bytes/s one way over the links of the cards' own (NVLink, Infinity Fabric) from one to the
+    // other.
     virtual std::optional<int64_t> fabric_bandwidth(const std::string& from,
                                                     const std::string& to) const = 0;
     // Bytes/s one way by PCI Express, as the slower slot has it.
@@ -35,8 +38,9 @@ struct PciPlace {
 };
 std::optional<PciPlace> pci_place(const std::string& address);
 
-// Usable bytes/s of a PCI Express slot: the specification's rate of a lane after encoding, and the share of it that large
-// packets leave (the 25 GB/s of a 4.0 x16 slot). 0 for a generation that does not exist.
+// Usable bytes/s of a PCI Express slot: the specification's rate of a lane after encoding, and the
+// share of it that large packets leave (the 25 GB/s of a 4.0 x16 slot). 0 for a generation that
+// does not exist.
 int64_t pcie_bytes_per_second(unsigned generation, unsigned width);
 
 }  // namespace cleave::runtime

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What memory of the host a driver has pinned, for all of its contexts. A copy to or from other memory may wait inside the
-// driver for all that is on the stream: nobody could end that wait. Thread-safe.
+// What memory of the host a driver has pinned, for all of its contexts. A copy to or from other
+// memory may wait inside the driver for all that is on the stream: nobody could end that wait.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -26,8 +26,8 @@ std::span<std::byte> PinnedRing::take(int64_t bytes) {
         if (block->in_flight) wait_(block->event);
         block->in_flight = false;
         block->used = 0;
-        // Both, and so before anything runs if what passes need was asked for once: see GpuDevice::load. A block that copies
-        // still read is left as it is.
+        // Both, and so before anything runs if what passes need was asked for once: see
+        // GpuDevice::load. A block that copies still read is left as it is.
         if (block->bytes < aligned)
             for (Block& each : blocks_) renew(each, aligned);
     }

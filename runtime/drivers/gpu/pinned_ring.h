@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two blocks of pinned memory that uploads leave from in turn: one is filled while the device still copies from the other.
-// Small pieces share a block. One thread at a time.
+// Two blocks of pinned memory that uploads leave from in turn: one is filled while the device still
+// copies from the other. Small pieces share a block. One thread at a time.
 #pragma once
 
 #include <array>
@@ -15,15 +15,16 @@ namespace cleave::runtime {
 
 class PinnedRing {
 public:
-    // `pin` gives pinned memory, which it keeps; `wait` returns when the stream has passed an event.
+    // `pin` gives pinned memory, which it keeps; `wait` returns when the stream has passed an
+    // event.
     PinnedRing(GpuContext& context, std::function<std::byte*(int64_t)> pin,
                std::function<void(GpuEvent)> wait)
         : context_(context), pin_(std::move(pin)), wait_(std::move(wait)) {}
     PinnedRing(const PinnedRing&) = delete;
     PinnedRing& operator=(const PinnedRing&) = delete;
 
-    // Room for `bytes`, which no copy reads any more, aligned to 256. Copies from it must be on the stream before the next
-    // call. Throws what `pin` does.
+    // Room for `bytes`, which no copy reads any more, aligned to 256. Copies from it must be on the
+    // stream before the next call. Throws what `pin` does.
     std::span<std::byte> take(int64_t bytes);
     // Makes its events, before anything runs: to make one may wait for kernels.
     void make_events();

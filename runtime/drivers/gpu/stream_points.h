@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Points of a GPU's stream: those asked for, those that a wait has seen passed. And never more operations under way than a
-// driver takes: where a stream holds about a thousand, the next launch waits inside the driver, where nobody could end it, and
-// with it other threads' launches on the same context. A wait in between keeps it below half of that. Used by the device's
-// thread.
+// Points of a GPU's stream: those asked for, those that a wait has seen passed. And never more
+// operations under way than a driver takes: where a stream holds about a thousand, the next launch
+// waits inside the driver, where nobody could end it, and with it other threads' launches on the
+// same context. A wait in between keeps it below half of that. Used by the device's thread.
 #pragma once
 
 #include <array>
@@ -24,11 +24,12 @@ public:
     // At most so many operations are under way.
     static constexpr uint64_t kMostPending = 384;
 
-    // Before each operation on the stream outside a capture, a replay being one: its launches come to the card together. Where
-    // too many are under way it waits for the earlier of them.
+    // Before each operation on the stream outside a capture, a replay being one: its launches come
+    // to the card together. Where too many are under way it waits for the earlier of them.
     void before_operation();
 
-    // Makes its own events, before anything runs: to make one may wait for kernels that wait for this device.
+    // Makes its own events, before anything runs: to make one may wait for kernels that wait for
+    // this device.
     void make_fences();
 
     void record(GpuEvent event);

@@ -76,7 +76,8 @@ public:
         use();
         CLEAVE_HIP(hipStreamCreateWithFlags, &stream_, kStreamNonBlocking);
     }
-    // After a fault every call fails: then the device is reset, which gives back all that this process has there.
+    // After a fault every call fails: then the device is reset, which gives back all that this
+    // process has there.
     ~HipContext() override {
         lib_->call.hipSetDevice(device_);
         if (pool_) lib_->call.hipMemPoolDestroy(pool_);
@@ -85,8 +86,8 @@ public:
     HipContext(const HipContext&) = delete;
     HipContext& operator=(const HipContext&) = delete;
 
-    // Of the context's own pool, where pools are asked for, and runtime and card have them. Its release threshold stays 0: what is freed goes back at
-    // the next wait, all of it with the pool.
+    // Of the context's own pool, where pools are asked for, and runtime and card have them. Its
+    // release threshold stays 0: what is freed goes back at the next wait, all of it with the pool.
     std::optional<DeviceAddress> allocate(int64_t bytes) override {
         const hipMemPool_t from = pool();
         void* address = nullptr;
@@ -98,7 +99,8 @@ public:
         lib_->check(code, from ? "hipMallocFromPoolAsync" : "hipMalloc", name_);
         return reinterpret_cast<DeviceAddress>(address);
     }
-    // Stores to coarse-grained memory may reach other devices at the end of a kernel only (HIP, "coherency control").
+    // Stores to coarse-grained memory may reach other devices at the end of a kernel only (HIP,
+    // "coherency control").
     std::optional<DeviceAddress> allocate_exchange(int64_t bytes) override {
         use();
         void* address = nullptr;
@@ -137,8 +139,9 @@ public:
     std::byte* allocate_pinned(int64_t bytes) override {
         use();
         void* memory = nullptr;
-        // Coherent, as signals between host and kernels need: the default is only while HIP_HOST_COHERENT says nothing
-        // else; and every device's (HIP Programming Guide, "Host Memory").
+        // Coherent, as signals between host and kernels need: the default is only while
+        // HIP_HOST_COHERENT says nothing else; and every device's (HIP Programming Guide, "Host
+        // Memory").
         const hipError_t code =
             lib_->call.hipHostMalloc(&memory, static_cast<size_t>(bytes),
                                      kHostMallocCoherent | kHostMallocMapped | kHostMallocPortable);
@@ -313,7 +316,8 @@ private:
     hipMemPool_t pool_ = nullptr;
 };
 
-// "gfx90a" of "...gfx90a:sramecc+:xnack-..." anywhere in a struct whose layout differs between versions.
+// "gfx90a" of "...gfx90a:sramecc+:xnack-..." anywhere in a struct whose layout differs between
+// versions.
 std::string arch_in(std::string_view properties) {
     const size_t at = properties.find("gfx");
     if (at == std::string_view::npos) return "";
@@ -323,8 +327,9 @@ std::string arch_in(std::string_view properties) {
     return std::string(properties.substr(at, end - at));
 }
 
-// Transfers of a pin in a clock as the driver counts it. HBM2 has two, HBM3 of MI300 four, as its 1300 MHz and 8192 bits make
-// the 5.3 TB/s of its data sheet; GDDR6 of RDNA's cards has sixteen, as 1250 MHz and 384 bits make the 960 GB/s of a 7900 XTX.
+// Transfers of a pin in a clock as the driver counts it. HBM2 has two, HBM3 of MI300 four, as its
+// 1300 MHz and 8192 bits make the 5.3 TB/s of its data sheet; GDDR6 of RDNA's cards has sixteen, as
+// 1250 MHz and 384 bits make the 960 GB/s of a 7900 XTX.
 int64_t transfers_per_clock(const std::string& arch) {
     if (arch == "gfx942") return 4;
     return arch.starts_with("gfx1") ? 16 : 2;
@@ -352,8 +357,8 @@ public:
         facts.name = text;
         CLEAVE_HIP(hipDeviceGetPCIBusId, text, sizeof text, ordinal);
         facts.pci = lower_case(text);
-        // As AMD's tools print it: the sixteen digits that the bytes are. Of a card without one they are "XX" and nothing
-        // (hsa_ext_amd.h, HSA_AMD_AGENT_INFO_UUID).
+        // As AMD's tools print it: the sixteen digits that the bytes are. Of a card without one
+        // they are "XX" and nothing (hsa_ext_amd.h, HSA_AMD_AGENT_INFO_UUID).
         hipUUID uuid{};
         if (lib_->call.hipDeviceGetUuid &&
             lib_->call.hipDeviceGetUuid(&uuid, ordinal) == hipSuccess &&
@@ -386,8 +391,8 @@ public:
             attribute(hipDeviceAttributeMultiprocessorCount),
             {attribute(hipDeviceAttributeMaxGridDimX), attribute(hipDeviceAttributeMaxGridDimY),
              attribute(hipDeviceAttributeMaxGridDimZ)}};
-        // A launch has fewer than 2^32 threads along each axis (hip_runtime_api.h, hipModuleLaunchKernel); blocks of more than
-        // one thread in y and z nobody makes.
+        // A launch has fewer than 2^32 threads along each axis (hip_runtime_api.h,
+        // hipModuleLaunchKernel); blocks of more than one thread in y and z nobody makes.
         if (const int64_t threads = facts.limits.max_threads_per_block; threads > 0)
             facts.limits.max_grid[0] =
                 std::min(facts.limits.max_grid[0], ((int64_t{1} << 32) - 1) / threads);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's HIP runtime, libamdhip64, behind runtime/drivers/gpu/gpu_driver.h. Devices are the ones that HIP_VISIBLE_DEVICES leaves, in
-// its order; HIP's contexts are its devices' own.
+// AMD's HIP runtime, libamdhip64, behind runtime/drivers/gpu/gpu_driver.h. Devices are the ones
+// that HIP_VISIBLE_DEVICES leaves, in its order; HIP's contexts are its devices' own.
 #pragma once
 
 #include <span>
@@ -11,12 +11,13 @@
 
 namespace cleave::runtime {
 
-// What is opened, the first that loads: libamdhip64.so.7 down to .5 and libamdhip64.so where ROCm is installed, then what
-// the loader finds by these names (runtime/base/dynamic_library.h).
+// What is opened, the first that loads: libamdhip64.so.7 down to .5 and libamdhip64.so where ROCm
+// is installed, then what the loader finds by these names (runtime/base/dynamic_library.h).
 std::vector<std::string> hip_library_names();
 
-// So many hardware queues a card has for the streams of its logical devices; the user's own value counts. HIP's default of 4
-// would have more streams share queues, each of which runs in order: kernels that wait for one another would not end.
+// So many hardware queues a card has for the streams of its logical devices; the user's own value
+// counts. HIP's default of 4 would have more streams share queues, each of which runs in order:
+// kernels that wait for one another would not end.
 inline constexpr const char* kHipQueues = "GPU_MAX_HW_QUEUES";
 
 FoundDriver open_hip_driver(std::span<const std::string> names = hip_library_names());

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of libamdhip64 that Cleave calls, declared by hand so that the build needs no ROCm. The lists are texts: here they
-// become types and function pointers of cleave::runtime::hip, and where AMD's hip_runtime_api.h is present a test compiles the
-// same texts against it. Names, numbers and signatures: HIP runtime API reference (rocm.docs.amd.com/projects/HIP), of ROCm 5
-// and later; attributes were renumbered between ROCm 4 and 5.
+// The part of libamdhip64 that Cleave calls, declared by hand so that the build needs no ROCm. The
+// lists are texts: here they become types and function pointers of cleave::runtime::hip, and where
+// AMD's hip_runtime_api.h is present a test compiles the same texts against it. Names, numbers and
+// signatures: HIP runtime API reference (rocm.docs.amd.com/projects/HIP), of ROCm 5 and later;
+// attributes were renumbered between ROCm 4 and 5.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-// X(function, parameters); all return hipError_t. Two of them that return texts stand in Functions alone.
+// X(function, parameters); all return hipError_t. Two of them that return texts stand in Functions
+// alone.
 #define CLEAVE_HIP_FUNCTIONS(X)                                                                   \
     X(hipInit, (unsigned int flags))                                                              \
     X(hipRuntimeGetVersion, (int* version))                                                       \
@@ -159,8 +161,9 @@ struct Functions {
     // Not in every version: null where absent.
     hipError_t (*hipDeviceGetUuid)(hipUUID* uuid, hipDevice_t device) = nullptr;
     hipError_t (*hipGraphUpload)(hipGraphExec_t exec, hipStream_t stream) = nullptr;
-    // The struct's layout differs between versions (its name is hipGetDevicePropertiesR0600 from ROCm 6 on), its size is
-    // below 4 KiB in all; only the architecture's name is taken from it, which no attribute has.
+    // The struct's layout differs between versions (its name is hipGetDevicePropertiesR0600 from
+    // ROCm 6 on), its size is below 4 KiB in all; only the architecture's name is taken from it,
+    // which no attribute has.
     hipError_t (*properties)(void* properties, int device) = nullptr;
 };
 

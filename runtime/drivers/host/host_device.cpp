@@ -14,7 +14,8 @@ namespace {
 
 // Below this many bytes, waking the helpers costs more than the work.
 constexpr int64_t kParallelBytes = 64 * 1024;
-// Elements of a sum that a thread takes at once, at least: whole cache lines, and few enough pieces.
+// Elements of a sum that a thread takes at once, at least: whole cache lines, and few enough
+// pieces.
 constexpr int64_t kReduceGrain = 4096;
 
 void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host driver: a share of the CPU with memory and threads of its own. Everything is synchronous: each call
-// has taken effect when it returns. A launch splits its work items into one contiguous part a thread.
+// The host driver: a share of the CPU with memory and threads of its own. Everything is
+// synchronous: each call has taken effect when it returns. A launch splits its work items into one
+// contiguous part a thread.
 #pragma once
 
 #include <functional>

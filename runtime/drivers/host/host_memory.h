@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of one host device: page-aligned blocks mapped lazily, so that the pages lie where the device's own
-// threads first touch them, each followed by a page that may not be touched. Counts what was asked for.
-// `poison` fills fresh blocks with bytes that read as NaN in every floating type.
+// Memory of one host device: page-aligned blocks mapped lazily, so that the pages lie where the
+// device's own threads first touch them, each followed by a page that may not be touched. Counts
+// what was asked for. `poison` fills fresh blocks with bytes that read as NaN in every floating
+// type.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cores, caches and memory nodes of the machine that the process runs on, as hwloc sees them. What `cleave devices` shows
-// beside the host's rates; nothing is decided by it.
+// Cores, caches and memory nodes of the machine that the process runs on, as hwloc sees them. What
+// `cleave devices` shows beside the host's rates; nothing is decided by it.
 #pragma once
 
 #include <cstdint>

@@ -90,7 +90,8 @@ public:
                             static_cast<size_t>(parts[0]), ncclUint8, communicator_, stream());
             return;
         }
-        // Unequal parts: a broadcast from each, all of one operation (NCCL user guide, "Group Calls").
+        // Unequal parts: a broadcast from each, all of one operation (NCCL user guide, "Group
+        // Calls").
         in_group([&] {
             DeviceAddress at = destination;
             for (int root = 0; root < ranks_; ++root) {
@@ -258,8 +259,8 @@ public:
     }
 
 private:
-    // One thread opens the communicators of all ranks, as a group: each waits for the others (NCCL user guide, "Management Of
-    // Multiple GPUs From One Thread").
+    // One thread opens the communicators of all ranks, as a group: each waits for the others (NCCL
+    // user guide, "Management Of Multiple GPUs From One Thread").
     void open() {
         const std::string& first = ranks_.front()->member().device;
         ncclUniqueId id{};
@@ -311,7 +312,8 @@ private:
         if (ended == ncclInProgress) settle_all(function);
     }
 
-    // In turn: where one fails, such as for lack of its card's memory, the others may wait for it for ever.
+    // In turn: where one fails, such as for lack of its card's memory, the others may wait for it
+    // for ever.
     void settle_all(const char* function) {
         const Clock::time_point end = ranks_.front()->limit();
         for (bool all_done = false; !all_done;) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's NCCL and AMD's RCCL, opened at run time: one class for both, as they have the same functions. A group of devices of
-// one process, each on a card of its own, becomes a communicator a device; operations are put on the device's stream and
-// nothing waits for them on the host.
+// NVIDIA's NCCL and AMD's RCCL, opened at run time: one class for both, as they have the same
+// functions. A group of devices of one process, each on a card of its own, becomes a communicator a
+// device; operations are put on the device's stream and nothing waits for them on the host.
 //
-// Errors: DeviceError with the call, the library's error and the device. Communicators do not block: what takes the library
-// longer is polled, within a time limit and until the user interrupts, and a group that fails is aborted, which ends the
-// kernels of every rank that wait for a missing one.
-// Threads: a rank is used by one thread at a time, ranks of a group by different ones; `abort` may be called from any.
+// Errors: DeviceError with the call, the library's error and the device. Communicators do not
+// block: what takes the library longer is polled, within a time limit and until the user
+// interrupts, and a group that fails is aborted, which ends the kernels of every rank that wait for
+// a missing one. Threads: a rank is used by one thread at a time, ranks of a group by different
+// ones; `abort` may be called from any.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,9 @@ public:
                     int code)
         : DeviceError(call, error, device), device_(device), code_(code), error_(error) {}
     const std::string& device() const { return device_; }
-    // Whether it may be that memory lacked: the library has no error of its own for that. Where a call of the driver or of the
-    // system failed, the text of its last error says which ("Cuda failure 2 'out of memory'", "Failed to CUDA calloc").
+    // Whether it may be that memory lacked: the library has no error of its own for that. Where a
+    // call of the driver or of the system failed, the text of its last error says which ("Cuda
+    // failure 2 'out of memory'", "Failed to CUDA calloc").
     bool may_lack_memory() const;
 
 private:
@@ -60,16 +62,18 @@ class CollectiveRank {
 public:
     virtual ~CollectiveRank() = default;
 
-    // destination[i] = sum over the ranks of source[i], the same bits on all; both may be one buffer.
+    // destination[i] = sum over the ranks of source[i], the same bits on all; both may be one
+    // buffer.
     virtual void all_reduce(DeviceAddress source, DeviceAddress destination, int64_t count,
                             DType dtype) = 0;
 
-    // Rank r's `parts[r]` bytes at `source` come to stand at offset sum(parts[0..r)) of every rank's destination. Parts may
-    // differ and be empty.
+    // Rank r's `parts[r]` bytes at `source` come to stand at offset sum(parts[0..r)) of every
+    // rank's destination. Parts may differ and be empty.
     virtual void all_gather(DeviceAddress source, DeviceAddress destination,
                             std::span<const int64_t> parts) = 0;
 
-    // Messages between ranks, all of one operation: no order of them can block. Those of two ranks are matched in order.
+    // Messages between ranks, all of one operation: no order of them can block. Those of two ranks
+    // are matched in order.
     struct Message {
         int peer = 0;
         DeviceAddress address = 0;
@@ -108,8 +112,8 @@ struct FoundCollectives {
 };
 FoundCollectives open_collectives(std::span<const std::string> names);
 
-// Kind cuda's or hip's: "libnccl.so.2", "librccl.so.1" and their like, or the file that CLEAVE_NCCL_LIBRARY or
-// CLEAVE_RCCL_LIBRARY names.
+// Kind cuda's or hip's: "libnccl.so.2", "librccl.so.1" and their like, or the file that
+// CLEAVE_NCCL_LIBRARY or CLEAVE_RCCL_LIBRARY names.
 FoundCollectives find_collectives(planner::DeviceKind kind);
 
 // Whether the library sums values of this type.

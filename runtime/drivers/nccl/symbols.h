@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of libnccl and librccl that Cleave calls, declared by hand so that the build needs neither; RCCL has NCCL's names,
-// numbers and signatures. The lists are texts: here they become types and function pointers, and where nccl.h is present a test
-// compiles the same texts against it. Source: NCCL user guide, "NCCL API" (docs.nvidia.com/deeplearning/nccl/user-guide).
+// The part of libnccl and librccl that Cleave calls, declared by hand so that the build needs
+// neither; RCCL has NCCL's names, numbers and signatures. The lists are texts: here they become
+// types and function pointers, and where nccl.h is present a test compiles the same texts against
+// it. Source: NCCL user guide, "NCCL API" (docs.nvidia.com/deeplearning/nccl/user-guide).
 #pragma once
 
 #include <cstddef>
@@ -53,8 +54,9 @@ struct ncclUniqueId {
     char internal[128];
 };
 
-// As it was in NCCL 2.14, the first to have it: a newer library reads `size` bytes, goes by `version`, and takes its own
-// settings for what came later (NCCL's sources, init.cc, parseCommConfig).
+// As it was in NCCL 2.14, the first to have it: a newer library reads `size` bytes, goes by
+// `version`, and takes its own settings for what came later (NCCL's sources, init.cc,
+// parseCommConfig).
 struct ncclConfig_t {
     size_t size = sizeof(ncclConfig_t);
     unsigned int magic = 0xcafebeef;

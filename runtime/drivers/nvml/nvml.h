@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML (libnvidia-ml, opened at run time) as LinkFacts: all active NVLinks of a pair of NVIDIA's cards, direct or through
-// switches that both are on, and their slots' generation and width.
+// NVML (libnvidia-ml, opened at run time) as LinkFacts: all active NVLinks of a pair of NVIDIA's
+// cards, direct or through switches that both are on, and their slots' generation and width.
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of libnvidia-ml that Cleave calls, declared by hand so that the build needs no toolkit; where NVIDIA's nvml.h is
-// present a test compiles the same lists against it. Names, numbers and signatures: NVML API reference
-// (docs.nvidia.com/deploy/nvml-api).
+// The part of libnvidia-ml that Cleave calls, declared by hand so that the build needs no toolkit;
+// where NVIDIA's nvml.h is present a test compiles the same lists against it. Names, numbers and
+// signatures: NVML API reference (docs.nvidia.com/deploy/nvml-api).
 #pragma once
 
 #include <cstdint>

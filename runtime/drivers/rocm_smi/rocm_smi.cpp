@@ -52,8 +52,8 @@ public:
                                             const std::string& to) const override {
         const std::optional<Pair> pair = find(from, to);
         uint64_t least = 0, most = 0;
-        // Of direct links alone. The driver counts in MB/s one way, a link's rate the least and all links' the most (Linux,
-        // drivers/gpu/drm/amd/amdkfd/kfd_crat.h: maximum_bandwidth_mbs).
+        // Of direct links alone. The driver counts in MB/s one way, a link's rate the least and all
+        // links' the most (Linux, drivers/gpu/drm/amd/amdkfd/kfd_crat.h: maximum_bandwidth_mbs).
         if (!pair || pair->type != RSMI_IOLINK_TYPE_XGMI || pair->hops != 1 ||
             call_.rsmi_minmax_bandwidth_get(pair->from, pair->to, &least, &most) != 0 || most == 0)
             return std::nullopt;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ROCm SMI (librocm_smi64, opened at run time) as LinkFacts: whether two of AMD's cards are joined by Infinity Fabric (XGMI)
-// directly, over how many of its links, or by PCI Express. Of cards that other cards lie between it tells no rate, nor of a
-// slot in a form that all its versions share: those are 4.0 x16.
+// ROCm SMI (librocm_smi64, opened at run time) as LinkFacts: whether two of AMD's cards are joined
+// by Infinity Fabric (XGMI) directly, over how many of its links, or by PCI Express. Of cards that
+// other cards lie between it tells no rate, nor of a slot in a form that all its versions share:
+// those are 4.0 x16.
 #pragma once
 
 #include <span>

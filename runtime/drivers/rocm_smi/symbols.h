@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of librocm_smi64 that Cleave calls, declared by hand so that the build needs no ROCm; where AMD's rocm_smi.h is
-// present a test compiles the same lists against it. Names, numbers and signatures: include/rocm_smi/rocm_smi.h of ROCm SMI
-// (github.com/ROCm/rocm_smi_lib, rocm-6.4), the same from ROCm 5 on.
+// The part of librocm_smi64 that Cleave calls, declared by hand so that the build needs no ROCm;
+// where AMD's rocm_smi.h is present a test compiles the same lists against it. Names, numbers and
+// signatures: include/rocm_smi/rocm_smi.h of ROCm SMI (github.com/ROCm/rocm_smi_lib, rocm-6.4), the
+// same from ROCm 5 on.
 #pragma once
 
 #include <cstdint>

@@ -22,18 +22,20 @@ enum class ExprKind {
     kDict,       // children: key, value, key, value, ...
     kAttribute,  // children[0] . name
     kItem,       // children[0] [ children[1] ]
-    kSlice,  // children[0] [ children[1] : children[2] : children[3] ], each of the three may be null
-    kCall,    // children[0] ( children[1..], named )
-    kFilter,  // children[0] | name ( children[1..], named ); children[0] is null in a block's filter
-    kTest,    // children[0] is name ( children[1..], named )
-    kNot,     // not children[0]
-    kNegate,       // - children[0]
-    kPlus,         // + children[0]
-    kAnd,          // children[0] and children[1]
-    kOr,           // children[0] or children[1]
-    kBinary,       // children[0] name children[1], name one of + - * / // % **
-    kConcat,       // children, joined as text
-    kCompare,      // children[0] operators[0] children[1] operators[1] ...
+    kSlice,    // children[0] [ children[1] : children[2] : children[3] ], each of the three may be
+               // null
+    kCall,     // children[0] ( children[1..], named )
+    kFilter,   // children[0] | name ( children[1..], named ); children[0] is null in a block's
+               // filter
+    kTest,     // children[0] is name ( children[1..], named )
+    kNot,      // not children[0]
+    kNegate,   // - children[0]
+    kPlus,     // + children[0]
+    kAnd,      // children[0] and children[1]
+    kOr,       // children[0] or children[1]
+    kBinary,   // children[0] name children[1], name one of + - * / // % **
+    kConcat,   // children, joined as text
+    kCompare,  // children[0] operators[0] children[1] operators[1] ...
     kConditional,  // children[1] if children[0] else children[2], which may be null
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Renders a parsed template.
-// In: the statements and the variables they may read. Out: the text. Scopes are Jinja's: a `set` inside
-// a loop, a macro or a block with a scope of its own is not seen outside it; `if` has no scope.
-// An Evaluator renders once; the statements must outlive it and every macro that it made.
+// In: the statements and the variables they may read. Out: the text. Scopes are Jinja's: a `set`
+// inside a loop, a macro or a block with a scope of its own is not seen outside it; `if` has no
+// scope. An Evaluator renders once; the statements must outlive it and every macro that it made.
 #pragma once
 
 #include <memory>

@@ -144,7 +144,8 @@ private:
         after_tag(strips, !keeps);
     }
 
-    /// The size of "name -%}" at `index` after optional spaces, or 0; `sign`: what stood before "%}".
+    /// The size of "name -%}" at `index` after optional spaces, or 0; `sign`: what stood before
+    /// "%}".
     size_t match_word_tag(size_t index, std::string_view word, char& sign) const {
         const size_t word_begin = source_.find_first_not_of(kSpaces, index);
         if (word_begin == std::string::npos || source_.compare(word_begin, word.size(), word) != 0)

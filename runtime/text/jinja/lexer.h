@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a Jinja template into tokens, as jinja2's lexer does with trim_blocks and lstrip_blocks on and
-// keep_trailing_newline off (the settings of Hugging Face's chat templates).
-// In: the template's text. Out: text, tags and what is inside them, each with its line.
+// Cuts a Jinja template into tokens, as jinja2's lexer does with trim_blocks and lstrip_blocks on
+// and keep_trailing_newline off (the settings of Hugging Face's chat templates). In: the template's
+// text. Out: text, tags and what is inside them, each with its line.
 #pragma once
 
 #include <string>

@@ -171,7 +171,8 @@ Value map_filter(const Value& value, const Arguments& arguments) {
     return Value::list(std::move(out));
 }
 
-/// select, reject, selectattr, rejectattr: by a test, of the item or of its attribute; without one, by truth.
+/// select, reject, selectattr, rejectattr: by a test, of the item or of its attribute; without one,
+/// by truth.
 template <bool by_attribute, bool keep>
 Value choose_filter(const Value& value, const Arguments& arguments) {
     const auto& given = arguments.positional;

@@ -227,8 +227,8 @@ Value list_count(const Value& self, const Arguments& arguments) {
 
 constexpr MethodEntry kListMethods[] = {{"index", list_index}, {"count", list_count}};
 
-// Methods that Python has: those that change their object (the sandbox of Hugging Face's templates refuses them
-// too) and those that no template is known to use.
+// Methods that Python has: those that change their object (the sandbox of Hugging Face's templates
+// refuses them too) and those that no template is known to use.
 constexpr std::string_view kRefused[] = {
     "append",    "extend",     "insert",    "pop",        "remove",     "clear",
     "sort",      "reverse",    "update",    "setdefault", "popitem",    "encode",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts how deep the evaluator's recursion is, so that a macro that calls itself is an error and not
-// the end of the stack.
+// Counts how deep the evaluator's recursion is, so that a macro that calls itself is an error and
+// not the end of the stack.
 #pragma once
 
 #include "runtime/text/jinja/evaluator.h"

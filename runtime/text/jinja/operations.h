@@ -39,7 +39,8 @@ std::string format_percent(const std::string& format, const std::vector<Value>& 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments);
 bool apply_test(const std::string& name, const Value& value, const Arguments& arguments);
 
-/// The namespaces that a template made. One may hold itself, so they are emptied when the rendering is over.
+/// The namespaces that a template made. One may hold itself, so they are emptied when the rendering
+/// is over.
 struct Namespaces {
     Namespaces() = default;
     ~Namespaces();
@@ -53,7 +54,8 @@ struct Namespaces {
 std::vector<std::pair<std::string, Value>> builtin_functions(
     std::function<std::string(const std::string& format)> strftime_now, Namespaces& namespaces);
 
-/// Arguments matched to parameter names; what was not given is nothing. TemplateError on too many or unknown ones.
+/// Arguments matched to parameter names; what was not given is nothing. TemplateError on too many
+/// or unknown ones.
 std::vector<std::optional<Value>> bind(const Arguments& arguments, const std::string& function,
                                        std::initializer_list<const char*> parameters);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The escapes of a string literal (\n, \t, \\, \', \", \xHH, \uHHHH, \UHHHHHHHH, octal, ...), as Python
-// reads them; an unknown escape stays as it is.
+// The escapes of a string literal (\n, \t, \\, \', \", \xHH, \uHHHH, \UHHHHHHHH, octal, ...), as
+// Python reads them; an unknown escape stays as it is.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values of a chat template: Python's, as far as templates can tell the difference.
-// A list, dict or namespace is shared by whoever holds the Value, as in Python; only a namespace can
-// change after it is made, so containers hold no cycles but through one. How deep they nest is bounded.
-// Whatever goes wrong is a TemplateError; its line is filled in by the evaluator.
+// A list, dict or namespace is shared by whoever holds the Value, as in Python; only a namespace
+// can change after it is made, so containers hold no cycles but through one. How deep they nest is
+// bounded. Whatever goes wrong is a TemplateError; its line is filled in by the evaluator.
 #pragma once
 
 #include <cstdint>

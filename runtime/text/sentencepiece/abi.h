@@ -40,7 +40,8 @@ int32_t cleave_sentencepiece_unk_id(const cleave_sentencepiece_model* model);
 // 1 when decoding drops the space at the beginning of a text.
 int cleave_sentencepiece_drops_first_space(const cleave_sentencepiece_model* model);
 
-// The ids of a text, the caller's, and null in `error`; or null with the reason in `error`, which is the caller's.
+// The ids of a text, the caller's, and null in `error`; or null with the reason in `error`, which
+// is the caller's.
 int32_t* cleave_sentencepiece_encode(const cleave_sentencepiece_model* model, const char* text,
                                      size_t size, size_t* count, char** error);
 

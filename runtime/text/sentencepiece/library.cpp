@@ -89,7 +89,8 @@ CLEAVE_EXPORT int32_t cleave_sentencepiece_unk_id(const cleave_sentencepiece_mod
 }
 
 CLEAVE_EXPORT int cleave_sentencepiece_drops_first_space(const cleave_sentencepiece_model* model) {
-    // The model's normaliser settings decide this, and the library's interface does not show them: ask it.
+    // The model's normaliser settings decide this, and the library's interface does not show them:
+    // ask it.
     char* error = nullptr;
     bool drops = false;
     guarded(&error, [&]() -> std::string {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every run-time compiler of GPUs: its objects, its messages, what it does when it is absent or knows too little. No device
-// is needed; a compiler that is absent is a skip with the reason.
+// Every run-time compiler of GPUs: its objects, its messages, what it does when it is absent or
+// knows too little. No device is needed; a compiler that is absent is a skip with the reason.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -73,7 +73,8 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
         PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, false},
         PeerAllReduceSpec{cut, 8, 4096, slices, 1 << 17, 8, true, true},
         PeerAllReduceSpec{rows, 8, 4096, slices, 1 << 17, 8, true, false, NormSpec{DType::kBF16}}};
-    // Rows of 8192 and 16384 in f32, as models of 70B and 405B have them: what sm_100 had no registers for.
+    // Rows of 8192 and 16384 in f32, as models of 70B and 405B have them: what sm_100 had no
+    // registers for.
     const auto with_norm = [&](int64_t width) {
         planner::PeerCut wide = rows;
         wide.unit = wide.row_bytes = 4 * width;

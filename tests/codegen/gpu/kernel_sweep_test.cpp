@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sweep of planner/gpu_tiles_test.cpp, compiled: every kind of kernel x limit of shared memory x model x dtype x context x
-// target, which is an architecture and its compiler. Otherwise a sample in which every pair of values occurs; [slow]: all of
-// it, with a report in the folder $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports). Types share kernels (attention on
-// a cache of f16, the rotation): $CLEAVE_SWEEP_CACHE keeps their objects from one test, or run, to the next.
+// The sweep of planner/gpu_tiles_test.cpp, compiled: every kind of kernel x limit of shared memory
+// x model x dtype x context x target, which is an architecture and its compiler. Otherwise a sample
+// in which every pair of values occurs; [slow]: all of it, with a report in the folder
+// $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports). Types share kernels (attention on a cache
+// of f16, the rotation): $CLEAVE_SWEEP_CACHE keeps their objects from one test, or run, to the
+// next.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -27,8 +29,8 @@ using planner::KernelKind;
 
 namespace {
 
-// What fused launches compute, of a prompt and of one token, then what stands alone in unfused ones, then a prompt's products
-// behind a launch that prepares their activations, and that launch.
+// What fused launches compute, of a prompt and of one token, then what stands alone in unfused
+// ones, then a prompt's products behind a launch that prepares their activations, and that launch.
 enum Kind : int {
     kQkvPrompt,
     kQkvToken,
@@ -139,8 +141,8 @@ const GpuArch& arch_of(const Combination& c) {
     return gpu_arch(value(sweep_targets(), c[kOfTarget]).arch);
 }
 
-// No device has more shared memory than its architecture; activations are prepared for products of 16 bits on devices that
-// copy asynchronously.
+// No device has more shared memory than its architecture; activations are prepared for products of
+// 16 bits on devices that copy asynchronously.
 bool is_possible(const Combination& c) {
     if (is_prepared(c[kOfKind]) || c[kOfKind] == kPrepare) {
         if (c[kOfDtype] >= 0 && value(kSweepDtypes, c[kOfDtype]) == DType::kF32) return false;
@@ -150,7 +152,8 @@ bool is_possible(const Combination& c) {
     return value(test::kSharedKiB, c[kOfLimit]) * 1024 <= arch_of(c).shared_bytes;
 }
 
-// Greedy: the first pair that is left, then the value of each other factor that meets most pairs that are left.
+// Greedy: the first pair that is left, then the value of each other factor that meets most pairs
+// that are left.
 std::vector<Combination> pairwise_sample() {
     std::set<std::array<int, 4>> left;  // factor, value, factor, value
     auto each_pair = [&](auto visit) {
@@ -370,8 +373,8 @@ void check_compiled(const Combination& c, const Kernel& asked, const CompiledKer
     CHECK((r.known && r.registers > 0));
     CHECK(r.shared_bytes <= value(test::kSharedKiB, c[kOfLimit]) * 1024);
     if (!is_prompt(kind)) CHECK(r.spill_bytes == 0);
-    // What takes many tokens, and nothing else; a limit may have shrunk a tile of attention to single ones. Codes are staged as
-    // f16.
+    // What takes many tokens, and nothing else; a limit may have shrunk a tile of attention to
+    // single ones. Codes are staged as f16.
     const planner::Tile& tile = kernel.instead ? kernel.instead->tile : asked.tile;
     const bool many = is_prompt(kind) && (kind != kAttentionPrompt || attends_many_tokens(tile));
     const DType staged = dtype == DType::kF32 || dtype == DType::kBF16 ? dtype : DType::kF16;

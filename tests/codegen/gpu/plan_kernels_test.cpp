@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plans of Llamas really emit, through every run-time compiler: no device is needed; a compiler that is absent is a
-// skip with the reason. [slow]: every arch that a compiler knows, with a report in the folder $CLEAVE_SWEEP_REPORT
-// (tools/test --all: tests/reports). And how many launches a layer takes.
+// What plans of Llamas really emit, through every run-time compiler: no device is needed; a
+// compiler that is absent is a skip with the reason. [slow]: every arch that a compiler knows, with
+// a report in the folder $CLEAVE_SWEEP_REPORT (tools/test --all: tests/reports). And how many
+// launches a layer takes.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -47,8 +48,9 @@ std::string family_of(const GpuArch& arch) {
     return "";
 }
 
-// Every kernel of a prompt, products and attention each, multiplies by the instruction that its arch has for 16 bits, and no
-// other kernel does. Where warpgroups have one of their own, it is theirs, without a spilled register.
+// Every kernel of a prompt, products and attention each, multiplies by the instruction that its
+// arch has for 16 bits, and no other kernel does. Where warpgroups have one of their own, it is
+// theirs, without a spilled register.
 void check_census(const Program& program, const std::vector<CompiledKernel>& compiled,
                   const GpuArch& arch) {
     int products = 0, attentions = 0;
@@ -87,7 +89,8 @@ PlanKernels check_plan(const std::string& shape, int devices, const GpuArch& arc
     REQUIRE(compiled.size() == program.kernels.size());
     adopt_compiled(program, compiled);
     const std::set<int> decode = kernels_of(program.decode);
-    // NVRTC 13.0 takes 40 registers and 12 bytes of stack for q, k and v of 405B on sm_80 with every tile.
+    // NVRTC 13.0 takes 40 registers and 12 bytes of stack for q, k and v of 405B on sm_80 with
+    // every tile.
     const int64_t spills_allowed = shape == "llama-3.1-405b" ? 12 : 0;
     PlanKernels found;
     for (size_t i = 0; i < compiled.size(); ++i) {
@@ -267,7 +270,8 @@ TEST_CASE("hipRTC compiles every kernel of an 8B plan, in a process of its own",
     check_plan("llama-3-8b", 1, gpu_arch("gfx90a"), "hiprtc");
 }
 
-// sm_100 came with CUDA 12.8, and sm_70 went with 13.0; what else a compiler knows it compiles, too.
+// sm_100 came with CUDA 12.8, and sm_70 went with 13.0; what else a compiler knows it compiles,
+// too.
 TEST_CASE("every kernel of 8B, 70B and 405B plans compiles for every arch that NVRTC knows",
           "[codegen][slow]") {
     compile_plans("nvrtc", {"sm_80", "sm_86", "sm_89", "sm_90a"});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels on quantised weights against a double reference of the dequantised matrix; products of integers exactly.
+// Kernels on quantised weights against a double reference of the dequantised matrix; products of
+// integers exactly.
 #include <cmath>
 
 #include "tests/codegen/support/kernel_reference.h"
@@ -64,7 +65,8 @@ void check_linear(const QuantizedCase& c, const std::vector<int64_t>& counts,
     }
 }
 
-// DynamicQuantizeLinear and MatMulInteger in the arithmetic of their specification: f32 scales, exact sums.
+// DynamicQuantizeLinear and MatMulInteger in the arithmetic of their specification: f32 scales,
+// exact sums.
 struct Integers {
     float step = 0, zero = 0;
     explicit Integers(const std::vector<float>& all) {
@@ -108,7 +110,8 @@ TEST_CASE("one source of quantised products serves CPUs with 4, 8 and 16 lanes",
 }
 
 TEST_CASE("a product of integers is exact, and quantises by all rows of its input", "[codegen]") {
-    // 300 features of 255 * 255 are more than f32 sums exactly; 8 tokens take vectors along K, 40 panels.
+    // 300 features of 255 * 255 are more than f32 sums exactly; 8 tokens take vectors along K, 40
+    // panels.
     for (DType code : {DType::kInt8, DType::kUInt8})
         for (int64_t columns : {24, 300, 9000})
             for (bool select : {false, true}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicted occupancy held against the vendors' own: NVIDIA's calculator, a header of the CUDA toolkit, and what LLVM says of
-// kernels with so many registers and so much LDS.
+// Predicted occupancy held against the vendors' own: NVIDIA's calculator, a header of the CUDA
+// toolkit, and what LLVM says of kernels with so many registers and so much LDS.
 #if __has_include(<cuda_occupancy.h>)
 #include <cuda_occupancy.h>
 #define CLEAVE_HAS_CUDA_OCCUPANCY 1
@@ -105,8 +105,9 @@ std::vector<int> waves_by_llvm(const GpuArch& arch, const std::vector<Launch>& l
     return waves;
 }
 
-// Blocks of 1, 2 and 4 waves fill SIMDs evenly, so that LLVM, which looks at one SIMD, and a count of blocks agree; more waves
-// with registers to spare. LDS in whole granules, to which LLVM does not round.
+// Blocks of 1, 2 and 4 waves fill SIMDs evenly, so that LLVM, which looks at one SIMD, and a count
+// of blocks agree; more waves with registers to spare. LDS in whole granules, to which LLVM does
+// not round.
 std::vector<Launch> launches_of(const GpuArch& arch) {
     std::vector<Launch> launches;
     const bool accumulates =
@@ -171,7 +172,8 @@ TEST_CASE("predicted waves of an AMD SIMD are those that LLVM states of the same
     }
 }
 
-// Figures of the sources that planner/machine/gpu_arch.cpp names, where neither of the above needs to be at hand.
+// Figures of the sources that planner/machine/gpu_arch.cpp names, where neither of the above needs
+// to be at hand.
 TEST_CASE("each limit of a unit bounds the blocks that it holds", "[codegen]") {
     struct Row {
         const char* arch;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Double-precision references that several kernel tests share, and ragged batches: tokens of several sequences,
-// each with its slot and position.
+// Double-precision references that several kernel tests share, and ragged batches: tokens of
+// several sequences, each with its slot and position.
 #pragma once
 
 #include <algorithm>
@@ -76,8 +76,8 @@ inline double activate(importer::Activation activation, double x) {
     return 0.0;
 }
 
-// Elements of a slab: keys [slots, heads, context] in blocks of up to 16 positions, feature by feature
-// (templates/host/kv_cache.h), then values [slots, heads, context, v_head_dim].
+// Elements of a slab: keys [slots, heads, context] in blocks of up to 16 positions, feature by
+// feature (templates/host/kv_cache.h), then values [slots, heads, context, v_head_dim].
 inline int64_t key_index(const codegen::SlabSpec& s, int64_t context, int64_t slot, int64_t head,
                          int64_t position, int64_t feature) {
     constexpr int64_t kBlock = 16;

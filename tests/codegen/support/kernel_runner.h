@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one host kernel as the runtime would, but unkindly: items in random order and random runs, scratch full
-// of NaN, guard words on both sides of every buffer and of the scratch. Fails the test when a guard changed.
+// Runs one host kernel as the runtime would, but unkindly: items in random order and random runs,
+// scratch full of NaN, guard words on both sides of every buffer and of the scratch. Fails the test
+// when a guard changed.
 #pragma once
 
 #include <cstdint>
@@ -48,12 +49,13 @@ struct Counts {
     int64_t tokens = 1, outputs = 1, sequences = 1;
 };
 
-// Compiles (through a cache of this test run), loads and runs every item of `kernel`, for the CPU of that name;
-// empty: this machine's.
+// Compiles (through a cache of this test run), loads and runs every item of `kernel`, for the CPU
+// of that name; empty: this machine's.
 void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args,
                 const Counts& counts, std::mt19937& rng, const std::string& cpu = "");
 
-// Fails unless |got - want| <= tolerance * (1 + |want|) for every element, naming the first that differs.
+// Fails unless |got - want| <= tolerance * (1 + |want|) for every element, naming the first that
+// differs.
 void check_close(const GuardedBuffer& got, const std::vector<double>& want, double tolerance);
 
 // A folder for compiled kernels that lives as long as the test program.

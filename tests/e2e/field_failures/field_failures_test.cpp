@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures that users of other tools met in the field: each test says the wrong behaviour in a sentence, and shows
-// what Cleave does instead, on plans alone: make_plan, and verify_plan on plans with that very fault put in.
+// Failures that users of other tools met in the field: each test says the wrong behaviour in a
+// sentence, and shows what Cleave does instead, on plans alone: make_plan, and verify_plan on plans
+// with that very fault put in.
 #include <algorithm>
 #include <set>
 
@@ -82,7 +83,8 @@ const importer::Op& op_named(const Graph& graph, const std::string& name) {
 }  // namespace
 
 // A tool sharded a 70B model eight ways and wrote code for a device that nobody had declared.
-// Cleave: the plan names the declared devices, all of them and no other, and a plan that names one more is refused.
+// Cleave: the plan names the declared devices, all of them and no other, and a plan that names one
+// more is refused.
 TEST_CASE("an eight-way plan of 70B names its eight devices and no other", "[e2e]") {
     Plan plan = shaped_plan(llama_2_70b(), "sim:h100[0-7]", 8, 1);
     CHECK(devices_named(plan) == std::set<int>{0, 1, 2, 3, 4, 5, 6, 7});
@@ -94,9 +96,9 @@ TEST_CASE("an eight-way plan of 70B names its eight devices and no other", "[e2e
                Contains("device 7 is not declared, the machine has 7"));
 }
 
-// A rotary table of 128 x 32 was read by two pipeline stages and bound to the first: the tool moved it back and forth
-// between the two and never settled.
-// Cleave: a constant that two devices read becomes a replica on each, and a stage without its own is refused.
+// A rotary table of 128 x 32 was read by two pipeline stages and bound to the first: the tool moved
+// it back and forth between the two and never settled. Cleave: a constant that two devices read
+// becomes a replica on each, and a stage without its own is refused.
 TEST_CASE("a rotary table that two stages read lies on both", "[e2e]") {
     models::Shape shape = *models::find_shape("stories-260k");
     shape.config.num_heads = shape.config.num_kv_heads = 2;
@@ -127,10 +129,10 @@ TEST_CASE("a rotary table that two stages read lies on both", "[e2e]") {
     CHECK(rules_broken(plan).count("rope-missing") == 1);
 }
 
-// Attention in f16 with the rotation fused into it asked for 286,720 bytes of shared memory a block on a card that has
-// 65,536; the launch failed on the device.
-// Cleave: tiles follow from the device's limits by arithmetic, so they shrink where there is less; a plan that asks for
-// more than there is, is refused before anything is compiled.
+// Attention in f16 with the rotation fused into it asked for 286,720 bytes of shared memory a block
+// on a card that has 65,536; the launch failed on the device. Cleave: tiles follow from the
+// device's limits by arithmetic, so they shrink where there is less; a plan that asks for more than
+// there is, is refused before anything is compiled.
 TEST_CASE("a launch never asks for more shared memory than its device has", "[e2e]") {
     Graph graph = llama_2_70b();
     Plan large = shaped_plan(graph, "sim:h100[0-3]", 4, 1);
@@ -174,10 +176,10 @@ TEST_CASE("a launch never asks for more shared memory than its device has", "[e2
     CHECK_THAT(test::user_error([&] { verify_plan(small); }), Contains("sim:mi210[0] has 65536"));
 }
 
-// Llama-2-70B was meant for eight shards and started on four cards of 48 GB: it loaded for minutes and ended in an
-// index out of bounds on a device.
-// Cleave: eight ways on four devices is refused before anything loads; without that it is planned over the four, and
-// every range of every shard is proved to lie in its matrix.
+// Llama-2-70B was meant for eight shards and started on four cards of 48 GB: it loaded for minutes
+// and ended in an index out of bounds on a device. Cleave: eight ways on four devices is refused
+// before anything loads; without that it is planned over the four, and every range of every shard
+// is proved to lie in its matrix.
 TEST_CASE("70B meant for eight shards is refused or planned over the four devices there are",
           "[e2e]") {
     Graph graph = llama_2_70b();
@@ -209,7 +211,8 @@ TEST_CASE("70B meant for eight shards is refused or planned over the four device
 }
 
 // Devices 4 to 7 of eight were wanted, and the tool only had "so many, from device 0, in order".
-// Cleave: the list names any devices in any order; the plan runs on these, in that order, and on no others.
+// Cleave: the list names any devices in any order; the plan runs on these, in that order, and on no
+// others.
 TEST_CASE("devices four to seven of eight are planned as they are named, in that order", "[e2e]") {
     Graph graph = llama_2_70b();
     for (auto [list, indices] : {std::pair{"sim:h100[4-7]", std::vector<int>{4, 5, 6, 7}},

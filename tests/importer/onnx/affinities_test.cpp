@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that an ONNX file names for its nodes: both notations, what is passed over, and what is refused.
+// Devices that an ONNX file names for its nodes: both notations, what is passed over, and what is
+// refused.
 #include <fstream>
 
 #include <onnx/onnx_pb.h>

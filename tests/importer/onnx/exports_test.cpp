@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that real exporters wrote, against results of an independent implementation of the same weights.
+// Files that real exporters wrote, against results of an independent implementation of the same
+// weights.
 #include <cmath>
 #include <fstream>
 

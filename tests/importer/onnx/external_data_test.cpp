@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights beside the model: several files, checked offsets and lengths, nothing outside the folder, nothing read.
+// Weights beside the model: several files, checked offsets and lengths, nothing outside the folder,
+// nothing read.
 #include <algorithm>
 #include <fstream>
 

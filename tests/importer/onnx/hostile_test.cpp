@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that no exporter wrote, or that were damaged on the way: each is refused with an error that names the thing.
+// Files that no exporter wrote, or that were damaged on the way: each is refused with an error that
+// names the thing.
 #include <fstream>
 #include <limits>
 
@@ -49,7 +50,8 @@ TEST_CASE("A file cut short after any byte is refused", "[importer]") {
         for (size_t keep = 0; keep < bytes.size(); ++keep) {
             std::ofstream(path, std::ios::binary) << bytes.substr(0, keep);
             try {
-                // One that lost a function at its end is a graph with an operator that nobody knows: not to be run.
+                // One that lost a function at its end is a graph with an operator that nobody
+                // knows: not to be run.
                 models::reference_logits(importer::import_onnx(path.string()),
                                          std::vector<int32_t>{1});
                 FAIL("the first " << keep << " of " << bytes.size() << " bytes were run");
@@ -63,7 +65,8 @@ TEST_CASE("A file cut short after any byte is refused", "[importer]") {
     }
 }
 
-// The error of importing the changed model; where it is kept node by node (only planning is left to it), that of running it.
+// The error of importing the changed model; where it is kept node by node (only planning is left to
+// it), that of running it.
 std::string refusal(const std::function<void(ModelProto&)>& change, OnnxForm f) {
     test::TemporaryFolder folder;
     models::WriteOptions options = form(f);
@@ -318,7 +321,8 @@ TEST_CASE("Functions that reach themselves are refused by name, however they do 
 TEST_CASE("Functions beside a loop without its two inputs are refused", "[importer]") {
     CHECK_THAT(import_error(
                    [](ModelProto& m) {
-                       // Functions of an opset as old as this are converted, for which ONNX infers shapes.
+                       // Functions of an opset as old as this are converted, for which ONNX infers
+                       // shapes.
                        for (auto& f : *m.mutable_functions())
                            for (auto& set : *f.mutable_opset_import()) set.set_version(12);
                        NodeProto* loop = m.mutable_graph()->add_node();

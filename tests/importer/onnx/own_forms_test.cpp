@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forms that the project's own writer makes: each is recovered as the shape's graph, with the same logits.
+// The forms that the project's own writer makes: each is recovered as the shape's graph, with the
+// same logits.
 #include <algorithm>
 #include <cmath>
 #include <optional>

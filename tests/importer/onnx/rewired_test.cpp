@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llamas with one edge rewired, one node bypassed, one attribute or constant changed: each is refused with an error that
-// names a part of the graph, or what was recovered gives the logits that ONNX Runtime gives for the file. The changes
-// and the verdict are rewire.py's; recovery and our logits are in this process.
+// Llamas with one edge rewired, one node bypassed, one attribute or constant changed: each is
+// refused with an error that names a part of the graph, or what was recovered gives the logits that
+// ONNX Runtime gives for the file. The changes and the verdict are rewire.py's; recovery and our
+// logits are in this process.
 #include <cstdlib>
 #include <fstream>
 #include <set>

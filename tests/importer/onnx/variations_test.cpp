@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Patterns that some exporters and some models of the family use: each is recovered as what it says.
+// Patterns that some exporters and some models of the family use: each is recovered as what it
+// says.
 #include <cmath>
 #include <map>
 
@@ -358,7 +359,8 @@ TEST_CASE("How many logits to keep may be an input", "[importer]") {
     }
 }
 
-// The length that keys of one dimension add to the past is nowhere to be read (found by fuzzing, with a sanitizer).
+// The length that keys of one dimension add to the past is nowhere to be read (found by fuzzing,
+// with a sanitizer).
 TEST_CASE("Attention over keys of too few dimensions is refused", "[importer]") {
     models::WriteOptions options;
     options.form = OnnxForm::kAttention;
@@ -376,7 +378,8 @@ TEST_CASE("Attention over keys of too few dimensions is refused", "[importer]") 
     CHECK_THAT(error, Catch::Matchers::Contains("Attention"));
 }
 
-// ONNX Runtime's dynamic quantiser makes QAttention of the standard's Attention, which it cannot load itself.
+// ONNX Runtime's dynamic quantiser makes QAttention of the standard's Attention, which it cannot
+// load itself.
 TEST_CASE("An attention operator that is unknown is refused by name, not its mask", "[importer]") {
     models::WriteOptions options;
     options.form = OnnxForm::kAttention;
@@ -458,7 +461,8 @@ TEST_CASE("SkipSimplifiedLayerNormalization's bias is the product's", "[importer
 TEST_CASE("Graphs of public repositories import opaque, or the error names what stops them",
           "[importer]") {
     CLEAVE_NEEDS_SHARED_DATA();
-    // The error's part, or nothing: the file imports for planning. One lacks the weights with its frequencies.
+    // The error's part, or nothing: the file imports for planning. One lacks the weights with its
+    // frequencies.
     const std::map<std::string, std::string> expected{
         {"dort-llama-llama-ort_1.onnx", ""},
         {"llama_export_dynamic.onnx", ""},

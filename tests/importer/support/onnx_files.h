@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small Llama files of the project's own writer, and changed copies of ONNX files, for the importer's tests.
+// Small Llama files of the project's own writer, and changed copies of ONNX files, for the
+// importer's tests.
 #pragma once
 
 #include <filesystem>
@@ -34,7 +35,8 @@ std::string file_error(const std::filesystem::path& path);
 std::string import_error(const std::function<void(onnx::ModelProto&)>& change,
                          models::WriteOptions options = {});
 
-// New names for all nodes, values and initializers, of subgraphs and functions too; meaningless and in another order.
+// New names for all nodes, values and initializers, of subgraphs and functions too; meaningless and
+// in another order.
 void randomize_names(onnx::ModelProto& model, uint64_t seed);
 
 }  // namespace cleave::test

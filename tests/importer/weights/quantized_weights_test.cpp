@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantised weights as they are read: expanded by the formula of ONNX, or repacked for devices without a change of
-// value, whole or in rectangles.
+// Quantised weights as they are read: expanded by the formula of ONNX, or repacked for devices
+// without a change of value, whole or in rectangles.
 #include <cmath>
 
 #include "importer/weights/quantize.h"
@@ -51,7 +51,8 @@ double element(const std::vector<std::byte>& buffer, const importer::QuantizedFo
     return (number - zero) * float_at(scales + block * dtype_bits(f.scale) / 8, f.scale);
 }
 
-// And some larger than a tile of what lies transposed (importer/weights/read_transposed.cpp), with rests, both ways.
+// And some larger than a tile of what lies transposed (importer/weights/read_transposed.cpp), with
+// rests, both ways.
 std::vector<QuantizedCase> cases_and_large_ones() {
     std::vector<QuantizedCase> cases = quantized_cases();
     for (DType code : {DType::kInt8, DType::kUInt8, DType::kUInt4})

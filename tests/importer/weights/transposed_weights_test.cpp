@@ -11,7 +11,8 @@ using importer::WeightId;
 
 namespace {
 
-// A matrix [rows, columns] of `dtype`, stored [columns, rows] behind `offset` bytes of something else.
+// A matrix [rows, columns] of `dtype`, stored [columns, rows] behind `offset` bytes of something
+// else.
 importer::Graph stored_transposed(int64_t rows, int64_t columns, DType dtype, size_t offset,
                                   std::vector<float>& values) {
     std::mt19937 rng(static_cast<uint32_t>(rows));

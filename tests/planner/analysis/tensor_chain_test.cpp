@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of several operators over tensors: what they cost, and that what stands between their operators has no memory.
+// Launches of several operators over tensors: what they cost, and that what stands between their
+// operators has no memory.
 #include "planner/analysis/tensor_chain.h"
 #include "planner/file/plan_file.h"
 #include "planner/plan/foreign_op.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL and RCCL take of their cards' memory for themselves: counted, proved, told, and refused where it does not fit.
+// What NCCL and RCCL take of their cards' memory for themselves: counted, proved, told, and refused
+// where it does not fit.
 #include "planner/build/communicator_memory.h"
 
 #include <fstream>
@@ -23,7 +24,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// Cards of this machine that have NCCL; their links are those of the catalogue, or stop at the host.
+// Cards of this machine that have NCCL; their links are those of the catalogue, or stop at the
+// host.
 Machine cards_with_library(int count, bool in_reach) {
     Machine machine = build_machine(parse_devices(fmt::format("sim:h100[0-{}]", count - 1)), {});
     for (Device& d : machine.devices) {
@@ -50,7 +52,8 @@ Plan plan_of_small_model(const Machine& machine, int tp = 3) {
 
 TEST_CASE("a plan keeps what a vendor's library takes of each of its cards, and no other plan does",
           "[planner]") {
-    // Through the host: the library's kernels and queues. The catalogue's NVLink reaches, so that small sums need no library.
+    // Through the host: the library's kernels and queues. The catalogue's NVLink reaches, so that
+    // small sums need no library.
     const Plan apart = plan_of_small_model(cards_with_library(3, false));
     const Plan reach = plan_of_small_model(cards_with_library(3, true));
     for (size_t d = 0; d < 3; ++d) {
@@ -79,7 +82,8 @@ TEST_CASE(
     const auto bytes = [&](const std::vector<DeviceId>& members, CommunicatorUse use) {
         return communicator_bytes(machine, members, members[0], use) / kMiB;
     };
-    // A ring and a chain: with one neighbour, with two. More than what was measured (NVIDIA/nccl#964).
+    // A ring and a chain: with one neighbour, with two. More than what was measured
+    // (NVIDIA/nccl#964).
     CHECK(bytes(two, {true, false}) == 16 + 32 * 12 * 2);
     CHECK(bytes(four, {true, false}) == 16 + 32 * 12 * 3);
     CHECK(bytes(four, {true, true}) == 16 + 32 * 12 * 6);

@@ -113,7 +113,8 @@ TEST_CASE("a product comes by its activations in no way that its operands do not
         find(phase, kernel).activations = path;
     };
     using enum ActivationPath;
-    // With a norm in front, of a token, of an operator that is no product, of few tokens in a block.
+    // With a norm in front, of a token, of an operator that is no product, of few tokens in a
+    // block.
     CHECK(is_caught([&](Plan& p) { set(p.prefill, KernelKind::kNormGateUp, kCopied); }));
     CHECK(is_caught([&](Plan& p) { set(p.decode, KernelKind::kLinear, kCopied); }));
     CHECK(is_caught([&](Plan& p) { set(p.decode, KernelKind::kNormGateUp, kPrepared); }));

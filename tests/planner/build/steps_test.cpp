@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The explicit part of plans: steps, values, shards and buffers, on every shape of stages and shards.
+// The explicit part of plans: steps, values, shards and buffers, on every shape of stages and
+// shards.
 #include "tests/support/plan_forms.h"
 #include "tests/support/test.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fitted costs of GPU kernels: the same in C++ as in the script that fitted them, and as good as the script says on
-// the measured rows that it left out.
+// The fitted costs of GPU kernels: the same in C++ as in the script that fitted them, and as good
+// as the script says on the measured rows that it left out.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -134,7 +134,8 @@ TEST_CASE(
 
 TEST_CASE("all-reduce times are within 5 % of those measured in a CUDA graph", "[planner]") {
     CLEAVE_NEEDS_SHARED_DATA();
-    // The first column is text: 0 for both back ends. Those of the graph are the faster of each pair.
+    // The first column is text: 0 for both back ends. Those of the graph are the faster of each
+    // pair.
     std::map<std::pair<double, double>, double> fastest;
     for (const auto& row : measured("_allreduce_")) {
         auto [at, fresh] = fastest.try_emplace({row.at(1), row.at(2)}, row.at(3));

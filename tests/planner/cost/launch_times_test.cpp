@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What launches cost: the fitted times on the GPU they were fitted to, the measured rates on hosts, and floors below any
-// division of a group.
+// What launches cost: the fitted times on the GPU they were fitted to, the measured rates on hosts,
+// and floors below any division of a group.
 #include <random>
 
 #include "models/llama_graph.h"

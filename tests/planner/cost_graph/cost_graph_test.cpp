@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cost graphs: against brute force on random ones, and against the known optima of the published instances.
+// Cost graphs: against brute force on random ones, and against the known optima of the published
+// instances.
 #include "tests/support/test.h"
 
 #include <fstream>
@@ -157,8 +158,8 @@ TEST_CASE("the published instances are cut at their known contiguous optima", "[
     }
 }
 
-// The best plan whose devices take runs of one topological order, by a programme of the test's own: what an exact plan
-// may never be worse than. Infinity where nothing fits.
+// The best plan whose devices take runs of one topological order, by a programme of the test's own:
+// what an exact plan may never be worse than. Infinity where nothing fits.
 double best_over_one_order(const CostGraph& g) {
     size_t n = g.nodes.size();
     std::vector<int> indegree(n, 0), order;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exports that need the plan alone: what they say is what the plan says, by the other tool's own rules, and what would
-// change the result is refused.
+// Exports that need the plan alone: what they say is what the plan says, by the other tool's own
+// rules, and what would change the result is refused.
 #include <fstream>
 #include <regex>
 #include <set>

@@ -92,8 +92,8 @@ TEST_CASE("a chain in two parts is cut once", "[planner]") {
     REQUIRE(edge_cut(edges, parts) == 7);
 }
 
-// The linker finds this METIS_PartGraphRecursive before the library's; it fails in the way a test asks for, and hands
-// on every other call.
+// The linker finds this METIS_PartGraphRecursive before the library's; it fails in the way a test
+// asks for, and hands on every other call.
 namespace {
 
 enum class MetisFault { kNone, kSignal, kCode };

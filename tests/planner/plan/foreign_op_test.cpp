@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of another compiler's operators: divided only as they declare, proved, and unsound as soon as a declaration is
-// taken back.
+// Graphs of another compiler's operators: divided only as they declare, proved, and unsound as soon
+// as a declaration is taken back.
 #include <random>
 
 #include "planner/file/plan_file.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search equals brute force on small graphs: every cut between units, every contiguous range of devices, devices
-// left out anywhere, each way to share a stage's heads and work; for throughput also every assignment of units to
-// ranges, in any order. All scored by the event simulation, not by the programme's own cost.
+// The search equals brute force on small graphs: every cut between units, every contiguous range of
+// devices, devices left out anywhere, each way to share a stage's heads and work; for throughput
+// also every assignment of units to ranges, in any order. All scored by the event simulation, not
+// by the programme's own cost.
 #include <functional>
 
 #include "models/llama_graph.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lower bound lies below every plan's score: drawn over models, machines, objectives and forced shapes.
+// The lower bound lies below every plan's score: drawn over models, machines, objectives and forced
+// shapes.
 #include "models/llama_graph.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/planner.h"

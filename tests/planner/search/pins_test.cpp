@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pins: what they put where, that no shape or device order hides a plan that meets them, and what is said of pins
-// that contradict each other.
+// Pins: what they put where, that no shape or device order hides a plan that meets them, and what
+// is said of pins that contradict each other.
 #include <random>
 #include <set>
 

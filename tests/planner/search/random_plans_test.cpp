@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, machines and workloads drawn at random, planned: what always holds of a plan and its views.
+// Models, machines and workloads drawn at random, planned: what always holds of a plan and its
+// views.
 #include <array>
 #include <fstream>
 #include <sstream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search: against the plans other tools would make, on odd machines, and where nothing fits. (Against brute force:
-// brute_force_test.cpp.)
+// The search: against the plans other tools would make, on odd machines, and where nothing fits.
+// (Against brute force: brute_force_test.cpp.)
 #include "tests/support/test.h"
 
 #include <cstdlib>
@@ -19,7 +19,8 @@ namespace {
 thread_local int64_t allocations = 0;
 }
 
-// Counted, as work that depends on nothing but the request: every step, value and candidate is allocated.
+// Counted, as work that depends on nothing but the request: every step, value and candidate is
+// allocated.
 [[gnu::noinline]] void* operator new(size_t bytes) {
     ++allocations;
     if (void* p = std::malloc(bytes > 0 ? bytes : 1)) return p;
@@ -235,7 +236,8 @@ TEST_CASE("each objective is best at what it is named for", "[planner]") {
 }
 
 TEST_CASE("what is generated weighs prefill against decode", "[planner]") {
-    // Long prompts and two tokens of answer: prefill decides. One token of prompt and a long answer: decode.
+    // Long prompts and two tokens of answer: prefill decides. One token of prompt and a long
+    // answer: decode.
     Graph graph = graph_of("llama-3-8b", DType::kBF16);
     Plan reading = plan_for(graph, "sim:a40[0-3]", {.prompt_tokens = 4094, .context = 4096});
     Plan writing = plan_for(graph, "sim:a40[0-3]", {.prompt_tokens = 1, .context = 4096});

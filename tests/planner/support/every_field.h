@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Visits every field of a plain struct without naming one, so that a field added to plan.h or graph.h and
-// forgotten by the plan's file format fails a test. Structs are aggregates of at most 20 fields.
+// Visits every field of a plain struct without naming one, so that a field added to plan.h or
+// graph.h and forgotten by the plan's file format fails a test. Structs are aggregates of at most
+// 20 fields.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of JSON Schema that the schemas in tools/schema/ use: type, enum, minimum, properties, required,
-// additionalProperties (false), items. Keywords it does not know are reported, so that none is passed over.
+// The part of JSON Schema that the schemas in tools/schema/ use: type, enum, minimum, properties,
+// required, additionalProperties (false), items. Keywords it does not know are reported, so that
+// none is passed over.
 #pragma once
 
 #include <string>

@@ -33,7 +33,8 @@ std::vector<Mutation> norm_mutations();
 std::vector<Mutation> tensor_mutations();
 std::vector<Mutation> tensor_chain_mutations();
 
-// ---- Finding the thing to break ------------------------------------------------------------------
+// ---- Finding the thing to break
+// ------------------------------------------------------------------
 
 using namespace planner;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models and machines drawn at random, the same on every machine for a seed: what the planner's property tests share.
+// Models and machines drawn at random, the same on every machine for a seed: what the planner's
+// property tests share.
 #pragma once
 
 #include <cstdint>

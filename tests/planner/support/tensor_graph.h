@@ -22,7 +22,8 @@ public:
         graph.inputs.push_back(value(shape));
         return graph.inputs.back();
     }
-    // Of `shape`, its elements walked over by strides of the operands' shapes as ONNX broadcasts them.
+    // Of `shape`, its elements walked over by strides of the operands' shapes as ONNX broadcasts
+    // them.
     importer::ValueId map(const std::string& op_type, const std::vector<importer::ValueId>& inputs,
                           const Shape& shape) {
         importer::TensorAttrs attrs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// By the tile arithmetic alone: on every limit of shared memory, for every Llama shape, dtype and context, fused or not,
-// each kernel has a tile within its limits that covers its work.
+// By the tile arithmetic alone: on every limit of shared memory, for every Llama shape, dtype and
+// context, fused or not, each kernel has a tile within its limits that covers its work.
 #include "planner/tiles/gpu.h"
 #include "tests/support/model_sizes.h"
 #include "tests/support/test.h"
@@ -34,7 +34,8 @@ struct Sweep {
     void product(const DeviceLimits& limits, DType dtype, ProductShape shape) {
         set_weight_type(dtype, shape);
         product_as(limits, shape);
-        // The same on a device that copies asynchronously, and on one that multiplies by warpgroups.
+        // The same on a device that copies asynchronously, and on one that multiplies by
+        // warpgroups.
         if (limits.warp_width == 32 && shape.tokens <= kFewTokens) {
             shape.async_copies = true;
             product_as(limits, shape);
@@ -53,8 +54,8 @@ struct Sweep {
         }
     }
 
-    // Slices stay within the limits down to the smallest tile. Where none of many tokens fits (whole heads of 256 in 32 KiB),
-    // nothing is prepared.
+    // Slices stay within the limits down to the smallest tile. Where none of many tokens fits
+    // (whole heads of 256 in 32 KiB), nothing is prepared.
     void prepared_as(const DeviceLimits& limits, const ProductShape& shape) {
         for (std::optional<Tile> tile = product_tile(limits, shape); tile;
              tile = smaller_product_tile(limits, shape, *tile)) {
@@ -377,8 +378,8 @@ std::vector<ProductShape> products_of_8b() {
     return all;
 }
 
-// Weights that blocks have under way on each unit when as many stand there as its shared memory holds, 1 KiB more than a
-// block may have, of which each block's driver keeps as much.
+// Weights that blocks have under way on each unit when as many stand there as its shared memory
+// holds, 1 KiB more than a block may have, of which each block's driver keeps as much.
 int64_t under_way(const DeviceLimits& limits, const ProductShape& shape) {
     const Tile tile = product_tile(limits, shape);
     const Grid grid = product_grid(shape, tile);
@@ -398,7 +399,8 @@ TEST_CASE(
     for (const ProductShape& shape : products_of_8b()) {
         CAPTURE(shape.depth, shape.rows);
         CHECK(under_way(h100, shape) >= 48 * kKiB);
-        // All blocks stand there at once, with all of a token's features, and lines come out nearly even.
+        // All blocks stand there at once, with all of a token's features, and lines come out nearly
+        // even.
         const Tile tile = product_tile(h100, shape);
         const int64_t blocks = product_grid(shape, tile)[0];
         CHECK(blocks * (tile.shared_bytes + kKiB) <= 132 * 228 * kKiB);
@@ -424,7 +426,8 @@ TEST_CASE(
             const DeviceLimits limits = limits_of(kib, 32, 132);
             const Tile tile = product_tile(limits, shape);
             CAPTURE(kib, shape.depth, shape.rows, tile.shared_bytes, tile.depth);
-            // Two blocks share a unit, where both get at least what a block without a ring may have.
+            // Two blocks share a unit, where both get at least what a block without a ring may
+            // have.
             CHECK(tile.shared_bytes <=
                   std::max<int64_t>((kib + 1) / 2 - 1, std::min<int64_t>(kib, 48)) * kKiB);
             const int64_t stages = product_stages(limits, shape, tile);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cards of a machine as the CUDA and HIP drivers tell them, on recording fakes of the vendors' libraries: how they are
-// chosen, what is kept back of them, and what is said of drivers that are not there.
+// The cards of a machine as the CUDA and HIP drivers tell them, on recording fakes of the vendors'
+// libraries: how they are chosen, what is kept back of them, and what is said of drivers that are
+// not there.
 #include <filesystem>
 #include <tuple>
 

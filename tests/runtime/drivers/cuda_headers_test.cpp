@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is declared of libcuda by hand, held against NVIDIA's own header where there is one: the compiler checks every name,
-// number and signature; nothing is linked.
+// What is declared of libcuda by hand, held against NVIDIA's own header where there is one: the
+// compiler checks every name, number and signature; nothing is linked.
 #if __has_include(<cuda.h>)
 #include <cuda.h>
 #define CLEAVE_HAS_CUDA_HEADER 1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite of drivers: every driver takes the same tests. One that cannot do a thing says so with
-// the reason in its entry of `drivers()`, and the test leaves it out. CLEAVE_TEST_GPU names a GPU that takes them alone
-// (tools/gpu-check).
+// The conformance suite of drivers: every driver takes the same tests. One that cannot do a thing
+// says so with the reason in its entry of `drivers()`, and the test leaves it out. CLEAVE_TEST_GPU
+// names a GPU that takes them alone (tools/gpu-check).
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -33,7 +33,8 @@ namespace {
 
 constexpr int64_t kMemory = 1 << 24;
 
-// args: counters, one an item; a counter of misaligned scratch. Marks its scratch to see whether it is its own.
+// args: counters, one an item; a counter of misaligned scratch. Marks its scratch to see whether it
+// is its own.
 void count_items(const uint64_t* args, int64_t begin, int64_t end, void* scratch) {
     auto* counts = reinterpret_cast<std::atomic<int>*>(args[0]);
     auto* faults = reinterpret_cast<std::atomic<int>*>(args[1]);
@@ -58,7 +59,8 @@ struct Driver {
         return std::vector<codegen::CompiledKernel>(1);
     };
     Supports has_stream{false, "what is asked of it is done when the call returns"};
-    // Two devices that may reach each other's memory, and a kernel that adds its second argument to the word at its first.
+    // Two devices that may reach each other's memory, and a kernel that adds its second argument to
+    // the word at its first.
     Supports has_peers{false, "its devices exchange values through the host"};
     std::function<std::vector<std::unique_ptr<Device>>()> open_two = {};
     std::function<std::vector<codegen::CompiledKernel>()> add_to_word = {};
@@ -294,7 +296,8 @@ TEST_CASE("what was uploaded or filled comes back", "[runtime][drivers]") {
 
 TEST_CASE("a copied rectangle arrives whole and touches nothing beside it", "[runtime][drivers]") {
     for_each_driver(true, [](Device& device) {
-        // A matrix [4, 10] of bytes; columns 3..7 of rows 1..3 go out, and into another matrix [3, 6] at column 1.
+        // A matrix [4, 10] of bytes; columns 3..7 of rows 1..3 go out, and into another matrix [3,
+        // 6] at column 1.
         DeviceAddress from = device.allocate(40, "from"), to = device.allocate(18, "to");
         std::vector<uint8_t> matrix(40);
         std::iota(matrix.begin(), matrix.end(), uint8_t{0});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA and HIP drivers on recording fakes of the vendors' libraries: what they call, in which order, what they give back,
-// and what becomes of every error. The same tests for both.
+// The CUDA and HIP drivers on recording fakes of the vendors' libraries: what they call, in which
+// order, what they give back, and what becomes of every error. The same tests for both.
 #include <numeric>
 
 #include "runtime/drivers/gpu/gpu_device.h"
@@ -122,7 +122,8 @@ TEST_CASE("what was captured is done at each replay, with the arguments that it 
         std::vector<uint64_t> got(10);
         device->download(a, std::as_writable_bytes(std::span(got)));
         CHECK(got == std::vector<uint64_t>(10, 3 + 3 * 103));
-        // A wait or an allocation has no place in a capture: the driver ends it, but of a pool it would capture that.
+        // A wait or an allocation has no place in a capture: the driver ends it, but of a pool it
+        // would capture that.
         stream.begin_capture();
         CHECK_THROWS_AS(device->allocate(64, "more"), InternalError);
         CHECK_THROWS_AS(device->synchronize(), VendorError);

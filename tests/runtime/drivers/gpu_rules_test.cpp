@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the vendors' documents let a driver refuse, on fakes that refuse it: what the user is told, and what is done instead.
+// What the vendors' documents let a driver refuse, on fakes that refuse it: what the user is told,
+// and what is done instead.
 #include <numeric>
 #include <thread>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is declared of libamdhip64 by hand, held against AMD's own header where there is one: the compiler checks every name,
-// number and signature; nothing is linked.
+// What is declared of libamdhip64 by hand, held against AMD's own header where there is one: the
+// compiler checks every name, number and signature; nothing is linked.
 #if __has_include(<hip/hip_runtime_api.h>)
 #define __HIP_PLATFORM_AMD__
 #include <hip/hip_runtime_api.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is declared of libnccl by hand, held against NVIDIA's own nccl.h where there is one: the compiler checks every name,
-// number and signature; nothing is linked.
+// What is declared of libnccl by hand, held against NVIDIA's own nccl.h where there is one: the
+// compiler checks every name, number and signature; nothing is linked.
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
 #include <nccl.h>
 #define CLEAVE_HAS_NCCL_HEADER 1

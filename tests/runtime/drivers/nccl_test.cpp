@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL and RCCL on a recording fake of both: what they are called with, in which order, what becomes of every error and of a
-// rank that never comes; and the real library, where there is one, on a machine without a GPU.
+// NCCL and RCCL on a recording fake of both: what they are called with, in which order, what
+// becomes of every error and of a rank that never comes; and the real library, where there is one,
+// on a machine without a GPU.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -288,8 +289,8 @@ TEST_CASE("a library of collectives without a file or a symbol says so", "[runti
 
 namespace {
 
-// A card as the executor has it, and a library for it: the fakes of both vendors, or the card that CLEAVE_TEST_GPU names
-// (tools/gpu-check) and what the machine has.
+// A card as the executor has it, and a library for it: the fakes of both vendors, or the card that
+// CLEAVE_TEST_GPU names (tools/gpu-check) and what the machine has.
 struct Joined {
     std::unique_ptr<Device> device;
     FoundCollectives found;
@@ -313,7 +314,8 @@ Joined join_one(const planner::Device& info, const std::shared_ptr<GpuDriver>& d
     return joined;
 }
 
-// Sums, gathers, and sends to itself; what it reads comes before and what reads it behind, on the same stream.
+// Sums, gathers, and sends to itself; what it reads comes before and what reads it behind, on the
+// same stream.
 void work_alone(Device& device, CollectiveRank& rank) {
     const std::vector<float> values{1.5f, -2, 3, 1e20f};
     const auto bytes = static_cast<int64_t>(4 * values.size());
@@ -366,7 +368,8 @@ TEST_CASE("a vendor's library works on a driver's stream, in order with its copi
     }
 }
 
-// Of PyPI's nvidia-nccl-cu13, or the file that CLEAVE_TEST_NCCL names (tools/test does), or the machine's own.
+// Of PyPI's nvidia-nccl-cu13, or the file that CLEAVE_TEST_NCCL names (tools/test does), or the
+// machine's own.
 TEST_CASE("the real libnccl has every symbol, says its version, and names a missing driver",
           "[runtime]") {
     const char* set = std::getenv("CLEAVE_TEST_NCCL");
@@ -381,7 +384,8 @@ TEST_CASE("the real libnccl has every symbol, says its version, and names a miss
     INFO(found.reason);  // the first symbol that it lacks
     REQUIRE(found.library);
     CHECK_THAT(found.library->version(), Catch::Matchers::StartsWith("2."));
-    // Symbol by symbol, apart from the loading that Cleave does; and errors have the library's own words.
+    // Symbol by symbol, apart from the loading that Cleave does; and errors have the library's own
+    // words.
     void* library = ::dlopen(found.library->library().c_str(), RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library);
 #define CLEAVE_HAS_SYMBOL(name, parameters) CHECK(::dlsym(library, #name));
@@ -393,7 +397,8 @@ TEST_CASE("the real libnccl has every symbol, says its version, and names a miss
     CHECK_THAT(text(nccl::ncclSuccess), Contains("no error"));
     CHECK_THAT(text(nccl::ncclInProgress), Contains("in progress"));
     if (std::filesystem::exists("/dev/nvidiactl")) return;  // the test before works with it
-    // Without a driver no communicator opens, of one rank or of two, and the error is the library's own.
+    // Without a driver no communicator opens, of one rank or of two, and the error is the library's
+    // own.
     const CollectiveMember one{"cuda[0]", "a", [] {}, nullptr}, two{"cuda[1]", "b", [] {}, nullptr};
     const std::vector<CollectiveMember> groups[] = {{one}, {one, two}, {one}};
     for (const std::vector<CollectiveMember>& members : groups)

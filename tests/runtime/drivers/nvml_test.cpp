@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links between NVIDIA's cards as NVML tells them, on a fake of the library, and what is declared of it by hand against NVIDIA's
-// own nvml.h where there is one.
+// Links between NVIDIA's cards as NVML tells them, on a fake of the library, and what is declared
+// of it by hand against NVIDIA's own nvml.h where there is one.
 #if __has_include(<nvml.h>)
 #include <nvml.h>
 #define CLEAVE_HAS_NVML_HEADER 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links between AMD's cards as ROCm SMI tells them, on a fake of the library, and what is declared of it by hand against AMD's
-// own rocm_smi.h where there is one.
+// Links between AMD's cards as ROCm SMI tells them, on a fake of the library, and what is declared
+// of it by hand against AMD's own rocm_smi.h where there is one.
 #if __has_include(<rocm_smi/rocm_smi.h>)
 #include <rocm_smi/rocm_smi.h>
 #define CLEAVE_HAS_ROCM_SMI_HEADER 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runtime's tests share: host devices with kernels written in C++, and a small plan made by hand that has
-// one of each kind of step.
+// What the runtime's tests share: host devices with kernels written in C++, and a small plan made
+// by hand that has one of each kind of step.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,8 @@ KernelLoader fixed_kernels(std::vector<codegen::HostEntry> entries);
 //   1 transfer  x to host[1]
 //   2 compute   host[0]: p = x (a partial sum)      3 compute host[1]: p = 2 x (the other)
 //   4 all_reduce p with the Add of x: y = 4 x on both
-//   5 compute   host[0]: logits[:, 0:2) = y         6 compute host[1]: logits[:, 2:4) = y, rows of output_rows
-//   7 all_gather logits on host[1]
+//   5 compute   host[0]: logits[:, 0:2) = y         6 compute host[1]: logits[:, 2:4) = y, rows of
+//   output_rows 7 all_gather logits on host[1]
 // Prefill and decode have the same steps.
 struct TinyPlan {
     static constexpr int64_t kColumns = 4;

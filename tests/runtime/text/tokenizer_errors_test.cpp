@@ -14,7 +14,8 @@ std::string refused(const json& document) {
     return user_error([&] { make_tokenizer(document); });
 }
 
-/// Loads a file with these bytes and encodes with it: it works or it is a UserError. Anything else escapes.
+/// Loads a file with these bytes and encodes with it: it works or it is a UserError. Anything else
+/// escapes.
 void survives(const std::string& bytes) {
     const TemporaryFolder folder;
     write_file(folder.path() / "tokenizer.json", bytes);

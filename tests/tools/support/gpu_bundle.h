@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder that a bundle of tools/gpu-check unpacks to, and the environments in which its program finds no GPU or fakes of them.
+// The folder that a bundle of tools/gpu-check unpacks to, and the environments in which its program
+// finds no GPU or fakes of them.
 #pragma once
 
 #include <filesystem>

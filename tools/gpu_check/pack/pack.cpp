@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pack compress|expand|narrow|widen: from standard input to standard output, for the bundle of tools/gpu-check. The first two
-// are zstd, as a bare machine may have tar and gzip alone. `narrow` turns f32 weights into blocks of 32 codes of 8 bits with a
-// scale, as --dtype int8 does; `widen` gives f32 again, each value within half a step of its block. One file of the C library
-// and libzstd, linked statically: it runs wherever the bundle might.
+// pack compress|expand|narrow|widen: from standard input to standard output, for the bundle of
+// tools/gpu-check. The first two are zstd, as a bare machine may have tar and gzip alone. `narrow`
+// turns f32 weights into blocks of 32 codes of 8 bits with a scale, as --dtype int8 does; `widen`
+// gives f32 again, each value within half a step of its block. One file of the C library and
+// libzstd, linked statically: it runs wherever the bundle might.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * libcleave: the planner for other compilers. A graph and a machine go in, a proven plan comes out, in C and for
- * whatever can call C; tools/libcleave/include/cleave.hpp has C++ classes over it. Needs no compiler and no driver.
+ * libcleave: the planner for other compilers. A graph and a machine go in, a proven plan comes out,
+ * in C and for whatever can call C; tools/libcleave/include/cleave.hpp has C++ classes over it.
+ * Needs no compiler and no driver.
  *
- * Status:  every function that can fail returns a cleave_status. The text of the last failure of a thread is
- *          cleave_last_error() on that thread. No exception leaves the library, and it never prints or aborts.
- * Handles: opaque, made by functions whose last parameter is `**out`, given back to the cleave_*_free of their type;
- *          freeing NULL does nothing. Nothing that a handle gave stays valid after it is freed.
- * Threads: there is no global state but the last error, which each thread has its own of. Different handles may be
- *          used from any threads at once. One handle may be used by many threads at once where it is passed as
- *          `const`; a function that takes it without const needs it alone.
- * Structs: begin with `struct_size`, which the caller sets to sizeof the struct. Zero in any other field means the
- *          default. Libraries and callers of different age agree as long as what one of them does not know is zero;
- *          otherwise the call fails. Structs that are filled are filled up to the size that the caller knows.
- * Strings: UTF-8, ended by a zero byte. Arguments are copied. `const char*` results belong to the handle, `char*`
- *          results to the caller, who frees them with cleave_string_free.
+ * Status:  every function that can fail returns a cleave_status. The text of the last failure of a
+ * thread is cleave_last_error() on that thread. No exception leaves the library, and it never
+ * prints or aborts. Handles: opaque, made by functions whose last parameter is `**out`, given back
+ * to the cleave_*_free of their type; freeing NULL does nothing. Nothing that a handle gave stays
+ * valid after it is freed. Threads: there is no global state but the last error, which each thread
+ * has its own of. Different handles may be used from any threads at once. One handle may be used by
+ * many threads at once where it is passed as `const`; a function that takes it without const needs
+ * it alone. Structs: begin with `struct_size`, which the caller sets to sizeof the struct. Zero in
+ * any other field means the default. Libraries and callers of different age agree as long as what
+ * one of them does not know is zero; otherwise the call fails. Structs that are filled are filled
+ * up to the size that the caller knows. Strings: UTF-8, ended by a zero byte. Arguments are copied.
+ * `const char*` results belong to the handle, `char*` results to the caller, who frees them with
+ * cleave_string_free.
  */
 #pragma once
 
@@ -36,7 +38,9 @@ extern "C" {
 CLEAVE_API int32_t cleave_abi_version(void); /* of the library */
 CLEAVE_API const char* cleave_version(void); /* "0.1.0" */
 
-/* ---- Errors ------------------------------------------------------------------------------------------------- */
+/* ---- Errors
+ * -------------------------------------------------------------------------------------------------
+ */
 
 typedef int32_t cleave_status;
 enum {
@@ -53,12 +57,15 @@ enum {
 
 /* Of this thread's last failed call, "" when there was none; valid until its next call. */
 CLEAVE_API const char* cleave_last_error(void);
-/* The same as JSON where there is more to it (CLEAVE_DOES_NOT_FIT: schema does_not_fit.schema.json), else "". */
+/* The same as JSON where there is more to it (CLEAVE_DOES_NOT_FIT: schema
+ * does_not_fit.schema.json), else "". */
 CLEAVE_API const char* cleave_last_error_json(void);
 
 CLEAVE_API void cleave_string_free(char* text);
 
-/* ---- Graphs ------------------------------------------------------------------------------------------------- */
+/* ---- Graphs
+ * -------------------------------------------------------------------------------------------------
+ */
 
 typedef struct cleave_graph cleave_graph;
 
@@ -70,11 +77,12 @@ typedef struct cleave_import_options {
 /* An .onnx file, or a folder with one. Weights are located, not read. `options` may be NULL. */
 CLEAVE_API cleave_status cleave_graph_import(const char* path, const cleave_import_options* options,
                                              cleave_graph** out);
-/* A Llama by name ("llama-3-8b"), or a Hugging Face config.json. `dtype` of its weights, NULL for the default. */
+/* A Llama by name ("llama-3-8b"), or a Hugging Face config.json. `dtype` of its weights, NULL for
+ * the default. */
 CLEAVE_API cleave_status cleave_graph_from_shape(const char* shape, const char* dtype,
                                                  cleave_graph** out);
-/* An empty graph for the operators of another compiler, which are added in an order in which each reads only what
- * earlier ones make. */
+/* An empty graph for the operators of another compiler, which are added in an order in which each
+ * reads only what earlier ones make. */
 CLEAVE_API cleave_status cleave_graph_new(const char* name, cleave_graph** out);
 CLEAVE_API void cleave_graph_free(cleave_graph* graph);
 
@@ -83,23 +91,22 @@ CLEAVE_API cleave_status cleave_graph_operator_name(const cleave_graph* graph, s
                                                     const char** out);
 CLEAVE_API cleave_status cleave_graph_to_text(const cleave_graph* graph, char** out);
 
-/* How an operator may be divided among the devices of a stage. In all cases its output is `columns` wide and has a row
- * for each token (or one row, `rows_are_tokens` = 0). */
+/* How an operator may be divided among the devices of a stage. In all cases its output is `columns`
+ * wide and has a row for each token (or one row, `rows_are_tokens` = 0). */
 typedef int32_t cleave_sharding;
 enum {
-    CLEAVE_ONCE =
-        0, /* it is not: whole, and nowhere twice. A graph with one has stages of one device alone */
+    CLEAVE_ONCE = 0, /* it is not: whole, and nowhere twice. A graph with one has stages of one
+                        device alone */
     CLEAVE_REPEATED =
         1, /* it is not, and each device of a stage may repeat it whole (norms, cheap things) */
     CLEAVE_BY_OUTPUT =
         2, /* a device makes some of the output's columns, from whole inputs, with that part of the
                               weights (a matrix product, the matrix cut by output features) */
     CLEAVE_BY_INPUT =
-        3, /* a device takes some of the first input's columns, with that part of the weights, and makes a
-                              summand of the whole output; the planner adds the all-reduce */
-    CLEAVE_ELEMENTWISE =
-        4 /* column by column: divided as its inputs are, all equally wide; its weights are cut with
-                              the columns */
+        3, /* a device takes some of the first input's columns, with that part of the weights, and
+              makes a summand of the whole output; the planner adds the all-reduce */
+    CLEAVE_ELEMENTWISE = 4 /* column by column: divided as its inputs are, all equally wide; its
+                              weights are cut with the columns */
 };
 
 typedef struct cleave_operator {
@@ -108,11 +115,11 @@ typedef struct cleave_operator {
     const char* type; /* "mlir.linalg.matmul"; NULL: "operator" */
     int32_t layer;    /* decoder layer counted from 1, for reports and pins; 0: none */
     cleave_sharding sharding;
-    int64_t
-        split_units; /* what is divided (BY_OUTPUT: the output's columns, BY_INPUT: the first input's) is so
-                                  in equal units that stay whole (heads); 0: one column is a unit */
-    int64_t columns;         /* of the output; at least 1 */
-    const char* dtype;       /* of the output: "f32", "f16", ...; NULL: f32 */
+    int64_t split_units; /* what is divided (BY_OUTPUT: the output's columns, BY_INPUT: the first
+                            input's) is so in equal units that stay whole (heads); 0: one column is
+                            a unit */
+    int64_t columns;     /* of the output; at least 1 */
+    const char* dtype;   /* of the output: "f32", "f16", ...; NULL: f32 */
     int32_t rows_are_tokens; /* 1: the output has a row for each token of a pass */
     int64_t flops_per_token; /* operations */
     int64_t flops;           /* the same, whatever the number of tokens */
@@ -123,16 +130,19 @@ typedef struct cleave_operator {
     size_t num_inputs;
 } cleave_operator;
 
-/* `index`, which may be NULL, is what later operators call it. An operator whose output no other reads makes an output
- * of the graph. */
+/* `index`, which may be NULL, is what later operators call it. An operator whose output no other
+ * reads makes an output of the graph. */
 CLEAVE_API cleave_status cleave_graph_add_operator(cleave_graph* graph, const cleave_operator* op,
                                                    size_t* index);
 
-/* ---- Machines ----------------------------------------------------------------------------------------------- */
+/* ---- Machines
+ * -----------------------------------------------------------------------------------------------
+ */
 
 typedef struct cleave_machine cleave_machine;
 
-/* A device list, "sim:h100[0-3]" or "host[0-1]"; real GPUs come from a file of `cleave devices -o`. */
+/* A device list, "sim:h100[0-3]" or "host[0-1]"; real GPUs come from a file of `cleave devices -o`.
+ */
 CLEAVE_API cleave_status cleave_machine_from_devices(const char* devices, cleave_machine** out);
 /* A machine file (schema machine.schema.json), or its text. */
 CLEAVE_API cleave_status cleave_machine_load(const char* path, cleave_machine** out);
@@ -142,7 +152,9 @@ CLEAVE_API void cleave_machine_free(cleave_machine* machine);
 CLEAVE_API cleave_status cleave_machine_num_devices(const cleave_machine* machine, size_t* out);
 CLEAVE_API cleave_status cleave_machine_to_json(const cleave_machine* machine, char** out);
 
-/* ---- Plans -------------------------------------------------------------------------------------------------- */
+/* ---- Plans
+ * --------------------------------------------------------------------------------------------------
+ */
 
 typedef struct cleave_plan cleave_plan;
 
@@ -166,7 +178,8 @@ typedef struct cleave_plan_options {
     size_t num_pins;
 } cleave_plan_options;
 
-/* Searches, makes the plan explicit and proves it. `options` may be NULL. Deterministic. The plan keeps copies. */
+/* Searches, makes the plan explicit and proves it. `options` may be NULL. Deterministic. The plan
+ * keeps copies. */
 CLEAVE_API cleave_status cleave_plan_make(const cleave_graph* graph, const cleave_machine* machine,
                                           const cleave_plan_options* options, cleave_plan** out);
 /* A .plan file; proved when it is read. */
@@ -174,15 +187,17 @@ CLEAVE_API cleave_status cleave_plan_load(const char* path, cleave_plan** out);
 CLEAVE_API cleave_status cleave_plan_save(const cleave_plan* plan, const char* path);
 CLEAVE_API void cleave_plan_free(cleave_plan* plan);
 
-/* Proves the plan with none of the planner's code. CLEAVE_OK with `*violations` set to NULL for a sound one; otherwise
- * CLEAVE_INVALID_INPUT, and `*violations`, unless `violations` is NULL, has a line "rule: what" for each. */
+/* Proves the plan with none of the planner's code. CLEAVE_OK with `*violations` set to NULL for a
+ * sound one; otherwise CLEAVE_INVALID_INPUT, and `*violations`, unless `violations` is NULL, has a
+ * line "rule: what" for each. */
 CLEAVE_API cleave_status cleave_plan_verify(const cleave_plan* plan, char** violations);
 
 CLEAVE_API cleave_status cleave_plan_to_text(const cleave_plan* plan, char** out);
 CLEAVE_API cleave_status cleave_plan_to_json(const cleave_plan* plan,
                                              char** out); /* plan.schema.json */
 
-/* ---- Looking into a plan ------------------------------------------------------------------------------------ */
+/* ---- Looking into a plan
+ * ------------------------------------------------------------------------------------ */
 
 typedef struct cleave_plan_info {
     size_t struct_size;
@@ -245,7 +260,9 @@ CLEAVE_API cleave_status cleave_plan_get_stage(const cleave_plan* plan, size_t i
 CLEAVE_API cleave_status cleave_plan_get_step(const cleave_plan* plan, cleave_phase phase,
                                               size_t index, cleave_step_info* out);
 
-/* ---- Export ------------------------------------------------------------------------------------------------- */
+/* ---- Export
+ * -------------------------------------------------------------------------------------------------
+ */
 
 typedef struct cleave_export cleave_export;
 

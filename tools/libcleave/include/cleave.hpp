@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// libcleave in C++ (17 or newer): classes that own the handles of cleave.h, and exceptions for its statuses. Header only;
-// everything goes through the C ABI, so that compilers of different age and flags agree.
+// libcleave in C++ (17 or newer): classes that own the handles of cleave.h, and exceptions for its
+// statuses. Header only; everything goes through the C ABI, so that compilers of different age and
+// flags agree.
 //
-//   cleave::Plan plan(cleave::Graph::import("model.onnx"), cleave::Machine::devices("sim:h100[0-3]"));
-//   for (cleave_step_info step : plan.steps(CLEAVE_DECODE)) ...
-//   plan.export_to("onnx", "out");
+//   cleave::Plan plan(cleave::Graph::import("model.onnx"),
+//   cleave::Machine::devices("sim:h100[0-3]")); for (cleave_step_info step :
+//   plan.steps(CLEAVE_DECODE)) ... plan.export_to("onnx", "out");
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,8 @@
 
 namespace cleave {
 
-// A call that failed: what() says what and how to mend it; json() has each device's deficit where a model does not fit.
+// A call that failed: what() says what and how to mend it; json() has each device's deficit where a
+// model does not fit.
 class Failure : public std::runtime_error {
 public:
     Failure(cleave_status status, const char* text, std::string json)

@@ -30,7 +30,8 @@ const char* safetensors_type(DType dtype) {
     return "";
 }
 
-// https://github.com/huggingface/safetensors: the header's length, the header as JSON, the bytes without gaps.
+// https://github.com/huggingface/safetensors: the header's length, the header as JSON, the bytes
+// without gaps.
 void write_safetensors(const TensorFile& file, std::ostream& out) {
     Json header = Json::object();
     for (const auto& t : file.tensors())
@@ -60,7 +61,8 @@ Driver driver_of(const Device& device) {
             "--iree-llvmcpu-target-cpu"};
 }
 
-// NVIDIA's architectures that IREE 3.13 has a description of (--iree-cuda-target): tried one by one.
+// NVIDIA's architectures that IREE 3.13 has a description of (--iree-cuda-target): tried one by
+// one.
 constexpr int kKnownSm[] = {60, 70, 75, 80, 86, 89, 120};
 
 // The newest that it knows and the GPU, "sm_90a", is not older than: newer GPUs take its PTX.
@@ -93,8 +95,8 @@ std::string target_of(const Plan& plan, const Driver& driver) {
     return target;
 }
 
-// IREE 3.13 finds no kind of memory for what devices of two drivers exchange ("failed to legalize operation
-// 'hal.allocator.resolve_memory_properties'").
+// IREE 3.13 finds no kind of memory for what devices of two drivers exchange ("failed to legalize
+// operation 'hal.allocator.resolve_memory_properties'").
 void one_driver(const Plan& plan) {
     const Device& first = plan.machine.devices[0];
     for (const Device& d : plan.machine.devices)
@@ -109,7 +111,8 @@ struct Flags {
     std::vector<std::string> compile, run;
 };
 
-// A promise without its flag does not compile, and an ordinal counts within its driver: every device is declared.
+// A promise without its flag does not compile, and an ordinal counts within its driver: every
+// device is declared.
 Flags device_flags(const Plan& plan) {
     Flags flags;
     std::map<std::string, int> ordinals;

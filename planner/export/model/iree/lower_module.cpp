@@ -51,7 +51,8 @@ public:
     }
 
 private:
-    // ---- The module --------------------------------------------------------------------------------
+    // ---- The module
+    // --------------------------------------------------------------------------------
 
     void find_ids() {
         for (const PlacedId id : plan_.prefill.inputs) {
@@ -113,7 +114,8 @@ private:
         return constant(data().weight(shard, false));
     }
 
-    // ---- Exchanges ---------------------------------------------------------------------------------
+    // ---- Exchanges
+    // ---------------------------------------------------------------------------------
 
     MlirTensor move(const MlirTensor& x, DeviceId from, DeviceId to) {
         if (from == to) return x;
@@ -166,7 +168,8 @@ private:
         locals_[device.index()][value] = std::move(local);
     }
 
-    // ---- Operators ---------------------------------------------------------------------------------
+    // ---- Operators
+    // ---------------------------------------------------------------------------------
 
     void lower(const SegmentOp& item) {
         const Op& op = graph_.op(item.op);
@@ -328,7 +331,8 @@ private:
         give(op, {w_.join_last(w_.elementwise({x}, body), 1), given.columns});
     }
 
-    // ---- Attention ---------------------------------------------------------------------------------
+    // ---- Attention
+    // ---------------------------------------------------------------------------------
 
     struct Kv {
         MlirTensor key, value;  // [batch * context, KV heads, dim]
@@ -341,8 +345,9 @@ private:
         MlirTensor cache{"",
                          {plan_.workload.batch * plan_.workload.context, slab.kv_heads.size(), dim},
                          mlir_element(plan_.workload.kv_dtype.value_or(DType::kF32))};
-        // IREE 3.13 gives mutable globals with equal initial values one buffer, and one cache then overwrites another:
-        // each gets a number of its own (as bits; no row is read before it is written).
+        // IREE 3.13 gives mutable globals with equal initial values one buffer, and one cache then
+        // overwrites another: each gets a number of its own (as bits; no row is read before it is
+        // written).
         const int digits = dtype_bits(plan_.workload.kv_dtype.value_or(DType::kF32)) / 4;
         CHECK(++caches_ < 0x7c00) << "more KV caches than distinct numbers";
         globals_ += fmt::format(
@@ -392,7 +397,8 @@ private:
         give(op, {y, result});
     }
 
-    // query [tokens, KV heads, group, head_dim], key and value [total, KV heads, dim] -> [tokens, heads * v_head_dim]
+    // query [tokens, KV heads, group, head_dim], key and value [total, KV heads, dim] -> [tokens,
+    // heads * v_head_dim]
     MlirTensor attend(const AttentionAttrs& a, const MlirTensor& query, const MlirTensor& key,
                       const MlirTensor& value) {
         const int64_t kv_heads = query.shape[1], group = query.shape[2];
@@ -450,7 +456,8 @@ private:
         return body + fmt::format("%y = arith.select {}, {}, %lowest : f32", seen, score);
     }
 
-    // ---- The rest ----------------------------------------------------------------------------------
+    // ---- The rest
+    // ----------------------------------------------------------------------------------
 
     void gated_activation(const Op& op) {
         const Local &gate = in(op, 0), &up = in(op, 1);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A schedule as one MLIR module for IREE. Every weight, table and KV cache is a global of its device; every exchange is
-// transfers to a device and additions there; everything else follows its operands.
+// A schedule as one MLIR module for IREE. Every weight, table and KV cache is a global of its
+// device; every exchange is transfers to a device and additions there; everything else follows its
+// operands.
 //
-// @forward(ids of each device that embeds: tensor<?xi32>, past: i32) -> logits [tokens, vocab] f32. Keys and values are
-// state of the module, [context, KV heads, head_dim]: a call with past = 0 begins anew. With a batch, another i32 says
-// which of its sequences a call is of, and their keys and values follow each other, [batch * context, ...].
+// @forward(ids of each device that embeds: tensor<?xi32>, past: i32) -> logits [tokens, vocab] f32.
+// Keys and values are state of the module, [context, KV heads, head_dim]: a call with past = 0
+// begins anew. With a batch, another i32 says which of its sequences a call is of, and their keys
+// and values follow each other, [batch * context, ...].
 #pragma once
 
 #include <string>

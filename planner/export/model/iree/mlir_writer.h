@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MLIR text of one function over tensors, an operation a call: linalg.generic with its maps and body spelled out, the
-// few tensor operations that move data, and IREE's transfers. Nothing in it is a constant tensor: constants that a
-// compiler may hoist out of a function have no device there, so every table is a parameter with its own.
+// MLIR text of one function over tensors, an operation a call: linalg.generic with its maps and
+// body spelled out, the few tensor operations that move data, and IREE's transfers. Nothing in it
+// is a constant tensor: constants that a compiler may hoist out of a function have no device there,
+// so every table is a parameter with its own.
 #pragma once
 
 #include <string>
@@ -36,9 +37,10 @@ std::string mlir_string(std::string_view text);
 
 class MlirWriter {
 public:
-    // linalg.generic: `loops` has p (parallel) or r (reduction) for each; the result has `shape` and is indexed by
-    // `result_loops`. The body reads operand i as %i0, %i1, ..., widened to f32, and the accumulator as %acc; its last
-    // value is %y (f32). With `initial` the result starts as that number.
+    // linalg.generic: `loops` has p (parallel) or r (reduction) for each; the result has `shape`
+    // and is indexed by `result_loops`. The body reads operand i as %i0, %i1, ..., widened to f32,
+    // and the accumulator as %acc; its last value is %y (f32). With `initial` the result starts as
+    // that number.
     MlirTensor generic(std::vector<int64_t> shape, std::string_view loops,
                        std::string_view result_loops, const std::vector<MlirOperand>& operands,
                        std::string_view body, const std::string& initial = {});

@@ -149,8 +149,8 @@ private:
         return nullptr;
     }
 
-    // A node of no operator (a shape, a mask, a table) belongs to every stage that reads it, and so does one that
-    // operators of several stages share.
+    // A node of no operator (a shape, a mask, a table) belongs to every stage that reads it, and so
+    // does one that operators of several stages share.
     void find_stages() {
         std::map<std::string, std::set<int>> readers;
         stages_.resize(static_cast<size_t>(graph_.node_size()));
@@ -241,7 +241,8 @@ private:
             const WeightShard* first = shards[0];
             const bool by_columns = matrix && first && first->columns.size() != weight.shape[1];
             if (!by_rows && !by_columns) continue;  // a copy on each
-            // A view of a larger tensor, or parts of unequal size: the standard has no words for either.
+            // A view of a larger tensor, or parts of unequal size: the standard has no words for
+            // either.
             set_metadata(node, "shards." + weight.name, fmt::format("{}", fmt::join(parts, " ")));
             if (is_view(weight)) continue;
             auto* dim = spec->add_sharded_dim();

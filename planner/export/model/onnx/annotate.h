@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan as the multi-device annotations of ONNX (IR 11), and back. In: a plan, and the model that it was made for. What
-// the standard says stands where it says it: ModelProto.configuration "cleave", and for each node its pipeline stage and
-// the sharding of the weights it multiplies with. What it cannot say stands in metadata under "cleave.": of a node its
-// operator, its devices, unequal shards and sums; of the model the stages' devices and the plan itself.
+// A plan as the multi-device annotations of ONNX (IR 11), and back. In: a plan, and the model that
+// it was made for. What the standard says stands where it says it: ModelProto.configuration
+// "cleave", and for each node its pipeline stage and the sharding of the weights it multiplies
+// with. What it cannot say stands in metadata under "cleave.": of a node its operator, its devices,
+// unequal shards and sums; of the model the stages' devices and the plan itself.
 #pragma once
 
 #include <map>

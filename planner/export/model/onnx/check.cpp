@@ -46,7 +46,8 @@ private:
         report_.findings.push_back({node, kind, std::move(message)});
     }
 
-    // ---- What the standard asks ----------------------------------------------------------------------
+    // ---- What the standard asks
+    // ----------------------------------------------------------------------
 
     void configurations() {
         for (const auto& c : model_.configuration()) {
@@ -128,7 +129,8 @@ private:
                              spec.device_size()));
     }
 
-    // ---- With the plan that the annotations came with --------------------------------------------------
+    // ---- With the plan that the annotations came with
+    // --------------------------------------------------
 
     void compare(Plan plan) {
         lost_nodes(plan);
@@ -162,7 +164,8 @@ private:
         for (const onnx::NodeProto& node : model_.graph().node()) present.insert(label_of(node));
         for (const importer::Op& op : plan.graph.ops)
             for (const std::string& name : op.onnx_nodes)
-                // Nodes of an inlined function stand as "call/inner" and are not in the graph itself.
+                // Nodes of an inlined function stand as "call/inner" and are not in the graph
+                // itself.
                 if (!present.count(name) && model_.functions_size() == 0)
                     find(name, "lost",
                          fmt::format("a node of {} is no longer in the file", op.name));
@@ -208,7 +211,8 @@ private:
              fmt::format("says {}, and the plan says {}", words_of(found), words_of(expected)));
     }
 
-    // ---- Without ------------------------------------------------------------------------------------
+    // ---- Without
+    // ------------------------------------------------------------------------------------
 
     void complete() {
         importer::Graph graph = importer::import_onnx(path_, {true});
@@ -225,7 +229,8 @@ private:
         }
     }
 
-    // Where the file says something of some nodes only: their devices are pins, the rest is the planner's.
+    // Where the file says something of some nodes only: their devices are pins, the rest is the
+    // planner's.
     void complete_by_pins(const importer::Graph& graph, const Workload& workload) {
         importer::Affinities affinities = importer::read_affinities(path_);
         const Machine machine = machine_of(affinities);
@@ -236,7 +241,8 @@ private:
         report_.plan = make_plan(graph, machine, workload, options);
     }
 
-    // The first configuration's devices by their names where these are ours; else as many host devices.
+    // The first configuration's devices by their names where these are ours; else as many host
+    // devices.
     Machine configured_machine() const {
         const auto& c = model_.configuration(0);
         if (c.device_size() == c.num_devices()) try {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the multi-device annotations of an ONNX file, whoever wrote them. In: a file. Out: the plan that they describe,
-// proved, and every node whose annotation is missing, contradictory, or was lost by a rewrite of the file.
+// Checks the multi-device annotations of an ONNX file, whoever wrote them. In: a file. Out: the
+// plan that they describe, proved, and every node whose annotation is missing, contradictory, or
+// was lost by a rewrite of the file.
 //
-// Annotations of `cleave export --format onnx` are compared with the plan that they came with, node by node. Of others,
-// the nodes' devices and stages become pins, and the planner completes them.
+// Annotations of `cleave export --format onnx` are compared with the plan that they came with, node
+// by node. Of others, the nodes' devices and stages become pins, and the planner completes them.
 #pragma once
 
 #include <optional>

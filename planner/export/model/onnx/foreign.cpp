@@ -92,7 +92,8 @@ private:
         });
     }
 
-    // ---- Stages --------------------------------------------------------------------------------------
+    // ---- Stages
+    // --------------------------------------------------------------------------------------
 
     void add(const onnx::NodeProto& node, Said& said) {
         const Annotation* on = annotation_of(node);
@@ -182,7 +183,8 @@ private:
                     to.devices.push_back(d);
     }
 
-    // ---- The plan ------------------------------------------------------------------------------------
+    // ---- The plan
+    // ------------------------------------------------------------------------------------
 
     void build() {
         Plan plan;
@@ -214,7 +216,8 @@ private:
         if (result_.findings.empty()) result_.plan = std::move(plan);
     }
 
-    // The standard does not say whether a cut may go through the query heads of one KV head: what is faster.
+    // The standard does not say whether a cut may go through the query heads of one KV head: what
+    // is faster.
     Plan better_heads(Plan plan) {
         Plan other = plan;
         build_placement(analysis_, placement_, plan);
@@ -229,7 +232,8 @@ private:
         return change ? std::move(other) : std::move(plan);
     }
 
-    // ---- What the plan does otherwise ----------------------------------------------------------------
+    // ---- What the plan does otherwise
+    // ----------------------------------------------------------------
 
     void compare(const Plan& plan) {
         onnx::ModelProto expected = model_;
@@ -289,7 +293,8 @@ private:
                          words_of(expected)));
     }
 
-    // Axes that count sequences, and tokens in a product's [sequences, tokens, features]: no plan cuts these.
+    // Axes that count sequences, and tokens in a product's [sequences, tokens, features]: no plan
+    // cuts these.
     static bool cuts_tokens(const onnx::NodeProto& node, const Spec& spec) {
         for (const auto& dim : spec.sharded_dim())
             for (const auto& simple : dim.simple_sharding())

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan that ONNX's multi-device annotations alone describe, whoever wrote them. In: an annotated model, the Graph
-// recovered from it, a machine with as many devices as the model's first configuration. Out: the plan with the stages of
-// the nodes' pipeline_stage (or of their devices, where no stage is said), each on the devices that its nodes name, and
-// with the equal shards that the standard means; and a finding for each node whose annotation no plan can follow.
+// The plan that ONNX's multi-device annotations alone describe, whoever wrote them. In: an
+// annotated model, the Graph recovered from it, a machine with as many devices as the model's first
+// configuration. Out: the plan with the stages of the nodes' pipeline_stage (or of their devices,
+// where no stage is said), each on the devices that its nodes name, and with the equal shards that
+// the standard means; and a finding for each node whose annotation no plan can follow.
 //
-// A node that belongs to one operator says where that operator runs; nodes that several operators share (masks, tables)
-// run where they are needed, whatever the file says of them.
+// A node that belongs to one operator says where that operator runs; nodes that several operators
+// share (masks, tables) run where they are needed, whatever the file says of them.
 #pragma once
 
 #include <optional>

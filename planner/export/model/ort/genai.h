@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stages as a decoder pipeline of onnxruntime-genai: genai_config.json, where every stage is one model on one
-// device; else a sentence in `not_expressed`.
+// The stages as a decoder pipeline of onnxruntime-genai: genai_config.json, where every stage is
+// one model on one device; else a sentence in `not_expressed`.
 #pragma once
 
 #include "planner/export/export.h"

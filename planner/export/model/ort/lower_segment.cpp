@@ -284,7 +284,8 @@ private:
         return g_.node("Mul", {bent, number(cap)}, {}, std::move(output));
     }
 
-    // 0 where a query sees a key, the most negative number where it does not: [batch, 1, sequence, total].
+    // 0 where a query sees a key, the most negative number where it does not: [batch, 1, sequence,
+    // total].
     std::string mask(const AttentionAttrs& a) {
         std::string& made = masks_[{a.causal, a.window}];
         if (!made.empty()) return made;

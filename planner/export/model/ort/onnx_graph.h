@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call a node: builds the ONNX model of a segment. Constants of a few elements are inline; weights are named in an
-// external file. Names of nodes and values are unique and stable.
+// One call a node: builds the ONNX model of a segment. Constants of a few elements are inline;
+// weights are named in an external file. Names of nodes and values are unique and stable.
 #pragma once
 
 #include <map>
