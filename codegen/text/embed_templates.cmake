@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Script: writes OUTPUT, a .cpp that holds every file of FILES (commas between, relative to ROOT) as a raw string.
+# Script: writes OUTPUT, a .cpp that holds every file of FILES (commas between, relative to ROOT) as
+# a raw string.
 string(REPLACE "," ";" FILES "${FILES}")
 set(text "// Written by codegen/text/embed_templates.cmake from codegen/templates.\n")
 string(APPEND text "#include \"codegen/text/embedded_templates.h\"\n\nnamespace cleave::codegen {\n\n")

@@ -44,7 +44,8 @@ def accelerate_devices(folder: pathlib.Path, config: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     modeling = accelerate.utils.modeling
-    # accelerate makes parameters anew by their type, and tells tied ones by their address; without bytes neither says much.
+    # accelerate makes parameters anew by their type, and tells tied ones by their address; without
+    # bytes neither says much.
     FakeTensor.data_ptr = lambda tensor: id(tensor)
     modeling.type = lambda x: torch.nn.Parameter if isinstance(x, FakeTensor) else builtins.type(x)
     device_map = json.loads((folder / "device_map.json").read_text())

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Defines cleave::onnx: the ONNX C++ library, its headers and the Protobuf it was built with.
-# Takes, in this order: -DCLEAVE_ONNX_PREFIX=DIR; an installed ONNX of the version we need or newer; the
-# one that tools/setup built into the user's cache. Otherwise configuring stops and says what to do.
+# Takes, in this order: -DCLEAVE_ONNX_PREFIX=DIR; an installed ONNX of the version we need or newer;
+# the one that tools/setup built into the user's cache. Otherwise configuring stops and says what to
+# do.
 if(TARGET cleave::onnx)
     return()
 endif()
 
-# The pinned version is the one that tools/setup builds; an installed one may be any patch of that release.
+# The pinned version is the one that tools/setup builds; an installed one may be any patch of that
+# release.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/dependencies)
 file(STRINGS ${CMAKE_SOURCE_DIR}/tools/dependencies _onnx_pin REGEX "^pypi-source +onnx +[0-9.]+")
 string(REGEX REPLACE "^pypi-source +onnx +([0-9.]+).*" "\\1" _onnx_pinned "${_onnx_pin}")
@@ -18,8 +20,8 @@ else()
     set(_onnx_cached "$ENV{HOME}/.cache/cleave/onnx-${_onnx_pinned}")
 endif()
 
-# ONNX's exported target names protobuf::libprotobuf; Debian ships no CMake config for Protobuf, so the
-# module that CMake carries has to define it first.
+# ONNX's exported target names protobuf::libprotobuf; Debian ships no CMake config for Protobuf, so
+# the module that CMake carries has to define it first.
 find_package(Protobuf 3.21 REQUIRED)
 
 if(CLEAVE_ONNX_PREFIX)

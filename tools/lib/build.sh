@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154  # cache, logs: set by common.sh
-# Configuring and building into build/. tools/demo and tools/test share that folder and its settings, so that
-# neither makes the other compile again.
+# Configuring and building into build/. tools/demo and tools/test share that folder and its
+# settings, so that neither makes the other compile again.
 
 build=$root/build
 build_memory_mb=3000 # one compiler on a file that includes Clang's headers, with room to spare
@@ -14,7 +14,8 @@ configure_command() { # settings that a build folder already has stay as they ar
     cmake -S "$root" -B "$build" -G Ninja "${settings[@]}" "$@"
 }
 
-# A build folder made by another generator, or copied from another place, cannot be configured again.
+# A build folder made by another generator, or copied from another place, cannot be configured
+# again.
 refuse_foreign_build_folder() {
     local made_for generator
     [[ -e $build/CMakeCache.txt ]] || return 0

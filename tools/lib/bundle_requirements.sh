@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# What the programs and libraries of a bundle need of the machine on which it runs, read from the files themselves.
-# Sourced by tools/gpu-check, which sources common.sh before it.
+# What the programs and libraries of a bundle need of the machine on which it runs, read from the
+# files themselves. Sourced by tools/gpu-check, which sources common.sh before it.
 
 newest_glibc=2.36
 # glibc's own, which every machine has.
@@ -9,7 +9,8 @@ glibc_libraries='^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libresolv)\.
 
 is_elf() { [[ $(head -c 4 "$1" | tr -d '\0') == $'\x7fELF' ]]; }
 
-# unmet_versions PATH NAME: a line for each version of a glibc symbol that NAME needs and glibc 2.36 lacks.
+# unmet_versions PATH NAME: a line for each version of a glibc symbol that NAME needs and glibc 2.36
+# lacks.
 unmet_versions() {
     local library version major minor symbols
     while read -r library version; do
@@ -28,7 +29,8 @@ unmet_versions() {
         library != "" { print library, $4 }')
 }
 
-# unmet_needs FOLDER: a line for each need of the files below it, which has lib/ and fallback/, that neither the folder nor glibc
+# unmet_needs FOLDER: a line for each need of the files below it, which has lib/ and fallback/, that
+# neither the folder nor glibc
 # 2.36 meets.
 unmet_needs() {
     local file name library type

@@ -3,7 +3,8 @@
 # What every script in tools/ starts from: the places it works in, its messages, timed steps.
 # Sourced under `set -euo pipefail`. All messages go to standard error.
 #
-# A function given to `step` must chain its commands with `&&`: bash ignores `set -e` inside a condition.
+# A function given to `step` must chain its commands with `&&`: bash ignores `set -e` inside a
+# condition.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly root
@@ -35,7 +36,8 @@ find_cache() {
     readonly cache logs
 }
 
-# The distribution's own program where there is one: its packages belong together, whatever comes first in PATH.
+# The distribution's own program where there is one: its packages belong together, whatever comes
+# first in PATH.
 system_tool() { # system_tool NAME
     if [[ -x /usr/bin/$1 ]]; then printf '/usr/bin/%s' "$1"; else command -v "$1" || die "$1 is not installed" "Run tools/setup."; fi
 }
@@ -50,7 +52,8 @@ elapsed_since() { # elapsed_since MILLISECONDS: "12.3 s"
     printf '%d.%d s' "$((tenths / 10))" "$((tenths % 10))"
 }
 
-# step LABEL LOG COMMAND...: one line with the time it took. Its output goes to LOG, whose end is shown when it fails.
+# step LABEL LOG COMMAND...: one line with the time it took. Its output goes to LOG, whose end is
+# shown when it fails.
 step() {
     local label=$1 log=$logs/$2.log began status=0
     shift 2
@@ -92,7 +95,8 @@ check_room() { # check_room FOLDER NEEDED_MB
     fi
 }
 
-# Memory that can still be had, in MB: the machine's, or the control group's limit where that is lower.
+# Memory that can still be had, in MB: the machine's, or the control group's limit where that is
+# lower.
 available_memory_mb() {
     local mb limit used
     mb=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The bundle's command: unpacks the rest of it once, and starts bin/cleave_gpu_check, with the bundle's own libstdc++ where this
-# machine's is too old or absent.
+# The bundle's command: unpacks the rest of it once, and starts bin/cleave_gpu_check, with the
+# bundle's own libstdc++ where this machine's is too old or absent.
 here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 fail() {
     echo "gpu-check: $1" >&2

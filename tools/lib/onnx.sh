@@ -1,13 +1,14 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154  # cache, logs: set by common.sh
-# The ONNX library: built from its pinned source distribution with the distribution's Protobuf, static and
-# position-independent, into the cache. tools/cmake/onnx.cmake finds it there.
+# The ONNX library: built from its pinned source distribution with the distribution's Protobuf,
+# static and position-independent, into the cache. tools/cmake/onnx.cmake finds it there.
 
 onnx_version() { dependencies pypi-source | awk '$1 == "onnx" { print $2 }'; }
 onnx_prefix() { printf '%s/onnx-%s' "$cache" "$(onnx_version)"; }
 
-# What the library was built against: Protobuf's headers and library have to match to the last digit.
+# What the library was built against: Protobuf's headers and library have to match to the last
+# digit.
 onnx_built_with() { "$(system_tool protoc)" --version; }
 
 onnx_is_there() {
@@ -16,8 +17,8 @@ onnx_is_there() {
     [[ -e $record && $(<"$record") == "$(onnx_built_with)" ]]
 }
 
-# pip runs the package's build back end even to download it, so the back end and the CMake that it looks for
-# have to be at hand; --no-build-isolation keeps pip from fetching others.
+# pip runs the package's build back end even to download it, so the back end and the CMake that it
+# looks for have to be at hand; --no-build-isolation keeps pip from fetching others.
 fetch_onnx_source() { # fetch_onnx_source WORK
     make_environment "$1/python" pypi-build &&
         requirements pypi-source >"$1/source.txt" &&
@@ -27,8 +28,8 @@ fetch_onnx_source() { # fetch_onnx_source WORK
         tar -xzf "$1"/onnx-*.tar.gz -C "$1/source" --strip-components=1
 }
 
-# "Shared" Protobuf only keeps ONNX's CMake files from asking for a Protobuf CMake config, which Debian
-# does not ship; whoever links Cleave chooses.
+# "Shared" Protobuf only keeps ONNX's CMake files from asking for a Protobuf CMake config, which
+# Debian does not ship; whoever links Cleave chooses.
 compile_onnx() { # compile_onnx WORK
     local cmake=$1/python/bin/cmake
     "$cmake" -S "$1/source" -B "$1/build" -G Ninja \

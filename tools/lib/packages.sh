@@ -1,9 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154  # cache, logs: set by common.sh
-# The distribution's packages: which of tools/dependencies are missing or too old, and installing them.
+# The distribution's packages: which of tools/dependencies are missing or too old, and installing
+# them.
 
-# missing_packages KIND...: names of the packages that are absent or older than the minimum. One dpkg-query for all.
+# missing_packages KIND...: names of the packages that are absent or older than the minimum. One
+# dpkg-query for all.
 missing_packages() {
     local kind name minimum version
     local -A installed=()
@@ -68,7 +70,8 @@ check_candidates() { # check_candidates KIND...
     done
 }
 
-# install_optional_packages KIND: those that this system's package lists have; others are left out without a word.
+# install_optional_packages KIND: those that this system's package lists have; others are left out
+# without a word.
 install_optional_packages() {
     local name candidate
     local -a wanted=()

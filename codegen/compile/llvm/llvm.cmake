@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# libcleave_llvm: Clang and LLVM 19 behind a C ABI, in a shared object of its own. LLVM is found through
-# llvm-config, because LLVM's own CMake package also demands every optional library it was built with.
+# libcleave_llvm: Clang and LLVM 19 behind a C ABI, in a shared object of its own. LLVM is found
+# through llvm-config, because LLVM's own CMake package also demands every optional library it was
+# built with.
 find_program(CLEAVE_LLVM_CONFIG NAMES llvm-config-19 llvm-config HINTS /usr/lib/llvm-19/bin)
 if(NOT CLEAVE_LLVM_CONFIG)
     message(FATAL_ERROR "llvm-config-19 was not found: install LLVM and Clang 19 (Debian: llvm-19-dev, "
@@ -16,8 +17,9 @@ execute_process(COMMAND ${CLEAVE_LLVM_CONFIG} --includedir OUTPUT_VARIABLE cleav
 execute_process(COMMAND ${CLEAVE_LLVM_CONFIG} --libdir OUTPUT_VARIABLE cleave_llvm_libdir
                 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 if(CLEAVE_PORTABLE)
-    # Statically, the targets that Cleave makes code for alone: a quarter of the size, and none of the libraries that the
-    # distribution's LLVM needs. Polly is left out; compile/llvm_static/absent_parts.cpp stands in for the rest.
+    # Statically, the targets that Cleave makes code for alone: a quarter of the size, and none of
+    # the libraries that the distribution's LLVM needs. Polly is left out;
+    # compile/llvm_static/absent_parts.cpp stands in for the rest.
     execute_process(COMMAND ${CLEAVE_LLVM_CONFIG} --link-static --libs orcjit native amdgpu passes irreader bitwriter linker
                             option lto coverage frontenddriver frontendhlsl frontendopenmp windowsdriver
                     OUTPUT_VARIABLE llvm_archives OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
@@ -36,7 +38,8 @@ else()
     set(cleave_llvm_archives ${CLEAVE_LIBCLANG_CPP} ${CLEAVE_LIBLLVM})
 endif()
 
-# lld links AMD code objects. It exists as static libraries alone, which Debian builds against zlib and zstd.
+# lld links AMD code objects. It exists as static libraries alone, which Debian builds against zlib
+# and zstd.
 find_library(CLEAVE_LLD_ELF NAMES lldELF HINTS ${cleave_llvm_libdir})
 find_library(CLEAVE_LLD_COMMON NAMES lldCommon HINTS ${cleave_llvm_libdir})
 if(NOT CLEAVE_LLD_ELF OR NOT CLEAVE_LLD_COMMON)

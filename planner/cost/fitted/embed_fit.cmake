@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Script: writes OUTPUT, a .cpp that holds the text of INPUT, in pieces that every compiler takes as literals.
+# Script: writes OUTPUT, a .cpp that holds the text of INPUT, in pieces that every compiler takes as
+# literals.
 file(READ ${INPUT} body)
 set(text "// Written by planner/cost/fitted/embed_fit.cmake from planner/cost/fitted/h200.txt.\n")
 string(APPEND text "#include \"planner/cost/fitted/embedded_fit.h\"\n\nnamespace cleave::planner {\n\n")

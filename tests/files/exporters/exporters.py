@@ -389,7 +389,8 @@ def derived_recipes() -> list[Recipe]:
         of("half_all", dynamo_file, two, 0.05, by="half", keep_io=False),
         of("half_op24", torch24, "llama", 0.05, by="half", keep_io=False),
         of("dynamic_int8", script, tied, 1e-3, True, by="dynamic_int8"),
-        # As optimum's ORTQuantizer and `optimum-cli onnxruntime quantize` do: products of activations too.
+        # As optimum's ORTQuantizer and `optimum-cli onnxruntime quantize` do: products of
+        # activations too.
         of("dynamic_int8_all", script, tied, 1e-3, refused="rounds it to 8 bits by", by="dynamic_int8", all=True),
         of("dynamic_uint8_channels", dynamo_file, two, 1e-3, True, by="dynamic_int8", per_channel=True, unsigned=True),
         of("nbits4", script, tied, 1e-3, True, by="nbits"),

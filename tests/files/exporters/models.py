@@ -58,12 +58,14 @@ MODELS = {
     ),
     "mistral": ("Mistral", dict(sliding_window=4)),
     "mistral_open": ("Mistral", dict(sliding_window=None)),
-    # As transformers 4.40 computes it itself: its mask lets one token more through than other versions and exporters.
+    # As transformers 4.40 computes it itself: its mask lets one token more through than other
+    # versions and exporters.
     "mistral_one_more": ("Mistral", dict(sliding_window=4)),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", dict(head_dim=4)),
     "phi3": ("Phi3", dict(original_max_position_embeddings=128)),
-    # onnxruntime-genai takes any product of as many columns as the vocabulary for the head: gate and up must be fewer.
+    # onnxruntime-genai takes any product of as many columns as the vocabulary for the head: gate
+    # and up must be fewer.
     "phi3_two": ("Phi3", dict(original_max_position_embeddings=128, num_hidden_layers=2, intermediate_size=24)),
     "gemma": ("Gemma", dict(head_dim=4, tie_word_embeddings=True)),
     "gemma2": (
@@ -113,7 +115,8 @@ MODELS = {
     "olmo2": ("Olmo2", {}),
     "smollm3": ("SmolLM3", dict(num_hidden_layers=2, no_rope_layers=[1, 0], use_sliding_window=False)),
     "arcee": ("Arcee", {}),
-    # Queries grow with the logarithm of the position from the original length on: the context ends there.
+    # Queries grow with the logarithm of the position from the original length on: the context ends
+    # there.
     "ministral3": (
         "Ministral3",
         dict(

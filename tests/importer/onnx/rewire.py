@@ -66,7 +66,8 @@ def run(session, ids, mask, past):
     return results[0].astype(np.float64), cache
 
 
-# ---- make --------------------------------------------------------------------------------------------
+# ---- make
+# --------------------------------------------------------------------------------------------
 
 
 def initializers(graph):
@@ -294,15 +295,17 @@ def make(base: pathlib.Path, folder: pathlib.Path, count: int, seed: int) -> Non
         (folder / f"{name}.txt").write_text(what + "\n")
 
 
-# ---- judge -------------------------------------------------------------------------------------------
+# ---- judge
+# -------------------------------------------------------------------------------------------
 
 
 def largest_difference(ours: np.ndarray, theirs: np.ndarray, padded: bool = False) -> float:
     if ours.shape != theirs.shape:
         return float("inf")
     if padded and np.isnan(theirs).any():
-        # A padding row sees no key; what it computes (NaN, where nothing guards the softmax) spreads through the cache
-        # in ONNX Runtime. Here padding is removed before anything is computed.
+        # A padding row sees no key; what it computes (NaN, where nothing guards the softmax)
+        # spreads through the cache in ONNX Runtime. Here padding is removed before anything is
+        # computed.
         return 0.0
     if not np.array_equal(np.isnan(ours), np.isnan(theirs)):
         return float("inf")
