@@ -9,7 +9,7 @@
 namespace cleave::codegen {
 
 Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
-    const planner::Device& info = plan.machine.device(device);
+    const planner::DeviceInfo& info = plan.machine.device(device);
     if (info.kind == planner::DeviceKind::kHost) return generate_host_program(plan, device);
     if (find_gpu_arch(info.arch)) return generate_gpu_program(plan, device);
     throw UserError(

@@ -222,7 +222,7 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
     Proposals proposals;
     for (int64_t factor = 64; proposals.found.empty() && factor <= int64_t{1} << 42; factor *= 64) {
         Machine roomy = r.machine;
-        for (Device& d : roomy.devices)
+        for (DeviceInfo& d : roomy.devices)
             d.memory_bytes =
                 d.memory_bytes > kMostRoom / factor ? kMostRoom : d.memory_bytes * factor;
         proposals = propose(r.analysis, roomy, r.workload, r.options, r.shape, 0);

@@ -75,7 +75,7 @@ Kernel make_elementwise(const EmbeddingSpec& s, GpuStub& stub) {
 
 Kernel make_elementwise(const RmsNormSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset, tail_alignment(s.tail)}),
+    write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset, epilogue_alignment(s.epilogue)}),
                s.count, s.out / s.group);
     w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
     w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.norm.weight,
@@ -89,7 +89,7 @@ Kernel make_elementwise(const RmsNormSpec& s, GpuStub& stub) {
     w.arg(stub.x_pointer(), "x");
     w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
     w.arg(stub.out_pointer(), "out");
-    write_gpu_tail(w, s.tail, stub.x_pointer());
+    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "rms_norm");
 }
 
@@ -108,7 +108,7 @@ Kernel make_elementwise(const RopeOnlySpec& s, GpuStub& stub) {
     w.arg("i64", "context");
     w.arg("const i32*", "positions");
     w.arg(stub.out_pointer(), "out");
-    write_gpu_tail(w, s.tail, stub.x_pointer());
+    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "rope");
 }
 
@@ -140,7 +140,7 @@ Kernel make_elementwise(const GatedActivationSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
     write_rows(stub, s.out,
                run_of({s.out, s.gate.stride, s.gate.offset, s.up.stride, s.up.offset,
-                       tail_alignment(s.tail)}),
+                       epilogue_alignment(s.epilogue)}),
                RowCount::kTokens);
     w.note(
         fmt::format("shapes: gate, up, out [num_tokens, {}]; {}", s.out, activations_note(stub)));
@@ -150,7 +150,7 @@ Kernel make_elementwise(const GatedActivationSpec& s, GpuStub& stub) {
     w.arg(stub.x_pointer(), "gate");
     w.arg(stub.x_pointer(), "up");
     w.arg(stub.out_pointer(), "out");
-    write_gpu_tail(w, s.tail, stub.x_pointer());
+    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "gated_activation");
 }
 
@@ -158,7 +158,7 @@ Kernel make_elementwise(const AddSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
     write_rows(
         stub, s.out,
-        run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset, tail_alignment(s.tail)}),
+        run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset, epilogue_alignment(s.epilogue)}),
         s.count);
     w.note(fmt::format("shapes: x, y, out [rows, {}]; {}", s.out, activations_note(stub)));
     w.view("X", s.x);
@@ -166,13 +166,13 @@ Kernel make_elementwise(const AddSpec& s, GpuStub& stub) {
     w.arg(stub.x_pointer(), "x");
     w.arg(stub.x_pointer(), "y");
     w.arg(stub.out_pointer(), "out");
-    write_gpu_tail(w, s.tail, stub.x_pointer());
+    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "add");
 }
 
 Kernel make_elementwise(const ScaleSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, tail_alignment(s.tail)}),
+    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, epilogue_alignment(s.epilogue)}),
                s.count);
     w.note(fmt::format("shapes: x, out [rows, {}]; {}", s.out, activations_note(stub)));
     w.real("float", "kScale", s.factor);
@@ -180,13 +180,13 @@ Kernel make_elementwise(const ScaleSpec& s, GpuStub& stub) {
     w.view("X", s.x);
     w.arg(stub.x_pointer(), "x");
     w.arg(stub.out_pointer(), "out");
-    write_gpu_tail(w, s.tail, stub.x_pointer());
+    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "scale");
 }
 
 Kernel make_elementwise(const SelectTokensSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, tail_alignment(s.tail)}),
+    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, epilogue_alignment(s.epilogue)}),
                RowCount::kOutputs);
     w.note(fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; {}", s.out, s.out,
                        activations_note(stub)));
@@ -194,7 +194,7 @@ Kernel make_elementwise(const SelectTokensSpec& s, GpuStub& stub) {
     w.arg(stub.x_pointer(), "x");
     w.arg("const i32*", "rows");
     w.arg(stub.out_pointer(), "out");
-    write_gpu_tail(w, s.tail, stub.x_pointer());
+    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
     return stub.finish("gpu/elementwise.cuh", "select_tokens");
 }
 

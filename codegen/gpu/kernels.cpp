@@ -94,7 +94,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     stub.take(planner::attention_tile(limits, shape));
     stub.smaller = planner::smaller_attention_tile(limits, shape, stub.tile);
     const Tile& tile = stub.tile;
-    const bool many = attends_many_tokens(tile);
+    const bool many = is_prefill_attention(tile);
     stub.launch.shared_bytes = planner::attention_shared_bytes(limits, shape, tile);
     stub.overlaps = !many;
     w.note(fmt::format(
@@ -190,14 +190,14 @@ Kernel make_any(const Spec& s, GpuStub& stub) {
 
 }  // namespace
 
-bool attends_many_tokens(const Tile& tile) { return tile.tokens > 1; }
+bool is_prefill_attention(const Tile& tile) { return tile.tokens > 1; }
 bool attention_is_split(const Tile& tile) { return tile.splits > 1; }
 
 std::string describe_tile(KernelKind kind, const Tile& t) {
     const std::string threads = fmt::format("{} threads", t.threads);
     if (kind != KernelKind::kAttention)
         return fmt::format("{} tokens x {} features, {}", t.tokens, t.rows, threads);
-    if (attends_many_tokens(t))
+    if (is_prefill_attention(t))
         return fmt::format("{} queries x {} keys at a time, {}", t.tokens, t.depth, threads);
     return fmt::format("{} heads of a token, {}, {} parts of the keys", t.rows, threads, t.splits);
 }

@@ -34,12 +34,12 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     stub.take(planner::product_tile(limits, shape));
     const Tile& tile = stub.tile;
     stub.smaller = planner::smaller_product_tile(limits, shape, tile);
-    bool many = planner::has_many_tokens(tile);
+    bool many = planner::is_gemm(tile);
     stub.launch.shared_bytes = planner::product_shared_bytes(limits, shape, tile);
     stub.launch.grid[1] = rows_extent(count, tile.tokens);
     StubWriter& w = stub.writer;
     w.constant("kMany", many);
-    w.leave_out(many ? "gpu/few_tokens.cuh" : "gpu/many_tokens.cuh");
+    w.leave_out(many ? "gpu/gemv.cuh" : "gpu/gemm.cuh");
     if (many) {
         w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
         w.constant("kPrepared", shape.prepared);
@@ -120,7 +120,7 @@ Kernel make_product(const LinearSpec& s, GpuStub& stub) {
     if (s.select) w.arg("const i32*", "rows");
     w.arg(s.logits ? "float*" : stub.out_pointer(), "out");
     w.arg("i64", "num_tokens");
-    write_gpu_tail(w, s.tail, stub.x_pointer());
+    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
     return stub.finish("gpu/linear.cuh", "linear", "LinearArgs");
 }
 
@@ -153,7 +153,7 @@ Kernel make_product(const GateUpSpec& s, GpuStub& stub) {
     optional_arg(w, s.up_bias, "up_bias");
     w.arg(stub.out_pointer(), "out");
     w.arg("i64", "num_tokens");
-    write_gpu_tail(w, s.tail, stub.x_pointer());
+    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
     return stub.finish("gpu/gate_up.cuh", "gate_up", "GateUpArgs");
 }
 

@@ -42,7 +42,7 @@ uint64_t constant_args(const std::vector<Arg>& args) {
 void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args) {
     Arg count = args.back();
     args.pop_back();
-    if (attends_many_tokens(compute.tile)) {
+    if (is_prefill_attention(compute.tile)) {
         args.push_back(batch_arg(BatchField::kSequenceStarts, "sequence_starts"));
         args.push_back(batch_arg(BatchField::kNumSequences, "num_sequences"));
     } else if (attention_is_split(compute.tile)) {
@@ -136,7 +136,7 @@ struct LargestLaunch {
 // a dimension in 32 bits (HIP's manual, hipModuleLaunchKernel).
 void check_grids(const planner::Plan& plan, const Program& program, bool is_prefill) {
     constexpr int64_t kMostThreads = UINT32_MAX;
-    const planner::Device& info = plan.machine.device(program.device);
+    const planner::DeviceInfo& info = plan.machine.device(program.device);
     const GpuArch* arch = find_gpu_arch(gpu_arch_of(program.arch));
     const LargestLaunch largest(plan, is_prefill);
     const auto check = [&](const Instruction& instruction) {
@@ -255,7 +255,7 @@ std::string_view gpu_arch_of(std::string_view program_arch) {
 }
 
 Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device) {
-    const planner::Device& info = plan.machine.device(device);
+    const planner::DeviceInfo& info = plan.machine.device(device);
     Program program;
     program.device = device;
     program.arch = info.arch;

@@ -101,10 +101,10 @@ Kernel make(const EmbeddingSpec& s, HostStub stub) {
 }
 
 // Of kernels whose items are rows.
-void write_row_tail(StubWriter& w, const Tail& tail) {
-    if (tail.empty()) return;
-    write_host_tail(w, tail);
-    w.tail_each_row();
+void write_row_epilogue(StubWriter& w, const Epilogue& epilogue) {
+    if (epilogue.empty()) return;
+    write_host_epilogue(w, epilogue);
+    w.epilogue_each_row();
 }
 
 Kernel make(const RmsNormSpec& s, HostStub stub) {
@@ -121,7 +121,7 @@ Kernel make(const RmsNormSpec& s, HostStub stub) {
     w.arg("const float*", "x");
     w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
     w.arg("float*", "out");
-    write_row_tail(w, s.tail);
+    write_row_epilogue(w, s.epilogue);
     return stub.finish("host/elementwise.h", "rms_norm");
 }
 
@@ -141,7 +141,7 @@ Kernel make(const RopeOnlySpec& s, HostStub stub) {
     w.arg("i64", "context");
     w.arg("const i32*", "positions");
     w.arg("float*", "out");
-    write_row_tail(w, s.tail);
+    write_row_epilogue(w, s.epilogue);
     return stub.finish("host/elementwise.h", "rope");
 }
 
@@ -176,7 +176,7 @@ Kernel make(const GatedActivationSpec& s, HostStub stub) {
     w.arg("const float*", "gate");
     w.arg("const float*", "up");
     w.arg("float*", "out");
-    write_row_tail(w, s.tail);
+    write_row_epilogue(w, s.epilogue);
     return stub.finish("host/elementwise.h", "gated_activation");
 }
 
@@ -190,7 +190,7 @@ Kernel make(const AddSpec& s, HostStub stub) {
     w.arg("const float*", "x");
     w.arg("const float*", "y");
     w.arg("float*", "out");
-    write_row_tail(w, s.tail);
+    write_row_epilogue(w, s.epilogue);
     return stub.finish("host/elementwise.h", "add");
 }
 
@@ -204,7 +204,7 @@ Kernel make(const ScaleSpec& s, HostStub stub) {
     w.view("X", s.x);
     w.arg("const float*", "x");
     w.arg("float*", "out");
-    write_row_tail(w, s.tail);
+    write_row_epilogue(w, s.epilogue);
     return stub.finish("host/elementwise.h", "scale");
 }
 
@@ -218,7 +218,7 @@ Kernel make(const SelectTokensSpec& s, HostStub stub) {
     w.arg("const float*", "x");
     w.arg("const i32*", "rows");
     w.arg("float*", "out");
-    write_row_tail(w, s.tail);
+    write_row_epilogue(w, s.epilogue);
     return stub.finish("host/elementwise.h", "select_tokens");
 }
 

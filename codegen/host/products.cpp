@@ -93,7 +93,7 @@ Kernel make_product(const LinearSpec& s, HostStub stub) {
     w.arg("float*", "out");
     w.arg("i64", "num_tokens");
     if (s.weight.dynamic()) w.arg("i64", "all_tokens");
-    write_host_tail(w, s.tail);
+    write_host_epilogue(w, s.epilogue);
     return stub.finish("host/linear.h", "linear", "LinearArgs");
 }
 
@@ -127,7 +127,7 @@ Kernel make_product(const GateUpSpec& s, HostStub stub) {
     optional_arg(w, s.up_bias, "up_bias");
     w.arg("float*", "out");
     w.arg("i64", "num_tokens");
-    write_host_tail(w, s.tail);
+    write_host_epilogue(w, s.epilogue);
     return stub.finish("host/gate_up.h", "gate_up", "GateUpArgs");
 }
 

@@ -50,7 +50,7 @@ struct NormSpec {
 };
 
 // An elementwise operator that a launch computes on its own result before it is stored.
-struct TailStep {
+struct EpilogueStep {
     enum class Kind : uint8_t { kScale, kAdd, kGated };
     Kind kind = Kind::kScale;
     double factor = 1.0, softcap = 0.0;                             // kScale; softcap 0: none
@@ -58,10 +58,10 @@ struct TailStep {
     bool is_gate = false;       // kGated: the result so far is the gate; else what it multiplies
     std::optional<View> other;  // the second operand; none: the result itself
 
-    bool operator==(const TailStep&) const = default;
+    bool operator==(const EpilogueStep&) const = default;
 };
 // In order. Each operand is one further argument, behind all others.
-using Tail = std::vector<TailStep>;
+using Epilogue = std::vector<EpilogueStep>;
 
 // Which count of the batch is the number of rows.
 enum class RowCount : uint8_t { kTokens, kOutputs };
@@ -93,7 +93,7 @@ struct LinearSpec {
     bool prepared =
         false;  // GPUs: x has WeightFormat::staged(), in rows of whole copies of 16 bytes
     bool factors = false;  // and behind the last of them what PrepareSpec has for f16
-    Tail tail = {};
+    Epilogue epilogue = {};
 
     bool operator==(const LinearSpec&) const = default;
 };
@@ -107,7 +107,7 @@ struct GateUpSpec {
     importer::Activation activation = importer::Activation::kSilu;
     View x;
     bool prepared = false, factors = false;  // as LinearSpec's
-    Tail tail = {};
+    Epilogue epilogue = {};
 
     bool operator==(const GateUpSpec&) const = default;
 };
@@ -169,7 +169,7 @@ struct RmsNormSpec {
     NormSpec norm;
     View x;
     RowCount count = RowCount::kTokens;
-    Tail tail = {};
+    Epilogue epilogue = {};
 
     bool operator==(const RmsNormSpec&) const = default;
 };
@@ -180,7 +180,7 @@ struct RopeOnlySpec {
     int64_t head_dim = 0;
     RopeSpec rope;
     View x;
-    Tail tail = {};
+    Epilogue epilogue = {};
 
     bool operator==(const RopeOnlySpec&) const = default;
 };
@@ -199,7 +199,7 @@ struct GatedActivationSpec {
     int64_t out = 0;
     importer::Activation activation = importer::Activation::kSilu;
     View gate, up;
-    Tail tail = {};
+    Epilogue epilogue = {};
 
     bool operator==(const GatedActivationSpec&) const = default;
 };
@@ -209,7 +209,7 @@ struct AddSpec {
     int64_t out = 0;
     View x, y;
     RowCount count = RowCount::kTokens;
-    Tail tail = {};
+    Epilogue epilogue = {};
 
     bool operator==(const AddSpec&) const = default;
 };
@@ -221,7 +221,7 @@ struct ScaleSpec {
     View x;
     RowCount count = RowCount::kTokens;
     double softcap = 0.0;  // 0: none
-    Tail tail = {};
+    Epilogue epilogue = {};
 
     bool operator==(const ScaleSpec&) const = default;
 };
@@ -230,7 +230,7 @@ struct ScaleSpec {
 struct SelectTokensSpec {
     int64_t out = 0;
     View x;
-    Tail tail = {};
+    Epilogue epilogue = {};
 
     bool operator==(const SelectTokensSpec&) const = default;
 };
@@ -332,7 +332,7 @@ using GpuHelperSpec = std::variant<AllReduceSpec, ArgmaxSpec, CopySpec, PrepareS
 Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target);
 
 // Which further arguments an attention step takes there.
-bool attends_many_tokens(const planner::Tile& tile);
+bool is_prefill_attention(const planner::Tile& tile);
 bool attention_is_split(const planner::Tile& tile);
 
 // In words, by what a block of a GPU's kernel of that kind takes (planner/tiles/gpu.h): "64 queries

@@ -16,17 +16,17 @@ using importer::ValueId;
 
 namespace {
 
-TailStep step_of(const Op& op, ValueId value) {
-    TailStep step;
+EpilogueStep step_of(const Op& op, ValueId value) {
+    EpilogueStep step;
     switch (op.kind) {
         case OpKind::kScale:
-            step.kind = TailStep::Kind::kScale;
+            step.kind = EpilogueStep::Kind::kScale;
             step.factor = op.as<importer::ScaleAttrs>().factor;
             step.softcap = op.as<importer::ScaleAttrs>().softcap;
             return step;
-        case OpKind::kAdd: step.kind = TailStep::Kind::kAdd; return step;
+        case OpKind::kAdd: step.kind = EpilogueStep::Kind::kAdd; return step;
         case OpKind::kGatedActivation:
-            step.kind = TailStep::Kind::kGated;
+            step.kind = EpilogueStep::Kind::kGated;
             step.activation = op.as<importer::GatedActivationAttrs>().activation;
             step.is_gate = op.inputs[0] == value;
             return step;
@@ -35,32 +35,32 @@ TailStep step_of(const Op& op, ValueId value) {
     throw InternalError(fmt::format("{} is no elementwise operator behind another", op.name));
 }
 
-size_t num_operands(const Tail& tail) {
-    return static_cast<size_t>(
-        std::count_if(tail.begin(), tail.end(), [](const auto& s) { return s.other.has_value(); }));
+size_t num_operands(const Epilogue& epilogue) {
+    return static_cast<size_t>(std::count_if(epilogue.begin(), epilogue.end(),
+                                             [](const auto& s) { return s.other.has_value(); }));
 }
 
 std::string real(double value) { return fmt::format("static_cast<float>({:.17g})", value); }
 
 // Statements on `v`; `load` is the template that reads an operand's elements.
-std::vector<std::string> statements(const Tail& tail, std::string_view load) {
+std::vector<std::string> statements(const Epilogue& epilogue, std::string_view load) {
     std::vector<std::string> lines;
     size_t operands = 0;
-    for (const TailStep& s : tail) {
+    for (const EpilogueStep& s : epilogue) {
         std::string other = "v";
         if (s.other)
             other = fmt::format("{}<N>(other[{}] + row * {} + {} + i)", load, operands++,
                                 s.other->stride, s.other->offset);
         switch (s.kind) {
-            case TailStep::Kind::kScale:
+            case EpilogueStep::Kind::kScale:
                 lines.push_back(fmt::format("v = scaled<N>(v, {});", real(s.factor)));
                 if (s.softcap > 0)
                     lines.push_back(fmt::format("v = soft_capped<N>(v, {});", real(s.softcap)));
                 break;
-            case TailStep::Kind::kAdd:
+            case EpilogueStep::Kind::kAdd:
                 lines.push_back(fmt::format("v = plus<N>(v, {});", other));
                 break;
-            case TailStep::Kind::kGated:
+            case EpilogueStep::Kind::kGated:
                 lines.push_back(fmt::format("v = gated<Activation::{}, N>({}, {});",
                                             activation_spelling(s.activation),
                                             s.is_gate ? "v" : other, s.is_gate ? other : "v"));
@@ -70,18 +70,18 @@ std::vector<std::string> statements(const Tail& tail, std::string_view load) {
     return lines;
 }
 
-void write_tail(StubWriter& w, const Tail& tail, std::string_view head, std::string_view load,
-                const std::string& pointer) {
-    const size_t operands = num_operands(tail);
-    w.constant("kTail", !tail.empty());
+void write_epilogue(StubWriter& w, const Epilogue& epilogue, std::string_view head,
+                    std::string_view load, const std::string& pointer) {
+    const size_t operands = num_operands(epilogue);
+    w.constant("kEpilogue", !epilogue.empty());
     w.constant("kOthers", static_cast<int64_t>(operands));
-    if (tail.empty()) return;
+    if (epilogue.empty()) return;
     for (std::string_view rest = head; !rest.empty();) {
         const size_t end = std::min(rest.find('\n'), rest.size());
         w.line(std::string(rest.substr(0, end)));
         rest.remove_prefix(std::min(end + 1, rest.size()));
     }
-    for (const std::string& line : statements(tail, load)) w.line("    " + line);
+    for (const std::string& line : statements(epilogue, load)) w.line("    " + line);
     w.line("    return v;");
     w.line("}");
     for (size_t i = 0; i < operands; ++i) w.arg(pointer, fmt::format("other[{}]", i));
@@ -89,12 +89,13 @@ void write_tail(StubWriter& w, const Tail& tail, std::string_view head, std::str
 
 }  // namespace
 
-Tail read_tail(const StepReader& step, size_t first, ValueId value, std::vector<Arg>& args) {
-    Tail tail;
+Epilogue read_epilogue(const StepReader& step, size_t first, ValueId value,
+                       std::vector<Arg>& args) {
+    Epilogue epilogue;
     size_t operands = 0;
     for (size_t i = first; i < step.num_ops(); ++i) {
         const Op& op = step.op(i);
-        TailStep next = step_of(op, value);
+        EpilogueStep next = step_of(op, value);
         for (ValueId v : op.inputs) {
             if (v == value) continue;
             CHECK(!next.other) << op.name << " does not read " << step.value_name(value);
@@ -102,32 +103,34 @@ Tail read_tail(const StepReader& step, size_t first, ValueId value, std::vector<
             args.push_back(step.input_arg(v, fmt::format("other[{}]", operands++)));
         }
         value = op.outputs[0];
-        tail.push_back(next);
+        epilogue.push_back(next);
     }
-    return tail;
+    return epilogue;
 }
 
-int64_t tail_alignment(const Tail& tail) {
+int64_t epilogue_alignment(const Epilogue& epilogue) {
     int64_t all = 0;
-    for (const TailStep& s : tail)
+    for (const EpilogueStep& s : epilogue)
         if (s.other) all = std::gcd(all, std::gcd(s.other->stride, s.other->offset));
     return all;
 }
 
-void write_host_tail(StubWriter& w, const Tail& tail) {
-    write_tail(w, tail,
-               "template <i64 N>\n"
-               "CLEAVE_INLINE static FloatN<N> tail(FloatN<N> v, const float* const* other, "
-               "i64 row, i64 i) {\n    (void)other, (void)row, (void)i;",
-               "load", "const float*");
+void write_host_epilogue(StubWriter& w, const Epilogue& epilogue) {
+    write_epilogue(
+        w, epilogue,
+        "template <i64 N>\n"
+        "CLEAVE_INLINE static FloatN<N> epilogue(FloatN<N> v, const float* const* other, "
+        "i64 row, i64 i) {\n    (void)other, (void)row, (void)i;",
+        "load", "const float*");
 }
 
-void write_gpu_tail(StubWriter& w, const Tail& tail, std::string_view x_pointer) {
-    write_tail(w, tail,
-               "template <int N, class T>\n"
-               "DEVICE static Floats<N> tail(Floats<N> v, const T* const* other, i64 row, i64 i) "
-               "{\n    (void)other, (void)row, (void)i;",
-               "load_floats", std::string(x_pointer));
+void write_gpu_epilogue(StubWriter& w, const Epilogue& epilogue, std::string_view x_pointer) {
+    write_epilogue(
+        w, epilogue,
+        "template <int N, class T>\n"
+        "DEVICE static Floats<N> epilogue(Floats<N> v, const T* const* other, i64 row, i64 i) "
+        "{\n    (void)other, (void)row, (void)i;",
+        "load_floats", std::string(x_pointer));
 }
 
 }  // namespace cleave::codegen

@@ -103,7 +103,7 @@ Lowered lower_linear(const StepReader& s) {
     // All rows of x decide how its elements become integers, also where few are selected.
     if (spec.weight.dynamic())
         args.push_back(count_arg(select ? RowCount::kTokens : s.rows_of(first)));
-    spec.tail = read_tail(s, next, product, args);
+    spec.epilogue = read_epilogue(s, next, product, args);
     return {spec, args};
 }
 
@@ -136,7 +136,7 @@ Lowered lower_gate_up(const StepReader& s) {
     if (spec.up_bias) args.push_back(s.weight_arg(up, 1, "up_bias"));
     args.push_back(s.output_arg("out"));
     args.push_back(count_arg(RowCount::kTokens));
-    spec.tail = read_tail(s, at + 1, gated.outputs[0], args);
+    spec.epilogue = read_epilogue(s, at + 1, gated.outputs[0], args);
     return {spec, args};
 }
 
@@ -264,8 +264,8 @@ Lowered lower_attention(const StepReader& s) {
 // ---------------------------------
 
 template <class Spec>
-Lowered with_tail(const StepReader& s, Spec spec, std::vector<Arg> args) {
-    spec.tail = read_tail(s, 1, s.op(0).outputs[0], args);
+Lowered with_epilogue(const StepReader& s, Spec spec, std::vector<Arg> args) {
+    spec.epilogue = read_epilogue(s, 1, s.op(0).outputs[0], args);
     return {std::move(spec), std::move(args)};
 }
 
@@ -281,7 +281,7 @@ Lowered lower_rms_norm(const StepReader& s) {
     spec.norm = s.norm(op);
     spec.x = s.view(op.inputs[0], columns.begin);
     spec.count = s.rows_of(op);
-    return with_tail(
+    return with_epilogue(
         s, spec,
         {s.input_arg(op.inputs[0], "x"), s.weight_arg(op, 0, "weight"), s.output_arg("out")});
 }
@@ -291,10 +291,10 @@ Lowered lower_rope(const StepReader& s) {
     importer::Range columns = columns_of_step(s);
     RopeOnlySpec spec{columns.size(), op.as<importer::RopeAttrs>().head_dim, *rope_spec(&op),
                       s.view(op.inputs[0], columns.begin)};
-    return with_tail(s, spec,
-                     {s.input_arg(op.inputs[0], "x"), s.rope_arg(op, "table"),
-                      immediate(s.context(), "rope_context"),
-                      batch(BatchField::kPositions, "positions"), s.output_arg("out")});
+    return with_epilogue(s, spec,
+                         {s.input_arg(op.inputs[0], "x"), s.rope_arg(op, "table"),
+                          immediate(s.context(), "rope_context"),
+                          batch(BatchField::kPositions, "positions"), s.output_arg("out")});
 }
 
 Lowered lower_kv_append(const StepReader& s) {
@@ -317,7 +317,7 @@ Lowered lower_gated_activation(const StepReader& s) {
     GatedActivationSpec spec{columns.size(), op.as<importer::GatedActivationAttrs>().activation,
                              s.view(op.inputs[0], columns.begin),
                              s.view(op.inputs[1], columns.begin)};
-    return with_tail(
+    return with_epilogue(
         s, spec,
         {s.input_arg(op.inputs[0], "gate"), s.input_arg(op.inputs[1], "up"), s.output_arg("out")});
 }
@@ -327,7 +327,7 @@ Lowered lower_add(const StepReader& s) {
     importer::Range columns = columns_of_step(s);
     AddSpec spec{columns.size(), s.view(op.inputs[0], columns.begin),
                  s.view(op.inputs[1], columns.begin), s.rows_of(op)};
-    return with_tail(
+    return with_epilogue(
         s, spec,
         {s.input_arg(op.inputs[0], "x"), s.input_arg(op.inputs[1], "y"), s.output_arg("out")});
 }
@@ -338,16 +338,16 @@ Lowered lower_scale(const StepReader& s) {
     ScaleSpec spec{columns.size(), op.as<importer::ScaleAttrs>().factor,
                    s.view(op.inputs[0], columns.begin), s.rows_of(op),
                    op.as<importer::ScaleAttrs>().softcap};
-    return with_tail(s, spec, {s.input_arg(op.inputs[0], "x"), s.output_arg("out")});
+    return with_epilogue(s, spec, {s.input_arg(op.inputs[0], "x"), s.output_arg("out")});
 }
 
 Lowered lower_select(const StepReader& s) {
     const Op& op = s.op(0);
     importer::Range columns = columns_of_step(s);
     SelectTokensSpec spec{columns.size(), s.view(op.inputs[0], columns.begin)};
-    return with_tail(s, spec,
-                     {s.input_arg(op.inputs[0], "x"), batch(BatchField::kOutputRows, "output_rows"),
-                      s.output_arg("out")});
+    return with_epilogue(s, spec,
+                         {s.input_arg(op.inputs[0], "x"),
+                          batch(BatchField::kOutputRows, "output_rows"), s.output_arg("out")});
 }
 
 }  // namespace

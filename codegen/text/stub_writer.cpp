@@ -169,7 +169,7 @@ std::string StubWriter::body(std::string_view call, std::string_view args_struct
     return text + fmt::format("    cleave::{}<Config>(a, begin, end, scratch);\n}}\n", call);
 }
 
-// The call with the arguments in order: for all items, or row by row where a tail follows.
+// The call with the arguments in order: for all items, or row by row where a epilogue follows.
 std::string StubWriter::row_calls(std::string_view call) const {
     std::string text;
     std::vector<std::string> passed, others;
@@ -182,14 +182,14 @@ std::string StubWriter::row_calls(std::string_view call) const {
         passed.push_back(args_[i].name);
     }
     const std::string all = fmt::format("{}", fmt::join(passed, ", "));
-    if (!tail_each_row_)
+    if (!epilogue_each_row_)
         return text + fmt::format("    cleave::{}<Config>({}, begin, end);\n", call, all);
     others.emplace_back("nullptr");
     return text + fmt::format(
                       "    const float* const other[] = {{{}}};\n"
                       "    for (i64 t = begin; t < end; ++t) {{\n"
                       "        cleave::{}<Config>({}, t, t + 1);\n"
-                      "        apply_tail<Config>(out + t * Config::kOut, other, t, 0, "
+                      "        apply_epilogue<Config>(out + t * Config::kOut, other, t, 0, "
                       "Config::kOut);\n    }}\n",
                       fmt::join(others, ", "), call, all);
 }

@@ -48,9 +48,9 @@ public:
 
     // The next word of `args`. A pointer type ends in '*'; an integer is "i64".
     void arg(std::string_view type, std::string_view name);
-    // Of host kernels without args_struct, whose items are rows [kOut] of `out`: the tail follows
-    // each row. Arguments `other[..]` are its operands (codegen/lower/epilogue.h).
-    void tail_each_row() { tail_each_row_ = true; }
+    // Of host kernels without args_struct, whose items are rows [kOut] of `out`: the epilogue
+    // follows each row. Arguments `other[..]` are its operands (codegen/lower/epilogue.h).
+    void epilogue_each_row() { epilogue_each_row_ = true; }
 
     // A file of the templates that this kernel does not use: what is not there need not be parsed.
     void leave_out(std::string file) { left_out_.insert(std::move(file)); }
@@ -94,7 +94,7 @@ private:
     std::vector<Argument> args_;
     std::vector<std::string> notes_;
     std::set<std::string> left_out_;
-    bool tail_each_row_ = false, has_quantized_ = false, overlaps_ = false, alone_ = false;
+    bool epilogue_each_row_ = false, has_quantized_ = false, overlaps_ = false, alone_ = false;
     std::string ahead_;
 };
 

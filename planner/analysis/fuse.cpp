@@ -35,10 +35,10 @@ public:
         for (size_t i = 0; i < graph_.ops.size(); ++i) fuse_linear(OpId(i));
         // Sums take their residuals first; what is left of a chain then goes to whoever makes its
         // input.
-        for (FusedGroup& group : groups_) fuse_tail(group);
+        for (FusedGroup& group : groups_) fuse_epilogue(group);
         for (size_t i = 0; i < graph_.ops.size(); ++i)
             if (!taken_[i])
-                fuse_tail(add(single_kernel(graph_.ops[i].kind), {OpId(i)}, splits_.ops[i]));
+                fuse_epilogue(add(single_kernel(graph_.ops[i].kind), {OpId(i)}, splits_.ops[i]));
         // A group's outputs are read only after its last operator, so that order is a valid one.
         std::sort(groups_.begin(), groups_.end(),
                   [](const FusedGroup& a, const FusedGroup& b) { return a.last < b.last; });
@@ -179,7 +179,7 @@ private:
         }
     }
 
-    static bool takes_tail(const FusedGroup& group) {
+    static bool takes_epilogue(const FusedGroup& group) {
         switch (group.kernel) {
             case KernelKind::kEmbedding:
             case KernelKind::kNormQkvRopeAppend:
@@ -195,7 +195,7 @@ private:
 
     // The elementwise operator that alone reads the value, and is divided as the launch that makes
     // it.
-    OpId next_of_tail(ValueId value, const OpSplit& made) const {
+    OpId next_of_epilogue(ValueId value, const OpSplit& made) const {
         for (OpKind kind : {OpKind::kScale, OpKind::kAdd, OpKind::kGatedActivation}) {
             OpId id = only_consumer(value, kind);
             if (!id.valid()) continue;
@@ -208,11 +208,11 @@ private:
         return {};
     }
 
-    void fuse_tail(FusedGroup& group) {
+    void fuse_epilogue(FusedGroup& group) {
         if (group.kernel == KernelKind::kTensor) return fuse_tensors(group);
-        if (!takes_tail(group) || group.outputs.size() != 1) return;
-        for (OpId next = next_of_tail(group.outputs[0], group.split); next.valid();
-             next = next_of_tail(group.outputs[0], group.split))
+        if (!takes_epilogue(group) || group.outputs.size() != 1) return;
+        for (OpId next = next_of_epilogue(group.outputs[0], group.split); next.valid();
+             next = next_of_epilogue(group.outputs[0], group.split))
             append(group, next);
     }
 

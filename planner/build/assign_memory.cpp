@@ -275,7 +275,7 @@ private:
         });
         const std::vector<int64_t> collectives = library_bytes(plan_);
         for (size_t d = 0; d < plan_.machine.devices.size(); ++d) {
-            const Device& device = plan_.machine.devices[d];
+            const DeviceInfo& device = plan_.machine.devices[d];
             const auto& end = next_[d];
             DeviceMemory m;
             m.device = DeviceId(d);

@@ -95,7 +95,7 @@ std::vector<int64_t> library_bytes(const Plan& plan) {
     return bytes;
 }
 
-std::string library_name(const Device& device) {
+std::string library_name(const DeviceInfo& device) {
     if (!device.collectives.empty()) return device.collectives;
     return device.arch.starts_with("gfx") ? "RCCL" : "NCCL";
 }

@@ -32,6 +32,6 @@ int64_t only_communicator_bytes(const Machine& machine, std::span<const DeviceId
 std::vector<int64_t> library_bytes(const Plan& plan);
 
 // "NCCL 2.28.9", as the device's machine has it; "NCCL" or "RCCL" of a simulated card.
-std::string library_name(const Device& device);
+std::string library_name(const DeviceInfo& device);
 
 }  // namespace cleave::planner

@@ -32,7 +32,7 @@ double seconds_to_ns(double amount, double per_second) {
     return amount * 1e9 / std::max(1.0, per_second);
 }
 
-GpuRates rates_of(const Device& device, DType dtype) {
+GpuRates rates_of(const DeviceInfo& device, DType dtype) {
     return {static_cast<double>(device.flops(dtype)), static_cast<double>(device.memory_bandwidth),
             static_cast<double>(device.launch_overhead_ns) / kFittedLaunchNs};
 }
@@ -64,12 +64,12 @@ LaunchCosts::LaunchCosts(const Analysis& analysis, const Machine& machine, const
                             static_cast<double>(std::max<int64_t>(1, workload.prompt_tokens)))) {
     facts_.reserve(analysis.groups.size());
     for (const FusedGroup& group : analysis.groups) facts_.push_back(facts_of(group, workload));
-    for (const Device& device : machine.devices) {
+    for (const DeviceInfo& device : machine.devices) {
         const GpuArch* arch = find_gpu_arch(device.arch);
         copies_.push_back(arch && copies_asynchronously(*arch));
     }
     bool has_cache = std::any_of(machine.devices.begin(), machine.devices.end(),
-                                 [](const Device& d) { return d.measured.cache_bytes > 0; });
+                                 [](const DeviceInfo& d) { return d.measured.cache_bytes > 0; });
     for (const FusedGroup& group : analysis.groups) {
         if (!has_cache) break;
         LaunchAmounts whole =
@@ -119,7 +119,7 @@ LaunchCosts::Facts LaunchCosts::facts_of(const FusedGroup& group, const Workload
     return facts;
 }
 
-bool LaunchCosts::is_gpu(const Device& device) const {
+bool LaunchCosts::is_gpu(const DeviceInfo& device) const {
     return device.limits.warp_width > 1 && device.kind != DeviceKind::kSimt;
 }
 
@@ -129,12 +129,12 @@ bool LaunchCosts::is_gpu(const Device& device) const {
 // The part of what a token reads that the cache still holds from the last one. Streams longer than
 // the cache evict themselves, in practice not all at once. The whole model counts, wherever its
 // parts lie: the bound over plans then knows the part as well.
-double LaunchCosts::resident(const Device& device) const {
+double LaunchCosts::resident(const DeviceInfo& device) const {
     auto cache = static_cast<double>(device.measured.cache_bytes);
     return cache > 0 ? std::clamp((2 * cache - read_per_token_) / cache, 0.0, 1.0) : 0.0;
 }
 
-LaunchCosts::Time LaunchCosts::host_time(const Device& device, const Facts& facts,
+LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& facts,
                                          const LaunchAmounts& amounts, bool is_prefill,
                                          size_t host_width) const {
     const BatchPoint& p = point(is_prefill);
@@ -215,8 +215,8 @@ int64_t LaunchCosts::gpu_bytes(const Facts& facts, const LaunchAmounts& amounts,
     return at(moved, p) + of_keys;
 }
 
-double LaunchCosts::gpu_ns(const Device& device, const Facts& facts, int64_t flops, int64_t bytes,
-                           bool is_prefill, KernelPoint point) const {
+double LaunchCosts::gpu_ns(const DeviceInfo& device, const Facts& facts, int64_t flops,
+                           int64_t bytes, bool is_prefill, KernelPoint point) const {
     const KernelTimes& times = KernelTimes::h200();
     auto f = static_cast<double>(flops), b = static_cast<double>(bytes);
     switch (facts.kind) {
@@ -243,7 +243,7 @@ bool LaunchCosts::prepares(DeviceId id, const Facts& facts, const KernelPoint& p
     return !copied && pays_to_prepare(shape);
 }
 
-LaunchCosts::Time LaunchCosts::preparation(const Device& device, const Facts& facts,
+LaunchCosts::Time LaunchCosts::preparation(const DeviceInfo& device, const Facts& facts,
                                            const KernelPoint& point) const {
     ProductShape shape;
     set_weight_type(facts.dtype, shape);
@@ -273,7 +273,7 @@ LaunchCosts::Time LaunchCosts::time(DeviceId id, size_t group, const LaunchAmoun
 
 LaunchCosts::Time LaunchCosts::launch_time(DeviceId id, size_t group, const LaunchAmounts& amounts,
                                            bool is_prefill, size_t host_width) const {
-    const Device& device = machine_.device(id);
+    const DeviceInfo& device = machine_.device(id);
     const Facts& facts = facts_[group];
     if (!is_gpu(device)) return host_time(device, facts, amounts, is_prefill, host_width);
     int64_t flops = at(amounts.flops, point(is_prefill));
@@ -315,7 +315,7 @@ constexpr int kLargestDivision = 256;
 
 }  // namespace
 
-LaunchCosts::Floor LaunchCosts::product_floor(const Device& device, const Facts& facts,
+LaunchCosts::Floor LaunchCosts::product_floor(const DeviceInfo& device, const Facts& facts,
                                               const LaunchAmounts& whole, bool is_prefill) const {
     auto flops = static_cast<double>(at(whole.flops, point(is_prefill)));
     auto bytes = static_cast<double>(at(whole.weight_bytes, point(is_prefill)));
@@ -341,7 +341,7 @@ LaunchCosts::Floor LaunchCosts::product_floor(const Device& device, const Facts&
     return floor;
 }
 
-LaunchCosts::Floor LaunchCosts::attention_floor(const Device& device, const Facts& facts,
+LaunchCosts::Floor LaunchCosts::attention_floor(const DeviceInfo& device, const Facts& facts,
                                                 const LaunchAmounts& whole, bool is_prefill) const {
     auto flops = static_cast<double>(at(whole.flops, point(is_prefill)));
     auto bytes = static_cast<double>(gpu_bytes(facts, whole, is_prefill));
@@ -367,7 +367,7 @@ LaunchCosts::Floor LaunchCosts::attention_floor(const Device& device, const Fact
 }
 
 LaunchCosts::Floor LaunchCosts::floor(DeviceId id, size_t group, bool is_prefill) const {
-    const Device& device = machine_.device(id);
+    const DeviceInfo& device = machine_.device(id);
     const FusedGroup& g = analysis_.groups[group];
     LaunchAmounts whole = launch_amounts(analysis_, g, {0, g.split.work.units}, workload_, false);
     const Facts& facts = facts_[group];

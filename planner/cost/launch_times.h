@@ -55,8 +55,8 @@ private:
     };
 
     Facts facts_of(const FusedGroup& group, const Workload& workload) const;
-    bool is_gpu(const Device& device) const;
-    double gpu_ns(const Device& device, const Facts& facts, int64_t flops, int64_t bytes,
+    bool is_gpu(const DeviceInfo& device) const;
+    double gpu_ns(const DeviceInfo& device, const Facts& facts, int64_t flops, int64_t bytes,
                   bool is_prefill, KernelPoint point) const;
     KernelPoint product_point(const Facts& facts, int64_t flops, bool is_prefill) const;
     KernelPoint attention_point(double heads, double kv_heads, bool is_prefill) const;
@@ -65,15 +65,15 @@ private:
     // Of the launch in front of a piece of a prompt's product: it reads the activations once and
     // writes them in 16 bits, so it takes launch + rows * depth * (activation bytes + 2) /
     // bandwidth.
-    Time preparation(const Device& device, const Facts& facts, const KernelPoint& point) const;
+    Time preparation(const DeviceInfo& device, const Facts& facts, const KernelPoint& point) const;
     bool prepares(DeviceId device, const Facts& facts, const KernelPoint& point) const;
-    Time host_time(const Device& device, const Facts& facts, const LaunchAmounts& amounts,
+    Time host_time(const DeviceInfo& device, const Facts& facts, const LaunchAmounts& amounts,
                    bool is_prefill, size_t host_width) const;
-    double resident(const Device& device) const;
+    double resident(const DeviceInfo& device) const;
     int64_t gpu_bytes(const Facts& facts, const LaunchAmounts& amounts, bool is_prefill) const;
-    Floor product_floor(const Device& device, const Facts& facts, const LaunchAmounts& whole,
+    Floor product_floor(const DeviceInfo& device, const Facts& facts, const LaunchAmounts& whole,
                         bool is_prefill) const;
-    Floor attention_floor(const Device& device, const Facts& facts, const LaunchAmounts& whole,
+    Floor attention_floor(const DeviceInfo& device, const Facts& facts, const LaunchAmounts& whole,
                           bool is_prefill) const;
 
     const Analysis& analysis_;

@@ -24,7 +24,7 @@ bool is_direct(const Link* link) {
                     link->kind == LinkKind::kXgmi || link->peer_access);
 }
 
-bool same_vendor(const Device& a, const Device& b) {
+bool same_vendor(const DeviceInfo& a, const DeviceInfo& b) {
     return a.kind == b.kind && a.arch.starts_with("gfx") == b.arch.starts_with("gfx");
 }
 
@@ -45,7 +45,7 @@ bool reach_each_other(const Machine& machine, std::span<const DeviceId> group) {
 bool has_vendor_library(const Machine& machine, std::span<const DeviceId> group) {
     std::set<std::pair<std::string, int>> cards;
     for (DeviceId id : group) {
-        const Device &d = machine.device(id), &first = machine.device(group.front());
+        const DeviceInfo &d = machine.device(id), &first = machine.device(group.front());
         if (!is_card(d.kind) || d.collectives.empty() || d.kind != first.kind ||
             d.host != first.host || d.collectives != first.collectives ||
             !cards.emplace(d.identity, d.index).second)
@@ -55,14 +55,14 @@ bool has_vendor_library(const Machine& machine, std::span<const DeviceId> group)
 }
 
 int64_t peer_channels(const Machine& machine, DeviceId id) {
-    const Device& device = machine.device(id);
+    const DeviceInfo& device = machine.device(id);
     int64_t sharers = 1;
     if (is_card(device.kind))
-        sharers =
-            std::count_if(machine.devices.begin(), machine.devices.end(), [&](const Device& other) {
-                return other.kind == device.kind && other.host == device.host &&
-                       other.index == device.index;
-            });
+        sharers = std::count_if(machine.devices.begin(), machine.devices.end(),
+                                [&](const DeviceInfo& other) {
+                                    return other.kind == device.kind && other.host == device.host &&
+                                           other.index == device.index;
+                                });
     return std::clamp<int64_t>(device.limits.num_compute_units / (2 * sharers), 1, kPeerChannels);
 }
 

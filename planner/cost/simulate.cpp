@@ -149,7 +149,7 @@ private:
     LinkTable::Demand demand(int step) const {
         if (plan_.machine.domains.empty()) return {};
         if (const Compute* c = phase_.steps[static_cast<size_t>(step)].compute()) {
-            const Device& device = plan_.machine.device(c->device);
+            const DeviceInfo& device = plan_.machine.device(c->device);
             return {device.memory_domain, device.memory_bandwidth};
         }
         return links_.demand(members_[static_cast<size_t>(step)]);

@@ -32,7 +32,8 @@ print(model.hf_device_map)
 )";
 
 Json place(const Plan& plan, int stage) {
-    const Device& device = plan.machine.device(plan.stages[static_cast<size_t>(stage)].devices[0]);
+    const DeviceInfo& device =
+        plan.machine.device(plan.stages[static_cast<size_t>(stage)].devices[0]);
     if (vendor_of(device) == Vendor::kCpu) return "cpu";
     return device.index;
 }

@@ -21,7 +21,7 @@ bool is_mlp(const importer::Op& op) { return op.kind == importer::OpKind::kGated
 
 }  // namespace
 
-Vendor vendor_of(const Device& device) {
+Vendor vendor_of(const DeviceInfo& device) {
     switch (device.kind) {
         case DeviceKind::kHost: return Vendor::kCpu;
         case DeviceKind::kCuda: return Vendor::kNvidia;
@@ -82,14 +82,14 @@ std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string
     std::set<std::string> hosts;
     for (const Stage& stage : plan.stages)
         for (DeviceId d : stage.devices) {
-            const Device& device = plan.machine.device(d);
+            const DeviceInfo& device = plan.machine.device(d);
             if (std::find(devices.begin(), devices.end(), d) != devices.end())
                 throw UserError(
                     "{}: {} has several stages, and {} gives each device one; plan without virtual "
                     "stages: --objective latency, or --pp {}",
                     tool, device.name, tool, plan.machine.devices.size());
             for (DeviceId other : devices) {
-                const Device& o = plan.machine.device(other);
+                const DeviceInfo& o = plan.machine.device(other);
                 if (vendor_of(o) == vendor_of(device) && vendor_of(device) != Vendor::kCpu &&
                     o.index == device.index)
                     throw UserError(
@@ -112,7 +112,7 @@ std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string
 Vendor only_gpus(const Plan& plan, const std::vector<DeviceId>& devices, const std::string& tool) {
     const Vendor first = vendor_of(plan.machine.device(devices[0]));
     for (DeviceId d : devices) {
-        const Device& device = plan.machine.device(d);
+        const DeviceInfo& device = plan.machine.device(d);
         const Vendor vendor = vendor_of(device);
         if (vendor != Vendor::kNvidia && vendor != Vendor::kAmd)
             throw UserError("{}: {} is no GPU; plan for cuda, hip, or their sim: models", tool,

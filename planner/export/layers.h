@@ -14,7 +14,7 @@ namespace cleave::planner {
 // The kinds of devices that other tools tell apart; `sim:` devices are what their architecture
 // says.
 enum class Vendor : uint8_t { kCpu, kNvidia, kAmd, kNone };
-Vendor vendor_of(const Device& device);
+Vendor vendor_of(const DeviceInfo& device);
 
 // Stages of a decoder layer's two halves.
 struct LayerStages {

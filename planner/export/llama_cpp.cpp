@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kLlamaCpp = "llama.cpp";
 
-std::string device_name(const Device& device) {
+std::string device_name(const DeviceInfo& device) {
     switch (vendor_of(device)) {
         case Vendor::kCpu: return "CPU";
         case Vendor::kNvidia: return fmt::format("CUDA{}", device.index);

@@ -8,7 +8,7 @@ namespace cleave::planner::codec {
 
 namespace {
 
-void put(const Device& d, pb::Device* out) {
+void put(const DeviceInfo& d, pb::Device* out) {
     out->set_name(d.name);
     out->set_kind(static_cast<uint32_t>(d.kind));
     out->set_arch(d.arch);
@@ -48,7 +48,7 @@ void put(const Device& d, pb::Device* out) {
     measured->set_launch_ns(d.measured.launch_ns);
     measured->set_launch_alone_ns(d.measured.launch_alone_ns);
 }
-void take(const pb::Device& in, Device& d) {
+void take(const pb::Device& in, DeviceInfo& d) {
     d.name = in.name();
     codec::take(in.kind(), DeviceKind::kNull, d.kind);
     d.arch = in.arch();

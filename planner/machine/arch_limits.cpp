@@ -14,7 +14,7 @@ constexpr int64_t kAny = INT32_MAX;  // devices count in 32 bits
 constexpr int64_t kMostUnits = int64_t{1} << 16;
 
 struct Check {
-    const Device& device;
+    const DeviceInfo& device;
     const std::string& where;
 
     [[noreturn]] void refuse(const char* field, int64_t value, const std::string& supported) const {
@@ -36,7 +36,7 @@ DeviceLimits default_limits(DeviceKind kind, const std::string& arch) {
     return {64 << 10, 65536, 1024, kind == DeviceKind::kHost ? 1 : 32, 1};
 }
 
-void check_device_limits(const Device& device, const std::string& where) {
+void check_device_limits(const DeviceInfo& device, const std::string& where) {
     const DeviceLimits& limits = device.limits;
     const Check check{device, where};
     const GpuArch* arch = find_gpu_arch(device.arch);

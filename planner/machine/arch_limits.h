@@ -13,6 +13,6 @@ namespace cleave::planner {
 DeviceLimits default_limits(DeviceKind kind, const std::string& arch);
 
 // UserError names `where`, the field, the device, the value and what is supported.
-void check_device_limits(const Device& device, const std::string& where);
+void check_device_limits(const DeviceInfo& device, const std::string& where);
 
 }  // namespace cleave::planner

@@ -77,7 +77,7 @@ std::string catalogue_names() {
     return names + "host";
 }
 
-void set_rates(const CatalogueModel& model, Device& device) {
+void set_rates(const CatalogueModel& model, DeviceInfo& device) {
     const auto tera = [](double t) { return static_cast<int64_t>(t * 1e12); };
     device.memory_bandwidth = static_cast<int64_t>(model.bandwidth_gb * 1e9);
     device.flops_f32 = tera(model.tflops_f32);

@@ -39,6 +39,6 @@ const CatalogueModel* find_model_of(std::string_view name, int64_t memory_bytes)
 DeviceLimits limits_of(const GpuArch& arch);
 DeviceLimits limits_of(const CatalogueModel& model);
 // Its bandwidth and its operations a second.
-void set_rates(const CatalogueModel& model, Device& device);
+void set_rates(const CatalogueModel& model, DeviceInfo& device);
 
 }  // namespace cleave::planner

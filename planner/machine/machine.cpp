@@ -23,9 +23,9 @@ constexpr int64_t kHostReserved = 0;
 constexpr int64_t kGpuReserved = int64_t{512}
                                  << 20;  // context, modules and library work space of one process
 
-Device sim_device(const DeviceSpec& spec) {
+DeviceInfo sim_device(const DeviceSpec& spec) {
     const CatalogueModel& model = *find_model(spec.arch);
-    Device d;
+    DeviceInfo d;
     d.name = spec.text;
     d.kind = DeviceKind::kSim;
     d.arch = model.arch;
@@ -43,8 +43,8 @@ Device sim_device(const DeviceSpec& spec) {
 
 // `count` devices share the host's memory, cores and bandwidth. Alone at work, one has all the
 // cores; those of one stage divide them, which the bandwidth domain accounts for.
-Device host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
-    Device d;
+DeviceInfo host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
+    DeviceInfo d;
     d.name = spec.text;
     d.kind = spec.kind;
     d.arch = host.arch;
@@ -80,7 +80,7 @@ Device host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
     return d;
 }
 
-bool on_host_memory(const Device& d) {
+bool on_host_memory(const DeviceInfo& d) {
     return d.kind == DeviceKind::kHost || d.kind == DeviceKind::kSimt ||
            d.kind == DeviceKind::kNull;
 }
@@ -111,7 +111,7 @@ void share_cards(const std::vector<DeviceSpec>& specs, Machine& machine) {
             {fmt::format("memory of {}[{}]", device_kind_name(card.first), card.second),
              machine.devices[devices[0]].memory_bandwidth});
         for (size_t d : devices) {
-            Device& device = machine.devices[d];
+            DeviceInfo& device = machine.devices[d];
             device.memory_bytes /= count;
             device.reserved_bytes /= count;
             device.memory_domain = static_cast<int>(machine.domains.size()) - 1;
@@ -121,8 +121,8 @@ void share_cards(const std::vector<DeviceSpec>& specs, Machine& machine) {
 
 Link make_link(const Machine& machine, const HostCalibration& calibration,
                const GpuDescriptions* gpus, DeviceId from, DeviceId to) {
-    const Device& a = machine.device(from);
-    const Device& b = machine.device(to);
+    const DeviceInfo& a = machine.device(from);
+    const DeviceInfo& b = machine.device(to);
     Link link{from, to};
     if (a.host != b.host) {
         link.kind = LinkKind::kNetwork;
@@ -172,7 +172,7 @@ std::vector<int> share_adapters(Machine& machine) {
     std::vector<int> domains(machine.devices.size(), -1);
     std::map<std::pair<std::string, int>, int> cards;
     for (size_t d = 0; d < machine.devices.size(); ++d) {
-        const Device& device = machine.devices[d];
+        const DeviceInfo& device = machine.devices[d];
         const CatalogueModel* model =
             device.kind == DeviceKind::kSim ? find_model(device.model) : nullptr;
         if (!model || model->dies_per_card < 2) continue;
@@ -217,8 +217,8 @@ const Link* Machine::link(DeviceId from, DeviceId to) const {
 namespace {
 
 // A device that is not there is told with all that the user asked for.
-Device describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
-                const std::vector<DeviceSpec>& specs) {
+DeviceInfo describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
+                    const std::vector<DeviceSpec>& specs) {
     try {
         return gpus.describe(spec);
     } catch (const UserError& error) {

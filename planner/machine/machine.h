@@ -53,7 +53,7 @@ struct MeasuredRates {
     int64_t launch_alone_ns = 0;      // with one thread in it
 };
 
-struct Device {
+struct DeviceInfo {
     std::string name;  // as the user writes it: "host[0]", "sim:h100[3]", "cuda[0]"
     DeviceKind kind = DeviceKind::kHost;
     std::string arch;   // "sm_90a", "gfx942", "x86-64-v4"
@@ -103,11 +103,11 @@ struct BandwidthDomain {
 
 struct Machine {
     std::string name;
-    std::vector<Device> devices;
+    std::vector<DeviceInfo> devices;
     std::vector<Link> links;
     std::vector<BandwidthDomain> domains;
 
-    const Device& device(DeviceId id) const { return devices[id.index()]; }
+    const DeviceInfo& device(DeviceId id) const { return devices[id.index()]; }
     // The link from -> to, or nullptr.
     const Link* link(DeviceId from, DeviceId to) const;
 };
@@ -159,9 +159,9 @@ class GpuDescriptions {
 public:
     virtual ~GpuDescriptions() = default;
     // UserError for a device that is not there, with the ones that are.
-    virtual Device describe(const DeviceSpec& spec) const = 0;
+    virtual DeviceInfo describe(const DeviceSpec& spec) const = 0;
     // Of two devices of one kind, on different cards; `from` and `to` are filled in by the caller.
-    virtual Link link(const Device& from, const Device& to) const = 0;
+    virtual Link link(const DeviceInfo& from, const DeviceInfo& to) const = 0;
 };
 
 // Builds the machine for devices of kinds host, simt and sim (catalogue), and with `gpus` for cuda

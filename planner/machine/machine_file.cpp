@@ -157,10 +157,11 @@ MeasuredRates read_measured(const Json& json, const std::string& path, const std
     return measured;
 }
 
-Device read_device(const Json& json, const std::string& path, size_t index, size_t num_domains) {
+DeviceInfo read_device(const Json& json, const std::string& path, size_t index,
+                       size_t num_domains) {
     Reader r(json, path, fmt::format("devices[{}]", index));
     for (const char* key : kOptionalDeviceFields) r.know(key);
-    Device d;
+    DeviceInfo d;
     d.name = r.text("name");
     d.kind = r.kind("kind", kDeviceKinds, device_kind_name);
     d.arch = r.text_or("arch", "");
@@ -301,7 +302,7 @@ Machine parse_machine(const std::string& text, const std::string& path) {
     if (machine.devices.empty())
         throw UserError("{}: the machine has no devices; 'devices' lists at least one", path);
     std::set<std::string> names;
-    for (const Device& d : machine.devices)
+    for (const DeviceInfo& d : machine.devices)
         if (!names.insert(d.name).second)
             throw UserError("{}: two devices are called '{}'", path, d.name);
     i = 0;
@@ -326,7 +327,7 @@ std::string machine_to_json(const Machine& machine) {
     for (const BandwidthDomain& d : machine.domains)
         json["domains"].push_back({{"name", d.name}, {"bandwidth", d.bandwidth}});
     json["devices"] = Json::array();
-    for (const Device& d : machine.devices) {
+    for (const DeviceInfo& d : machine.devices) {
         json["devices"].push_back({{"name", d.name},
                                    {"kind", device_kind_name(d.kind)},
                                    {"arch", d.arch},
@@ -377,7 +378,7 @@ std::string machine_to_json(const Machine& machine) {
 
 HostCalibration calibration_of(const Machine& machine, const std::string& path) {
     for (const Link& link : machine.links) {
-        const Device& from = machine.device(link.from);
+        const DeviceInfo& from = machine.device(link.from);
         if (from.kind != DeviceKind::kHost || from.measured.bandwidth <= 0 ||
             link.kind != LinkKind::kSameMemory || link.exchange_latency_ns <= 0)
             continue;

@@ -114,10 +114,10 @@ enum class KernelKind : uint8_t {
     kNormQkvRopeAppend,  // [RmsNorm,] Linear q, k, v [, RmsNorm q, k] [, Rope q, k], KvAppend;
                          // output: q
     kAttention,          // Attention
-    kLinear,      // Linear [, Scale] [, Add] [, tail]: output and down projections with residual
-    kNormGateUp,  // [RmsNorm,] Linear gate, Linear up, GatedActivation [, tail]
-    kNormLinear,  // [SelectTokens,] [RmsNorm,] Linear [, tail]: lm_head
-    kRmsNorm,     // what no pattern takes; tail: a chain of elementwise operators
+    kLinear,  // Linear [, Scale] [, Add] [, epilogue]: output and down projections with residual
+    kNormGateUp,  // [RmsNorm,] Linear gate, Linear up, GatedActivation [, epilogue]
+    kNormLinear,  // [SelectTokens,] [RmsNorm,] Linear [, epilogue]: lm_head
+    kRmsNorm,     // what no pattern takes; epilogue: a chain of elementwise operators
     kRope,
     kKvAppend,
     kGatedActivation,

@@ -12,7 +12,7 @@ namespace {
 
 // The machine's device that an affinity means; empty where it has none.
 std::string device_of(const importer::NodeAffinity& a, const Machine& machine) {
-    for (const Device& d : machine.devices)
+    for (const DeviceInfo& d : machine.devices)
         if (d.name == a.device) return d.name;
     auto devices = static_cast<int>(machine.devices.size());
     return a.position >= 0 && a.position < devices ? machine.devices[a.position].name

@@ -50,7 +50,7 @@ void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
     // The type of most of the weights: as stored on hosts, as converted where a GPU holds them.
     std::array<int64_t, 16> elements{};
     bool gpu = std::any_of(machine.devices.begin(), machine.devices.end(),
-                           [](const Device& d) { return d.limits.warp_width > 1; });
+                           [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
     for (const Weight& weight : graph.weights)
         elements.at(static_cast<size_t>(gpu ? device_dtype(weight, w) : weight.dtype)) +=
             weight.num_elements();

@@ -54,7 +54,7 @@ double at_point(const Amount& a, const BatchPoint& p) {
 class Extent {
 public:
     Extent(const Analysis& a, const Machine& machine) : a_(a) {
-        for (const Device& d : machine.devices) {
+        for (const DeviceInfo& d : machine.devices) {
             slowest_flops_ = std::min(slowest_flops_, static_cast<double>(d.flops_f32));
             slowest_bytes_ = std::min(slowest_bytes_, static_cast<double>(d.memory_bandwidth));
         }

@@ -62,7 +62,7 @@ std::vector<int64_t> signature(const Analysis& a, const FusedGroup& group) {
     return key;
 }
 
-std::vector<int64_t> signature(const Device& d) {
+std::vector<int64_t> signature(const DeviceInfo& d) {
     return {static_cast<int64_t>(d.kind),
             d.memory_bytes,
             d.reserved_bytes,
@@ -149,7 +149,7 @@ void CostTables::classify_groups() {
 
 void CostTables::classify_devices() {
     std::map<std::vector<int64_t>, int> classes;
-    for (const Device& d : machine_.devices)
+    for (const DeviceInfo& d : machine_.devices)
         device_class_.push_back(
             classes.try_emplace(signature(d), static_cast<int>(classes.size())).first->second);
 }
@@ -241,7 +241,7 @@ StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
     align_to_blocks(analysis_, workload_, shares);
     if (unequal(first, count)) {
         for (int i = 0; i < count; ++i) {
-            const Device& d = machine_.device(devices[i]);
+            const DeviceInfo& d = machine_.device(devices[i]);
             if (mode == ShareMode::kByMemory) {
                 shares.weights[i] = std::max<int64_t>(1, (d.memory_bytes - d.reserved_bytes) >> 20);
                 continue;
@@ -458,7 +458,7 @@ std::unique_ptr<RangeTable> CostTables::make_range(const std::vector<DeviceId>& 
     int64_t fixed = fixed_bytes(devices.size());
     const CommunicatorUse library = library_use(devices);
     for (DeviceId d : devices) {
-        const Device& device = machine_.device(d);
+        const DeviceInfo& device = machine_.device(d);
         int64_t scratch = device.kind == DeviceKind::kHost
                               ? device.limits.num_compute_units * (int64_t{4} << 20)
                               : 0;

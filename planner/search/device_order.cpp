@@ -19,7 +19,7 @@ std::vector<std::vector<int64_t>> bandwidth_matrix(const Machine& machine) {
     return both;
 }
 
-int64_t speed(const Device& d) { return std::max<int64_t>(1, d.memory_bandwidth >> 20); }
+int64_t speed(const DeviceInfo& d) { return std::max<int64_t>(1, d.memory_bandwidth >> 20); }
 
 // Sizes of the connected components over links of at least `threshold`.
 std::vector<int> component_sizes(const std::vector<std::vector<int64_t>>& bandwidth,

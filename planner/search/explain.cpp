@@ -28,7 +28,7 @@ std::string binding_constraint(const Plan& plan) {
     DeviceId busiest(std::max_element(busy.begin(), busy.end()) - busy.begin());
     BatchPoint point = decode_point(plan.workload);
     std::array<double, 5> parts{};  // weights, KV and activations, arithmetic, launches, exchange
-    const Device& device = plan.machine.device(busiest);
+    const DeviceInfo& device = plan.machine.device(busiest);
     for (const Step& step : plan.decode.steps) {
         auto ns = static_cast<double>(step.predicted_ns);
         if (const Compute* c = step.compute()) {

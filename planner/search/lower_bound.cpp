@@ -106,8 +106,8 @@ private:
         return floors;
     }
 
-    static bool alike(const Device& a, const Device& b) {
-        auto rates = [](const Device& d) {
+    static bool alike(const DeviceInfo& a, const DeviceInfo& b) {
+        auto rates = [](const DeviceInfo& d) {
             return std::tuple(d.kind, d.memory_bandwidth, d.flops_f32, d.flops_f16, d.flops_f8,
                               d.flops_int8, d.launch_overhead_ns, d.limits.warp_width,
                               d.limits.num_compute_units, d.measured.bandwidth,

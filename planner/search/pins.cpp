@@ -101,7 +101,7 @@ DeviceId device_of(const Machine& machine, const Pin& pin) {
     }
     if (device.valid()) return device;
     std::string known;
-    for (const Device& d : machine.devices) known += (known.empty() ? "" : ", ") + d.name;
+    for (const DeviceInfo& d : machine.devices) known += (known.empty() ? "" : ", ") + d.name;
     throw UserError(
         "{}: {} is not declared; the devices are {}. Add it to --devices, or pin to "
         "one of these",

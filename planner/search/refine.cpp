@@ -23,8 +23,8 @@ bool equal_shares(const StageChoice& stage) {
 
 // Whether devices may change between the two without new shares.
 bool alike(const Machine& machine, const StageChoice& a, const StageChoice& b) {
-    const Device& x = machine.device(a.devices[0]);
-    const Device& y = machine.device(b.devices[0]);
+    const DeviceInfo& x = machine.device(a.devices[0]);
+    const DeviceInfo& y = machine.device(b.devices[0]);
     return equal_shares(a) && equal_shares(b) && x.kind == y.kind && x.model == y.model &&
            x.memory_bytes == y.memory_bytes && x.memory_bandwidth == y.memory_bandwidth;
 }

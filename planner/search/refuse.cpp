@@ -85,7 +85,7 @@ std::string fix_dtype(const Plan& p, const Fits& fits) {
 Machine with_one_more(const Machine& machine, int number) {
     Machine more = machine;
     DeviceId like(machine.devices.size() - 1), fresh(more.devices.size());
-    Device device = machine.device(like);
+    DeviceInfo device = machine.device(like);
     device.name += fmt::format(" + {}", number);
     more.devices.push_back(device);
     std::vector<Link> links = more.links;
@@ -111,7 +111,7 @@ Machine with_one_more(const Machine& machine, int number) {
 }
 
 std::string fix_devices(const Plan& p, const Fits& fits) {
-    const Device& last = p.machine.devices.back();
+    const DeviceInfo& last = p.machine.devices.back();
     // Host devices share one memory: more of them hold no more.
     if (last.kind == DeviceKind::kHost || last.kind == DeviceKind::kSimt ||
         last.kind == DeviceKind::kNull)
@@ -151,9 +151,9 @@ std::string fix_library(const Plan& p, const Fits& fits) {
         return m.collectives > 0 && is_card(p.machine.device(m.device).kind);
     });
     if (with == p.memory.end()) return "";
-    const Device& card = p.machine.device(with->device);
+    const DeviceInfo& card = p.machine.device(with->device);
     Machine machine = p.machine;
-    for (Device& d : machine.devices) d.collectives.clear();
+    for (DeviceInfo& d : machine.devices) d.collectives.clear();
     if (!fits(machine, p.workload, p.options)) return "";
     return fmt::format(
         "exchange without {}: name a library that is not there, CLEAVE_{}_LIBRARY=none, or leave "

@@ -52,7 +52,7 @@ int64_t fixed_bytes(const ProductShape& s, const Tile& tile) {
 }
 
 // The tile of a block for that shape, if it is within the limits.
-std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Block b) {
+std::optional<Tile> gemm_tile(const DeviceLimits& limits, const ProductShape& s, Block b) {
     int64_t rows = b.rows;
     if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
     if (s.whole_head) rows = round_up(s.head, 16);
@@ -70,7 +70,7 @@ std::optional<Tile> many_tokens_tile(const DeviceLimits& limits, const ProductSh
     tile.rows = rows / s.per_feature;
     tile.depth = b.depth;
     tile.threads = b.threads;
-    if (many_shared_bytes(limits, s, tile) > limits.shared_memory_per_block) return std::nullopt;
+    if (gemm_shared_bytes(limits, s, tile) > limits.shared_memory_per_block) return std::nullopt;
     if (!has_registers(limits, product_registers(s, tile), tile.threads) ||
         grid_excess(limits, product_grid(s, tile)))
         return std::nullopt;
@@ -83,7 +83,7 @@ bool search_blocks(const DeviceLimits& limits, const ProductShape& s, std::span<
                    Tile& tile) {
     bool found = false;
     for (const Block& b : blocks) {
-        std::optional<Tile> fits = many_tokens_tile(limits, s, b);
+        std::optional<Tile> fits = gemm_tile(limits, s, b);
         if (!fits) continue;
         tile = *fits;
         found = true;
@@ -110,7 +110,7 @@ int64_t warpgroup_cycles(const ProductShape& s, const Tile& tile) {
 bool search_warpgroup_blocks(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
     int64_t best = 0;
     for (const Block& b : kWarpgroupBlocks) {
-        const std::optional<Tile> fits = many_tokens_tile(limits, s, b);
+        const std::optional<Tile> fits = gemm_tile(limits, s, b);
         if (!fits) continue;
         const int64_t blocks = ceil_div(s.tokens, fits->tokens) * ceil_div(s.rows, fits->rows);
         const int64_t cycles = ceil_div(blocks, units_of(limits)) * warpgroup_cycles(s, *fits);
@@ -130,7 +130,7 @@ std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s
                                std::span<const Block> blocks, const Tile& tile) {
     std::optional<Tile> best;
     for (const Block& b : blocks) {
-        std::optional<Tile> fits = many_tokens_tile(limits, s, b);
+        std::optional<Tile> fits = gemm_tile(limits, s, b);
         if (!fits || fits->tokens * fits->rows >= tile.tokens * tile.rows) continue;
         if (!best || fits->tokens * fits->rows > best->tokens * best->rows) best = fits;
     }
@@ -139,7 +139,7 @@ std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s
 
 }  // namespace
 
-int64_t many_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+int64_t gemm_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
     constexpr int64_t kMost = 4;
     if (!s.prepared) return 2;
     const auto fit = [&](int64_t bytes) {
@@ -153,20 +153,20 @@ int64_t many_stages(const DeviceLimits& limits, const ProductShape& s, const Til
                                kMost);
 }
 
-int64_t many_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    const int64_t slices = many_stages(limits, s, tile) * slice_bytes(s, tile);
+int64_t gemm_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+    const int64_t slices = gemm_stages(limits, s, tile) * slice_bytes(s, tile);
     const int64_t table = tile.tokens * (tile.rows * s.per_feature + 4) * 4;
     return std::max(slices, table) + fixed_bytes(s, tile);
 }
 
-bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
+bool find_gemm_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
     if (staged_bytes(s) > 2) return search_blocks(limits, s, kWideBlocks, tile);
     return (takes_warpgroups(s) && search_warpgroup_blocks(limits, s, tile)) ||
            search_blocks(limits, s, kNarrowBlocks, tile);
 }
 
-std::optional<Tile> smaller_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
-                                             const Tile& tile) {
+std::optional<Tile> smaller_gemm_tile(const DeviceLimits& limits, const ProductShape& s,
+                                      const Tile& tile) {
     if (staged_bytes(s) > 2) return smaller_of(limits, s, kWideBlocks, tile);
     std::optional<Tile> smaller;
     if (is_of_warpgroups(tile)) smaller = smaller_of(limits, s, kWarpgroupBlocks, tile);

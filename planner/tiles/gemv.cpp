@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of products of few tokens (codegen/templates/gpu/few_tokens.cuh). Weights stream once; what
+// Tiles of products of few tokens (codegen/templates/gpu/gemv.cuh). Weights stream once; what
 // counts is how many bytes of them are under way. Where the device copies into shared memory
 // asynchronously they lie there (weight_ring.cuh), and the tile decides how many; elsewhere they
 // pass through registers.
@@ -124,7 +124,7 @@ RingRows ring_rows(const DeviceLimits& limits, const ProductShape& s, int64_t to
         for (int64_t together : {2, 1}) {
             const int64_t unit = threads / product_lanes(limits, s) * together;
             if (threads < warp_of(limits) || threads > limits.max_threads_per_block ||
-                unit % 2 != 0 || !has_registers(limits, few_registers(s, tokens), threads))
+                unit % 2 != 0 || !has_registers(limits, gemv_registers(s, tokens), threads))
                 continue;
             const RingRows made = ring_rows_of(limits, s, tokens, threads, unit);
             if (made.blocks > best.blocks) best = made;
@@ -147,18 +147,18 @@ std::optional<Tile> ring_tile(const DeviceLimits& limits, const ProductShape& s,
         const int64_t rest =
             bytes_without_ring(limits, s, chosen.rows, tile.tokens, 0, tile.threads);
         tile.depth = staged_depth(s, tile.tokens, step, budget - ring - rest);
-        if (few_stages(limits, s, tile) > 0) return tile;
+        if (gemv_stages(limits, s, tile) > 0) return tile;
     }
     return std::nullopt;
 }
 
 }  // namespace
 
-int64_t gpu::few_registers(const ProductShape& s, int64_t tokens) {
+int64_t gpu::gemv_registers(const ProductShape& s, int64_t tokens) {
     return kOtherRegisters + most_at_once(s, tokens) * (tokens + weight_width(s));
 }
 
-int64_t gpu::few_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
+int64_t gpu::gemv_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
     if (!has_ring(s, tile.tokens)) return 0;
     const int64_t rows = tile.rows * s.per_feature, slot = slot_bytes(limits, s, tile);
     const int64_t lanes = product_lanes(limits, s);
@@ -173,21 +173,22 @@ int64_t gpu::few_stages(const DeviceLimits& limits, const ProductShape& s, const
     return stages >= 2 ? stages : 0;
 }
 
-int64_t gpu::few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    return few_stages(limits, s, tile) * slot_bytes(limits, s, tile) +
+int64_t gpu::gemv_shared_bytes(const DeviceLimits& limits, const ProductShape& s,
+                               const Tile& tile) {
+    return gemv_stages(limits, s, tile) * slot_bytes(limits, s, tile) +
            bytes_without_ring(limits, s, tile.rows * s.per_feature, tile.tokens, tile.depth,
                               tile.threads);
 }
 
-Tile gpu::few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
+Tile gpu::gemv_tile(const DeviceLimits& limits, const ProductShape& s) {
     const int64_t warp = warp_of(limits), lanes = product_lanes(limits, s);
     const int64_t step = lanes * weight_width(s);
     const int64_t budget = std::min(limits.shared_memory_per_block, kStagedBytes);
-    int64_t tokens = std::min(power_of_two_from(s.tokens), kFewTokens);
+    int64_t tokens = std::min(power_of_two_from(s.tokens), kGemvTokens);
     if (has_ring(s, tokens))
         if (const std::optional<Tile> tile = ring_tile(limits, s, tokens)) return *tile;
     int64_t threads = std::min(std::max<int64_t>(256, warp), most_threads(limits));
-    while (threads > warp && !has_registers(limits, few_registers(s, tokens), threads))
+    while (threads > warp && !has_registers(limits, gemv_registers(s, tokens), threads))
         threads /= 2;
     int64_t wanted = ceil_div(table_rows(s), kBlocksPerUnit * units_of(limits));
     if (s.head > 0) wanted = std::min(wanted, round_up(s.head, 2));
@@ -214,8 +215,8 @@ Tile gpu::few_tokens_tile(const DeviceLimits& limits, const ProductShape& s) {
     return tile;
 }
 
-std::optional<Tile> gpu::smaller_few_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
-                                                 Tile tile) {
+std::optional<Tile> gpu::smaller_gemv_tile(const DeviceLimits& limits, const ProductShape& s,
+                                           Tile tile) {
     const int64_t groups = tile.threads / product_lanes(limits, s);
     if (tile.tokens > 1) {
         tile.tokens /= 2;

@@ -166,19 +166,18 @@ int64_t weight_width(const ProductShape& s) {
 }
 
 int64_t product_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    return has_many_tokens(tile) ? many_stages(limits, s, tile) : few_stages(limits, s, tile);
+    return is_gemm(tile) ? gemm_stages(limits, s, tile) : gemv_stages(limits, s, tile);
 }
 
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    return round_up(has_many_tokens(tile) ? many_shared_bytes(limits, s, tile)
-                                          : few_shared_bytes(limits, s, tile),
-                    16);
+    return round_up(
+        is_gemm(tile) ? gemm_shared_bytes(limits, s, tile) : gemv_shared_bytes(limits, s, tile),
+        16);
 }
 
 Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
     Tile tile;
-    if (s.tokens <= kFewTokens || !find_many_tokens_tile(limits, s, tile))
-        tile = few_tokens_tile(limits, s);
+    if (s.tokens <= kGemvTokens || !find_gemm_tile(limits, s, tile)) tile = gemv_tile(limits, s);
     tile.shared_bytes = product_shared_bytes(limits, s, tile);
     check_whole_warps(limits, tile);
     return tile;
@@ -186,8 +185,8 @@ Tile product_tile(const DeviceLimits& limits, const ProductShape& s) {
 
 std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const ProductShape& s,
                                          const Tile& tile) {
-    std::optional<Tile> smaller = has_many_tokens(tile) ? smaller_many_tokens_tile(limits, s, tile)
-                                                        : smaller_few_tokens_tile(limits, s, tile);
+    std::optional<Tile> smaller =
+        is_gemm(tile) ? smaller_gemm_tile(limits, s, tile) : smaller_gemv_tile(limits, s, tile);
     if (smaller) {
         smaller->shared_bytes = 0;  // its ring may be deeper than that of the larger tile
         smaller->shared_bytes = product_shared_bytes(limits, s, *smaller);
@@ -304,7 +303,7 @@ Grid elementwise_grid(int64_t rows, int64_t features, const Tile& tile) {
 }
 
 int64_t product_registers(const ProductShape& s, const Tile& tile) {
-    if (!has_many_tokens(tile)) return few_registers(s, tile.tokens);
+    if (!is_gemm(tile)) return gemv_registers(s, tile.tokens);
     return kOtherRegisters + tile.tokens * tile.rows * s.per_feature / tile.threads;
 }
 

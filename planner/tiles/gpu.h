@@ -42,14 +42,14 @@ void set_arch(std::string_view arch, ProductShape& shape);
 void set_weight_type(DType dtype, ProductShape& shape);
 
 // Up to this many tokens, weights stream through registers once; more share tiles.
-inline constexpr int64_t kFewTokens = 8;
-inline bool has_many_tokens(const Tile& tile) { return tile.tokens > kFewTokens; }
+inline constexpr int64_t kGemvTokens = 8;
+inline bool is_gemm(const Tile& tile) { return tile.tokens > kGemvTokens; }
 
 // Tiles of warpgroups: 64 tokens for each, rows of 64 features in shared memory, which no other
 // tile has.
 inline constexpr int64_t kWarpgroupTokens = 64, kWarpgroupThreads = 128, kWarpgroupDepth = 64;
 inline bool is_of_warpgroups(const Tile& tile) {
-    return has_many_tokens(tile) && tile.depth == kWarpgroupDepth;
+    return is_gemm(tile) && tile.depth == kWarpgroupDepth;
 }
 
 // Whether rows of so many 16-bit elements, `offset` behind each other's begin, are whole copies.

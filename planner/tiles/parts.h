@@ -56,19 +56,18 @@ inline int64_t staged_bytes(const ProductShape& s) {
 inline int64_t table_rows(const ProductShape& s) { return s.rows * s.per_feature; }
 
 // Products of few tokens; `shared_bytes` of their tiles is the caller's.
-Tile few_tokens_tile(const DeviceLimits& limits, const ProductShape& s);
+Tile gemv_tile(const DeviceLimits& limits, const ProductShape& s);
 // Sums of fewer tokens, or rows that fewer lanes take together.
-std::optional<Tile> smaller_few_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
-                                            Tile tile);
-int64_t few_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
-int64_t few_registers(const ProductShape& s, int64_t tokens);
-int64_t few_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
+std::optional<Tile> smaller_gemv_tile(const DeviceLimits& limits, const ProductShape& s, Tile tile);
+int64_t gemv_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
+int64_t gemv_registers(const ProductShape& s, int64_t tokens);
+int64_t gemv_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
 
 // Products of many tokens: shared memory of a tile, the tile of a shape, and the next smaller one.
-int64_t many_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
-int64_t many_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
-bool find_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile);
-std::optional<Tile> smaller_many_tokens_tile(const DeviceLimits& limits, const ProductShape& s,
-                                             const Tile& tile);
+int64_t gemm_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
+int64_t gemm_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
+bool find_gemm_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile);
+std::optional<Tile> smaller_gemm_tile(const DeviceLimits& limits, const ProductShape& s,
+                                      const Tile& tile);
 
 }  // namespace cleave::planner::gpu

@@ -91,7 +91,7 @@ void PhaseWalk::check_vendor(const Collective& c) {
     std::set<DeviceId> devices(c.group.begin(), c.group.end());
     for (PlacedId id : c.contributions) devices.insert(placed(id).device);
     for (DeviceId a : devices) {
-        const Device& one = machine.device(a);
+        const DeviceInfo& one = machine.device(a);
         if (!is_card(one.kind)) {
             if (one.kind != DeviceKind::kSim)
                 fail("exchange-vendor", "{} is of no vendor with a library of collectives",
@@ -108,7 +108,7 @@ void PhaseWalk::check_vendor(const Collective& c) {
         if (one.collectives.empty())
             fail("exchange-vendor", "{} has no library of collectives", device_name(a));
         for (DeviceId b : devices) {
-            const Device& other = machine.device(b);
+            const DeviceInfo& other = machine.device(b);
             if (a >= b) continue;
             if (one.kind != other.kind || one.host != other.host ||
                 one.collectives != other.collectives)

@@ -51,13 +51,13 @@ bool is_chain(const Graph& graph, const std::vector<OpId>& ops, size_t count) {
     return true;
 }
 
-// No pattern needs a second try: what a bracket opens with never stands right after it. `tail`:
+// No pattern needs a second try: what a bracket opens with never stands right after it. `epilogue`:
 // operators left for a star.
-bool matches(std::string_view pattern, std::string_view text, size_t& tail) {
-    tail = 0;
+bool matches(std::string_view pattern, std::string_view text, size_t& epilogue) {
+    epilogue = 0;
     while (!pattern.empty()) {
         if (pattern == "*") {
-            tail = text.size();
+            epilogue = text.size();
             return true;
         }
         const bool optional = pattern[0] == '[';
@@ -73,7 +73,7 @@ bool matches(std::string_view pattern, std::string_view text, size_t& tail) {
 }
 
 // Up to this many tokens a block has no tiles; elements of 16 bits that an asynchronous copy takes.
-constexpr int64_t kFewTokens = 8, kPiece = 8;
+constexpr int64_t kGemvTokens = 8, kPiece = 8;
 
 // Rows of all matrices of a launch: its output features, gate and up apart.
 int64_t matrix_rows(const Plan& plan, const Compute& c) {
@@ -134,7 +134,7 @@ std::string wrong_activations(const Plan& plan, const Phase& phase, const Comput
     if (c.activations == ActivationPath::kConverted) return "";
     const GpuArch* arch = find_gpu_arch(plan.machine.device(c.device).arch);
     if (!arch || !copies_asynchronously(*arch)) return "its device has no asynchronous copies";
-    if (&phase != &plan.prefill || c.tile.tokens <= kFewTokens || c.inputs.empty() ||
+    if (&phase != &plan.prefill || c.tile.tokens <= kGemvTokens || c.inputs.empty() ||
         (c.kernel != KernelKind::kLinear && c.kernel != KernelKind::kNormLinear &&
          c.kernel != KernelKind::kNormGateUp && c.kernel != KernelKind::kNormQkvRopeAppend))
         return "it is no product of many tokens of a prompt";
@@ -160,9 +160,9 @@ bool kernel_fits(const Graph& graph, const Compute& compute) {
     if (compute.kernel == KernelKind::kTensor) return tensors_fit(graph, compute);
     std::string letters;
     for (OpId id : compute.ops) letters += letter(graph.op(id).kind);
-    size_t tail = 0;
-    return matches(kPatterns[static_cast<size_t>(compute.kernel)], letters, tail) &&
-           is_chain(graph, compute.ops, tail);
+    size_t epilogue = 0;
+    return matches(kPatterns[static_cast<size_t>(compute.kernel)], letters, epilogue) &&
+           is_chain(graph, compute.ops, epilogue);
 }
 
 }  // namespace cleave::planner::verify

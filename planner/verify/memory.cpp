@@ -80,7 +80,7 @@ void check_libraries(const Plan& plan, Report& report) {
             asked.gathers |= c->op == CollectiveOp::kAllGather;
         }
     for (size_t i = 0; i < plan.memory.size(); ++i) {
-        const Device& d = plan.machine.devices[i];
+        const DeviceInfo& d = plan.machine.devices[i];
         int64_t mib = 0, told = 0;
         for (const auto& [who, asked] : groups) {
             if (std::find(who.begin(), who.end(), DeviceId(i)) == who.end()) continue;
@@ -137,7 +137,7 @@ void check_account(const Plan& plan, Report& report) {
     check_libraries(plan, report);
     for (size_t i = 0; i < n; ++i) {
         const DeviceMemory& m = plan.memory[i];
-        const Device& d = plan.machine.devices[i];
+        const DeviceInfo& d = plan.machine.devices[i];
         if (m.device.index() != i)
             report.add("memory-account", "the account of {} is another device's", d.name);
         if (m.capacity != d.memory_bytes || m.reserved != d.reserved_bytes)

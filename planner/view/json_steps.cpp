@@ -29,7 +29,7 @@ void append_us(int64_t ns, std::string& out) {
 class StepWriter {
 public:
     StepWriter(const Plan& plan, std::string& out) : plan_(plan), out_(out) {
-        for (const Device& d : plan.machine.devices) devices_.push_back(json_string(d.name));
+        for (const DeviceInfo& d : plan.machine.devices) devices_.push_back(json_string(d.name));
     }
 
     void run() {

@@ -70,7 +70,7 @@ private:
     Json devices() const {
         Json list = Json::array();
         for (const DeviceMemory& m : plan_.memory) {
-            const Device& d = plan_.machine.device(m.device);
+            const DeviceInfo& d = plan_.machine.device(m.device);
             Json stages = Json::array();
             for (size_t i = 0; i < plan_.stages.size(); ++i) {
                 const auto& members = plan_.stages[i].devices;

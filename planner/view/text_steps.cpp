@@ -48,7 +48,7 @@ private:
 std::string StepsText::names(const std::vector<DeviceId>& devices) const {
     std::string text;
     for (size_t i = 0; i < devices.size(); ++i) {
-        const Device& first = plan_.machine.device(devices[i]);
+        const DeviceInfo& first = plan_.machine.device(devices[i]);
         size_t last = i;
         while (last + 1 < devices.size() &&
                plan_.machine.device(devices[last + 1]).kind == first.kind &&

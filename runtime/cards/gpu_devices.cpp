@@ -152,7 +152,7 @@ GpuDriver& driver_for(DeviceKind kind, const std::string& device) {
 // Rates of a card that the catalogue does not know: lanes of a compute unit (CUDA C++ Programming
 // Guide, "Arithmetic instructions"; CDNA and RDNA ISA manuals), two operations a multiply-add,
 // matrices at four times the f32 rate.
-void estimate_rates(const GpuFacts& facts, planner::Device& d) {
+void estimate_rates(const GpuFacts& facts, planner::DeviceInfo& d) {
     const int64_t lanes = facts.arch == "sm_80" || facts.limits.warp_width == 64 ? 64 : 128;
     d.memory_bandwidth = std::max<int64_t>(1, facts.memory_bandwidth);
     d.flops_f32 = std::max<int64_t>(1, facts.limits.num_compute_units * lanes * 2 * facts.clock_hz);
@@ -161,7 +161,7 @@ void estimate_rates(const GpuFacts& facts, planner::Device& d) {
 
 class RealGpus final : public planner::GpuDescriptions {
 public:
-    planner::Device describe(const planner::DeviceSpec& spec) const override {
+    planner::DeviceInfo describe(const planner::DeviceSpec& spec) const override {
         GpuDriver& driver = driver_for(spec.kind, spec.text);
         const int ordinal = ordinal_of(driver, spec);
         const GpuFacts facts = driver.facts(ordinal);
@@ -169,7 +169,7 @@ public:
             throw UserError(
                 "{}: {} is of architecture {}, for which there are no kernels; there are for {}",
                 spec.text, facts.name, facts.arch, codegen::gpu_arch_names());
-        planner::Device d;
+        planner::DeviceInfo d;
         d.name = spec.text;
         d.kind = spec.kind;
         d.arch = facts.arch;
@@ -190,7 +190,8 @@ public:
         return d;
     }
 
-    planner::Link link(const planner::Device& from, const planner::Device& to) const override {
+    planner::Link link(const planner::DeviceInfo& from,
+                       const planner::DeviceInfo& to) const override {
         planner::Link link;
         link.kind = planner::LinkKind::kPcie;
         link.bandwidth = kPcieBytesPerSecond;
@@ -356,7 +357,7 @@ const planner::GpuDescriptions& real_gpus() {
     return gpus;
 }
 
-int find_card(const planner::Device& device, const std::vector<planner::Device>& of_plan) {
+int find_card(const planner::DeviceInfo& device, const std::vector<planner::DeviceInfo>& of_plan) {
     const std::shared_ptr<GpuDriver> driver = gpu_driver(device.kind).driver;
     for (int i = 0; driver && i < driver->count(); ++i) {
         const GpuFacts facts = driver->facts(i);
@@ -366,7 +367,7 @@ int find_card(const planner::Device& device, const std::vector<planner::Device>&
         if (same && facts.arch == device.arch) return i;
     }
     std::vector<std::string> planned;
-    for (const planner::Device& d : of_plan)
+    for (const planner::DeviceInfo& d : of_plan)
         planned.push_back(planner::is_card(d.kind)
                               ? fmt::format("{} ({}{}{})", d.name, d.model,
                                             d.identity.empty() ? "" : ", ", d.identity)

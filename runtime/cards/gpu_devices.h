@@ -63,6 +63,6 @@ const planner::GpuDescriptions& real_gpus();
 // The driver's ordinal of a device of a plan, by UUID or PCI address where the plan has one.
 // UserError that names the plan's devices and this machine's when the card is not here or another
 // one stands at its index.
-int find_card(const planner::Device& device, const std::vector<planner::Device>& of_plan);
+int find_card(const planner::DeviceInfo& device, const std::vector<planner::DeviceInfo>& of_plan);
 
 }  // namespace cleave::runtime

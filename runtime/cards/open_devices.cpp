@@ -15,7 +15,7 @@ namespace {
 
 using planner::DeviceKind;
 
-[[noreturn]] void refuse(const planner::Device& device) {
+[[noreturn]] void refuse(const planner::DeviceInfo& device) {
     if (device.kind == DeviceKind::kSim) {
         throw UserError(
             "{} is a simulated device: it can be planned for, not run on; run on 'host' devices, "
@@ -29,7 +29,7 @@ using planner::DeviceKind;
 }
 
 // Whether the host's cores do the device's work.
-bool on_cores(const planner::Device& device) {
+bool on_cores(const planner::DeviceInfo& device) {
     return device.kind == DeviceKind::kHost || device.kind == DeviceKind::kSimt;
 }
 
@@ -67,14 +67,14 @@ bool threads_fit_cores(const planner::Plan& plan, int threads) {
 
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                                   const OpenOptions& options) {
-    for (const planner::Device& device : plan.machine.devices) {
+    for (const planner::DeviceInfo& device : plan.machine.devices) {
         if (!on_cores(device) && !planner::is_card(device.kind)) refuse(device);
     }
     std::vector<int> threads = threads_of_devices(plan, options.threads);
     bool may_spin = threads_fit_cores(plan, options.threads);
     std::vector<std::unique_ptr<Device>> devices;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
-        const planner::Device& info = plan.machine.devices[d];
+        const planner::DeviceInfo& info = plan.machine.devices[d];
         if (planner::is_card(info.kind)) {
             const int card = find_card(info, plan.machine.devices);
             devices.push_back(
@@ -94,7 +94,7 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
     return devices;
 }
 
-std::unique_ptr<Device> make_host_device(const planner::Device& info,
+std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
                                          const HostDeviceOptions& options) {
     return make_host_device(info, options, codegen::load_host_kernels);
 }

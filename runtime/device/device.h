@@ -39,7 +39,7 @@ class Device {
 public:
     virtual ~Device() = default;
 
-    virtual const planner::Device& info() const = 0;
+    virtual const planner::DeviceInfo& info() const = 0;
 
     // One allocation of `bytes`, aligned to 256, freed by `free` or the destructor. DeviceError
     // with what was asked for when there is not enough. `what` names it in messages.
@@ -113,7 +113,7 @@ struct HostDeviceOptions {
     bool may_spin =
         false;  // waiting threads may poll briefly: the process has no more threads than cores
 };
-std::unique_ptr<Device> make_host_device(const planner::Device& info,
+std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
                                          const HostDeviceOptions& options);
 
 }  // namespace cleave::runtime

@@ -21,11 +21,11 @@ public:
         int kernel = -1;    // of a launch
     };
 
-    explicit NullDevice(planner::Device info) : info_(std::move(info)) {}
+    explicit NullDevice(planner::DeviceInfo info) : info_(std::move(info)) {}
 
     const std::vector<Call>& calls() const { return calls_; }
 
-    const planner::Device& info() const override { return info_; }
+    const planner::DeviceInfo& info() const override { return info_; }
     DeviceAddress allocate(int64_t bytes, const std::string& what) override;
     void free(DeviceAddress address) override;
     int64_t allocated_bytes() const override { return allocated_; }
@@ -50,7 +50,7 @@ private:
     // InternalError unless [address, address + bytes) lies in one live allocation.
     void check_owned(DeviceAddress address, int64_t bytes, const char* call) const;
 
-    planner::Device info_;
+    planner::DeviceInfo info_;
     std::map<DeviceAddress, int64_t> blocks_;
     DeviceAddress next_ = 256;
     int64_t allocated_ = 0, peak_ = 0;

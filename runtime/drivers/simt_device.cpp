@@ -28,7 +28,7 @@ std::byte* bytes_at(DeviceAddress address) { return reinterpret_cast<std::byte*>
 
 class SimtDevice final : public Device {
 public:
-    SimtDevice(const planner::Device& info, const SimtDeviceOptions& options)
+    SimtDevice(const planner::DeviceInfo& info, const SimtDeviceOptions& options)
         : info_(info),
           options_(options),
           arch_(codegen::gpu_arch(info.arch)),
@@ -41,7 +41,7 @@ public:
         if (mailbox_) simt::free_slots(mailbox_);
     }
 
-    const planner::Device& info() const override { return info_; }
+    const planner::DeviceInfo& info() const override { return info_; }
 
     DeviceAddress allocate(int64_t bytes, const std::string& what) override {
         auto refuse = [&](const std::string& why) {
@@ -179,7 +179,7 @@ private:
                         static_cast<size_t>(r.row_bytes));
     }
 
-    planner::Device info_;
+    planner::DeviceInfo info_;
     SimtDeviceOptions options_;
     const codegen::GpuArch& arch_;
     uint32_t owner_;
@@ -195,7 +195,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Device> make_simt_device(const planner::Device& info,
+std::unique_ptr<Device> make_simt_device(const planner::DeviceInfo& info,
                                          const SimtDeviceOptions& options) {
     return std::make_unique<SimtDevice>(info, options);
 }

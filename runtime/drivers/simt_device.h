@@ -19,7 +19,7 @@ struct SimtDeviceOptions {
 
 // `info.arch` names the architecture; UserError when codegen/kernel/occupancy.h has none of that
 // name.
-std::unique_ptr<Device> make_simt_device(const planner::Device& info,
+std::unique_ptr<Device> make_simt_device(const planner::DeviceInfo& info,
                                          const SimtDeviceOptions& options);
 
 }  // namespace cleave::runtime

@@ -71,7 +71,7 @@ VendorGroups::VendorGroups(const Plan& plan, std::span<const std::unique_ptr<Dev
     find_groups(plan, arenas);
     if (groups_.empty()) return;
     for (const auto& [ids, joined] : groups_) {
-        const planner::Device& first = plan.machine.device(joined.members.front());
+        const planner::DeviceInfo& first = plan.machine.device(joined.members.front());
         auto& library = libraries_[first.kind];
         if (library) continue;
         const FoundCollectives found = find_collectives(first.kind);
@@ -132,7 +132,7 @@ void VendorGroups::open(const Plan& plan, std::span<const std::unique_ptr<Device
     std::vector<CollectiveMember> members;
     for (DeviceId id : joined.members) {
         DeviceStream* stream = devices[id.index()]->stream();
-        const planner::Device& info = plan.machine.device(id);
+        const planner::DeviceInfo& info = plan.machine.device(id);
         CHECK(stream) << info.name << " has no stream for " << library->library();
         members.push_back({info.name, fmt::format("{} {}", info.identity, info.index),
                            [stream] { stream->make_current(); }, stream->native_stream()});

@@ -25,9 +25,9 @@ namespace {
 
 // Which loads the objects of its cards: asked only where the plan has some.
 std::string cuda_driver_of(const Plan& plan) {
-    const bool any =
-        std::any_of(plan.machine.devices.begin(), plan.machine.devices.end(),
-                    [](const planner::Device& device) { return device.kind == DeviceKind::kCuda; });
+    const bool any = std::any_of(
+        plan.machine.devices.begin(), plan.machine.devices.end(),
+        [](const planner::DeviceInfo& device) { return device.kind == DeviceKind::kCuda; });
     return any ? cuda_driver_version() : "";
 }
 

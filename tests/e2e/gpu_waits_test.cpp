@@ -24,7 +24,7 @@ class HeldCard {
 public:
     explicit HeldCard(DeviceKind kind) : fake_(kind), kind_(kind) { fake_.live(); }
     const InstalledFake& fake() const { return fake_; }
-    void hold(const planner::Device& info) {
+    void hold(const planner::DeviceInfo& info) {
         device_ = make_gpu_device(gpu_driver(kind_).driver, 0, info, {});
         device_->load(fake_kernel("nothing"));
         fake_.hang("nothing", 1);

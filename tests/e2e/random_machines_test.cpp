@@ -51,7 +51,7 @@ public:
         planner::Machine m = planner::build_machine(
             planner::parse_devices(fmt::format("host[0-{}]", devices - 1)), facts);
         bool unequal = pick(0, 3) == 0;
-        for (planner::Device& d : m.devices) {
+        for (planner::DeviceInfo& d : m.devices) {
             if (!unequal) continue;
             int factor = d.index == 0 ? 2 : 1;
             d.memory_bandwidth *= factor;

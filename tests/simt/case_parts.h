@@ -94,7 +94,7 @@ KernelCase all_reduce_case(int64_t sources, int64_t out, bool residual, bool nor
                            DType activations);
 KernelCase argmax_case(int64_t vocabulary);
 // The case's kernel with elementwise operators behind it, on rows of `n` features.
-KernelCase with_tail(KernelCase c, int64_t n, const codegen::Tail& tail);
+KernelCase with_epilogue(KernelCase c, int64_t n, const codegen::Epilogue& epilogue);
 KernelCase copy_case(DType from, DType to);
 KernelCase prepare_case(DType activations, DType to, int64_t in, bool norm, bool select,
                         bool beyond = false);

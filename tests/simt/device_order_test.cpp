@@ -56,7 +56,7 @@ const codegen::CompiledKernel& compiled(const std::string& body, const std::stri
 std::string report_of(const Way& way, const std::string& arch, uint64_t seed) {
     std::vector<std::unique_ptr<runtime::Device>> devices;
     for (int d = 0; d < 3; ++d) {
-        planner::Device info;
+        planner::DeviceInfo info;
         info.name = fmt::format("simt:{}[{}]", arch, d);
         info.kind = planner::DeviceKind::kSimt;
         info.arch = arch;
@@ -220,7 +220,7 @@ TEST_CASE("exchanges in which all is released and acquired are silent in every o
 
 TEST_CASE("what the host writes for devices to exchange begins anew", "[simt]") {
     const char* arch = "gfx90a";
-    planner::Device info;
+    planner::DeviceInfo info;
     info.kind = planner::DeviceKind::kSimt;
     info.arch = arch;
     info.memory_bytes = 1 << 20;

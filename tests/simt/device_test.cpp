@@ -14,8 +14,8 @@ using namespace cleave::simt_test;
 
 namespace {
 
-planner::Device info(const std::string& arch, int index = 0) {
-    planner::Device device;
+planner::DeviceInfo info(const std::string& arch, int index = 0) {
+    planner::DeviceInfo device;
     device.name = "simt:" + arch + "[" + std::to_string(index) + "]";
     device.kind = planner::DeviceKind::kSimt;
     device.arch = arch;

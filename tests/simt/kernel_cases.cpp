@@ -188,33 +188,34 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
         for (Plain which : {Plain::kGated, Plain::kAdd, Plain::kScale, Plain::kSelect})
             add([=] { return plain_case(which, 68, activations); });
     // Chains of elementwise operators behind a launch's own.
-    using Step = TailStep::Kind;
-    const Tail sum = {{.kind = Step::kAdd, .other = View{80, 12}}};
-    const Tail chain = {
+    using Step = EpilogueStep::Kind;
+    const Epilogue sum = {{.kind = Step::kAdd, .other = View{80, 12}}};
+    const Epilogue chain = {
         {.kind = Step::kScale, .factor = 0.7, .softcap = 3.0},
         {.kind = Step::kGated, .activation = Activation::kGeluTanh, .other = View{72, 4}},
         {.kind = Step::kAdd, .other = View{68, 0}},
         {.kind = Step::kAdd}};
-    const Tail gate = {{.kind = Step::kGated, .activation = Activation::kRelu, .is_gate = true},
-                       {.kind = Step::kGated, .is_gate = true, .other = View{69, 1}}};
-    add([=] { return with_tail(rms_norm_case(DType::kF16, 68, 68), 68, sum); });
-    add([=] { return with_tail(rms_norm_case(DType::kF32, 60, 20), 60, chain); });
-    add([=] { return with_tail(rope_case(20, false), 60, sum); });
+    const Epilogue gate = {{.kind = Step::kGated, .activation = Activation::kRelu, .is_gate = true},
+                           {.kind = Step::kGated, .is_gate = true, .other = View{69, 1}}};
+    add([=] { return with_epilogue(rms_norm_case(DType::kF16, 68, 68), 68, sum); });
+    add([=] { return with_epilogue(rms_norm_case(DType::kF32, 60, 20), 60, chain); });
+    add([=] { return with_epilogue(rope_case(20, false), 60, sum); });
     for (DType activations : {DType::kF32, DType::kBF16}) {
-        add([=] { return with_tail(plain_case(Plain::kGated, 68, activations), 68, sum); });
-        add([=] { return with_tail(plain_case(Plain::kAdd, 68, activations), 68, chain); });
+        add([=] { return with_epilogue(plain_case(Plain::kGated, 68, activations), 68, sum); });
+        add([=] { return with_epilogue(plain_case(Plain::kAdd, 68, activations), 68, chain); });
     }
-    add([=] { return with_tail(plain_case(Plain::kScale, 68, DType::kF32), 68, gate); });
-    add([=] { return with_tail(plain_case(Plain::kSelect, 68, DType::kF32), 68, sum); });
+    add([=] { return with_epilogue(plain_case(Plain::kScale, 68, DType::kF32), 68, gate); });
+    add([=] { return with_epilogue(plain_case(Plain::kSelect, 68, DType::kF32), 68, sum); });
     for (int64_t tokens : {1, 24})
         add([=] {
-            return with_tail(
+            return with_epilogue(
                 linear_case(DType::kF16, 136, 56, tokens,
                             {.norm = true, .residual = tokens > 1, .scale = true}, DType::kF32),
                 56, chain);
         });
     add([=] {
-        return with_tail(gate_up_case(DType::kF16, 72, 40, 9, Activation::kSilu, false), 40, gate);
+        return with_epilogue(gate_up_case(DType::kF16, 72, 40, 9, Activation::kSilu, false), 40,
+                             gate);
     });
     for (DType activations : {DType::kF16, DType::kBF16}) {
         add([=] {

@@ -43,7 +43,7 @@ std::vector<uint32_t> tickets_of_session(const std::vector<codegen::CompiledKern
                                          std::optional<uint64_t> seed) {
     planner::Plan plan;
     for (const char* name : {"simt:sm_89[0]", "simt:sm_89[1]"}) {
-        planner::Device device;
+        planner::DeviceInfo device;
         device.name = name;
         device.kind = planner::DeviceKind::kSimt;
         device.arch = "sm_89";

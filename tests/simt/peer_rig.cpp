@@ -22,7 +22,7 @@ using runtime::DeviceAddress;
 PeerRig::PeerRig(const std::string& arch, size_t count, const Options& options)
     : arch_(arch), options_(options) {
     for (size_t d = 0; d < count; ++d) {
-        planner::Device info;
+        planner::DeviceInfo info;
         info.name = fmt::format("simt:{}[{}]", arch, d);
         info.kind = planner::DeviceKind::kSimt;
         info.arch = arch;

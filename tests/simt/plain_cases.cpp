@@ -196,13 +196,13 @@ KernelCase plain_case(Plain which, int64_t n, DType activations) {
 
 namespace {
 
-double after(const TailStep& step, double v, double other) {
+double after(const EpilogueStep& step, double v, double other) {
     switch (step.kind) {
-        case TailStep::Kind::kScale:
+        case EpilogueStep::Kind::kScale:
             v *= step.factor;
             return step.softcap > 0 ? step.softcap * std::tanh(v / step.softcap) : v;
-        case TailStep::Kind::kAdd: return v + other;
-        case TailStep::Kind::kGated:
+        case EpilogueStep::Kind::kAdd: return v + other;
+        case EpilogueStep::Kind::kGated:
             return step.is_gate ? activate(step.activation, v) * other
                                 : activate(step.activation, other) * v;
     }
@@ -211,12 +211,12 @@ double after(const TailStep& step, double v, double other) {
 
 }  // namespace
 
-KernelCase with_tail(KernelCase c, int64_t n, const Tail& tail) {
+KernelCase with_epilogue(KernelCase c, int64_t n, const Epilogue& epilogue) {
     static constexpr const char* kKinds[] = {"scale", "add", "gated_activation"};
     std::mt19937 rng(14);
     std::vector<double>& want = c.results[0].want;
     const int64_t rows = static_cast<int64_t>(want.size()) / n;
-    for (const TailStep& step : tail) {
+    for (const EpilogueStep& step : epilogue) {
         c.fused.emplace_back(kKinds[static_cast<size_t>(step.kind)]);
         c.name += fmt::format(" + {}{}", c.fused.back(), step.other ? "" : " of itself");
         int other = -1;
@@ -234,7 +234,7 @@ KernelCase with_tail(KernelCase c, int64_t n, const Tail& tail) {
     }
     std::visit(
         [&](auto& spec) {
-            if constexpr (requires { spec.tail; }) spec.tail = tail;
+            if constexpr (requires { spec.epilogue; }) spec.epilogue = epilogue;
         },
         c.spec);
     return c;

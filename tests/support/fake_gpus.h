@@ -133,9 +133,9 @@ inline std::vector<codegen::CompiledKernel> fake_kernel(const std::string& name)
 }
 
 // What a plan says of a fake's card.
-inline planner::Device fake_card(planner::DeviceKind kind, int ordinal = 0,
-                                 int64_t memory = 1 << 24) {
-    planner::Device card;
+inline planner::DeviceInfo fake_card(planner::DeviceKind kind, int ordinal = 0,
+                                     int64_t memory = 1 << 24) {
+    planner::DeviceInfo card;
     card.kind = kind;
     card.index = ordinal;
     card.name = fmt::format("{}[{}]", planner::device_kind_name(kind), ordinal);

@@ -235,7 +235,7 @@ private:
     int64_t prefill_tokens() const { return 4 * flags_.tokens; }
     bench::TorchRates torch_rates(int64_t copied) const {
         const importer::ModelConfig& c = graph_.config;
-        const planner::Device& card = machine_.devices[0];
+        const planner::DeviceInfo& card = machine_.devices[0];
         const int64_t queries = c.num_heads * c.head_dim, keys = c.num_kv_heads * c.head_dim;
         bench::TorchWork work;
         work.card_name = card.model;

@@ -83,7 +83,7 @@ Card::Card(const planner::Machine& machine, const codegen::CompileOptions& compi
     planner::Plan plan;
     plan.machine.devices = {machine.devices.at(0)};
     device_ = std::move(runtime::open_devices(plan, {}).front());
-    const planner::Device& info = device_->info();
+    const planner::DeviceInfo& info = device_->info();
     codegen::GpuTarget target;
     target.device = info.arch;
     target.limits = info.limits;
@@ -127,7 +127,7 @@ std::vector<double> Card::times(Work work) {
 }
 
 Card::Copies Card::copy_bandwidth(int64_t bytes) {
-    const planner::Device& info = device_->info();
+    const planner::DeviceInfo& info = device_->info();
     const int64_t room = (info.memory_bytes - info.reserved_bytes) / 4;
     const int64_t rows = std::min(bytes, room) / (kRow * kFloat);
     if (rows < 1) throw UserError("{}: no room for a copy of {} bytes", info.name, kRow * kFloat);

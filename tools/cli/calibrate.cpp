@@ -308,7 +308,7 @@ HostFacts facts_of_this_host(int threads, std::string* note) {
     planner::Machine machine = planner::load_machine(path);
     facts.num_cores = cores;
     std::string here = host_identity(facts), there;
-    for (const planner::Device& d : machine.devices)
+    for (const planner::DeviceInfo& d : machine.devices)
         if (there.empty()) there = d.identity;
     if (there != here)
         return skip(fmt::format("measured on '{}', and this is '{}'; run cleave devices --measure",

@@ -23,10 +23,11 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
     chosen.domains = all.domains;
     std::vector<planner::DeviceId> position(all.devices.size());
     std::string known;
-    for (const planner::Device& d : all.devices) known += (known.empty() ? "" : ", ") + d.name;
+    for (const planner::DeviceInfo& d : all.devices) known += (known.empty() ? "" : ", ") + d.name;
     for (const planner::DeviceSpec& spec : planner::parse_devices(text)) {
-        auto found = std::find_if(all.devices.begin(), all.devices.end(),
-                                  [&](const planner::Device& d) { return d.name == spec.text; });
+        auto found =
+            std::find_if(all.devices.begin(), all.devices.end(),
+                         [&](const planner::DeviceInfo& d) { return d.name == spec.text; });
         if (found == all.devices.end())
             throw UserError("--devices {}: {} has no such device; it has {}", spec.text, file,
                             known);
@@ -63,7 +64,7 @@ bool changes_a_plan(const PlanFlags& flags) {
 
 void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
     if (run.simt_seed && std::none_of(machine.devices.begin(), machine.devices.end(),
-                                      [](const planner::Device& device) {
+                                      [](const planner::DeviceInfo& device) {
                                           return device.kind == planner::DeviceKind::kSimt;
                                       }))
         throw UserError(

@@ -57,7 +57,7 @@ std::vector<Absent> absent_kinds(std::vector<std::string>& chosen_by) {
     return absent;
 }
 
-void print_measured(const planner::Machine& machine, const planner::Device& device) {
+void print_measured(const planner::Machine& machine, const planner::DeviceInfo& device) {
     const planner::MeasuredRates& m = device.measured;
     auto us = [](int64_t ns) { return static_cast<double>(ns) * 1e-3; };
     fmt::print(
@@ -90,8 +90,8 @@ void print_measured(const planner::Machine& machine, const planner::Device& devi
 std::vector<std::string> unequal_cards(const planner::Machine& machine) {
     std::vector<std::string> notes;
     for (planner::DeviceKind kind : planner::kCardKinds) {
-        const planner::Device* first = nullptr;
-        for (const planner::Device& d : machine.devices) {
+        const planner::DeviceInfo* first = nullptr;
+        for (const planner::DeviceInfo& d : machine.devices) {
             if (d.kind != kind) continue;
             if (!first) first = &d;
             if (d.model != first->model || d.arch != first->arch)
@@ -154,7 +154,7 @@ void print_links(const planner::Machine& machine) {
     }
     planner::TextTable table("<" + std::string(n, '>'), "");
     std::vector<std::string> header = {"GB/s to"};
-    for (const planner::Device& d : machine.devices) header.push_back(d.name);
+    for (const planner::DeviceInfo& d : machine.devices) header.push_back(d.name);
     table.row(header);
     for (size_t from = 0; from < n; ++from) {
         std::vector<std::string> row = {machine.devices[from].name};
@@ -176,7 +176,7 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
                 const std::vector<Absent>& absent, const std::vector<std::string>& chosen_by) {
     fmt::print("{}\n", bold(fmt::format("{:<14} {:<14} {:>10} {:>12} {:>14}  {}", "device", "arch",
                                         "memory", "bandwidth", "f32 rate", "kind")));
-    for (const planner::Device& d : machine.devices)
+    for (const planner::DeviceInfo& d : machine.devices)
         fmt::print("{:<14} {:<14} {:>10} {:>10}/s {:>10} GF/s  {}\n", d.name, d.arch,
                    format_bytes(d.memory_bytes), format_bytes(d.memory_bandwidth),
                    d.flops_f32 / 1000000000, planner::device_kind_name(d.kind));
@@ -190,12 +190,12 @@ void print_text(const planner::Machine& machine, const planner::HostFacts& facts
     fmt::print("host: {} of memory, compiler {}\n", format_bytes(facts.memory_bytes),
                compiler.available ? compiler.version + " for " + compiler.cpu
                                   : "absent: " + compiler.reason);
-    for (const planner::Device& d : machine.devices)
+    for (const planner::DeviceInfo& d : machine.devices)
         if (d.measured.bandwidth > 0) {
             print_measured(machine, d);
             break;
         }
-    for (const planner::Device& d : machine.devices)
+    for (const planner::DeviceInfo& d : machine.devices)
         if (!d.identity.empty() && d.kind != planner::DeviceKind::kHost)
             fmt::print("{}: {}, {}{}; shared memory of a block {}, {} compute units{}{}\n", d.name,
                        d.model, d.identity,
@@ -250,7 +250,7 @@ planner::Machine measure(const DevicesArguments& flags) {
             facts, [&](int64_t done, int64_t total) { bar.update(done, total); }, &cancel_token());
     }
     planner::Machine machine = planner::build_machine(specs, facts);
-    for (planner::Device& d : machine.devices) d.identity = host_identity(facts);
+    for (planner::DeviceInfo& d : machine.devices) d.identity = host_identity(facts);
     Json json = Json::parse(planner::machine_to_json(machine));
     json["measurement"] = {{"spread", measurement.spread},
                            {"other_load", measurement.other_load},

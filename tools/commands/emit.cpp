@@ -126,7 +126,7 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                  bool is_prefill) {
     const codegen::Kernel& kernel = device.program.kernels[k];
     const char* phase = is_prefill ? "prefill" : "decode";
-    const planner::Device& info = plan.machine.device(device.program.device);
+    const planner::DeviceInfo& info = plan.machine.device(device.program.device);
     codegen::Resources r = kernel.claimed;
     std::string compiler, counted_in;
     Json counts = Json::object();  // nobody counted where `counted_in` is empty
@@ -192,7 +192,7 @@ std::string join(const std::vector<std::string>& parts) {
 
 // The claim of a kernel, without the line's end; its occupancy by what was measured, where that is
 // known.
-void print_claim(const planner::Device& info, const codegen::Program& program,
+void print_claim(const planner::DeviceInfo& info, const codegen::Program& program,
                  const codegen::Kernel& kernel, const codegen::Resources& measured) {
     const codegen::GpuArch* arch = find_arch(program);
     if (!arch) {

@@ -192,7 +192,7 @@ Json result_json(const planner::Plan& plan, const runtime::Session& session,
     json["decode_ms_per_token"] = result.decode_ms_per_token;
     json["tokens_per_second"] = result.tokens_per_second;
     json["devices"] = Json::array();
-    for (const planner::Device& d : plan.machine.devices) json["devices"].push_back(d.name);
+    for (const planner::DeviceInfo& d : plan.machine.devices) json["devices"].push_back(d.name);
     json["transferred_bytes"] = session.transferred_bytes();
     json["loading"] = {{"bytes", session.loading().bytes}, {"seconds", session.loading().seconds}};
     const runtime::OverlapReport overlap = session.overlap();

@@ -128,12 +128,12 @@ void TensorLowering::chain(size_t first) {
 }
 
 void TensorLowering::result_in_order(std::string_view name, bool bytes) {
-    const bool tail = step_.num_ops() > 1;
-    const DType held = bytes && !tail ? DType::kUInt8 : find_result(name)->dtype;
+    const bool epilogue = step_.num_ops() > 1;
+    const DType held = bytes && !epilogue ? DType::kUInt8 : find_result(name)->dtype;
     type("Held", held);
-    final_result(tail ? result_type(step_.last()) : held);
-    flag("kTail", tail);
-    if (tail)
+    final_result(epilogue ? result_type(step_.last()) : held);
+    flag("kEpilogue", epilogue);
+    if (epilogue)
         chain(1);
     else
         kernel_.spec.left_out.emplace_back("host/tensor_chain.h");
@@ -153,7 +153,7 @@ TensorKernel lower_tensor_map(const StepReader& step) {
     l.note(fmt::format("dtype: {} to {}; sizes and strides are arguments",
                        map_of(step.op(0)).operands.back().operand->dtype, result_type(last)));
     l.final_result(result_type(last));
-    l.flag("kTail", true);
+    l.flag("kEpilogue", true);
     l.constant("kItemElements", kItemElements);
     l.chain(0);
     l.argument("elements", elements);

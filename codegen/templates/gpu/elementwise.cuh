@@ -4,11 +4,11 @@
 // column, outputs are dense [rows, kOut]. A block takes a run of kThreads * kRun features of one
 // row, kBlocks of them all of it; a thread kRun neighbours, which divide every length, offset and
 // stride. Rows lie in block_x too: it alone has no limit that a batch can meet. X: activations.
-// `others`: operands of the tail (tail.cuh).
+// `others`: operands of the epilogue (epilogue.cuh).
 #pragma once
 
+#include "epilogue.cuh"
 #include "kv_cache.cuh"
-#include "tail.cuh"
 #include "weights.cuh"
 
 namespace cleave {
@@ -34,11 +34,11 @@ DEVICE void each_feature(const F& f) {
 template <class C>
 using Run = Floats<int(C::kRun)>;
 
-// Features from i on of row t, after the tail.
+// Features from i on of row t, after the epilogue.
 template <class C, class... Others>
 DEVICE void put(typename C::X* out, i64 t, i64 i, const Run<C>& v, Others... others) {
     const typename C::X* other[] = {others..., nullptr};
-    write_run<int(C::kRun)>(out + t * C::kOut + i, with_tail<C>(v, other, t, i));
+    write_run<int(C::kRun)>(out + t * C::kOut + i, with_epilogue<C>(v, other, t, i));
 }
 
 // A row of a table for ids in [first, first + kRows), zero for every other id

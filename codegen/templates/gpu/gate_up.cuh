@@ -2,11 +2,11 @@
 // [RmsNorm] Linear gate, Linear up [bias], act(gate) * up. Rows 2j and 2j + 1 of a block's table
 // are gate and up of one feature, so that both meet in one thread. Grid: kRows / 2 features x
 // kTokens tokens. Config: products.cuh's, kOut, Weight, kGateBias + GateBias, kUpBias + UpBias,
-// kActivation, kXStride, kXOffset, kSharedBytes, tail.cuh's.
+// kActivation, kXStride, kXOffset, kSharedBytes, epilogue.cuh's.
 #pragma once
 
+#include "epilogue.cuh"
 #include "products.cuh"
-#include "tail.cuh"
 
 namespace cleave {
 
@@ -49,8 +49,8 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, nullptr, a.num_tokens};
     P products(shared);
     products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
-    // A tail reads its operands by single features.
-    constexpr i64 kWidth = C::kTail ? 1 : gcd(kFeatures, C::kOut);
+    // A epilogue reads its operands by single features.
+    constexpr i64 kWidth = C::kEpilogue ? 1 : gcd(kFeatures, C::kOut);
     constexpr int kRun = Finish<C, kWidth>::kRun;
     for (int i = thread_x() * kRun; i < tokens * kFeatures; i += int(C::kThreads) * kRun) {
         int t = i / kFeatures, j = i % kFeatures;
@@ -66,7 +66,8 @@ DEVICE void gate_up(const GateUpArgs<C>& a) {
                 products.at(t, 2 * (j + k) + 1) * scale + bias_at<C::kUpBias>(a.up_bias, row + k);
             v[k] = activate<C::kActivation>(gate) * up;
         }
-        write_run<kRun>(a.out + (t0 + t) * C::kOut + row, with_tail<C>(v, a.other, t0 + t, row));
+        write_run<kRun>(a.out + (t0 + t) * C::kOut + row,
+                        with_epilogue<C>(v, a.other, t0 + t, row));
     }
 }
 

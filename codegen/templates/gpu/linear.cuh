@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// [RmsNorm] Linear [bias] [Scale] [residual Add] [tail]: output and down projections, lm_head, any
-// Linear that stands alone. Grid: kRows output features x kTokens tokens. Config: products.cuh's,
-// kOut, Weight, kBias + Bias, kScaled + kScale, kSoftcap, kResidual + kResidualStride +
-// kResidualOffset, kXStride, kXOffset, Out, kSharedBytes, tail.cuh's.
+// [RmsNorm] Linear [bias] [Scale] [residual Add] [epilogue]: output and down projections, lm_head,
+// any Linear that stands alone. Grid: kRows output features x kTokens tokens. Config:
+// products.cuh's, kOut, Weight, kBias + Bias, kScaled + kScale, kSoftcap, kResidual +
+// kResidualStride + kResidualOffset, kXStride, kXOffset, Out, kSharedBytes, epilogue.cuh's.
 #pragma once
 
+#include "epilogue.cuh"
 #include "products.cuh"
-#include "tail.cuh"
 
 namespace cleave {
 
@@ -47,9 +47,9 @@ DEVICE void linear(const LinearArgs<C>& a) {
     Rows<typename C::In> in{a.x + C::kXOffset, C::kXStride, a.rows, a.num_tokens};
     P products(shared);
     products.run(in, t0, tokens, [&](int j) { return a.row(j); }, a.norm);
-    // A tail reads its operands by single features.
+    // A epilogue reads its operands by single features.
     constexpr i64 kResidual = C::kResidual ? gcd(C::kResidualStride, C::kResidualOffset) : 0;
-    constexpr i64 kWidth = C::kTail ? 1 : gcd(gcd(C::kRows, C::kOut), kResidual);
+    constexpr i64 kWidth = C::kEpilogue ? 1 : gcd(gcd(C::kRows, C::kOut), kResidual);
     constexpr int kRun = Finish<C, kWidth>::kRun, kAtOnce = Finish<C, kWidth>::kAtOnce;
     constexpr int kStep = int(C::kThreads) * kRun;
     const int end = tokens * int(C::kRows);
@@ -81,7 +81,7 @@ DEVICE void linear(const LinearArgs<C>& a) {
                 if constexpr (C::kResidual) v[k] += residual[n][k];
             }
             write_run<kRun>(a.out + (t0 + t) * C::kOut + row,
-                            with_tail<C>(v, a.other, t0 + t, row));
+                            with_epilogue<C>(v, a.other, t0 + t, row));
         }
     }
 }

@@ -172,8 +172,8 @@ DEVICE float tanh(float x) {
     float square = x * x;
     float series =
         x * (1.0f + square * (-0.33333333f + square * (0.13333333f - 0.053968254f * square)));
-    float tail = 1.0f - 2.0f * reciprocal(exp(2.0f * x) + 1.0f);
-    return square < 0.04f ? series : tail;
+    float epilogue = 1.0f - 2.0f * reciprocal(exp(2.0f * x) + 1.0f);
+    return square < 0.04f ? series : epilogue;
 }
 
 // ---- Reductions of a warp

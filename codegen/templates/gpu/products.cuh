@@ -4,24 +4,24 @@
 // finishes.
 #pragma once
 
-#include "few_tokens.cuh"
-#include "many_tokens.cuh"
+#include "gemm.cuh"
+#include "gemv.cuh"
 
 namespace cleave {
 
 // A kernel has the one that it takes.
 template <class C, class W>
-struct FewTokens;
+struct Gemv;
 template <class C, class W>
-struct ManyTokens;
+struct Gemm;
 
 template <class C, class W, bool kMany = C::kMany>
 struct ProductsOf {
-    using type = FewTokens<C, W>;
+    using type = Gemv<C, W>;
 };
 template <class C, class W>
 struct ProductsOf<C, W, true> {
-    using type = ManyTokens<C, W>;
+    using type = Gemm<C, W>;
 };
 template <class C, class W>
 using Products = typename ProductsOf<C, W>::type;

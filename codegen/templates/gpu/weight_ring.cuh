@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of few tokens on their way through shared memory (few_tokens.cuh, kStages > 0): a ring of
+// Weights of few tokens on their way through shared memory (gemv.cuh, kStages > 0): a ring of
 // kStages slots of 16 bytes for each row that a lane takes together, private to its thread. The
 // thread copies its own pieces so far ahead, past the ends of rows and of the activations staged at
 // once, waits for its own and reads them back. Nobody else touches its slots, so no barrier is
@@ -10,7 +10,7 @@
 
 namespace cleave {
 
-// F: FewTokens. RowOf: row j of the block's table.
+// F: Gemv. RowOf: row j of the block's table.
 template <class F, class RowOf>
 struct WeightRing {
     static constexpr int kPieceBytes = F::kThreads * 16, kSlotBytes = F::kR * kPieceBytes;

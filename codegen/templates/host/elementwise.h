@@ -4,12 +4,12 @@
 // are dense.
 #pragma once
 
+#include "epilogue.h"
 #include "kv_cache.h"
 #include "math.h"
 #include "norm.h"
 #include "quantized.h"
 #include "rope.h"
-#include "tail.h"
 
 namespace cleave {
 

@@ -2,12 +2,12 @@
 // [RmsNorm] Linear gate, Linear up, activation(gate) * up. Item: `kItemRows` columns of the
 // intermediate vector of every token; gate and up meet in scratch and never reach memory. Config:
 // kIn, kOut, kItemRows, kTokens, GateWeight, UpWeight, kGateBias + GateBias, kUpBias + UpBias,
-// kNorm + NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset, tail.h's.
+// kNorm + NormWeight + kEpsilon + kNormOffset, kActivation, kXStride, kXOffset, epilogue.h's.
 #pragma once
 
+#include "epilogue.h"
 #include "linear.h"
 #include "math.h"
-#include "tail.h"
 
 namespace cleave {
 
@@ -64,7 +64,7 @@ CLEAVE_INLINE void gate_up(const GateUpArgs<Config>& a, i64 begin, i64 end, void
                     for (i64 r = 0; r < rows; ++r) u[r] += load_one(a.up_bias + r0 + r);
                 float* out = a.out + (t0 + t) * Config::kOut + r0;
                 gated_activation_row<Config::kActivation>(g, u, out, rows);
-                apply_tail<Config>(out, a.other, t0 + t, r0, rows);
+                apply_epilogue<Config>(out, a.other, t0 + t, r0, rows);
             }
         }
     }

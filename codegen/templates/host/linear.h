@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add] [tail]. Item: `kItemRows` output features of
-// every token. A product of integers quantises x by all of its rows (`all_tokens`), also where few
-// are selected. Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias + Bias, kScale +
-// scale, kSoftcap, kResidual, kNorm + NormWeight + kEpsilon + kNormOffset, kSelect, strides and
-// column offsets of input and residual, tail.h's.
+// [SelectTokens] [RmsNorm] Linear [bias] [Scale] [Add] [epilogue]. Item: `kItemRows` output
+// features of every token. A product of integers quantises x by all of its rows (`all_tokens`),
+// also where few are selected. Config: kIn, kOut, kItemRows, kTokens (of a block), Weight, kBias +
+// Bias, kScale + scale, kSoftcap, kResidual, kNorm + NormWeight + kEpsilon + kNormOffset, kSelect,
+// strides and column offsets of input and residual, epilogue.h's.
 #pragma once
 
+#include "epilogue.h"
 #include "math.h"
 #include "matmul.h"
-#include "tail.h"
 
 namespace cleave {
 
@@ -48,7 +48,7 @@ CLEAVE_INLINE void linear_finish(const LinearArgs<Config>& a, i64 t, i64 r0, i64
         if constexpr (Config::kResidual) y += residual[r];
         out[r] = y;
     }
-    apply_tail<Config>(out, a.other, t, r0, rows);
+    apply_epilogue<Config>(out, a.other, t, r0, rows);
 }
 
 template <class Config>

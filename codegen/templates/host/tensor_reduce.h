@@ -79,7 +79,7 @@ CLEAVE_INLINE void tensor_softmax(const TensorSoftmaxArgs<Config>& a, i64 begin,
             total += exp<2>(FloatN<2>(load_one(x + i * a.inner) - top))[0];
         for (i64 i = 0; i < a.axis; ++i) {
             float value = exp<2>(FloatN<2>(load_one(x + i * a.inner) - top))[0] / total;
-            if constexpr (Config::kTail)
+            if constexpr (Config::kEpilogue)
                 store_one(sink.next(1), value);
             else
                 store_one(a.out + first + i * a.inner, value);

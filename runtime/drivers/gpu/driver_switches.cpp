@@ -43,10 +43,10 @@ bool wants_hip_pools() {
 
 std::vector<planner::DeviceId> devices_on_card(const planner::Plan& plan,
                                                planner::DeviceId device) {
-    const planner::Device& mine = plan.machine.device(device);
+    const planner::DeviceInfo& mine = plan.machine.device(device);
     std::vector<planner::DeviceId> on_card;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
-        const planner::Device& other = plan.machine.devices[d];
+        const planner::DeviceInfo& other = plan.machine.devices[d];
         if (other.kind == mine.kind && other.index == mine.index) on_card.emplace_back(d);
     }
     return on_card;

@@ -49,7 +49,7 @@ int64_t nanoseconds_now() {
 
 class GpuDevice final : public Device, public DeviceStream {
 public:
-    GpuDevice(std::shared_ptr<GpuDriver> driver, int ordinal, const planner::Device& info,
+    GpuDevice(std::shared_ptr<GpuDriver> driver, int ordinal, const planner::DeviceInfo& info,
               const GpuDeviceOptions& options)
         : driver_(std::move(driver)),
           context_(driver_->open(ordinal, info.name)),
@@ -87,7 +87,7 @@ public:
         if (!pinned_can_go) context_.release();  // with which its pinned memory would go
     }
 
-    const planner::Device& info() const override { return info_; }
+    const planner::DeviceInfo& info() const override { return info_; }
     DeviceStream* stream() override { return this; }
 
     DeviceAddress allocate(int64_t bytes, const std::string& what) override {
@@ -455,7 +455,7 @@ private:
     std::shared_ptr<GpuDriver> driver_;
     std::unique_ptr<GpuContext> context_;
     int ordinal_;
-    planner::Device info_;
+    planner::DeviceInfo info_;
     GpuDeviceOptions options_;
     GpuWaits waits_;
     StreamPoints points_;
@@ -478,7 +478,7 @@ private:
 }  // namespace
 
 std::unique_ptr<Device> make_gpu_device(std::shared_ptr<GpuDriver> driver, int ordinal,
-                                        const planner::Device& info,
+                                        const planner::DeviceInfo& info,
                                         const GpuDeviceOptions& options) {
     return std::make_unique<GpuDevice>(std::move(driver), ordinal, info, options);
 }

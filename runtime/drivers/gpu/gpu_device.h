@@ -22,7 +22,7 @@ struct GpuDeviceOptions {
 // `ordinal` of the driver; `info` is what the plan says of the device. `info.memory_bytes` is a cap
 // below what the card has, as for logical devices that share one.
 std::unique_ptr<Device> make_gpu_device(std::shared_ptr<GpuDriver> driver, int ordinal,
-                                        const planner::Device& info,
+                                        const planner::DeviceInfo& info,
                                         const GpuDeviceOptions& options);
 
 }  // namespace cleave::runtime

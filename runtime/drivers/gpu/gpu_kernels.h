@@ -21,7 +21,7 @@ class GpuKernels {
 public:
     // All outlive it.
     GpuKernels(const GpuDriver& driver, GpuContext& context, GpuWaits& waits,
-               const planner::Device& info)
+               const planner::DeviceInfo& info)
         : driver_(driver), context_(context), waits_(waits), info_(info) {}
 
     // As Device's. To load a kernel may wait for all that runs on the card.
@@ -48,7 +48,7 @@ private:
     const GpuDriver& driver_;
     GpuContext& context_;
     GpuWaits& waits_;
-    const planner::Device& info_;
+    const planner::DeviceInfo& info_;
     std::vector<Loaded> kernels_;
     std::vector<uint64_t> words_;
     std::vector<void*> pointers_;

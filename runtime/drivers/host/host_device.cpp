@@ -27,14 +27,15 @@ using Scratch = std::unique_ptr<std::byte[], AlignedDelete>;
 
 class HostDevice : public Device {
 public:
-    HostDevice(const planner::Device& info, const HostDeviceOptions& options, KernelLoader loader)
+    HostDevice(const planner::DeviceInfo& info, const HostDeviceOptions& options,
+               KernelLoader loader)
         : info_(info),
           memory_(info.name, info.memory_bytes, options.poison),
           team_(options.threads > 0 ? options.threads : 1, options.may_spin),
           scratch_(static_cast<size_t>(team_.threads())),
           loader_(std::move(loader)) {}
 
-    const planner::Device& info() const override { return info_; }
+    const planner::DeviceInfo& info() const override { return info_; }
 
     DeviceAddress allocate(int64_t bytes, const std::string& what) override {
         return reinterpret_cast<DeviceAddress>(memory_.allocate(bytes, what));
@@ -128,7 +129,7 @@ private:
         scratch_bytes_ = bytes;
     }
 
-    planner::Device info_;
+    planner::DeviceInfo info_;
     HostMemory memory_;
     ThreadTeam team_;
     std::vector<Scratch> scratch_;  // one a thread
@@ -140,7 +141,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device(const planner::Device& info,
+std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
                                          const HostDeviceOptions& options, KernelLoader loader) {
     return std::make_unique<HostDevice>(info, options, std::move(loader));
 }

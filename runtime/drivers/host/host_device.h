@@ -17,7 +17,7 @@ namespace cleave::runtime {
 using KernelLoader = std::function<std::unique_ptr<codegen::LoadedKernels>(
     const std::vector<codegen::CompiledKernel>&)>;
 
-std::unique_ptr<Device> make_host_device(const planner::Device& info,
+std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
                                          const HostDeviceOptions& options, KernelLoader loader);
 
 }  // namespace cleave::runtime

@@ -376,7 +376,7 @@ void check_compiled(const Combination& c, const Kernel& asked, const CompiledKer
     // What takes many tokens, and nothing else; a limit may have shrunk a tile of attention to
     // single ones. Codes are staged as f16.
     const planner::Tile& tile = kernel.instead ? kernel.instead->tile : asked.tile;
-    const bool many = is_prompt(kind) && (kind != kAttentionPrompt || attends_many_tokens(tile));
+    const bool many = is_prompt(kind) && (kind != kAttentionPrompt || is_prefill_attention(tile));
     const DType staged = dtype == DType::kF32 || dtype == DType::kBF16 ? dtype : DType::kF16;
     CHECK(kernel.matrix_instructions.empty() != (many && multiplies_matrices_of(arch, staged)));
 }

@@ -32,7 +32,7 @@ planner::Plan plan_for_arch(const std::string& shape, const codegen::GpuArch& ar
     std::string list = "sim:" + model_of(arch.name) + "[0-" + std::to_string(devices - 1) + "]";
     planner::Machine machine =
         planner::build_machine(planner::parse_devices(list), planner::HostFacts{});
-    for (planner::Device& device : machine.devices) {
+    for (planner::DeviceInfo& device : machine.devices) {
         device.memory_bytes = int64_t{192} << 30;  // plans that do not fit are of no interest here
         if (device.arch == arch.name) continue;
         device.arch = arch.name;

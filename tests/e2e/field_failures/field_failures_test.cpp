@@ -222,7 +222,7 @@ TEST_CASE("devices four to seven of eight are planned as they are named, in that
         for (size_t s = 0; s < 4; ++s) {
             INFO(list << ", stage " << s);
             REQUIRE(plan.stages[s].devices.size() == 1);
-            const planner::Device& device = plan.machine.device(plan.stages[s].devices[0]);
+            const planner::DeviceInfo& device = plan.machine.device(plan.stages[s].devices[0]);
             CHECK(device.index == indices[s]);
             CHECK(device.name == fmt::format("sim:h100[{}]", indices[s]));
         }

@@ -28,7 +28,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 // host.
 Machine cards_with_library(int count, bool in_reach) {
     Machine machine = build_machine(parse_devices(fmt::format("sim:h100[0-{}]", count - 1)), {});
-    for (Device& d : machine.devices) {
+    for (DeviceInfo& d : machine.devices) {
         d.kind = DeviceKind::kCuda;
         d.identity = fmt::format("GPU-{}", d.index);
         d.collectives = "NCCL 2.28.9";
@@ -144,6 +144,6 @@ TEST_CASE(
                                      Contains("exchange without NCCL 2.28.9") &&
                                      Contains("CLEAVE_NCCL_LIBRARY=none"));
     }
-    for (Device& d : machine.devices) d.collectives.clear();
+    for (DeviceInfo& d : machine.devices) d.collectives.clear();
     CHECK(plan_of_small_model(machine).memory[0].collectives == 0);
 }

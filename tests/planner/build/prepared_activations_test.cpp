@@ -170,7 +170,7 @@ TEST_CASE("a launch that prepares activations costs what it reads and writes, an
             CHECK(step.predicted_ns == ns({}));
             if (c->activations != ActivationPath::kPrepared) continue;
             ++prepared;
-            const Device& device = plan.machine.device(c->device);
+            const DeviceInfo& device = plan.machine.device(c->device);
             const int64_t depth = plan.weights[c->weights.back().index()].columns.size();
             const int64_t factor = dtype == DType::kF16 ? 4 : 0;
             const auto moved =

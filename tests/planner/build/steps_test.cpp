@@ -411,7 +411,7 @@ TEST_CASE("a PCIe link counts as direct only where the driver gives access", "[p
     CHECK(reach_each_other(machine, both));
     // Logical devices of one card have fewer blocks to wait with.
     CHECK(peer_channels(machine, DeviceId(0)) == kPeerChannels);
-    for (Device& d : machine.devices) {
+    for (DeviceInfo& d : machine.devices) {
         d.kind = DeviceKind::kCuda;
         d.limits.num_compute_units = 40;
     }
@@ -424,7 +424,7 @@ namespace {
 // Cards of this machine with their vendor's library, which do not reach each other's memory.
 Machine cards_apart(int count) {
     Machine machine = build_machine(parse_devices(fmt::format("sim:h100[0-{}]", count - 1)), {});
-    for (Device& d : machine.devices) {
+    for (DeviceInfo& d : machine.devices) {
         d.kind = DeviceKind::kCuda;
         d.identity = fmt::format("GPU-{}", d.index);
         d.collectives = "NCCL 2.28.9";
@@ -460,10 +460,11 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     for (Link& l : near.links) l.peer_access = true;
     CHECK_FALSE(by_library(near, (8 << 20) - 4));
     CHECK(by_library(near, 8 << 20));
-    const std::vector<std::function<void(Device&)>> changes{
-        [](Device& d) { d.collectives.clear(); }, [](Device& d) { d.collectives = "NCCL 2.30.0"; },
-        [](Device& d) { d.kind = DeviceKind::kHip; }, [](Device& d) { d.host = "another"; },
-        [](Device& d) { d.identity = "GPU-0", d.index = 0; }};
+    const std::vector<std::function<void(DeviceInfo&)>> changes{
+        [](DeviceInfo& d) { d.collectives.clear(); },
+        [](DeviceInfo& d) { d.collectives = "NCCL 2.30.0"; },
+        [](DeviceInfo& d) { d.kind = DeviceKind::kHip; }, [](DeviceInfo& d) { d.host = "another"; },
+        [](DeviceInfo& d) { d.identity = "GPU-0", d.index = 0; }};
     for (size_t i = 0; i < changes.size(); ++i) {
         INFO(i);
         Machine machine = apart;
@@ -473,7 +474,7 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     // What is simulated keeps the form that costs least.
     Machine simulated = build_machine(parse_devices("sim:h100[0-2]"), {});
     const auto without = choose_all_reduce(LinkTable(simulated), group, 1 << 12, false);
-    for (Device& d : simulated.devices) d.collectives = "NCCL 2.28.9";
+    for (DeviceInfo& d : simulated.devices) d.collectives = "NCCL 2.28.9";
     CHECK(choose_all_reduce(LinkTable(simulated), group, 1 << 12, false).implementation ==
           without.implementation);
 

@@ -139,7 +139,7 @@ TEST_CASE("llama.cpp's split puts every layer, and every MLP that is cut off, on
         const std::string overrides = flag_of(script, "'-ot'");
         const std::vector<LayerStages> stages = stages_of_layers(plan, "test");
         const auto name_of = [&](int stage) {
-            const Device& d = plan.machine.device(plan.stages.at(stage).devices[0]);
+            const DeviceInfo& d = plan.machine.device(plan.stages.at(stage).devices[0]);
             const Vendor vendor = vendor_of(d);
             return vendor == Vendor::kCpu
                        ? std::string("CPU")

@@ -84,7 +84,7 @@ TEST_CASE("simt imitates every architecture that has kernels, within that one's 
         const std::string list = fmt::format("simt:{}[0-1]", arch.name);
         const Machine machine = build_machine(parse_devices(list), HostFacts{});
         REQUIRE(machine.devices.size() == 2);
-        const Device& device = machine.devices[1];
+        const DeviceInfo& device = machine.devices[1];
         CHECK(device.arch == arch.name);
         CHECK(device.limits.shared_memory_per_block == arch.shared_bytes);
         CHECK(device.limits.registers_per_block == arch.registers);

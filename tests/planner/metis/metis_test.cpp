@@ -29,7 +29,7 @@ Machine shuffled_nodes(int nodes, int width, std::mt19937& random, std::vector<i
     std::shuffle(home.begin(), home.end(), random);
     Machine machine;
     for (size_t d = 0; d < home.size(); ++d) {
-        Device device;
+        DeviceInfo device;
         device.name = fmt::format("d{}", d);
         device.memory_bandwidth = 2'000'000'000'000;
         machine.devices.push_back(device);

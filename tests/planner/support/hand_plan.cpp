@@ -346,7 +346,7 @@ void HandPlanner::lay_phase(Phase& phase) {
 void HandPlanner::account() {
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i) {
         DeviceId d(i);
-        const Device& device = plan_.machine.devices[i];
+        const DeviceInfo& device = plan_.machine.devices[i];
         plan_.memory.push_back({d, device.memory_bytes, ends_[{d, Arena::kWeights}],
                                 ends_[{d, Arena::kKv}], ends_[{d, Arena::kActivations}],
                                 ends_[{d, Arena::kStaging}], ends_[{d, Arena::kScratch}],
@@ -380,10 +380,10 @@ Machine tiny_machine(int num_devices) {
     Machine machine{.name = "tiny"};
     machine.domains.push_back({"DRAM", 20'000'000'000});
     for (int i = 0; i < num_devices; ++i) {
-        Device d{.name = "host[" + std::to_string(i) + "]",
-                 .arch = "x86-64-v3",
-                 .index = i,
-                 .memory_bytes = 1 << 20};
+        DeviceInfo d{.name = "host[" + std::to_string(i) + "]",
+                     .arch = "x86-64-v3",
+                     .index = i,
+                     .memory_bytes = 1 << 20};
         d.reserved_bytes = 4096;
         d.memory_bandwidth = 10'000'000'000;
         d.memory_domain = 0;

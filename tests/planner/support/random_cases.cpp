@@ -53,7 +53,7 @@ Machine Drawer::any_machine(int most) {
                               {8, int64_t{64} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
     if (pick(0, 2) > 0) return m;
     if (m.domains.empty()) m.domains.push_back({"drawn", int64_t{1'000'000'000} * pick(5, 5000)});
-    for (Device& d : m.devices) {
+    for (DeviceInfo& d : m.devices) {
         d.memory_bandwidth = int64_t{1'000'000'000} * pick(2, 3000);
         d.flops_f32 = int64_t{1'000'000'000} * pick(20, 90'000);
         d.flops_f16 = d.flops_f32 * pick(1, 8);

@@ -36,7 +36,7 @@ struct Sweep {
         product_as(limits, shape);
         // The same on a device that copies asynchronously, and on one that multiplies by
         // warpgroups.
-        if (limits.warp_width == 32 && shape.tokens <= kFewTokens) {
+        if (limits.warp_width == 32 && shape.tokens <= kGemvTokens) {
             shape.async_copies = true;
             product_as(limits, shape);
         }
@@ -59,7 +59,7 @@ struct Sweep {
     void prepared_as(const DeviceLimits& limits, const ProductShape& shape) {
         for (std::optional<Tile> tile = product_tile(limits, shape); tile;
              tile = smaller_product_tile(limits, shape, *tile)) {
-            if (!has_many_tokens(*tile)) return;
+            if (!is_gemm(*tile)) return;
             ++prepared;
             check(limits, *tile, product_shared_bytes(limits, shape, *tile));
             const int64_t stages = product_stages(limits, shape, *tile);
@@ -79,14 +79,14 @@ struct Sweep {
         } else if (!shape.async_copies && !shape.prepared) {  // rings are as deep as fits
             CHECK(tile.shared_bytes == product_tile(roomy(limits), shape).shared_bytes);
         }
-        launches_of_many += has_many_tokens(tile);
+        launches_of_many += is_gemm(tile);
         if (is_of_warpgroups(tile)) {
             ++launches_of_warpgroups;
             CHECK((shape.warpgroups && tile.rows * shape.per_feature % 16 == 0));
             CHECK(tile.tokens / kWarpgroupTokens * kWarpgroupThreads == tile.threads);
             CHECK(tile.tokens % kWarpgroupTokens == 0);
         }
-        if (!has_many_tokens(tile)) {
+        if (!is_gemm(tile)) {
             // A block's lanes come out even: whole groups, rows together, loads within a stage.
             int64_t lanes = product_lanes(limits, shape), groups = tile.threads / lanes;
             int64_t at_once = product_rows_at_once(limits, shape, tile);

@@ -47,7 +47,7 @@ TEST_CASE("cards are chosen by index, UUID and PCI address, in the user's order"
 
     const planner::Machine chosen = machine_of("cuda[GPU-7071],cuda[0000:5e:00.0],cuda[0]");
     std::vector<int> order;
-    for (const planner::Device& d : chosen.devices) order.push_back(d.index);
+    for (const planner::DeviceInfo& d : chosen.devices) order.push_back(d.index);
     CHECK(order == std::vector<int>{2, 1, 0});
 
     CHECK_THAT(failure_of([] { machine_of("cuda[3]"); }),
@@ -65,7 +65,7 @@ TEST_CASE("logical devices of a card share its memory and its bandwidth", "[runt
     const InstalledFake fake(DeviceKind::kHip);
     const planner::Machine machine = machine_of("hip[1]/0-3");
     REQUIRE(machine.devices.size() == 4);
-    for (const planner::Device& d : machine.devices) {
+    for (const planner::DeviceInfo& d : machine.devices) {
         CHECK(d.memory_bytes == int64_t{16} << 30);
         CHECK(d.index == 1);
         CHECK(d.memory_domain == 0);

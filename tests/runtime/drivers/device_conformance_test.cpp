@@ -71,7 +71,7 @@ constexpr const char* kAddToWord =
     "unsigned long long value) { *word += value; }";
 
 std::unique_ptr<Device> open_simt(const char* arch) {
-    planner::Device info = host_info(0, kMemory);
+    planner::DeviceInfo info = host_info(0, kMemory);
     info.kind = planner::DeviceKind::kSimt;
     info.arch = arch;
     return make_simt_device(info, {});
@@ -89,7 +89,7 @@ std::vector<std::unique_ptr<Device>> open_two_fakes(planner::DeviceKind kind) {
     fake.live();
     std::vector<std::unique_ptr<Device>> devices;
     for (int i : {0, 1}) {
-        planner::Device info = host_info(i, kMemory);
+        planner::DeviceInfo info = host_info(i, kMemory);
         info.kind = kind;
         devices.push_back(make_gpu_device(driver, i, info, {}));
     }
@@ -115,7 +115,7 @@ std::vector<codegen::CompiledKernel> gpu_kernel(const char* arch) {
 Driver real_gpu(const std::string& name) {
     const planner::Machine machine = planner::build_machine(
         planner::parse_devices(name), planner::read_host_facts(), &real_gpus());
-    planner::Device info = machine.devices.at(0);
+    planner::DeviceInfo info = machine.devices.at(0);
     info.memory_bytes = kMemory;
     return {name,
             [info] { return make_gpu_device(gpu_driver(info.kind).driver, info.index, info, {}); },

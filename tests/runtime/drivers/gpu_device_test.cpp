@@ -88,7 +88,7 @@ TEST_CASE("a grid is held against the card's own limits, axis by axis", "[runtim
           std::array<int64_t, 3>{4'194'303, 65'536, 65'536});
     for (const Vendor& vendor : kVendors) {
         const FakeGpu& fake = vendor.kind == DeviceKind::kCuda ? cuda : hip;
-        planner::Device info = fake_card(vendor.kind);
+        planner::DeviceInfo info = fake_card(vendor.kind);
         info.limits.max_grid = {1000, 70, 8};
         auto device = make_gpu_device(fake.driver(), 0, info, {});
         device->load(fake_kernel("nothing"));

@@ -109,7 +109,7 @@ TEST_CASE("cards that no name tells apart stay those of their places in the list
         const planner::Machine machine = planner::build_machine(
             planner::parse_devices("hip[1],hip[0]"), planner::read_host_facts(), &real_gpus());
         std::vector<int> cards;
-        for (const planner::Device& device : machine.devices)
+        for (const planner::DeviceInfo& device : machine.devices)
             cards.push_back(find_card(device, machine.devices));
         return std::pair(cards, machine.devices[0].identity);
     };
@@ -220,7 +220,7 @@ TEST_CASE("cards that do not reach each other are given no access", "[runtime]")
     const auto driver = fake.driver();
     std::vector<std::unique_ptr<Device>> devices;
     for (int card : {0, 2}) {
-        planner::Device info = runtime::test::host_info(card, 1 << 24);
+        planner::DeviceInfo info = runtime::test::host_info(card, 1 << 24);
         info.kind = DeviceKind::kCuda;
         devices.push_back(make_gpu_device(driver, card, info, {}));
     }

@@ -297,13 +297,13 @@ struct Joined {
     std::unique_ptr<CollectiveGroup> group;
 };
 
-planner::Device card_named(const std::string& name) {
+planner::DeviceInfo card_named(const std::string& name) {
     return planner::build_machine(planner::parse_devices(name), planner::read_host_facts(),
                                   &real_gpus())
         .devices.at(0);
 }
 
-Joined join_one(const planner::Device& info, const std::shared_ptr<GpuDriver>& driver,
+Joined join_one(const planner::DeviceInfo& info, const std::shared_ptr<GpuDriver>& driver,
                 FoundCollectives found) {
     Joined joined{make_gpu_device(driver, info.index, info, {}), std::move(found), nullptr};
     if (!joined.found.library) return joined;
@@ -341,7 +341,7 @@ void work_alone(Device& device, CollectiveRank& rank) {
 TEST_CASE("a vendor's library works on a driver's stream, in order with its copies",
           "[runtime][drivers]") {
     if (const char* name = std::getenv("CLEAVE_TEST_GPU")) {
-        const planner::Device info = card_named(name);
+        const planner::DeviceInfo info = card_named(name);
         Joined joined = join_one(info, gpu_driver(info.kind).driver, find_collectives(info.kind));
         if (!joined.group) {
             WARN("the vendor's library was not tried: " << joined.found.reason);
@@ -356,7 +356,7 @@ TEST_CASE("a vendor's library works on a driver's stream, in order with its copi
         cards.live();
         library.on(cards.current_device());
         {
-            planner::Device info = runtime::test::host_info(0, 1 << 20);
+            planner::DeviceInfo info = runtime::test::host_info(0, 1 << 20);
             info.kind = kind;
             Joined joined = join_one(info, cards.driver(), library.open());
             REQUIRE(joined.group);

@@ -140,7 +140,7 @@ TEST_CASE("a sum goes to the card piece by piece, while later pieces of its sour
         for (bool with_residual : {false, true}) {
             const FakeGpu fake(kind);
             fake.live();
-            planner::Device info = runtime::test::host_info(0, 1 << 24);
+            planner::DeviceInfo info = runtime::test::host_info(0, 1 << 24);
             info.kind = kind;
             auto device = make_gpu_device(fake.driver(), 0, info, {});
             constexpr int64_t kCount = 5 * (int64_t{1} << 18);  // 5 MiB

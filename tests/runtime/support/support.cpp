@@ -21,8 +21,8 @@ using planner::Range;
 using planner::StepId;
 using planner::ValueId;
 
-planner::Device host_info(int index, int64_t memory) {
-    planner::Device device;
+planner::DeviceInfo host_info(int index, int64_t memory) {
+    planner::DeviceInfo device;
     device.name = "host[" + std::to_string(index) + "]";
     device.kind = planner::DeviceKind::kHost;
     device.index = index;
@@ -222,7 +222,7 @@ std::vector<HostEntry> TinyPlan::kernels() { return {embedding, scale, select}; 
 
 TinySession::TinySession(const TinyPlan& tiny, ExecutorOptions options, bool poison,
                          std::vector<HostEntry> kernels) {
-    for (const planner::Device& info : tiny.plan.machine.devices) {
+    for (const planner::DeviceInfo& info : tiny.plan.machine.devices) {
         devices.push_back(make_host_device(info, {1, poison, false}, fixed_kernels(kernels)));
         devices.back()->load(std::vector<codegen::CompiledKernel>(kernels.size()));
     }

@@ -15,7 +15,7 @@
 namespace cleave::runtime::test {
 
 // A host device's description with `memory` bytes.
-planner::Device host_info(int index, int64_t memory = int64_t{1} << 30);
+planner::DeviceInfo host_info(int index, int64_t memory = int64_t{1} << 30);
 
 // A loader that ignores the compiled kernels and gives these functions.
 KernelLoader fixed_kernels(std::vector<codegen::HostEntry> entries);

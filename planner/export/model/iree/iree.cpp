@@ -51,7 +51,7 @@ struct Driver {
     const char* back_end;  // a flag that chooses its code generator; null: the driver has one
     const char* target;    // the flag of its architecture
 };
-Driver driver_of(const Device& device) {
+Driver driver_of(const DeviceInfo& device) {
     if (device.kind != DeviceKind::kSimt) {  // GPU kernels on the CPU: for IREE, the CPU
         if (vendor_of(device) == Vendor::kNvidia)
             return {"cuda", "cuda", nullptr, "--iree-cuda-target"};
@@ -66,7 +66,7 @@ Driver driver_of(const Device& device) {
 constexpr int kKnownSm[] = {60, 70, 75, 80, 86, 89, 120};
 
 // The newest that it knows and the GPU, "sm_90a", is not older than: newer GPUs take its PTX.
-std::string known_sm(const Device& device) {
+std::string known_sm(const DeviceInfo& device) {
     const int sm = std::stoi(device.arch.substr(3));
     int known = 0;
     for (int candidate : kKnownSm)
@@ -80,7 +80,7 @@ std::string known_sm(const Device& device) {
 // The code generator's target is one for all devices of a driver: of NVIDIA's GPUs the oldest.
 std::string target_of(const Plan& plan, const Driver& driver) {
     std::string target;
-    for (const Device& d : plan.machine.devices) {
+    for (const DeviceInfo& d : plan.machine.devices) {
         if (driver.compile != std::string_view(driver_of(d).compile)) continue;
         const bool nvidia = vendor_of(d) == Vendor::kNvidia;
         const std::string one = nvidia ? known_sm(d) : d.arch;
@@ -98,8 +98,8 @@ std::string target_of(const Plan& plan, const Driver& driver) {
 // IREE 3.13 finds no kind of memory for what devices of two drivers exchange ("failed to legalize
 // operation 'hal.allocator.resolve_memory_properties'").
 void one_driver(const Plan& plan) {
-    const Device& first = plan.machine.devices[0];
-    for (const Device& d : plan.machine.devices)
+    const DeviceInfo& first = plan.machine.devices[0];
+    for (const DeviceInfo& d : plan.machine.devices)
         if (driver_of(d).compile != std::string_view(driver_of(first).compile))
             throw UserError(
                 "--format iree: {} is a device of '{}' and {} one of '{}', and iree-compile 3.13 "
@@ -117,7 +117,7 @@ Flags device_flags(const Plan& plan) {
     Flags flags;
     std::map<std::string, int> ordinals;
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
-        const Device& device = plan.machine.devices[d];
+        const DeviceInfo& device = plan.machine.devices[d];
         const Driver driver = driver_of(device);
         const int ordinal = ordinals[driver.compile]++;
         flags.compile.push_back(fmt::format("--iree-hal-target-device={}={}[{}]",
@@ -143,7 +143,7 @@ std::vector<std::string> notes(const Plan& plan, bool expanded) {
         "device that the plan names, in kernels that IREE cuts.",
         "A ring is written as a sum on its first device and copies of it: the same bytes, other "
         "links."};
-    for (const Device& d : plan.machine.devices)
+    for (const DeviceInfo& d : plan.machine.devices)
         if (d.kind == DeviceKind::kSimt) {
             notes.push_back(fmt::format("{} is the CPU to IREE: a local device.", d.name));
             break;

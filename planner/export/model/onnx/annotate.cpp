@@ -86,7 +86,7 @@ public:
         auto* configuration = model_.add_configuration();
         configuration->set_name(kConfiguration);
         configuration->set_num_devices(static_cast<int32_t>(plan_.machine.devices.size()));
-        for (const Device& d : plan_.machine.devices) configuration->add_device(d.name);
+        for (const DeviceInfo& d : plan_.machine.devices) configuration->add_device(d.name);
         describe_stages();
         set_metadata(model_, "plan", to_base64(serialize_plan(plan_)));
         collect();

@@ -69,7 +69,7 @@ std::string pipeline_json(const Plan& plan, const Schedule& schedule,
               {"devices", Json::array()},
               {"steps", Json::array()},
               {"output", {{"device", plan.output_device.index()}, {"name", schedule.logits.name}}}};
-    for (const Device& d : plan.machine.devices)
+    for (const DeviceInfo& d : plan.machine.devices)
         json["devices"].push_back(
             {{"name", d.name}, {"kind", device_kind_name(d.kind)}, {"index", d.index}});
     for (const ScheduleItem& item : schedule.order) {

@@ -24,7 +24,7 @@ constexpr int kLeastArch =
 void check_devices(const Plan& plan) {
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kTool);
     for (DeviceId d : devices) {
-        const Device& device = plan.machine.device(d);
+        const DeviceInfo& device = plan.machine.device(d);
         const int arch = device.arch.starts_with("sm_") ? std::atoi(device.arch.c_str() + 3) : 0;
         if (vendor_of(device) != Vendor::kNvidia)
             throw UserError("tensorrt: {} is no NVIDIA GPU; plan for cuda, or its sim: models",

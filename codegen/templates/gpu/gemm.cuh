@@ -36,7 +36,7 @@ struct TilesOf<C, S, true> {
 #endif
 
 template <class C, class W>
-struct ManyTokens {
+struct Gemm {
     using Matrix = Weights<W>;
     using S = typename Matrix::Staged;
     using Tiles = typename TilesOf<C, S>::type;
@@ -80,7 +80,7 @@ struct ManyTokens {
     float* c;       // [kM, kCStride], in the same place afterwards
     float* scales;  // [kM]: of norms, or factors of prepared rows
 
-    DEVICE explicit ManyTokens(float* shared)
+    DEVICE explicit Gemm(float* shared)
         : slices(reinterpret_cast<S*>(shared + Tiles::skip(shared) / 4)),
           c(reinterpret_cast<float*>(slices)),
           scales(shared + kSharedFloats - kM) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a launch does with each element before it is stored: the chain of elementwise operators
-// behind its own. Config's tail() is generated from these, one call an operator. Config: kTail;
-// with it kOthers, and
-//     Floats<N> tail(Floats<N> v, const T* const* other, i64 row, i64 i)
+// behind its own. Config's epilogue() is generated from these, one call an operator. Config:
+// kEpilogue; with it kOthers, and
+//     Floats<N> epilogue(Floats<N> v, const T* const* other, i64 row, i64 i)
 // of features [i, i + N) of a row; `other` are the chain's further operands.
 #pragma once
 
@@ -40,8 +40,8 @@ DEVICE Floats<N> gated(Floats<N> gate, const Floats<N>& up) {
 }
 
 template <class C, int N, class T>
-DEVICE Floats<N> with_tail(const Floats<N>& v, const T* const* other, i64 row, i64 i) {
-    if constexpr (C::kTail) return C::tail(v, other, row, i);
+DEVICE Floats<N> with_epilogue(const Floats<N>& v, const T* const* other, i64 row, i64 i) {
+    if constexpr (C::kEpilogue) return C::epilogue(v, other, row, i);
     return v;
 }
 

@@ -21,7 +21,7 @@ namespace cleave {
 constexpr i64 kAheadBytes = 32 * 1024;
 
 template <class C, class W>
-struct FewTokens {
+struct Gemv {
     using Matrix = Weights<W>;
     static constexpr int kIn = int(C::kIn), kThreads = int(C::kThreads);
     static constexpr int kWidth = Matrix::width(C::kIn);
@@ -62,7 +62,7 @@ struct FewTokens {
     float* c;  // [kT, kRows]: the products
     float* squares;  // [kWarps, kT]
 
-    DEVICE explicit FewTokens(float* shared)
+    DEVICE explicit Gemv(float* shared)
         : ring(shared),
           x(shared + kRingFloats),
           c(x + kT * kDepth),
@@ -180,8 +180,7 @@ struct FewTokens {
     // warp's first lane asks for its share. One block asks for the norm's weights, which all read.
     template <class RowOf, class Norm>
     DEVICE void ahead(const RowOf& row_of, const Norm* norm) {
-        if constexpr (kStages > 0)
-            WeightRing<FewTokens, RowOf>(ring, row_of).template begin<true>();
+        if constexpr (kStages > 0) WeightRing<Gemv, RowOf>(ring, row_of).template begin<true>();
         constexpr i64 kRowBytes = Matrix::row_bytes(C::kIn);
         constexpr i64 kFirst = max<i64>(kGroups * kR, kAheadBytes / kRowBytes);
         constexpr int kCount = int(min<i64>(kFirst, C::kRows));
@@ -205,7 +204,7 @@ struct FewTokens {
         float sums[kT];
 #pragma unroll
         for (int t = 0; t < kT; ++t) sums[t] = 0.0f;
-        WeightRing<FewTokens, RowOf> weights(ring, row_of);
+        WeightRing<Gemv, RowOf> weights(ring, row_of);
         if constexpr (kStages > 0) weights.template begin<false>();
         static_assert(kTurns * kGroups * kR == int(C::kRows), "every group takes as many rows");
         for (int chunk = 0; chunk < kChunks; ++chunk) {
