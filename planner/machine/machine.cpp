@@ -190,7 +190,7 @@ std::vector<int> share_adapters(Machine& machine) {
 
 }  // namespace
 
-int64_t Device::flops(DType dtype) const {
+int64_t DeviceInfo::flops(DType dtype) const {
     switch (dtype) {
         case DType::kF16:
         case DType::kBF16: return flops_f16;

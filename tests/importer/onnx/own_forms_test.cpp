@@ -15,18 +15,11 @@ namespace cleave {
 namespace {
 
 using models::OnnxForm;
-
-const std::vector<int32_t> kPrompt{1, 7, 33, 2, 60, 12, 12, 5};
+using test::difference;
+using test::kPrompt;
 
 std::vector<double> logits_of(const std::filesystem::path& path) {
     return models::reference_logits(importer::import_onnx(path.string()), kPrompt);
-}
-
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-    REQUIRE(a.size() == b.size());
-    double largest = 0;
-    for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
-    return largest;
 }
 
 // The operators without values that tables and frequencies print differently.

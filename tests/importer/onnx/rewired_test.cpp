@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using models::OnnxForm;
 
-const std::vector<int32_t> kTokens{1, 9, 4, 33, 7, 2, 2, 50, 14, 31, 8};
+const std::vector<int32_t> kLongPrompt{1, 9, 4, 33, 7, 2, 2, 50, 14, 31, 8};
 
 // Same tiny model, with heads of 16, which ONNX Runtime's GroupQueryAttention needs.
 models::Shape rewired_shape() {
@@ -80,14 +80,14 @@ void recover(const fs::path& file, Count& count) {
     std::string error;
     try {
         const importer::Graph graph = importer::import_onnx(file.string());
-        const std::vector<double> logits = models::reference_logits(graph, kTokens);
+        const std::vector<double> logits = models::reference_logits(graph, kLongPrompt);
         std::ofstream(fs::path(file).replace_extension(".f64"), std::ios::binary)
             .write(reinterpret_cast<const char*>(logits.data()),
                    static_cast<std::streamsize>(logits.size() * sizeof(double)));
         const bool padding =
             graph.interface.has_attention_mask && !graph.interface.assumes_right_padding;
         std::ofstream(fs::path(file).replace_extension(".json")) << fmt::format(
-            "{{\"tokens\": [{}], \"padding\": {}}}", fmt::join(kTokens, ","), padding);
+            "{{\"tokens\": [{}], \"padding\": {}}}", fmt::join(kLongPrompt, ","), padding);
         ++count.run;
         return;
     } catch (const UserError& e) {

@@ -12,6 +12,9 @@
 namespace cleave {
 namespace {
 
+using test::difference;
+using test::kPrompt;
+
 using importer::AttentionAttrs;
 using importer::Graph;
 using importer::Op;
@@ -21,8 +24,6 @@ using importer::ScaleAttrs;
 using models::OnnxForm;
 using models::Rotation;
 using models::Variation;
-
-const std::vector<int32_t> kPrompt{1, 7, 33, 2, 60, 12, 12, 5};
 
 std::string write_variation(const std::filesystem::path& folder, const Variation& variation,
                             OnnxForm form, bool rename, bool external_data = true) {
@@ -71,13 +72,6 @@ std::vector<double> logits_of_changed(Change change) {
     Graph graph = importer::import_onnx(path.string());
     change(graph);
     return models::reference_logits(graph, kPrompt);
-}
-
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-    REQUIRE(a.size() == b.size());
-    double largest = 0;
-    for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
-    return largest;
 }
 
 const std::vector<double>& plain_logits() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/importer/support/onnx_files.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <random>
@@ -110,6 +112,13 @@ private:
 void randomize_names(onnx::ModelProto& model, uint64_t seed) {
     Renamer(seed).graph(*model.mutable_graph());
     for (onnx::FunctionProto& f : *model.mutable_functions()) Renamer(++seed).function(f);
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::fabs(a[i] - b[i]));
+    return largest;
 }
 
 }  // namespace cleave::test

@@ -3,9 +3,11 @@
 // importer's tests.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <onnx/onnx_pb.h>
 
@@ -38,5 +40,11 @@ std::string import_error(const std::function<void(onnx::ModelProto&)>& change,
 // New names for all nodes, values and initializers, of subgraphs and functions too; meaningless and
 // in another order.
 void randomize_names(onnx::ModelProto& model, uint64_t seed);
+
+// A prompt of the tiny model's vocabulary.
+inline const std::vector<int32_t> kPrompt{1, 7, 33, 2, 60, 12, 12, 5};
+
+// The largest absolute difference of two equally long lists of logits.
+double difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace cleave::test
