@@ -51,7 +51,7 @@ private:
     // name, the last one's and how many they are, and what they have in common.
     template <class Of, class Show>
     void each_alike(Of of, Show show) const {
-        const std::vector<Device>& devices = plan_.machine.devices;
+        const std::vector<DeviceInfo>& devices = plan_.machine.devices;
         for (size_t first = 0; first < devices.size();) {
             const auto common = of(first);
             size_t end = first + 1;

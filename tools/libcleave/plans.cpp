@@ -171,7 +171,7 @@ cleave_status cleave_plan_get_device(const cleave_plan* plan, size_t index,
         const Plan& p = plan_of(plan);
         check_index(index, p.memory.size(), "device");
         const DeviceMemory& m = p.memory[index];
-        const Device& d = p.machine.device(m.device);
+        const DeviceInfo& d = p.machine.device(m.device);
         cleave_device_info info{};
         info.name = d.name.c_str();
         info.kind = device_kind_name(d.kind).data();
