@@ -95,7 +95,7 @@ void add_external(onnx::TensorProto& proto, const char* key, const std::string& 
     entry->set_value(value);
 }
 
-// Initializers of the recorded weights; returns where each lies in the data file.
+// Initializers of the recorded weights; returns the place of each in the data file.
 std::vector<int64_t> add_initializers(const OnnxBuilder& builder, const WriteOptions& options,
                                       onnx::GraphProto& graph) {
     std::vector<int64_t> offsets;

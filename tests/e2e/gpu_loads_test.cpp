@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that a driver refuses, of both vendors: told before anything travels.
+// Kernels that a driver refuses, of both vendors: an error before anything is copied.
 #include <filesystem>
 
 #include "tests/e2e/support.h"
@@ -24,7 +24,7 @@ constexpr Vendor kVendors[] = {
     {DeviceKind::kHip, "hip[0]", "hipModuleLoadData", "hipModuleGetFunction",
      "hipFuncGetAttribute"}};
 
-// What a session says before its first pass.
+// The error of a session before its first pass.
 std::string refusal(const Vendor& vendor) {
     const importer::Graph graph = random_model(small_shape(), 1);
     const planner::Plan plan =

@@ -54,7 +54,7 @@ std::vector<std::vector<int32_t>> tokens_of(planner::Plan& plan, bool trace = fa
         if (const planner::Collective* c = step.collective())
             CHECK(event.transport == c->transport);
     }
-    // What the graphs of captured decode stop at is said.
+    // The trace names the steps at which graphs of captured decode end.
     if (trace && plan.machine.devices[0].kind == DeviceKind::kCuda)
         CHECK_THAT(trace_to_perfetto(session.trace(), plan),
                    Catch::Matchers::Contains("\"transport\":\"vendor\",\"captured\":false"));

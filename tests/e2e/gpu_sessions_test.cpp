@@ -225,8 +225,8 @@ TEST_CASE("no peer replays a graph before all have theirs on their cards", "[e2e
 
 TEST_CASE("of more shapes than graphs are kept of, no peer gives its graphs back while one waits",
           "[e2e]") {
-    // So many sequences, of which so many give logits or tokens: 42 shapes, each captured at its
-    // second pass.
+    // Numbers of sequences, and of those that give logits or tokens: 42 shapes, each captured at
+    // its second pass.
     const auto pass = [](int tokens, int outputs) {
         Batch batch;
         batch.is_prefill = false;
@@ -334,7 +334,7 @@ TEST_CASE("a trace from devices' events holds the plan step by step", "[e2e]") {
             ++next;
         }
         CHECK(next == events.size());
-        // Of a card: each piece of its work takes 100 us, and a launch lies between two marks.
+        // Of a card: each piece of its work takes 100 us, and a launch is between two marks.
         if (plan.machine.devices[static_cast<size_t>(key.second)].kind != DeviceKind::kHost)
             CHECK(events.front().end_ns - events.front().start_ns >= 100'000);
     }

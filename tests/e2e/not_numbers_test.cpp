@@ -30,7 +30,7 @@ void change(importer::Graph& graph, const std::string& part, Act act) {
     REQUIRE(changed > 0);
 }
 
-// Of f32's range, but what lies between the two matrices is beyond f16's.
+// Within f32's range, but values between the two matrices are beyond f16's.
 importer::Graph model_beyond_f16(const char* first, float by, const char* second, float back) {
     importer::Graph graph = random_model(small_shape(), 1);
     const auto scale = [&](const char* part, float by) {

@@ -110,7 +110,7 @@ void check_memory(const importer::Graph& graph, const DeviceShape& shape) {
 }
 
 // Integers are rounded by all of a product's input: its matrix is cut by rows alone, and only keys'
-// and values' rows may lie on two devices.
+// and values' rows may be on two devices.
 void check_each_row_once(const planner::Plan& plan) {
     std::map<importer::WeightId, int64_t> rows;
     for (const planner::WeightShard& shard : plan.weights) {
@@ -298,7 +298,7 @@ TEST_CASE("quantised exports give ONNX Runtime's logits on any devices", "[e2e]"
         const importer::Graph graph = importer::import_onnx((folder / "model.onnx").string());
         const std::vector<float> expected = read_floats(folder / "ort130.logits_prefill.f32");
         // ONNX Runtime rounds activations to 8 bits here (accuracy_level 4); the dequantised
-        // weights say more.
+        // weights are closer to the model.
         for (const DeviceShape& shape : some_shapes()) {
             INFO(file << " on " << shape.name);
             const Run r = run(graph, shape, reference.prompt, 0);

@@ -109,7 +109,7 @@ Tokens run(const planner::Plan& plan, const Prompts& prompts) {
     return tokens;
 }
 
-// Whether a device stands in stages with others between.
+// Whether a device has stages with those of others between them.
 bool returns(const planner::Plan& plan) {
     std::set<planner::DeviceId> left;
     for (size_t s = 0; s < plan.stages.size(); ++s) {

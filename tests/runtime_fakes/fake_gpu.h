@@ -144,10 +144,10 @@ struct State {
     int fail_after = 0, fail_code = 0;
     std::atomic<int> sticky{0};                // every call gives it
     std::array<std::atomic<int>, 4> faults{};  // by device: after a fault every call there gives it
-    std::string finding;                       // what runtime/simt said of a kernel's fault
-    std::string queues;              // what the variable for hardware queues said to the first call
-    std::atomic<bool> live{false};   // streams run on their own
-    std::atomic<int64_t> lag_us{0};  // before each piece of work
+    std::string finding;                       // what runtime/simt reported of a kernel's fault
+    std::string queues;  // the value of the variable for hardware queues at the first call
+    std::atomic<bool> live{false};              // streams run on their own
+    std::atomic<int64_t> lag_us{0};             // before each piece of work
     std::atomic<bool> one_at_a_time{false};     // a card has room for one kernel
     std::array<std::mutex, 4> cards;            // by device, held by that kernel
     std::array<std::atomic<int>, 4> hanging{};  // kernels that never end, by device
@@ -232,7 +232,7 @@ int query_stream(void* handle);
 void settle(Call& call, const std::set<int>& devices);
 // What a call does first that may wait for all that runs on a device: as long as that lasts.
 int wait_for_device(Call& call, int device);
-// No document says that it waits for nothing: once kernels may run on the device it is counted as
+// No document promises that it does not wait: once kernels may run on the device it is counted as
 // "event beside kernels".
 int make_event(Event** event, bool timing);
 int destroy_event(void* handle);
@@ -312,10 +312,10 @@ void fake_nameless(int nameless);
 void fake_alike(int alike);
 // Streams run on their own, each piece of work after this many microseconds.
 void fake_live(int64_t lag_us);
-// A card does one piece of work at a time, whatever streams it has.
+// A card does one piece of work at a time, for all its streams.
 void fake_one_at_a_time();
-// A stream has room for so much work that is not done. Who asks for more waits inside the call
-// until there is room, and whatever other thread asks a stream of that card for work does, too.
+// A stream has room for this much pending work. A call that adds more waits until there is room,
+// and so does any other thread that gives work to a stream of that card.
 // Behind a kernel that never ends it is counted as "waits for ever" after a while, and goes on.
 void fake_room(int work);
 // Of each card's streams the one with that number, in the order they were made, is asked for each

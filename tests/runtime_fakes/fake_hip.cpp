@@ -69,7 +69,7 @@ hipError_t hipDeviceTotalMem(size_t* bytes, hipDevice_t device) {
     *bytes = static_cast<size_t>(kCards[device].memory);
     return Call("hipDeviceTotalMem").code;
 }
-// The layout is no version's: the architecture's name stands somewhere.
+// The layout is of no real version: the architecture's name is somewhere in it.
 hipError_t hipGetDevicePropertiesR0600(void* properties, int device) {
     const char* arch = device < 2 ? "gfx90a:sramecc+:xnack-" : "gfx942:sramecc+:xnack-";
     if (state().graphics) arch = "gfx1100";

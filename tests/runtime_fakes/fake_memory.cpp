@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and copies of the fakes. Device and pinned memory lie in runtime/simt's slots, so that a
+// Memory and copies of the fakes. Device and pinned memory are in runtime/simt's slots, so that a
 // checked kernel which leaves its device's allocations is found.
 #include <algorithm>
 

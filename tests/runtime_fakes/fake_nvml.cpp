@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libnvidia-ml for the three cards of the fake libcuda: the first two are joined by four NVLinks
-// directly and have two more to a switch, of which the second uses one; the third has none and half
+// directly and have two more to a switch (the second uses one of them); the third has none and half
 // a slot. Sessions are counted.
 #include <cstdint>
 #include <cstring>

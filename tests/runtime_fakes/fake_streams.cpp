@@ -254,7 +254,7 @@ int record_event(void* event, void* stream) {
     return 0;
 }
 
-// A thread that captures may not ask, whatever event it is (PyTorch's allocators relax the mode for
+// A thread that captures may not ask for any event (PyTorch's allocators relax the mode for
 // it).
 int query_event(Call& call, void* event) {
     Event* e = find_event(event);

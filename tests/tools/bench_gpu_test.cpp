@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tools/bench gpu` on a fake of the driver: what it refuses, what stands beside what it fails at,
-// and what of PyTorch's rates it takes.
+// `tools/bench gpu` on a fake of the driver: what it refuses, what it reports beside what it fails
+// at, and what of PyTorch's rates it takes.
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -21,8 +21,8 @@ using Json = nlohmann::json;
 
 namespace {
 
-// What the benchmark says on a fake where nothing compiles, so that its rates are PyTorch's alone:
-// of a Python that runs `script`.
+// The benchmark's report on a fake where nothing compiles, so that its rates are PyTorch's alone,
+// with a Python that runs `script`.
 Json benchmark_with_python(const std::string& script, const std::string& shape = "stories-260k") {
     const cleave::test::TemporaryFolder folder;
     const fs::path python = folder.path() / "python";

@@ -175,7 +175,7 @@ TEST_CASE("run prints JSON alone on standard output, and the same tokens for any
 TEST_CASE("run writes the host's tokens on imitated GPUs of both vendors, however they are divided",
           "[tools]") {
     std::vector<fs::path> models{bundled_model()};
-    // And one that others trained and exported, where it lies beside the checkout.
+    // And one that others trained and exported, if it is beside the checkout.
     const fs::path stories =
         shared_data() / "models" / "stories260K" / "dynamo_op23_past_sdpa.onnx";
     if (fs::exists(stories)) models.push_back(stories);

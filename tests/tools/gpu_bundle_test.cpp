@@ -119,7 +119,7 @@ TEST_CASE(
     const auto shell = [&](const std::string& line) {
         return gpu_check::run({"/bin/sh", "-c", "cd " + folder.string() + " && " + line}, 60);
     };
-    // Blocks of many sizes, of zeros, and of one value that stands alone.
+    // Blocks of many sizes, of zeros, and of one value alone.
     std::vector<float> weights(32 * 40);
     for (size_t i = 0; i < weights.size(); ++i)
         weights[i] =
@@ -140,7 +140,7 @@ TEST_CASE(
               "tar -cf - bin models | ./pack compress >payload.tar.zst && rm -r bin models");
     INFO(packed.errors);
     REQUIRE(packed.code == 0);
-    // Cut short, it says so and leaves what it has.
+    // A payload that is cut short is an error, and what was unpacked stays.
     REQUIRE(shell("cp payload.tar.zst whole && head -c 200 whole >payload.tar.zst").code == 0);
     const gpu_check::Outcome damaged = shell("./gpu-check one");
     CHECK(damaged.code == 1);
@@ -179,7 +179,7 @@ TEST_CASE("the bundle of gpu-check takes along every library that is not the sys
     const gpu_check::Outcome packed = script({"--libraries", program});
     REQUIRE(all.code == 0);
     REQUIRE(packed.code == 0);
-    // A program without any is none to take along, and nothing to say.
+    // A program that is not there adds nothing, and is no error.
     const gpu_check::Outcome whole =
         script({"--libraries", CLEAVE_BUILD_DIR "/bin/cleave_gpu_check_pack", "/no/such/program"});
     CHECK(whole.output.empty());

@@ -275,7 +275,7 @@ TEST_CASE("tokens agree with logits that choose them, or lie within the bound wh
           "[tools]") {
     const cleave::test::TemporaryFolder folder;
     const std::string path = folder.path() / "logits";
-    // Two tokens of a prompt and two new ones, of a vocabulary of 3: the choices stand in rows 1
+    // Two tokens of a prompt and two new ones, of a vocabulary of 3: the choices are in rows 1
     // and 2.
     const float rows[] = {0, 0, 0, 1, 2, 1.9f, -5, 1, 0};
     std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(rows), sizeof rows);

@@ -178,7 +178,7 @@ TEST_CASE("README.md states no figure of a GPU that no report holds", "[tools]")
     readme_of("An H100 decodes llama-3-8b at 95 % of its copy bandwidth.\n");
     CHECK_THAT(findings(), Contains("are not those of"));
 
-    // Figures beside the block, whatever the reports say.
+    // Figures outside the block, with any reports.
     for (const char* claim :
          {"On an H100 decode reaches 93 % of the copy bandwidth.",
           "A token of 8B takes 5.1 ms on one card.", "`cuda[0]` does 210 tokens a second.",

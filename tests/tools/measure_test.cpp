@@ -79,7 +79,7 @@ TEST_CASE("what others do on the cores is what the system counts beyond this pro
     auto after = parse_cpu_ticks("cpu  180 10 50 900 20 5 5 30 0 0\n");
     REQUIRE(before);
     REQUIRE(after);
-    // 200 ticks of all cores: 90 busy, of which 50 were this process; 10 stolen.
+    // 200 ticks of all cores: 90 busy (50 of them this process), 10 stolen.
     MachineLoad load = load_between(*before, *after, 50);
     CHECK(load.others == 0.2);
     CHECK(load.stolen == 0.05);

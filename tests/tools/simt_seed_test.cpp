@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `cleave run --simt-seed` all the way to the imitated GPU. Kernels that are right compute the same
 // in every order of their threads, so a model is run whose kernels, planted in the compiler's
-// cache, are wrong in all threads alike: the fault told is that of the thread that went first.
+// cache, are wrong in all threads alike: the reported fault is that of the thread that ran first.
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -46,8 +46,8 @@ private:
     std::optional<std::string> before_;
 };
 
-// A kernel of that name with as many arguments, every thread of which writes to an address that
-// belongs to nothing.
+// A kernel of that name with as many arguments; every thread writes to an address that belongs to
+// nothing.
 codegen::CompiledKernel faulty(const std::string& name, uint32_t num_args) {
     std::string parameters;
     for (uint32_t i = 0; i < num_args; ++i)
@@ -84,7 +84,7 @@ public:
         REQUIRE(planted == names.size());
     }
 
-    // "thread (17, 0, 0)": which one the first faulty launch of a run tells of.
+    // "thread (17, 0, 0)": which one the first faulty launch of a run names.
     std::string first_thread(std::optional<int> seed) const {
         const CommandResult r = run(seed);
         INFO(r.output << r.error);

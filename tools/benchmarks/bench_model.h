@@ -31,7 +31,7 @@ inline std::vector<int32_t> prompt(int64_t tokens, int64_t vocabulary) {
     return ids;
 }
 
-// Bytes of weights that one decode step reads: all but the embedding table, of which it reads a row
+// Bytes of weights that one decode step reads: all but the embedding table, where it reads one row
 // (a tied table is read whole by lm_head).
 inline int64_t decode_weight_bytes(const importer::Graph& graph) {
     int64_t bytes = 0;

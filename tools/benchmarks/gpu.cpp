@@ -3,7 +3,7 @@
 // what the same card reaches otherwise: decode against its copy bandwidth (bytes read and written;
 // the fastest copy that is known), prefill against the faster of two rates of PyTorch's matmul
 // where a Python with it is at hand. Times are the device's, between events around whole passes
-// with decode replayed from its graph; the host's clock stands beside them.
+// with decode replayed from its graph; the host's clock is given beside them.
 //   cleave_bench_gpu benchmark|checked_model|random_model [--device cuda[0]] [--shape llama-3-8b]
 //   [--python python3]
 //       [--nvrtc PATH] [--copy-mib 4096] [--tokens 512]
@@ -155,7 +155,7 @@ public:
             } catch (const std::exception& error) {
                 json["errors"].push_back(fmt::format("{}: {}", what, error.what()));
             }
-            show(json);  // one that is ended later has said so much
+            show(json);  // if it is ended later, this much was reported
         };
         const bench::TorchRates torch = torch_rates(copied);
         json["pytorch"] = torch_json(torch);

@@ -23,7 +23,7 @@ namespace cleave::bench {
 
 namespace {
 
-// Rows are a grid's second dimension, of which CUDA has 65535 at most: long ones.
+// Rows are a grid's second dimension, which CUDA limits to 65535: so they are long.
 constexpr int64_t kRow = 1 << 16, kSmallRow = 32, kFloat = 4;
 constexpr int kRepeats = 5, kTorchSeconds = 180;
 

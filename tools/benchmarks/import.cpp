@@ -131,7 +131,7 @@ void write_in_child(const std::string& shape, const fs::path& folder, models::On
         throw InternalError("writing the model failed");
 }
 
-// Pages of the file that lie in memory.
+// Pages of the file that are in memory.
 int64_t resident_pages(const fs::path& path, int64_t size) {
     const int file = ::open(path.c_str(), O_RDONLY);
     void* map = ::mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_SHARED, file, 0);

@@ -21,7 +21,7 @@ namespace {
 
 using namespace cleave;
 
-// Of the whole process: what the work costs, whatever else runs.
+// Of the whole process: what the work costs, without what else runs.
 double processor_seconds() {
     timespec time{};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

@@ -40,7 +40,7 @@ models::Shape streaming_shape(int64_t cache_bytes) {
     c.head_dim = 64;
     c.vocab_size = 16384;
     // 67 MB of f32 a layer and as much in lm_head: five times the cache, halved by bf16; enough
-    // layers for exchanges to tell from what a pass takes once.
+    // layers to separate exchanges from the fixed cost of a pass.
     c.num_layers = std::clamp<int64_t>(5 * cache_bytes / 67'000'000, 4, 12);
     c.max_positions = 4096;
     c.rope_theta = 1e4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the host that the process stands on, through the project's own kernels and runtime:
+// Measures the host that the process runs on, through the project's own kernels and runtime:
 // small Llamas of stand-in weights run as sessions with a trace, on one host device and on two.
 // Out: the rates of planner::HostCalibration, and where they are kept from one command to the next.
 // Takes some seconds, all cores and under 2 GB of memory.
@@ -61,9 +61,9 @@ std::string calibration_path();
 // The processor and its usable cores: what a calibration belongs to.
 std::string host_identity(const planner::HostFacts& facts);
 
-// read_host_facts with the kept calibration, where there is one of this machine. `threads` 0: all.
-// A file of another machine or for other threads is not used; `note` then says so and why. It also
-// says what the measurement warned of.
+// read_host_facts with the kept calibration of this machine, if any. `threads` 0: all. A file of
+// another machine or for other threads is not used; `note` then has the reason. It also has the
+// warnings of the measurement.
 planner::HostFacts facts_of_this_host(int threads, std::string* note = nullptr);
 
 }  // namespace cleave::tools

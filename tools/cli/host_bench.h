@@ -2,8 +2,8 @@
 // Small Llamas of stand-in weights run on host devices, and their traces taken apart by kind and
 // size of step: what `calibrate` makes rates of. In: a shape, how many devices and threads. Out:
 // for each class of steps its amounts by the plan and its usual time. A configuration is run in
-// several rounds, so that the others' stand between: a machine whose memory slows down for a second
-// then slows a part of the samples of every figure.
+// several rounds, with those of the others between them: a machine whose memory slows down for a
+// second then slows a part of the samples of every figure.
 #pragma once
 
 #include <map>

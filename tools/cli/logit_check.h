@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `cleave run --check` compares: the logits of a run with those of the host. Logits that are
-// no numbers have no difference, nor have texts of other lengths: then `reason` says why, and a
-// check that has one has failed.
+// NaN have no difference, nor have texts of other lengths: then `reason` is set, and a check with
+// a reason has failed.
 #pragma once
 
 #include <cstddef>

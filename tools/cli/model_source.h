@@ -18,7 +18,7 @@ struct LoadedModel {
     ModelKind kind = ModelKind::kOnnx;
     importer::Graph graph;              // of a plan, too
     std::optional<planner::Plan> plan;  // for a .plan file
-    std::string folder;  // where tokenizer and generation configs lie; empty for a shape name
+    std::string folder;         // of tokenizer and generation configs; empty for a shape name
     int64_t max_positions = 0;  // the model's context limit, 0 when nothing says
 };
 

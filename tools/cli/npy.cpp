@@ -41,7 +41,7 @@ std::string read_all(const std::string& path) {
     throw UserError("{} is no .npy file that can be read: {}", path, why);
 }
 
-// What stands after 'key': in the header's dictionary.
+// What follows 'key': in the header's dictionary.
 std::string_view value_of(std::string_view header, std::string_view key, const std::string& path) {
     const std::string quoted = fmt::format("'{}':", key);
     size_t at = header.find(quoted);

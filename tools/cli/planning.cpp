@@ -43,8 +43,8 @@ planner::Machine select_devices(const planner::Machine& all, const std::string& 
     return chosen;
 }
 
-// What the file says of its nodes' devices, as pins beside the user's; a note where the devices are
-// not there.
+// The devices that the file names for its nodes, as pins beside the user's; a note if the machine
+// lacks them.
 void add_affinities(const importer::Graph& graph, const planner::Machine& machine,
                     planner::PlanOptions& options) {
     if (graph.path.empty()) return;

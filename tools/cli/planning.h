@@ -27,7 +27,7 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
                               const planner::Workload& workload);
 
-// All that the flags say of a session, whatever the model; the user's interrupt ends it.
+// The options of a session that follow from the flags alone; the user's interrupt ends it.
 runtime::SessionOptions session_options(const RunFlags& run);
 
 }  // namespace cleave::tools

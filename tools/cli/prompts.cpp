@@ -32,8 +32,8 @@ std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab_size) {
 }
 
 // A model's vocabulary may be padded, and a tokenizer may name special tokens that the model has no
-// embedding for ("<pad>"); ordinary tokens beyond the vocabulary, or a vocabulary of which most is
-// no token, are another model's.
+// embedding for ("<pad>"); ordinary tokens beyond the vocabulary, or a vocabulary that is mostly
+// no tokens, are another model's.
 std::unique_ptr<runtime::Tokenizer> load_matching_tokenizer(const std::string& path,
                                                             const LoadedModel& model) {
     auto tokenizer = runtime::load_tokenizer(path);

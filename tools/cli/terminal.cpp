@@ -71,7 +71,7 @@ struct ProgressBar::State {
     using Clock = std::chrono::steady_clock;
     std::mutex mutex;
     std::string label;
-    Clock::time_point start{};  // of the first update, which says what was done by then
+    Clock::time_point start{};  // of the first update, which has what was done by then
     int64_t done_at_start = 0;
     Clock::time_point drawn{};
     bool visible = false;

@@ -216,8 +216,8 @@ Json to_json(const planner::Machine& machine, const std::vector<Absent>& absent)
     return json;
 }
 
-// The machine of --devices (two host devices, unless said) with what was measured; saved where -o
-// says, or where later commands look for it.
+// The machine of --devices (default: two host devices) with what was measured; saved in the file of
+// -o, or where later commands look for it.
 planner::Machine measure(const DevicesArguments& flags) {
     if (!flags.plan.machine_file.empty())
         throw UserError(

@@ -156,7 +156,7 @@ Finding gpu_compiler(const char* name, const char* purpose, const codegen::GpuCo
     return f;
 }
 
-// hiprtcVersion counts by itself (9.0 in ROCm 5.2): HIP's own version stands beside it where the
+// hiprtcVersion counts by itself (9.0 in ROCm 5.2): HIP's own version is shown beside it where the
 // library is HIP's, too.
 codegen::GpuCompilerInfo hiprtc_with_archs() {
     codegen::GpuCompilerInfo info = codegen::hiprtc_info({});

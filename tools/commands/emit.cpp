@@ -116,8 +116,7 @@ Json tile_json(const planner::Tile& tile) {
             {"splits", tile.splits}, {"shared_memory_bytes", tile.shared_bytes}};
 }
 
-// What the object says of threads of a GPU; none where nothing was compiled, or what runs on the
-// CPU.
+// A figure of the object for a thread of a GPU; null if nothing was compiled, or for the CPU.
 Json measured_json(const codegen::Resources& measured, int64_t value) {
     return measured.known && measured.registers > 0 ? Json(value) : Json(nullptr);
 }
@@ -230,7 +229,7 @@ void print_shrunk(const planner::Plan& plan, const codegen::Program& program, si
     }
 }
 
-// What the object says of itself, after the claim.
+// The resources that the object states, after the claim.
 void print_compiled(const codegen::Program& program, const codegen::CompiledKernel& compiled) {
     const codegen::Resources& r = compiled.measured;
     const bool on_cpu = !codegen::simt_arch_of(program.arch).empty();

@@ -224,7 +224,7 @@ LogitDifference host_difference(const RunArguments& flags, const planner::Plan& 
     planner::Plan host = plan_from_flags(std::move(model), one, quiet.run, plan.workload);
     auto session = open_session(host, quiet);
     runtime::GenerateOptions silent = options;
-    // As many tokens as the run made, whatever ended its texts.
+    // As many tokens as the run made: no stop token ends a text here.
     silent.stop_ids.clear();
     std::vector<size_t> made(prompts.size(), 0);
     silent.on_token = [&](size_t sequence, int32_t) {

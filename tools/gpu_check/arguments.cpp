@@ -42,7 +42,7 @@ text takes up to four of them), of the last three after 1800. On a first run mos
 the compiler's: kernels are kept in the cache for the next.
 )";
 
-// As the usage says.
+// As in the usage text.
 constexpr int kConformanceSeconds = 300, kTableSeconds = 1500, kTextSeconds = 600,
               kBenchSeconds = 1800;
 constexpr int64_t kLeastLimit = 1, kMostLimit = 100'000;

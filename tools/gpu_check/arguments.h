@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of gpu-check, checked before anything runs: a part that would refuse its flag an
-// hour later has been told.
+// The command line of gpu-check, checked before anything runs: a flag that a part would refuse an
+// hour later is refused now.
 #pragma once
 
 #include <cstdint>

@@ -12,11 +12,11 @@ namespace cleave::gpu_check {
 
 struct Cards {
     std::string first;                                   // "cuda[0]"; empty: there is none
-    std::map<std::string, std::vector<size_t>> by_kind;  // those that say what they are
+    std::map<std::string, std::vector<size_t>> by_kind;  // those whose kind is known
 };
 
-// Writes drivers and devices into the report, and an error with every reason where there is no
-// card.
+// Writes drivers and devices into the report, and an error with every reason if no card was
+// found.
 Cards find_cards(Report& report);
 
 }  // namespace cleave::gpu_check

@@ -17,8 +17,8 @@ public:
 
     float largest() const;  // of their magnitudes
 
-    // Empty where `tokens` are those that the logits choose, or differ from `chosen` first where
-    // the two logits lie within `bound` of each other; else what is wrong.
+    // Empty where `tokens` are those that the logits choose, or first differ from `chosen` where
+    // the two logits are within `bound` of each other; else what is wrong.
     std::string disagreement(const std::vector<int32_t>& chosen, const std::vector<int32_t>& tokens,
                              double bound) const;
 

@@ -13,7 +13,7 @@ namespace cleave::gpu_check {
 std::string tail(const std::string& text);
 
 // The output as a whole, or its last line that is JSON: one that was ended may have cut the very
-// last. No object where there is none.
+// last. An empty value without one.
 nlohmann::ordered_json last_json(const std::string& output);
 
 // JSON has null for what is not finite.

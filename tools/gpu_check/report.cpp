@@ -36,7 +36,7 @@ Report::Report(const Arguments& arguments, const std::string& programs) : path_(
     json_["skipped"] = Json::array();
     json_["errors"] = Json::array();
     json_["parts"] = Json::object();
-    write();  // a path that cannot be written is told now
+    write();  // a path that cannot be written is an error now
 }
 
 // As tools/gpu-check wrote it: the commit, and whether anything differed from it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JSON report of gpu-check (tools/schema/gpu_check.schema.json), whole in its file after each
-// write: one that was ended in between says which part was running, and that it is not finished.
+// write: one that was cut off names the part that was running, and is not `finished`.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 class Report {
 public:
-    // `programs`: their folder, beside which COMMIT lies. UserError when the file cannot be
+    // `programs`: their folder; COMMIT is beside it. UserError when the file cannot be
     // written.
     Report(const Arguments& arguments, const std::string& programs);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the bundle's programs for the parts, within their limits and --time-limit, and tells the
-// report how they ended.
+// Runs the bundle's programs for the parts, within their limits and --time-limit, and
+// reports how they ended.
 #pragma once
 
 #include <string>
@@ -32,17 +32,19 @@ public:
            Report& report);
 
     // What every program gets: the compiler that was named, and a folder for compiled kernels where
-    // there is no home. The report gets what `cleave doctor` says.
+    // there is no home. The report gets the output of `cleave doctor`.
     void settle_environment();
 
     std::string program(const char* name) const { return programs_ + "/" + name; }
-    // In the folder that the bundle lies in.
+    // In the folder of the bundle.
     std::string bundled(const char* name) const { return programs_ + "/../" + name; }
     std::string temporary(const std::string& name) const { return temporary_ / name; }
     const Arguments& arguments() const { return arguments_; }
     Report& report() { return report_; }
     const std::string& no_host() const { return no_host_; }  // why nothing compiles for the host
-    const std::string& stuck() const { return stuck_; }  // the part of which a process does not end
+    const std::string& stuck() const {
+        return stuck_;
+    }  // the part with a process that does not end
 
     int64_t seconds_left() const;  // of --time-limit
     bool has_time() const { return seconds_left() >= kLeastSeconds; }
@@ -55,9 +57,9 @@ public:
                 const std::vector<std::string>& more = {});
     // Whether it ended well; else the part has failed.
     bool judge(const std::string& part, const Outcome& outcome);
-    // Empty where it failed, which has been told, or gave no JSON, which is told.
+    // Empty if it failed, which is reported already, or gave no JSON, which this reports.
     Json json_of(const std::string& part, const Outcome& outcome);
-    // Of one that failed, too: what it said before.
+    // Of one that failed, too: its output until then.
     void keep_result(const std::string& part, const Outcome& outcome);
 
 private:

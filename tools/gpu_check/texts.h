@@ -28,8 +28,7 @@ private:
     static std::vector<std::string> command_of(const TextPart& part, const std::string& program);
     void check_own_choice(const TextPart& part, const std::vector<std::string>& command,
                           const Json& with_logits, const Logits& logits, double bound);
-    // Launches that begin early change no number: `overlap` of the results says where there were
-    // any.
+    // Launches that begin early change no number: `overlap` of the results counts them.
     void compare_without_overlap(const TextPart& part, const std::vector<std::string>& command,
                                  const std::vector<int32_t>& chosen);
     // In f32 the tokens do not depend on how many devices ran, but where two logits are so near

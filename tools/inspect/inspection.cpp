@@ -33,7 +33,7 @@ bool lie_alike(const LayerRun& a, const LayerRun& b) {
                       });
 }
 
-// How layers lie on devices, by the steps of decode.
+// How layers are placed on devices, by the steps of decode.
 class Layers {
 public:
     explicit Layers(const Plan& plan) : plan_(plan) {}
@@ -256,7 +256,7 @@ std::vector<DeviceTime> times(const Plan& plan, bool is_prefill, int64_t& pass_n
     return times;
 }
 
-// The kernels of one device's Program, with what its steps say of each launch.
+// The kernels of one device's Program, with the facts that its steps have of each launch.
 void add_kernels(const Plan& plan, DeviceId device, bool is_prefill,
                  const codegen::Program& program, std::vector<KernelUse>& out) {
     const Phase& phase = plan.phase(is_prefill);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `cleave inspect` shows beside a plan's own views (planner/view/plan_text.h): how each layer
-// lies on devices, what fills their memory, where a pass spends its time, and the kernels that it
-// launches. In: a sound plan. Out: plain values; the text, the JSON and the page are views of them.
-// Nothing is compiled or run: times are the plan's predictions, kernels those that codegen writes
-// for it.
+// is placed on devices, what fills their memory, where a pass spends its time, and the kernels that
+// it launches. In: a sound plan. Out: plain values; the text, the JSON and the page are views of
+// them. Nothing is compiled or run: times are the plan's predictions, kernels those that codegen
+// writes for it.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ struct LayerShare {
     int64_t weight_bytes = 0, kv_bytes = 0;
 };
 
-// Consecutive layers that lie alike. `first` is -1 before the layers, the model's number of layers
-// behind them.
+// Consecutive layers with the same placement. `first` is -1 before the layers, the model's number
+// of layers behind them.
 struct LayerRun {
     int first = 0, last = 0, stage = 0;
     std::vector<LayerShare> shares;  // of each device of the stage

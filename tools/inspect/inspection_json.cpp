@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
-// [begin, end), or null where there is nothing.
+// [begin, end), or null for an empty range.
 Json range_json(const Range& range) {
     return range.empty() ? Json() : Json::array({range.begin, range.end});
 }

@@ -47,8 +47,8 @@ private:
     }
     const std::string& name(DeviceId id) const { return plan_.machine.device(id).name; }
 
-    // Devices in a row of which `of` makes the same stand together: `show` gets the first one's
-    // name, the last one's and how many they are, and what they have in common.
+    // Consecutive devices with the same value of `of` are shown as one entry: `show` gets the first
+    // one's name, the last one's, how many they are, and that value.
     template <class Of, class Show>
     void each_alike(Of of, Show show) const {
         const std::vector<DeviceInfo>& devices = plan_.machine.devices;

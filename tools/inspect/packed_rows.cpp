@@ -22,7 +22,7 @@ Json runs_of(const std::vector<int64_t>& numbers) {
     return runs;
 }
 
-// Of elements, null where there is none.
+// One column of all elements; null in a row without it.
 Json packed_column(const std::vector<const Json*>& column) {
     std::vector<int64_t> numbers;
     numbers.reserve(column.size());

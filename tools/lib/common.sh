@@ -36,7 +36,7 @@ find_cache() {
     readonly cache logs
 }
 
-# The distribution's own program where there is one: its packages belong together, whatever comes
+# The distribution's own program, if it has one: its packages belong together, and another may come
 # first in PATH.
 system_tool() { # system_tool NAME
     if [[ -x /usr/bin/$1 ]]; then printf '/usr/bin/%s' "$1"; else command -v "$1" || die "$1 is not installed" "Run tools/setup."; fi

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2154  # cache, logs: set by common.sh
-# Python environments in the cache. Packages come by name and version from whatever index pip is set
+# Python environments in the cache. Packages come by name and version from the index that pip is set
 # up for.
 
 # requirements KIND: the pins as pip reads them, with hashes where tools/dependencies gives them.

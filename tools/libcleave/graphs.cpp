@@ -85,7 +85,7 @@ void check_operator(const cleave_graph& g, const cleave_operator& op, const std:
                             name, i, op.inputs[i], g.graph.ops.size());
 }
 
-// Units of what is divided, and that the inputs are as wide as the rule says.
+// Units of what is divided, and that the inputs have the width of the rule.
 int64_t units_of(const Graph& graph, const Op& op, const cleave_operator& given) {
     const bool by_input = given.sharding == CLEAVE_BY_INPUT;
     if ((by_input || given.sharding == CLEAVE_ELEMENTWISE) && op.inputs.empty())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the handles of tools/libcleave/include/cleave.h, and the guard that every
-// function of it runs in: exceptions become a status and this thread's last error.
+// The structs behind the handles of tools/libcleave/include/cleave.h, and the guard around every
+// function of it: exceptions become a status and this thread's last error.
 #pragma once
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures that users of other tools met in the field: each test says the wrong behaviour in a
+// Failures that users of other tools met in the field: each test describes the wrong behaviour in a
 // sentence, and shows what Cleave does instead, on plans alone: make_plan, and verify_plan on plans
 // with that very fault put in.
 #include <algorithm>
@@ -131,8 +131,8 @@ TEST_CASE("a rotary table that two stages read lies on both", "[e2e]") {
 
 // Attention in f16 with the rotation fused into it asked for 286,720 bytes of shared memory a block
 // on a card that has 65,536; the launch failed on the device. Cleave: tiles follow from the
-// device's limits by arithmetic, so they shrink where there is less; a plan that asks for more than
-// there is, is refused before anything is compiled.
+// device's limits by arithmetic, so they shrink on a device that has less. A plan that asks
+// for more than the device has is refused before anything is compiled.
 TEST_CASE("a launch never asks for more shared memory than its device has", "[e2e]") {
     Graph graph = llama_2_70b();
     Plan large = shaped_plan(graph, "sim:h100[0-3]", 4, 1);
@@ -179,7 +179,7 @@ TEST_CASE("a launch never asks for more shared memory than its device has", "[e2
 // Llama-2-70B was meant for eight shards and started on four cards of 48 GB: it loaded for minutes
 // and ended in an index out of bounds on a device. Cleave: eight ways on four devices is refused
 // before anything loads; without that it is planned over the four, and every range of every shard
-// is proved to lie in its matrix.
+// is proved to be within its matrix.
 TEST_CASE("70B meant for eight shards is refused or planned over the four devices there are",
           "[e2e]") {
     Graph graph = llama_2_70b();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * libcleave: the planner for other compilers. A graph and a machine go in, a proven plan comes out,
- * in C and for whatever can call C; tools/libcleave/include/cleave.hpp has C++ classes over it.
+ * in C and for languages that can call C; tools/libcleave/include/cleave.hpp has C++ classes.
  * Needs no compiler and no driver.
  *
  * Status:  every function that can fail returns a cleave_status. The text of the last failure of a
@@ -57,7 +57,7 @@ enum {
 
 /* Of this thread's last failed call, "" when there was none; valid until its next call. */
 CLEAVE_API const char* cleave_last_error(void);
-/* The same as JSON where there is more to it (CLEAVE_DOES_NOT_FIT: schema
+/* The same as JSON for a status that has more to it (CLEAVE_DOES_NOT_FIT: schema
  * does_not_fit.schema.json), else "". */
 CLEAVE_API const char* cleave_last_error_json(void);
 
