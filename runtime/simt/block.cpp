@@ -192,7 +192,7 @@ void Block::exit_thread() {
     }
 }
 
-// At the block's end, where threads that did wait have told the place.
+// At the block's end; threads that did wait have recorded the place.
 void Block::fail_without_wait() {
     uint32_t first = 0;
     while (!threads[first].early) ++first;
@@ -237,7 +237,7 @@ void Block::fail(Fault fault, Here here, const char* format, ...) {
 void Block::leave() {
     report.finding = std::move(doubtful);
     doubtful.reset();
-    // The other fibers are dropped where they stand: `prepare` starts them afresh.
+    // The other fibers are abandoned in mid-run: `prepare` starts them afresh.
     switch_fiber(&current->fiber, &main_);
     __builtin_unreachable();
 }

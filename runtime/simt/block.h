@@ -48,7 +48,7 @@ enum class Meeting : uint8_t {
 struct Warp;
 struct Warpgroup;
 
-// What a meeting touches stands in the first 64 bytes.
+// What a meeting touches is in the first 64 bytes.
 struct alignas(64) Thread {
     FiberPlace fiber;
     Warp* warp = nullptr;

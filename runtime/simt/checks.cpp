@@ -17,7 +17,7 @@ const char* touch_name(Touch touch) {
     return touch == Touch::kLoad ? "read" : touch == Touch::kStore ? "write" : "atomic update";
 }
 
-// The variable that an offset lies nearest behind.
+// The last variable that begins at or before an offset.
 const codegen::SimtSharedVariable* variable_at(const Block& block, uint32_t offset) {
     const codegen::SimtSharedVariable* found = nullptr;
     for (uint32_t i = 0; i < block.record->num_variables; ++i)
@@ -169,8 +169,8 @@ inline void check_any(Block& block, const void* p, uint64_t size, Touch touch, H
     }
 }
 
-// What nearly every access is, told without a call: sure to be fine. All else the checks above
-// decide, from the beginning.
+// Whether an access is certainly valid, as nearly every one is, without a call. The checks above
+// decide about all others, from the beginning.
 inline bool is_aligned(uint64_t address, uint64_t size) {
     return (address & ((size >> 32) - 1)) == 0;
 }

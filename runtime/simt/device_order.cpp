@@ -41,8 +41,8 @@ uint32_t number_for(std::string name) {
     return static_cast<uint32_t>(place - of.begin());
 }
 
-// Launches of all devices are counted by one number: what is known of a device that is gone says
-// nothing of another in its place.
+// Launches of all devices are counted by one number: what is known of a device that is gone does
+// not apply to another in its place.
 std::atomic<uint32_t> launches{0};
 std::atomic<uint64_t> releases{0};
 
@@ -230,8 +230,8 @@ void ExchangeMemory::release(unsigned* word, unsigned value, Clock clock) {
     if (place == released.end()) place = released.insert(place, Released{at, 0, {}});
     place->version = ++releases;
     place->clock = std::move(clock);
-    // The store and a look at who sleeps stand in the order that a sleeper's count and its own look
-    // have.
+    // The store and the look at the sleepers have the same order as a sleeper's count and its own
+    // look.
     std::atomic_ref<unsigned>(*word).store(value, std::memory_order_seq_cst);
 }
 

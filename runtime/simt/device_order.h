@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The race detector of memory that devices exchange values in. Kernels of several devices run at
-// the same time; what one has written another may read when a store_release lies behind the write,
+// the same time; what one has written another may read when a store_release follows the write,
 // a load_acquire of that word in front of the read, and barriers order the threads of each block
 // with those that did these. Whether that holds is kept by vector clocks (Lamport, "Time, Clocks,
 // and the Ordering of Events in a Distributed System", 1978; Flanagan and Freund, "FastTrack",
-// 2009), not seen by chance: a missing barrier is told in whatever order the devices come.
+// 2009), not seen by chance: a missing barrier is found in any order of the devices.
 //
 // Only accesses of different devices are judged: those of one device's blocks are not ordered by
 // what is kept here. The host orders nothing; what it writes begins anew. On AMD GPUs a thread's
@@ -121,7 +121,7 @@ private:
         Cell cells[kPage];
     };
     Page& page(uint64_t cell);
-    // Those of [first, last] that lie in the cell, a bit each.
+    // Those of [first, last] in the cell, a bit each.
     static uint16_t bytes_of_cell(uint64_t cell, uint64_t first, uint64_t last);
     Found touch_cell(Cell& cell, const Access& access, const Clock& knows, const Clock* seen,
                      bool writes);

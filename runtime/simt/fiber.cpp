@@ -37,7 +37,7 @@ void FiberStacks::reserve(uint32_t count, size_t bytes) {
 FiberPlace FiberStacks::start(uint32_t index, FiberMain main) const {
     char* top = memory_ + (index + 1) * stride_ - (index * 7 % kStaggers) * kStagger - 64;
     auto* words = reinterpret_cast<uint64_t*>(reinterpret_cast<uint64_t>(top) & ~uint64_t{63});
-    *--words = 0;  // where a return address would stand: keeps the ABI's alignment at entry
+    *--words = 0;  // in place of a return address: keeps the ABI's alignment at entry
     return {words, main, nullptr};
 }
 

@@ -27,8 +27,8 @@ struct FiberPlace {
 #define CLEAVE_FIBER_VECTORS
 #endif
 
-// Saves the running fiber's place in `from` and goes on at `to`. No register keeps its value, which
-// the compiler is told: it saves those that it needs, once, where a function of the ABI would save
+// Saves the running fiber's place in `from` and goes on at `to`. No register keeps its value, and
+// the compiler knows it: it saves those that it needs, once, where a function of the ABI would save
 // all that a call preserves (System V ABI, section 3.2.1) a second time.
 [[gnu::always_inline]] inline void switch_fiber(FiberPlace* from, const FiberPlace* to) {
     static_assert(offsetof(FiberPlace, resume) == 8 && offsetof(FiberPlace, frame) == 16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points at which threads meet: barrier, warp_sync, shuffles, ballots, reductions, matrix
-// instructions. The last to arrive computes for its warp and releases it. Values lie in two rows
+// instructions. The last to arrive computes for its warp and releases it. Values are in two rows
 // that take turns, so that a lane may arrive at the next meeting before the slowest has read the
 // last one.
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory of simt devices: each allocation begins in an aligned 4 GiB slot of address space
-// of its own, so that an address tells its allocation and exact bounds need no shadow memory. The
-// table of slots is the process's, as the address space is. Freed slots are reused last, which
+// of its own, so that an address identifies its allocation and exact bounds need no shadow memory.
+// The table of slots is the process's, as the address space is. Freed slots are reused last, which
 // makes use after free visible. Thread-safe.
 #pragma once
 

@@ -27,7 +27,7 @@ void Shadow::allow(uint32_t offset, uint32_t bytes) {
 }
 
 bool Shadow::unordered(uint64_t before, const Toucher& who, uint64_t now) const {
-    if (before >> 32 != interval_) return false;  // a barrier lies between
+    if (before >> 32 != interval_) return false;  // a barrier is between
     uint32_t many = several(before);
     if (many == kOneThread && (before & 1023) == who.thread) return false;
     if (many == kManyWarps || warp_of(before) != who.warp) return true;

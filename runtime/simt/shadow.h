@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The race detector of shared memory: a cell for every `cell_bytes` remembers the last writer and
 // the readers since, each with the barrier interval and the warp_sync interval it fell in. Two
-// accesses are ordered when a barrier lies between, or both are of one warp and a warp_sync lies
+// accesses are ordered when a barrier is between, or both are of one warp and a warp_sync is
 // between, or both are of one thread; otherwise, if one writes and not both are atomic, they race.
 // Writes of an earlier block count as none: reading them is reading uninitialised memory.
 #pragma once
@@ -120,8 +120,8 @@ private:
     static constexpr uint64_t kGapMark = ~uint64_t{0};
     static constexpr uint64_t kAtomicBit = 1 << 12;
 
-    // The cells of an access, and the last of them that need be looked at: a piece of four cells
-    // that say the same is one.
+    // The cells of an access, and the last of them that need be looked at: four equal cells of a
+    // piece count as one.
     struct Span {
         uint64_t first, last, end;
     };

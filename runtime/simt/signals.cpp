@@ -20,13 +20,13 @@ namespace cleave::runtime::simt {
 
 namespace {
 
-// A wait looks again after so long whatever happens: a word of the host's may have changed.
+// A wait looks again at least this often: a word of the host's may have changed.
 constexpr timespec kTick{0, 10'000'000}, kShortTick{0, 50'000};
 
 std::atomic<uint32_t> sleepers{0};  // of the process; stores wake only when there are any
 
 // How long this OS thread has slept for others. A process that was stopped for a while has not
-// waited meanwhile: those whom it waits for stood still too.
+// waited meanwhile: those it waits for were stopped, too.
 thread_local uint64_t waited = 0;
 
 // Pauses in a row in which the block's other threads had their turn: they may all be waiting.
@@ -105,8 +105,8 @@ void cleave_simt_store_release(unsigned* p, unsigned v, const char* file, int li
         check_exchange(block, p, 4, true, true, {file, line});
         memory = memory_of(block, p);
     }
-    // The store and the look at the sleepers stand in the order that a sleeper's count and futex's
-    // own look have.
+    // The store and the look at the sleepers have the same order as a sleeper's count and futex's
+    // own look.
     if (memory) {
         block.order.release(*memory, stamp_of(block), p, v);
     } else {

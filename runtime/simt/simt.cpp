@@ -105,8 +105,8 @@ struct Work {
     std::mutex mutex;
     SimtReport report;  // of that block
 
-    // All blocks before the faulty one run, so that the fault told is the same on any number of OS
-    // threads.
+    // All blocks before the faulty one run, so that the reported fault is the same on any number of
+    // OS threads.
     void end_at(uint64_t block, SimtReport found) {
         std::lock_guard lock(mutex);
         if (block >= end) return;

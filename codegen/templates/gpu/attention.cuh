@@ -25,7 +25,7 @@ struct AttentionArgs {
     i64 num_tokens = 0;
 };
 
-// A score in base 2, whatever the cap.
+// A score in base 2, with and without a cap.
 template <class C>
 DEVICE float capped(float dot) {
     if constexpr (C::kSoftcap > 0.0f)
@@ -33,8 +33,8 @@ DEVICE float capped(float dot) {
     return dot * (C::kScale * kLog2E);
 }
 
-// Probabilities that are narrowed stand multiplied by 2^kLift, which their total divides out. Of
-// f16: those below 2^-14 would have fewer digits, and gfx90a's matrix instruction reads such
+// Narrowed probabilities are multiplied by 2^kLift, which the division by their total removes. In
+// f16 those below 2^-14 would have fewer digits, and gfx90a's matrix instruction reads such
 // numbers as zero; there may be thousands of them.
 template <class T>
 constexpr float kLift = 0.0f;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of many tokens by warpgroups (wgmma): as attention_prefill.cuh, but a warpgroup owns 64
 // queries, and while it works on kKeys keys, the next ones are copied into the other half of shared
-// memory; one barrier for each. Everything there stands in panels of 64 features, [rows, 64] each,
+// memory; one barrier for each. Everything there is in panels of 64 features, [rows, 64] each,
 // swizzled as WgmmaOperand has it: scores are products of queries and keys as they are;
 // probabilities stay in registers, where those of a score are those of the left operand, and
 // multiply the values by columns (WgmmaOperand::transposed). What a head is shorter than its panels

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that stand alone: embedding, RmsNorm, Rope, KV append, gated activation, Add, Scale,
-// SelectTokens, and the copies and sums of collectives. Inputs have a row stride and a first
+// Operators with launches of their own: embedding, RmsNorm, Rope, KV append, gated activation, Add,
+// Scale, SelectTokens, and the copies and sums of collectives. Inputs have a row stride and a first
 // column, outputs are dense [rows, kOut]. A block takes a run of kThreads * kRun features of one
 // row, kBlocks of them all of it; a thread kRun neighbours, which divide every length, offset and
-// stride. Rows lie in block_x too: it alone has no limit that a batch can meet. X: activations.
-// `others`: operands of the epilogue (epilogue.cuh).
+// stride. Rows are counted by block_x, too: it alone has no limit that a batch can meet. X:
+// activations. `others`: operands of the epilogue (epilogue.cuh).
 #pragma once
 
 #include "epilogue.cuh"

@@ -34,7 +34,7 @@ struct MmaSync16n8k16 {
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.{f16,bf16} (sm_90a), N = kN a multiple of 8: four
 // warps, whose lane of the sum is the thread's number in its warpgroup. PTX
 // ISA 9.2, 9.7.15.5.1.1.1, "Matrix fragments for wgmma.mma_async.m64nNk16": accumulator D (figure
-// 149), and A where it lies in registers: those of D's 16 columns.
+// 149), and A in registers: those of D's 16 columns.
 template <int kN>
 struct Wgmma64 {
     static constexpr int kLanes = 128, kRows = 64, kCols = kN, kDepth = 16;
@@ -79,7 +79,7 @@ struct WgmmaOperand {
                         2 * depth);
     }
     // B the other way round ("MN-major"): a row is a depth and holds 64 columns; further columns
-    // lie `panel` bytes on, for which the leading byte offset stands, and the stride is that from
+    // are `panel` bytes on, which is the leading byte offset, and the stride is that from
     // eight depths to the next (table of strides in 9.7.15.5.1.2.1). Columns start at a panel and
     // are whole ones, so that only forms are used that others use too.
     CLEAVE_TABLE_CODE Descriptor transposed(unsigned address, int panel) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products of many tokens (prefill): a block computes kTokens x kRows, kDepth features at a
 // time, in the tiles of its warps (warp_tiles.cuh) or, where C::kWarpgroups, of its warpgroups
-// (warpgroup_tiles.cuh). Slices of both operands stand in a ring of kStages in shared memory; one
+// (warpgroup_tiles.cuh). Slices of both operands are in a ring of kStages in shared memory; one
 // barrier a slice. Prepared activations (prepare.cuh) and weights are copied asynchronously, kAhead
 // slices before their turn; a warpgroup's product of one slice may still run when that of the next
 // begins. Other activations are fetched into registers while a slice is multiplied, normalised and
-// narrowed to the weights' type: two stages, the other of which takes them. Activations that are
+// narrowed to the weights' type: two stages, and the free one takes them. Activations that are
 // narrowed to f16 may be beyond it (kFactors). Prepared ones were divided by a power of two for
 // each row (f16_factor), and the epilogue multiplies by it. Others are compared with f16's largest
 // on their way; should one of a block be beyond, the rows that hold such are multiplied anew, as
-// f32. So nobody reads rows to find what they hold, and rows within have the same bits, whatever
-// their neighbours hold.
+// f32. So no rows are read in advance, and the bits of a row within f16 do not depend on its
+// neighbours.
 //
 // Config: kIn, kThreads, kTokens, kRows, kDepth (multiples of 16), kStages, kWarpgroups, kPrepared,
 // kFactors, In (of activations), kXAlign, kNorm, NormWeight, kEpsilon, kNormOffset.
@@ -22,7 +22,7 @@
 
 namespace cleave {
 
-// A slice is [kM, kDepth] activations and [kN, kDepth] weights, whose element [row, k] lies at
+// A slice is [kM, kDepth] activations and [kN, kDepth] weights, whose element [row, k] is at
 // place(row, k), eight neighbours from a multiple of eight on in a row.
 template <class C, class S, bool kWarpgroups = C::kWarpgroups>
 struct TilesOf {
@@ -48,8 +48,7 @@ struct Gemm {
     using In = typename C::In;
     static constexpr int kStages = int(C::kStages);
     // Slices whose products may run beside the next one's, and slices on their way: a stage is
-    // written again when its product has ended in all warps, which the barrier of a later slice
-    // says.
+    // written again when its product has ended in all warps: after the barrier of a later slice.
     static constexpr int kLag = Tiles::kAsync && kStages > 3 ? 1 : 0;
     static constexpr int kAhead = kStages - 1 - kLag;
     static_assert(kStages >= 2 && (C::kPrepared || kStages == 2));
@@ -123,7 +122,7 @@ struct Gemm {
                 else
                     *target = valid ? row_of(j)[at] : S{};
             } else {
-                // Past the last column stand codes that meet zeros, in groups that exist.
+                // Codes past the last column are in groups that exist, and meet zeros.
                 Floats<kCopy> v{};
                 if (valid) v = Matrix::template load<kCopy>(row_of(j), at);
 #pragma unroll
@@ -320,7 +319,7 @@ struct Gemm {
         }
     }
 
-    // All slices, of which the first kAhead are on their way. `fetch` starts another one's way,
+    // All slices; the first kAhead are on their way. `fetch` starts the copy of another one,
     // `store` ends it.
     template <class Fetch, class Store>
     DEVICE void multiply(Tiles& tiles, int tokens, const Fetch& fetch, const Store& store) {

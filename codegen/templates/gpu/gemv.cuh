@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products of a few tokens (decode): weights stream through once, 16 bytes a lane, each row
-// read by kLanes neighbouring lanes; activations stand in shared memory as f32, read for kAtOnce
+// read by kLanes neighbouring lanes; activations are in shared memory as f32, read for kAtOnce
 // rows together. Weights are loaded into registers, or, where kStages > 0, copied into shared
 // memory so many pieces of 16 bytes ahead (weight_ring.cuh). A fused RMSNorm multiplies by its
 // weight while staging and by its scale at the end, so x is read once.
@@ -16,8 +16,8 @@
 namespace cleave {
 
 // Weights that a block asks for before it waits for the launches before it. Blocks of 256 threads
-// that stand on an H100 at once, four to eight a unit of 132, so ask for 17 to 35 MB of its 50 MB
-// of second-level cache.
+// that are resident on an H100 at once, four to eight a unit of 132, so ask for 17 to 35 MB of its
+// 50 MB of second-level cache.
 constexpr i64 kAheadBytes = 32 * 1024;
 
 template <class C, class W>

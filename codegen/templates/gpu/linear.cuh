@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // [RmsNorm] Linear [bias] [Scale] [residual Add] [epilogue]: output and down projections, lm_head,
-// any Linear that stands alone. Grid: kRows output features x kTokens tokens. Config:
+// any other Linear. Grid: kRows output features x kTokens tokens. Config:
 // products.cuh's, kOut, Weight, kBias + Bias, kScaled + kScale, kSoftcap, kResidual +
 // kResidualStride + kResidualOffset, kXStride, kXOffset, Out, kSharedBytes, epilogue.cuh's.
 #pragma once

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchange between devices whose kernels reach each other's memory (planner/cost/peer_exchange.h).
-// A block has a channel of its own: what it sends lies in its slice of this device's area, and
-// counters of messages tell the others. The sender waits until all have released its last message
-// of the channel, writes, and makes the next one ready; the receiver waits for it, reads, and
-// releases it. A block thus waits for the same block of other devices only, and the plan's order of
-// steps is the same everywhere: every wait ends once all are resident.
+// A block has a channel of its own: what it sends is in its slice of this device's area, and
+// counters of messages announce it to the others. The sender waits until all have released its last
+// message of the channel, writes, and makes the next one ready; the receiver waits for it, reads,
+// and releases it. A block thus waits for the same block of other devices only, and the plan's
+// order of steps is the same everywhere: every wait ends once all are resident.
 //
-// A wait is bounded: after `limit` nanoseconds, or when the host says stop, the block says in the
-// mailbox whom it waited for and leaves, and so do all later ones.
+// A wait is bounded: after `limit` nanoseconds, or when the host sets the stop word, the block
+// writes into the mailbox whom it waited for and leaves, and so do all later ones.
 #pragma once
 
 #include "signals.cuh"
@@ -42,8 +42,8 @@ struct Peers {
 
     static DEVICE u32* word(u32* row, PeerPart part) { return row + part * kPart + block_x(); }
 
-    // This thread's one of `rows`, null where there are more threads: a wait stands once in the
-    // code, whoever waits.
+    // This thread's one of `rows`, null for further threads: the code has one wait, for
+    // all who wait.
     template <int N>
     static DEVICE u32* of_thread(u32* const (&rows)[N]) {
         u32* row = nullptr;
@@ -52,7 +52,7 @@ struct Peers {
         return row;
     }
 
-    // Whether `word` has come to `goal`, before the limit. `whom` is what the mailbox shall say:
+    // Whether `word` has come to `goal`, before the limit. `whom` is what the mailbox shall name:
     // below 128.
     static DEVICE bool await(const u32* word, u32 goal, const PeerWatch& w, u32 whom) {
         u64 begin = 0;
@@ -295,7 +295,7 @@ DEVICE Vector<typename C::X, int(C::kRun)> peer_run(const PeerAllReduceArgs<C>& 
     return stored;
 }
 
-// out = the sum of elements [begin, end) of the block's part, of which the slices begin at `first`.
+// out = the sum of elements [begin, end) of the block's part, whose slices begin at `first`.
 template <class C>
 DEVICE void peer_sum(const PeerAllReduceArgs<C>& a, i64 first, i64 begin, i64 end,
                      typename C::X* copy) {

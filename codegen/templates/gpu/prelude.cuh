@@ -4,7 +4,7 @@
 // runtime/simt). Freestanding: a kernel includes this and nothing else; no libc, no device library,
 // no host type.
 //
-// Kernels stand in namespace cleave:
+// Kernels are in namespace cleave:
 //     KERNEL(256) scale(const float* x, float* y, i64 n) { ... }    // launch bound; parameters:
 //     pointers, i64 KERNEL_ALONE(256) ..: a block may have its unit's registers to itself; NVIDIA's
 //     compiler else rather spills a few of them DEVICE float helper(float v) { ... } // every other
@@ -40,7 +40,7 @@
 // FragmentB<T>,
 //           FragmentC; load_a, load_b, load_b_transposed, multiply_add(c, a, b). T is f16 or bf16,
 //           and float where CLEAVE_MFMA is defined
-// Warpgroup where CLEAVE_WGMMA is defined: four warps (128 threads) multiply what lies in shared
+// Warpgroup where CLEAVE_WGMMA is defined: four warps (128 threads) multiply operands in shared
 // memory, asynchronously.
 //           WarpgroupSum<N>: 64 x N in registers, N 16, 32, 64 or 128; sum.clear(); wgmma_fence();
 //           wgmma<T>(sum, a, b) of depth 16 with descriptors
@@ -244,7 +244,7 @@ DEVICE void async_wait() {}
 
 #if defined(CLEAVE_MATRIX)
 
-// One 16 x 16 x 16 product of a warp, whatever the instruction behind it.
+// One 16 x 16 x 16 product of a warp, by the instruction that the target has.
 struct Tile {
 #if defined(CLEAVE_MMA_SYNC)
     // Two instructions side by side: elements of the right half of B and C follow those of the
@@ -260,7 +260,7 @@ struct Tile {
 #else
 #if defined(CLEAVE_MFMA)
     // Types whose instruction is less deep take several: the first has the first elements of every
-    // lane, depths that lie apart, but the same ones of A and B.
+    // lane, depths with gaps between, but the same ones of A and B.
     using Whole = Mfma16x16x16;
 #elif defined(CLEAVE_WMMA_GFX11)
     using Whole = WmmaGfx11;
@@ -313,7 +313,8 @@ DEVICE FragmentA<T> load_a(const T* p, int stride, int rows = 16, int depth = 16
     return a;
 }
 
-// B whose columns lie as rows (weights [out, in], keys [position, head_dim]): element [k, c] at p[c
+// B whose columns are rows in memory (weights [out, in], keys [position, head_dim]): element [k, c]
+// at p[c
 // * stride + k].
 template <class T>
 DEVICE FragmentB<T> load_b(const T* p, int stride, int cols = 16, int depth = 16) {
@@ -381,7 +382,7 @@ struct WarpgroupSum {
         hold();
     }
     // Keeps the compiler from moving what reads the registers in front of the wait before this, or
-    // what writes them behind the fence after it (PTX ISA, "wgmma.fence": it stands between both
+    // what writes them behind the fence after it (PTX ISA, "wgmma.fence": it is between both
     // and the product).
     DEVICE void hold() {
 #pragma unroll

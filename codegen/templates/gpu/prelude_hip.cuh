@@ -81,7 +81,7 @@ DEVICE void fence_device() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); 
 
 // ---- Warp operations
 
-// Of the lane in its wave, whatever the block's shape.
+// The lane's number in its wave, for blocks of any shape.
 DEVICE int hardware_lane() {
 #if CLEAVE_WARP == 64
     return int(__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)));

@@ -3,7 +3,7 @@
 // to the type that the weights are staged as; where that is f16, divided by a power of two that
 // brings the row into its range (f16_factor). Almost every row is within: it is written as it is,
 // and again where it was not. A block takes a row. Config: kIn, kRun (neighbours that a thread
-// takes, of which kXAlign may be loaded at once), kThreads, X, kXStride, kXOffset, To, kToOffset,
+// takes; kXAlign of them may be loaded at once), kThreads, X, kXStride, kXOffset, To, kToOffset,
 // kFactors, kSelect, kNorm, NormWeight, kEpsilon, kNormOffset, kSharedBytes.
 #pragma once
 

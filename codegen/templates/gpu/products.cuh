@@ -47,8 +47,8 @@ DEVICE BlockPlace block_place() {
 }
 
 // How a block's threads finish its table: runs of neighbouring features of a token, and so many
-// runs of a thread at once. What they read of global memory is under way together: a load stands
-// behind a store that it might be of, so that one run after the other would wait for memory each.
+// runs of a thread at once. What they read of global memory is under way together: a load comes
+// after a store that may overlap it, so that runs one after the other would each wait for memory.
 // Where few tokens are, a thread has one number or two. `kWidth`: numbers of a row that a load or
 // store may begin at, and that a run is to divide.
 template <class C, i64 kWidth>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of quantised matrices. They lie as importer/weights/quantized_shard.h has them and are
+// Rows of quantised matrices. Their layout is that of importer/weights/quantized_shard.h; they are
 // widened in registers: (code - zero point) * scale. A group is 32 elements of a row, 16 bytes of
 // 4-bit codes (element j in the lower half of byte j, element 16 + j in the upper) or 32 bytes;
 // rows are padded to whole groups, and what the padding holds meets only zeros.

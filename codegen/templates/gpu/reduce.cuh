@@ -80,7 +80,7 @@ DEVICE void argmax(const float* logits, i32* tokens) {
     const float* row = logits + i64(block_x()) * C::kOut;
     float best = -kInfinity;
     i32 place = i32(C::kOut);
-    // A NaN stands as infinity at place -1, which nothing is larger than or before.
+    // A NaN counts as infinity at place -1: nothing is larger or before it.
     auto take = [&](float v, i32 i) {
         if (v > best || (v == best && i < place)) {
             best = v;

@@ -4,7 +4,7 @@
 // (SoftTile, depth 4). For f32 gfx9's is exact f32, and NVIDIA's rounds operands to TF32's 10 bits,
 // which is no f32 and not used. A [16, kDepth] and B [kDepth, 16] come from shared memory, B with
 // its columns as rows. Lanes that share a row of C are kRowLanes neighbours; element i of a lane
-// lies in its row_slot(i)-th row.
+// is in its row_slot(i)-th row.
 #pragma once
 
 #include "vectors.cuh"
@@ -112,7 +112,7 @@ struct TileOf<float> {
     using type = SoftTile<float>;
 };
 #endif
-// Of products whose operands lie in shared memory as T.
+// Of products whose operands are in shared memory as T.
 template <class T>
 using MatrixTile = typename TileOf<T>::type;
 

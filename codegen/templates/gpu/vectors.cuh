@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of memory as runs of floats, whatever their type: widths that divide what is loaded, loads
+// Rows of memory of any type as runs of floats: widths that divide what is loaded, loads
 // of at most 16 bytes, conversions in registers. A kernel takes the widest load that its row
 // lengths and offsets allow.
 #pragma once
@@ -60,7 +60,7 @@ struct Floats {
     DEVICE const float& operator[](int i) const { return v[i]; }
 };
 
-// N elements at p, of which every aligned run of W may be loaded at once.
+// N elements at p; every aligned run of W may be loaded at once.
 template <int N, int W = N, class T>
 DEVICE Floats<N> load_floats(const T* p) {
     constexpr int kStep = min(min(N, W), 16 / int(sizeof(T)));

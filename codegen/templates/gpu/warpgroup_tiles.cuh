@@ -72,7 +72,7 @@ struct WarpgroupTiles {
 
     DEVICE void begin(const S* left, const S* right) {
         const S* mine = left + thread_x() / kThreadsOfGroup * 64 * kStride;
-        // Addresses stand in units of 16 bytes, which none of these sums carries out of.
+        // Addresses are in units of 16 bytes; none of these sums overflows their field.
         const u64 a = WgmmaOperand::descriptor(shared_address(mine)),
                   b = WgmmaOperand::descriptor(shared_address(right));
         wgmma_fence();

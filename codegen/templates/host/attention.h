@@ -111,7 +111,7 @@ struct AttentionTile {
     }
 
     // Scores of all queries for keys [key, key + n); key is a multiple of kKeyBlock. Whole blocks
-    // are read, and what stands past n is masked later. A block narrower than that, the context's
+    // are read, and scores past n are masked later. A block narrower than that, the context's
     // last, goes key by key.
     template <class T>
     CLEAVE_INLINE void scores(const KvCache<T>& cache, i64 slot, i64 kv_head, i64 key, i64 n) {

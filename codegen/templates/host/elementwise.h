@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that stand alone, one row of activations an item: embedding, RmsNorm, Rope, KV append,
-// gated activation, Add, Scale, SelectTokens. Inputs have a row stride and a first column, outputs
-// are dense.
+// Operators with launches of their own, one row of activations an item: embedding, RmsNorm, Rope,
+// KV append, gated activation, Add, Scale, SelectTokens. Inputs have a row stride and a first
+// column, outputs are dense.
 #pragma once
 
 #include "epilogue.h"

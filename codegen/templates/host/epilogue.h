@@ -30,7 +30,7 @@ CLEAVE_INLINE FloatN<N> gated(FloatN<N> gate, FloatN<N> up) {
     return activate<kActivation, N>(gate) * up;
 }
 
-// Features [first, first + n) of a row, which stand at `values`.
+// Features [first, first + n) of a row, at `values`.
 template <class Config>
 CLEAVE_INLINE void apply_epilogue(float* values, const float* const* other, i64 row, i64 first,
                                   i64 n) {

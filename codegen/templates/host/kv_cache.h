@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The KV cache as kernels see it: a slab [slots, kv_heads, context] of keys, then one of values.
-// Values are rows of v_head_dim features. Keys stand in blocks of kKeyBlock positions, feature by
-// feature: [head_dim][kKeyBlock], so that the scores of a block are whole vectors whatever the
-// head's size and need no sum across lanes. The context's last block is only as wide as what is
-// left, so that there is no padding. Kernels reach elements through this accessor alone, so that
+// Values are rows of v_head_dim features. Keys are in blocks of kKeyBlock positions, feature by
+// feature: [head_dim][kKeyBlock], so that the scores of a block are whole vectors for
+// heads of any size and need no sum across lanes. The context's last block is only as wide as what
+// is left, so that there is no padding. Kernels reach elements through this accessor alone, so that
 // another arrangement changes no kernel.
 #pragma once
 
@@ -19,7 +19,7 @@ struct KvCache {
     i64 num_slots, context;
     i64 kv_heads, head_dim, v_head_dim;
 
-    // The block of keys that `position` lies in, and how many positions it has room for.
+    // The block of keys with `position`, and how many positions it has room for.
     CLEAVE_INLINE T* key_block(i64 slot, i64 kv_head, i64 position) const {
         return base + ((slot * kv_heads + kv_head) * context + position / kKeyBlock * kKeyBlock) *
                           head_dim;

@@ -103,8 +103,8 @@ void pack(const Rows& input, i64 first, i64 count, const Norm& norm, float* out)
     }
 }
 
-// DynamicQuantizeLinear: a step of the 256 between the smallest and the largest element, and where
-// 0 lies. https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
+// DynamicQuantizeLinear: a step of the 256 between the smallest and the largest element, and the
+// place of 0. https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html
 struct NoSteps {
     static constexpr bool kPresent = false;
 };

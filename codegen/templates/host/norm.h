@@ -24,7 +24,7 @@ CLEAVE_INLINE float rms_scale(const float* x, double epsilon) {
     return static_cast<float>(1.0 / __builtin_sqrt(total / n + epsilon));
 }
 
-// A norm fused in front of a matrix product; NoNorm where there is none.
+// A norm fused in front of a matrix product; NoNorm without one.
 struct NoNorm {
     static constexpr bool kPresent = false;
 };

@@ -21,7 +21,7 @@ CLEAVE_INLINE void rope_head(float* x, const float* cos, const float* sin) {
     }
 }
 
-// The cosines of a position; the sines lie `context` rows further on.
+// The cosines of a position; the sines are `context` rows further on.
 template <i64 kRotary>
 CLEAVE_INLINE const float* rope_row(const float* table, i64 position) {
     return table + position * (kRotary / 2);

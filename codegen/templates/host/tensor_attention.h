@@ -201,7 +201,7 @@ struct TensorAttention {
                  a.Y + batch * a.y_batch + head * a.y_head + row * a.y_row, from, max(from, to));
     }
 
-    // Blocks of keys [from, to), which lie side by side from `keys` and `values` on.
+    // Blocks of keys [from, to), contiguous from `keys` and `values` on.
     template <class K, class V>
     CLEAVE_INLINE void walk(const K* keys, const V* values, i64 key_stride, i64 value_stride,
                             i64 from, i64 to, i64 origin) {

@@ -245,7 +245,7 @@ CLEAVE_INLINE auto fetch(const LaneWalk<Config, N>& w, i64 k) {
     }
 }
 
-// A place in the result, and where the operands' elements for it lie.
+// A place in the result, and the places of the operands' elements for it.
 template <class Config>
 struct Place {
     static constexpr i64 kOperands = Config::kOthers;

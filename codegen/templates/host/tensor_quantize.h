@@ -51,7 +51,7 @@ CLEAVE_INLINE void tensor_dequantize(const QuantizeArgs<Config>& a, i64 begin, i
     }
 }
 
-// To even; NaN gives the lowest, as no integer stands for it.
+// To even; NaN gives the lowest, as no integer represents it.
 template <class Y>
 CLEAVE_INLINE Y saturate(float x) {
     constexpr float kLow = Y(-1) < Y(0) ? -static_cast<float>(1ll << (8 * sizeof(Y) - 1)) : 0.0f;

@@ -20,7 +20,7 @@ struct TensorReduceArgs {
     i64 inner_dims[6], inner_strides[6];  // that are reduced
 };
 
-// Where element `index` of a tensor of these dimensions lies.
+// The place of element `index` of a tensor of these dimensions.
 CLEAVE_INLINE i64 place_of(i64 index, const i64* dims, const i64* strides) {
     i64 place = 0;
     for (i64 d = 5; d >= 0 && index > 0; --d) {
