@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags that several commands share (CLI.md, "Words used everywhere"), as plain values.
+// The flags that several commands share (tools/CLI.md), as plain values.
 #pragma once
 
 #include <cstdint>

@@ -42,9 +42,8 @@ public:
     const Arguments& arguments() const { return arguments_; }
     Report& report() { return report_; }
     const std::string& no_host() const { return no_host_; }  // why nothing compiles for the host
-    const std::string& stuck() const {
-        return stuck_;
-    }  // the part with a process that does not end
+    // The part with a process that does not end.
+    const std::string& stuck() const { return stuck_; }
 
     int64_t seconds_left() const;  // of --time-limit
     bool has_time() const { return seconds_left() >= kLeastSeconds; }
