@@ -183,6 +183,11 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
     auto schema = nlohmann::json::parse(
         std::ifstream(test::source_root() / "tools/schema/machine.schema.json"));
     REQUIRE(test::schema_errors(schema, nlohmann::json::parse(text)).empty());
+    const std::string device_a = R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1,
+        "memory_bandwidth": 1, "flops_f32": 1})";
+    const std::string two_devices = device_a + R"(, {"name": "b", "kind": "sim", "memory_bytes": 1,
+        "memory_bandwidth": 1, "flops_f32": 1}], "links": [)";
+    const std::string link = R"({"from": "a", "to": "b", "kind": "pcie", "bandwidth": 1})";
     for (
         auto [content, says] : std::initializer_list<std::pair<std::string, const char*>>{
             {"{", "line 1, column 2: no JSON"},
@@ -196,7 +201,19 @@ TEST_CASE("a machine file written from a machine reads back the same", "[planner
              "unknown field 'speed'"},
             {R"({"devices": [{"name": "a", "kind": "sim", "memory_bytes": 1, "memory_bandwidth": 1, "flops_f32": 1}],
                   "links": [{"from": "a", "to": "b", "kind": "pcie", "bandwidth": 1}]})",
-             "names the device 'b'"}}) {
+             "names the device 'b'"},
+            {R"({"name": 3, "devices": []})", "the machine.name is no text"},
+            {R"({"devices": {}})", "'devices' is no array"},
+            {device_a +
+                 R"(], "links": [{"from": "a", "to": "a", "kind": "pcie", "bandwidth": 1}]})",
+             "links a with itself"},
+            {device_a + "," + device_a.substr(device_a.find("{\"name")) + "]}",
+             "two devices are called 'a'"},
+            {two_devices + link + "," + link + "]}", "two links lead from a to b"},
+            {two_devices + link.substr(0, link.size() - 1) + R"(, "domain": 0}]})",
+             "links[0].domain is 0 and there are 0 domains"},
+            {two_devices + link.substr(0, link.size() - 1) + R"(, "peer_access": 1}]})",
+             "links[0].peer_access is not true or false"}}) {
         write(content);
         INFO(content);
         REQUIRE_THAT(test::user_error([&] { load_machine(path); }), Contains(says));

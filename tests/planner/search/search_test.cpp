@@ -305,7 +305,18 @@ TEST_CASE("options that cannot be met are refused with the fix", "[planner]") {
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.batch = 0; }),
                  Contains("--batch 0"));
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.prefill_chunk = 0; }),
-                 Contains("--prefill-chunk 0"));
+                 Contains("--prefill-chunk 0: a chunk has at least one token"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.context = 0; }),
+                 Contains("--context 0: the context has at least one token"));
+    REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.prompt_tokens = 0; }),
+                 Contains("--prompt-tokens 0: a prompt has at least one token"));
+    REQUIRE_THAT(
+        refused("host", [](Workload& w, PlanOptions&) { w.activation_dtype = DType::kInt8; }),
+        Contains("activations of type int8 are not supported"));
+    Graph empty;
+    empty.name = "empty";
+    REQUIRE_THAT(test::user_error([&] { plan_for(empty, "host", small, {}); }),
+                 Contains("empty: the graph has no operators"));
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.dtype = DType::kInt16; }),
                  Contains("--dtype int16") && Contains("f32, f16, bf16, f8e4m3, int8 or int4"));
     REQUIRE_THAT(refused("host", [](Workload& w, PlanOptions&) { w.kv_dtype = DType::kInt8; }),
