@@ -146,17 +146,22 @@ void visit_fields(T& object, Visit&& visit) {
     with_fields(object, [&](auto&... fields) { (visit(fields), ...); });
 }
 
-// In the order of the struct.
+namespace detail {
+
 template <class T>
-constexpr auto field_names() {
-    constexpr auto pointers = with_fields(detail::Sample<T>::sample.value, [](auto&... fields) {
-        return std::tuple{detail::Pointer{&fields}...};
-    });
+consteval auto make_field_names() {
+    constexpr auto pointers = with_fields(
+        Sample<T>::sample.value, [](auto&... fields) { return std::tuple{Pointer{&fields}...}; });
     return [&]<size_t... I>(std::index_sequence<I...>) {
-        return std::array<std::string_view, sizeof...(I)>{
-            detail::pointed_at<std::get<I>(pointers)>()...};
+        return std::array<std::string_view, sizeof...(I)>{pointed_at<std::get<I>(pointers)>()...};
     }(std::make_index_sequence<std::tuple_size_v<decltype(pointers)>>());
 }
+
+}  // namespace detail
+
+// In the order of the struct.
+template <class T>
+inline constexpr auto field_names = detail::make_field_names<T>();
 
 // "linear" for LinearAttrs.
 template <class T>

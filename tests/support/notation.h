@@ -158,7 +158,7 @@ public:
     // Its parts alone.
     template <class T>
     void parts(const T& record, int depth = 0) {
-        auto name = field_names<T>().begin();
+        auto name = field_names<T>.begin();
         visit_fields(record, [&](const auto& field) { part(std::string(*name++), field, depth); });
     }
     // What the values of steps are called depends on the phase.
@@ -192,7 +192,7 @@ private:
     // Its name, its variant, then what differs from the usual.
     template <bool kPartsApart, class T>
     void fields(const T& record) {
-        const auto names = field_names<T>();
+        const auto& names = field_names<T>;
         const T usual = left_out(record);
         for (const Place place : {Place::kName, Place::kVariant, Place::kNamed}) {
             auto name = names.begin();
@@ -313,7 +313,7 @@ private:
 
     template <class T>
     void parts(std::vector<Node>& lines, T& record) {
-        auto name = field_names<T>().begin();
+        auto name = field_names<T>.begin();
         visit_fields(record, [&](auto& field) { part(lines, std::string(*name++), field); });
     }
     template <class T>
@@ -349,7 +349,7 @@ private:
     void fields(Node& node, T& record) {
         if (node.kind != Node::Kind::kRecord)
             fail(node, "a record {FIELD=VALUE ..} is wanted here");
-        const auto names = field_names<T>();
+        const auto& names = field_names<T>;
         std::vector<bool> given(names.size());
         for (const Place place : {Place::kName, Place::kVariant, Place::kNamed}) {
             size_t i = 0;
