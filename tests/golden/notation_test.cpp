@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/notation.h"
+#include "tests/planner/support/machines.h"
 
 #include "models/llama_graph.h"
 #include "planner/file/plan_file.h"
@@ -15,11 +16,8 @@ using namespace planner;
 Plan plan_of(const std::string& shape, const std::string& devices, const Workload& workload = {},
              const PlanOptions& options = {}) {
     const models::Shape found = models::find_shape(shape).value();
-    return make_plan(
-        models::build_llama_graph(found, found.dtype),
-        build_machine(parse_devices(devices),
-                      {4, int64_t{64} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3", {}}),
-        workload, options);
+    return make_plan(models::build_llama_graph(found, found.dtype),
+                     machine_of(devices, small_host(4, 64)), workload, options);
 }
 
 void check_round_trip(const Plan& plan) {

@@ -16,6 +16,7 @@
 #include "planner/build/steps.h"
 #include "planner/cost/simulate.h"
 #include "tests/golden/recovery.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/notation.h"
 
 namespace cleave::test {
@@ -30,7 +31,6 @@ namespace {
 struct Devices {
     std::string name = "host[0]";  // as `--devices` has it
     int num_cores = 4;
-    int64_t memory_bytes = int64_t{8} << 30;  // of the host
 };
 enum class PhaseKind : uint8_t { kPrefill, kDecode };
 
@@ -86,13 +86,7 @@ public:
             plan.graph = importer::quantize_weights(plan.graph, *plan.workload.dtype);
         if (!plan.workload.kv_dtype) plan.workload.kv_dtype = DType::kF32;
         if (plan.machine.devices.empty())
-            plan.machine =
-                build_machine(parse_devices(case_.devices.name), {case_.devices.num_cores,
-                                                                  case_.devices.memory_bytes,
-                                                                  40'000'000'000,
-                                                                  200'000'000'000,
-                                                                  "x86-64-v3",
-                                                                  {}});
+            plan.machine = machine_of(case_.devices.name, small_host(case_.devices.num_cores));
         reader.resolve(plan);
         importer::check_graph(plan.graph);
         graph_ = plan.graph;

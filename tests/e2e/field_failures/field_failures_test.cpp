@@ -10,6 +10,7 @@
 #include "planner/planner.h"
 #include "planner/tiles/gpu.h"
 #include "planner/verify/verify.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -18,17 +19,12 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-Machine machine_of(const std::string& devices) {
-    HostFacts facts{4, int64_t{8} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3"};
-    return build_machine(parse_devices(devices), facts);
-}
-
 Plan shaped_plan(const Graph& graph, const std::string& devices, int tp, int pp,
                  Workload workload = {}) {
     PlanOptions options;
     options.tensor_parallel = tp;
     options.pipeline_stages = pp;
-    return make_plan(graph, machine_of(devices), workload, options);
+    return make_plan(graph, test::machine_of(devices), workload, options);
 }
 
 Graph llama_2_70b() {

@@ -6,6 +6,7 @@
 #include "models/shapes.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -14,8 +15,7 @@ namespace {
 using namespace planner;
 
 Plan plan_for(const Graph& graph, const std::string& devices, DType dtype, int tp) {
-    Machine machine = build_machine(parse_devices(devices), {2, int64_t{8} << 30, 20'000'000'000,
-                                                             100'000'000'000, "x86-64-v3"});
+    Machine machine = machine_of(devices, small_host(2));
     Workload workload{.context = 256};
     workload.prompt_tokens = 64;
     workload.dtype = dtype;
@@ -103,9 +103,7 @@ TEST_CASE("weights stored quantised stay so on host devices, cut between their o
         }
         for (int tp : {1, 2, 3, 8}) {
             CAPTURE(block, tp);
-            Machine machine =
-                build_machine(parse_devices(fmt::format("host[0-{}]", tp - 1)),
-                              {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
+            Machine machine = machine_of(fmt::format("host[0-{}]", tp - 1), small_host(2));
             Workload workload{.context = 256};
             workload.prompt_tokens = 64;
             PlanOptions options;

@@ -10,6 +10,7 @@
 #include "planner/planner.h"
 #include "planner/tiles/gpu.h"
 #include "planner/verify/verify.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -19,13 +20,12 @@ namespace {
 
 Plan plan_on(const char* devices, DType dtype, DType activations = DType::kF32,
              int64_t chunk = 512) {
-    const HostFacts host{2, int64_t{16} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
     Workload workload;
     workload.context = 4096;
     workload.prompt_tokens = workload.prefill_chunk = chunk;
     workload.activation_dtype = activations;
     return make_plan(models::build_llama_graph(models::find_shape("tinyllama-1.1b").value(), dtype),
-                     build_machine(parse_devices(devices), host), workload, {});
+                     test::machine_of(devices, test::small_host(2, 16)), workload, {});
 }
 
 // Launches of a phase that come by their activations in that way, by their kind.

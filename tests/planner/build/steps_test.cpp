@@ -16,15 +16,12 @@
 #include "planner/search/device_order.h"
 #include "planner/verify/verify.h"
 #include "planner/view/plan_text.h"
+#include "tests/planner/support/machines.h"
 
 using namespace cleave;
 using namespace cleave::planner;
 
 namespace {
-
-HostFacts small_host() {
-    return {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
-}
 
 Plan plan_of(const std::string& shape, const std::string& devices, int tp, int pp,
              Workload workload = {}) {
@@ -38,7 +35,7 @@ Plan plan_of(const std::string& shape, const std::string& devices, int tp, int p
     PlanOptions options;
     options.tensor_parallel = tp;
     options.pipeline_stages = pp;
-    return make_plan(graph, build_machine(parse_devices(devices), small_host()), workload, options);
+    return make_plan(graph, test::machine_of(devices, test::small_host(2)), workload, options);
 }
 
 std::map<std::string, int> count_steps(const Phase& phase) {
@@ -271,8 +268,8 @@ TEST_CASE("a chain of elementwise operators belongs to the launch that makes its
         workload.context = 512;
         PlanOptions options;
         options.tensor_parallel = tp;
-        Plan plan = make_plan(graph, build_machine(parse_devices("host[0-1]"), small_host()),
-                              workload, options);
+        Plan plan =
+            make_plan(graph, test::machine_of("host[0-1]", test::small_host(2)), workload, options);
         auto count = count_steps(plan.decode);
         REQUIRE(count["rms_norm"] == layers * tp);
         REQUIRE(count["add"] + count["scale"] == 0);
@@ -402,7 +399,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a PCIe link counts as direct only where the driver gives access", "[planner]") {
-    Machine machine = build_machine(parse_devices("sim:a40[0-1]"), small_host());
+    Machine machine = test::machine_of("sim:a40[0-1]", test::small_host(2));
     const std::vector<DeviceId> both{DeviceId(0), DeviceId(1)};
     CHECK_FALSE(reach_each_other(machine, both));
     machine.links[0].peer_access = true;

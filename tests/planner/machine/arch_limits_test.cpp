@@ -9,6 +9,7 @@
 #include "planner/planner.h"
 #include "planner/tiles/gpu.h"
 #include "planner/verify/verify.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -29,9 +30,7 @@ constexpr const char* kLimits[] = {"shared_memory_per_block",
 
 // One device, as `cleave devices -o` writes it.
 Json machine_file(const std::string& device) {
-    return Json::parse(
-        machine_to_json(build_machine(parse_devices(device), {2, int64_t{8} << 30, 20'000'000'000,
-                                                              100'000'000'000, "x86-64-v3"})));
+    return Json::parse(machine_to_json(machine_of(device, small_host(2))));
 }
 
 Machine machine_with(Json machine, const char* limit, int64_t value) {

@@ -15,6 +15,7 @@
 #include "planner/metis/metis.h"
 #include "planner/planner.h"
 #include "planner/search/device_order.h"
+#include "tests/planner/support/machines.h"
 
 using namespace cleave;
 using namespace cleave::planner;
@@ -179,13 +180,11 @@ TEST_CASE("the handlers of the program are back after METIS, flags and mask incl
 
 TEST_CASE("a plan goes on without a METIS that gives up, and names that", "[planner]") {
     FaultyMetis faulty(MetisFault::kSignal);
-    HostFacts facts{4, int64_t{8} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3"};
     PlanOptions options;
     options.tensor_parallel = 1;
     options.pipeline_stages = 4;
-    Plan plan =
-        make_plan(models::build_llama_graph(*models::find_shape("llama-110m"), DType::kF32),
-                  build_machine(parse_devices("host[0-3]"), facts), {.context = 1024}, options);
+    Plan plan = make_plan(models::build_llama_graph(*models::find_shape("llama-110m"), DType::kF32),
+                          test::machine_of("host[0-3]"), {.context = 1024}, options);
     CHECK_THAT(plan.why.metis, Contains("left out: METIS raised signal 15"));
     CHECK(plan.stages.size() == 4);
 }

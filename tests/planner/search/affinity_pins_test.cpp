@@ -20,9 +20,7 @@ Graph imported_graph() {
     return graph;
 }
 
-Machine hosts(int count) {
-    return build_machine(parse_devices(fmt::format("host[0-{}]", count - 1)), small_host());
-}
+Machine hosts(int count) { return machine_of(fmt::format("host[0-{}]", count - 1)); }
 
 // The operators of some layers on a device, by position.
 void put(importer::Affinities& a, const Graph& graph, int layer, int position) {

@@ -4,6 +4,7 @@
 #include "models/llama_graph.h"
 #include "planner/planner.h"
 #include "planner/search/check_sizes.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -17,11 +18,6 @@ models::Shape small_shape() {
     c.num_layers = 2, c.num_kv_heads = 2, c.num_heads = 4, c.head_dim = 16, c.hidden_size = 64;
     c.intermediate_size = 128, c.vocab_size = 100, c.max_positions = 0, c.rope_theta = 1e4;
     return shape;
-}
-
-Machine machine_of(const std::string& devices) {
-    return build_machine(parse_devices(devices),
-                         {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
 }
 
 }  // namespace
@@ -41,7 +37,7 @@ TEST_CASE("workloads of any size plan or are refused as the user's, never as int
                     INFO(devices << " batch " << batch << " context " << context << " chunk "
                                  << chunk);
                     try {
-                        Plan plan = make_plan(graph, machine_of(devices), w, {});
+                        Plan plan = make_plan(graph, machine_of(devices, small_host(2)), w, {});
                         REQUIRE(plan.prediction.objective_ns >= plan.prediction.lower_bound_ns);
                     } catch (const UserError& e) {
                         REQUIRE(std::string(e.what()).find("not sound") == std::string::npos);
@@ -56,7 +52,7 @@ TEST_CASE("a flag beyond its limit is named with its value and the largest suppo
         Workload w;
         w.context = 1024;
         w.*field = value;
-        return user_error([&] { make_plan(graph, machine_of("host"), w, {}); });
+        return user_error([&] { make_plan(graph, machine_of("host", small_host(2)), w, {}); });
     };
     using Catch::Matchers::Contains;
     REQUIRE_THAT(refused(&Workload::batch, INT64_MAX),
@@ -67,8 +63,8 @@ TEST_CASE("a flag beyond its limit is named with its value and the largest suppo
     models::Shape huge = small_shape();
     huge.config.vocab_size = 99'999'999'999'999'999;
     REQUIRE_THAT(user_error([&] {
-                     make_plan(models::build_llama_graph(huge, DType::kF16), machine_of("host"),
-                               Workload{.context = 1024}, {});
+                     make_plan(models::build_llama_graph(huge, DType::kF16),
+                               machine_of("host", small_host(2)), Workload{.context = 1024}, {});
                  }),
                  Contains("embed") && Contains("99999999999999999 x 64") && Contains("at most"));
 }

@@ -9,6 +9,7 @@
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "planner/view/plan_text.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 using namespace cleave;
@@ -28,7 +29,6 @@ const Graph& small_graph() {
 
 Plan pinned_plan(const std::string& devices, Pins pins, int tp = 0, int pp = 0,
                  const Graph& graph = small_graph()) {
-    HostFacts facts{4, int64_t{8} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3"};
     Workload workload;
     workload.context = 128;
     workload.prompt_tokens = 32;
@@ -36,7 +36,7 @@ Plan pinned_plan(const std::string& devices, Pins pins, int tp = 0, int pp = 0,
     options.tensor_parallel = tp;
     options.pipeline_stages = pp;
     options.pins = std::move(pins);
-    return make_plan(graph, build_machine(parse_devices(devices), facts), workload, options);
+    return make_plan(graph, test::machine_of(devices), workload, options);
 }
 
 std::string refusal(const std::string& devices, Pins pins, int tp = 0, int pp = 0) {

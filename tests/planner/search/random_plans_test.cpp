@@ -42,9 +42,7 @@ Plan random_plan(Drawer& d) {
         options.pipeline_stages = devices / tp;
     }
     const char* kind = d.one_of(std::array{"host", "sim:h100", "sim:a40"});
-    Machine machine =
-        build_machine(parse_devices(fmt::format("{}[0-{}]", kind, devices - 1)),
-                      {2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
+    Machine machine = machine_of(fmt::format("{}[0-{}]", kind, devices - 1), small_host(2));
     return make_plan(models::build_llama_graph(shape, shape.dtype), machine, workload, options);
 }
 

@@ -35,10 +35,6 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-HostFacts host_facts() {
-    return {4, int64_t{8} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3"};
-}
-
 Graph graph_of(const std::string& name, DType dtype) {
     return models::build_llama_graph(*models::find_shape(name), dtype);
 }
@@ -56,7 +52,7 @@ Plan built(const Analysis& analysis, const Placement& placement, const Plan& lik
 
 Plan plan_for(const Graph& graph, const std::string& devices, Workload workload = {},
               PlanOptions options = {}) {
-    return make_plan(graph, build_machine(parse_devices(devices), host_facts()), workload, options);
+    return make_plan(graph, test::machine_of(devices), workload, options);
 }
 
 }  // namespace
@@ -330,7 +326,7 @@ TEST_CASE("a model of twice the layers is twice the work at most", "[planner]") 
             models::Shape shape = *models::find_shape("tinyllama-1.1b");
             shape.config.num_layers = layers;
             Graph graph = models::build_llama_graph(shape, DType::kBF16);
-            Machine machine = build_machine(parse_devices("sim:h100[0-3]"), host_facts());
+            Machine machine = test::machine_of("sim:h100[0-3]");
             PlanOptions options;
             options.objective = objective;
             int64_t start = allocations;

@@ -27,7 +27,7 @@ Plan throughput_plan(const std::string& model, const std::string& devices, int p
     options.pipeline_stages = pp;
     if (pp) options.tensor_parallel = 1;
     return make_plan(models::build_llama_graph(*models::find_shape(model), DType::kBF16),
-                     build_machine(parse_devices(devices), small_host()), {}, options);
+                     machine_of(devices), {}, options);
 }
 
 // Whether a device has two stages with another's between.
@@ -71,9 +71,9 @@ TEST_CASE("chunks of a prompt wait for a device that comes back, and else follow
         Workload workload;
         workload.prompt_tokens = 4 * workload.prefill_chunk;
         workload.context = 8192;
-        Plan plan = make_plan(
-            models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
-            build_machine(parse_devices("sim:h100[0-7]"), small_host()), workload, options);
+        Plan plan =
+            make_plan(models::build_llama_graph(*models::find_shape("llama-3-8b"), DType::kBF16),
+                      machine_of("sim:h100[0-7]"), workload, options);
         INFO(pp << " stages asked for");
         REQUIRE(returns(plan) == (pp == 0));
         // Nothing shares bandwidth here: a device is busy for the sum of its steps.

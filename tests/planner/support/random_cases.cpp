@@ -9,10 +9,6 @@ namespace cleave::test {
 
 using namespace planner;
 
-HostFacts small_host() {
-    return {4, int64_t{8} << 30, 40'000'000'000, 200'000'000'000, "x86-64-v3"};
-}
-
 models::Shape Drawer::model(const ModelRanges& ranges) {
     models::Shape shape;
     shape.name = "random";
@@ -41,7 +37,7 @@ Machine Drawer::catalogue_machine(int most) {
     int count = pick(1, most), first = pick(1, count);
     std::string list = fmt::format("{}[0-{}]", one_of(kFirst), first - 1);
     if (first < count) list += fmt::format(",{}[0-{}]", one_of(kSecond), count - first - 1);
-    return build_machine(parse_devices(list), small_host());
+    return machine_of(list);
 }
 
 Machine Drawer::any_machine(int most) {

@@ -9,6 +9,7 @@
 
 #include "models/shapes.h"
 #include "planner/machine/machine.h"
+#include "tests/planner/support/machines.h"
 
 namespace cleave::test {
 
@@ -44,8 +45,5 @@ public:
 private:
     std::mt19937 random_;
 };
-
-// Facts of a host with 4 cores and 8 GB.
-planner::HostFacts small_host();
 
 }  // namespace cleave::test

@@ -6,6 +6,7 @@
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "tests/planner/support/hand_plan.h"
+#include "tests/planner/support/machines.h"
 #include "tests/planner/support/mutations.h"
 #include "tests/planner/support/tensor_graph.h"
 #include "tests/support/plan_forms.h"
@@ -15,12 +16,11 @@ namespace cleave::test {
 namespace {
 
 Plan made_plan(int devices, int tp, int pp, const char* kind = "host", std::vector<Pin> pins = {}) {
-    HostFacts host{2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
     Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
     auto shape = models::find_shape("stories-260k");
     REQUIRE(shape);
     return make_plan(models::build_llama_graph(*shape, DType::kF32),
-                     build_machine(parse_devices(fmt::format("{}[0-{}]", kind, devices - 1)), host),
+                     machine_of(fmt::format("{}[0-{}]", kind, devices - 1), small_host(2)),
                      workload,
                      {.tensor_parallel = tp, .pipeline_stages = pp, .pins = std::move(pins)});
 }
@@ -57,9 +57,7 @@ Plan tensor_plan() {
         graph.ops.push_back(op);
     }
     graph.outputs = {x};
-    HostFacts host{2, int64_t{8} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
-    return make_plan(graph, build_machine(parse_devices("host[0-1]"), host), {},
-                     {.pipeline_stages = 2});
+    return make_plan(graph, machine_of("host[0-1]", small_host(2)), {}, {.pipeline_stages = 2});
 }
 
 std::vector<Plan> sound_plans() {

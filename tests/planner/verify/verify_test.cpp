@@ -8,6 +8,7 @@
 #include "models/llama_graph.h"
 #include "planner/planner.h"
 #include "tests/planner/support/hand_plan.h"
+#include "tests/planner/support/machines.h"
 #include "tests/support/test.h"
 
 namespace cleave::test {
@@ -24,11 +25,10 @@ planner::Plan made_plan(const std::string& shape, const std::string& devices, in
                         DType dtype = DType::kF32) {
     auto found = models::find_shape(shape);
     REQUIRE(found);
-    planner::HostFacts host{2, int64_t{64} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"};
     planner::Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
     planner::PlanOptions options{.tensor_parallel = tp, .pipeline_stages = pp};
     return make_plan(models::build_llama_graph(*found, dtype),
-                     build_machine(planner::parse_devices(devices), host), workload, options);
+                     machine_of(devices, small_host(2, 64)), workload, options);
 }
 
 }  // namespace
