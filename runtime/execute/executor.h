@@ -65,7 +65,4 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
-// InternalError unless `batch` holds batch.h's invariants and fits the workload.
-void check_batch(const Batch& batch, const planner::Workload& workload);
-
 }  // namespace cleave::runtime

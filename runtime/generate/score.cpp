@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Perplexity with overlapping windows: a window of the context moves by half its length, and only
-// tokens that no earlier window has scored count, so each is given at least half a context of what
-// stands before it.
+#include "runtime/generate/score.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "runtime/generate/batching.h"
-#include "runtime/generate/generate.h"
 #include "runtime/generate/nan_check.h"
 
 namespace cleave::runtime {

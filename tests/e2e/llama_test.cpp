@@ -11,6 +11,7 @@
 #include "models/reference.h"
 #include "planner/verify/verify.h"
 #include "runtime/generate/generate.h"
+#include "runtime/generate/score.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 

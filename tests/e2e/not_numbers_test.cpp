@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runtime/generate/generate.h"
+#include "runtime/generate/score.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 

@@ -12,6 +12,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
+#include "runtime/generate/score.h"
 #include "runtime/text/stream_decoder.h"
 #include "tools/cli/files.h"
 #include "tools/cli/logit_check.h"

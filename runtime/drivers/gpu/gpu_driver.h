@@ -17,9 +17,9 @@
 #include <string>
 
 #include "planner/machine/machine.h"
-#include "runtime/base/errors.h"
 #include "runtime/base/supports.h"
 #include "runtime/device/device.h"
+#include "runtime/device/vendor_error.h"
 #include "runtime/drivers/gpu/abandoned.h"
 #include "runtime/drivers/gpu/pinned_memory.h"
 
@@ -44,13 +44,6 @@ using GpuModule = void*;
 using GpuFunction = void*;
 using GpuEvent = void*;
 using GpuGraph = void*;  // instantiated
-
-// A call of a vendor's library failed. After some of them, such as a kernel's fault, every later
-// one does.
-class VendorError : public DeviceError {
-public:
-    using DeviceError::DeviceError;
-};
 
 // A code object that the driver cannot read: a compiler newer than the driver made it, or it is of
 // another architecture.
