@@ -13,7 +13,7 @@
 #include "planner/planner.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/drivers.h"
 #include "tools/cli/options.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -41,23 +41,23 @@ bool wants_json(int argc, char** argv) {
     return false;
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, runtime::Drivers& drivers) {
     CLI::App app{"Cleave plans, proves and runs an ONNX Llama over several devices."};
     app.set_version_flag("--version", std::string("cleave ") + CLEAVE_VERSION);
     app.require_subcommand(1);
     app.footer(
         "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "
         "a time\"");
-    tools::add_run(app);
-    tools::add_plan(app);
-    tools::add_inspect(app);
+    tools::add_run(app, drivers);
+    tools::add_plan(app, drivers);
+    tools::add_inspect(app, drivers);
     tools::add_import(app);
-    tools::add_emit(app);
-    tools::add_export(app);
+    tools::add_emit(app, drivers);
+    tools::add_export(app, drivers);
     tools::add_check(app);
-    tools::add_devices(app);
+    tools::add_devices(app, drivers);
     tools::add_model(app);
-    tools::add_doctor(app);
+    tools::add_doctor(app, drivers);
     bool is_command = argc < 2 || argv[1][0] == '-';
     std::string known;
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -82,9 +82,9 @@ int run(int argc, char** argv) {
     return 0;
 }
 
-int run_guarded(int argc, char** argv) {
+int run_guarded(int argc, char** argv, runtime::Drivers& drivers) {
     try {
-        int code = run(argc, argv);
+        int code = run(argc, argv, drivers);
         if (std::fflush(stdout) != 0)
             return fail(1,
                         fmt::format("writing to standard output failed: {}", std::strerror(errno)));
@@ -108,9 +108,10 @@ int run_guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     std::signal(SIGINT, on_interrupt);
-    const int code = run_guarded(argc, argv);
+    runtime::Drivers drivers;
+    const int code = run_guarded(argc, argv, drivers);
     // The drivers' last calls at a process's usual end would wait for a kernel that never ends.
-    if (runtime::has_card_left_alone()) {
+    if (drivers.has_card_left_alone()) {
         std::fflush(nullptr);
         ::_exit(code);
     }

@@ -62,7 +62,7 @@ GpuCompilerInfo amdgpu_clang_info() {
     if (!llvm.available) return info;
     info.name = fmt::format("Clang {}", llvm.version());
     for (const GpuArch& arch : gpu_archs())
-        if (!arch.nvidia && llvm.knows_amdgpu(std::string(arch.name).c_str()))
+        if (takes_compiler(arch, "clang") && llvm.knows_amdgpu(std::string(arch.name).c_str()))
             info.archs += (info.archs.empty() ? "" : " ") + std::string(arch.name);
     info.available = !info.archs.empty();
     if (!info.available) info.reason = info.name + " is built without AMD GPUs";

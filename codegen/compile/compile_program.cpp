@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "codegen/compile/simt.h"
 #include "codegen/gpu/program.h"
 #include "codegen/kernel/spec.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
@@ -126,21 +126,47 @@ private:
     std::exception_ptr failure_;
 };
 
-std::unique_ptr<KernelCompiler> hiprtc_or_clang(const GpuArch& arch,
-                                                const CompileOptions& options) {
-    std::string no_hiprtc;
-    try {
-        return make_hiprtc_compiler(arch, options);
-    } catch (const MisnamedCompiler&) {
-        throw;
-    } catch (const UserError& error) {
-        no_hiprtc = error.what();
+// A compiler of GPUs, by the name that VendorFacts and users give it.
+struct GpuCompiler {
+    std::string_view name;
+    std::unique_ptr<KernelCompiler> (*make)(const GpuArch&, const CompileOptions&);
+    GpuCompilerInfo (*info)(const CompileOptions&);
+    const char *title, *purpose, *fix;  // as GpuCompilerInfo has them
+};
+constexpr GpuCompiler kGpuCompilers[] = {
+    {"nvrtc", make_nvrtc_compiler, nvrtc_info, "NVRTC", "kernels for NVIDIA GPUs",
+     "install the CUDA toolkit, or PyPI's nvidia-cuda-nvrtc"},
+    {"hiprtc", make_hiprtc_compiler, hiprtc_info_with_archs, "hipRTC", "kernels for AMD GPUs",
+     "install ROCm's hipRTC, or run tools/setup; without it Clang compiles for AMD GPUs"},
+    {"clang", [](const GpuArch& arch, const CompileOptions&) { return make_amdgpu_compiler(arch); },
+     [](const CompileOptions&) { return amdgpu_clang_info(); }, "Clang for AMD",
+     "AMD GPUs that hipRTC does not know",
+     "install LLVM and Clang 19 with AMD GPUs, or run tools/setup"},
+};
+
+std::unique_ptr<KernelCompiler> make_named(std::string_view name, const GpuArch& arch,
+                                           const CompileOptions& options) {
+    const auto* found = std::find_if(std::begin(kGpuCompilers), std::end(kGpuCompilers),
+                                     [&](const GpuCompiler& c) { return c.name == name; });
+    CHECK(found != std::end(kGpuCompilers)) << "no GPU compiler is called " << name;
+    return found->make(arch, options);
+}
+
+// The first of the vendor's that is there and knows the architecture.
+std::unique_ptr<KernelCompiler> make_preferred(const GpuArch& arch, const CompileOptions& options) {
+    const auto names = planner::vendor_facts(arch.vendor).compilers;
+    if (names.size() == 1) return make_named(names.front(), arch, options);
+    std::string reasons;
+    for (const std::string_view name : names) {
+        try {
+            return make_named(name, arch, options);
+        } catch (const MisnamedCompiler&) {
+            throw;
+        } catch (const UserError& error) {
+            reasons += fmt::format("{}{}", reasons.empty() ? "" : "; and ", error.what());
+        }
     }
-    try {
-        return make_amdgpu_compiler(arch);
-    } catch (const UserError& error) {
-        throw UserError("no compiler for {}: {}; and {}", arch.name, no_hiprtc, error.what());
-    }
+    throw UserError("no compiler for {}: {}", arch.name, reasons);
 }
 
 std::string need_and_limit(std::string_view what, int64_t need, int64_t limit) {
@@ -170,9 +196,8 @@ std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, con
     if (!r.known) return "";
     if (r.registers > arch.registers_per_thread)
         return need_and_limit("registers a thread", r.registers, arch.registers_per_thread);
-    // AMD's compilers are told the block's size and keep to its share of the file by themselves.
     const int64_t registers = least(arch.registers, device.registers_per_block);
-    if (arch.nvidia && r.registers * threads > registers)
+    if (planner::vendor_facts(arch.vendor).registers_of_block && r.registers * threads > registers)
         return need_and_limit("registers a block", r.registers * threads, registers);
     return "";
 }
@@ -186,13 +211,26 @@ void throw_does_not_compile(const Kernel& kernel, const std::string& target,
 std::unique_ptr<KernelCompiler> make_gpu_compiler(const GpuArch& arch,
                                                   const CompileOptions& options) {
     const std::string& wanted = options.gpu_compiler;
-    if (arch.nvidia && (wanted.empty() || wanted == "nvrtc"))
-        return make_nvrtc_compiler(arch, options);
-    if (!arch.nvidia && wanted.empty()) return hiprtc_or_clang(arch, options);
-    if (!arch.nvidia && wanted == "hiprtc") return make_hiprtc_compiler(arch, options);
-    if (!arch.nvidia && wanted == "clang") return make_amdgpu_compiler(arch);
+    if (wanted.empty()) return make_preferred(arch, options);
+    if (takes_compiler(arch, wanted)) return make_named(wanted, arch, options);
     throw UserError("'{}' compiles nothing for {}; that takes {}", wanted, arch.name,
-                    arch.nvidia ? "nvrtc" : "hiprtc or clang");
+                    fmt::join(planner::vendor_facts(arch.vendor).compilers, " or "));
+}
+
+std::vector<GpuCompilerInfo> gpu_compiler_infos(const CompileOptions& options) {
+    std::vector<GpuCompilerInfo> infos;
+    for (const GpuCompiler& compiler : kGpuCompilers) {
+        GpuCompilerInfo& info = infos.emplace_back(compiler.info(options));
+        info.title = compiler.title;
+        info.purpose = compiler.purpose;
+        info.fix = compiler.fix;
+    }
+    return infos;
+}
+
+bool takes_compiler(const GpuArch& arch, std::string_view name) {
+    const auto names = planner::vendor_facts(arch.vendor).compilers;
+    return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options) {
@@ -208,8 +246,8 @@ std::vector<CompiledKernel> compile_program(const Program& program, const Compil
     const GpuArch* arch = find_gpu_arch(program.arch);
     if (!arch) return compile_kernels(*make_host_compiler(options), program, options);
     // For what has no such flag: tools/gpu-check on the fakes of the vendors' drivers.
-    const char* chosen = std::getenv("CLEAVE_GPU_COMPILER");
-    if ((options.gpu_compiler.empty() && chosen ? chosen : options.gpu_compiler) == "simt")
+    if ((options.gpu_compiler.empty() ? environment("CLEAVE_GPU_COMPILER")
+                                      : options.gpu_compiler) == "simt")
         return compile_simt_program(
             program, *arch, options,
             {.checks = options.simt_checks, .defines = {}, .file_name = {}});

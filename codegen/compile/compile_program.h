@@ -45,7 +45,7 @@ public:
 
 // Of real GPUs. UserError listing every name tried when the library is missing, and naming the arch
 // when the library is there but does not know it. NVRTC: the first library found whose objects the
-// driver loads (`options.cuda_driver`); UserError with the driver's version and those found where
+// driver loads (`options.drivers`); UserError with the driver's version and those found where
 // it loads none's.
 std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
                                                     const CompileOptions& options);
@@ -58,8 +58,12 @@ std::unique_ptr<KernelCompiler> make_amdgpu_compiler(const GpuArch& arch);
 std::unique_ptr<KernelCompiler> make_gpu_compiler(const GpuArch& arch,
                                                   const CompileOptions& options);
 
+// Whether that is one of the vendor's compilers for the architecture (VendorFacts::compilers).
+bool takes_compiler(const GpuArch& arch, std::string_view name);
+
 // Of the machine that Cleave runs on, for `cleave doctor`: which library, or the names tried.
 struct GpuCompilerInfo {
+    std::string title, purpose, fix;  // "NVRTC"; what for; what to do where it is not available
     bool available = false;
     std::string name;      // "NVRTC 13.0"
     std::string library;   // as it was opened
@@ -74,9 +78,11 @@ struct GpuCompilerInfo {
 GpuCompilerInfo nvrtc_info(const CompileOptions& options);
 GpuCompilerInfo hiprtc_info(const CompileOptions& options);
 GpuCompilerInfo amdgpu_clang_info();
-// The architectures that Cleave has kernels for and hipRTC knows: "gfx906 gfx908 ...". Each is
-// asked with an empty kernel, once a version.
-std::string archs_of_hiprtc(const CompileOptions& options);
+// With the architectures that Cleave has kernels for and this hipRTC knows. Each is asked with an
+// empty kernel, once a version.
+GpuCompilerInfo hiprtc_info_with_archs(const CompileOptions& options);
+// Of every compiler of GPUs.
+std::vector<GpuCompilerInfo> gpu_compiler_infos(const CompileOptions& options);
 
 // Compiles all kernels of a program, in its order: from the cache where they are, by several
 // threads where not. The first failure stops the others and reaches the caller. For a GPU (`arch`

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "codegen/kernel/program.h"
+#include "planner/machine/vendor.h"
 #include "runtime/base/cancel.h"
 
 namespace cleave::codegen {
@@ -25,9 +27,10 @@ struct CompileOptions {
     std::function<void(int done, int total)> progress;
     const CancelToken* cancel = nullptr;
     std::string nvrtc;  // "--nvrtc": libnvrtc.so.*, or a folder with it; empty: the usual places
-    // What the CUDA driver says of itself that is to load the objects, "12.4": an NVRTC whose
-    // objects it cannot load is passed over. Empty: nobody loads them here.
-    std::string cuda_driver;
+    // The drivers that are to load the objects, by what each says of its version ("12.4"): an NVRTC
+    // whose objects its driver cannot load is passed over. None of a vendor: nobody loads them
+    // here.
+    std::map<planner::Vendor, std::string> drivers;
     // "nvrtc", "hiprtc" or "clang"; empty: the best that is here. "simt": for a driver whose cards
     // the CPU imitates, as tests have one.
     std::string gpu_compiler;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "runtime/base/dynamic_library.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -59,7 +60,7 @@ LlvmLibrary open() {
 }  // namespace
 
 std::vector<std::string> llvm_library_names() {
-    if (const char* chosen = std::getenv("CLEAVE_LLVM_LIBRARY"); chosen && *chosen) return {chosen};
+    if (std::string chosen = environment("CLEAVE_LLVM_LIBRARY"); !chosen.empty()) return {chosen};
     return library_names("libcleave_llvm.so");
 }
 

@@ -16,6 +16,7 @@
 #include "codegen/compile/object_cache.h"
 #include "codegen/compile/worker_pool.h"
 #include "runtime/base/dynamic_library.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
@@ -52,7 +53,8 @@ std::vector<fs::path> folders_like(const fs::path& folder, const std::string& pr
     return found;
 }
 
-std::string environment(const char* name) {
+// Of the vendors' and the system's variables.
+std::string foreign_variable(const char* name) {
     const char* value = std::getenv(name);
     return value ? value : "";
 }
@@ -78,7 +80,7 @@ void add_python(Names& names, const fs::path& site) {
 // Beside programs that are on PATH: a toolkit's nvcc, a Python with the package (also of a
 // distribution).
 void add_beside_programs(Names& names) {
-    const std::string path = environment("PATH");
+    const std::string path = foreign_variable("PATH");
     for (size_t at = 0; at < path.size();) {
         const size_t end = std::min(path.find(':', at), path.size());
         const fs::path folder = path.substr(at, end - at);
@@ -113,14 +115,15 @@ Names nvrtc_names(const CompileOptions& options) {
     if (std::string chosen = environment(kNamesNvrtc); !chosen.empty())
         add_path(names, chosen, "libnvrtc");
     for (const char* variable : {"CUDA_PATH", "CUDA_HOME"})
-        if (std::string folder = environment(variable); !folder.empty())
+        if (std::string folder = foreign_variable(variable); !folder.empty())
             add_path(names, folder, "libnvrtc");
     std::vector<fs::path> toolkits{"/usr/local/cuda"};
     for (fs::path& folder : folders_like("/usr/local", "cuda-")) toolkits.push_back(folder);
     for (const fs::path& toolkit : toolkits)
         for (const char* sub : {"lib64", "lib", "targets/x86_64-linux/lib"})
             add_folder(names, toolkit / sub, "libnvrtc");
-    if (std::string environment_folder = environment("VIRTUAL_ENV"); !environment_folder.empty())
+    if (std::string environment_folder = foreign_variable("VIRTUAL_ENV");
+        !environment_folder.empty())
         for (const fs::path& python : folders_like(fs::path(environment_folder) / "lib", "python"))
             add_python(names, python / "site-packages");
     add_beside_programs(names);
@@ -157,31 +160,47 @@ std::string with_file_name(std::string log, const std::string& file) {
     return log;
 }
 
+// A run-time compiler as it names sources and tells of its objects.
+struct Library {
+    const char* name;
+    const char* suffix;
+    void (*measure)(CompiledKernel& compiled, const WorkerResult& result, const GpuArch& arch);
+};
+constexpr Library kNvrtc{"NVRTC", ".cu",
+                         [](CompiledKernel& compiled, const WorkerResult& result, const GpuArch&) {
+                             measure_cubin(compiled, result.log);
+                             count_in_ptx(compiled, result.ptx);
+                         }};
+constexpr Library kHiprtc{"hipRTC", ".hip",
+                          [](CompiledKernel& compiled, const WorkerResult&, const GpuArch& arch) {
+                              measure_code_object(compiled, arch);
+                          }};
+
 // A library in workers, and the options of one arch.
 class VendorCompiler final : public KernelCompiler {
 public:
-    VendorCompiler(std::string vendor, const GpuArch& arch, std::shared_ptr<CompileWorkers> workers,
-                   Names arguments)
-        : vendor_(std::move(vendor)),
+    VendorCompiler(const Library& library, const GpuArch& arch,
+                   std::shared_ptr<CompileWorkers> workers, Names arguments)
+        : library_(library),
           arch_(arch),
           workers_(std::move(workers)),
           arguments_(std::move(arguments)) {}
 
     std::string name() const override {
-        return fmt::format("{} {} ({}), {}", vendor_, workers_->version(),
+        return fmt::format("{} {} ({}), {}", library_.name, workers_->version(),
                            fs::path(workers_->library()).filename().string(), arch_.name);
     }
 
     // Two libraries of one version may differ, in builtins too: the path counts.
     std::string key() const override {
-        std::string text = fmt::format("{} {} {} {}", vendor_, workers_->version(),
+        std::string text = fmt::format("{} {} {} {}", library_.name, workers_->version(),
                                        workers_->library(), arch_.name);
         for (const std::string& argument : arguments_) text += " " + argument;
         return text;
     }
 
     CompiledKernel compile(const Kernel& kernel) const override {
-        const std::string file = kernel.name + (arch_.nvidia ? ".cu" : ".hip");
+        const std::string file = kernel.name + library_.suffix;
         WorkerResult result = workers_->compile(file, kernel.source, arguments_);
         if (result.status == WorkerResult::Status::kDied)
             throw UserError("{} did not compile kernel {}: {}", name(), kernel.name,
@@ -193,17 +212,12 @@ public:
         compiled.compiler = name();
         const auto* bytes = reinterpret_cast<const std::byte*>(result.object.data());
         compiled.object.assign(bytes, bytes + result.object.size());
-        if (arch_.nvidia) {
-            measure_cubin(compiled, result.log);
-            count_in_ptx(compiled, result.ptx);
-        } else {
-            measure_code_object(compiled, arch_);
-        }
+        library_.measure(compiled, result, arch_);
         return compiled;
     }
 
 private:
-    std::string vendor_;
+    const Library& library_;
     const GpuArch& arch_;
     std::shared_ptr<CompileWorkers> workers_;
     Names arguments_;
@@ -213,6 +227,12 @@ std::shared_ptr<CompileWorkers> start(const std::string& kind, Names names,
                                       const CompileOptions& options) {
     return std::make_shared<CompileWorkers>(kind, std::move(names), options.timeout_seconds,
                                             options.cancel);
+}
+
+// Empty where nobody loads the objects.
+std::string cuda_driver(const CompileOptions& options) {
+    const auto found = options.drivers.find(planner::Vendor::kNvidia);
+    return found == options.drivers.end() ? "" : found->second;
 }
 
 // A driver loads cubins of its own major version of CUDA, whatever the minor, and of older ones
@@ -234,7 +254,7 @@ FoundNvrtc find_nvrtc(Names names, const CompileOptions& options) {
         found.workers = start("nvrtc", names, options);
         if (!found.workers->reason().empty()) return found;
         const std::string &version = found.workers->version(), &library = found.workers->library();
-        found.loads = loads_objects_of(options.cuda_driver, version);
+        found.loads = loads_objects_of(cuda_driver(options), version);
         if (found.loads) return found;
         found.passed_over.push_back(fmt::format("NVRTC {} ({})", version, library));
         // With it go the names before, which are no libraries, and its other names.
@@ -366,7 +386,7 @@ std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
             "compiling for {}: the driver is of CUDA {} and loads what NVRTC of CUDA {} or older "
             "makes; found {}; give --nvrtc PATH of such a one (PyPI's nvidia-cuda-nvrtc-cu12 for "
             "CUDA 12), or install a newer driver",
-            arch.name, options.cuda_driver, std::atoi(options.cuda_driver.c_str()),
+            arch.name, cuda_driver(options), std::atoi(cuda_driver(options).c_str()),
             fmt::join(found.passed_over, ", "));
     if (const std::string wrong = misnamed_nvrtc(*workers, options); !wrong.empty())
         throw MisnamedCompiler(wrong);
@@ -378,7 +398,7 @@ std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
     if (!workers->archs().empty() && !lists(workers->archs(), fmt::format("sm_{}", arch.number)))
         throw UserError("NVRTC {} ({}) does not know {}; it knows {}: give --nvrtc PATH of another",
                         workers->version(), workers->library(), arch.name, workers->archs());
-    return std::make_unique<VendorCompiler>("NVRTC", arch, workers,
+    return std::make_unique<VendorCompiler>(kNvrtc, arch, workers,
                                             Names{fmt::format("--gpu-architecture={}", arch.name),
                                                   "--std=c++17", "--ptxas-options=-v"});
 }
@@ -392,7 +412,7 @@ std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
     if (!workers->reason().empty()) throw UserError("hipRTC was not found: {}", workers->reason());
     Names arguments{fmt::format("--offload-arch={}", arch.name), "-std=c++17", "-O3"};
     require_arch_of_hiprtc(*workers, arch, arguments, options);
-    return std::make_unique<VendorCompiler>("hipRTC", arch, workers, std::move(arguments));
+    return std::make_unique<VendorCompiler>(kHiprtc, arch, workers, std::move(arguments));
 }
 
 GpuCompilerInfo nvrtc_info(const CompileOptions& options) {
@@ -414,17 +434,36 @@ GpuCompilerInfo hiprtc_info(const CompileOptions& options) {
     return info;
 }
 
-std::string archs_of_hiprtc(const CompileOptions& options) {
-    std::string known;
+namespace {
+
+// "6.4", of major * 10^7 + minor * 10^5 + patch (HIP_VERSION); empty: it does not say.
+std::string hip_version(const DynamicLibrary& library) {
+    auto* get = library.function<int(int*)>("hipRuntimeGetVersion");
+    int v = 0;
+    return get && get(&v) == 0 ? fmt::format("{}.{}", v / 10'000'000, v / 100'000 % 100) : "";
+}
+
+}  // namespace
+
+GpuCompilerInfo hiprtc_info_with_archs(const CompileOptions& options) {
+    GpuCompilerInfo info = hiprtc_info(options);
+    if (!info.available) return info;
     for (const GpuArch& arch : gpu_archs()) {
-        if (arch.nvidia) continue;
+        if (!takes_compiler(arch, "hiprtc")) continue;
         try {
             make_hiprtc_compiler(arch, options);
-            known += (known.empty() ? "" : " ") + std::string(arch.name);
+            info.archs += (info.archs.empty() ? "" : " ") + std::string(arch.name);
         } catch (const UserError&) {
         }
     }
-    return known;
+    // hiprtcVersion counts by itself (9.0 in ROCm 5.2): where the library is HIP's, too, HIP says
+    // its own.
+    if (!fs::path(info.library).filename().string().starts_with("libamdhip64")) return info;
+    std::string why;
+    const auto library = DynamicLibrary::open_first(std::span(&info.library, 1), &why);
+    if (const std::string version = library ? hip_version(*library) : ""; !version.empty())
+        info.name += " of HIP " + version;
+    return info;
 }
 
 }  // namespace cleave::codegen

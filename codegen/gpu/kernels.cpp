@@ -64,7 +64,7 @@ Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
         << target.limits.shared_memory_per_block;
-    const bool early = overlaps && overlaps_launches(gpu_arch(gpu_arch_of(target.device)));
+    const bool early = overlaps && gpu_arch(gpu_arch_of(target.device)).overlaps_launches;
     if (early) writer.overlap();
     if (has_ring || (early && fetches_ahead)) writer.begin_with(fmt::format("{}_ahead", call));
     Kernel kernel = writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);

@@ -132,8 +132,7 @@ struct LargestLaunch {
     int64_t tokens, outputs, sequences;
 };
 
-// The grids that launches really have, after fusion, against the device's. AMD counts threads along
-// a dimension in 32 bits (HIP's manual, hipModuleLaunchKernel).
+// The grids that launches really have, after fusion, against the device's.
 void check_grids(const planner::Plan& plan, const Program& program, bool is_prefill) {
     constexpr int64_t kMostThreads = UINT32_MAX;
     const planner::DeviceInfo& info = plan.machine.device(program.device);
@@ -145,7 +144,7 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
             const int64_t blocks =
                 kernel.launch.grid[axis].at(largest.tokens, largest.outputs, largest.sequences);
             int64_t most = info.limits.max_grid[axis];
-            if (arch && !arch->nvidia)
+            if (arch && planner::vendor_facts(arch->vendor).grid_of_threads)
                 most = std::min(most, kMostThreads / kernel.launch.block[axis]);
             if (blocks > most)
                 throw UserError(

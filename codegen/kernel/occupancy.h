@@ -19,7 +19,6 @@ using planner::gpu_arch_names;
 using planner::gpu_archs;
 using planner::GpuArch;
 using planner::MatrixInstruction;
-using planner::overlaps_launches;
 
 // How many blocks of a launch a unit (GpuArch) holds at once, by threads, shared memory and, where
 // known (> 0), registers a thread, and the warps that makes of those that it could hold; none for a

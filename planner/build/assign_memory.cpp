@@ -10,6 +10,7 @@
 #include "planner/build/choose_tiles.h"
 #include "planner/build/communicator_memory.h"
 #include "planner/cost/peer_exchange.h"
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 

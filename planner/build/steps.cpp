@@ -199,14 +199,8 @@ private:
         const Link* link = plan_.machine.link(from, to);
         if (!link) return Route::kHostStaged;
         if (by_peers(value, std::array{from, to})) return Route::kPeer;
-        switch (link->kind) {
-            case LinkKind::kSameMemory: return Route::kSameMemory;
-            case LinkKind::kNvlink:
-            case LinkKind::kXgmi:
-            case LinkKind::kPcie: return Route::kHostStaged;
-            case LinkKind::kNetwork: return Route::kNetwork;
-        }
-        return Route::kHostStaged;
+        if (link->kind == LinkKind::kSameMemory) return Route::kSameMemory;
+        return link->kind == LinkKind::kNetwork ? Route::kNetwork : Route::kHostStaged;
     }
 
     void emit_group(const FusedGroup& group) {

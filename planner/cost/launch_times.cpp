@@ -66,7 +66,7 @@ LaunchCosts::LaunchCosts(const Analysis& analysis, const Machine& machine, const
     for (const FusedGroup& group : analysis.groups) facts_.push_back(facts_of(group, workload));
     for (const DeviceInfo& device : machine.devices) {
         const GpuArch* arch = find_gpu_arch(device.arch);
-        copies_.push_back(arch && copies_asynchronously(*arch));
+        copies_.push_back(arch && arch->copies_asynchronously);
     }
     bool has_cache = std::any_of(machine.devices.begin(), machine.devices.end(),
                                  [](const DeviceInfo& d) { return d.measured.cache_bytes > 0; });

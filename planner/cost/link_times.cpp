@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/cost/kernel_times.h"
+#include "planner/machine/vendor.h"
 
 namespace cleave::planner {
 namespace {
@@ -51,9 +52,7 @@ bool LinkTable::is_fabric(std::span<const DeviceId> group) const {
         if (machine_->device(a).limits.warp_width <= 1) return false;
         for (DeviceId b : group) {
             const Link* link = a == b ? nullptr : at(a, b);
-            if (a != b &&
-                (!link || (link->kind != LinkKind::kNvlink && link->kind != LinkKind::kXgmi)))
-                return false;
+            if (a != b && (!link || !is_own_link(link->kind))) return false;
         }
     }
     return true;
@@ -96,7 +95,7 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
     if (is_fabric(group)) {
         // A mesh (Infinity Fabric, links all alike) sends to all others at once; a switch (NVLink)
         // has one rate for all, and where links differ the slowest sets the pace.
-        bool mesh = at(group[0], group[1])->kind == LinkKind::kXgmi;
+        bool mesh = vendor_of(at(group[0], group[1])->kind)->links_form_a_mesh;
         for (size_t i = 1; i < group.size(); ++i)
             mesh = mesh && at(group[0], group[i])->bandwidth == bandwidth;
         double ns =

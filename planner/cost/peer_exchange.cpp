@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "planner/analysis/placement.h"
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
@@ -20,12 +21,12 @@ constexpr int64_t kLoadBytes = 16, kMostThreads = 256;
 constexpr int64_t kTagSteps = int64_t{1} << 22;
 
 bool is_direct(const Link* link) {
-    return link && (link->kind == LinkKind::kSameMemory || link->kind == LinkKind::kNvlink ||
-                    link->kind == LinkKind::kXgmi || link->peer_access);
+    return link &&
+           (link->kind == LinkKind::kSameMemory || is_own_link(link->kind) || link->peer_access);
 }
 
 bool same_vendor(const DeviceInfo& a, const DeviceInfo& b) {
-    return a.kind == b.kind && a.arch.starts_with("gfx") == b.arch.starts_with("gfx");
+    return a.kind == b.kind && vendor_of(a) == vendor_of(b);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ print(model.hf_device_map)
 Json place(const Plan& plan, int stage) {
     const DeviceInfo& device =
         plan.machine.device(plan.stages[static_cast<size_t>(stage)].devices[0]);
-    if (vendor_of(device) == Vendor::kCpu) return "cpu";
+    if (is_cpu(device)) return "cpu";
     return device.index;
 }
 
@@ -58,9 +58,9 @@ ExportResult export_accelerate(const Plan& plan) {
     whole_layers_per_stage(plan, kTool);
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kTool);
     if (devices.size() > 1) only_gpus(plan, devices, kTool);
-    if (vendor_of(plan.machine.device(devices[0])) == Vendor::kNone)
-        throw UserError("accelerate: {} is no device of PyTorch",
-                        plan.machine.device(devices[0]).name);
+    const DeviceInfo& first = plan.machine.device(devices[0]);
+    if (!is_cpu(first) && !gpu_vendor(first))
+        throw UserError("accelerate: {} is no device of PyTorch", first.name);
     const DType weights = dense_weights(plan, kTool);
     const std::vector<LayerStages> layers = stages_of_layers(plan, kTool);
     const int last = static_cast<int>(plan.stages.size()) - 1;

@@ -21,16 +21,18 @@ bool is_mlp(const importer::Op& op) { return op.kind == importer::OpKind::kGated
 
 }  // namespace
 
-Vendor vendor_of(const DeviceInfo& device) {
-    switch (device.kind) {
-        case DeviceKind::kHost: return Vendor::kCpu;
-        case DeviceKind::kCuda: return Vendor::kNvidia;
-        case DeviceKind::kHip: return Vendor::kAmd;
-        case DeviceKind::kSim:
-            if (device.arch.starts_with("sm_")) return Vendor::kNvidia;
-            return device.arch.starts_with("gfx") ? Vendor::kAmd : Vendor::kCpu;
-        default: return Vendor::kNone;
-    }
+bool is_cpu(const DeviceInfo& device) {
+    return device.kind == DeviceKind::kHost ||
+           (device.kind == DeviceKind::kSim && !gpu_vendor(device));
+}
+
+const VendorFacts* gpu_vendor(const DeviceInfo& device) {
+    return device.kind == DeviceKind::kSim || is_card(device.kind) ? vendor_of(device) : nullptr;
+}
+
+bool is_gpu_of(const DeviceInfo& device, Vendor vendor) {
+    const VendorFacts* facts = gpu_vendor(device);
+    return facts && facts->vendor == vendor;
 }
 
 std::vector<LayerStages> stages_of_layers(const Plan& plan, const std::string& tool) {
@@ -90,7 +92,7 @@ std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string
                     tool, device.name, tool, plan.machine.devices.size());
             for (DeviceId other : devices) {
                 const DeviceInfo& o = plan.machine.device(other);
-                if (vendor_of(o) == vendor_of(device) && vendor_of(device) != Vendor::kCpu &&
+                if (gpu_vendor(o) == gpu_vendor(device) && !is_cpu(o) && !is_cpu(device) &&
                     o.index == device.index)
                     throw UserError(
                         "{}: {} and {} are both number {}, and {} knows GPUs by their number; give "
@@ -109,19 +111,20 @@ std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string
     return devices;
 }
 
-Vendor only_gpus(const Plan& plan, const std::vector<DeviceId>& devices, const std::string& tool) {
-    const Vendor first = vendor_of(plan.machine.device(devices[0]));
+const VendorFacts& only_gpus(const Plan& plan, const std::vector<DeviceId>& devices,
+                             const std::string& tool) {
+    const DeviceInfo& first = plan.machine.device(devices[0]);
     for (DeviceId d : devices) {
         const DeviceInfo& device = plan.machine.device(d);
-        const Vendor vendor = vendor_of(device);
-        if (vendor != Vendor::kNvidia && vendor != Vendor::kAmd)
+        const VendorFacts* vendor = gpu_vendor(device);
+        if (!vendor)
             throw UserError("{}: {} is no GPU; plan for cuda, hip, or their sim: models", tool,
                             device.name);
-        if (vendor != first)
+        if (vendor != gpu_vendor(first))
             throw UserError("{}: {} and {} are of two vendors, and one build of {} drives one",
-                            tool, plan.machine.device(devices[0]).name, device.name, tool);
+                            tool, first.name, device.name, tool);
     }
-    return first;
+    return *gpu_vendor(first);
 }
 
 int same_width(const Plan& plan, const std::string& tool) {

@@ -50,7 +50,7 @@ void put(const DeviceInfo& d, pb::Device* out) {
 }
 void take(const pb::Device& in, DeviceInfo& d) {
     d.name = in.name();
-    codec::take(in.kind(), DeviceKind::kNull, d.kind);
+    codec::take(in.kind(), kDeviceKinds.back(), d.kind);
     d.arch = in.arch();
     d.model = in.model();
     d.host = in.host();
@@ -96,7 +96,7 @@ void put(const Link& l, pb::Link* out) {
 void take(const pb::Link& in, Link& l) {
     l.from = DeviceId(in.from());
     l.to = DeviceId(in.to());
-    codec::take(in.kind(), LinkKind::kNetwork, l.kind);
+    codec::take(in.kind(), kLinkKinds.back(), l.kind);
     l.bandwidth = in.bandwidth();
     l.latency_ns = in.latency_ns();
     l.domain = in.domain();

@@ -7,6 +7,7 @@
 #include "importer/graph/graph.h"
 #include "planner/machine/catalogue.h"
 #include "planner/machine/machine.h"
+#include "planner/machine/vendor.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -113,8 +114,7 @@ Entry cut_entry(const std::string& text) {
 }
 
 DeviceKind parse_kind(const Entry& entry) {
-    for (DeviceKind kind : {DeviceKind::kHost, DeviceKind::kCuda, DeviceKind::kHip,
-                            DeviceKind::kSimt, DeviceKind::kSim, DeviceKind::kNull})
+    for (DeviceKind kind : kDeviceKinds)
         if (entry.kind == device_kind_name(kind)) return kind;
     throw UserError("--devices: unknown kind of device '{}' in '{}'; {}", entry.kind, entry.text,
                     kGrammar);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "planner/machine/catalogue.h"
+#include "planner/machine/vendor.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {

@@ -17,13 +17,14 @@ namespace cleave::planner {
 
 using DeviceId = Index<struct DeviceTag>;
 
+// Of devices that are driven through libraries opened at run time; planner/machine/vendor.h has a
+// row of facts for each.
+enum class Vendor : uint8_t { kNvidia, kAmd };
+
 enum class DeviceKind : uint8_t { kHost, kCuda, kHip, kSimt, kSim, kNull };
 
-// Whether a vendor's driver runs it.
-inline bool is_card(DeviceKind kind) {
-    return kind == DeviceKind::kCuda || kind == DeviceKind::kHip;
-}
-inline constexpr std::array kCardKinds{DeviceKind::kCuda, DeviceKind::kHip};
+inline constexpr std::array kDeviceKinds{DeviceKind::kHost, DeviceKind::kCuda, DeviceKind::kHip,
+                                         DeviceKind::kSimt, DeviceKind::kSim,  DeviceKind::kNull};
 
 // What a kernel may use; the input of every tile choice.
 struct DeviceLimits {
@@ -82,6 +83,8 @@ struct DeviceInfo {
 
 // Directed: from -> to. Two devices without a link are joined through their hosts (staged).
 enum class LinkKind : uint8_t { kSameMemory, kNvlink, kXgmi, kPcie, kNetwork };
+inline constexpr std::array kLinkKinds{LinkKind::kSameMemory, LinkKind::kNvlink, LinkKind::kXgmi,
+                                       LinkKind::kPcie, LinkKind::kNetwork};
 struct Link {
     DeviceId from, to;
     LinkKind kind = LinkKind::kPcie;
@@ -133,7 +136,6 @@ struct DeviceSpec {
 // @HOST.
 std::vector<DeviceSpec> parse_devices(const std::string& text);
 
-// What stands behind host devices of this process; the caller (tools/) measures or reads it.
 // Rates that `cleave devices --measure` found; of nothing when `rates.bandwidth` is 0.
 struct HostCalibration {
     MeasuredRates rates;
@@ -141,6 +143,7 @@ struct HostCalibration {
     int64_t exchange_bandwidth = 0, exchange_latency_ns = 0;  // an all-reduce of two
 };
 
+// What is behind host devices of this process; the caller (tools/) measures or reads it.
 struct HostFacts {
     int num_cores = 1;
     int64_t memory_bytes = 0;
@@ -154,7 +157,7 @@ struct HostFacts {
 // calibration is given to build_machine.
 HostFacts read_host_facts();
 
-// Real GPUs, which only their drivers can describe (runtime/cards/gpu_devices.h).
+// Real GPUs, which only their drivers can describe (runtime/cards/cards.h).
 class GpuDescriptions {
 public:
     virtual ~GpuDescriptions() = default;

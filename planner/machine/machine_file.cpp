@@ -2,6 +2,7 @@
 // Machines as JSON: every field by the name it has in planner/machine/machine.h, devices and links
 // by device name.
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -66,7 +67,7 @@ public:
     void know(const char* key) { asked_.insert(key); }
 
     template <class Kind, size_t N>
-    Kind kind(const char* key, const Kind (&kinds)[N], std::string_view (*name)(Kind)) {
+    Kind kind(const char* key, const std::array<Kind, N>& kinds, std::string_view (*name)(Kind)) {
         std::string value = text(key), known;
         for (Kind k : kinds) {
             if (value == name(k)) return k;
@@ -86,11 +87,6 @@ private:
     std::string path_, where_;
     std::set<std::string> asked_;
 };
-
-constexpr DeviceKind kDeviceKinds[] = {DeviceKind::kHost, DeviceKind::kCuda, DeviceKind::kHip,
-                                       DeviceKind::kSimt, DeviceKind::kSim,  DeviceKind::kNull};
-constexpr LinkKind kLinkKinds[] = {LinkKind::kSameMemory, LinkKind::kNvlink, LinkKind::kXgmi,
-                                   LinkKind::kPcie, LinkKind::kNetwork};
 
 // The optional fields of a Reader count as known whether they are present or not.
 constexpr const char* kOptionalDeviceFields[] = {"arch",

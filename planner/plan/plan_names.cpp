@@ -3,6 +3,7 @@
 // printout and file.
 #include <array>
 
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {
@@ -48,15 +49,22 @@ std::string_view transport_name(Transport transport) {
 }
 
 std::string_view device_kind_name(DeviceKind kind) {
-    static constexpr std::array<std::string_view, 6> kNames{"host", "cuda", "hip",
-                                                            "simt", "sim",  "null"};
-    return kNames.at(static_cast<size_t>(kind));
+    if (const VendorFacts* vendor = vendor_of(kind)) return vendor->kind_name;
+    switch (kind) {
+        case DeviceKind::kHost: return "host";
+        case DeviceKind::kSimt: return "simt";
+        case DeviceKind::kSim: return "sim";
+        default: return "null";
+    }
 }
 
 std::string_view link_kind_name(LinkKind kind) {
-    static constexpr std::array<std::string_view, 5> kNames{"same_memory", "nvlink", "xgmi", "pcie",
-                                                            "network"};
-    return kNames.at(static_cast<size_t>(kind));
+    if (const VendorFacts* vendor = vendor_of(kind)) return vendor->own_link_name;
+    switch (kind) {
+        case LinkKind::kSameMemory: return "same_memory";
+        case LinkKind::kPcie: return "pcie";
+        default: return "network";
+    }
 }
 
 }  // namespace cleave::planner

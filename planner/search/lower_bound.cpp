@@ -8,6 +8,7 @@
 
 #include "planner/cost/launch_times.h"
 #include "planner/cost/simulate.h"
+#include "planner/machine/vendor.h"
 #include "planner/search/device_order.h"
 
 namespace cleave::planner {
@@ -28,8 +29,7 @@ public:
                 if (best_link_[n].second == 1)
                     best_link_[n] = {level.smallest_latency_ns, level.bandwidth};
         for (const Link& link : machine.links)
-            if (link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi)
-                slowest_fabric_ = std::min(slowest_fabric_, link.bandwidth);
+            if (is_own_link(link.kind)) slowest_fabric_ = std::min(slowest_fabric_, link.bandwidth);
         // Where a pair has no link, a group may be joined by no level at all: its exchange counts
         // nothing.
         size_t count = machine.devices.size();
@@ -39,7 +39,8 @@ public:
             // Exchanges that were measured apart, and meshes, where a device sends to all others at
             // once.
             int64_t rate = std::max(link.bandwidth, link.exchange_bandwidth);
-            if (link.kind == LinkKind::kXgmi) rate *= static_cast<int64_t>(count);
+            const VendorFacts* own = vendor_of(link.kind);
+            if (own && own->links_form_a_mesh) rate *= static_cast<int64_t>(count);
             for (auto& [latency, bandwidth] : best_link_) {
                 if (bandwidth == 1) continue;
                 bandwidth = std::max(bandwidth, rate > link.bandwidth ? rate : 0);

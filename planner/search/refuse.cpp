@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/build/communicator_memory.h"
+#include "planner/machine/vendor.h"
 #include "planner/plan/text_table.h"
 
 namespace cleave::planner {
@@ -158,7 +159,7 @@ std::string fix_library(const Plan& p, const Fits& fits) {
     return fmt::format(
         "exchange without {}: name a library that is not there, CLEAVE_{}_LIBRARY=none, or leave "
         "`collectives` out of the machine file",
-        library_name(card), card.kind == DeviceKind::kHip ? "RCCL" : "NCCL");
+        library_name(card), vendor_of(card.kind)->collectives);
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ int64_t load_width(int64_t element_bytes, int64_t length) {
 void set_arch(std::string_view arch, ProductShape& shape) {
     const GpuArch* known = find_gpu_arch(arch);
     shape.warpgroups = known && known->warpgroups;
-    shape.async_copies = known && copies_asynchronously(*known);
+    shape.async_copies = known && known->copies_asynchronously;
 }
 
 void set_weight_type(DType dtype, ProductShape& shape) {

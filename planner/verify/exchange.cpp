@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "planner/machine/vendor.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/verify/walk.h"
 
@@ -60,8 +61,7 @@ void PhaseWalk::transfer(const Transfer& t) {
 void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
     const Machine& machine = plan_.machine;
     auto direct = [](const Link& l) {
-        return l.kind == LinkKind::kSameMemory || l.kind == LinkKind::kNvlink ||
-               l.kind == LinkKind::kXgmi || l.peer_access;
+        return l.kind == LinkKind::kSameMemory || is_own_link(l.kind) || l.peer_access;
     };
     for (DeviceId a : devices) {
         if (machine.device(a).limits.warp_width <= 1)

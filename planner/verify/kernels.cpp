@@ -133,7 +133,7 @@ int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& c) {
 std::string wrong_activations(const Plan& plan, const Phase& phase, const Compute& c) {
     if (c.activations == ActivationPath::kConverted) return "";
     const GpuArch* arch = find_gpu_arch(plan.machine.device(c.device).arch);
-    if (!arch || !copies_asynchronously(*arch)) return "its device has no asynchronous copies";
+    if (!arch || !arch->copies_asynchronously) return "its device has no asynchronous copies";
     if (&phase != &plan.prefill || c.tile.tokens <= kGemvTokens || c.inputs.empty() ||
         (c.kernel != KernelKind::kLinear && c.kernel != KernelKind::kNormLinear &&
          c.kernel != KernelKind::kNormGateUp && c.kernel != KernelKind::kNormQkvRopeAppend))

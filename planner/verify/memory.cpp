@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "planner/machine/vendor.h"
 #include "planner/verify/report.h"
 #include "runtime/base/rounding.h"
 
@@ -93,9 +94,8 @@ void check_libraries(const Plan& plan, Report& report) {
                     continue;
                 if (l.kind == LinkKind::kPcie && !l.peer_access) continue;
                 ++reached;
-                width = std::max<int64_t>(width, l.kind == LinkKind::kXgmi     ? 64
-                                                 : l.kind == LinkKind::kNvlink ? 32
-                                                                               : 8);
+                const VendorFacts* own = vendor_of(l.kind);
+                width = std::max<int64_t>(width, own ? own->collectives_channels : 8);
             }
             if (asked.sums) mib += 12 * width * (reached > 1 ? 3 : 2 * reached);
             if (asked.gathers) mib += 12 * width * reached;

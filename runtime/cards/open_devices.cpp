@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "runtime/base/thread_team.h"
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/host/host_device.h"
 #include "runtime/drivers/simt_device.h"
@@ -65,7 +65,7 @@ bool threads_fit_cores(const planner::Plan& plan, int threads) {
     });
 }
 
-std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
+std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, Drivers& drivers,
                                                   const OpenOptions& options) {
     for (const planner::DeviceInfo& device : plan.machine.devices) {
         if (!on_cores(device) && !planner::is_card(device.kind)) refuse(device);
@@ -76,9 +76,9 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         const planner::DeviceInfo& info = plan.machine.devices[d];
         if (planner::is_card(info.kind)) {
-            const int card = find_card(info, plan.machine.devices);
+            const int card = find_card(drivers, info, plan.machine.devices);
             devices.push_back(
-                make_gpu_device(gpu_driver(info.kind).driver, card, info,
+                make_gpu_device(drivers.driver(info.kind).driver, card, info,
                                 {.poison = options.poison,
                                  .settle_time = std::chrono::seconds(options.settle_seconds)}));
         } else if (info.kind == DeviceKind::kSimt) {
@@ -92,11 +92,6 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
         }
     }
     return devices;
-}
-
-std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
-                                         const HostDeviceOptions& options) {
-    return make_host_device(info, options, codegen::load_host_kernels);
 }
 
 }  // namespace cleave::runtime

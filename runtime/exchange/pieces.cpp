@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/machine/vendor.h"
 #include "runtime/device/async_device.h"
 
 namespace cleave::runtime {

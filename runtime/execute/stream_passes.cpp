@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostShapes = 32;     // that are kept captured
 constexpr size_t kMarkedPasses = 128;  // in a row, until their times are taken
 
-// Whether nothing lies between the arrays of a batch, as the plan places them: then one copy brings
+// Whether nothing is between the arrays of a batch, as the plan places them: then one copy brings
 // them all.
 bool are_neighbours(const BatchAddresses& at, const Workload& workload) {
     const auto size = static_cast<DeviceAddress>(sizeof(int32_t));

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/machine/vendor.h"
 #include "runtime/load/residency.h"
 
 namespace cleave::runtime {

@@ -165,7 +165,7 @@ private:
         logits.insert(logits.end(), more.begin(), more.end());
     }
 
-    // Where a row of logits stands, for messages.
+    // The place of a row of logits, for messages.
     std::string place(size_t s, int64_t position) const {
         const auto length = static_cast<int64_t>(prompts_[s].size());
         return fmt::format(

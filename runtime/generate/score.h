@@ -11,8 +11,8 @@
 
 namespace cleave::runtime {
 
-// Mean negative log-likelihood (nats) of tokens[1..] given what stands before each, windows of the
-// context. UserError where logits are not numbers.
+// Mean negative log-likelihood (nats) of tokens[1..] given the tokens before each, in
+// windows of the context. UserError where logits are not numbers.
 struct ScoreResult {
     double nll = 0;
     double perplexity = 0;

@@ -6,10 +6,9 @@
 #include <string_view>
 
 #include "planner/cost/peer_exchange.h"
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
-#include "runtime/drivers/cuda/cuda_driver.h"
-#include "runtime/drivers/hip/hip_driver.h"
 #include "runtime/load/residency.h"
 
 namespace cleave::runtime {
@@ -44,13 +43,11 @@ void give_access(Device& from, Device& to) {
     }
 }
 
-// Variables that let each launch wait for its kernel, those that are set so: "NAME=1"; empty: none.
-std::string blocking_text(DeviceKind kind) {
-    const auto names = kind == DeviceKind::kCuda ? std::vector<const char*>{"CUDA_LAUNCH_BLOCKING"}
-                                                 : std::vector<const char*>{"HIP_LAUNCH_BLOCKING",
-                                                                            "AMD_SERIALIZE_KERNEL"};
+// The vendor's variables by which each launch waits for its kernel, those that are set so:
+// "NAME=1"; empty: none.
+std::string blocking_text(const VendorFacts& vendor) {
     std::string text;
-    for (const char* name : names) {
+    for (const char* name : vendor.blocking_variables) {
         const char* value = std::getenv(name);
         if (value && *value && std::string_view(value) != "0")
             text += fmt::format("{}{}={}", text.empty() ? "" : " and ", name, value);
@@ -60,18 +57,18 @@ std::string blocking_text(DeviceKind kind) {
 
 // What the user may change when devices of one card do not run side by side.
 std::string queues_text(DeviceKind kind) {
-    if (!is_card(kind)) return "";
-    if (const std::string blocking = blocking_text(kind); !blocking.empty())
+    const VendorFacts* vendor = vendor_of(kind);
+    if (!vendor) return "";
+    if (const std::string blocking = blocking_text(*vendor); !blocking.empty())
         return fmt::format(
             "; {} lets a kernel begin when those launched before it have ended: "
             "unset it for such a plan",
             blocking);
-    const char* variable = kind == DeviceKind::kCuda ? kCudaQueues : kHipQueues;
-    const char* value = std::getenv(variable);
+    const char* value = std::getenv(vendor->queues_variable);
     return fmt::format(
         "; streams of one card need a hardware queue each ({}={}), and no other program on the "
         "card",
-        variable, value ? value : "");
+        vendor->queues_variable, value ? value : "");
 }
 
 }  // namespace

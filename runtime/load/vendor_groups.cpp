@@ -66,15 +66,16 @@ void together(CollectiveGroup& group, const std::vector<Device*>& members,
 
 }  // namespace
 
-VendorGroups::VendorGroups(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
-                           const Arenas& arenas, const CollectiveOptions& options) {
+VendorGroups::VendorGroups(const Plan& plan, Drivers& drivers,
+                           std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
+                           const CollectiveOptions& options) {
     find_groups(plan, arenas);
     if (groups_.empty()) return;
     for (const auto& [ids, joined] : groups_) {
         const planner::DeviceInfo& first = plan.machine.device(joined.members.front());
         auto& library = libraries_[first.kind];
         if (library) continue;
-        const FoundCollectives found = find_collectives(first.kind);
+        const FoundCollectives& found = drivers.collectives(first.kind);
         if (!found.library)
             throw UserError(
                 "the plan was made with {}, by which {} and its peers exchange values, and "

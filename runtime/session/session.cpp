@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <optional>
 
 #include "codegen/generate.h"
-#include "runtime/cards/gpu_devices.h"
 #include "runtime/cards/open_devices.h"
 #include "runtime/device/bounded_waits.h"
 #include "runtime/execute/executor.h"
@@ -22,14 +22,6 @@ namespace cleave::runtime {
 using namespace planner;
 
 namespace {
-
-// Which loads the objects of its cards: asked only where the plan has some.
-std::string cuda_driver_of(const Plan& plan) {
-    const bool any = std::any_of(
-        plan.machine.devices.begin(), plan.machine.devices.end(),
-        [](const planner::DeviceInfo& device) { return device.kind == DeviceKind::kCuda; });
-    return any ? cuda_driver_version() : "";
-}
 
 // Before memory is taken and weights travel, which may last minutes: a driver that refuses a kernel
 // says so now.
@@ -48,7 +40,10 @@ void load_kernels(Device& device, const codegen::Program& program,
 
 struct Session::Impl {
     const Plan& plan;
-    explicit Impl(const Plan& p) : plan(p) {}
+    std::optional<Drivers> own_drivers;
+    Drivers& drivers;
+    Impl(const Plan& p, Drivers* given)
+        : plan(p), drivers(given ? *given : own_drivers.emplace()) {}
 
     // Members in order of construction: the executor stops its workers before the devices go.
     std::vector<codegen::Program> programs;
@@ -61,18 +56,18 @@ struct Session::Impl {
 };
 
 Session::Session(const Plan& plan, const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(plan)) {
+    : impl_(std::make_unique<Impl>(plan, options.drivers)) {
     check_presence(plan);
-    impl_->devices =
-        open_devices(plan, {options.threads, options.poison, std::min(10, options.watchdog_seconds),
-                            options.simt_seed});
+    impl_->devices = open_devices(plan, impl_->drivers,
+                                  {options.threads, options.poison,
+                                   std::min(10, options.watchdog_seconds), options.simt_seed});
     check_weights_present(plan);
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         impl_->programs.push_back(codegen::generate_program(plan, DeviceId(d)));
     }
     codegen::CompileOptions compile = options.compile;
     if (compile.cancel == nullptr) compile.cancel = options.cancel;
-    compile.cuda_driver = cuda_driver_of(plan);
+    compile.drivers = impl_->drivers.versions(plan.machine);
     impl_->compiled = compile_all(impl_->programs, compile);
     for (size_t d = 0; d < impl_->programs.size(); ++d)
         codegen::adopt_compiled(impl_->programs[d], impl_->compiled[d]);
@@ -86,7 +81,7 @@ Session::Session(const Plan& plan, const SessionOptions& options)
         impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
     }
     impl_->vendor_groups =
-        std::make_unique<VendorGroups>(plan, impl_->devices, *impl_->arenas,
+        std::make_unique<VendorGroups>(plan, impl_->drivers, impl_->devices, *impl_->arenas,
                                        CollectiveOptions{options.watchdog_seconds, options.cancel});
     const auto before = std::chrono::steady_clock::now();
     impl_->loading.bytes = upload_weights(

@@ -17,6 +17,7 @@
 #include "codegen/compile/compiler.h"
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
+#include "runtime/cards/drivers.h"
 #include "runtime/execute/batch.h"
 #include "runtime/execute/overlap_report.h"
 #include "runtime/execute/tensor.h"
@@ -38,6 +39,8 @@ struct SessionOptions {
         60;  // a transfer or collective that a member never reaches: error naming the step
     std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;
     const CancelToken* cancel = nullptr;
+    // The process's, where other sessions use its cards, too. Null: the session opens its own.
+    Drivers* drivers = nullptr;
 };
 
 class Session {

@@ -157,7 +157,9 @@ TEST_CASE("a device that never reaches an exchange by peer memory is named with 
             i.kernel = static_cast<int>(programs[1].kernels.size()) - 1;
         }
     SessionOptions checked = checked_options();
-    std::vector<std::unique_ptr<Device>> devices = open_devices(plan, {checked.threads, true});
+    Drivers drivers;
+    std::vector<std::unique_ptr<Device>> devices =
+        open_devices(plan, drivers, {checked.threads, true});
     const auto compiled = compile_all(programs, checked.compile);
     Arenas arenas(plan, devices);
     upload_weights(plan, arenas, devices, {});

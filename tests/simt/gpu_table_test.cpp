@@ -62,9 +62,9 @@ struct OpenedGpu {
 
 OpenedGpu open_gpu(const std::string& name, const std::string& compiler) {
     planner::Plan plan;
-    plan.machine = planner::build_machine(planner::parse_devices(name), planner::read_host_facts(),
-                                          &runtime::real_gpus());
-    auto device = std::move(runtime::open_devices(plan, {}).front());
+    plan.machine = cleave::test::machine_of(name);
+    runtime::Drivers drivers;
+    auto device = std::move(runtime::open_devices(plan, drivers, {}).front());
     codegen::CompileOptions options;
     options.gpu_compiler = compiler;
     return {std::move(device), plan.machine.devices[0].arch, options, false};
@@ -73,8 +73,8 @@ OpenedGpu open_gpu(const std::string& name, const std::string& compiler) {
 // Four logical devices of the card, which exchange values over its memory.
 PeerRig logical_devices(const std::string& card, const std::string& compiler, DType activations) {
     planner::Plan plan;
-    plan.machine = planner::build_machine(planner::parse_devices(card + "/0-3"),
-                                          planner::read_host_facts(), &runtime::real_gpus());
+    plan.machine = cleave::test::machine_of(card + "/0-3");
+    runtime::Drivers drivers;
     const std::string arch = plan.machine.devices[0].arch;
     codegen::CompileOptions options;
     options.gpu_compiler = compiler;
@@ -84,7 +84,7 @@ PeerRig logical_devices(const std::string& card, const std::string& compiler, DT
         program.kernels = {kernel};
         return codegen::compile_program(program, options).at(0);
     };
-    return PeerRig(runtime::open_devices(plan, {}), arch, compile,
+    return PeerRig(runtime::open_devices(plan, drivers, {}), arch, compile,
                    {.activations = activations, .in_step = true});
 }
 

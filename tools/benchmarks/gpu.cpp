@@ -25,7 +25,7 @@
 #include "models/stand_in_weights.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
 #include "runtime/generate/generate.h"
 #include "tools/benchmarks/bench_model.h"
 #include "tools/benchmarks/flags.h"
@@ -55,20 +55,21 @@ double ms_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-planner::Machine machine_of(const std::string& device) {
-    std::string list = device.empty() ? runtime::found_gpus().list : device;
+planner::Machine machine_of(runtime::Drivers& drivers, const std::string& device) {
+    std::string list = device.empty() ? runtime::found_gpus(drivers).list : device;
     if (list.empty()) {
         std::string why;
-        for (planner::DeviceKind kind : planner::kCardKinds)
-            why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", planner::device_kind_name(kind),
-                               runtime::gpu_driver(kind).reason);
+        for (const planner::VendorFacts& vendor : planner::vendors())
+            why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", vendor.kind_name,
+                               drivers.driver(vendor.kind).reason);
         throw UserError("no GPU is at hand, nothing was measured: {}", why);
     }
     std::vector<planner::DeviceSpec> specs = planner::parse_devices(list);
     if (device.empty()) specs.resize(1);
     if (specs.size() != 1 || !planner::is_card(specs[0].kind))
         throw UserError("--device {}: takes one GPU, such as cuda[0] or hip[0]", device);
-    return planner::build_machine(specs, planner::read_host_facts(), &runtime::real_gpus());
+    const runtime::RealGpus gpus(drivers);
+    return planner::build_machine(specs, planner::read_host_facts(), &gpus);
 }
 
 planner::Machine host_machine() {
@@ -80,7 +81,7 @@ class GpuBench {
 public:
     explicit GpuBench(const BenchFlags& flags)
         : flags_(flags),
-          machine_(machine_of(flags.device)),
+          machine_(machine_of(drivers_, flags.device)),
           graph_(bench::graph_of(flags.shape, DType::kBF16)),
           weights_(graph_) {
         compile_.nvrtc = flags.nvrtc;
@@ -162,7 +163,8 @@ public:
         // The fastest copy counts: a slow one must not flatter decode.
         double copy = torch.copy_bytes_per_second;
         measure("copy", [&] {
-            const bench::Card::Copies own = bench::Card(machine_, compile_).copy_bandwidth(copied);
+            const bench::Card::Copies own =
+                bench::Card(machine_, drivers_, compile_).copy_bandwidth(copied);
             copy = std::max(copy, own.fastest());
             json["copy"] = {{"mib", static_cast<double>(own.bytes) / (1 << 20)},
                             {"kernel_gb_per_s", own.kernel / 1e9},
@@ -191,6 +193,7 @@ private:
     }
     runtime::SessionOptions options() const {
         runtime::SessionOptions options;
+        options.drivers = &drivers_;
         options.compile = compile_;
         return options;
     }
@@ -273,7 +276,7 @@ private:
                 : TokenTimes{};
         const double traced = traced_ms(plan, prompt_tokens);
         const auto launches = static_cast<int64_t>(plan.decode.steps.size()) + 1;  // the choice
-        const double empty = bench::Card(machine_, compile_).empty_launch_ms(launches) *
+        const double empty = bench::Card(machine_, drivers_, compile_).empty_launch_ms(launches) *
                              static_cast<double>(launches);
         json["decode"] = {
             {"past", flags_.tokens},         {"tokens", kNewTokens},
@@ -400,6 +403,7 @@ private:
     }
 
     BenchFlags flags_;
+    mutable runtime::Drivers drivers_;
     planner::Machine machine_;
     importer::Graph graph_;
     models::StandInWeights weights_;

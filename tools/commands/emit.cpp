@@ -15,7 +15,6 @@
 #include "codegen/kernel/spec.h"
 #include "codegen/text/stub_writer.h"
 #include "planner/build/choose_tiles.h"
-#include "runtime/cards/gpu_devices.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -26,6 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct EmitArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     RunFlags run;
@@ -52,8 +52,7 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArgumen
             options.threads = flags.run.threads;
             options.nvrtc = flags.run.nvrtc;
             options.gpu_compiler = flags.gpu_compiler;
-            if (plan.machine.devices[d].kind == planner::DeviceKind::kCuda)
-                options.cuda_driver = runtime::cuda_driver_version();
+            options.drivers = flags.drivers.versions(plan.machine);
             options.cancel = &cancel_token();
             options.progress = [&](int done, int total) { bar.update(done, total); };
             one.compiled = codegen::compile_program(one.program, options);
@@ -285,7 +284,8 @@ void run_emit(const EmitArguments& flags) {
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, flags.run, workload);
+    planner::Plan plan =
+        plan_from_flags(std::move(model), flags.plan, flags.run, workload, flags.drivers);
     std::vector<DeviceKernels> all = generate(plan, flags);
     if (!flags.json) {
         print_text(plan, all, !flags.no_source);
@@ -305,8 +305,8 @@ void run_emit(const EmitArguments& flags) {
 
 }  // namespace
 
-void add_emit(CLI::App& app) {
-    auto flags = std::make_shared<EmitArguments>();
+void add_emit(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<EmitArguments>(EmitArguments{.drivers = drivers});
     CLI::App* command =
         app.add_subcommand("emit", "print the kernels of a plan: source, launch, resources");
     add_model_flags(*command, flags->model);

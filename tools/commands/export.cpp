@@ -14,6 +14,7 @@ namespace cleave::tools {
 namespace {
 
 struct ExportArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     std::string format;
@@ -40,7 +41,7 @@ void run_export(const ExportArguments& flags) {
     make_paths_absolute(model.graph);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
+    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers);
     planner::ExportResult result = exporter.run(plan);
     if (flags.output.empty()) return print_single(flags, result);
     planner::write_export(flags.format, result, flags.output);
@@ -63,8 +64,8 @@ std::string format_help() {
 
 }  // namespace
 
-void add_export(CLI::App& app) {
-    auto flags = std::make_shared<ExportArguments>();
+void add_export(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<ExportArguments>(ExportArguments{.drivers = drivers});
     CLI::App* command =
         app.add_subcommand("export", "the plan in the form that another tool reads");
     add_model_flags(*command, flags->model);

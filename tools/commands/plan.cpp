@@ -18,6 +18,7 @@ namespace cleave::tools {
 namespace {
 
 struct PlanArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     std::string output;
@@ -66,7 +67,7 @@ void run_plan(const PlanArguments& flags) {
     }
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
+    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers);
     if (!flags.output.empty()) planner::save_plan(plan, flags.output);
     if (flags.json) {
         std::string json = planner::plan_to_json(plan) + '\n';
@@ -83,8 +84,8 @@ void run_plan(const PlanArguments& flags) {
 
 }  // namespace
 
-void add_plan(CLI::App& app) {
-    auto flags = std::make_shared<PlanArguments>();
+void add_plan(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<PlanArguments>(PlanArguments{.drivers = drivers});
     CLI::App* command = app.add_subcommand("plan", "decide what runs where, prove it and show it");
     add_model_flags(*command, flags->model, false);
     add_plan_flags(*command, flags->plan);

@@ -30,6 +30,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kDefaultNewTokens = 128;
 
 struct RunArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     RunFlags run;
@@ -70,7 +71,7 @@ planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {
         if (!ready.prompts.empty() && longest < workload.context) workload.prompt_tokens = longest;
         workload.all_logits = needs_all_logits(flags);
     }
-    return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload);
+    return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload, flags.drivers);
 }
 
 void check_lengths(const RunArguments& flags, const planner::Plan& plan,
@@ -104,7 +105,7 @@ int64_t new_tokens(const RunArguments& flags, const planner::Plan& plan,
 std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
                                                const RunArguments& flags) {
     ProgressBar compile("compiling kernels"), upload("loading weights");
-    runtime::SessionOptions options = session_options(flags.run);
+    runtime::SessionOptions options = session_options(flags.run, flags.drivers);
     options.compile.gpu_compiler = flags.gpu_compiler;
     options.step_by_step = flags.step_by_step;
     options.compile.progress = [&](int done, int total) { compile.update(done, total); };
@@ -222,7 +223,8 @@ LogitDifference host_difference(const RunArguments& flags, const planner::Plan& 
     RunArguments quiet = flags;
     quiet.trace.clear();
     quiet.run.simt_seed.reset();
-    planner::Plan host = plan_from_flags(std::move(model), one, quiet.run, plan.workload);
+    planner::Plan host =
+        plan_from_flags(std::move(model), one, quiet.run, plan.workload, flags.drivers);
     auto session = open_session(host, quiet);
     runtime::GenerateOptions silent = options;
     // As many tokens as the run made: no stop token ends a text here.
@@ -428,8 +430,8 @@ void run(const RunArguments& flags) {
                 "{} is no language model of the Llama family{}: it takes tensors, --tensor "
                 "NAME=FILE.npy for each input, and no flag about prompts, tokens or logits",
                 flags.model.model, what_stops(ready.model.graph));
-        return run_tensors(std::move(ready.model), flags.tensors, flags.plan, flags.run,
-                           flags.json);
+        return run_tensors(std::move(ready.model), flags.tensors, flags.plan, flags.run, flags.json,
+                           flags.drivers);
     }
     if (flags.tensors.given())
         throw UserError(
@@ -449,8 +451,8 @@ void run(const RunArguments& flags) {
 
 }  // namespace
 
-void add_run(CLI::App& app) {
-    auto flags = std::make_shared<RunArguments>();
+void add_run(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<RunArguments>(RunArguments{.drivers = drivers});
     CLI::App* command =
         app.add_subcommand("run", "import, plan, compile and run a model in one go");
     add_model_flags(*command, flags->model);

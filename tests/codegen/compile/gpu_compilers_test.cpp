@@ -200,7 +200,7 @@ TEST_CASE("of several NVRTC the first is taken whose objects the CUDA driver loa
     CompileOptions options;
     options.nvrtc = folder.path();
     const auto chosen = [&](const std::string& driver) {
-        options.cuda_driver = driver;
+        options.drivers[planner::Vendor::kNvidia] = driver;
         return make_nvrtc_compiler(gpu_arch("sm_90a"), options)->name();
     };
     // Within a major version a driver loads what a newer minor one made.

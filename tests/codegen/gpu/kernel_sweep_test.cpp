@@ -146,7 +146,7 @@ const GpuArch& arch_of(const Combination& c) {
 bool is_possible(const Combination& c) {
     if (is_prepared(c[kOfKind]) || c[kOfKind] == kPrepare) {
         if (c[kOfDtype] >= 0 && value(kSweepDtypes, c[kOfDtype]) == DType::kF32) return false;
-        if (c[kOfTarget] >= 0 && !planner::copies_asynchronously(arch_of(c))) return false;
+        if (c[kOfTarget] >= 0 && !arch_of(c).copies_asynchronously) return false;
     }
     if (c[kOfLimit] < 0 || c[kOfTarget] < 0) return true;
     return value(test::kSharedKiB, c[kOfLimit]) * 1024 <= arch_of(c).shared_bytes;

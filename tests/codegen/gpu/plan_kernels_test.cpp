@@ -127,7 +127,7 @@ struct KnownArchs {
 KnownArchs ask_compiler(const std::string& compiler) {
     KnownArchs answer;
     for (const GpuArch& arch : gpu_archs()) {
-        if (arch.nvidia != (compiler == "nvrtc")) continue;
+        if ((arch.vendor == planner::Vendor::kNvidia) != (compiler == "nvrtc")) continue;
         try {
             make_gpu_compiler(arch, through(compiler));
             answer.known.push_back(&arch);
@@ -321,7 +321,7 @@ TEST_CASE("a prompt's activations are prepared once for each product where copie
                       norm = "rms_norm";
     for (const char* arch : {"sm_80", "sm_90a", "sm_100", "gfx942", "sm_75"}) {
         const GpuArch& known = gpu_arch(arch);
-        const bool prepares = known.nvidia && known.number >= 80;
+        const bool prepares = known.vendor == planner::Vendor::kNvidia && known.number >= 80;
         CAPTURE(arch);
         const planner::Plan plan = test::plan_for_arch("llama-3-8b", known, 1);
         const Program program = generate_program(plan, planner::DeviceId(0));

@@ -140,10 +140,9 @@ TEST_CASE("llama.cpp's split puts every layer, and every MLP that is cut off, on
         const std::vector<LayerStages> stages = stages_of_layers(plan, "test");
         const auto name_of = [&](int stage) {
             const DeviceInfo& d = plan.machine.device(plan.stages.at(stage).devices[0]);
-            const Vendor vendor = vendor_of(d);
-            return vendor == Vendor::kCpu
+            return is_cpu(d)
                        ? std::string("CPU")
-                       : (vendor == Vendor::kAmd ? "ROCm" : "CUDA") + std::to_string(d.index);
+                       : (is_gpu_of(d, Vendor::kAmd) ? "ROCm" : "CUDA") + std::to_string(d.index);
         };
         for (int l = 0; l < layers; ++l) {
             int device = -1;  // the CPU

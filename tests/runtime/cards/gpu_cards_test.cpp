@@ -5,7 +5,8 @@
 #include <filesystem>
 #include <tuple>
 
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
+#include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "tests/runtime/drivers/vendor_calls.h"
 #include "tests/support/failures.h"
@@ -19,18 +20,10 @@ using Catch::Matchers::StartsWith;
 using cleave::test::failure_of;
 using cleave::test::FakeGpu;
 using cleave::test::InstalledFake;
+using cleave::test::machine_of;
 using planner::DeviceKind;
 using runtime::test::kVendors;
 using runtime::test::Vendor;
-
-namespace {
-
-planner::Machine machine_of(const std::string& list) {
-    return planner::build_machine(planner::parse_devices(list), planner::read_host_facts(),
-                                  &real_gpus());
-}
-
-}  // namespace
 
 TEST_CASE("cards are chosen by index, UUID and PCI address, in the user's order", "[runtime]") {
     const InstalledFake fake(DeviceKind::kCuda);
@@ -78,9 +71,10 @@ TEST_CASE("logical devices of a card share its memory and its bandwidth", "[runt
 TEST_CASE("a plan for other devices is refused with both lists", "[runtime]") {
     const InstalledFake fake(DeviceKind::kCuda);
     planner::Machine machine = machine_of("cuda[0-1]");
-    CHECK(find_card(machine.devices[1], machine.devices) == 1);
+    CHECK(find_card(fake.drivers(), machine.devices[1], machine.devices) == 1);
     machine.devices[1].identity = "GPU-99999999-0000-0000-0000-000000000000";
-    const std::string error = failure_of([&] { find_card(machine.devices[1], machine.devices); });
+    const std::string error =
+        failure_of([&] { find_card(fake.drivers(), machine.devices[1], machine.devices); });
     CHECK_THAT(error, Contains("made for other devices") && Contains("GPU-99999999") &&
                           Contains("GPU-40414243") && Contains("make the plan anew"));
 }
@@ -105,13 +99,14 @@ TEST_CASE("a device that is not there is told with all that were declared and al
     check(failure_of([] { machine_of("cuda[3]"); }), {"CUDA_VISIBLE_DEVICES=0,1,2"});
     // A vendor whose library is not there at all.
     const planner::Machine planned = machine_of("cuda[0],hip[1],host[0]");
-    use_gpu_library(DeviceKind::kHip, "libnothing-of-the-kind.so");
+    const cleave::test::Environment absent("CLEAVE_HIP_LIBRARY", "libnothing-of-the-kind.so");
     const std::string no_hip = "no hip device: not installed (tried libnothing-of-the-kind.so)";
     std::string error = failure_of([] { machine_of("cuda[1],hip[0]"); });
     CHECK_THAT(error, StartsWith("hip[0]"));
     check(error,
           {"(declared: cuda[1], hip[0])", cuda_card, no_hip, "'host' devices", "sim:MODEL[N]"});
-    error = failure_of([&] { find_card(planned.devices[1], planned.devices); });
+    Drivers anew;
+    error = failure_of([&] { find_card(anew, planned.devices[1], planned.devices); });
     CHECK_THAT(error, StartsWith("hip[1]"));
     check(error, {"made for other devices", "hip[1] (AMD Instinct MI250X, GPU-bbbb", ", host[0];",
                   cuda_card, no_hip, "make the plan anew"});
@@ -122,8 +117,8 @@ TEST_CASE("every variable that chooses among a vendor's cards is shown", "[runti
     const InstalledFake cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
     const cleave::test::Environment nvidia("CUDA_VISIBLE_DEVICES", "0,1,2"),
         low("ROCR_VISIBLE_DEVICES", "2,1,0"), amd("HIP_VISIBLE_DEVICES", "1,2,0");
-    CHECK(list_gpus(DeviceKind::kCuda).visible == "CUDA_VISIBLE_DEVICES=0,1,2");
-    CHECK_THAT(list_gpus(DeviceKind::kHip).visible,
+    CHECK(list_gpus(cuda.drivers(), DeviceKind::kCuda).visible == "CUDA_VISIBLE_DEVICES=0,1,2");
+    CHECK_THAT(list_gpus(hip.drivers(), DeviceKind::kHip).visible,
                StartsWith("ROCR_VISIBLE_DEVICES=2,1,0, HIP_VISIBLE_DEVICES=1,2,0, "
                           "CUDA_VISIBLE_DEVICES=0,1,2"));
     const std::string error = failure_of([] { machine_of("hip[3]"); });
@@ -165,9 +160,7 @@ TEST_CASE("a driver's library stays open until the process ends", "[runtime]") {
         const cleave::test::TemporaryFolder folder;
         const std::string names[] = {(folder.path() / "libdriver.so").string()};
         std::filesystem::copy_file(FakeGpu(vendor.kind).path(), names[0]);
-        REQUIRE(
-            (vendor.kind == DeviceKind::kCuda ? open_cuda_driver(names) : open_hip_driver(names))
-                .driver);
+        REQUIRE(cleave::test::entry_of(vendor.kind).open({names, 1}).driver);
         void* still = ::dlopen(names[0].c_str(), RTLD_NOW | RTLD_NOLOAD);
         REQUIRE(still);
         ::dlclose(still);
@@ -181,8 +174,7 @@ TEST_CASE("a driver without a device, without a symbol or without a file says so
         CHECK_THAT(fake.open().reason,
                    Contains("fake") && (Contains("NO_DEVICE") || Contains("NoDevice")));
         const std::string none[] = {"libnothing-of-the-kind.so"};
-        const FoundDriver found =
-            vendor.kind == DeviceKind::kCuda ? open_cuda_driver(none) : open_hip_driver(none);
+        const FoundDriver found = cleave::test::entry_of(vendor.kind).open({none, 1});
         CHECK_FALSE(found.driver);
         CHECK_THAT(found.reason, Contains("libnothing-of-the-kind.so"));
     }
@@ -198,7 +190,7 @@ TEST_CASE("a driver that fails as it is opened says so each time it is asked for
         const InstalledFake fake(kind);
         fake.fail(call, 1, 999);
         for (int time = 0; time < 2; ++time) {
-            const GpuListing listing = list_gpus(kind);
+            const GpuListing listing = list_gpus(fake.drivers(), kind);
             CHECK_THAT(listing.reason, Contains(said));
             CHECK(listing.cards.empty());
         }
@@ -206,10 +198,10 @@ TEST_CASE("a driver that fails as it is opened says so each time it is asked for
 }
 
 TEST_CASE("the vendors' real libraries load and find no device where there is none", "[runtime]") {
-    for (DeviceKind kind : planner::kCardKinds) {
-        use_gpu_library(kind, "");
-        const FoundDriver& found = gpu_driver(kind);
-        INFO(planner::device_kind_name(kind) << ": " << found.reason);
+    Drivers drivers;
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
+        const FoundDriver& found = drivers.driver(vendor.kind);
+        INFO(vendor.kind_name << ": " << found.reason);
         CHECK(found.reason.find("lacks") == std::string::npos);  // every symbol is there
         if (found.driver)
             CHECK(found.driver->count() > 0);

@@ -113,12 +113,11 @@ std::vector<codegen::CompiledKernel> gpu_kernel(const char* arch) {
 
 // The GPU of that name in a device list, of which the tests may use kMemory.
 Driver real_gpu(const std::string& name) {
-    const planner::Machine machine = planner::build_machine(
-        planner::parse_devices(name), planner::read_host_facts(), &real_gpus());
-    planner::DeviceInfo info = machine.devices.at(0);
+    planner::DeviceInfo info = cleave::test::machine_of(name).devices.at(0);
     info.memory_bytes = kMemory;
+    const std::shared_ptr<GpuDriver> driver = Drivers().driver(info.kind).driver;
     return {name,
-            [info] { return make_gpu_device(gpu_driver(info.kind).driver, info.index, info, {}); },
+            [info, driver] { return make_gpu_device(driver, info.index, info, {}); },
             {true, ""},
             {false, "these kernels are the host's; the kernel table launches GPUs'"},
             [info] {
@@ -133,11 +132,10 @@ Driver real_gpu(const std::string& name) {
             {true, ""},
             {true, ""},
             // Logical devices of the card.
-            [info] {
+            [info, driver] {
                 std::vector<std::unique_ptr<Device>> devices;
                 for (int i = 0; i < 2; ++i)
-                    devices.push_back(
-                        make_gpu_device(gpu_driver(info.kind).driver, info.index, info, {}));
+                    devices.push_back(make_gpu_device(driver, info.index, info, {}));
                 return devices;
             },
             [info] {

@@ -136,7 +136,8 @@ TEST_CASE(
 
 TEST_CASE("a sum goes to the card piece by piece, while later pieces of its sources still come",
           "[runtime]") {
-    for (DeviceKind kind : planner::kCardKinds) {
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
+        const DeviceKind kind = vendor.kind;
         for (bool with_residual : {false, true}) {
             const FakeGpu fake(kind);
             fake.live();

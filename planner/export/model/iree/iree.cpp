@@ -52,11 +52,8 @@ struct Driver {
     const char* target;    // the flag of its architecture
 };
 Driver driver_of(const DeviceInfo& device) {
-    if (device.kind != DeviceKind::kSimt) {  // GPU kernels on the CPU: for IREE, the CPU
-        if (vendor_of(device) == Vendor::kNvidia)
-            return {"cuda", "cuda", nullptr, "--iree-cuda-target"};
-        if (vendor_of(device) == Vendor::kAmd) return {"hip", "hip", nullptr, "--iree-rocm-target"};
-    }
+    if (is_gpu_of(device, Vendor::kNvidia)) return {"cuda", "cuda", nullptr, "--iree-cuda-target"};
+    if (is_gpu_of(device, Vendor::kAmd)) return {"hip", "hip", nullptr, "--iree-rocm-target"};
     return {"local", "local-task", "--iree-hal-local-target-device-backends=llvm-cpu",
             "--iree-llvmcpu-target-cpu"};
 }
@@ -82,7 +79,7 @@ std::string target_of(const Plan& plan, const Driver& driver) {
     std::string target;
     for (const DeviceInfo& d : plan.machine.devices) {
         if (driver.compile != std::string_view(driver_of(d).compile)) continue;
-        const bool nvidia = vendor_of(d) == Vendor::kNvidia;
+        const bool nvidia = is_gpu_of(d, Vendor::kNvidia);
         const std::string one = nvidia ? known_sm(d) : d.arch;
         if (target.empty() || (nvidia && std::stoi(one.substr(3)) < std::stoi(target.substr(3))))
             target = one;

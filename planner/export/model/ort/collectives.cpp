@@ -27,7 +27,7 @@ void check_ranks(const Plan& plan) {
             "--tp {} --pp 1, or use --format ort",
             plan.stages.size(), width, plan.machine.devices.size());
     for (DeviceId d : devices_in_stage_order(plan, kOrtRanks))
-        if (vendor_of(plan.machine.device(d)) != Vendor::kNvidia)
+        if (!is_gpu_of(plan.machine.device(d), Vendor::kNvidia))
             throw UserError(
                 "ort-collectives: {} is no NVIDIA GPU, and ONNX Runtime's collectives are NCCL's; "
                 "plan for cuda or its sim: models, or use --format ort",
