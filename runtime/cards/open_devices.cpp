@@ -28,6 +28,17 @@ using planner::DeviceKind;
         device.name, planner::device_kind_name(device.kind));
 }
 
+// A process runs the devices of its own machine: nothing carries values between machines.
+void check_host(const planner::DeviceInfo& device) {
+    const std::string here = planner::DeviceInfo().host;
+    if (device.host != here)
+        throw UserError(
+            "{}: the plan places it on the machine '{}', and a process runs the devices of its own "
+            "machine alone ('{}'); plan for the devices of one machine, with no other `host` in "
+            "the machine file",
+            device.name, device.host, here);
+}
+
 // Whether the host's cores do the device's work.
 bool on_cores(const planner::DeviceInfo& device) {
     return device.kind == DeviceKind::kHost || device.kind == DeviceKind::kSimt;
@@ -69,6 +80,7 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, Dri
                                                   const OpenOptions& options) {
     for (const planner::DeviceInfo& device : plan.machine.devices) {
         if (!on_cores(device) && !planner::is_card(device.kind)) refuse(device);
+        check_host(device);
     }
     std::vector<int> threads = threads_of_devices(plan, options.threads);
     bool may_spin = threads_fit_cores(plan, options.threads);
