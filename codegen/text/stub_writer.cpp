@@ -73,7 +73,7 @@ void StubWriter::real(std::string_view type, std::string_view name, double value
 
 void StubWriter::activation(std::string_view name, importer::Activation value) {
     config_.push_back(fmt::format("static constexpr Activation {} = Activation::{};", name,
-                                  activation_spelling(value)));
+                                  importer::row_of(value).spelling));
 }
 
 void StubWriter::type(std::string_view name, std::string_view value) {
@@ -96,16 +96,6 @@ std::string zero_type(const importer::QuantizedFormat& q) {
 }
 
 }  // namespace
-
-std::string_view activation_spelling(importer::Activation activation) {
-    switch (activation) {
-        case importer::Activation::kSilu: return "kSilu";
-        case importer::Activation::kGeluTanh: return "kGeluTanh";
-        case importer::Activation::kGeluErf: return "kGeluErf";
-        case importer::Activation::kRelu: return "kRelu";
-    }
-    return "";
-}
 
 std::string describe(const WeightFormat& format) {
     if (!format.quantized) return std::string(dtype_name(format.dtype));

@@ -47,12 +47,6 @@ std::string onnx_op_type(const Op& op) {
     return attrs.domain.empty() ? attrs.op_type : attrs.domain + "." + attrs.op_type;
 }
 
-std::string_view activation_name(Activation activation) {
-    static constexpr std::array<std::string_view, 4> kNames{"silu", "gelu_tanh", "gelu_erf",
-                                                            "relu"};
-    return kNames.at(static_cast<size_t>(activation));
-}
-
 namespace {
 
 // Each operand and result is there, and its value has that shape and type.

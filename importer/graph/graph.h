@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "importer/graph/activation.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/index.h"
 
@@ -195,7 +196,6 @@ struct AttentionAttrs {
     double softcap = 0.0;  // s = cap * tanh(s / cap); 0: none
     bool causal = true;
 };
-enum class Activation : uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu };
 struct GatedActivationAttrs {
     Activation activation = Activation::kSilu;
 };
@@ -316,7 +316,6 @@ inline bool keeps_onnx_form(const Op& op) {
     return op.kind == OpKind::kOpaque || op.kind == OpKind::kTensor;
 }
 std::string onnx_op_type(const Op& op);  // of such an operator, "com.microsoft.Gelu"
-std::string_view activation_name(Activation activation);
 
 // Throws InternalError, naming the operator, when an invariant of the header does not hold.
 void check_graph(const Graph& graph);

@@ -242,7 +242,7 @@ OpAttrs take_attrs(const pb::Op& in) {
         }
         case pb::Op::kGatedActivation: {
             GatedActivationAttrs a;
-            codec::take(in.gated_activation().activation(), Activation::kRelu, a.activation);
+            codec::take(in.gated_activation().activation(), kLastActivation, a.activation);
             return a;
         }
         case pb::Op::kAdd: return AddAttrs{};

@@ -15,7 +15,7 @@ Function unary_function(const Node& node) {
         std::string_view op;
         Function f;
     };
-    static constexpr Named kFunctions[] = {
+    static const Named kFunctions[] = {
         {"Sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
         {"Tanh", [](double x) { return std::tanh(x); }},
         {"Erf", [](double x) { return std::erf(x); }},
@@ -25,10 +25,7 @@ Function unary_function(const Node& node) {
         {"Relu", [](double x) { return x > 0 ? x : 0; }},
         {"Abs", [](double x) { return std::fabs(x); }},
         {"Softplus", [](double x) { return std::log1p(std::exp(x)); }},
-        {"FastGelu",
-         [](double x) {
-             return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-         }},
+        {"FastGelu", row_of(Activation::kGeluTanh).formula},
     };
     for (const Named& n : kFunctions)
         if (node.op == n.op) return n.f;
@@ -133,9 +130,7 @@ Meaning activation(Recovery& r, const Node& node) {
     const double alpha = node.real("alpha", node.is_contrib("QuickGelu") ? 1.702 : 1.0);
     for (double& x : e->samples) {
         if (node.op == "Gelu")
-            x = tanh_form
-                    ? 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
-                    : 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+            x = row_of(tanh_form ? Activation::kGeluTanh : Activation::kGeluErf).formula(x);
         else
             x = x / (1 + std::exp(-alpha * x));  // QuickGelu, Swish
     }
