@@ -15,7 +15,7 @@
 namespace cleave::importer {
 
 // Plan files hold the number: new ones go at the end.
-enum class Activation : uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu };
+enum class Activation : uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu, kRelu2 };
 
 struct ActivationRow {
     Activation activation;
@@ -36,6 +36,8 @@ inline constexpr std::array kActivations{
     ActivationRow{Activation::kGeluErf, "gelu_erf", "kGeluErf",
                   [](double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }},
     ActivationRow{Activation::kRelu, "relu", "kRelu", [](double x) { return x > 0 ? x : 0.0; }},
+    ActivationRow{Activation::kRelu2, "relu2", "kRelu2",
+                  [](double x) { return x > 0 ? x * x : 0.0; }},
 };
 inline constexpr Activation kLastActivation = kActivations.back().activation;
 static_assert(static_cast<size_t>(kLastActivation) + 1 == kActivations.size());

@@ -182,7 +182,8 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     }
     for (const RaggedBatch& batch : {one, many})  // a norm elsewhere, as OLMo 2 has it
         add([=] { return qkv_case(host, DType::kF16, DType::kF32, batch, {.norm = false}); });
-    for (Activation activation : {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu})
+    for (Activation activation :
+         {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kRelu2})
         add([=] { return gate_up_case(DType::kF32, 32, 20, 2, activation, false); });
     for (DType activations : {DType::kF32, DType::kF16, DType::kBF16})
         for (Plain which : {Plain::kGated, Plain::kAdd, Plain::kScale, Plain::kSelect})
