@@ -70,18 +70,17 @@ enum class Packing : uint8_t {
     kDequantizeLinear,  // ONNX: source_shape integer elements; scales per tensor, axis or block
 };
 
-// Quantised storage; the logical weight is (q - zero_point) * scale per block of `block` elements
-// along the input features (0: one block for the whole axis).
+// Quantised storage, beside the weight's type (importer/weights/formats.h): the logical weight is
+// (code - zero_point) * scale, with one scale for each `block` elements along the input features
+// (0: one block for the whole axis).
 struct Quantization {
-    int bits = 0;
-    bool is_signed = false;
     int64_t block = 0;
     int axis = 1;  // of the logical [out, in] shape, along which blocks run
     DType scale_dtype = DType::kF32;
     DataRef scales;  // [out, blocks] row major, or [blocks, out] when `scales_transposed`
     bool scales_transposed = false;
     int64_t scale_count = 0;  // elements in `scales`; 1: one for the whole tensor
-    DataRef zero_points;      // absent: 2^(bits-1) for kMatMulNBits, 0 for kDequantizeLinear
+    DataRef zero_points;      // absent: 2^(bits - 1) for kMatMulNBits, 0 for kDequantizeLinear
     DType zero_point_dtype = DType::kUInt8;
     bool dynamic_activations = false;  // MatMulInteger after DynamicQuantizeLinear
     // Set: the weight's data is dense, of this type, and is quantised as shards are cut; there are

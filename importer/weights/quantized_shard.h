@@ -19,13 +19,14 @@
 #include <span>
 
 #include "importer/graph/graph.h"
+#include "importer/weights/formats.h"
 
 namespace cleave::importer {
 
 enum class ZeroPoints : uint8_t { kConstant, kInteger, kFloating };
 
 struct QuantizedFormat {
-    DType code = DType::kUInt4;  // kUInt4, kUInt8 or kF8E4M3
+    DType code = DType::kUInt4;  // QuantizedType::code
     int64_t block = 0;           // columns that share a scale; 0: the whole row
     DType scale = DType::kF32;
     ZeroPoints zero_points = ZeroPoints::kConstant;
@@ -59,6 +60,7 @@ bool stays_quantized(const Weight& weight, DType dtype);
 bool has_dynamic_activations(const Graph& graph);
 
 QuantizedFormat quantized_format(const Weight& weight);
+QuantizedFormat rounded_format(const QuantizedType& type);  // of what `--dtype` makes
 QuantizedLayout quantized_layout(const QuantizedFormat& format, int64_t rows, int64_t columns);
 
 }  // namespace cleave::importer

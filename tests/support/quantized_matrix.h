@@ -144,8 +144,6 @@ inline QuantizedMatrix random_quantized(const QuantizedCase& c, std::mt19937& rn
     w.columns = {0, c.columns};
     w.data = detail::keep(m.graph, codes);
     importer::Quantization& q = w.quantization;
-    q.bits = bits;
-    q.is_signed = is_signed;
     q.block = c.block;
     q.scale_dtype = c.scale;
     q.scales = detail::keep(m.graph, scales);

@@ -97,7 +97,6 @@ TEST_CASE("weights stored quantised stay so on host devices, cut between their o
             if (w.shape.size() != 2) continue;
             w.dtype = DType::kUInt4;
             w.packing = importer::Packing::kMatMulNBits;
-            w.quantization.bits = 4;
             w.quantization.block = block;
             w.quantization.scale_dtype = DType::kF16;
         }
