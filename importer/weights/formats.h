@@ -34,6 +34,9 @@ struct QuantizedType {
     // Device's codes of x * inverse, the nearest ones.
     void (*round)(const float* x, int64_t count, float inverse, uint8_t* codes) = nullptr;
 
+    // Files have it in that form alone: with these blocks and scales, without zero points.
+    bool one_form = false;
+
     int bits() const { return dtype_bits(dtype); }
     bool is_integer() const { return middle != 0; }
     bool is_signed() const { return is_integer() && dtype != code; }
@@ -60,6 +63,26 @@ inline void round_f8e4m3(const float* x, int64_t count, float inverse, uint8_t* 
     }
 }
 
+// Elements of MXFP4 (OCP Microscaling Formats v1.0): sign, two bits of exponent, one of mantissa.
+inline float e2m1(int code) {
+    constexpr std::array kMagnitudes{0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+    const float magnitude = kMagnitudes[static_cast<size_t>(code & 7)];
+    return code & 8 ? -magnitude : magnitude;
+}
+// To nearest, ties to the even mantissa; 6 and more become 6.
+inline void round_e2m1(const float* x, int64_t count, float inverse, uint8_t* codes) {
+    for (int64_t i = 0; i < count; ++i) {
+        const float a = std::abs(x[i] * inverse);
+        const int magnitude = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) +
+                              (a >= 3.5f) + (a > 5.0f);
+        codes[i] = static_cast<uint8_t>(magnitude | (x[i] < 0 ? 8 : 0));
+    }
+}
+// The same: the largest power of two within the block, by the largest one within e2m1 (4).
+inline float e8m0_scale(float extreme) {
+    return std::ldexp(1.0f, std::max(extreme == 0 ? -127 : std::ilogb(extreme) - 2, -127));
+}
+
 }  // namespace detail
 
 // int4 and int8 in blocks are the formats Q4_0 and Q8_0 of GGUF (ggml-quants.c). 448 is the largest
@@ -74,6 +97,8 @@ inline constexpr std::array kQuantizedTypes{
                   detail::round_integers<128>},
     QuantizedType{DType::kInt4, DType::kUInt4, "Code4", 8, detail::as_number, 32, DType::kF16,
                   [](float extreme) { return extreme / -8; }, detail::round_integers<8>},
+    QuantizedType{DType::kMxfp4, DType::kMxfp4, "CodeE2M1", 0, detail::e2m1, 32, DType::kF8E8M0,
+                  detail::e8m0_scale, detail::round_e2m1, true},
     QuantizedType{DType::kUInt8, DType::kUInt8, "Code8", 128, detail::as_number},
     QuantizedType{DType::kUInt4, DType::kUInt4, "Code4", 8, detail::as_number},
 };

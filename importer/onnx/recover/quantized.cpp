@@ -212,6 +212,12 @@ Meaning read_dequantize(Recovery& r, const Node& node) {
     if (zeros && zeros->count() != scales->count())
         return unknown(r, node, "zero points and scales differ in number");
     if (scales->count() == 1) w.quantization.block = 0;
+    if (type->one_form &&
+        (w.quantization.block != type->block || *scale_dtype != type->scale || zeros))
+        return unknown(r, node,
+                       fmt::format("weights of {} are supported in blocks of {} with {} scales and "
+                                   "without zero points ({})",
+                                   elem_type_name(x->elem_type), type->block, type->scale, *dtype));
     return w;
 }
 
