@@ -3,7 +3,7 @@
 // left is arithmetic on one activation, and gate(x) * up.
 #include <cmath>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 namespace {

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "importer/onnx/recover/matchers.h"
+#include "importer/onnx/recover/positions.h"
+
 namespace cleave::importer::from_onnx {
 namespace {
 
@@ -107,7 +110,7 @@ Meaning tensor_scatter(Recovery& r, const Node& node) {
         return unknown(r, node, "writes into something other than a cache that is an input");
     if (node.text("mode", "linear") != "linear")
         return unknown(r, node, "a ring cache (mode circular) is not supported");
-    if (node.input(2) == kNone || !r.counts_tokens(node.input(2), false))
+    if (node.input(2) == kNone || !counts_tokens(r, node.input(2), false))
         return unknown(r, node, "does not write behind the tokens so far");
     const int64_t axis = r.axis_of(node, node.integer("axis", -2), past->axes.size());
     const View fresh_view = *fresh;

@@ -2,7 +2,7 @@
 // Nodes that read constants only: transposed, sliced and cast weights stay views of the file.
 #include <algorithm>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 namespace {

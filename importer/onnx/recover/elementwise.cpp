@@ -4,7 +4,7 @@
 // The numbers are compared, never the pattern.
 #include <cmath>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding: Gather or GatherBlockQuantized of a weight's rows by token ids.
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 #include "importer/weights/formats.h"
 
 namespace cleave::importer::from_onnx {

@@ -117,12 +117,12 @@ WeightId GraphWriter::weight(const WeightView& view, bool linear) {
 
 RopeTableId GraphWriter::table(RopeTableId id) {
     if (auto found = tables_.find(id); found != tables_.end()) return found->second;
-    RopeTable t = r_.rope_tables[id.index()];
+    const RopeTables::Entry& entry = r_.rope_tables[id];
+    RopeTable t = entry.table;
     t.name = fmt::format("rope{}", tables_.size());
     if (t.frequencies.empty()) {
-        const auto& [cos, sin] = r_.rope_weights[id.index()];
-        t.cos = weight(cos, false);
-        t.sin = weight(sin, false);
+        t.cos = weight(entry.cos, false);
+        t.sin = weight(entry.sin, false);
     }
     g_.rope_tables.push_back(std::move(t));
     return tables_[id] = RopeTableId(g_.rope_tables.size() - 1);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "importer/onnx/recover/graph_writer.h"
+#include "importer/onnx/recover/matchers.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::importer::from_onnx {

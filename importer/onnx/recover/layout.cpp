@@ -3,7 +3,7 @@
 // the last token's slice (a Select) and joins of slices.
 #include <numeric>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 namespace {

@@ -3,7 +3,7 @@
 // MatMulInteger. Nothing is expanded; the weight keeps its packing, scales and zero points.
 #include <algorithm>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 #include "importer/weights/formats.h"
 
 namespace cleave::importer::from_onnx {
