@@ -11,6 +11,7 @@ struct AttentionParts {
     AttentionAttrs attrs;
     bool hides_padding = false;  // of the attention mask that the graph takes
     int64_t mask_heads = 1;      // of a mask that is none for any number of heads
+    std::string mask_refusal;    // MaskMeaning::refusal of one of the masks
 };
 
 // Heads along all axes of a view but the last two (the batched dimensions of a MatMul).
@@ -23,6 +24,9 @@ struct Heads {
 
 // `like`: the other operand, along whose axes an empty one is broadcast; may be null.
 std::optional<Heads> read_heads(const View& view, const View* like);
+
+// What a mask hides is what the attention does not see.
+void add_mask(AttentionParts& parts, const MaskMeaning& mask);
 
 // Makes the attention term. Its id in `out`; when the parts do not fit, `out` stays invalid and the
 // result says why.

@@ -81,16 +81,11 @@ View result_view(const View& q, TermId term, int64_t head_dim, int64_t v_head_di
 }
 
 void add_mask(Recovery& r, Ref mask, AttentionParts& parts) {
-    AttentionAttrs& a = parts.attrs;
     // Some masks can be evaluated without a past only (masks.cpp); their type shows there as well.
     Probe whole_prompt = r.make_probe(r.possible({2, 8, 0, {}}));
     const Tensor* t = r.data(mask);
     if (!t) t = whole_prompt.data(mask);
-    const MaskMeaning m = r.mask_meaning({mask, !t || t->real, false});
-    a.causal = a.causal || m.causal;
-    if (m.window > 0) a.window = a.window > 0 ? std::min(a.window, m.window) : m.window;
-    parts.hides_padding = parts.hides_padding || m.hides_padding;
-    if (!m.fits(a.num_heads)) parts.mask_heads = m.heads;
+    add_mask(parts, r.mask_meaning({mask, !t || t->real, false}));
 }
 
 // (q, k, v, mask, past k, past v, lengths) -> y, present k, present v, scores.

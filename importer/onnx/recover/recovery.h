@@ -25,6 +25,7 @@ struct MaskMeaning {
     bool hides_padding = false;
     int64_t heads = 1;           // that it is given for, all alike; 1: for any number
     int64_t checked_tokens = 0;  // it may say something else for more of them; 0: it does not
+    std::string refusal;         // not empty: it is none of these, and why
     bool fits(int64_t num_heads) const { return heads == 1 || heads == num_heads; }
 };
 
@@ -75,8 +76,7 @@ public:
     TermId add_term(Term term, const Node& node);
     View whole(TermId term) const;
 
-    // The meaning of an additive or boolean mask; UserError naming the value's node when it is none
-    // of causal, sliding window and padding.
+    // The meaning of an additive or boolean mask.
     MaskMeaning mask_meaning(const MaskUse& use);
 
     // The most tokens that every mask read so far is known for; 0: any number.
