@@ -3,14 +3,12 @@
 // planner.
 //
 // Invariants (checked by `check_graph`):
-//  - plain values: vectors and strong indices, no pointers; ops stand in topological order;
+//  - plain values: vectors and strong indices, no pointers; ops are in topological order;
 //  - every value has exactly one producer, or is in `inputs`;
 //  - activations are ragged: [num_tokens, features], rows of all sequences one after the other.
-//  Padding
-//    never reaches an operator: positions, sequences and cache slots come with the batch;
-//  - KV is state: KvAppend makes a value of kind kKvState, [num_slots, context, 2, num_kv_heads,
-//  head_dim]
-//    in meaning, which that layer's Attention reads. It is no input and no output;
+//    Padding never reaches an operator: positions, sequences and cache slots come with the batch;
+//  - KV is state: KvAppend makes a value of kind kKvState, which that layer's Attention reads. Its
+//    meaning is [num_slots, context, 2, num_kv_heads, head_dim]. It is no input and no output;
 //  - logits are computed for the rows that SelectTokens picks ([num_outputs, vocab]);
 //  - weights have a logical shape and are views of files; nothing is expanded or copied at import;
 //  - every operator keeps the names of the ONNX nodes that it came from.
@@ -36,7 +34,6 @@ using FileId = Index<struct FileTag>;
 using BlobId = Index<struct BlobTag>;
 
 // ---- Weights
-// -------------------------------------------------------------------------------------
 
 // A file that weights are read from; `path` is absolute or relative to the working directory.
 struct SourceFile {
@@ -120,7 +117,6 @@ struct RopeTable {
 };
 
 // ---- Values
-// --------------------------------------------------------------------------------------
 
 // A dimension: a number, or a symbol whose number the workload gives. The importer's own symbols
 // are "num_tokens", "num_outputs" and "num_sequences"; opaque graphs keep their ONNX symbols.
@@ -144,7 +140,6 @@ struct Value {
 };
 
 // ---- Operators
-// -----------------------------------------------------------------------------------
 
 enum class OpKind : uint8_t {
     kEmbedding,        // token_ids [T], weight [vocab, hidden] -> [T, hidden]
@@ -258,7 +253,6 @@ struct Op {
 };
 
 // ---- The model's description
-// ---------------------------------------------------------------------
 
 // Numbers that the operators imply, gathered once for printing and for sizing. Zero: not a Llama.
 struct ModelConfig {
@@ -309,8 +303,7 @@ struct Graph {
 };
 
 std::string_view op_kind_name(OpKind kind);  // "rms_norm"
-// Operators that keep their ONNX form: nothing is known of how they may be split, and they never
-// are.
+// Operators that keep their ONNX form. How they may be split is unknown, so they never are.
 inline bool keeps_onnx_form(const Op& op) {
     return op.kind == OpKind::kOpaque || op.kind == OpKind::kTensor;
 }

@@ -62,8 +62,7 @@ public:
     int code(int64_t row, int64_t column) const {
         return bits_at(data_, element(row0_ + row, column0_ + column), bits_) ^ flip();
     }
-    // Where the codes of a row stand one after the other from `column` on, in whole bytes: these
-    // bytes.
+    // The bytes of a row's codes from `column` on, where they are contiguous whole bytes.
     std::span<const std::byte> run(int64_t row, int64_t column, int64_t count) const {
         if (weight_.packing != Packing::kMatMulNBits && weight_.transposed) return {};
         const int64_t first = element(row0_ + row, column0_ + column);
@@ -72,8 +71,7 @@ public:
         CHECK(begin + size <= data_.size()) << weight_.name << ": a row outside its tensor";
         return data_.subspan(begin, size);
     }
-    // Whether codes are bytes that stand one after the other along the columns of the source, not
-    // its rows.
+    // Whether codes are whole bytes, contiguous along the columns of the source, not its rows.
     bool has_transposed_bytes() const {
         return weight_.packing != Packing::kMatMulNBits && weight_.transposed && bits_ == 8;
     }

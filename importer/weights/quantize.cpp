@@ -63,8 +63,8 @@ private:
     int64_t begin_ = 0, end_ = 0;
 };
 
-// The element of largest magnitude, with its sign. NaN where there is one, or an infinity: no scale
-// holds them.
+// The element of largest magnitude, with its sign. NaN if an element is NaN or
+// infinite: no scale holds those.
 float extreme_of(const float* x, int64_t n) {
     float largest = 0, smallest = 0, not_finite = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -96,7 +96,7 @@ public:
         : weight_(weight),
           type_(*find_quantized_type(weight.dtype)),
           columns_(columns),
-          // A scale of a whole row depends on all of it, whatever part is asked for.
+          // A scale of a whole row depends on all of it, also where a part is asked for.
           read_(weight.quantization.block > 0 ? columns : Range{0, weight.shape[1]}),
           block_(weight.quantization.block > 0 ? weight.quantization.block : weight.shape[1]),
           strips_(reader, weight, rows, read_) {

@@ -52,7 +52,7 @@ std::optional<Heads> read_heads(const View& view, const View* like) {
 
 namespace {
 
-// Keys may stand transposed, [d, keys]; the features of a row are in order all the same.
+// Keys may be transposed, [d, keys]; the features of a row are in order all the same.
 View in_token_order(View view) {
     const size_t n = view.axes.size();
     if (n >= 2 && is_keys(view.axes[n - 1])) std::swap(view.axes[n - 1], view.axes[n - 2]);

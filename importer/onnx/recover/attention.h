@@ -18,7 +18,7 @@ struct AttentionParts {
 struct Heads {
     bool batch = false;
     int64_t count = 1;   // distinct heads, as features
-    int64_t repeat = 1;  // each stands so many times in a row
+    int64_t repeat = 1;  // each comes so many times in a row
     int64_t stride = 0;
 };
 
@@ -32,10 +32,10 @@ void add_mask(AttentionParts& parts, const MaskMeaning& mask);
 // result says why.
 Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& parts, TermId& out);
 
-// The cache that a view of keys or values reads; makes one without past where there is none.
+// The cache that a view of keys or values reads. If there is none, makes one without past.
 TermId cache_of(Recovery& r, const Node& node, const View& keys);
 
-// x rotated by a table: heads of head_dim, of each of which the first rotary_dim features turn.
+// x rotated by a table: the first rotary_dim features of each head of head_dim turn.
 Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads, int64_t head_dim,
                     int64_t rotary_dim, bool interleaved, RopeTableId table);
 

@@ -87,7 +87,7 @@ Meaning read_constant_node(Recovery& r, const Node& node) {
     }
     if (node.is("Slice")) return slice(r, node, *w);
     if (node.is("Split")) return split(r, node, *w);
-    // A vector keeps its elements whatever dimensions of 1 are put around it.
+    // Dimensions of 1 around a vector change none of its elements.
     if (w->vector && (node.is("Unsqueeze") || node.is("Squeeze") || node.is("Reshape")) && to) {
         int wide = 0;
         for (const Size& s : *to) wide += s[0] != 1;

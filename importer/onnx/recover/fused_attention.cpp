@@ -293,7 +293,7 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
         return unknown(
             r, node,
             "its rotary tables are not constants for half of a head at the tokens' positions");
-    AttentionParts parts{p->q, p->k, p->v, {}, true};  // seqlens_k counts, padding stands behind
+    AttentionParts parts{p->q, p->k, p->v, {}, true};  // seqlens_k counts, padding is at the end
     AttentionAttrs& a = parts.attrs;
     a = {heads, kv_heads, p->head_dim, p->head_dim};
     a.scale = node.real("scale", 0.0);
@@ -338,7 +338,7 @@ bool add_biases(Recovery& r, const Node& node, Projections& p) {
     return begin == all->rows.end;
 }
 
-// Heads of [.., heads * d] of which each may stand several times in a row; 0: it is no such thing.
+// Heads of [.., heads * d]; each may come several times in a row. 0: it is no such thing.
 int64_t distinct_heads(const View& v, int64_t head_dim) {
     int64_t heads = 1;
     const std::vector<Factor> factors = feature_factors(v);

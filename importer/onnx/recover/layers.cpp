@@ -12,7 +12,7 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-// What stands between a block's last product and the residual stream. Norm and scale may be
+// What is between a block's last product and the residual stream. Norm and scale may be
 // missing.
 struct Branch {
     TermId linear, norm, scale, sum;

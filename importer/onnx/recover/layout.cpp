@@ -248,7 +248,7 @@ std::vector<NamedMatcher> layout_matchers() {
             {"CastLike", cast_like}};
 }
 
-// Gather stands in embedding.cpp's table; this is its part for activations.
+// Gather is in embedding.cpp's table; this is its part for activations.
 Meaning gather_from_view(Recovery& r, const Node& node) { return gather(r, node); }
 
 }  // namespace cleave::importer::from_onnx

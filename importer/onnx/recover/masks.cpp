@@ -11,7 +11,7 @@ namespace cleave::importer::from_onnx {
 namespace {
 
 constexpr int64_t kLargestContext = int64_t{1} << 18;
-// Without a past the mask is square, which limits the windows that can be told from none.
+// Without a past the mask is square: windows larger than it cannot be seen.
 constexpr int64_t kMostTokens = 2048;
 constexpr int64_t kFewestTokens = 512;
 

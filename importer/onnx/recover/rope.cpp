@@ -24,7 +24,7 @@ bool same_rows(const View& a, const View& b) {
     return a.term == b.term && a.offset == b.offset && a.axes == b.axes && a.scale == b.scale;
 }
 
-// The heads of which x is the part that turns.
+// The heads whose turning part is x.
 struct HeadLayout {
     int64_t heads = 1, head_dim = 0;
 };
@@ -45,7 +45,7 @@ std::optional<HeadLayout> head_layout(const View& x, int64_t rotary) {
 
 Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads, int64_t head_dim,
                     int64_t rotary_dim, bool interleaved, RopeTableId table) {
-    View plain = x;  // a rotation is linear: a factor may as well stand behind it
+    View plain = x;  // a rotation is linear: a factor may as well follow it
     plain.scale = 1.0;
     const TermId source = r.materialize(plain, node);
     // Divided, not multiplied: the numbers are the file's, and may overflow.

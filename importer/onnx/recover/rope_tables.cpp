@@ -118,7 +118,7 @@ std::optional<RopeTable> computed_table(Recovery& r, const Angles& angles, Ref c
     RopeTable table;
     table.rotary_dim = 2 * half;
     table.magnitude = start->cos[0];
-    // The angles may stand once for each pair, or twice: side by side, or one sequence after the
+    // There may be one angle for each pair, or two: side by side, or one sequence after the
     // other.
     const auto n = static_cast<int64_t>(angle->size());
     for (int64_t step = 1; step <= 2 && n >= step * half; ++step) {
