@@ -33,10 +33,7 @@ struct WeightFormat {
     WeightFormat(const importer::QuantizedFormat& q) : dtype(q.code), quantized(q) {}  // NOLINT
     bool dynamic() const { return quantized && quantized->dynamic_activations; }
     // The type that GPUs' products of many tokens multiply it as.
-    DType staged() const {
-        const bool plain = !quantized && (dtype == DType::kF32 || dtype == DType::kBF16);
-        return plain ? dtype : DType::kF16;
-    }
+    DType staged() const { return importer::staged_type(dtype); }
 
     bool operator==(const WeightFormat&) const = default;
 };

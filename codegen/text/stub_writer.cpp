@@ -10,19 +10,22 @@
 
 namespace cleave::codegen {
 
+namespace {
+
+// As the templates call it.
+std::string_view spelling(DType dtype) {
+    return dtype == DType::kF32 ? "float" : dtype_name(dtype);
+}
+
+}  // namespace
+
 std::string_view element_type(DType dtype, std::string_view what) {
-    switch (dtype) {
-        case DType::kF32: return "float";
-        case DType::kF16: return "f16";
-        case DType::kBF16: return "bf16";
-        case DType::kF8E4M3: return "f8e4m3";
-        default:
-            throw UserError(
-                "kernels cannot read {} as {}: they read f32, f16, bf16, f8e4m3 and the "
-                "quantised forms of MatMulNBits, DequantizeLinear and MatMulInteger; convert with "
-                "--dtype f32, f16 or bf16 (the KV cache: --kv-dtype)",
-                what, dtype);
-    }
+    if (is_floating(dtype) && dtype != DType::kF64) return spelling(dtype);
+    throw UserError(
+        "kernels cannot read {} as {}: they read f32, f16, bf16, f8e4m3 and the "
+        "quantised forms of MatMulNBits, DequantizeLinear and MatMulInteger; convert with "
+        "--dtype f32, f16 or bf16 (the KV cache: --kv-dtype)",
+        what, dtype);
 }
 
 std::string element_pointer(DType dtype, std::string_view what) {
@@ -73,7 +76,7 @@ void StubWriter::real(std::string_view type, std::string_view name, double value
 
 void StubWriter::activation(std::string_view name, importer::Activation value) {
     config_.push_back(fmt::format("static constexpr Activation {} = Activation::{};", name,
-                                  activation_spelling(value)));
+                                  importer::row_of(value).spelling));
 }
 
 void StubWriter::type(std::string_view name, std::string_view value) {
@@ -97,16 +100,6 @@ std::string zero_type(const importer::QuantizedFormat& q) {
 
 }  // namespace
 
-std::string_view activation_spelling(importer::Activation activation) {
-    switch (activation) {
-        case importer::Activation::kSilu: return "kSilu";
-        case importer::Activation::kGeluTanh: return "kGeluTanh";
-        case importer::Activation::kGeluErf: return "kGeluErf";
-        case importer::Activation::kRelu: return "kRelu";
-    }
-    return "";
-}
-
 std::string describe(const WeightFormat& format) {
     if (!format.quantized) return std::string(dtype_name(format.dtype));
     const importer::QuantizedFormat& q = *format.quantized;
@@ -122,12 +115,9 @@ void StubWriter::weight(std::string_view name, const WeightFormat& format, int64
     if (!format.quantized) return type(name, element_type(format.dtype, what));
     has_quantized_ = true;
     const importer::QuantizedFormat& q = *format.quantized;
-    const char* code = q.code == DType::kUInt4   ? "Code4"
-                       : q.code == DType::kUInt8 ? "Code8"
-                                                 : "CodeF8";
-    type(name, fmt::format("Quantized<{}, {}, {}, {}, {}{}>", code, columns, q.block,
-                           element_type(q.scale, "scales"), zero_type(q),
-                           q.dynamic_activations ? ", true" : ""));
+    type(name, fmt::format("Quantized<{}, {}, {}, {}, {}{}>",
+                           importer::find_quantized_type(q.code)->spelling, columns, q.block,
+                           spelling(q.scale), zero_type(q), q.dynamic_activations ? ", true" : ""));
 }
 
 void StubWriter::operand(std::string_view flag, std::string_view type_name,

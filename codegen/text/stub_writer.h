@@ -25,8 +25,6 @@ Extent rows_extent(RowCount count, int64_t divisor = 1, int64_t blocks = 1);
 
 // "bf16", "uint4 in blocks of 32, scales f16, zero points".
 std::string describe(const WeightFormat& format);
-// As the templates call it: "kSilu".
-std::string_view activation_spelling(importer::Activation activation);
 
 class StubWriter {
 public:

@@ -98,10 +98,9 @@ ProductShape product_shape(const Plan& plan, const Compute& c, int64_t tokens) {
         if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
         shape.depth = shard.columns.size();
         shape.rows += shard.rows.size();
-        set_weight_type(shard.dtype, shape);
-        if (shape.code_bits == 0 &&
-            importer::stays_quantized(plan.graph.weight(shard.weight), shard.dtype))
-            shape.code_bits = 8;  // codes that are 8-bit floats
+        set_weight_type(shard.dtype,
+                        importer::stays_quantized(plan.graph.weight(shard.weight), shard.dtype),
+                        shape);
     }
     if (c.kernel == KernelKind::kNormGateUp) {
         shape.per_feature = 2;

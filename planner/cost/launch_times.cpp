@@ -237,7 +237,7 @@ bool LaunchCosts::prepares(DeviceId id, const Facts& facts, const KernelPoint& p
     shape.depth = facts.depth;  // pieces of it are cut between whole copies
     shape.rows = std::llround(point.first);
     shape.tokens = facts.of_outputs ? workload_.max_outputs() : workload_.max_tokens();
-    set_weight_type(facts.dtype, shape);
+    set_weight_type(facts.dtype, false, shape);
     const bool copied =
         facts.begins && shape.code_bits == 0 && facts.dtype == workload_.activation_dtype;
     return !copied && pays_to_prepare(shape);
@@ -246,7 +246,7 @@ bool LaunchCosts::prepares(DeviceId id, const Facts& facts, const KernelPoint& p
 LaunchCosts::Time LaunchCosts::preparation(const DeviceInfo& device, const Facts& facts,
                                            const KernelPoint& point) const {
     ProductShape shape;
-    set_weight_type(facts.dtype, shape);
+    set_weight_type(facts.dtype, false, shape);
     const double of_row =
         point.second * static_cast<double>(dtype_bytes(workload_.activation_dtype, 1) + 2) +
         static_cast<double>(shape.as_f16 ? kFactorBytes : 0);

@@ -22,7 +22,7 @@ void take(uint32_t number, Enum last, Enum& out) {
         throw UserError("it holds {} where kinds end at {}", number, static_cast<int>(last));
     out = static_cast<Enum>(number);
 }
-inline void take(uint32_t number, DType& out) { take(number, DType::kBool, out); }
+inline void take(uint32_t number, DType& out) { take(number, kLastDType, out); }
 
 template <class Id, class List>
 void put_ids(const std::vector<Id>& ids, List* out) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "importer/weights/formats.h"
 #include "planner/machine/catalogue.h"
 #include "runtime/base/errors.h"
 
@@ -195,11 +196,7 @@ int64_t DeviceInfo::flops(DType dtype) const {
         case DType::kF16:
         case DType::kBF16: return flops_f16;
         case DType::kF8E4M3: return flops_f8;
-        case DType::kInt8:
-        case DType::kUInt8:
-        case DType::kInt4:
-        case DType::kUInt4: return flops_int8;
-        default: return flops_f32;
+        default: return importer::find_quantized_type(dtype) ? flops_int8 : flops_f32;
     }
 }
 

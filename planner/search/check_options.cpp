@@ -48,7 +48,7 @@ void check_workload(const Graph& graph, const Workload& w) {
 void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
     if (w.kv_dtype) return;
     // The type of most of the weights: as stored on hosts, as converted where a GPU holds them.
-    std::array<int64_t, 16> elements{};
+    std::array<int64_t, kDTypes.size()> elements{};
     bool gpu = std::any_of(machine.devices.begin(), machine.devices.end(),
                            [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
     for (const Weight& weight : graph.weights)
@@ -83,10 +83,8 @@ void check_dtype(const Graph& graph, const Workload& w) {
     if (!w.dtype || *w.dtype == DType::kF32 || *w.dtype == DType::kF16 || *w.dtype == DType::kBF16)
         return;
     if (!is_quantizing(*w.dtype))
-        throw UserError(
-            "--dtype {}: weights cannot be converted to that; use f32, f16, bf16, f8e4m3, int8 or "
-            "int4",
-            *w.dtype);
+        throw UserError("--dtype {}: weights cannot be converted to that; use one of {}", *w.dtype,
+                        importer::weight_dtype_names());
 }
 
 Shape check_shape(const Machine& machine, const PlanOptions& o) {

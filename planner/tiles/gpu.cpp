@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "importer/weights/formats.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/tiles/parts.h"
 #include "runtime/base/errors.h"
@@ -152,13 +153,13 @@ void set_arch(std::string_view arch, ProductShape& shape) {
     shape.async_copies = known && copies_asynchronously(*known);
 }
 
-void set_weight_type(DType dtype, ProductShape& shape) {
-    shape.element_bytes = std::max<int64_t>(1, dtype_bytes(dtype, 1));
-    const bool four = dtype == DType::kInt4 || dtype == DType::kUInt4;
-    const bool eight = dtype == DType::kInt8 || dtype == DType::kUInt8;
-    shape.code_bits = four ? 4 : eight ? 8 : 0;
-    shape.staged_bytes = shape.element_bytes == 1 ? 2 : shape.element_bytes;
-    shape.as_f16 = shape.staged_bytes == 2 && dtype != DType::kBF16;
+void set_weight_type(DType dtype, bool quantized, ProductShape& shape) {
+    const bool coded = importer::find_quantized_type(dtype) && !is_floating(dtype);
+    const DType staged = importer::staged_type(dtype);
+    shape.element_bytes = dtype_bytes(dtype, 1);
+    shape.code_bits = quantized || coded ? dtype_bits(dtype) : 0;
+    shape.staged_bytes = dtype_bytes(staged, 1);
+    shape.as_f16 = staged == DType::kF16;
 }
 
 int64_t weight_width(const ProductShape& s) {

@@ -37,9 +37,10 @@ struct ProductShape {
 // planner/machine/gpu_arch.h.
 void set_arch(std::string_view arch, ProductShape& shape);
 
-// What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory;
-// integers are codes of a quantised matrix.
-void set_weight_type(DType dtype, ProductShape& shape);
+// What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory.
+// `quantized`: its elements are codes with scales, as they always are of a type that no dense
+// matrix has.
+void set_weight_type(DType dtype, bool quantized, ProductShape& shape);
 
 // Up to this many tokens, weights stream through registers once; more share tiles.
 inline constexpr int64_t kGemvTokens = 8;

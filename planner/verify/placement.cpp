@@ -81,12 +81,14 @@ int64_t quantized_bytes(const importer::Weight& w, int64_t rows, int64_t columns
     const importer::Quantization& q = w.quantization;
     const auto align = [](int64_t n) { return (n + 63) / 64 * 64; };
     const int64_t blocks = q.block > 0 ? (columns + q.block - 1) / q.block : 1;
-    int64_t bytes = align(rows * ((columns + 31) / 32) * 4 * q.bits);
+    int64_t bytes = align(rows * ((columns + 31) / 32) * 4 * dtype_bits(w.dtype));
     bytes += rows * blocks * dtype_bits(q.scale_dtype) / 8;
     if (!q.zero_points.has_data() || w.dtype == DType::kF8E4M3) return bytes;
     const bool floating = is_floating(q.zero_point_dtype);
     return align(bytes) +
-           rows * ((blocks * (floating ? dtype_bits(q.zero_point_dtype) : q.bits) + 7) / 8);
+           rows *
+               ((blocks * (floating ? dtype_bits(q.zero_point_dtype) : dtype_bits(w.dtype)) + 7) /
+                8);
 }
 
 void check_kept_quantized(const Plan& plan, const WeightShard& s, const std::string& what,

@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "importer/weights/read_transposed.h"
 #include "importer/weights/weight_reader.h"
 #include "runtime/base/rounding.h"
 #include "runtime/base/thread_team.h"
@@ -143,8 +144,9 @@ private:
     void read_rows(const WeightShard& shard, Range rows, int64_t row_bytes, Read read) {
         const Range so_far{shard.rows.begin, rows.end};
         ahead_->about_to_read(shard_, uploads_.reader().stored_bytes(shard.weight, so_far).size());
-        constexpr int64_t kRows = 64, kBytes = int64_t{128} << 10;
-        const int64_t grain = round_up(std::max<int64_t>(1, kBytes / row_bytes), kRows);
+        constexpr int64_t kBytes = int64_t{128} << 10;
+        const int64_t grain =
+            round_up(std::max<int64_t>(1, kBytes / row_bytes), importer::kTransposedTileRows);
         std::mutex mutex;
         std::exception_ptr error;
         team_.split(

@@ -87,6 +87,8 @@ double element(const Tensor& t, size_t i) {
         case DType::kInt8: return at(int8_t{});
         case DType::kUInt8:
         case DType::kBool: return at(uint8_t{});
+        case DType::kMxfp4:
+        case DType::kF8E8M0: break;  // no operator gives them
         case DType::kInt4:
         case DType::kUInt4: {
             const int bits = std::to_integer<int>(t.data[i / 2]) >> (i % 2 * 4) & 15;

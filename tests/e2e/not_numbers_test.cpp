@@ -84,7 +84,7 @@ TEST_CASE("activations beyond f16 give the host's tokens on GPUs, whatever the w
           "[e2e]") {
     const importer::Graph graph = model_beyond_f16("up_proj", 1e5f, "down_proj", 1e-2f);
     const std::vector<std::vector<int32_t>> prompts{counting(24)};
-    for (DType dtype : {DType::kF16, DType::kF8E4M3, DType::kInt8, DType::kInt4}) {
+    for (DType dtype : {DType::kF16, DType::kF8E4M3, DType::kInt8, DType::kInt4, DType::kMxfp4}) {
         const std::vector<int32_t> expected = run(graph, kHost, dtype, prompts, options_of(4));
         for (const char* device :
              {"simt:sm_75[0]", "simt:sm_80[0]", "simt:sm_90a[0]", "simt:gfx90a[0]",

@@ -182,7 +182,8 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     }
     for (const RaggedBatch& batch : {one, many})  // a norm elsewhere, as OLMo 2 has it
         add([=] { return qkv_case(host, DType::kF16, DType::kF32, batch, {.norm = false}); });
-    for (Activation activation : {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu})
+    for (Activation activation :
+         {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kRelu2})
         add([=] { return gate_up_case(DType::kF32, 32, 20, 2, activation, false); });
     for (DType activations : {DType::kF32, DType::kF16, DType::kBF16})
         for (Plain which : {Plain::kGated, Plain::kAdd, Plain::kScale, Plain::kSelect})
@@ -265,8 +266,10 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
         Packing::kDequantizeLinear, DType::kF8E4M3, 0, 0, 24, DType::kBF16};
     const QuantizedCase four_signed{
         Packing::kDequantizeLinear, DType::kInt4, 0, 0, 24, DType::kF16, Zeros::kNone, true};
+    const QuantizedCase mxfp4{
+        Packing::kDequantizeLinear, DType::kMxfp4, 0, 0, 32, DType::kF8E8M0, Zeros::kNone, true};
     int64_t columns = 33;
-    for (const QuantizedCase& q : {four, eight, by_row, floating, four_signed}) {
+    for (const QuantizedCase& q : {four, eight, by_row, floating, four_signed, mxfp4}) {
         for (int64_t tokens : {2, 20})
             add([=] {
                 return linear_case(q, columns, 21, tokens, {.norm = tokens > 2, .residual = true});
@@ -290,16 +293,18 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
         return qkv_case(host, DType::kF16, DType::kF32, many,
                         {.biases = true, .norm = false, .beyond = true});
     });
-    for (const QuantizedCase& q : {four, eight, floating})
+    for (const QuantizedCase& q : {four, eight, floating, mxfp4})
         add([=] { return embedding_case(q, 48 + q.block, DType::kF32); });
     for (int64_t tokens : {1, 18}) {
         add([=] { return gate_up_case(four, 96, 30, tokens, Activation::kSilu, false); });
+        add([=] { return gate_up_case(mxfp4, 96, 30, tokens, Activation::kSilu, true); });
         add([=] {
             return gate_up_case(floating, 96, 30, tokens, Activation::kSilu, true, DType::kBF16);
         });
     }
     add([=] { return qkv_case(host, four, DType::kF16, one, {.in = 100}); });
     add([=] { return qkv_case(host, by_row, DType::kF32, many, {.in = 72}); });
+    add([=] { return qkv_case(host, mxfp4, DType::kF16, many, {.in = 100}); });
     add([=] { return linear_case(four, 136, 40, 1, {.norm = true}, DType::kF16); });
     add([=] {
         return attention_case(host, DType::kF16, few,

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "importer/weights/formats.h"
 #include "planner/plan/workload_request.h"
 #include "runtime/base/errors.h"
 
@@ -91,10 +92,10 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
         ->check(whole_number(1, kMostTokens));
     app.add_option("--prefill-chunk", flags.prefill_chunk, "tokens in one prefill pass")
         ->check(whole_number(1, kMostTokens));
-    app.add_option(
-        "--dtype", flags.dtype,
-        "weights on devices: f32, f16, bf16 (converted as shards are cut), int4, int8, f8e4m3 "
-        "(quantised as shards are cut); default: as stored");
+    app.add_option("--dtype", flags.dtype,
+                   fmt::format("weights on devices: f32, f16, bf16 (converted as shards are cut), "
+                               "{} (quantised as shards are cut); default: as stored",
+                               importer::quantized_type_names(true)));
     app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16");
 }
 
@@ -111,8 +112,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
 
 DType dtype_flag(const std::string& flag, const std::string& value) {
     if (std::optional<DType> dtype = parse_dtype(value)) return *dtype;
-    throw UserError("{} {}: no such dtype; supported are f32, f16, bf16, f8e4m3, int8, int4", flag,
-                    value);
+    throw UserError("{} {}: no such dtype; supported are {}", flag, value,
+                    importer::weight_dtype_names());
 }
 
 planner::PlanOptions plan_options(const PlanFlags& flags) {

@@ -43,7 +43,7 @@ struct Summary {
 std::string describe_storage(const importer::Weight& w) {
     if (w.packing == importer::Packing::kDense) return std::string(dtype_name(w.dtype));
     const importer::Quantization& q = w.quantization;
-    return fmt::format("{}{} ({}, {}{})", q.is_signed ? "int" : "uint", q.bits,
+    return fmt::format("{} ({}, {}{})", w.dtype,
                        w.packing == importer::Packing::kMatMulNBits ? "MatMulNBits"
                        : q.dynamic_activations                      ? "MatMulInteger"
                                                                     : "DequantizeLinear",

@@ -3,6 +3,7 @@
 #include <memory>
 #include <sstream>
 
+#include "importer/weights/formats.h"
 #include "planner/export/model/exporters.h"
 #include "planner/file/plan_file.h"
 #include "planner/plan/plan_queries.h"
@@ -21,8 +22,8 @@ namespace {
 std::optional<DType> dtype_option(const char* field, const char* name) {
     if (!name) return std::nullopt;
     if (std::optional<DType> dtype = parse_dtype(name)) return dtype;
-    throw UserError("{} {}: no such dtype; supported are f32, f16, bf16, f8e4m3, int8, int4", field,
-                    name);
+    throw UserError("{} {}: no such dtype; supported are {}", field, name,
+                    importer::weight_dtype_names());
 }
 
 PlanOptions options_from(const cleave_plan_options& given) {

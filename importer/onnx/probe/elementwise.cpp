@@ -152,7 +152,7 @@ void cast_like(Evaluation& e) {
     e.set_data(0, std::move(out));
 }
 
-// An If whose branches stand in the graph (see specialize_if.cpp): (condition, then, else).
+// An If whose branches are in the graph (see specialize_if.cpp): (condition, then, else).
 void choice(Evaluation& e) {
     const Tensor* condition = e.num_inputs() == 3 ? e.data(0) : nullptr;
     if (condition && condition->count() == 1) {

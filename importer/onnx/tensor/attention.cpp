@@ -24,7 +24,7 @@ Sizes sizes_of(const TensorType& t, int64_t heads, std::string_view name) {
     return {s[0], heads, s[1], s[2] / heads};
 }
 
-// Distances in elements between entries of the mask along batch, heads, queries; keys lie side by
+// Distances in elements between entries of the mask along batch, heads, queries; keys are side by
 // side.
 std::vector<int64_t> mask_strides(const TensorType& mask, std::vector<int64_t> whole) {
     TensorReader::require(mask.rank() >= 1 && mask.rank() <= 4, "its attn_mask is {}-D",

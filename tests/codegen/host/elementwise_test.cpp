@@ -12,8 +12,6 @@ using planner::KernelKind;
 namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh,
-                                       Activation::kGeluErf, Activation::kRelu};
 constexpr int64_t kTokens = 5;
 
 void run(const KernelSpec& spec, KernelKind kind, const std::vector<uint64_t>& args,
@@ -133,9 +131,10 @@ TEST_CASE("an append alone writes its tokens' rows of the slab and no other", "[
 TEST_CASE("gated activations are within 1e-6 of their definitions, also far from zero",
           "[codegen]") {
     std::mt19937 rng(5);
-    for (Activation activation : kActivations)
+    for (const auto& row : importer::kActivations)
         for (double scale : {0.01, 1.0, 8.0, 200.0}) {
-            CAPTURE(importer::activation_name(activation), scale);
+            CAPTURE(row.name, scale);
+            const Activation activation = row.activation;
             GatedActivationSpec s{43, activation, {43, 0}, {50, 6}};
             auto gate = draw("gate", kTokens * 43, rng, scale), up = draw("up", kTokens * 50, rng);
             auto out = GuardedBuffer::output("out", kTokens * 43);
@@ -163,7 +162,7 @@ TEST_CASE("gate and up with norm and biases meet in the activation, for few and 
                 s.out = out_size;
                 s.gate = s.up = dtype;
                 s.x = {50, 1};
-                s.activation = kActivations[out_size % 4];
+                s.activation = importer::kActivations[static_cast<size_t>(out_size) % 4].activation;
                 if (extra) s.gate_bias = s.up_bias = dtype;
                 if (extra) s.norm = NormSpec{dtype, 1e-5, 0.0};
                 auto x = draw("x", tokens * 50, rng);

@@ -32,7 +32,7 @@ struct Sweep {
     }
 
     void product(const DeviceLimits& limits, DType dtype, ProductShape shape) {
-        set_weight_type(dtype, shape);
+        set_weight_type(dtype, false, shape);
         product_as(limits, shape);
         // The same on a device that copies asynchronously, and on one that multiplies by
         // warpgroups.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "importer/weights/formats.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/view/plan_text.h"
 #include "tests/planner/support/hand_plan.h"
@@ -27,6 +28,13 @@ std::vector<planner::Plan> described_plans() {
 }
 
 }  // namespace
+
+TEST_CASE("the published schema names the types of weights that there are", "[planner]") {
+    std::string names;
+    for (const json& name : schema()["properties"]["workload"]["properties"]["dtype"]["enum"])
+        names += (names.empty() ? "" : ", ") + name.get<std::string>();
+    CHECK(names == importer::weight_dtype_names());
+}
 
 TEST_CASE("a plan's JSON is what the published schema says", "[planner]") {
     for (const planner::Plan& plan : described_plans()) {
