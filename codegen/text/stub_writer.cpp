@@ -116,7 +116,7 @@ void StubWriter::weight(std::string_view name, const WeightFormat& format, int64
     has_quantized_ = true;
     const importer::QuantizedFormat& q = *format.quantized;
     type(name, fmt::format("Quantized<{}, {}, {}, {}, {}{}>",
-                           importer::find_quantized_type(q.code)->spelling, columns, q.block,
+                           importer::quantized_type(q.code).spelling, columns, q.block,
                            spelling(q.scale), zero_type(q), q.dynamic_activations ? ", true" : ""));
 }
 

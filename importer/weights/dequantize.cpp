@@ -37,7 +37,7 @@ public:
     Source(const WeightReader& reader, const Weight& weight)
         : weight_(weight),
           q_(weight.quantization),
-          type_(*find_quantized_type(weight.dtype)),
+          type_(quantized_type(weight.dtype)),
           bits_(type_.bits()),
           format_(quantized_format(weight)),
           data_(reader.bytes(weight.data)),

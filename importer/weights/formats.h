@@ -110,6 +110,9 @@ inline const QuantizedType* find_quantized_type(DType dtype) {
     return found == kQuantizedTypes.end() ? nullptr : &*found;
 }
 
+// Of a weight that is quantised: InternalError for another type.
+const QuantizedType& quantized_type(DType dtype);
+
 // Whether `--dtype` of that type quantises, rather than converts from one floating type to another.
 inline bool is_quantizing(DType dtype) {
     const QuantizedType* type = find_quantized_type(dtype);

@@ -20,7 +20,7 @@ constexpr int64_t kStripRows = kTransposedTileRows;  // read at once
 
 // The same type, as a quantised weight of a file may name it.
 bool is_of(const Weight& weight, DType to) {
-    return find_quantized_type(weight.dtype)->code == find_quantized_type(to)->code;
+    return quantized_type(weight.dtype).code == quantized_type(to).code;
 }
 
 void round_later(Weight& weight, const QuantizedType& to) {
@@ -94,7 +94,7 @@ class RowRounder {
 public:
     RowRounder(const WeightReader& reader, const Weight& weight, Range rows, Range columns)
         : weight_(weight),
-          type_(*find_quantized_type(weight.dtype)),
+          type_(quantized_type(weight.dtype)),
           columns_(columns),
           // A scale of a whole row depends on all of it, also where a part is asked for.
           read_(weight.quantization.block > 0 ? columns : Range{0, weight.shape[1]}),
@@ -170,7 +170,7 @@ Graph quantize_weights(Graph graph, DType to) {
                     "made from, or leave --dtype out",
                     to, weight.name, weight.dtype);
         } else if (is_floating(weight.dtype) && weight.dtype != to) {
-            round_later(weight, *find_quantized_type(to));
+            round_later(weight, quantized_type(to));
         }
     }
     if (!any)
@@ -204,7 +204,7 @@ void expand_rounded(const WeightReader& reader, const Weight& weight, Range rows
                       columns.end < weight.shape[1] && block > 0
                           ? std::min(weight.shape[1], (columns.end + block - 1) / block * block)
                           : columns.end};
-    const QuantizedType& type = *find_quantized_type(weight.dtype);
+    const QuantizedType& type = quantized_type(weight.dtype);
     const float zero = type.value(type.middle);
     RowRounder row(reader, weight, rows, whole);
     std::vector<float> line(columns.size());

@@ -65,10 +65,10 @@ void put(const Weight& w, pb::Weight* out) {
     codec::put(w.rows, out->mutable_rows());
     codec::put(w.columns, out->mutable_columns());
     put(w.quantization, out->mutable_quantization());
-    if (w.packing != Packing::kDense) {
-        const QuantizedType& type = *find_quantized_type(w.dtype);
-        out->mutable_quantization()->set_bits(type.bits());
-        out->mutable_quantization()->set_is_signed(type.is_signed() &&
+    const QuantizedType* type = find_quantized_type(w.dtype);
+    if (w.packing != Packing::kDense && type) {
+        out->mutable_quantization()->set_bits(type->bits());
+        out->mutable_quantization()->set_is_signed(type->is_signed() &&
                                                    !w.quantization.rounded_from);
     }
     out->mutable_initializers()->Assign(w.initializers.begin(), w.initializers.end());

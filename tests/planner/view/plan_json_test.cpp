@@ -31,7 +31,8 @@ std::vector<planner::Plan> described_plans() {
 
 TEST_CASE("the published schema names the types of weights that there are", "[planner]") {
     std::string names;
-    for (const json& name : schema()["properties"]["workload"]["properties"]["dtype"]["enum"])
+    const json published = schema();
+    for (const json& name : published["properties"]["workload"]["properties"]["dtype"]["enum"])
         names += (names.empty() ? "" : ", ") + name.get<std::string>();
     CHECK(names == importer::weight_dtype_names());
 }
