@@ -158,7 +158,8 @@ public:
     // Its parts alone.
     template <class T>
     void parts(const T& record, int depth = 0) {
-        auto name = field_names<T>().begin();
+        const auto names = field_names<T>();
+        auto name = names.begin();
         visit_fields(record, [&](const auto& field) { part(std::string(*name++), field, depth); });
     }
     // What the values of steps are called depends on the phase.
@@ -313,7 +314,8 @@ private:
 
     template <class T>
     void parts(std::vector<Node>& lines, T& record) {
-        auto name = field_names<T>().begin();
+        const auto names = field_names<T>();
+        auto name = names.begin();
         visit_fields(record, [&](auto& field) { part(lines, std::string(*name++), field); });
     }
     template <class T>
