@@ -106,8 +106,8 @@ View StepReader::view(ValueId input, int64_t first_column) const {
 }
 
 RowCount StepReader::rows_of(const Op& op) const {
-    const importer::Dim& rows = plan_.graph.value(op.outputs[0]).shape.front();
-    return rows.symbol == "num_outputs" ? RowCount::kOutputs : RowCount::kTokens;
+    const importer::Rows rows = importer::rows_of(plan_.graph.value(op.outputs[0]));
+    return rows == importer::Rows::kOutputs ? RowCount::kOutputs : RowCount::kTokens;
 }
 
 planner::WeightShardId StepReader::find_weight(const Op& op, size_t i) const {

@@ -53,6 +53,16 @@ std::string_view activation_name(Activation activation) {
     return kNames.at(static_cast<size_t>(activation));
 }
 
+Rows rows_of(const Dim& dim) {
+    if (dim.is_static()) return Rows::kNone;
+    if (dim.symbol == "num_tokens") return Rows::kTokens;
+    return dim.symbol == "num_outputs" ? Rows::kOutputs : Rows::kSequences;
+}
+
+Rows rows_of(const Value& value) {
+    return value.shape.empty() ? Rows::kNone : rows_of(value.shape.front());
+}
+
 namespace {
 
 // Each operand and result is there, and its value has that shape and type.

@@ -134,6 +134,11 @@ struct Dim {
     friend bool operator==(const Dim&, const Dim&) = default;
 };
 
+// What a symbolic dimension counts in a pass. kSequences: every symbol but those of tokens and
+// outputs. kNone: the dimension is a number.
+enum class Rows : uint8_t { kTokens, kOutputs, kSequences, kNone };
+Rows rows_of(const Dim& dim);
+
 enum class ValueKind : uint8_t { kActivation, kTokenIds, kKvState, kLogits, kTensor };
 
 struct Value {
@@ -142,6 +147,8 @@ struct Value {
     std::vector<Dim> shape;
     DType dtype = DType::kF32;
 };
+// Of the leading dimension; kNone for a value without dimensions.
+Rows rows_of(const Value& value);
 
 // ---- Operators
 // -----------------------------------------------------------------------------------

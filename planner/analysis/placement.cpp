@@ -28,14 +28,6 @@ Analysis analyse(const Graph& graph) {
     return a;
 }
 
-Rows rows_of(const Value& value) {
-    if (value.shape.empty() || value.shape[0].is_static()) return Rows::kNone;
-    const std::string& symbol = value.shape[0].symbol;
-    if (symbol == "num_tokens") return Rows::kTokens;
-    if (symbol == "num_outputs") return Rows::kOutputs;
-    return Rows::kSequences;
-}
-
 DType placed_dtype(const Value& value, const Workload& workload) {
     if (value.kind == ValueKind::kLogits) return DType::kF32;
     return value.kind == ValueKind::kActivation ? workload.activation_dtype : value.dtype;

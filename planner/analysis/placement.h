@@ -34,10 +34,6 @@ struct Analysis {
 };
 Analysis analyse(const Graph& graph);
 
-// Rows of a value's leading dimension: tokens, outputs, or one (no symbol).
-enum class Rows : uint8_t { kTokens, kOutputs, kSequences, kNone };
-Rows rows_of(const importer::Value& value);
-
 // Type of a value in memory: f32 logits, activations as the workload says, anything else its own.
 DType placed_dtype(const importer::Value& value, const Workload& workload);
 

@@ -28,8 +28,7 @@ int64_t features_of(const Phase& phase, const std::vector<PlacedId>& ids) {
 // Whether a launch has a row for each wanted output instead of each token.
 bool is_per_output(const Plan& plan, const Phase& phase, const Compute& c) {
     if (c.outputs.empty()) return false;
-    const Value& value = plan.graph.value(phase.values[c.outputs[0].index()].value);
-    return !value.shape.empty() && value.shape.front().symbol == "num_outputs";
+    return rows_of(plan.graph.value(phase.values[c.outputs[0].index()].value)) == Rows::kOutputs;
 }
 
 // Bounds over all CPUs of the host templates' vectors, register tiles and conversion strips

@@ -114,7 +114,7 @@ PeerPayload peer_payload(const Plan& plan, const Phase& phase, bool is_prefill, 
     const importer::Value& value = plan.graph.value(placed.value);
     const Workload& w = plan.workload;
     PeerPayload payload;
-    payload.per_output = !value.shape.empty() && value.shape.front().symbol == "num_outputs";
+    payload.per_output = rows_of(value) == Rows::kOutputs;
     Range columns = placed.box.back();
     if (columns.end == kWhole) columns.end = value.shape.back().value;
     payload.row_bytes = dtype_bytes(placed_dtype(value, w), columns.size());

@@ -29,6 +29,7 @@ using importer::Graph;
 using importer::OpId;
 using importer::Range;
 using importer::RopeTableId;
+using importer::Rows;
 using importer::ValueId;
 using importer::WeightId;
 

@@ -16,12 +16,11 @@ void PhaseWalk::check_bytes(const Amount& bytes, ValueId value, Range columns) {
     if (shape.size() != 2 || columns.end == kWhole) return;
     int64_t row = dtype_bytes(placed_dtype(plan_, value), columns.size());
     Amount expected;
-    if (shape[0].symbol == "num_tokens")
-        expected.per_token = row;
-    else if (shape[0].symbol == "num_outputs")
-        expected.per_output = row;
-    else
-        return;
+    switch (rows_of(shape[0])) {
+        case Rows::kTokens: expected.per_token = row; break;
+        case Rows::kOutputs: expected.per_output = row; break;
+        default: return;
+    }
     if (bytes.constant != 0 || bytes.per_key != 0 || bytes.per_token != expected.per_token ||
         bytes.per_output != expected.per_output)
         fail("payload-bytes",
@@ -124,10 +123,10 @@ void PhaseWalk::check_vendor(const Collective& c) {
 // Blocks of columns arrive whole, and of several rows they lie in the receiver's `staging.exchange`
 // first.
 void PhaseWalk::check_gather_room(const Collective& c) {
-    const auto& shape = graph().value(placed(c.contributions[0]).value).shape;
-    if (shape.empty()) return;
+    const importer::Value& value = graph().value(placed(c.contributions[0]).value);
+    if (value.shape.empty()) return;
     const Workload& w = plan_.workload;
-    const int64_t rows = shape.front().symbol == "num_outputs" ? w.max_outputs() : w.max_tokens();
+    const int64_t rows = rows_of(value) == Rows::kOutputs ? w.max_outputs() : w.max_tokens();
     for (DeviceId member : c.group) {
         if (rows <= 1 || !is_card(plan_.machine.device(member).kind)) continue;
         int64_t needed = 0, room = 0;

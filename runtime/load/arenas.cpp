@@ -143,7 +143,7 @@ PlacedView Arenas::view(const Phase& phase, PlacedId id) const {
     }
     view.dtype =
         value.kind == importer::ValueKind::kLogits ? DType::kF32 : plan_.workload.activation_dtype;
-    view.per_output = !value.shape.empty() && value.shape.front().symbol == "num_outputs";
+    view.per_output = rows_of(value) == importer::Rows::kOutputs;
     if (value.kind == importer::ValueKind::kTokenIds) {
         view.dtype = DType::kInt32;
         view.columns = {0, 1};

@@ -147,7 +147,7 @@ ValueId GraphWriter::norm(const std::string& name, TermId id, ValueId x) {
     const Term& t = r_.term(id);
     Op& o = op(OpKind::kRmsNorm, name, id, RmsNormAttrs{t.epsilon, t.weight.added, t.group}, {x});
     o.weights = {weight(t.weight, false)};
-    const bool selected = g_.value(x).shape[0] == Dim("num_outputs");
+    const bool selected = rows_of(g_.value(x)) == Rows::kOutputs;
     return output(o, ValueKind::kActivation,
                   {Dim(selected ? "num_outputs" : "num_tokens"), Dim(t.features)});
 }

@@ -129,8 +129,8 @@ PlacedId HandPlanner::place(ValueId value, DeviceId device, Range columns, bool 
     bool ids = v.kind == importer::ValueKind::kTokenIds;
     Box box{{0, kWhole}};
     if (!ids) box.push_back(columns);
-    int64_t rows = v.shape[0].symbol == "num_outputs" ? plan_.workload.max_outputs()
-                                                      : plan_.workload.max_tokens();
+    int64_t rows = rows_of(v) == Rows::kOutputs ? plan_.workload.max_outputs()
+                                                : plan_.workload.max_tokens();
     BufferId b = buffer(device, ids ? Arena::kStaging : Arena::kActivations,
                         rows * 4 * (ids ? 1 : columns.size()), v.name);
     phase_->values.push_back({value, device, box, partial, b});
