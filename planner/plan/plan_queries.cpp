@@ -174,6 +174,24 @@ int64_t step_bytes(const Step& step, const PassPoint& point) {
     return point.of(step.collective()->bytes);
 }
 
+std::string step_label(const Plan& plan, bool is_prefill, StepId id) {
+    const Phase& phase = plan.phase(is_prefill);
+    const Step& step = phase.steps[id.index()];
+    std::string what;
+    if (const Compute* c = step.compute()) {
+        what = fmt::format("{}, {}", kernel_kind_name(c->kernel),
+                           c->ops.empty() ? "nothing" : plan.graph.op(c->ops.front()).name);
+    } else {
+        const Collective* c = step.collective();
+        const PlacedId shown = !c                        ? step.transfer()->source
+                               : c->contributions.empty() ? c->outputs.front()
+                                                          : c->contributions.front();
+        what = fmt::format("{} of {}", c ? collective_op_name(c->op) : "transfer",
+                           plan.graph.value(phase.values[shown.index()].value).name);
+    }
+    return fmt::format("{} step {} ({})", is_prefill ? "prefill" : "decode", id, what);
+}
+
 DType weights_dtype(const Plan& plan) {
     std::map<DType, int64_t> bytes;
     for (const WeightShard& s : plan.weights) bytes[s.dtype] += plan.buffer(s.buffer).size;

@@ -36,6 +36,9 @@ std::string step_kind(const Step& step);
 std::string step_implementation(const Step& step);
 int64_t step_bytes(const Step& step, const PassPoint& point);
 
+// "decode step 12 (all_reduce of layers.0.o_proj)": how messages name a step.
+std::string step_label(const Plan& plan, bool is_prefill, StepId step);
+
 // The weights' dtype on devices: of the largest share of their bytes.
 DType weights_dtype(const Plan& plan);
 

@@ -9,11 +9,11 @@
 #include <optional>
 #include <thread>
 
+#include "planner/plan/plan_queries.h"
 #include "runtime/drivers/gpu/driver_switches.h"
 #include "runtime/drivers/gpu/gpu_driver.h"
 #include "runtime/execute/greedy.h"
 #include "runtime/execute/stream_passes.h"
-#include "runtime/load/residency.h"
 #include "runtime/load/vendor_groups.h"
 
 namespace cleave::runtime {
@@ -477,7 +477,6 @@ Executor::Executor(const Plan& plan, std::span<const codegen::Program> programs,
     : impl_(std::make_unique<Impl>(plan, devices, options)) {
     CHECK(programs.size() == devices.size() && devices.size() == plan.machine.devices.size())
         << "a program and a device for each of the plan's devices";
-    check_presence(plan);
     CHECK(!options.record_trace || !options.record_passes) << "a trace of steps or one of passes";
     impl_->build(programs, devices, arenas,
                  {options.record_trace, options.record_passes, options.step_by_step, wants_graphs(),

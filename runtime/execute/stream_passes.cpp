@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "planner/build/assign_memory.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/drivers/gpu/driver_switches.h"
-#include "runtime/load/residency.h"
 
 namespace cleave::runtime {
 

@@ -5,7 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/load/residency.h"
+#include "planner/plan/plan_queries.h"
+
 
 namespace cleave::runtime {
 

@@ -2,8 +2,8 @@
 #include "runtime/load/bindings.h"
 
 #include "planner/cost/peer_exchange.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
-#include "runtime/load/residency.h"
 
 namespace cleave::runtime {
 

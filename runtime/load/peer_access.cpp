@@ -10,7 +10,6 @@
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/hip/hip_driver.h"
-#include "runtime/load/residency.h"
 
 namespace cleave::runtime {
 

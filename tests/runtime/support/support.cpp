@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "runtime/load/residency.h"
+
 namespace cleave::runtime::test {
 
 using codegen::Arg;
@@ -222,6 +224,7 @@ std::vector<HostEntry> TinyPlan::kernels() { return {embedding, scale, select}; 
 
 TinySession::TinySession(const TinyPlan& tiny, ExecutorOptions options, bool poison,
                          std::vector<HostEntry> kernels) {
+    check_presence(tiny.plan);
     for (const planner::DeviceInfo& info : tiny.plan.machine.devices) {
         devices.push_back(make_host_device(info, {1, poison, false}, fixed_kernels(kernels)));
         devices.back()->load(std::vector<codegen::CompiledKernel>(kernels.size()));
