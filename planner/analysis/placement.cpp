@@ -28,11 +28,6 @@ Analysis analyse(const Graph& graph) {
     return a;
 }
 
-DType placed_dtype(const Value& value, const Workload& workload) {
-    if (value.kind == ValueKind::kLogits) return DType::kF32;
-    return value.kind == ValueKind::kActivation ? workload.activation_dtype : value.dtype;
-}
-
 DType device_dtype(const Weight& weight, const Workload& workload) {
     // Norm weights and biases stay as stored: they are small, and narrowing them only costs
     // accuracy. Types that quantise are those of the graph's weights already, where they may be.

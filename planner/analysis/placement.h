@@ -34,9 +34,6 @@ struct Analysis {
 };
 Analysis analyse(const Graph& graph);
 
-// Type of a value in memory: f32 logits, activations as the workload says, anything else its own.
-DType placed_dtype(const importer::Value& value, const Workload& workload);
-
 // dtype of a weight on devices: --dtype for matrices (quantised ones are expanded), as the graph
 // has it otherwise, which is quantised by make_plan where --dtype says so.
 DType device_dtype(const importer::Weight& weight, const Workload& workload);

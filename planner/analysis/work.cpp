@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/plan/foreign_op.h"
+#include "planner/plan/plan_queries.h"
 
 namespace cleave::planner {
 

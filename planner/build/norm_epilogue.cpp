@@ -5,6 +5,7 @@
 
 #include "planner/analysis/sharding.h"
 #include "planner/cost/peer_exchange.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 

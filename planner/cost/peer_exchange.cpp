@@ -143,8 +143,8 @@ PeerCut peer_cut(const Plan& plan, const Phase& phase, bool is_prefill, const St
     const Collective* c = step.collective();
     const bool by_rows = c && !c->weights.empty();
     // Whole warps, and one turn of loads for a small payload.
-    const int64_t loads = ((by_rows ? cut.row_bytes : most) + kLoadBytes - 1) / kLoadBytes;
-    cut.threads = std::clamp((loads + warp - 1) / warp * warp, std::max<int64_t>(warp, 64),
+    const int64_t loads = ceil_div(by_rows ? cut.row_bytes : most, kLoadBytes);
+    cut.threads = std::clamp(round_up(loads, warp), std::max<int64_t>(warp, 64),
                              by_rows ? kPeerRowThreads : kMostThreads);
     cut.unit = by_rows ? cut.row_bytes : cut.threads * kLoadBytes;
     return cut;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "planner/plan/plan.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 
@@ -58,8 +59,7 @@ struct PeerCut {
     bool per_output = false;
     // Of a channel, for this payload: whole loads of 16 bytes.
     int64_t slice(const PeerPayload& payload) const {
-        const int64_t units = (payload.most_bytes() + unit - 1) / unit;
-        return ((units + channels - 1) / channels * unit + 15) / 16 * 16;
+        return round_up(ceil_div(ceil_div(payload.most_bytes(), unit), channels) * unit, 16);
     }
 };
 // A sum with a norm is cut by rows: a block's threads share one, of so many of the widest loads

@@ -183,13 +183,22 @@ std::string step_label(const Plan& plan, bool is_prefill, StepId id) {
                            c->ops.empty() ? "nothing" : plan.graph.op(c->ops.front()).name);
     } else {
         const Collective* c = step.collective();
-        const PlacedId shown = !c                        ? step.transfer()->source
+        const PlacedId shown = !c                         ? step.transfer()->source
                                : c->contributions.empty() ? c->outputs.front()
                                                           : c->contributions.front();
         what = fmt::format("{} of {}", c ? collective_op_name(c->op) : "transfer",
                            plan.graph.value(phase.values[shown.index()].value).name);
     }
     return fmt::format("{} step {} ({})", is_prefill ? "prefill" : "decode", id, what);
+}
+
+DType placed_dtype(const importer::Value& value, const Workload& workload) {
+    switch (value.kind) {
+        case importer::ValueKind::kTokenIds: return DType::kInt32;
+        case importer::ValueKind::kLogits: return DType::kF32;
+        case importer::ValueKind::kActivation: return workload.activation_dtype;
+        default: return value.dtype;
+    }
 }
 
 DType weights_dtype(const Plan& plan) {

@@ -39,6 +39,10 @@ int64_t step_bytes(const Step& step, const PassPoint& point);
 // "decode step 12 (all_reduce of layers.0.o_proj)": how messages name a step.
 std::string step_label(const Plan& plan, bool is_prefill, StepId step);
 
+// Type of a value on devices: int32 token ids, f32 logits, activations as the workload says,
+// anything else its own.
+DType placed_dtype(const importer::Value& value, const Workload& workload);
+
 // The weights' dtype on devices: of the largest share of their bytes.
 DType weights_dtype(const Plan& plan);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
 

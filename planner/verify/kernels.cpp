@@ -7,6 +7,7 @@
 
 #include "planner/machine/gpu_arch.h"
 #include "planner/verify/walk.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner::verify {
 namespace {
@@ -94,7 +95,7 @@ std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compu
     });
     const int64_t tokens = !is_prefill ? w.batch : selects ? w.max_outputs() : w.max_tokens();
     const auto parts = [](int64_t whole, int64_t part) {
-        return part > 0 ? (whole + part - 1) / part : whole;
+        return part > 0 ? ceil_div(whole, part) : whole;
     };
     switch (c.kernel) {
         case KernelKind::kAttention:

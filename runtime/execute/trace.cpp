@@ -7,7 +7,6 @@
 
 #include "planner/plan/plan_queries.h"
 
-
 namespace cleave::runtime {
 
 namespace {

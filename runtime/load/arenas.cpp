@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/build/assign_memory.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::runtime {
@@ -129,25 +130,21 @@ PlacedView Arenas::view(const Phase& phase, PlacedId id) const {
     const PlacedValue& placed = phase.values[id.index()];
     const importer::Value& value = plan_.graph.value(placed.value);
     PlacedView view;
-    if (value.kind == importer::ValueKind::kTensor) {
-        int64_t elements = 1;
-        for (const importer::Dim& d : value.shape) {
-            CHECK(d.is_static()) << value.name << " has a dimension '" << d.symbol << "'";
-            elements *= d.value;
-        }
-        return {placed.buffer.valid() ? address(placed.buffer) : 0,
-                {0, elements},
-                value.dtype,
-                false,
-                true};
-    }
-    view.dtype =
-        value.kind == importer::ValueKind::kLogits ? DType::kF32 : plan_.workload.activation_dtype;
-    view.per_output = rows_of(value) == importer::Rows::kOutputs;
+    view.dtype = placed_dtype(value, plan_.workload);
+    view.per_output = rows_of(value) == Rows::kOutputs;
     if (value.kind == importer::ValueKind::kTokenIds) {
-        view.dtype = DType::kInt32;
         view.columns = {0, 1};
         view.address = batch(placed.device).token_ids;
+        return view;
+    }
+    if (value.kind == importer::ValueKind::kTensor) {
+        view.whole = true;
+        view.columns = {0, 1};
+        for (const importer::Dim& d : value.shape) {
+            CHECK(d.is_static()) << value.name << " has a dimension '" << d.symbol << "'";
+            view.columns.end *= d.value;
+        }
+        if (placed.buffer.valid()) view.address = address(placed.buffer);
         return view;
     }
     if (!placed.buffer.valid() || placed.box.empty()) return view;

@@ -4,6 +4,8 @@
 #include <array>
 #include <map>
 
+#include "runtime/base/rounding.h"
+
 namespace cleave::test {
 
 using namespace planner;
@@ -91,7 +93,7 @@ HandPlanner::HandPlanner(const std::vector<std::vector<int>>& stages, const Tiny
 BufferId HandPlanner::buffer(DeviceId device, Arena arena, int64_t size, const std::string& name) {
     int64_t& end = ends_[{device, arena}];
     plan_.buffers.push_back({device, arena, end, size, name});
-    end += (size + 255) / 256 * 256;
+    end += round_up(size, 256);
     return BufferId(plan_.buffers.size() - 1);
 }
 
@@ -129,8 +131,8 @@ PlacedId HandPlanner::place(ValueId value, DeviceId device, Range columns, bool 
     bool ids = v.kind == importer::ValueKind::kTokenIds;
     Box box{{0, kWhole}};
     if (!ids) box.push_back(columns);
-    int64_t rows = rows_of(v) == Rows::kOutputs ? plan_.workload.max_outputs()
-                                                : plan_.workload.max_tokens();
+    int64_t rows =
+        rows_of(v) == Rows::kOutputs ? plan_.workload.max_outputs() : plan_.workload.max_tokens();
     BufferId b = buffer(device, ids ? Arena::kStaging : Arena::kActivations,
                         rows * 4 * (ids ? 1 : columns.size()), v.name);
     phase_->values.push_back({value, device, box, partial, b});
@@ -195,7 +197,7 @@ void HandPlanner::attention(int layer, Held& x) {
     for (size_t i = 0; i < group.size(); ++i) {
         Range heads = share(s_.heads, i, group.size());
         if (heads.empty()) continue;
-        Range kv{heads.begin / queries_per_kv, (heads.end + queries_per_kv - 1) / queries_per_kv};
+        Range kv{heads.begin / queries_per_kv, ceil_div(heads.end, queries_per_kv)};
         DeviceId device = group[i];
         PlacedId q = place(out(op(layer, 4)), device, scaled(heads, d));
         KvSlabId s = slab(device, out(op(layer, 6)), kv);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "runtime/base/rounding.h"
 #include "runtime/load/residency.h"
 
 namespace cleave::runtime::test {
@@ -145,7 +146,7 @@ private:
     BufferId buffer(int device, Arena arena, int64_t size, std::string name) {
         int64_t& end = ends_[static_cast<size_t>(device)][static_cast<size_t>(arena)];
         plan_.buffers.push_back({DeviceId(device), arena, end, size, std::move(name)});
-        end += (size + 255) / 256 * 256;
+        end += round_up(size, 256);
         return BufferId(plan_.buffers.size() - 1);
     }
 
