@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "codegen/kernel/mailbox.h"
 #include "codegen/lower/lower_step.h"
 #include "codegen/text/stub_writer.h"
 #include "planner/tiles/gpu.h"
@@ -271,7 +272,7 @@ private:
         args.push_back(std::move(rows));
         args.push_back(peer_arg(PeerField::kMailbox, device_, "mailbox"));
         args.push_back(peer_arg(PeerField::kLimit, device_, "limit"));
-        args.push_back(immediate(planner::peer_tag(is_prefill_, id_), "tag"));
+        args.push_back(immediate(peer_tag(is_prefill_, id_), "tag"));
         made_.push_back({id_, kernels_.add(make_peer_kernel(spec, target_)), std::move(args)});
     }
 
@@ -383,7 +384,7 @@ std::optional<Instruction> lower_meeting(const planner::Plan& plan, DeviceId dev
         made.args.push_back(peer_arg(PeerField::kThere, others[i], fmt::format("there[{}]", i)));
     made.args.push_back(peer_arg(PeerField::kMailbox, device, "mailbox"));
     made.args.push_back(peer_arg(PeerField::kMeetingLimit, device, "limit"));
-    made.args.push_back(immediate(planner::kMeetingTag, "tag"));
+    made.args.push_back(immediate(kMailMeeting, "tag"));
     return made;
 }
 

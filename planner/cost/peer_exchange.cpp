@@ -14,10 +14,7 @@ namespace cleave::planner {
 
 namespace {
 
-// A channel's counters are words of 64 devices at most: what a block's first threads look after.
-constexpr size_t kMostDevices = 64;
 constexpr int64_t kLoadBytes = 16, kMostThreads = 256;
-constexpr int64_t kTagSteps = int64_t{1} << 22;
 
 bool is_direct(const Link* link) {
     return link && (link->kind == LinkKind::kSameMemory || link->kind == LinkKind::kNvlink ||
@@ -31,7 +28,7 @@ bool same_vendor(const DeviceInfo& a, const DeviceInfo& b) {
 }  // namespace
 
 bool reach_each_other(const Machine& machine, std::span<const DeviceId> group) {
-    if (machine.devices.size() > kMostDevices) return false;
+    if (std::ssize(machine.devices) > kMostPeerDevices) return false;
     for (DeviceId a : group) {
         if (machine.device(a).limits.warp_width <= 1) return false;
         for (DeviceId b : group)
@@ -91,16 +88,6 @@ std::vector<DeviceId> peers_of(const Plan& plan, DeviceId device) {
         }
     peers.erase(device);
     return {peers.begin(), peers.end()};
-}
-
-int64_t peer_tag(bool is_prefill, StepId step) {
-    CHECK(static_cast<int64_t>(step.index()) < kMeetingTag)
-        << "step " << step.index() << " of a phase with exchanges by peer memory";
-    return static_cast<int64_t>(step.index()) + (is_prefill ? kTagSteps : 0);
-}
-
-PeerStep peer_step(int64_t tag) {
-    return {tag >= kTagSteps, StepId(static_cast<size_t>(tag % kTagSteps))};
 }
 
 std::vector<PlacedId> sent_values(const Step& step) {

@@ -19,15 +19,17 @@ inline constexpr int64_t kPeerChannels = 32;  // at most
 // for.
 int64_t peer_channels(const Machine& machine, DeviceId device);
 
-// `staging.signals`: four parts of 32-bit words, each [devices of the machine][kPeerChannels]. By
-// whom and on which channel how many messages: this device has sent to them, they have made ready
-// for it, it has taken of theirs, they have released of its own. They write the second and the
-// fourth.
-inline int64_t peer_signal_words(const Machine& machine) {
-    return static_cast<int64_t>(machine.devices.size()) * kPeerChannels;
-}
+// A machine with more devices has no exchanges by peer memory: the first threads of a block look
+// after one device each.
+inline constexpr int64_t kMostPeerDevices = 64;
+
+// A device's buffer of signals: parts [devices of the machine][kPeerChannels] of 32-bit words
+// (codegen/templates/gpu/mailbox.cuh says which). Its bytes, and where the row of a device begins
+// in each part.
+inline constexpr int64_t kPeerSignalParts = 4;
+inline int64_t peer_signal_row(DeviceId device) { return device.value * kPeerChannels * 4; }
 inline int64_t peer_signal_bytes(const Machine& machine) {
-    return 4 * 4 * peer_signal_words(machine);
+    return kPeerSignalParts * peer_signal_row(DeviceId(machine.devices.size()));
 }
 
 // Whether kernels of each of `group` reach the memory of all others: GPUs of one kind and vendor
@@ -72,15 +74,6 @@ int64_t peer_slice(const Plan& plan, DeviceId device);
 
 // The devices with which `device` exchanges by peer memory, in order.
 std::vector<DeviceId> peers_of(const Plan& plan, DeviceId device);
-
-// What names a step in 23 bits, as a kernel that waited in vain reports it; and back.
-int64_t peer_tag(bool is_prefill, StepId step);
-struct PeerStep {
-    bool is_prefill = true;
-    StepId step;
-};
-PeerStep peer_step(int64_t tag);
-inline constexpr int64_t kMeetingTag = (int64_t{1} << 22) - 1;  // of no step
 
 // The values that a communication step sends.
 std::vector<PlacedId> sent_values(const Step& step);

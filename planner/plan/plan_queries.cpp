@@ -177,18 +177,17 @@ int64_t step_bytes(const Step& step, const PassPoint& point) {
 std::string step_label(const Plan& plan, bool is_prefill, StepId id) {
     const Phase& phase = plan.phase(is_prefill);
     const Step& step = phase.steps[id.index()];
+    const auto value = [&](PlacedId shown) {
+        return plan.graph.value(phase.values[shown.index()].value).name;
+    };
     std::string what;
-    if (const Compute* c = step.compute()) {
+    if (const Compute* c = step.compute())
         what = fmt::format("{}, {}", kernel_kind_name(c->kernel),
                            c->ops.empty() ? "nothing" : plan.graph.op(c->ops.front()).name);
-    } else {
-        const Collective* c = step.collective();
-        const PlacedId shown = !c                         ? step.transfer()->source
-                               : c->contributions.empty() ? c->outputs.front()
-                                                          : c->contributions.front();
-        what = fmt::format("{} of {}", c ? collective_op_name(c->op) : "transfer",
-                           plan.graph.value(phase.values[shown.index()].value).name);
-    }
+    if (const Transfer* t = step.transfer()) what = "transfer of " + value(t->source);
+    if (const Collective* c = step.collective())
+        what = fmt::format("{} of {}", collective_op_name(c->op),
+                           value((c->contributions.empty() ? c->outputs : c->contributions)[0]));
     return fmt::format("{} step {} ({})", is_prefill ? "prefill" : "decode", id, what);
 }
 

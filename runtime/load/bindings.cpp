@@ -68,8 +68,8 @@ private:
     // (planner/cost/peer_exchange.h).
     uint64_t peer(codegen::PeerField field, DeviceId other) const {
         using codegen::PeerField;
-        auto row = [](DeviceId device) {
-            return static_cast<uint64_t>(device.index()) * kPeerChannels * sizeof(uint32_t);
+        const auto row = [](DeviceId device) {
+            return static_cast<uint64_t>(peer_signal_row(device));
         };
         switch (field) {
             case PeerField::kArea: return arenas_.peers(other).area;
