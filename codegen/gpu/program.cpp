@@ -12,7 +12,7 @@
 #include "codegen/kernel/occupancy.h"
 #include "codegen/lower/lower_step.h"
 #include "codegen/lower/prepare_activations.h"
-#include "planner/build/assign_memory.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {

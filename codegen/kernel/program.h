@@ -145,7 +145,7 @@ struct Program {
     // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step
     // is none.
     std::optional<Instruction> meeting;
-    // Of the output device of a plan with `staging.tokens` (planner/build/assign_memory.h): after a
+    // Of the output device of a plan with a buffer for them (BufferRole::kChosenTokens): after a
     // pass, the largest logit's index of each output goes there. Its step is none, its logits are
     // its phase's output (a value whose id is none).
     std::optional<Instruction> greedy;

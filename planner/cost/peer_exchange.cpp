@@ -70,11 +70,11 @@ bool goes_by_peers(const Step& step) {
 }
 
 int64_t peer_slice(const Plan& plan, DeviceId device) {
-    for (const Buffer& b : plan.buffers)
-        if (b.device == device && b.name == "staging.peers")
-            return b.size / peer_channels(plan.machine, device) / kLoadBytes * kLoadBytes;
-    throw InternalError(fmt::format("the plan has no buffer 'staging.peers' on {}",
-                                    plan.machine.device(device).name));
+    const BufferId payloads = find_buffer(plan, device, BufferRole::kPeerPayloads);
+    CHECK(payloads.valid()) << "the plan has no room for payloads of "
+                            << plan.machine.device(device).name;
+    return plan.buffer(payloads).size / peer_channels(plan.machine, device) / kLoadBytes *
+           kLoadBytes;
 }
 
 std::vector<DeviceId> peers_of(const Plan& plan, DeviceId device) {

@@ -26,17 +26,15 @@ void take(const pb::Stage& in, Stage& s) {
 
 void put(const Buffer& b, pb::Buffer* out) {
     out->set_device(b.device.value);
-    out->set_arena(static_cast<uint32_t>(b.arena));
+    out->set_role(static_cast<uint32_t>(b.role));
     out->set_offset(b.offset);
     out->set_size(b.size);
-    out->set_name(b.name);
 }
 void take(const pb::Buffer& in, Buffer& b) {
     b.device = DeviceId(in.device());
-    codec::take(in.arena(), Arena::kScratch, b.arena);
+    codec::take(in.role(), BufferRole::kChosenTokens, b.role);
     b.offset = in.offset();
     b.size = in.size();
-    b.name = in.name();
 }
 
 void put(const WeightShard& s, pb::WeightShard* out) {

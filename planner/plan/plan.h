@@ -40,33 +40,46 @@ using WeightShardId = Index<struct WeightShardTag>;
 using RopeShardId = Index<struct RopeShardTag>;
 using KvSlabId = Index<struct KvSlabTag>;
 
-// ---- Layout
-// --------------------------------------------------------------------------------------
+// ---- Boxes
+// ---------------------------------------------------------------------------------------
 
 // [begin, end) per dimension. A symbolic dimension (num_tokens) is always whole: {0, kWhole}.
 inline constexpr int64_t kWhole = INT64_MAX;
 using Box = std::vector<Range>;
-
-// How a value lies on devices: boxes may overlap (replicas) or be empty; their union covers the
-// value. Shards with partial = true hold summands of the same box.
-struct Shard {
-    DeviceId device;
-    Box box;
-    bool partial = false;
-};
-using Layout = std::vector<Shard>;
 
 // ---- Memory
 // --------------------------------------------------------------------------------------
 
 enum class Arena : uint8_t { kWeights, kKv, kActivations, kStaging, kScratch };
 
+// What a buffer holds, which also says its arena. A buffer of the first five roles is named by what
+// it holds: a shard, a slab, a placed value, a step. Of the others a device has one each at most,
+// and find_buffer (planner/plan/plan_queries.h) finds it.
+enum class BufferRole : uint8_t {
+    kConstant,     // a WeightShard or a RopeShard; arena kWeights
+    kKvSlab,       // arena kKv
+    kActivations,  // placed values, one after the other
+    kInput,        // an input of a phase other than token ids; like all that follow, in kStaging
+    kScratch,      // of one launch at a time; arena kScratch
+    kTokenIds,     // int32 arrays of a batch (runtime/execute/batch.h): every device has all five
+    kPositions,
+    kSlots,
+    kSequenceStarts,
+    kOutputRows,
+    kExchange,      // payloads on their way through host memory
+    kPeerPayloads,  // payloads that peers read, in channels (planner/cost/peer_exchange.h)
+    kPeerSignals,
+    kChosenTokens,  // int32, of the largest logits: on a GPU that is the output device
+};
+Arena arena_of(BufferRole role);
+
 struct Buffer {
     DeviceId device;
-    Arena arena = Arena::kActivations;
+    BufferRole role = BufferRole::kActivations;
     int64_t offset = 0;  // within the device's arena, multiple of 256
     int64_t size = 0;    // bytes at the workload's largest num_tokens
-    std::string name;
+
+    Arena arena() const { return arena_of(role); }
 };
 
 struct WeightShard {
@@ -278,7 +291,7 @@ struct Why {
 };
 
 struct Plan {
-    static constexpr int kFormatVersion = 1;
+    static constexpr int kFormatVersion = 2;
     std::string graph_digest;
     Graph graph;  // without blobs' owner: weights by path, offset and length
     Machine machine;
@@ -301,6 +314,7 @@ struct Plan {
 
 std::string_view kernel_kind_name(KernelKind kind);
 std::string_view arena_name(Arena arena);
+std::string_view buffer_role_name(BufferRole role);
 std::string_view route_name(Route route);
 std::string_view collective_op_name(CollectiveOp op);
 std::string_view collective_implementation_name(CollectiveImplementation implementation);

@@ -26,6 +26,15 @@ std::string_view arena_name(Arena arena) {
     return kNames.at(static_cast<size_t>(arena));
 }
 
+std::string_view buffer_role_name(BufferRole role) {
+    static constexpr std::array<std::string_view, 14> kNames{
+        "constant",      "kv",           "activations",     "input",
+        "scratch",       "batch.token_ids", "batch.positions", "batch.slots",
+        "batch.sequence_starts", "batch.output_rows", "staging.exchange", "staging.peers",
+        "staging.signals", "staging.tokens"};
+    return kNames.at(static_cast<size_t>(role));
+}
+
 std::string_view route_name(Route route) {
     static constexpr std::array<std::string_view, 4> kNames{"same_memory", "peer", "host_staged",
                                                             "network"};

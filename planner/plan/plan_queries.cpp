@@ -191,6 +191,48 @@ std::string step_label(const Plan& plan, bool is_prefill, StepId id) {
     return fmt::format("{} step {} ({})", is_prefill ? "prefill" : "decode", id, what);
 }
 
+Arena arena_of(BufferRole role) {
+    switch (role) {
+        case BufferRole::kConstant: return Arena::kWeights;
+        case BufferRole::kKvSlab: return Arena::kKv;
+        case BufferRole::kActivations: return Arena::kActivations;
+        case BufferRole::kScratch: return Arena::kScratch;
+        default: return Arena::kStaging;
+    }
+}
+
+BufferId find_buffer(const Plan& plan, DeviceId device, BufferRole role) {
+    for (size_t i = 0; i < plan.buffers.size(); ++i)
+        if (plan.buffers[i].device == device && plan.buffers[i].role == role) return BufferId(i);
+    return {};
+}
+
+std::vector<std::string> buffer_names(const Plan& plan) {
+    std::vector<std::string> names;
+    for (const Buffer& b : plan.buffers) names.emplace_back(buffer_role_name(b.role));
+    for (const WeightShard& s : plan.weights)
+        names[s.buffer.index()] = plan.graph.weight(s.weight).name;
+    for (const RopeShard& s : plan.rope_tables) {
+        const std::string& name = plan.graph.rope_table(s.table).name;
+        names[s.buffer.index()] = name.empty() ? "rope" : name;
+    }
+    for (const KvSlab& s : plan.kv_slabs)
+        names[s.buffer.index()] = plan.graph.value(s.state).name;
+    for (const Phase* phase : {&plan.prefill, &plan.decode})
+        for (const PlacedValue& p : phase->values)
+            if (p.buffer.valid() && plan.buffer(p.buffer).role == BufferRole::kInput)
+                names[p.buffer.index()] = "input." + plan.graph.value(p.value).name;
+    return names;
+}
+
+std::array<BatchBuffer, 5> batch_buffers(const Workload& w) {
+    return {{{BufferRole::kTokenIds, w.max_tokens()},
+             {BufferRole::kPositions, w.max_tokens()},
+             {BufferRole::kSlots, w.max_tokens()},
+             {BufferRole::kSequenceStarts, w.batch + 1},
+             {BufferRole::kOutputRows, w.max_outputs()}}};
+}
+
 DType placed_dtype(const importer::Value& value, const Workload& workload) {
     switch (value.kind) {
         case importer::ValueKind::kTokenIds: return DType::kInt32;

@@ -4,6 +4,7 @@
 // workload's point.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -38,6 +39,26 @@ int64_t step_bytes(const Step& step, const PassPoint& point);
 
 // "decode step 12 (all_reduce of layers.0.o_proj)": how messages name a step.
 std::string step_label(const Plan& plan, bool is_prefill, StepId step);
+
+// The buffer of `device` with that role; invalid where it has none.
+BufferId find_buffer(const Plan& plan, DeviceId device, BufferRole role);
+// Where the output device finds the tokens of the largest logits itself. A plan has it where that
+// device is a GPU by its limits (real, of the catalogue or imitated: a host's logits are in reach
+// of the host) and its outputs are a language model's logits; invalid elsewhere.
+inline BufferId tokens_buffer(const Plan& plan) {
+    return find_buffer(plan, plan.output_device, BufferRole::kChosenTokens);
+}
+
+// What each buffer holds, in their order: "layers.0.q_proj.weight", "input.x", "staging.exchange".
+std::vector<std::string> buffer_names(const Plan& plan);
+
+// The int32 arrays of a batch on every device, and the numbers of each at most.
+struct BatchBuffer {
+    BufferRole role;
+    int64_t count = 0;
+    int64_t bytes() const { return 4 * count; }
+};
+std::array<BatchBuffer, 5> batch_buffers(const Workload& workload);
 
 // Type of a value on devices: int32 token ids, f32 logits, activations as the workload says,
 // anything else its own.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "planner/plan/foreign_op.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/verify/walk.h"
 
 namespace cleave::planner::verify {
@@ -75,12 +76,11 @@ void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
     }
     if (machine.devices.size() > 64)
         fail("exchange-peers", "{} devices; 64 have a bit", machine.devices.size());
-    for (DeviceId a : devices)
-        if (std::none_of(plan_.buffers.begin(), plan_.buffers.end(), [&](const Buffer& b) {
-                return b.device == a && b.name == "staging.signals" &&
-                       b.size >= static_cast<int64_t>(machine.devices.size()) * 4 * 4 * 32;
-            }))
+    for (DeviceId a : devices) {
+        const BufferId signals = find_buffer(plan_, a, BufferRole::kPeerSignals);
+        if (!signals.valid() || plan_.buffer(signals).size < std::ssize(machine.devices) * 4 * 4 * 32)
             fail("exchange-peers", "{} has no room for its signals", device_name(a));
+    }
 }
 
 // Of cards that are here: the library joins cards of one vendor, each once, and sums rows or sends
@@ -120,8 +120,8 @@ void PhaseWalk::check_vendor(const Collective& c) {
     }
 }
 
-// Blocks of columns arrive whole, and of several rows they lie in the receiver's `staging.exchange`
-// first.
+// The library brings blocks of columns whole. With several rows they go through the receiver's
+// exchange buffer.
 void PhaseWalk::check_gather_room(const Collective& c) {
     const importer::Value& value = graph().value(placed(c.contributions[0]).value);
     if (value.shape.empty()) return;
@@ -129,12 +129,12 @@ void PhaseWalk::check_gather_room(const Collective& c) {
     const int64_t rows = rows_of(value) == Rows::kOutputs ? w.max_outputs() : w.max_tokens();
     for (DeviceId member : c.group) {
         if (rows <= 1 || !is_card(plan_.machine.device(member).kind)) continue;
-        int64_t needed = 0, room = 0;
+        int64_t needed = 0;
         for (PlacedId id : c.contributions)
             if (const PlacedValue& p = placed(id); p.device != member)
                 needed += rows * dtype_bytes(placed_dtype(plan_, p.value), columns_of(p).size());
-        for (const Buffer& b : plan_.buffers)
-            if (b.device == member && b.name == "staging.exchange") room = b.size;
+        const BufferId exchange = find_buffer(plan_, member, BufferRole::kExchange);
+        const int64_t room = exchange.valid() ? plan_.buffer(exchange).size : 0;
         if (room < needed)
             fail("exchange-vendor", "{} has {} bytes for {} that the library brings",
                  device_name(member), room, needed);

@@ -174,10 +174,11 @@ void Indices::placement() {
         id(s.last_op, plan_.graph.ops, "a stage", "operator");
     }
     device(plan_.output_device, "output device");
-    for (const Buffer& b : plan_.buffers) {
-        std::string where = "buffer " + b.name;
+    for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+        const Buffer& b = plan_.buffers[i];
+        const std::string where = fmt::format("buffer {}", i);
         device(b.device, where);
-        enumeration(b.arena, Arena::kScratch, where);
+        enumeration(b.role, BufferRole::kChosenTokens, where);
         if (!sane(b.offset) || !sane(b.size))
             report_.add("buffer-bounds", "{}: offset {}, size {}", where, b.offset, b.size);
     }

@@ -67,9 +67,9 @@ void check_buffer(const Plan& plan, BufferId id, DeviceId device, Arena arena, i
     if (b.device != device)
         report.add("buffer-device", "{} on {} has its buffer on {}", what,
                    device_name(plan, device), device_name(plan, b.device));
-    if (b.arena != arena)
+    if (b.arena() != arena)
         report.add("buffer-arena", "{} has its buffer in the {} arena, not {}", what,
-                   arena_name(b.arena), arena_name(arena));
+                   arena_name(b.arena()), arena_name(arena));
     if (b.size < bytes)
         report.add("buffer-size", "{} needs {} bytes, its buffer has {}", what, bytes, b.size);
 }
@@ -217,21 +217,23 @@ void check_permanent_buffers(const Plan& plan, Report& report) {
     for (const WeightShard& s : plan.weights) ++users[s.buffer];
     for (const RopeShard& s : plan.rope_tables) ++users[s.buffer];
     for (const KvSlab& s : plan.kv_slabs) ++users[s.buffer];
-    std::map<std::pair<DeviceId, Arena>, std::vector<const Buffer*>> arenas;
+    std::map<std::pair<DeviceId, Arena>, std::vector<BufferId>> arenas;
     for (auto [id, count] : users) {
         const Buffer& b = plan.buffer(id);
         if (count > 1)
-            report.add("buffer-overlap", "buffer {} on {} has {} owners", b.name,
+            report.add("buffer-overlap", "buffer {} on {} has {} owners", id,
                        device_name(plan, b.device), count);
-        arenas[{b.device, b.arena}].push_back(&b);
+        arenas[{b.device, b.arena()}].push_back(id);
     }
     for (auto& [key, buffers] : arenas) {
-        std::sort(buffers.begin(), buffers.end(),
-                  [](auto* a, auto* b) { return a->offset < b->offset; });
+        std::sort(buffers.begin(), buffers.end(), [&](BufferId a, BufferId b) {
+            return plan.buffer(a).offset < plan.buffer(b).offset;
+        });
         for (size_t i = 0; i + 1 < buffers.size(); ++i)
-            if (buffers[i]->offset + buffers[i]->size > buffers[i + 1]->offset)
+            if (plan.buffer(buffers[i]).offset + plan.buffer(buffers[i]).size >
+                plan.buffer(buffers[i + 1]).offset)
                 report.add("buffer-overlap", "buffers {} and {} on {} overlap in the {} arena",
-                           buffers[i]->name, buffers[i + 1]->name, device_name(plan, key.first),
+                           buffers[i], buffers[i + 1], device_name(plan, key.first),
                            arena_name(key.second));
     }
 }
@@ -245,9 +247,9 @@ void check_placement(const Plan& plan, Report& report) {
     check_ropes(plan, report);
     check_slabs(plan, report);
     check_permanent_buffers(plan, report);
-    for (const Buffer& b : plan.buffers)
-        if (b.offset % 256 != 0)
-            report.add("buffer-bounds", "buffer {} on {} stands at {}, no multiple of 256", b.name,
+    for (size_t i = 0; i < plan.buffers.size(); ++i)
+        if (const Buffer& b = plan.buffers[i]; b.offset % 256 != 0)
+            report.add("buffer-bounds", "buffer {} on {} is at {}, no multiple of 256", i,
                        device_name(plan, b.device), b.offset);
 }
 

@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "planner/build/assign_memory.h"
 #include "planner/build/communicator_memory.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"

@@ -72,7 +72,7 @@ private:
             return static_cast<uint64_t>(peer_signal_row(device));
         };
         switch (field) {
-            case PeerField::kArea: return arenas_.peers(other).area;
+            case PeerField::kArea: return arenas_.peers(other).payloads;
             case PeerField::kSignals: return arenas_.peers(device_).signals;
             case PeerField::kHere: return arenas_.peers(device_).signals + row(other);
             case PeerField::kThere: return arenas_.peers(other).signals + row(device_);

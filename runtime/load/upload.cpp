@@ -258,8 +258,8 @@ void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& 
         if (shard.device != id) continue;
         const std::vector<float>& values = rope_tables[shard.table.index()];
         CHECK(static_cast<int64_t>(values.size() * sizeof(float)) <= plan.buffer(shard.buffer).size)
-            << "rotary table of " << values.size() << " values in buffer "
-            << plan.buffer(shard.buffer).name;
+            << "a rotary table of " << values.size() << " values in "
+            << plan.buffer(shard.buffer).size << " bytes";
         device.upload(arenas.address(shard.buffer), std::as_bytes(std::span(values)));
     }
     device.synchronize();

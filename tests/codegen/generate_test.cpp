@@ -7,7 +7,7 @@
 #include "codegen/kernel/spec.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/build/assign_memory.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/support/test.h"

@@ -61,7 +61,7 @@ void stage_exchanges(planner::Plan& plan) {
             if (auto* t = std::get_if<Transfer>(&step.action)) t->route = Route::kHostStaged;
         }
     for (Buffer& buffer : plan.buffers)
-        if (buffer.name == "staging.peers") buffer.name = "staging.exchange";
+        if (buffer.role == BufferRole::kPeerPayloads) buffer.role = BufferRole::kExchange;
 }
 
 // The plan for links so fast that a sum of few tokens is one exchange on any number of devices,

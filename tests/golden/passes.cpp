@@ -15,6 +15,7 @@
 #include "planner/build/choose_tiles.h"
 #include "planner/build/steps.h"
 #include "planner/cost/simulate.h"
+#include "planner/plan/plan_queries.h"
 #include "tests/golden/recovery.h"
 #include "tests/support/notation.h"
 
@@ -251,8 +252,10 @@ std::string memory(const std::string& text, const std::string& origin) {
     Setting s(text, origin);
     s.build_until_memory();
     Printer printer(s.plan);
-    for (const Buffer& buffer : s.plan.buffers)
-        if (s.shows(buffer.arena)) printer.line("buffer", buffer);
+    const std::vector<std::string> names = buffer_names(s.plan);
+    for (size_t i = 0; i < names.size(); ++i)
+        if (s.shows(s.plan.buffers[i].arena()))
+            printer.line("buffer " + names[i], s.plan.buffers[i]);
     for (const DeviceMemory& m : s.plan.memory) printer.line("memory", m);
     return printer.text();
 }

@@ -139,12 +139,14 @@ public:
 
     std::vector<DeviceMap> run() {
         std::vector<std::map<std::pair<Arena, std::string>, size_t>> at(maps_.size());
-        for (const Buffer& b : plan_.buffers) {
-            if (b.arena == Arena::kActivations) continue;
+        const std::vector<std::string> names = buffer_names(plan_);
+        for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+            const Buffer& b = plan_.buffers[i];
+            if (b.role == BufferRole::kActivations) continue;
             std::vector<MemoryItem>& items = maps_[b.device.index()].items;
-            std::string what = without_layer(b.name);
-            auto [found, fresh] = at[b.device.index()].try_emplace({b.arena, what}, items.size());
-            if (fresh) items.push_back({b.arena, what, 0, 0});
+            std::string what = without_layer(names[i]);
+            auto [found, fresh] = at[b.device.index()].try_emplace({b.arena(), what}, items.size());
+            if (fresh) items.push_back({b.arena(), what, 0, 0});
             ++items[found->second].buffers;
             items[found->second].bytes += b.size;
         }
@@ -191,7 +193,7 @@ private:
     }
 
     bool is_activation(const PlacedValue& v) const {
-        return v.buffer.valid() && plan_.buffer(v.buffer).arena == Arena::kActivations;
+        return v.buffer.valid() && plan_.buffer(v.buffer).role == BufferRole::kActivations;
     }
 
     void activations() {

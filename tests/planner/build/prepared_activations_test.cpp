@@ -72,7 +72,7 @@ TEST_CASE("a prompt's products have scratch for what is prepared, and a token's 
         CHECK(find_violations(plan).empty());
         Plan broken = plan;
         for (Buffer& buffer : broken.buffers)
-            if (buffer.name == "scratch") buffer.size = 512 * 5632 * 2 - 1;
+            if (buffer.role == BufferRole::kScratch) buffer.size = 512 * 5632 * 2 - 1;
         CHECK(breaks(broken, "scratch-size"));
     }
     // Rows of f16 have a factor each behind them.
@@ -82,7 +82,7 @@ TEST_CASE("a prompt's products have scratch for what is prepared, and a token's 
         CHECK(plan.memory[0].scratch >= kCounterBytes + 512 * (5632 * 2 + 4));
         CHECK(find_violations(plan).empty());
         for (Buffer& buffer : plan.buffers)
-            if (buffer.name == "scratch") buffer.size = 512 * (5632 * 2 + 4) - 1;
+            if (buffer.role == BufferRole::kScratch) buffer.size = 512 * (5632 * 2 + 4) - 1;
         CHECK(breaks(plan, "scratch-size"));
     }
     // No asynchronous copies, or weights that are staged as f32.

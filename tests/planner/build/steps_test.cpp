@@ -167,7 +167,7 @@ TEST_CASE("buffers that live at once do not overlap, and arenas are as large as 
                                        {Arena::kActivations, m.activations},
                                        {Arena::kStaging, m.staging},
                                        {Arena::kScratch, m.scratch}};
-        REQUIRE(b.offset + b.size <= sizes[b.arena]);
+        REQUIRE(b.offset + b.size <= sizes[b.arena()]);
     }
     for (const PlacedValue& v : plan.prefill.values)
         if (!v.box.empty() && !v.box.back().empty()) REQUIRE(v.buffer.valid());
@@ -319,7 +319,7 @@ TEST_CASE("devices that reach each other's memory exchange by it, and nobody els
             }
         const auto signals =
             std::count_if(plan.buffers.begin(), plan.buffers.end(),
-                          [](const Buffer& b) { return b.name == "staging.signals"; });
+                          [](const Buffer& b) { return b.role == BufferRole::kPeerSignals; });
         CHECK(signals == (c.by_peers ? std::ssize(plan.machine.devices) : 0));
         CHECK(find_violations(plan).empty());
         // Two norms a layer, but for the first of each stage and that of the selected rows.
@@ -504,7 +504,7 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     CHECK(breaks_rule(broken, "exchange-vendor"));
     broken = plan;
     for (Buffer& b : broken.buffers)
-        if (b.name == "staging.exchange") b.name = "another";
+        if (b.role == BufferRole::kExchange) b.role = BufferRole::kInput;
     CHECK(breaks_rule(broken, "exchange-vendor"));
     CHECK_THAT(plan_to_text(plan, {}), Catch::Matchers::Contains("moved, by the vendor's library"));
     const auto gathered = [&](const Machine& machine, bool is_rows = true) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/rounding.h"
 
 namespace cleave::test {
@@ -29,7 +30,7 @@ public:
 private:
     using Held = std::map<DeviceId, PlacedId>;
 
-    BufferId buffer(DeviceId device, Arena arena, int64_t size, const std::string& name);
+    BufferId buffer(DeviceId device, BufferRole role, int64_t size);
     WeightShardId weight(DeviceId device, WeightId id, Range rows, Range columns);
     RopeShardId rope(DeviceId device);
     KvSlabId slab(DeviceId device, ValueId state, Range heads);
@@ -90,9 +91,9 @@ HandPlanner::HandPlanner(const std::vector<std::vector<int>>& stages, const Tiny
     plan_.output_device = plan_.stages.back().devices.front();
 }
 
-BufferId HandPlanner::buffer(DeviceId device, Arena arena, int64_t size, const std::string& name) {
-    int64_t& end = ends_[{device, arena}];
-    plan_.buffers.push_back({device, arena, end, size, name});
+BufferId HandPlanner::buffer(DeviceId device, BufferRole role, int64_t size) {
+    int64_t& end = ends_[{device, arena_of(role)}];
+    plan_.buffers.push_back({device, role, end, size});
     end += round_up(size, 256);
     return BufferId(plan_.buffers.size() - 1);
 }
@@ -104,14 +105,14 @@ WeightShardId HandPlanner::weight(DeviceId device, WeightId id, Range rows, Rang
     const importer::Weight& w = plan_.graph.weight(id);
     int64_t elements = rows.size() * (w.shape.size() > 1 ? columns.size() : 1);
     plan_.weights.push_back({id, device, rows, columns, DType::kF32,
-                             buffer(device, Arena::kWeights, elements * 4, w.name)});
+                             buffer(device, BufferRole::kConstant, elements * 4)});
     return found->second = WeightShardId(plan_.weights.size() - 1);
 }
 
 RopeShardId HandPlanner::rope(DeviceId device) {
     auto [found, added] = ropes_.try_emplace(device);
     if (!added) return found->second;
-    BufferId b = buffer(device, Arena::kWeights, plan_.workload.context * s_.head_dim * 4, "rope");
+    BufferId b = buffer(device, BufferRole::kConstant, plan_.workload.context * s_.head_dim * 4);
     plan_.rope_tables.push_back({RopeTableId(0), device, b});
     return found->second = RopeShardId(plan_.rope_tables.size() - 1);
 }
@@ -121,7 +122,7 @@ KvSlabId HandPlanner::slab(DeviceId device, ValueId state, Range heads) {
     if (!added) return found->second;
     int64_t bytes =
         plan_.workload.batch * heads.size() * plan_.workload.context * 2 * s_.head_dim * 4;
-    BufferId b = buffer(device, Arena::kKv, bytes, plan_.graph.value(state).name);
+    BufferId b = buffer(device, BufferRole::kKvSlab, bytes);
     plan_.kv_slabs.push_back({state, device, heads, s_.head_dim, s_.head_dim, b});
     return found->second = KvSlabId(plan_.kv_slabs.size() - 1);
 }
@@ -133,8 +134,8 @@ PlacedId HandPlanner::place(ValueId value, DeviceId device, Range columns, bool 
     if (!ids) box.push_back(columns);
     int64_t rows =
         rows_of(v) == Rows::kOutputs ? plan_.workload.max_outputs() : plan_.workload.max_tokens();
-    BufferId b = buffer(device, ids ? Arena::kStaging : Arena::kActivations,
-                        rows * 4 * (ids ? 1 : columns.size()), v.name);
+    BufferId b = buffer(device, ids ? BufferRole::kInput : BufferRole::kActivations,
+                        rows * 4 * (ids ? 1 : columns.size()));
     phase_->values.push_back({value, device, box, partial, b});
     return PlacedId(phase_->values.size() - 1);
 }
@@ -358,8 +359,8 @@ void HandPlanner::account() {
 
 Plan HandPlanner::run() {
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i)
-        buffer(DeviceId(i), Arena::kStaging,
-               4 * (4 * plan_.workload.max_tokens() + plan_.workload.batch + 1), "batch");
+        for (const BatchBuffer& array : batch_buffers(plan_.workload))
+            buffer(DeviceId(i), array.role, array.bytes());
     lay_phase(plan_.prefill);
     lay_phase(plan_.decode);
     account();

@@ -355,7 +355,7 @@ std::vector<Mutation> memory_mutations() {
          [](Plan& p) {
              p.buffers[value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0])
                            .buffer.index()]
-                 .arena = Arena::kWeights;
+                 .role = BufferRole::kConstant;
              return true;
          }},
         {"a value has no buffer", "buffer-missing",
@@ -377,13 +377,31 @@ std::vector<Mutation> memory_mutations() {
         {"the tokens of a pass have no room", "memory-tokens",
          [](Plan& p) {
              for (Buffer& b : p.buffers)
-                 if (b.name == "staging.tokens") return b.size = 4, true;
+                 if (b.role == BufferRole::kChosenTokens) return b.size = 4, true;
+             return false;
+         }},
+        {"the positions of a pass have no room", "memory-batch",
+         [](Plan& p) {
+             for (Buffer& b : p.buffers)
+                 if (b.role == BufferRole::kPositions) return b.size = 4, true;
+             return false;
+         }},
+        {"a device has no slots of a pass", "memory-batch",
+         [](Plan& p) {
+             for (Buffer& b : p.buffers)
+                 if (b.role == BufferRole::kSlots) return b.role = BufferRole::kInput, true;
+             return false;
+         }},
+        {"two buffers of a device are its output rows", "buffer-role",
+         [](Plan& p) {
+             for (Buffer& b : p.buffers)
+                 if (b.role == BufferRole::kOutputRows) return p.buffers.push_back(b), true;
              return false;
          }},
         {"tokens are chosen where no logits are", "memory-tokens",
          [](Plan& p) {
              for (Buffer& b : p.buffers)
-                 if (b.name == "staging.tokens")
+                 if (b.role == BufferRole::kChosenTokens)
                      return b.device = DeviceId(p.output_device.index() == 0 ? 1 : 0), true;
              return false;
          }},
