@@ -325,7 +325,7 @@ private:
             spec.norm = NormSpec{plan_.weights[c.weights[member].index()].dtype, attrs.epsilon,
                                  attrs.weight_offset};
         }
-        spec.two_phase = c.implementation == planner::CollectiveImplementation::kTwoPhase;
+        spec.two_phase = c.two_phase;
         std::vector<Arg> args{
             contributes ? value_arg(c.contributions[static_cast<size_t>(place)], "partial")
                         : immediate(0, "partial"),

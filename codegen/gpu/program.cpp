@@ -61,8 +61,7 @@ std::optional<Instruction> lower_residual(const planner::Phase& phase, size_t st
                                           planner::DeviceId device, GpuTarget target,
                                           KernelTable& kernels) {
     const planner::Collective* c = phase.steps[step].collective();
-    if (!c || c->transport != planner::Transport::kVendor || c->epilogue_inputs.empty())
-        return std::nullopt;
+    if (!c || c->path != planner::Path::kVendor || c->epilogue_inputs.empty()) return std::nullopt;
     const auto member = std::find(c->group.begin(), c->group.end(), device) - c->group.begin();
     if (member == std::ssize(c->group)) return std::nullopt;
     CHECK(c->epilogue_inputs.size() == c->group.size()) << "a residual for each member";

@@ -164,8 +164,7 @@ private:
         // Values at the same place share one Buffer; their lifetimes do not meet.
         auto [at, fresh] =
             places_.try_emplace(std::tuple(p.device, offset, size), BufferId(plan_.buffers.size()));
-        if (fresh)
-            plan_.buffers.push_back({p.device, BufferRole::kActivations, offset, size});
+        if (fresh) plan_.buffers.push_back({p.device, BufferRole::kActivations, offset, size});
         p.buffer = at->second;
     }
 
@@ -179,7 +178,7 @@ private:
         for (const Phase* phase : {&plan_.prefill, &plan_.decode})
             for (const Step& step : phase->steps) {
                 const Collective* c = step.collective();
-                if (c && c->transport == Transport::kVendor &&
+                if (c && c->path == Path::kVendor &&
                     is_card(plan_.machine.device(c->group.front()).kind)) {
                     if (c->op == CollectiveOp::kAllGather) gathered(*phase, *c, largest);
                     continue;
@@ -254,8 +253,7 @@ private:
         });
         std::vector<BufferId> area(scratch.size());
         for (size_t d = 0; d < scratch.size(); ++d)
-            if (scratch[d] > 0)
-                area[d] = append(DeviceId(d), BufferRole::kScratch, scratch[d]);
+            if (scratch[d] > 0) area[d] = append(DeviceId(d), BufferRole::kScratch, scratch[d]);
         each_compute([&](const Phase& phase, Compute& c) {
             if (scratch_of(phase, c) > 0) c.scratch = area[c.device.index()];
         });

@@ -51,7 +51,7 @@ Communicators communicators_of(const Plan& plan) {
     for (const Phase* phase : {&plan.prefill, &plan.decode})
         for (const Step& step : phase->steps) {
             const Collective* c = step.collective();
-            if (!c || c->transport != Transport::kVendor) continue;
+            if (!c || c->path != Path::kVendor) continue;
             const std::vector<DeviceId> devices = step_devices(*phase, step);
             CommunicatorUse& use = all[{devices.begin(), devices.end()}];
             (c->op == CollectiveOp::kAllReduce ? use.sums : use.messages) = true;

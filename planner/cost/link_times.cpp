@@ -26,10 +26,10 @@ LinkTable::LinkTable(const Machine& machine)
         links_[link.from.index() * count_ + link.to.index()] = &link;
 }
 
-CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members) {
-    if (!is_prefill) return CollectiveImplementation::kOneShot;
-    if (!through_host) return CollectiveImplementation::kRing;
-    return members > 2 ? CollectiveImplementation::kTwoPhase : CollectiveImplementation::kOneShot;
+SumForm all_reduce_form(bool through_host, bool is_prefill, size_t members) {
+    if (!is_prefill) return SumForm::kOneShot;
+    if (!through_host) return SumForm::kRing;
+    return members > 2 ? SumForm::kTwoPhase : SumForm::kOneShot;
 }
 
 int64_t LinkTable::transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const {
@@ -71,11 +71,11 @@ LinkTable::Demand LinkTable::demand(std::span<const DeviceId> devices) const {
 }
 
 int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
-                                 CollectiveImplementation implementation) const {
+                                 SumForm form) const {
     auto n = static_cast<int64_t>(group.size());
     if (n <= 1) return 0;
     int64_t latency = 0, bandwidth = INT64_MAX;
-    bool ring = implementation == CollectiveImplementation::kRing;
+    bool ring = form == SumForm::kRing;
     for (size_t i = 0; i < group.size(); ++i) {
         // A ring crosses neighbouring links only; the other forms use every pair.
         size_t partners = ring ? 1 : group.size() - 1;
@@ -104,13 +104,10 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
                                               b * (mesh ? m - 1 : 1) / kFittedLink);
         return static_cast<int64_t>(ns + 0.5);
     }
-    switch (implementation) {
-        case CollectiveImplementation::kOneShot: return latency + nanoseconds(p * (m - 1), b);
-        case CollectiveImplementation::kTwoPhase:
-            return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
-        case CollectiveImplementation::kRing:
-        case CollectiveImplementation::kVendor:
-            return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
+    switch (form) {
+        case SumForm::kOneShot: return latency + nanoseconds(p * (m - 1), b);
+        case SumForm::kTwoPhase: return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
+        case SumForm::kRing: return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
     }
     return 0;
 }

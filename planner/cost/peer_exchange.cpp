@@ -64,9 +64,9 @@ int64_t peer_channels(const Machine& machine, DeviceId id) {
 }
 
 bool goes_by_peers(const Step& step) {
-    if (const Transfer* t = step.transfer()) return t->route == Route::kPeer;
+    if (const Transfer* t = step.transfer()) return t->path == Path::kPeer;
     const Collective* c = step.collective();
-    return c && c->transport == Transport::kPeer;
+    return c && c->path == Path::kPeer;
 }
 
 int64_t peer_slice(const Plan& plan, DeviceId device) {

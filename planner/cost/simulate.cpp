@@ -222,11 +222,11 @@ private:
         int64_t bytes = at(c.bytes, point);
         if (c.op == CollectiveOp::kAllReduce) {
             // Layers repeat: the last one's time is most often this one's.
-            if (c.group != last_group_ || c.implementation != last_form_ || bytes != last_bytes_)
-                last_ = {links_.all_reduce_ns(c.group, bytes, c.implementation),
-                         links_.all_reduce_ns(c.group, 0, c.implementation)};
+            if (c.group != last_group_ || c.form() != last_form_ || bytes != last_bytes_)
+                last_ = {links_.all_reduce_ns(c.group, bytes, c.form()),
+                         links_.all_reduce_ns(c.group, 0, c.form())};
             last_group_ = c.group;
-            last_form_ = c.implementation;
+            last_form_ = c.form();
             last_bytes_ = bytes;
             return {last_.ns + norm_ns(phase, c, point), last_.fixed_ns};
         }
@@ -258,7 +258,7 @@ private:
     LaunchCosts launches_;
     std::vector<size_t> widths_, group_of_;
     std::vector<DeviceId> last_group_;
-    CollectiveImplementation last_form_ = CollectiveImplementation::kOneShot;
+    SumForm last_form_ = SumForm::kOneShot;
     int64_t last_bytes_ = -1;
     LaunchCosts::Time last_;
 };

@@ -158,19 +158,20 @@ void take(const pb::Compute& in, Compute& c) {
 void put(const Transfer& t, pb::Transfer* out) {
     out->set_source(t.source.value);
     out->set_destination(t.destination.value);
-    out->set_route(static_cast<uint32_t>(t.route));
+    out->set_path(static_cast<uint32_t>(t.path));
     put(t.bytes, out->mutable_bytes());
 }
 void take(const pb::Transfer& in, Transfer& t) {
     t.source = PlacedId(in.source());
     t.destination = PlacedId(in.destination());
-    codec::take(in.route(), Route::kNetwork, t.route);
+    codec::take(in.path(), Path::kVendor, t.path);
     take(in.bytes(), t.bytes);
 }
 
 void put(const Collective& c, pb::Collective* out) {
     out->set_op(static_cast<uint32_t>(c.op));
-    out->set_implementation(static_cast<uint32_t>(c.implementation));
+    out->set_path(static_cast<uint32_t>(c.path));
+    out->set_two_phase(c.two_phase);
     put_ids(c.group, out->mutable_group());
     put_ids(c.contributions, out->mutable_contributions());
     put_ids(c.epilogue, out->mutable_epilogue());
@@ -178,14 +179,11 @@ void put(const Collective& c, pb::Collective* out) {
     put_ids(c.weights, out->mutable_weights());
     put_ids(c.outputs, out->mutable_outputs());
     put(c.bytes, out->mutable_bytes());
-    out->set_transport(static_cast<uint32_t>(c.transport));
 }
 void take(const pb::Collective& in, Collective& c) {
     codec::take(in.op(), CollectiveOp::kAllGather, c.op);
-    codec::take(in.implementation(), CollectiveImplementation::kVendor, c.implementation);
-    codec::take(in.transport(), Transport::kVendor, c.transport);
-    // Files from before there was a choice: a ring has always been the library's.
-    if (c.implementation == CollectiveImplementation::kRing) c.transport = Transport::kVendor;
+    codec::take(in.path(), Path::kVendor, c.path);
+    c.two_phase = in.two_phase();
     take_ids(in.group(), c.group);
     take_ids(in.contributions(), c.contributions);
     take_ids(in.epilogue(), c.epilogue);

@@ -191,41 +191,50 @@ struct Compute {
     Amount flops, weight_bytes, activation_bytes;
 };
 
-// kPeer: kernels of both devices, by the source's memory. All others: through staging memory of the
-// host.
-enum class Route : uint8_t { kSameMemory, kPeer, kHostStaged, kNetwork };
+// What moves the values of a step between devices.
+enum class Path : uint8_t {
+    kStaged,  // staging memory of the host: always right, whatever the devices are
+    kPeer,    // kernels of the devices, which read each other's memory
+    kVendor,  // the vendor's library of collectives
+};
 
 // Copies a box: destination's box contains source's box (a column block of a wider buffer is
-// allowed).
+// allowed). By kPeer or kStaged.
 struct Transfer {
     PlacedId source, destination;
-    Route route = Route::kHostStaged;
+    Path path = Path::kStaged;
     Amount bytes;
 };
 
 enum class CollectiveOp : uint8_t { kAllReduce, kAllGather };
-enum class CollectiveImplementation : uint8_t { kOneShot, kTwoPhase, kRing, kVendor };
-// What moves a collective's values: staging memory of the host, which is always right, whatever
-// devices are in the group; kernels of the members, which read each other's memory; the vendor's
-// library, which has the ring.
-enum class Transport : uint8_t { kStaged, kPeer, kVendor };
+
+// How a sum is carried out.
+enum class SumForm : uint8_t {
+    kOneShot,   // every member adds all contributions
+    kTwoPhase,  // each contributor adds a part of the elements, then all take the finished parts
+    kRing,      // the vendor's library's
+};
 
 // All-reduce: every contributor's partial box is summed in f32 in group order, then `epilogue` (the
 // residual Add, and the RmsNorm that follows it) runs on each member. A member with no work is in
-// `group` but contributes no input.
+// `group` but contributes no input. Lists by member are in group order.
 struct Collective {
     CollectiveOp op = CollectiveOp::kAllReduce;
-    CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
-    Transport transport = Transport::kStaged;
-    std::vector<DeviceId> group;  // every receiver, in device order; a ring's in ring order
-    std::vector<PlacedId>
-        contributions;  // partial values (all_reduce) or boxes (all_gather), in group order
-    std::vector<OpId> epilogue;             // {}, {Add} or {Add, RmsNorm}
-    std::vector<PlacedId> epilogue_inputs;  // per member, in group order: the residual, with an Add
-    std::vector<WeightShardId> weights;  // per member, in group order: the norm's, with a RmsNorm
-    std::vector<PlacedId>
-        outputs;   // per member, in group order; with a RmsNorm, its per member after them
-    Amount bytes;  // payload of one member
+    Path path = Path::kStaged;
+    bool two_phase = false;               // of a sum that no library carries out
+    std::vector<DeviceId> group;          // every receiver, in device order; a ring's in ring order
+    std::vector<PlacedId> contributions;  // partial values (sum) or boxes (gather), in group order
+    std::vector<OpId> epilogue;           // {}, {Add} or {Add, RmsNorm}
+    std::vector<PlacedId> epilogue_inputs;  // by member: the residual, with an Add
+    std::vector<WeightShardId> weights;     // by member: the norm's, with a RmsNorm
+    std::vector<PlacedId> outputs;  // by member; with a RmsNorm, its results by member after them
+    Amount bytes;                   // payload of one member
+
+    SumForm form() const {
+        return path == Path::kVendor ? SumForm::kRing
+               : two_phase           ? SumForm::kTwoPhase
+                                     : SumForm::kOneShot;
+    }
 };
 
 struct Step {
@@ -315,9 +324,8 @@ struct Plan {
 std::string_view kernel_kind_name(KernelKind kind);
 std::string_view arena_name(Arena arena);
 std::string_view buffer_role_name(BufferRole role);
-std::string_view route_name(Route route);
 std::string_view collective_op_name(CollectiveOp op);
-std::string_view collective_implementation_name(CollectiveImplementation implementation);
-std::string_view transport_name(Transport transport);
+std::string_view sum_form_name(SumForm form);
+std::string_view path_name(Path path);
 
 }  // namespace cleave::planner

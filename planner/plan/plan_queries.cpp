@@ -71,11 +71,11 @@ void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
                     const Box& box = phase.values[id.index()].box;
                     shares.add(device(id), to, box.size() > 1 ? box.back().size() : 1);
                 }
-    } else if (c.implementation == CollectiveImplementation::kOneShot) {
+    } else if (c.form() == SumForm::kOneShot) {
         for (PlacedId id : c.contributions)
             for (DeviceId to : c.group)
                 if (device(id) != to) shares.add(device(id), to, 1);
-    } else if (c.implementation == CollectiveImplementation::kTwoPhase) {
+    } else if (c.form() == SumForm::kTwoPhase) {
         for (DeviceId from : c.group)
             for (DeviceId to : c.group)
                 if (from != to) shares.add(from, to, 1);
@@ -87,8 +87,8 @@ void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
 
 // What tells the traffic of one collective from another's. Layers repeat, so there are few.
 std::vector<int64_t> signature(const Phase& phase, const Collective& c, int64_t bytes) {
-    std::vector<int64_t> key{static_cast<int64_t>(c.op), static_cast<int64_t>(c.implementation),
-                             bytes, static_cast<int64_t>(c.group.size())};
+    std::vector<int64_t> key{static_cast<int64_t>(c.op), static_cast<int64_t>(c.form()), bytes,
+                             static_cast<int64_t>(c.group.size())};
     for (DeviceId d : c.group) key.push_back(static_cast<int64_t>(d.index()));
     for (PlacedId id : c.contributions) {
         const PlacedValue& value = phase.values[id.index()];
@@ -161,10 +161,21 @@ std::string step_kind(const Step& step) {
     return step.compute() ? "compute" : step.transfer() ? "transfer" : "collective";
 }
 
-std::string step_implementation(const Step& step) {
+std::string_view route_name(const Plan& plan, const Phase& phase, const Transfer& t) {
+    if (t.path == Path::kPeer) return "peer";
+    const Link* link = plan.machine.link(phase.values[t.source.index()].device,
+                                         phase.values[t.destination.index()].device);
+    return link && link->kind == LinkKind::kSameMemory ? "same_memory"
+           : link && link->kind == LinkKind::kNetwork  ? "network"
+                                                       : "host_staged";
+}
+
+std::string step_implementation(const Plan& plan, const Phase& phase, const Step& step) {
     if (const Compute* c = step.compute()) return std::string(kernel_kind_name(c->kernel));
-    if (const Transfer* t = step.transfer()) return std::string(route_name(t->route));
-    return std::string(collective_implementation_name(step.collective()->implementation));
+    if (const Transfer* t = step.transfer()) return std::string(route_name(plan, phase, *t));
+    const Collective& c = *step.collective();
+    const bool gathers = c.op == CollectiveOp::kAllGather && c.path == Path::kVendor;
+    return std::string(gathers ? path_name(c.path) : sum_form_name(c.form()));
 }
 
 int64_t step_bytes(const Step& step, const PassPoint& point) {
@@ -216,8 +227,7 @@ std::vector<std::string> buffer_names(const Plan& plan) {
         const std::string& name = plan.graph.rope_table(s.table).name;
         names[s.buffer.index()] = name.empty() ? "rope" : name;
     }
-    for (const KvSlab& s : plan.kv_slabs)
-        names[s.buffer.index()] = plan.graph.value(s.state).name;
+    for (const KvSlab& s : plan.kv_slabs) names[s.buffer.index()] = plan.graph.value(s.state).name;
     for (const Phase* phase : {&plan.prefill, &plan.decode})
         for (const PlacedValue& p : phase->values)
             if (p.buffer.valid() && plan.buffer(p.buffer).role == BufferRole::kInput)

@@ -22,20 +22,22 @@ struct PassPoint {
 };
 PassPoint pass_point(const Plan& plan, bool is_prefill);
 
-// Bytes that go from one device to another in one pass, by the pattern of each collective's
-// implementation.
+// Bytes that go from one device to another in one pass, by the pattern of each collective's form.
 using LinkTraffic = std::map<std::pair<DeviceId, DeviceId>, int64_t>;
 LinkTraffic link_traffic(const Plan& plan, bool is_prefill);
 
 std::string_view objective_name(Objective objective);
 
 // Of a step: every device that takes part, each once; the value it makes; the kernel, route or
-// algorithm.
+// form of a collective, which is "vendor" for a gather by the vendor's library.
 std::vector<DeviceId> step_devices(const Phase& phase, const Step& step);
 ValueId step_value(const Plan& plan, const Phase& phase, const Step& step);
 std::string step_kind(const Step& step);
-std::string step_implementation(const Step& step);
+std::string step_implementation(const Plan& plan, const Phase& phase, const Step& step);
 int64_t step_bytes(const Step& step, const PassPoint& point);
+
+// "peer", or what a staged transfer crosses: "same_memory", "network", or else "host_staged".
+std::string_view route_name(const Plan& plan, const Phase& phase, const Transfer& transfer);
 
 // "decode step 12 (all_reduce of layers.0.o_proj)": how messages name a step.
 std::string step_label(const Plan& plan, bool is_prefill, StepId step);

@@ -181,7 +181,7 @@ const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
     for (DeviceId d : devices) key.push_back(device_class_[d.index()]);
     // What the links between them cost, at two sizes, tells classes of links apart.
     for (int64_t bytes : {int64_t{1}, int64_t{1} << 30})
-        for (auto form : {CollectiveImplementation::kOneShot, CollectiveImplementation::kRing})
+        for (auto form : {SumForm::kOneShot, SumForm::kRing})
             key.push_back(links_.all_reduce_ns(devices, bytes, form));
     std::unique_ptr<RangeTable>& table = ranges_[key];
     if (!table) table = make_range(devices, choose_shares(first, count, mode));
@@ -366,7 +366,7 @@ CommunicatorUse CostTables::library_use(const std::vector<DeviceId>& devices) co
                                            links_, devices,
                                            at(payload, is_prefill ? prefill_point_ : decode_point_),
                                            is_prefill, is_rows)
-                                               .implementation == CollectiveImplementation::kRing;
+                                               .form == SumForm::kRing;
         } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
             use.messages = use.messages || gathers_by_library(links_, devices, true);
         }

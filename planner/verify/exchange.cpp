@@ -40,7 +40,8 @@ void PhaseWalk::transfer(const Transfer& t) {
              range_text(columns_of(to)));
     if (from.partial || to.partial)
         fail("partial-read", "a summand is sent as if it were the value");
-    if (t.route == Route::kPeer) check_peers({from.device, to.device});
+    if (t.path == Path::kPeer) check_peers({from.device, to.device});
+    if (t.path == Path::kVendor) fail("exchange-path", "no library carries out a transfer");
     read_summand(t.source);
     check_bytes(t.bytes, from.value, columns_of(from));
 
@@ -78,7 +79,8 @@ void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
         fail("exchange-peers", "{} devices; 64 have a bit", machine.devices.size());
     for (DeviceId a : devices) {
         const BufferId signals = find_buffer(plan_, a, BufferRole::kPeerSignals);
-        if (!signals.valid() || plan_.buffer(signals).size < std::ssize(machine.devices) * 4 * 4 * 32)
+        if (!signals.valid() ||
+            plan_.buffer(signals).size < std::ssize(machine.devices) * 4 * 4 * 32)
             fail("exchange-peers", "{} has no room for its signals", device_name(a));
     }
 }
@@ -100,10 +102,6 @@ void PhaseWalk::check_vendor(const Collective& c) {
         if (graph().value(placed(c.contributions[0]).value).kind == importer::ValueKind::kTensor)
             fail("exchange-vendor", "a tensor goes through the host, not by {}'s library",
                  device_name(a));
-        if (c.op == CollectiveOp::kAllGather &&
-            c.implementation != CollectiveImplementation::kVendor)
-            fail("exchange-vendor", "a '{}' sums; it gathers nothing",
-                 collective_implementation_name(c.implementation));
         if (one.collectives.empty())
             fail("exchange-vendor", "{} has no library of collectives", device_name(a));
         for (DeviceId b : devices) {
@@ -154,9 +152,9 @@ bool PhaseWalk::check_norm(const Collective& c) {
     if (norms > 1 || c.epilogue.size() != 2 || !is_norm(c.epilogue[1]) ||
         graph().op(c.epilogue[0]).kind != OpKind::kAdd)
         fail("collective-epilogue", "a norm follows the residual of a sum, and nothing follows it");
-    if (c.transport != Transport::kPeer || c.implementation != CollectiveImplementation::kOneShot)
+    if (c.path != Path::kPeer || c.two_phase)
         fail("collective-epilogue", "a sum in form '{}' that goes '{}' has no norm",
-             collective_implementation_name(c.implementation), transport_name(c.transport));
+             sum_form_name(c.form()), path_name(c.path));
     return true;
 }
 
@@ -165,7 +163,7 @@ bool PhaseWalk::check_norm(const Collective& c) {
 bool PhaseWalk::check_group(const Collective& c) {
     if (c.group.empty()) fail("collective-group", "no receiver");
     std::vector<DeviceId> order = c.group;
-    if (c.implementation == CollectiveImplementation::kRing) std::sort(order.begin(), order.end());
+    if (c.path == Path::kVendor) std::sort(order.begin(), order.end());
     for (size_t i = 0; i + 1 < order.size(); ++i)
         if (order[i] >= order[i + 1])
             fail("collective-group", "receivers are not in device order, each once");
@@ -344,19 +342,17 @@ void PhaseWalk::all_gather(const Collective& c) {
 
 void PhaseWalk::collective(const Collective& c) {
     if (!check_group(c)) return;
-    if (c.transport == Transport::kPeer) {
+    if (c.path == Path::kPeer) {
         std::vector<DeviceId> devices = c.group;
         for (PlacedId id : c.contributions) devices.push_back(placed(id).device);
         check_peers(devices);
     }
-    const bool library = c.implementation == CollectiveImplementation::kRing ||
-                         c.implementation == CollectiveImplementation::kVendor;
-    if (library != (c.transport == Transport::kVendor))
-        fail("exchange-transport", "{} does not go by '{}'",
-             collective_implementation_name(c.implementation), transport_name(c.transport));
-    if (c.transport == Transport::kVendor) check_vendor(c);
+    if (c.two_phase && (c.op != CollectiveOp::kAllReduce || c.path == Path::kVendor))
+        fail("exchange-path", "an {} that goes '{}' has no two phases", collective_op_name(c.op),
+             path_name(c.path));
+    if (c.path == Path::kVendor) check_vendor(c);
     if (c.op == CollectiveOp::kAllReduce) return all_reduce(c);
-    if (c.transport == Transport::kVendor) check_gather_room(c);
+    if (c.path == Path::kVendor) check_gather_room(c);
     all_gather(c);
 }
 

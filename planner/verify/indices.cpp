@@ -222,13 +222,12 @@ void Indices::action(const Phase& phase, const Compute& c, const std::string& wh
 void Indices::action(const Phase& phase, const Transfer& t, const std::string& where) {
     id(t.source, phase.values, where, "placed value");
     id(t.destination, phase.values, where, "placed value");
-    enumeration(t.route, Route::kNetwork, where);
+    enumeration(t.path, Path::kVendor, where);
 }
 
 void Indices::action(const Phase& phase, const Collective& c, const std::string& where) {
     enumeration(c.op, CollectiveOp::kAllGather, where);
-    enumeration(c.implementation, CollectiveImplementation::kVendor, where);
-    enumeration(c.transport, Transport::kVendor, where);
+    enumeration(c.path, Path::kVendor, where);
     for (DeviceId d : c.group) device(d, where);
     ids(c.contributions, phase.values, where, "placed value");
     ids(c.epilogue, plan_.graph.ops, where, "operator");

@@ -45,12 +45,11 @@ void check_device(const Plan& plan, const Phase& phase, const char* name, std::v
 // The arrays of the largest pass, int32, on a device that computes.
 void check_batch(const Plan& plan, DeviceId device, Report& report) {
     const Workload& w = plan.workload;
-    const std::pair<BufferRole, int64_t> arrays[] = {
-        {BufferRole::kTokenIds, w.max_tokens()},
-        {BufferRole::kPositions, w.max_tokens()},
-        {BufferRole::kSlots, w.max_tokens()},
-        {BufferRole::kSequenceStarts, w.batch + 1},
-        {BufferRole::kOutputRows, w.max_outputs()}};
+    const std::pair<BufferRole, int64_t> arrays[] = {{BufferRole::kTokenIds, w.max_tokens()},
+                                                     {BufferRole::kPositions, w.max_tokens()},
+                                                     {BufferRole::kSlots, w.max_tokens()},
+                                                     {BufferRole::kSequenceStarts, w.batch + 1},
+                                                     {BufferRole::kOutputRows, w.max_outputs()}};
     for (auto [role, count] : arrays) {
         const BufferId id = find_buffer(plan, device, role);
         const int64_t size = id.valid() ? plan.buffer(id).size : 0;
@@ -88,7 +87,7 @@ void check_libraries(const Plan& plan, Report& report) {
     for (const Phase* phase : {&plan.prefill, &plan.decode})
         for (const Step& step : phase->steps) {
             const Collective* c = step.collective();
-            if (!c || c->transport != Transport::kVendor) continue;
+            if (!c || c->path != Path::kVendor) continue;
             std::vector<DeviceId> who = c->group;
             for (PlacedId id : c->contributions) who.push_back(phase->values[id.index()].device);
             std::sort(who.begin(), who.end());

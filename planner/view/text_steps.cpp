@@ -112,13 +112,13 @@ std::string StepsText::amount(const Step& step) const {
     const std::string text = fmt::format("{}, {} moved, ", bytes_text(step_bytes(step, point_)),
                                          bytes_text(point_.of(step.link_bytes)));
     const Collective* c = step.collective();
-    if (!c) return text + step_implementation(step);
-    if (c->implementation == CollectiveImplementation::kVendor)
+    if (!c) return text + step_implementation(plan_, phase_, step);
+    if (c->op == CollectiveOp::kAllGather && c->path == Path::kVendor)
         return text + "by the vendor's library";
-    return text + step_implementation(step) +
-           (c->transport == Transport::kStaged ? ", staged"
-            : c->transport == Transport::kPeer ? " by peer memory"
-                                               : " by the vendor's library");
+    return text + std::string(sum_form_name(c->form())) +
+           (c->path == Path::kStaged ? ", staged"
+            : c->path == Path::kPeer ? " by peer memory"
+                                     : " by the vendor's library");
 }
 
 // The steps [first, end) as rows: between two exchanges, one kernel on several devices is one row.

@@ -43,7 +43,7 @@ public:
         std::sort(devices.begin(), devices.end());
         return devices;
     }
-    Transport transport() const override { return Transport::kVendor; }
+    Path path() const override { return Path::kVendor; }
 
     int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
         const auto m = static_cast<size_t>(position_of(self.id, group_));
@@ -98,7 +98,7 @@ public:
     }
 
     std::vector<DeviceId> participants() const override { return devices_; }
-    Transport transport() const override { return Transport::kVendor; }
+    Path path() const override { return Path::kVendor; }
 
     int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
         const int64_t rows = blocks_[0].rows(shape.num_tokens, shape.num_outputs);

@@ -28,9 +28,9 @@ struct DeviceStep {
     }
 
     // For the trace: none of a launch.
-    std::optional<planner::Transport> transport() const {
+    std::optional<planner::Path> path() const {
         if (!communication) return std::nullopt;
-        return communication->transport();
+        return communication->path();
     }
 };
 

@@ -154,8 +154,8 @@ private:
             }
             received_bytes_ += bytes;
             if (record_ && step.step.valid())
-                events_.push_back({pass, batch.is_prefill, step.step, id_, start, now(), bytes,
-                                   step.transport()});
+                events_.push_back(
+                    {pass, batch.is_prefill, step.step, id_, start, now(), bytes, step.path()});
             control_.step_done();
         }
         if (record_passes_)

@@ -110,7 +110,7 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
         for (size_t i = 0; i < phase.num_steps(false); ++i)
             trace.push_back({pass, batch.is_prefill, phase.steps[i].step, id_,
                              times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i],
-                             phase.steps[i].transport()});
+                             phase.steps[i].path()});
     }
     if (options_.record_passes) {
         stream_.mark();

@@ -100,7 +100,7 @@ void VendorGroups::find_groups(const Plan& plan, const Arenas& arenas) {
         const Phase& phase = plan.phase(is_prefill);
         for (const Step& step : phase.steps) {
             const Collective* c = step.collective();
-            if (!c || c->transport != Transport::kVendor) continue;
+            if (!c || c->path != Path::kVendor) continue;
             // The first step's order, which may be a ring's.
             std::vector<DeviceId> group = step_devices(phase, step);
             Joined& joined = groups_[in_order(group)];

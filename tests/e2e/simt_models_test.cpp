@@ -57,8 +57,8 @@ void stage_exchanges(planner::Plan& plan) {
     using namespace planner;
     for (Phase* phase : {&plan.prefill, &plan.decode})
         for (Step& step : phase->steps) {
-            if (auto* c = std::get_if<Collective>(&step.action)) c->transport = Transport::kStaged;
-            if (auto* t = std::get_if<Transfer>(&step.action)) t->route = Route::kHostStaged;
+            if (auto* c = std::get_if<Collective>(&step.action)) c->path = Path::kStaged;
+            if (auto* t = std::get_if<Transfer>(&step.action)) t->path = Path::kStaged;
         }
     for (Buffer& buffer : plan.buffers)
         if (buffer.role == BufferRole::kPeerPayloads) buffer.role = BufferRole::kExchange;
@@ -82,7 +82,7 @@ planner::Plan plan_on_fast_links(const importer::Graph& graph, const DeviceShape
 
 struct Outcome {
     std::vector<std::vector<float>> logits;
-    std::set<planner::Transport> transports;
+    std::set<planner::Path> paths;
     int64_t received = 0;
 };
 Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
@@ -97,7 +97,7 @@ Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int3
     for (auto& sequence : generate(session, plan, prompts, options).sequences)
         outcome.logits.push_back(sequence.logits);
     for (const TraceEvent& event : session.trace().events)
-        if (event.transport) outcome.transports.insert(*event.transport);
+        if (event.path) outcome.paths.insert(*event.path);
     outcome.received = session.transferred_bytes();
     return outcome;
 }
@@ -107,7 +107,7 @@ Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int3
 TEST_CASE(
     "exchanges by peer memory and through the host give the same bits, and the trace says which",
     "[e2e]") {
-    using planner::Transport;
+    using planner::Path;
     const std::vector<std::vector<int32_t>> prompts{{1, 40, 7, 99, 3, 3, 120}, {1, 8}};
     importer::Graph graph = random_model(small_shape(), 1);
     for (const DeviceShape& shape : {kSimtShapes[1], kSimtShapes[2]}) {
@@ -126,15 +126,15 @@ TEST_CASE(
         const Outcome staged = outcome_of(plan, prompts);
         CHECK(peers.logits == staged.logits);
         CHECK(peers.received == staged.received);
-        CHECK(peers.transports == std::set{Transport::kPeer});
-        CHECK(staged.transports == std::set{Transport::kStaged});
+        CHECK(peers.paths == std::set{Path::kPeer});
+        CHECK(staged.paths == std::set{Path::kStaged});
     }
     // Across vendors, and with the host among them, the staged sum is the one that works.
     importer::Graph mixed = random_model(small_shape(), 1);
     const DeviceShape vendors{"vendors", "simt:sm_90a[0],simt:gfx90a[0],host[0]", 3, 1};
     planner::Plan plan = plan_for(mixed, vendors, all_logits_workload(2, 32, 12));
     const Outcome sum = outcome_of(plan, prompts);
-    CHECK(sum.transports == std::set{Transport::kStaged});
+    CHECK(sum.paths == std::set{Path::kStaged});
     std::vector<double> want = models::reference_logits(mixed, prompts[1]);
     const std::vector<float> first(sum.logits[1].begin(), sum.logits[1].begin() + std::ssize(want));
     CHECK(largest_difference(first, {want.begin(), want.end()}) < 1e-3);

@@ -225,9 +225,10 @@ private:
         const Phase& phase = plan_.phase(moment.is_prefill);
         const Step& step = phase.steps[moment.step];
         DeviceMap& map = maps_[device.index()];
-        map.fullest = fmt::format("{}{}, {}", moment.is_prefill ? "prefill" : "decode",
-                                  step.layer < 0 ? "" : fmt::format(", layer {}", step.layer),
-                                  step.compute() ? step_implementation(step) : step_kind(step));
+        map.fullest =
+            fmt::format("{}{}, {}", moment.is_prefill ? "prefill" : "decode",
+                        step.layer < 0 ? "" : fmt::format(", layer {}", step.layer),
+                        step.compute() ? step_implementation(plan_, phase, step) : step_kind(step));
         const auto life = lives(phase);
         for (size_t i = 0; i < phase.values.size(); ++i) {
             const PlacedValue& v = phase.values[i];

@@ -77,7 +77,7 @@ cleave_plan::StepLists lists_of(const Plan& plan, const Phase& phase, const Step
     if (const Collective* c = step.collective()) lists.operators = indices(c->epilogue);
     const ValueId value = step_value(plan, phase, step);
     if (value.valid()) lists.value = plan.graph.value(value).name;
-    lists.implementation = step_implementation(step);
+    lists.implementation = step_implementation(plan, phase, step);
     return lists;
 }
 

@@ -207,8 +207,7 @@ TEST_CASE(
     for (int64_t bytes : {int64_t{1} << 10, int64_t{1} << 16, int64_t{1} << 26})
         for (bool is_prefill : {false, true}) {
             CollectiveForm chosen = choose_all_reduce(links, group, bytes, is_prefill);
-            for (auto form :
-                 {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase})
+            for (auto form : {SumForm::kOneShot, SumForm::kTwoPhase})
                 CHECK(chosen.ns <= links.all_reduce_ns(group, bytes, form));
         }
     Plan plan =
@@ -216,8 +215,7 @@ TEST_CASE(
                   machine, {}, {.tensor_parallel = 8});
     bool ring = false;
     for (const Step& s : plan.prefill.steps)
-        if (const Collective* c = s.collective();
-            c && c->implementation == CollectiveImplementation::kRing) {
+        if (const Collective* c = s.collective(); c && c->form() == SumForm::kRing) {
             ring = true;
             CHECK(c->group == ring_order(links, group));
         }
@@ -313,9 +311,8 @@ TEST_CASE("devices that reach each other's memory exchange by it, and nobody els
             for (const Step& step : phase->steps) {
                 if (step.compute()) continue;
                 const Collective* sum = step.collective();
-                const bool ring = sum && sum->implementation == CollectiveImplementation::kRing;
+                const bool ring = sum && sum->form() == SumForm::kRing;
                 CHECK(goes_by_peers(step) == (c.by_peers && !ring));
-                if (sum) CHECK((sum->transport == Transport::kVendor) == ring);
             }
         const auto signals =
             std::count_if(plan.buffers.begin(), plan.buffers.end(),
@@ -329,16 +326,15 @@ TEST_CASE("devices that reach each other's memory exchange by it, and nobody els
             std::any_of(plan.decode.steps.begin(), plan.decode.steps.end(), [](const Step& step) {
                 const Collective* sum = step.collective();
                 return sum && sum->op == CollectiveOp::kAllReduce &&
-                       sum->implementation == CollectiveImplementation::kOneShot;
+                       sum->form() == SumForm::kOneShot;
             });
         CHECK((rides || std::string(c.devices) != "sim:h100[0-1]" || c.tp == 1));
         CHECK(test::count_norms(plan.decode) == (rides ? 2 * layers - c.pp : 0));
         CHECK(test::count_norms(plan.prefill) == 0);
         // Nor may a plan say so that was changed by hand.
         for (Step& step : plan.decode.steps) {
-            if (auto* sum = std::get_if<Collective>(&step.action))
-                sum->transport = Transport::kPeer;
-            if (auto* t = std::get_if<Transfer>(&step.action)) t->route = Route::kPeer;
+            if (auto* sum = std::get_if<Collective>(&step.action)) sum->path = Path::kPeer;
+            if (auto* t = std::get_if<Transfer>(&step.action)) t->path = Path::kPeer;
         }
         CHECK(find_violations(plan).empty() == c.by_peers);
     }
@@ -449,8 +445,8 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
           "[planner]") {
     const std::vector<DeviceId> group{DeviceId(0), DeviceId(1), DeviceId(2)};
     const auto by_library = [&](const Machine& machine, int64_t bytes, bool is_rows = true) {
-        return choose_all_reduce(LinkTable(machine), group, bytes, true, is_rows).implementation ==
-               CollectiveImplementation::kRing;
+        return choose_all_reduce(LinkTable(machine), group, bytes, true, is_rows).form ==
+               SumForm::kRing;
     };
     const Machine apart = cards_apart(3);
     CHECK(by_library(apart, 1 << 10));
@@ -475,8 +471,7 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     Machine simulated = build_machine(parse_devices("sim:h100[0-2]"), {});
     const auto without = choose_all_reduce(LinkTable(simulated), group, 1 << 12, false);
     for (DeviceInfo& d : simulated.devices) d.collectives = "NCCL 2.28.9";
-    CHECK(choose_all_reduce(LinkTable(simulated), group, 1 << 12, false).implementation ==
-          without.implementation);
+    CHECK(choose_all_reduce(LinkTable(simulated), group, 1 << 12, false).form == without.form);
 
     const Graph graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
     Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
@@ -486,7 +481,7 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     for (const Step& s : plan.decode.steps)
         if (const Collective* c = s.collective()) {
             ++(c->op == CollectiveOp::kAllReduce ? sums : gathers);
-            CHECK(c->transport == Transport::kVendor);
+            CHECK(c->path == Path::kVendor);
         }
     CHECK(sums > 0);
     CHECK(gathers == 1);
@@ -496,12 +491,12 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
         changes[i](broken.machine.devices[1]);
         CHECK(breaks_rule(broken, "exchange-vendor"));
     }
-    // The gather alone: as a ring, and without room for blocks of two rows.
+    // The gather alone: in two phases, and without room for blocks of two rows.
     Plan broken = plan;
     for (Step& s : broken.decode.steps)
         if (auto* c = std::get_if<Collective>(&s.action); c && c->op == CollectiveOp::kAllGather)
-            c->implementation = CollectiveImplementation::kRing;
-    CHECK(breaks_rule(broken, "exchange-vendor"));
+            c->two_phase = true;
+    CHECK(breaks_rule(broken, "exchange-path"));
     broken = plan;
     for (Buffer& b : broken.buffers)
         if (b.role == BufferRole::kExchange) b.role = BufferRole::kInput;

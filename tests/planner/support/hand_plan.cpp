@@ -282,7 +282,7 @@ void HandPlanner::send(Held& x, const std::vector<DeviceId>& to) {
     for (size_t i = 0; i < to.size(); ++i) {
         PlacedId source = from[i % from.size()];
         PlacedId destination = place(phase_->values[source.index()].value, to[i], {0, s_.hidden});
-        Transfer t{source, destination, Route::kSameMemory, {.per_token = s_.hidden * 4}};
+        Transfer t{source, destination, Path::kStaged, {.per_token = s_.hidden * 4}};
         phase_->steps.push_back({.action = t,
                                  .layer = layer_,
                                  .stage = stage_,

@@ -86,6 +86,17 @@ std::vector<Mutation> exchange_mutations() {
              c->contributions[1] = first->contributions[1];
              return true;
          }},
+        {"a gather goes in two phases", "exchange-path",
+         [](Plan& p) {
+             Collective* c = find_collective(p.decode, CollectiveOp::kAllGather);
+             return c && (c->two_phase = true);
+         }},
+        {"a transfer goes by a library of collectives", "exchange-path",
+         [](Plan& p) {
+             Transfer* t = find_transfer(p.decode);
+             if (t) t->path = Path::kVendor;
+             return t != nullptr;
+         }},
         {"a part of the logits is not gathered", "collective-missing",
          [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllGather);
@@ -212,10 +223,9 @@ std::vector<Mutation> norm_mutations() {
                     c.outputs.resize(c.group.size());
                 }),
         of_norm("a norm goes through host memory", "collective-epilogue",
-                [](Plan&, Collective& c) { c.transport = Transport::kStaged; }),
-        of_norm(
-            "a norm is of a sum in parts", "collective-epilogue",
-            [](Plan&, Collective& c) { c.implementation = CollectiveImplementation::kTwoPhase; }),
+                [](Plan&, Collective& c) { c.path = Path::kStaged; }),
+        of_norm("a norm is of a sum in parts", "collective-epilogue",
+                [](Plan&, Collective& c) { c.two_phase = true; }),
         of_norm("a norm comes before the residual", "collective-epilogue",
                 [](Plan&, Collective& c) { std::swap(c.epilogue[0], c.epilogue[1]); }),
         of_norm("a norm is of another sum", "collective-epilogue",
@@ -288,7 +298,7 @@ std::vector<Mutation> memory_mutations() {
          [](Plan& p) {
              Collective* c = find_collective(p.prefill, CollectiveOp::kAllReduce);
              if (!c || c->group.size() < 2) return false;
-             c->implementation = CollectiveImplementation::kRing;
+             c->path = Path::kVendor;
              c->group[1] = c->group[0];
              return true;
          }},

@@ -136,7 +136,7 @@ private:
             case Exchange::Kind::kAllGather: return gather(e, parts);
             case Exchange::Kind::kAllReduce: break;
         }
-        if (e.implementation == CollectiveImplementation::kOneShot) {
+        if (e.form == SumForm::kOneShot) {
             for (DeviceId to : e.to) put(to, e.result.value, {sum(e, parts, to), e.result.columns});
             return;
         }
