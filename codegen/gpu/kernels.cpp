@@ -149,7 +149,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     }
     w.arg("i64", "num_tokens");
     if (!many) return stub.finish("gpu/attention_decode.cuh", "attention_decode", "AttentionArgs");
-    return planner::attends_by_warpgroups(limits, shape, tile)
+    return tile.main_loop == planner::MainLoop::kWarpgroups
                ? stub.finish("gpu/attention_warpgroups.cuh", "attention_warpgroups",
                              "AttentionArgs")
                : stub.finish("gpu/attention_prefill.cuh", "attention_prefill", "AttentionArgs");
@@ -190,7 +190,7 @@ Kernel make_any(const Spec& s, GpuStub& stub) {
 
 }  // namespace
 
-bool is_prefill_attention(const Tile& tile) { return tile.tokens > 1; }
+bool is_prefill_attention(const Tile& tile) { return planner::multiplies_tiles(tile); }
 bool attention_is_split(const Tile& tile) { return tile.splits > 1; }
 
 std::string describe_tile(KernelKind kind, const Tile& t) {

@@ -10,14 +10,13 @@
 #include "codegen/lower/epilogue.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::codegen {
 
 using planner::Tile;
 
 namespace {
-
-int64_t blocks_over(int64_t n, int64_t of_block) { return (n + of_block - 1) / of_block; }
 
 // Whether a product of many tokens divides its rows by factors, or takes them with factors: where
 // they are narrowed to f16 from what may be larger.
@@ -34,14 +33,14 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     stub.take(planner::product_tile(limits, shape));
     const Tile& tile = stub.tile;
     stub.smaller = planner::smaller_product_tile(limits, shape, tile);
-    bool many = planner::is_gemm(tile);
+    const bool many = planner::multiplies_tiles(tile);
     stub.launch.shared_bytes = planner::product_shared_bytes(limits, shape, tile);
     stub.launch.grid[1] = rows_extent(count, tile.tokens);
     StubWriter& w = stub.writer;
     w.constant("kMany", many);
     w.leave_out(many ? "gpu/gemv.cuh" : "gpu/gemm.cuh");
     if (many) {
-        w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
+        w.constant("kWarpgroups", tile.main_loop == planner::MainLoop::kWarpgroups);
         w.constant("kPrepared", shape.prepared);
         w.constant("kFactors", factors);
         // What is seldom done behind the loop would take a block's registers over half a unit's.
@@ -51,8 +50,7 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     CHECK(many || !shape.prepared) << "few tokens take activations as they are";
     // Of many tokens they compute longer than a launch takes, and need their units to themselves.
     stub.overlaps = stub.fetches_ahead = !many;
-    const int64_t stages = planner::product_stages(limits, shape, tile);
-    stub.has_ring = !many && stages > 0;
+    stub.has_ring = !many && tile.stages > 0;
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);
     w.constant("kTokens", tile.tokens);
@@ -60,7 +58,7 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     w.constant("kDepth", tile.depth);
     w.constant("kLanes", planner::product_lanes(limits, shape));
     w.constant("kAtOnce", many ? 1 : planner::product_rows_at_once(limits, shape, tile));
-    w.constant("kStages", stages);
+    w.constant("kStages", tile.stages);
     w.constant("kSharedBytes", stub.launch.shared_bytes);
 }
 
@@ -95,7 +93,7 @@ Kernel make_product(const LinearSpec& s, GpuStub& stub) {
     set_format(s.weight, "weight", shape);
     shape.prepared = s.prepared;
     write_product(stub, shape, s.count, has_factors(s, s.weight, stub));
-    stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
+    stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     std::string rows = count_name(s.count);
     w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]", rows, s.in, s.out, s.in,
                        rows, s.out));
@@ -132,7 +130,7 @@ Kernel make_product(const GateUpSpec& s, GpuStub& stub) {
     set_format(s.gate, "gate", shape);
     shape.prepared = s.prepared;
     write_product(stub, shape, RowCount::kTokens, has_factors(s, s.gate, stub));
-    stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
+    stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
                        s.in, s.out, s.in, s.out));
     w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", describe(s.gate),
@@ -168,8 +166,7 @@ Kernel make_product(const QkvSpec& s, GpuStub& stub) {
     set_format(s.q, "q, k and v", shape);
     shape.prepared = s.prepared;
     write_product(stub, shape, RowCount::kTokens, has_factors(s, s.q, stub));
-    const int64_t cuts = blocks_over(dim, stub.tile.rows),
-                  v_cuts = blocks_over(v_dim, stub.tile.rows);
+    const int64_t cuts = ceil_div(dim, stub.tile.rows), v_cuts = ceil_div(v_dim, stub.tile.rows);
     stub.launch.grid[0] = Extent{(s.q_heads + kv_heads) * cuts + kv_heads * v_cuts};
     w.note(
         fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",

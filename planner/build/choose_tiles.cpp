@@ -237,7 +237,7 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
     c.activations = activation_path(plan, phase, c, launch);
     launch.product.prepared = c.activations != ActivationPath::kConverted;
     c.tile = launch.tile();
-    if (!is_gemm(c.tile)) c.activations = ActivationPath::kConverted;
+    if (!multiplies_tiles(c.tile)) c.activations = ActivationPath::kConverted;
 }
 
 // Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads

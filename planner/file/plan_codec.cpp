@@ -115,9 +115,13 @@ void put(const Tile& t, pb::Tile* out) {
     out->set_threads(t.threads);
     out->set_splits(t.splits);
     out->set_shared_bytes(t.shared_bytes);
+    out->set_main_loop(static_cast<uint32_t>(t.main_loop));
+    out->set_stages(t.stages);
 }
 void take(const pb::Tile& in, Tile& t) {
     t = {in.rows(), in.tokens(), in.depth(), in.threads(), in.splits(), in.shared_bytes()};
+    codec::take(in.main_loop(), MainLoop::kWarpgroups, t.main_loop);
+    t.stages = in.stages();
 }
 
 void put(const Compute& c, pb::Compute* out) {

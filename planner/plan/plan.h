@@ -154,14 +154,26 @@ struct Amount {
     }
 };
 
-// Tile chosen by arithmetic on DeviceLimits; meaning per kernel kind, see codegen/README.md.
+// How the threads of a GPU launch go through its work.
+enum class MainLoop : uint8_t {
+    kNone,        // an operator that stands alone; every launch of a host
+    kLanes,       // neighbouring lanes share a row of weights or a key: gemv, decode attention
+    kWarps,       // each warp multiplies tiles: gemm, prefill attention
+    kWarpgroups,  // groups of four warps do, by instructions of their own
+};
+
+// What one work item of a host, or one block of a GPU, computes: chosen by arithmetic on
+// DeviceLimits. Products: [rows] output features of [tokens], [depth] input features at a time.
+// Attention: `tokens` queries with `depth` keys at a time, or `rows` query heads of one token.
 struct Tile {
-    int64_t rows = 0;  // output features an item or block computes
+    int64_t rows = 0;
     int64_t tokens = 0;
     int64_t depth = 0;
     int64_t threads = 0;
-    int64_t splits = 1;  // of the context, for decode attention
-    int64_t shared_bytes = 0;
+    int64_t splits = 1;        // of the context, for decode attention
+    int64_t shared_bytes = 0;  // of a block; on a host, scratch of a thread
+    MainLoop main_loop = MainLoop::kNone;
+    int64_t stages = 0;  // of the ring in shared memory that a product's operands pass; 0: none
 
     bool operator==(const Tile&) const = default;
 };

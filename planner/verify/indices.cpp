@@ -215,6 +215,7 @@ void Indices::action(const Phase& phase, const Compute& c, const std::string& wh
     ids(c.rope_tables, plan_.rope_tables, where, "rope table");
     optional_id(c.kv, plan_.kv_slabs, where, "KV slab");
     optional_id(c.scratch, plan_.buffers, where, "buffer");
+    enumeration(c.tile.main_loop, MainLoop::kWarpgroups, where);
     enumeration(c.activations, ActivationPath::kPrepared, where);
     range(c.heads, where);
 }

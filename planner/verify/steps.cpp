@@ -157,6 +157,8 @@ void PhaseWalk::compute(const Compute& c) {
                 fail("grid-limits", "{} blocks in {} of its grid; {} has at most {}", grid[axis],
                      "xyz"[axis], device_name(c.device), limits.max_grid[axis]);
     }
+    if (const std::string wrong = wrong_main_loop(plan_, c); !wrong.empty())
+        fail("tile-loop", "its tile cannot have its main loop: {}", wrong);
     if (const std::string wrong = wrong_activations(plan_, phase_, c); !wrong.empty())
         fail("activation-path", "its activations cannot be {}: {}",
              c.activations == ActivationPath::kCopied ? "copied" : "prepared", wrong);

@@ -271,6 +271,35 @@ std::vector<Mutation> memory_mutations() {
              c->tile.threads = limits.max_threads_per_block * 2;
              return limits.warp_width > 1;
          }},
+        {"a product multiplies by warpgroups that its device lacks, or in a ring of one stage",
+         "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             if (p.machine.device(c->device).limits.warp_width <= 1) return false;
+             if (c->tile.main_loop == MainLoop::kWarpgroups)
+                 c->tile.stages = 1;
+             else
+                 c->tile.main_loop = MainLoop::kWarpgroups;
+             return true;
+         }},
+        {"a ring has more stages than a block's shared memory holds", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             c->tile.stages = 1 << 20;
+             return p.machine.device(c->device).limits.warp_width > 1;
+         }},
+        {"attention has no main loop", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kAttention);
+             c->tile.main_loop = MainLoop::kNone;
+             return p.machine.device(c->device).limits.warp_width > 1;
+         }},
+        {"a launch of a host multiplies by warps", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kLinear);
+             c->tile.main_loop = MainLoop::kWarps;
+             return p.machine.device(c->device).limits.warp_width <= 1;
+         }},
         {"a grid has more rows of blocks than its device allows", "grid-limits",
          [](Plan& p) {
              Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
