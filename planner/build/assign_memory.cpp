@@ -234,10 +234,9 @@ private:
 
     void account() {
         // Scratch: one area per device, as large as its hungriest launch asks for.
-        std::vector<int64_t> scratch(plan_.machine.devices.size(), 0), threads(scratch);
-        for (size_t d = 0; d < threads.size(); ++d)
-            if (plan_.machine.devices[d].kind == DeviceKind::kHost)
-                threads[d] = host_threads(plan_, DeviceId(d));
+        std::vector<int64_t> scratch(plan_.machine.devices.size(), 0), threads;
+        for (size_t d = 0; d < scratch.size(); ++d)
+            threads.push_back(host_threads(plan_, DeviceId(d)));
         auto each_compute = [&](auto&& visit) {
             for (Phase* phase : {&plan_.prefill, &plan_.decode})
                 for (Step& step : phase->steps)

@@ -5,6 +5,7 @@
 
 #include "importer/weights/quantized_shard.h"
 #include "planner/machine/gpu_arch.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"
 
@@ -290,26 +291,16 @@ void for_each_excess(const Plan& plan, Act act) {
 
 }  // namespace
 
-int64_t host_threads(const Plan& plan, DeviceId device) {
-    int64_t most = 1;
-    for (const Stage& stage : plan.stages) {
-        int64_t hosts = 0, position = -1;
-        for (DeviceId d : stage.devices) {
-            if (d == device) position = hosts;
-            hosts += plan.machine.device(d).kind == DeviceKind::kHost;
-        }
-        if (position < 0) continue;
-        int64_t cores = plan.machine.device(device).limits.num_compute_units;
-        most = std::max(most, cores / hosts + (position < cores % hosts ? 1 : 0));
-    }
-    return most;
+int64_t host_threads(const Plan& plan, DeviceId id) {
+    const DeviceInfo& device = plan.machine.device(id);
+    if (device.kind != DeviceKind::kHost) return 0;
+    return core_shares(plan, device.limits.num_compute_units)[id.index()];
 }
 
 void choose_tiles(Plan& plan) {
-    std::vector<int64_t> threads(plan.machine.devices.size(), 1);
-    for (size_t d = 0; d < threads.size(); ++d)
-        if (plan.machine.devices[d].kind == DeviceKind::kHost)
-            threads[d] = host_threads(plan, DeviceId(d));
+    std::vector<int64_t> threads;
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d)
+        threads.push_back(std::max<int64_t>(1, host_threads(plan, DeviceId(d))));
     for (Phase* phase : {&plan.prefill, &plan.decode})
         for (Step& step : phase->steps)
             if (auto* c = std::get_if<Compute>(&step.action)) {

@@ -243,6 +243,22 @@ std::array<BatchBuffer, 5> batch_buffers(const Workload& w) {
              {BufferRole::kOutputRows, w.max_outputs()}}};
 }
 
+std::vector<int64_t> core_shares(const Plan& plan, int64_t cores) {
+    const auto on_cores = [&](DeviceId id) { return is_on_cores(plan.machine.device(id).kind); };
+    std::vector<int64_t> shares(plan.machine.devices.size(), 0);
+    for (size_t d = 0; d < shares.size(); ++d) shares[d] = on_cores(DeviceId(d)) ? 1 : 0;
+    for (const Stage& stage : plan.stages) {
+        const int64_t sharers = std::count_if(stage.devices.begin(), stage.devices.end(), on_cores);
+        int64_t position = 0;
+        for (DeviceId id : stage.devices) {
+            if (!on_cores(id)) continue;
+            const int64_t share = cores / sharers + (position++ < cores % sharers ? 1 : 0);
+            shares[id.index()] = std::max(shares[id.index()], share);
+        }
+    }
+    return shares;
+}
+
 DType placed_dtype(const importer::Value& value, const Workload& workload) {
     switch (value.kind) {
         case importer::ValueKind::kTokenIds: return DType::kInt32;

@@ -62,6 +62,16 @@ struct BatchBuffer {
 };
 std::array<BatchBuffer, 5> batch_buffers(const Workload& workload);
 
+// Whether the host's cores do a device's work: a host, or a GPU that it imitates.
+inline bool is_on_cores(DeviceKind kind) {
+    return kind == DeviceKind::kHost || kind == DeviceKind::kSimt;
+}
+// How many threads each device gets of `cores` of the host. The devices of a stage that compute
+// there divide the cores, the first ones take what is left
+// over, and each has one at least. Stages work one after the other on a token, so each divides all
+// cores; a device of several stages has its largest share. 0 for devices that compute elsewhere.
+std::vector<int64_t> core_shares(const Plan& plan, int64_t cores);
+
 // Type of a value on devices: int32 token ids, f32 logits, activations as the workload says,
 // anything else its own.
 DType placed_dtype(const importer::Value& value, const Workload& workload);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/cards/gpu_devices.h"
 #include "runtime/drivers/gpu/gpu_device.h"
@@ -28,32 +29,12 @@ using planner::DeviceKind;
         device.name, planner::device_kind_name(device.kind));
 }
 
-// Whether the host's cores do the device's work.
-bool on_cores(const planner::DeviceInfo& device) {
-    return device.kind == DeviceKind::kHost || device.kind == DeviceKind::kSimt;
-}
-
 }  // namespace
 
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
-    int all = threads > 0 ? threads : available_cores();
-    std::vector<int> count(plan.machine.devices.size(), 0);
-    auto is_host = [&](planner::DeviceId id) { return on_cores(plan.machine.device(id)); };
-    for (const planner::Stage& stage : plan.stages) {
-        int hosts =
-            static_cast<int>(std::count_if(stage.devices.begin(), stage.devices.end(), is_host));
-        int met = 0;
-        for (planner::DeviceId id : stage.devices) {
-            if (!is_host(id)) continue;
-            // The first devices take one thread more where the count does not divide.
-            int share = std::max(1, all / hosts + (met++ < all % hosts ? 1 : 0));
-            count[id.index()] = std::max(count[id.index()], share);
-        }
-    }
-    for (size_t d = 0; d < count.size(); ++d) {
-        if (count[d] == 0 && on_cores(plan.machine.devices[d])) count[d] = 1;  // in no stage
-    }
-    return count;
+    const std::vector<int64_t> shares =
+        planner::core_shares(plan, threads > 0 ? threads : available_cores());
+    return {shares.begin(), shares.end()};
 }
 
 bool threads_fit_cores(const planner::Plan& plan, int threads) {
@@ -68,7 +49,7 @@ bool threads_fit_cores(const planner::Plan& plan, int threads) {
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                                   const OpenOptions& options) {
     for (const planner::DeviceInfo& device : plan.machine.devices) {
-        if (!on_cores(device) && !planner::is_card(device.kind)) refuse(device);
+        if (!planner::is_on_cores(device.kind) && !planner::is_card(device.kind)) refuse(device);
     }
     std::vector<int> threads = threads_of_devices(plan, options.threads);
     bool may_spin = threads_fit_cores(plan, options.threads);

@@ -25,8 +25,8 @@ struct OpenOptions {
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                                   const OpenOptions& options);
 
-// Threads of each device of the plan, by that rule; 0 for devices that do not compute on the host's
-// cores.
+// Threads of each device of the plan, by that rule (planner::core_shares); 0 for devices that do
+// not compute on the host's cores.
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads);
 
 // Whether the threads of every stage have a core each, so that a brief poll before blocking takes
