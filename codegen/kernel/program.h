@@ -73,8 +73,8 @@ enum class ArgKind : uint8_t {
 // What a kernel needs of another device, or of its own, to exchange values by peer memory
 // (planner/cost/peer_exchange.h).
 enum class PeerField : uint8_t {
-    kArea,          // the device's `staging.peers`
-    kSignals,       // this device's `staging.signals`
+    kArea,          // payloads that the device sends
+    kSignals,       // signals of this device
     kHere,          // the device's row of this device's signals
     kThere,         // this device's row of the device's
     kMailbox,       // runtime/device/device.h

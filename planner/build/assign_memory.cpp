@@ -170,7 +170,7 @@ private:
 
     // Room for the largest payload that a device sends at once: staged copies leave from here. What
     // goes by peer memory has slices of its own, and signals; a card's library reads what it sums
-    // where that lies.
+    // in place.
     void exchange() {
         const size_t n = plan_.machine.devices.size();
         std::vector<int64_t> largest(n, 0), slice(n, 0);

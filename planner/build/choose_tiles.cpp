@@ -110,7 +110,7 @@ ProductShape product_shape(const Plan& plan, const Compute& c, int64_t tokens) {
     if (c.kernel == KernelKind::kNormQkvRopeAppend) {
         const KvSlab& slab = plan.kv_slabs[c.kv.index()];
         shape.head = std::max(slab.head_dim, slab.v_head_dim);
-        // Norms of heads come beside the one in front of the projections.
+        // Norms of heads are further norms than the one in front of the projections.
         auto norms = std::count_if(c.ops.begin(), c.ops.end(), [&](OpId id) {
             const Op& op = plan.graph.op(id);
             return op.kind == OpKind::kRmsNorm && op.as<RmsNormAttrs>().group == slab.head_dim;
@@ -205,8 +205,8 @@ struct GpuLaunch {
     AttentionShape attention;
 };
 
-// Whether blocks can copy a product's activations as they lie: of the weights' type, in whole
-// copies, and nothing comes before the product.
+// Whether blocks can copy a product's activations unchanged: they have the weights' type, in rows
+// of whole copies, and nothing comes before the product.
 bool lie_as_staged(const Plan& plan, const Phase& phase, const Compute& c,
                    const ProductShape& product) {
     const Range columns = phase.values[c.inputs[0].index()].box.back();

@@ -18,7 +18,7 @@ using namespace importer;
 
 namespace {
 
-// Weight shards, rope tables and KV slabs of all devices: each exists once, whatever uses it.
+// Weight shards, rope tables and KV slabs of all devices. Each exists once, for all its steps.
 class Constants {
 public:
     Constants(const Analysis& analysis, Plan& plan) : analysis_(analysis), plan_(plan) {}

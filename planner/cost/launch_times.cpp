@@ -124,7 +124,6 @@ bool LaunchCosts::is_gpu(const DeviceInfo& device) const {
 }
 
 // ---- Hosts
-// ---------------------------------------------------------------------------------------
 
 // The part of what a token reads that the cache still holds from the last one. Streams longer than
 // the cache evict themselves, in practice not all at once. The whole model counts, wherever its
@@ -178,7 +177,6 @@ LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& 
 }
 
 // ---- GPUs
-// ----------------------------------------------------------------------------------------
 
 KernelPoint LaunchCosts::product_point(const Facts& facts, int64_t flops, bool is_prefill) const {
     const BatchPoint& p = point(is_prefill);
@@ -302,7 +300,6 @@ LaunchCosts::Time LaunchCosts::launch_time(DeviceId id, size_t group, const Laun
 }
 
 // ---- Floors
-// --------------------------------------------------------------------------------------
 
 namespace {
 

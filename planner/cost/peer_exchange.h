@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchange by peer memory: which devices can, and how a payload is cut. Each block of an exchange's
-// kernel has a channel of its own: a slice of the sender's buffer `staging.peers`, and words in
-// `staging.signals` of both sides that count messages. A word is written by one device and never
+// kernel has a channel of its own: a slice of the sender's payload buffer, and words in the signals
+// of both sides that count messages. A word is written by one device and never
 // goes back, so that a captured graph may be replayed.
 #pragma once
 
@@ -14,9 +14,8 @@ namespace cleave::planner {
 
 inline constexpr int64_t kPeerChannels = 32;  // at most
 
-// In how many channels a device's `staging.peers` lies: so few that the blocks of all devices that
-// share its card are resident at the same time, with as much of the card again for what they wait
-// for.
+// Channels of a device's payload buffer: so few that the blocks of all devices that share its card
+// are resident at the same time, on half of the card. The other half runs what they wait for.
 int64_t peer_channels(const Machine& machine, DeviceId device);
 
 // A machine with more devices has no exchanges by peer memory: the first threads of a block look
@@ -52,7 +51,7 @@ struct PeerPayload {
 PeerPayload peer_payload(const Plan& plan, const Phase& phase, bool is_prefill, PlacedId value);
 
 // How the kernels of a step cut its payloads: block b of n takes the units [u b / n, u (b + 1) / n)
-// of the u that the payload has. At most `channels` blocks, of which every member has as many.
+// of the u that the payload has. At most `channels` blocks, as many on every member.
 struct PeerCut {
     int64_t threads = 0;
     int64_t unit = 0;  // bytes
@@ -69,7 +68,7 @@ struct PeerCut {
 inline constexpr int64_t kPeerRowThreads = 512, kPeerRowTurns = 8;
 PeerCut peer_cut(const Plan& plan, const Phase& phase, bool is_prefill, const Step& step);
 
-// Bytes from one of a device's channels to the next in its `staging.peers`.
+// Bytes from one of a device's channels to the next in its payload buffer.
 int64_t peer_slice(const Plan& plan, DeviceId device);
 
 // The devices with which `device` exchanges by peer memory, in order.

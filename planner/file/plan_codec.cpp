@@ -7,7 +7,6 @@ namespace cleave::planner::codec {
 namespace {
 
 // ---- Placement
-// -----------------------------------------------------------------------------------
 
 void put(const Stage& s, pb::Stage* out) {
     put_ids(s.devices, out->mutable_devices());
@@ -81,7 +80,6 @@ void take(const pb::KvSlab& in, KvSlab& s) {
 }
 
 // ---- Steps
-// ---------------------------------------------------------------------------------------
 
 void put(const PlacedValue& p, pb::PlacedValue* out) {
     out->set_value(p.value.value);
@@ -222,7 +220,6 @@ void take(const pb::Step& in, Step& s) {
 }
 
 // ---- Account and explanation
-// ---------------------------------------------------------------------
 
 void put(const DeviceMemory& m, pb::DeviceMemory* out) {
     out->set_device(m.device.value);

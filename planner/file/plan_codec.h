@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // planner/plan/plan.h <-> planner/file/plan.proto, field by field; the two directions of a type
-// stand side by side. Nothing is checked but what a field can hold: enumerations are in range.
+// are side by side. Nothing is checked but what a field can hold: enumerations are in range.
 // Indices are the reader's to check.
 #pragma once
 

@@ -29,7 +29,7 @@ std::string digest_of(const std::string& bytes) {
 
 pb::PlanFile open_envelope(const std::string& bytes, const std::string& origin) {
     pb::PlanFile file;
-    // The magic is the first field: its bytes tell a damaged plan from a file that never was one.
+    // The magic is the first field: a file that begins with it is a plan, damaged or not.
     const bool starts_as_plan =
         bytes.size() > 2 + kMagic.size() && bytes.compare(2, kMagic.size(), kMagic) == 0;
     const bool parsed = file.ParseFromString(bytes);

@@ -41,14 +41,12 @@ using RopeShardId = Index<struct RopeShardTag>;
 using KvSlabId = Index<struct KvSlabTag>;
 
 // ---- Boxes
-// ---------------------------------------------------------------------------------------
 
 // [begin, end) per dimension. A symbolic dimension (num_tokens) is always whole: {0, kWhole}.
 inline constexpr int64_t kWhole = INT64_MAX;
 using Box = std::vector<Range>;
 
 // ---- Memory
-// --------------------------------------------------------------------------------------
 
 enum class Arena : uint8_t { kWeights, kKv, kActivations, kStaging, kScratch };
 
@@ -109,7 +107,6 @@ struct KvSlab {
 };
 
 // ---- Steps
-// ---------------------------------------------------------------------------------------
 
 // A value's box on one device. Row major [rows, box of the last dimension] in its buffer,
 // activation dtype.

@@ -85,7 +85,7 @@ void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
     }
 }
 
-// What tells the traffic of one collective from another's. Layers repeat, so there are few.
+// Collectives with equal signatures have equal traffic. Layers repeat, so there are few.
 std::vector<int64_t> signature(const Phase& phase, const Collective& c, int64_t bytes) {
     std::vector<int64_t> key{static_cast<int64_t>(c.op), static_cast<int64_t>(c.form()), bytes,
                              static_cast<int64_t>(c.group.size())};

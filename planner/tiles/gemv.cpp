@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of products of few tokens (codegen/templates/gpu/gemv.cuh). Weights stream once; what
 // counts is how many bytes of them are under way. Where the device copies into shared memory
-// asynchronously they lie there (weight_ring.cuh), and the tile decides how many; elsewhere they
-// pass through registers.
+// asynchronously they are in a ring there (weight_ring.cuh), and the tile decides how many stages
+// it has; elsewhere they pass through registers.
 #include "planner/tiles/parts.h"
 
 namespace cleave::planner {

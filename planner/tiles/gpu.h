@@ -118,7 +118,7 @@ int64_t attention_shared_bytes(const DeviceLimits& limits, const AttentionShape&
 int64_t attention_lanes(const DeviceLimits& limits, const AttentionShape& shape);
 // Of partial results and counters; 0 for one split.
 int64_t attention_scratch_bytes(const AttentionShape& shape, const Tile& tile);
-// Counters of arrivals lie in front, as many bytes whatever the launch: they stay zero between
+// Counters of arrivals come first, and have as many bytes in every launch: they stay zero between
 // launches.
 inline constexpr int64_t kCounterBytes = 8192;
 

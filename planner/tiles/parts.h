@@ -13,8 +13,8 @@ namespace cleave::planner::gpu {
 
 // The swizzle of warpgroups' operands repeats after so many bytes of shared memory.
 inline constexpr int64_t kSwizzleBytes = 1024;
-// Registers of a thread beside its sums: addresses, and operands on their way. Compiled kernels
-// tell (tests/reports).
+// Registers of a thread that hold no sums: addresses, and operands on their way. As compiled
+// kernels report (tests/reports).
 inline constexpr int64_t kOtherRegisters = 40;
 
 inline int64_t power_of_two_from(int64_t n) {

@@ -377,7 +377,7 @@ void ComputeWalk::outputs() {
                        walk_.value_name(out.value));
             continue;
         }
-        // What stands between operators over tensors is nowhere in memory.
+        // Values between operators over tensors are nowhere in memory.
         const Op& last = walk_.graph().op(step_.ops.back());
         if (step_.kernel == KernelKind::kTensor &&
             std::find(last.outputs.begin(), last.outputs.end(), out.value) == last.outputs.end())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers and collectives: what may pass between devices, and what stands there afterwards.
+// Transfers and collectives: what may pass between devices, and what each then holds.
 #include <algorithm>
 #include <set>
 
@@ -335,7 +335,7 @@ void PhaseWalk::all_gather(const Collective& c) {
         if (!gathered.covers(columns))
             fail("collective-missing", "{} of {} on {} is not contributed in full",
                  range_text(columns), value_name(value), device_name(c.group[i]));
-        // Its own box stands there already.
+        // The member has its own box already.
         write(c.outputs[i], value, c.group[i], Known{.columns = columns}, true);
     }
 }

@@ -52,7 +52,7 @@ bool is_chain(const Graph& graph, const std::vector<OpId>& ops, size_t count) {
     return true;
 }
 
-// No pattern needs a second try: what a bracket opens with never stands right after it. `epilogue`:
+// No pattern needs a second try: what a bracket opens with never follows it. `epilogue`:
 // operators left for a star.
 bool matches(std::string_view pattern, std::string_view text, size_t& epilogue) {
     epilogue = 0;

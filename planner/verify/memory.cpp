@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier's own account of memory: what is alive together lies apart, and what each arena ends
-// at is what the plan says it needs, and fits.
+// The verifier's own account of memory. Values that are alive together do not overlap. Each arena
+// ends where the plan says, and all fit the device.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies on devices for the whole run: stages, weights, rope tables, KV slabs, and their
+// What is on devices for the whole run: stages, weights, rope tables, KV slabs, and their
 // buffers.
 #include <algorithm>
 #include <cstdio>
@@ -32,7 +32,7 @@ void check_stages(const Plan& plan, Report& report) {
         report.add("stage", "the stages hold {} of {} operators", next, plan.graph.ops.size());
 }
 
-// Each operator that a pin names stands in a stage that has the pin's device.
+// Each operator that a pin names is in a stage with the pin's device.
 void check_pins(const Plan& plan, Report& report) {
     for (const Pin& pin : plan.options.pins) {
         int first = -1, last = -1;

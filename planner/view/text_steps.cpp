@@ -11,7 +11,7 @@ namespace {
 
 using Row = std::vector<std::string>;  // what, where, how much, time
 
-// Consecutive steps of one layer in one stage; what comes from other stages stands apart.
+// Consecutive steps of one layer in one stage; what comes from other stages is apart.
 struct Block {
     int stage = 0, layer = -1, repeats = 1;
     bool arrives = false;

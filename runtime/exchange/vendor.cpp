@@ -74,7 +74,7 @@ private:
 };
 
 // Column blocks side by side, as of the staged gather. The library carries what lies in one piece:
-// a block that is several rows of a wider value comes into the receiver's `staging.exchange`, and a
+// a block that is several rows of a wider value comes into the receiver's exchange buffer, and a
 // copy on the stream puts it in its place.
 class VendorGather : public Communication {
 public:
@@ -133,7 +133,7 @@ public:
     void wake() override {}
 
 private:
-    // Where a block first lies on a member, and where it belongs.
+    // Where a block arrives on a member, and where it belongs.
     struct Arrival {
         size_t block;
         DeviceAddress at, place;

@@ -12,7 +12,7 @@
 
 namespace cleave::runtime {
 
-// Where a placed value lies: [rows, columns.size()] row major, or nothing for an empty box.
+// Where a placed value is: [rows, columns.size()] row major, or nothing for an empty box.
 struct PlacedView {
     DeviceAddress address = 0;
     planner::Range columns;  // of the value's last dimension

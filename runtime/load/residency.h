@@ -8,7 +8,7 @@
 namespace cleave::runtime {
 
 // UserError naming the phase, step, value and device of the first operand that no earlier step put
-// on the device that reads it, or of the first operand, weight, table, cache or buffer that lies on
+// on the device that reads it, or of the first operand, weight, table, cache or buffer that is on
 // another device.
 void check_presence(const planner::Plan& plan);
 

@@ -140,7 +140,7 @@ void VendorGroups::open(const Plan& plan, std::span<const std::unique_ptr<Device
     joined.group = library->connect(members, options);
 }
 
-// Of nothing but zeros, so that whatever is read is a number.
+// All zeros, so that every word that is read is a number.
 void VendorGroups::rehearse(std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
                             const CollectiveOptions& options, Joined& joined) {
     std::vector<Device*> members;
