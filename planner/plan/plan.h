@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Plan: one placement and two step lists (prefill, decode). Artefact of planner/; what codegen
-// compiles and the runtime executes, to the letter.
+// The Plan: one placement of a Graph on the devices of a Machine, and two lists of steps, prefill
+// and decode. Artefact of planner/. codegen compiles each Compute step and the runtime executes all
+// of them as they are. Plain values: a type refers to another by its position in a list.
 //
-// Invariants (proved by planner/verify/verify.h without the planner's code):
-//  - every operand of a step is a PlacedValue that an earlier step of the same phase produced, on
-//  the device
-//    that needs it; a value reaches another device only through a Transfer or a Collective;
-//  - each element of each output is computed exactly once per place that holds it; partial sums
-//  meet in
-//    exactly one Collective;
-//  - collectives of overlapping groups stand in the same order on every member;
-//  - every buffer has a device, an arena, an offset and a size; live buffers do not overlap;
-//  - bytes and times are integers; the same input and seed give the same plan, byte for byte.
+// What verify_plan (planner/verify/verify.h) proves, with no code of the search:
+//  - Operands: an earlier step of the phase produced each one on the device that reads it. A value
+//    reaches another device only by a Transfer or a Collective.
+//  - Work: each element of each output is computed once per place that holds it. Partial sums of a
+//    value meet in one Collective. Collectives of overlapping groups have one order.
+//  - Memory: every buffer has a device, a role, an offset and a size. Live buffers do not overlap,
+//    and all fit the device.
+// Bytes and times are integers. The same input and seed give the same plan, byte for byte.
 #pragma once
 
 #include <cstdint>
@@ -42,32 +41,34 @@ using KvSlabId = Index<struct KvSlabTag>;
 
 // ---- Boxes
 
-// [begin, end) per dimension. A symbolic dimension (num_tokens) is always whole: {0, kWhole}.
+// A part of a value: [begin, end) per dimension. A symbolic dimension (num_tokens) is always whole:
+// {0, kWhole}.
 inline constexpr int64_t kWhole = INT64_MAX;
 using Box = std::vector<Range>;
 
 // ---- Memory
 
+// Each device allocates each of its arenas once, of the size that DeviceMemory says.
 enum class Arena : uint8_t { kWeights, kKv, kActivations, kStaging, kScratch };
 
-// What a buffer holds, which also says its arena. A buffer of the first five roles is named by what
-// it holds: a shard, a slab, a placed value, a step. Of the others a device has one each at most,
-// and find_buffer (planner/plan/plan_queries.h) finds it.
+// What a buffer holds; it decides the arena. A shard, a slab, a placed value or a step names its
+// buffer, of the first five roles. Of each other role a device has one buffer at most: find_buffer
+// (planner/plan/plan_queries.h) finds it.
 enum class BufferRole : uint8_t {
-    kConstant,     // a WeightShard or a RopeShard; arena kWeights
-    kKvSlab,       // arena kKv
-    kActivations,  // placed values, one after the other
-    kInput,        // an input of a phase other than token ids; like all that follow, in kStaging
-    kScratch,      // of one launch at a time; arena kScratch
-    kTokenIds,     // int32 arrays of a batch (runtime/execute/batch.h): every device has all five
+    kConstant,     // a WeightShard or a RopeShard, in kWeights
+    kKvSlab,       // in kKv
+    kActivations,  // placed values one after the other, in kActivations
+    kInput,        // an input of a phase other than token ids, in kStaging
+    kScratch,      // of one launch at a time, in kScratch
+    kTokenIds,     // in kStaging, as all below; int32 arrays of a batch (runtime/execute/batch.h)
     kPositions,
     kSlots,
     kSequenceStarts,
     kOutputRows,
-    kExchange,      // payloads on their way through host memory
-    kPeerPayloads,  // payloads that peers read, in channels (planner/cost/peer_exchange.h)
-    kPeerSignals,
-    kChosenTokens,  // int32, of the largest logits: on a GPU that is the output device
+    kExchange,      // payloads on their way through memory of the host
+    kPeerPayloads,  // payloads that peers read (planner/cost/peer_exchange.h)
+    kPeerSignals,   // and the words by which they announce them
+    kChosenTokens,  // int32 tokens of the largest logits, on the output device
 };
 Arena arena_of(BufferRole role);
 
@@ -80,6 +81,7 @@ struct Buffer {
     Arena arena() const { return arena_of(role); }
 };
 
+// A rectangle of a weight on a device.
 struct WeightShard {
     WeightId weight;
     DeviceId device;
@@ -88,15 +90,15 @@ struct WeightShard {
     BufferId buffer;            // dense row major [rows.size(), columns.size()]
 };
 
-// cos then sin, f32, each [context, rotary_dim / 2].
+// A rotary table on a device: cos then sin, f32, each [context, rotary_dim / 2].
 struct RopeShard {
     RopeTableId table;
     DeviceId device;
     BufferId buffer;
 };
 
-// K then V of some KV heads of one layer: each [num_slots, kv_heads.size(), context, head_dim],
-// dtype kv_dtype.
+// Some KV heads of one layer on a device. K [num_slots, kv_heads.size(), context, head_dim], then V
+// with v_head_dim, of the workload's kv_dtype.
 struct KvSlab {
     ValueId state;
     DeviceId device;
@@ -108,39 +110,38 @@ struct KvSlab {
 
 // ---- Steps
 
-// A value's box on one device. Row major [rows, box of the last dimension] in its buffer,
-// activation dtype.
+// A value's box on one device: row major [rows, box of the last dimension] in its buffer, of the
+// type that placed_dtype says.
 struct PlacedValue {
     ValueId value;
     DeviceId device;
     Box box;
-    bool partial = false;
-    BufferId buffer;  // invalid for an empty box
+    bool partial = false;  // a summand of the box, which an all-reduce adds to the others
+    BufferId buffer;       // invalid for an empty box
 };
 
-// What one launch computes; each is a template of codegen/. Ops in `Compute::ops` are in graph
-// order.
+// What one launch computes: the operators that it fuses, in graph order. [..]: optional. Epilogue:
+// elementwise operators on the result before it is stored.
 enum class KernelKind : uint8_t {
     kEmbedding,          // Embedding
     kNormQkvRopeAppend,  // [RmsNorm,] Linear q, k, v [, RmsNorm q, k] [, Rope q, k], KvAppend;
                          // output: q
     kAttention,          // Attention
-    kLinear,  // Linear [, Scale] [, Add] [, epilogue]: output and down projections with residual
-    kNormGateUp,  // [RmsNorm,] Linear gate, Linear up, GatedActivation [, epilogue]
-    kNormLinear,  // [SelectTokens,] [RmsNorm,] Linear [, epilogue]: lm_head
-    kRmsNorm,     // what no pattern takes; epilogue: a chain of elementwise operators
+    kLinear,             // Linear [, Scale] [, Add] [, epilogue]: output and down projections
+    kNormGateUp,         // [RmsNorm,] Linear gate, Linear up, GatedActivation [, epilogue]
+    kNormLinear,         // [SelectTokens,] [RmsNorm,] Linear [, epilogue]: lm_head
+    kRmsNorm,            // and below: one operator that no pattern takes
     kRope,
     kKvAppend,
     kGatedActivation,
     kAdd,
     kScale,
     kSelectTokens,
-    kOpaque,
-    kTensor,  // Tensor: one ONNX operator over whole tensors
+    kOpaque,  // planned and exported; the runtime refuses it by name
+    kTensor,  // ONNX operators over whole tensors
 };
 
-// c + t * num_tokens + o * num_outputs + p * (sum over tokens of keys seen): bytes or operations of
-// a step.
+// Bytes or operations of a step, as a function of the pass.
 struct Amount {
     int64_t constant = 0;
     int64_t per_token = 0;
@@ -175,27 +176,26 @@ struct Tile {
     bool operator==(const Tile&) const = default;
 };
 
-// How the blocks of a GPU's product of many tokens come by its activations.
+// How the activations of a gemm come into shared memory.
 enum class ActivationPath : uint8_t {
-    kConverted,  // through registers: normalised and narrowed to the type that weights are staged
-                 // as
-    kCopied,     // asynchronously, as they lie: of that type, with nothing to do before the product
-    kPrepared,  // likewise from `scratch`, where a launch in front leaves them selected, normalised
-                // and narrowed
+    kConverted,  // through registers, which normalise and narrow them to the weights' staged type
+    kCopied,     // by asynchronous copies: they have that type, and no norm comes first
+    kPrepared,   // so from `scratch`, where a launch before it selects, normalises and narrows them
 };
 
+// One launch on one device.
 struct Compute {
     DeviceId device;
     KernelKind kernel = KernelKind::kOpaque;
     std::vector<OpId> ops;
-    std::vector<PlacedId> inputs;  // in the order in which the fused ops consume outside values
+    std::vector<PlacedId> inputs;  // values from outside, in the order in which `ops` read them
     std::vector<PlacedId> outputs;
     std::vector<WeightShardId> weights;  // in the order of the ops' weights
     std::vector<RopeShardId> rope_tables;
     KvSlabId kv;
-    Range heads;  // query heads, for attention and QKV steps
+    Range heads;  // query heads, of attention and QKV steps
     Tile tile;
-    BufferId scratch;  // invalid when none
+    BufferId scratch;  // invalid: none
     ActivationPath activations = ActivationPath::kConverted;
     Amount flops, weight_bytes, activation_bytes;
 };
@@ -207,8 +207,8 @@ enum class Path : uint8_t {
     kVendor,  // the vendor's library of collectives
 };
 
-// Copies a box: destination's box contains source's box (a column block of a wider buffer is
-// allowed). By kPeer or kStaged.
+// Copies a box. The destination's box contains the source's, which may be a column block of it. By
+// kStaged or kPeer.
 struct Transfer {
     PlacedId source, destination;
     Path path = Path::kStaged;
@@ -224,16 +224,16 @@ enum class SumForm : uint8_t {
     kRing,      // the vendor's library's
 };
 
-// All-reduce: every contributor's partial box is summed in f32 in group order, then `epilogue` (the
-// residual Add, and the RmsNorm that follows it) runs on each member. A member with no work is in
-// `group` but contributes no input. Lists by member are in group order.
+// An all-reduce sums the contributors' partial boxes in f32, in group order. Then `epilogue` (the
+// residual Add, and the RmsNorm that follows it) runs on each member. A member without work is in
+// `group` and contributes nothing. An all-gather puts boxes side by side.
 struct Collective {
     CollectiveOp op = CollectiveOp::kAllReduce;
     Path path = Path::kStaged;
-    bool two_phase = false;               // of a sum that no library carries out
-    std::vector<DeviceId> group;          // every receiver, in device order; a ring's in ring order
-    std::vector<PlacedId> contributions;  // partial values (sum) or boxes (gather), in group order
-    std::vector<OpId> epilogue;           // {}, {Add} or {Add, RmsNorm}
+    bool two_phase = false;       // of a sum that no library carries out
+    std::vector<DeviceId> group;  // the members: every receiver, in device order or the ring's
+    std::vector<PlacedId> contributions;    // in group order
+    std::vector<OpId> epilogue;             // {}, {Add} or {Add, RmsNorm}
     std::vector<PlacedId> epilogue_inputs;  // by member: the residual, with an Add
     std::vector<WeightShardId> weights;     // by member: the norm's, with a RmsNorm
     std::vector<PlacedId> outputs;  // by member; with a RmsNorm, its results by member after them
@@ -246,10 +246,12 @@ struct Collective {
     }
 };
 
+// A step of one phase. Steps run in list order on each device that takes part; devices wait for one
+// another only in transfers and collectives.
 struct Step {
     std::variant<Compute, Transfer, Collective> action;
-    int layer = -1;
-    int stage = 0;
+    int layer = -1;            // of the decoder; -1: before the layers; num_layers: behind them
+    int stage = 0;             // of Plan::stages
     int64_t predicted_ns = 0;  // alone, at the workload's point of this phase
     int64_t start_ns = 0;      // in the event simulation of one pass
     Amount link_bytes;         // moved between devices; 0 for compute
@@ -261,23 +263,25 @@ struct Step {
 
 struct Phase {
     std::vector<PlacedValue> values;
-    std::vector<Step> steps;        // a valid execution order; StepId is the position
-    std::vector<PlacedId> inputs;   // token ids where they are needed (no step produces them)
-    std::vector<PlacedId> outputs;  // logits, whole, on `Plan::output_device`
+    std::vector<Step> steps;        // in an order of execution; a StepId is a position
+    std::vector<PlacedId> inputs;   // token ids on the devices that need them; no step makes them
+    std::vector<PlacedId> outputs;  // the graph's outputs, whole, on Plan::output_device
 };
 
+// A pipeline stage: a contiguous range of operators, divided among its devices.
 struct Stage {
     std::vector<DeviceId> devices;
     OpId first_op, last_op;
     int first_layer = 0, last_layer = -1;  // of decoder layers; last < first: none
 };
 
+// A device's account, in bytes: each arena, what the driver reserves, and the buffers of a vendor's
+// communicators (planner/build/communicator_memory.h).
 struct DeviceMemory {
     DeviceId device;
     int64_t capacity = 0;
-    int64_t weights = 0, kv = 0, activations = 0, staging = 0, scratch = 0, reserved = 0;
-    int64_t collectives =
-        0;  // of the communicators of a vendor's library (planner/build/communicator_memory.h)
+    int64_t weights = 0, kv = 0, activations = 0, staging = 0, scratch = 0;
+    int64_t reserved = 0, collectives = 0;
     int64_t needed() const {
         return weights + kv + activations + staging + scratch + reserved + collectives;
     }
@@ -285,19 +289,21 @@ struct DeviceMemory {
 };
 
 struct Prediction {
-    int64_t prefill_ns = 0;               // whole prompt, all chunks
-    int64_t decode_ns_per_token = 0;      // at past = prompt + (context - prompt) / 2
-    int64_t lower_bound_ns = 0;           // over all plans, of the objective
+    int64_t prefill_ns = 0;               // the whole prompt, all chunks
+    int64_t decode_ns_per_token = 0;      // at Workload::decode_past
+    int64_t lower_bound_ns = 0;           // of the objective, over all plans
     int64_t objective_ns = 0;             // of this plan
-    std::vector<int64_t> decode_busy_ns;  // per device
+    std::vector<int64_t> decode_busy_ns;  // by device
 };
 
+// A shape that was scored and not taken.
 struct RunnerUp {
     std::string shape;  // "tp 2 x pp 2 (layers 0-10, 11-21)"
     int64_t objective_ns = 0;
     std::string why_not;
 };
 
+// Why the plan is as it is, in words for its reader.
 struct Why {
     std::string binding;  // what limits this plan: "memory of sim:a40[2]", "weights read on host"
     std::vector<RunnerUp> runners_up;
