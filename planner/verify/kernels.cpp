@@ -167,6 +167,8 @@ std::string wrong_main_loop(const Plan& plan, const Compute& c) {
     if (t.stages < 2) return "a ring has two stages or more";
     if (!multiplies_tiles(c))
         return arch && copies_asynchronously(*arch) ? "" : "its device has no asynchronous copies";
+    if (c.activations == ActivationPath::kConverted && t.stages != 2)
+        return "activations that pass registers fill a ring of two stages";
     // Both operands, as narrow as they are multiplied: at 32 bits, or 16.
     const int64_t rows = t.rows * (c.kernel == KernelKind::kNormGateUp ? 2 : 1);
     const int64_t bytes = matrix_bits(plan, c) > 16 ? 4 : 2;

@@ -224,6 +224,7 @@ TEST_CASE("a prompt's prepared activations give the logits that products with th
             auto* c = std::get_if<planner::Compute>(&step.action);
             if (!c || c->activations != planner::ActivationPath::kPrepared) continue;
             c->activations = planner::ActivationPath::kConverted;
+            c->tile.stages = 2;
             ++prepared;
         }
         CHECK(prepared == 4);

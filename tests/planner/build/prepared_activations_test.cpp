@@ -120,6 +120,11 @@ TEST_CASE("a product comes by its activations in no way that its operands do not
     CHECK(is_caught([&](Plan& p) { set(p.decode, KernelKind::kNormGateUp, kPrepared); }));
     CHECK(is_caught([&](Plan& p) { set(p.prefill, KernelKind::kAttention, kPrepared); }));
     CHECK(is_caught([&](Plan& p) { find(p.prefill, KernelKind::kLinear).tile.tokens = 8; }));
+    // A ring of four stages is for activations that are copied.
+    Plan deep = sound;
+    REQUIRE(find(deep.prefill, KernelKind::kNormGateUp).tile.stages > 2);
+    set(deep.prefill, KernelKind::kNormGateUp, kConverted);
+    CHECK(breaks(deep, "tile-loop"));
     // Without scratch, or on a device without such copies.
     CHECK(is_caught([&](Plan& p) { find(p.prefill, KernelKind::kNormGateUp).scratch = {}; }));
     CHECK(is_caught([&](Plan& p) { p.machine.devices[0].arch = "gfx942"; }));
