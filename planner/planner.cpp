@@ -230,7 +230,7 @@ Plan nearest_plan(const Request& r, const Graph& graph) {
     if (proposals.found.empty() && !r.options.pins.empty())
         throw UserError(
             "no pipeline of this shape on these devices was found that meets the pins; leave the "
-            "shape to the planner (no --tp, no --pp), or leave out pins");
+            "shape to the planner (no $tensor_parallel, no $pipeline_stages), or leave out pins");
     CHECK(!proposals.found.empty()) << "no shape at all";
     std::optional<Plan> nearest;
     int64_t least = INT64_MAX;

@@ -15,6 +15,7 @@
 #include "runtime/base/errors.h"
 #include "runtime/cards/gpu_devices.h"
 #include "tools/cli/options.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -31,7 +32,7 @@ void on_interrupt(int) {
 
 int fail(int code, const std::string& message) {
     std::fflush(stdout);
-    fmt::print(stderr, "{} {}\n", tools::red("cleave:"), message);
+    fmt::print(stderr, "{} {}\n", tools::red("cleave:"), tools::spell_for_command_line(message));
     return code;
 }
 
@@ -76,7 +77,8 @@ int run(int argc, char** argv) {
                                   : "cleave " + app.get_subcommands().front()->get_name();
         return fail(1, fmt::format("{} (see {} --help)", error.what(), command));
     } catch (const planner::DoesNotFit& error) {
-        if (wants_json(argc, argv)) fmt::print("{}", planner::does_not_fit_to_json(error));
+        if (wants_json(argc, argv))
+            fmt::print("{}", tools::spell_for_command_line(planner::does_not_fit_to_json(error)));
         return fail(1, error.what());
     }
     return 0;

@@ -22,7 +22,7 @@ HostCpu choose_cpu(const LlvmLibrary& llvm, const std::string& wanted) {
     if (wanted.empty()) return {llvm.host_cpu(), llvm.host_features()};
     if (!llvm.knows_cpu(wanted.c_str()))
         throw UserError(
-            "--cpu-arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, "
+            "$cpu_arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, "
             "x86-64-v3, "
             "x86-64-v4, znver4, sapphirerapids, ...), or leave it out for this machine's",
             wanted, llvm.version());
@@ -46,8 +46,8 @@ void check_runs_here(const LlvmLibrary& llvm, const CompiledKernel& kernel) {
     llvm.free_log(text);
     if (!missing.empty())
         throw UserError(
-            "kernels compiled for --cpu-arch {} cannot run here: this machine's {} lacks {}; leave "
-            "--cpu-arch out to run, or use `cleave emit --compile`, which runs nothing",
+            "kernels compiled for $cpu_arch {} cannot run here: this machine's {} lacks {}; leave "
+            "$cpu_arch out to run, or use $compile_only, which runs nothing",
             cpu, llvm.host_cpu(), missing);
 }
 

@@ -305,7 +305,7 @@ void require_arch_of_hiprtc(CompileWorkers& workers, const GpuArch& arch, const 
     const auto refuse = [&](const std::string& words) {
         throw UserError(
             "{} does not know {}: of an empty kernel for it {}; a newer ROCm may, and "
-            "--gpu-compiler "
+            "$gpu_compiler "
             "clang does",
             library, arch.name, words);
     };
@@ -328,7 +328,7 @@ void require_arch_of_hiprtc(CompileWorkers& workers, const GpuArch& arch, const 
     if (!knows && !says_unknown_arch(workers, arguments, result))
         throw UserError(
             "{} did not compile an empty kernel for {}, and does not say that it does not know it: "
-            "{}; it is asked again next time, and --gpu-compiler clang does without it",
+            "{}; it is asked again next time, and $gpu_compiler clang does without it",
             library, arch.name, answer.compiler);
     if (options.use_cache) cache.store(key, answer);
     if (!knows) refuse(answer.compiler);
@@ -364,7 +364,7 @@ std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
     if (!found.passed_over.empty() && (!found.loads || !workers->reason().empty()))
         throw UserError(
             "compiling for {}: the driver is of CUDA {} and loads what NVRTC of CUDA {} or older "
-            "makes; found {}; give --nvrtc PATH of such a one (PyPI's nvidia-cuda-nvrtc-cu12 for "
+            "makes; found {}; give $nvrtc PATH of such a one (PyPI's nvidia-cuda-nvrtc-cu12 for "
             "CUDA 12), or install a newer driver",
             arch.name, options.cuda_driver, std::atoi(options.cuda_driver.c_str()),
             fmt::join(found.passed_over, ", "));
@@ -373,10 +373,10 @@ std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
     if (!workers->reason().empty())
         throw UserError(
             "compiling for {} needs NVRTC, which was not found: {}; install the CUDA toolkit or "
-            "PyPI's nvidia-cuda-nvrtc, or give --nvrtc PATH",
+            "PyPI's nvidia-cuda-nvrtc, or give $nvrtc PATH",
             arch.name, workers->reason());
     if (!workers->archs().empty() && !lists(workers->archs(), fmt::format("sm_{}", arch.number)))
-        throw UserError("NVRTC {} ({}) does not know {}; it knows {}: give --nvrtc PATH of another",
+        throw UserError("NVRTC {} ({}) does not know {}; it knows {}: give $nvrtc PATH of another",
                         workers->version(), workers->library(), arch.name, workers->archs());
     return std::make_unique<VendorCompiler>("NVRTC", arch, workers,
                                             Names{fmt::format("--gpu-architecture={}", arch.name),

@@ -46,7 +46,7 @@ void one_format(std::string_view what, const std::vector<WeightFormat>& formats)
     if (!equal)
         throw UserError(
             "weights of {} have different forms ({}): GPU kernels read them in one; convert with "
-            "--dtype f32, f16 or bf16",
+            "$dtype f32, f16 or bf16",
             what, names);
 }
 
@@ -54,7 +54,7 @@ void set_format(const WeightFormat& format, std::string_view what, planner::Prod
     if (format.dynamic())
         throw UserError(
             "GPU kernels cannot read {} as {}: a product of integers (DynamicQuantizeLinear, "
-            "MatMulInteger) runs on host devices; use --devices host, or the model that it was "
+            "MatMulInteger) runs on host devices; use $devices host, or the model that it was "
             "quantised from",
             what, describe(format));
     planner::set_weight_type(format.dtype, shape);

@@ -174,7 +174,7 @@ std::vector<std::string> helper_operators(const PrepareSpec& s) {
 Kernel make(const TensorSpec&, const GpuStub& stub) {
     throw UserError(
         "{} has no kernel for {}: operators over tensors (of graphs that are no language model) "
-        "have kernels for devices of kind host only; run with --devices host",
+        "have kernels for devices of kind host only; run with $devices host",
         fmt::join(stub.fused, " + "), stub.target.device);
 }
 

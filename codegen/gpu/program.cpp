@@ -154,8 +154,8 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
                     kernel.name, blocks, "xyz"[axis], largest.tokens,
                     is_prefill ? "prompt's" : "decode", info.name, most, "xyz"[axis],
                     is_prefill
-                        ? fmt::format("--prefill-chunk (it is {})", plan.workload.prefill_chunk)
-                        : fmt::format("--batch (it is {})", plan.workload.batch));
+                        ? fmt::format("$prefill_chunk (it is {})", plan.workload.prefill_chunk)
+                        : fmt::format("$batch (it is {})", plan.workload.batch));
         }
     };
     for (const Instruction& instruction : is_prefill ? program.prefill : program.decode)

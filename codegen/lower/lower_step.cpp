@@ -378,7 +378,7 @@ Lowered lower_step(const StepReader& s) {
     throw UserError(
         "operator {} ({}{}{}, layer {}) has no kernel{}{}: Cleave can plan and export it, but not "
         "run it; "
-        "export the model with standard Llama operators, or use `cleave plan` or `cleave export`",
+        "export the model with standard Llama operators, or use $plan_only or $export_plan",
         op.name, attrs.domain, attrs.domain.empty() ? "" : "::", attrs.op_type, op.layer,
         attrs.reason.empty() ? "" : ", because ", attrs.reason);
 }

@@ -20,7 +20,7 @@ std::string_view element_type(DType dtype, std::string_view what) {
             throw UserError(
                 "kernels cannot read {} as {}: they read f32, f16, bf16, f8e4m3 and the "
                 "quantised forms of MatMulNBits, DequantizeLinear and MatMulInteger; convert with "
-                "--dtype f32, f16 or bf16 (the KV cache: --kv-dtype)",
+                "$dtype f32, f16 or bf16 (the KV cache: $kv_dtype)",
                 what, dtype);
     }
 }

@@ -127,7 +127,7 @@ public:
         if (q_.block > 0 && column0_ % q_.block != 0)
             throw UserError(
                 "{}: this part of its initializer begins at column {}, within a quantisation block "
-                "of {}; export it unfused, or convert with --dtype f32, f16 or bf16",
+                "of {}; export it unfused, or convert with $dtype f32, f16 or bf16",
                 weight_.name, column0_, q_.block);
     }
 

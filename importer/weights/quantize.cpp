@@ -146,7 +146,7 @@ private:
         const float extreme = extreme_of(x, n);
         if (!(std::abs(extreme) <= 3.4e38f))
             throw UserError(
-                "{}: row {} holds a NaN or an infinity, which {} cannot; leave --dtype out, or "
+                "{}: row {} holds a NaN or an infinity, which {} cannot; leave $dtype out, or "
                 "give f32, f16 or bf16",
                 weight_.name, row, weight_.dtype);
         const float scale = weight_.dtype == DType::kInt4   ? extreme / -8
@@ -179,7 +179,7 @@ bool is_quantizing(DType dtype) {
 
 Graph quantize_weights(Graph graph, DType to) {
     if (!is_quantizing(to))
-        throw UserError("--dtype {}: weights cannot be quantised to that; use int4, int8 or f8e4m3",
+        throw UserError("$dtype {}: weights cannot be quantised to that; use int4, int8 or f8e4m3",
                         to);
     bool any = false;
     for (const Op& op : graph.ops) {
@@ -191,8 +191,8 @@ Graph quantize_weights(Graph graph, DType to) {
         if (weight.packing != Packing::kDense) {
             if (!is_of(weight, to))
                 throw UserError(
-                    "--dtype {}: '{}' is quantised already, as {}; quantise the model that it was "
-                    "made from, or leave --dtype out",
+                    "$dtype {}: '{}' is quantised already, as {}; quantise the model that it was "
+                    "made from, or leave $dtype out",
                     to, weight.name, weight.dtype);
         } else if (is_floating(weight.dtype) && weight.dtype != to) {
             round_later(weight, to);
@@ -200,8 +200,8 @@ Graph quantize_weights(Graph graph, DType to) {
     }
     if (!any)
         throw UserError(
-            "--dtype {}: {} has no Linear or Embedding whose weights could be quantised; leave "
-            "--dtype out",
+            "$dtype {}: {} has no Linear or Embedding whose weights could be quantised; leave "
+            "$dtype out",
             to, graph.name);
     return graph;
 }

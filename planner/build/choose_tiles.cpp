@@ -257,7 +257,7 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
         throw UserError(
             "{} needs {} {} in a block on {}, which has {} ({} of the machine), with the smallest "
             "tile that there is; give the device its real limits, split the operator with a larger "
-            "--tp, or plan for a device that has more",
+            "$tensor_parallel, or plan for a device that has more",
             what, excess.need,
             limit == "max_threads_per_block" ? "threads"
             : limit == "registers_per_block" ? "registers"
@@ -268,11 +268,12 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
         "the machine): {}",
         what, excess.need, device, excess.available, limit,
         is_prefill
-            ? fmt::format(
-                  "lower --prefill-chunk (it is {}), or split the operator with a larger --tp",
-                  plan.workload.prefill_chunk)
-            : fmt::format("lower --batch (it is {}), or split the operator with a larger --tp",
-                          plan.workload.batch));
+            ? fmt::format("lower $prefill_chunk (it is {}), or split the operator with a larger "
+                          "$tensor_parallel",
+                          plan.workload.prefill_chunk)
+            : fmt::format(
+                  "lower $batch (it is {}), or split the operator with a larger $tensor_parallel",
+                  plan.workload.batch));
 }
 
 // Calls `act` with each launch of a GPU whose tile takes more of a block, or leaves more blocks,

@@ -53,7 +53,7 @@ ExportResult export_accelerate(const Plan& plan) {
             throw UserError(
                 "accelerate: the plan divides layers among {} devices, and a device_map places "
                 "whole "
-                "modules; plan with --tp 1 --pp {}",
+                "modules; plan with $tensor_parallel 1 $pipeline_stages {}",
                 stage.devices.size(), plan.machine.devices.size());
     whole_layers_per_stage(plan, kTool);
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kTool);
@@ -70,7 +70,8 @@ ExportResult export_accelerate(const Plan& plan) {
         throw UserError(
             "accelerate: the embedding and lm_head are one parameter of this model, which lies "
             "once in "
-            "a device_map, and the plan puts them on stages {} and {}; plan with --pp 1, or untie "
+            "a device_map, and the plan puts them on stages {} and {}; plan with $pipeline_stages "
+            "1, or untie "
             "them",
             embedding, head);
     Json map;
@@ -94,7 +95,7 @@ ExportResult export_accelerate(const Plan& plan) {
         notes.emplace_back(
             "lm_head and the embedding are two parameters on two devices here; a checkpoint with "
             "tie_word_embeddings makes them one, which accelerate keeps on one device: load it "
-            "with tie_word_embeddings=False, or plan with --pp 1.");
+            "with tie_word_embeddings=False, or plan with $pipeline_stages 1.");
     return {.files = {{"device_map.json", map.dump(2) + "\n"}, {"load.py", std::move(loader)}},
             .commands = {{"python3", "load.py", "MODEL"}},
             .not_expressed = std::move(notes)};

@@ -48,7 +48,7 @@ std::vector<LayerStages> stages_of_layers(const Plan& plan, const std::string& t
     });
     if (num_layers == 0 || !whole)
         throw UserError(
-            "{}: {} is no Llama of decoder layers, and {} places nothing else; --format json, dot "
+            "{}: {} is no Llama of decoder layers, and {} places nothing else; $format json, dot "
             "or text has any plan",
             tool, plan.graph.name, tool);
     return layers;
@@ -61,7 +61,7 @@ std::vector<int> whole_layers_per_stage(const Plan& plan, const std::string& too
         if (layers[l].attention != layers[l].mlp)
             throw UserError(
                 "{}: the plan cuts layer {} in two, attention on stage {} and MLP on stage {}, and "
-                "{} places whole layers; pin that layer to one device: --pin layers.{}={}",
+                "{} places whole layers; pin that layer to one device: $pins layers.{}={}",
                 tool, l, layers[l].attention, layers[l].mlp, tool, l,
                 plan.machine
                     .device(plan.stages[static_cast<size_t>(layers[l].attention)].devices[0])
@@ -72,7 +72,7 @@ std::vector<int> whole_layers_per_stage(const Plan& plan, const std::string& too
         if (count[s] == 0)
             throw UserError(
                 "{}: stage {} has no decoder layer, and {} gives each stage some; plan "
-                "with fewer stages: --pp {}",
+                "with fewer stages: $pipeline_stages {}",
                 tool, s, tool, plan.stages.size() - 1);
     return count;
 }
@@ -86,7 +86,7 @@ std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string
             if (std::find(devices.begin(), devices.end(), d) != devices.end())
                 throw UserError(
                     "{}: {} has several stages, and {} gives each device one; plan without virtual "
-                    "stages: --objective latency, or --pp {}",
+                    "stages: $objective latency, or $pipeline_stages {}",
                     tool, device.name, tool, plan.machine.devices.size());
             for (DeviceId other : devices) {
                 const DeviceInfo& o = plan.machine.device(other);
@@ -130,7 +130,7 @@ int same_width(const Plan& plan, const std::string& tool) {
         if (plan.stages[s].devices.size() != width)
             throw UserError(
                 "{}: stage 0 has {} devices and stage {} has {}, and {} divides all stages alike; "
-                "force a shape: --tp T --pp P",
+                "force a shape: $tensor_parallel T $pipeline_stages P",
                 tool, width, s, plan.stages[s].devices.size(), tool);
     return static_cast<int>(width);
 }
@@ -146,7 +146,7 @@ void equal_shards(const Plan& plan, const std::string& tool) {
             if (c->heads.size() * width != heads)
                 throw UserError(
                     "{}: {} has {} of {} query heads, and {} gives each of {} devices the same; "
-                    "choose a --tp that divides the heads, on equal devices",
+                    "choose a $tensor_parallel that divides the heads, on equal devices",
                     tool, plan.machine.device(c->device).name, c->heads.size(), heads, tool, width);
         }
         for (OpId id : c->ops) {
@@ -159,7 +159,7 @@ void equal_shards(const Plan& plan, const std::string& tool) {
                     throw UserError(
                         "{}: {} has {} of {} MLP columns, and {} gives each of {} devices the "
                         "same; "
-                        "choose a --tp that divides them, on equal devices",
+                        "choose a $tensor_parallel that divides them, on equal devices",
                         tool, plan.machine.device(c->device).name, columns.size(), all, tool,
                         width);
             }
@@ -169,7 +169,7 @@ void equal_shards(const Plan& plan, const std::string& tool) {
     if (kv_heads % width != 0 && width % kv_heads != 0)
         throw UserError(
             "{}: {} KV heads on {} devices: neither divides the other; choose another "
-            "--tp",
+            "$tensor_parallel",
             tool, kv_heads, width);
 }
 
@@ -180,7 +180,7 @@ DType dense_weights(const Plan& plan, const std::string& tool) {
         throw UserError(
             "{}: the plan's weights are {}, and {} takes quantised weights from a checkpoint in "
             "its "
-            "own format, whose sizes differ; plan with --dtype f16 or bf16",
+            "own format, whose sizes differ; plan with $dtype f16 or bf16",
             tool, dtype, tool);
     return dtype;
 }

@@ -56,7 +56,7 @@ void check_count(const Plan& plan) {
             gpus += vendor_of(plan.machine.device(d)) != Vendor::kCpu ? 1 : 0;
     if (gpus > kMostShares)
         throw UserError(
-            "llama.cpp: the plan has {} GPUs, and -ts takes at most {}; name fewer in --devices",
+            "llama.cpp: the plan has {} GPUs, and -ts takes at most {}; name fewer in $devices",
             gpus, kMostShares);
 }
 
@@ -84,7 +84,7 @@ void layer_mode(const Plan& plan, Flags& flags) {
         if (cpu && s > 0)
             throw UserError(
                 "llama.cpp: stage {} is on the CPU behind others, and llama.cpp has one CPU, whose "
-                "layers come first; name the host first in --devices, once",
+                "layers come first; name the host first in $devices, once",
                 s);
         int count = 0;
         for (const LayerStages& layer : layers) count += layer.attention == static_cast<int>(s);
@@ -127,7 +127,8 @@ void tensor_mode(const Plan& plan, const std::vector<DeviceId>& devices, Flags& 
         throw UserError(
             "llama.cpp: the plan has {} stages and tensor-parallel ones among them, and -sm is "
             "either "
-            "layer or tensor for all devices; plan with --tp {} --pp 1 or --tp 1 --pp {}",
+            "layer or tensor for all devices; plan with $tensor_parallel {} $pipeline_stages 1 or "
+            "$tensor_parallel 1 $pipeline_stages {}",
             plan.stages.size(), devices.size(), devices.size());
     only_gpus(plan, devices, kLlamaCpp);
     equal_shards(plan, kLlamaCpp);

@@ -33,7 +33,7 @@ void vocabulary_divides(const Plan& plan) {
     if (padded % width != 0)
         throw UserError(
             "vllm: the vocabulary of {}, padded to {}, is not {} equal parts, and vllm takes no "
-            "others; choose a --tp that divides it",
+            "others; choose a $tensor_parallel that divides it",
             plan.graph.config.vocab_size, padded, width);
 }
 

@@ -93,7 +93,7 @@ void check_cards_once(const std::vector<DeviceSpec>& specs, const Machine& machi
         auto [at, fresh] = first.try_emplace({specs[d].kind, machine.devices[d].index}, d);
         if (!fresh && (specs[d].logical < 0 || specs[at->second].logical < 0))
             throw UserError(
-                "--devices: {} and {} are one card, whose memory would be counted twice; name it "
+                "$devices: {} and {} are one card, whose memory would be counted twice; name it "
                 "once, or take logical devices of it, for example {}[{}]/0-1",
                 specs[at->second].text, specs[d].text, device_kind_name(specs[d].kind),
                 machine.devices[d].index);

@@ -264,7 +264,7 @@ Json read_json(const std::string& text, const std::string& path) {
         return Json::parse(text);
     } catch (const Json::exception& error) {
         throw UserError(
-            "{}: {}; a machine file is JSON as `cleave devices -o FILE.json` writes it: start from "
+            "{}: {}; a machine file is JSON as $save_machine writes it: start from "
             "one of those",
             path, plain_words(error.what()));
     }
@@ -387,8 +387,7 @@ HostCalibration calibration_of(const Machine& machine, const std::string& path) 
     }
     throw UserError(
         "{}: no two host devices with measured rates and a measured link between them; write it "
-        "with "
-        "cleave devices --measure",
+        "with $measure_machine",
         path);
 }
 

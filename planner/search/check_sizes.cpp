@@ -16,16 +16,16 @@ using namespace importer;
 
 constexpr double kMostCount = 1e18;  // operations of a pass, ns of a whole run
 
-struct Flag {
+struct Option {
     const char* name;
     int64_t Workload::* value;
     int64_t most;
 };
-constexpr std::array<Flag, 4> kFlags{
-    {{"--batch", &Workload::batch, kMostSequences},
-     {"--prefill-chunk", &Workload::prefill_chunk, kMostPositions},
-     {"--context", &Workload::context, kMostPositions},
-     {"--prompt-tokens", &Workload::prompt_tokens, kMostPositions}}};
+constexpr std::array<Option, 4> kOptions{
+    {{"$batch", &Workload::batch, kMostSequences},
+     {"$prefill_chunk", &Workload::prefill_chunk, kMostPositions},
+     {"$context", &Workload::context, kMostPositions},
+     {"$prompt_tokens", &Workload::prompt_tokens, kMostPositions}}};
 
 void check_weights(const Graph& graph) {
     double total = 0;
@@ -102,35 +102,35 @@ private:
 }  // namespace
 
 void check_limits(const Analysis& analysis, const Machine& machine, const Workload& workload) {
-    for (const Flag& flag : kFlags)
-        if (workload.*flag.value > flag.most)
-            throw UserError("{} {}: at most {} is supported; give a smaller one", flag.name,
-                            workload.*flag.value, flag.most);
+    for (const Option& option : kOptions)
+        if (workload.*option.value > option.most)
+            throw UserError("{} {}: at most {} is supported; give a smaller one", option.name,
+                            workload.*option.value, option.most);
     check_weights(analysis.graph);
     Extent extent(analysis, machine);
     if (extent.holds(workload)) return;
-    // The first flag that alone brings the workload back, with its largest value that does.
-    for (const Flag& flag : kFlags) {
+    // The first option that alone brings the workload back, with its largest value that does.
+    for (const Option& option : kOptions) {
         Workload w = workload;
-        int64_t low = 0, high = workload.*flag.value;
-        if (flag.value == &Workload::context) low = workload.prompt_tokens - 1;
+        int64_t low = 0, high = workload.*option.value;
+        if (option.value == &Workload::context) low = workload.prompt_tokens - 1;
         while (high - low > 1) {
-            w.*flag.value = low + (high - low) / 2;
-            (extent.holds(w) ? low : high) = w.*flag.value;
+            w.*option.value = low + (high - low) / 2;
+            (extent.holds(w) ? low : high) = w.*option.value;
         }
-        w.*flag.value = low;
-        if (low < 1 || low < workload.prompt_tokens * (flag.value == &Workload::context) ||
+        w.*option.value = low;
+        if (low < 1 || low < workload.prompt_tokens * (option.value == &Workload::context) ||
             !extent.holds(w))
             continue;
         throw UserError(
-            "{} {}: with --batch {}, --context {} and --prefill-chunk {}, sizes or times are "
+            "{} {}: with $batch {}, $context {} and $prefill_chunk {}, sizes or times are "
             "beyond "
             "what a plan can hold; the largest {} supported with them is {}",
-            flag.name, workload.*flag.value, workload.batch, workload.context,
-            workload.prefill_chunk, flag.name, low);
+            option.name, workload.*option.value, workload.batch, workload.context,
+            workload.prefill_chunk, option.name, low);
     }
     throw UserError(
-        "--batch {} with --context {} and --prefill-chunk {}: sizes or times are beyond what a "
+        "$batch {} with $context {} and $prefill_chunk {}: sizes or times are beyond what a "
         "plan "
         "can hold; give smaller ones",
         workload.batch, workload.context, workload.prefill_chunk);

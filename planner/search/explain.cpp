@@ -218,7 +218,7 @@ void metis(const Proposals& proposals, const std::vector<Scored>& scored, const 
            Plan& plan) {
     plan.why.metis_us = proposals.metis_us;
     if (!plan.options.use_metis) {
-        plan.why.metis = "not used (--no-metis)";
+        plan.why.metis = "not used";
         plan.why.topological_cost_ns = chosen.objective_ns;
         return;
     }

@@ -445,7 +445,7 @@ struct Executor::Impl {
             fmt::format("one of {}", places),
             fmt::format(
                 "{}; the driver tells a fault of one of them to all{}", fault.what(),
-                step_by_step ? "" : "; run with --step-by-step to have one step of each named"),
+                step_by_step ? "" : "; run with $step_by_step to have one step of each named"),
             fmt::format("{}, which share a card", names));
     }
 

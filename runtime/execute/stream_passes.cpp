@@ -322,7 +322,7 @@ void StreamPasses::rethrow(const DeviceError& error) {
     throw DeviceError(
         where(),
         fmt::format("{}{}", error.what(),
-                    exact ? "" : "; run with --step-by-step to have the step that fails named"),
+                    exact ? "" : "; run with $step_by_step to have the step that fails named"),
         device_.info().name);
 }
 

@@ -54,7 +54,7 @@ ScoreResult score(Session& session, const Plan& plan, const std::vector<int32_t>
             "the plan has no room for the logits of every token; plan with all logits wanted");
     }
     if (plan.workload.context < 2)
-        throw UserError("a context of 1 token cannot score a text; use --context 2 or more");
+        throw UserError("a context of 1 token cannot score a text; use $context 2 or more");
     int64_t vocab = plan.graph.config.vocab_size;
     for (int32_t token : tokens) {
         if (token < 0 || token >= vocab)

@@ -36,10 +36,11 @@ void give_access(Device& from, Device& to) {
     } catch (const DeviceError& error) {
         throw DeviceError(
             fmt::format("mapping the memory of {} for {}", to.info().name, from.info().name),
-            fmt::format("{}; to plan without peer memory, save the machine (cleave devices -o "
-                        "FILE), make the kind of these devices' links pcie without peer_access "
-                        "there, and plan with --machine FILE",
-                        error.what()),
+            fmt::format(
+                "{}; to plan without peer memory, save the machine "
+                "($save_machine), make the kind of these devices' links pcie without peer_access "
+                "there, and plan with $machine FILE",
+                error.what()),
             from.info().name);
     }
 }

@@ -128,8 +128,7 @@ private:
 
     [[noreturn]] void fail(const std::string& message) const {
         std::string where = step_.valid() ? step_label(plan_, is_prefill_, step_) : "the plan";
-        throw UserError("{} {}; the plan is broken: make it anew with 'cleave plan'", where,
-                        message);
+        throw UserError("{} {}; the plan is broken: make it anew with $save_plan", where, message);
     }
 
     const Plan& plan_;

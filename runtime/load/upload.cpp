@@ -239,7 +239,7 @@ std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightR
     int64_t half = table.rotary_dim / 2;
     if (table.max_positions < positions) {
         throw UserError(
-            "the rotary table '{}' ends at position {}, but the context is {}; use --context {} or "
+            "the rotary table '{}' ends at position {}, but the context is {}; use $context {} or "
             "less",
             table.name, table.max_positions, positions, table.max_positions);
     }
@@ -300,9 +300,8 @@ void check_weights_present(const Plan& plan) {
         const Weight& weight = plan.graph.weight(shard.weight);
         if (!weight.data.has_data()) {
             throw UserError(
-                "weight '{}' of {} has no data: a shape name, or a model made with --weights none, "
-                "can be "
-                "planned but not run; write one with 'cleave model SHAPE -o DIR --weights random'",
+                "weight '{}' of {} has no data: a shape name, or a model without weights, can "
+                "be planned but not run; write one with $write_model",
                 weight.name, plan.graph.name);
         }
         if (weight.data.file.valid() && !plan.graph.files[weight.data.file.index()].present) {

@@ -303,14 +303,14 @@ TEST_CASE("a device whose grids are small gets other tiles, or is refused by nam
     using Catch::Matchers::Contains;
     CHECK_THAT(test::user_error([&] { plan_of_long_chunks(machine, 2000); }),
                Contains("layers.0") && Contains("sim:h100") && Contains("has at most 8") &&
-                   Contains("max_grid_y") && Contains("lower --prefill-chunk (it is 2000)"));
+                   Contains("max_grid_y") && Contains("lower $prefill_chunk (it is 2000)"));
     machine.devices[0].limits.max_grid[1] = 7;
-    CHECK_THAT(
-        test::user_error([&] { plan_of_long_chunks(machine, 64); }),
-        Contains("layers.0.attention") && Contains("needs 8 blocks") && Contains("larger --tp"));
+    CHECK_THAT(test::user_error([&] { plan_of_long_chunks(machine, 64); }),
+               Contains("layers.0.attention") && Contains("needs 8 blocks") &&
+                   Contains("larger $tensor_parallel"));
     // After fusion, on the launches themselves.
     planner::Plan broken = plan;
     broken.machine.devices[0].limits.max_grid[0] = 799;
     CHECK_THAT(test::user_error([&] { generate_program(broken, planner::DeviceId(0)); }),
-               Contains("embedding") && Contains("max_grid_x") && Contains("--prefill-chunk"));
+               Contains("embedding") && Contains("max_grid_x") && Contains("$prefill_chunk"));
 }

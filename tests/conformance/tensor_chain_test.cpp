@@ -337,5 +337,5 @@ TEST_CASE("operators over tensors are refused by name on GPUs", "[conformance]")
     w.output("b");
     const planner::Plan plan = test::plan_tensors(w.graph(), "simt:sm_80[0]");
     CHECK_THAT(test::user_error([&] { codegen::generate_program(plan, planner::DeviceId(0)); }),
-               Contains("Sigmoid + Neg") && Contains("simt:sm_80") && Contains("--devices host"));
+               Contains("Sigmoid + Neg") && Contains("simt:sm_80") && Contains("$devices host"));
 }

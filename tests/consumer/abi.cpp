@@ -104,6 +104,9 @@ void exceptions() {
                    failure.json().find("deficit_bytes") != std::string::npos &&
                    std::strstr(failure.what(), "sim:rtx4090[1]"),
                "what does not fit comes with each device's deficit");
+        expect(!std::strstr(failure.what(), "--") && !std::strchr(failure.what(), '$') &&
+                   failure.json().find("\"dtype ") != std::string::npos,
+               "and with ways out that name the fields of cleave_plan_options");
     }
     cleave::Graph graph = cleave::Graph::named("g");
     cleave_operator op{};

@@ -108,7 +108,7 @@ TEST_CASE("values beyond f16 in a cache of f16 are the user's error, with the ty
             CHECK_THAT(text, Contains("position"));
             CHECK_THAT(text, Contains("of the prompt are not numbers"));
             CHECK_THAT(text, Contains(shape.devices));
-            CHECK_THAT(text, Contains("65504") && Contains("--kv-dtype bf16 or f32"));
+            CHECK_THAT(text, Contains("65504") && Contains("$kv_dtype bf16 or f32"));
         }
     // What holds them runs.
     const std::vector<int32_t> expected = run(graph, kHost, DType::kF32, prompts, options_of(4));

@@ -286,7 +286,7 @@ TEST_CASE("the option --dtype expands quantised weights, and is refused for prod
     graph = importer::import_onnx(path.string());
     CHECK_THAT(user_error([&] { plan_for(graph, device_shapes()[0], workload); }),
                Catch::Matchers::Contains("MatMulInteger") &&
-                   Catch::Matchers::Contains("leave --dtype out"));
+                   Catch::Matchers::Contains("leave $dtype out"));
 }
 
 TEST_CASE("quantised exports give ONNX Runtime's logits on any devices", "[e2e]") {

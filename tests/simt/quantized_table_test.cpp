@@ -43,5 +43,5 @@ TEST_CASE("products of integers are refused on GPUs, with what can be done", "[s
     q.transposed = q.dynamic = true;
     std::string message =
         user_error([&] { make_kernel(linear_case(q, 24, 13, 1, {}), {"sm_80", 8, {}}); });
-    CHECK(message.find("--devices host") != std::string::npos);
+    CHECK(message.find("$devices host") != std::string::npos);
 }

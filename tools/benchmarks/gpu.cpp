@@ -30,6 +30,7 @@
 #include "tools/benchmarks/bench_model.h"
 #include "tools/benchmarks/flags.h"
 #include "tools/benchmarks/gpu_rates.h"
+#include "tools/cli/spelling.h"
 
 namespace {
 
@@ -153,7 +154,8 @@ public:
             try {
                 act();
             } catch (const std::exception& error) {
-                json["errors"].push_back(fmt::format("{}: {}", what, error.what()));
+                json["errors"].push_back(
+                    fmt::format("{}: {}", what, tools::spell_for_command_line(error.what())));
             }
             show(json);  // if it is ended later, this much was reported
         };
@@ -448,7 +450,7 @@ int main(int argc, char** argv) {
             fmt::print(stderr, "bench: {}\n", error.get<std::string>());
         return json.value("errors", Json::array()).empty() ? 0 : 1;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "bench: {}\n", error.what());
+        fmt::print(stderr, "bench: {}\n", tools::spell_for_command_line(error.what()));
         return 1;
     }
 }

@@ -128,7 +128,9 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
     check_simt_seed(machine, run);
     planner::PlanOptions options = plan_options(flags);
     if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
-    return planner::make_plan(model.graph, machine, workload, options);
+    planner::Plan plan = planner::make_plan(model.graph, machine, workload, options);
+    if (flags.no_metis) plan.why.metis += " (--no-metis)";
+    return plan;
 }
 
 runtime::SessionOptions session_options(const RunFlags& run) {

@@ -7,6 +7,7 @@
 #include "planner/export/model/exporters.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/planning.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -42,6 +43,7 @@ void run_export(const ExportArguments& flags) {
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
     planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
     planner::ExportResult result = exporter.run(plan);
+    for (std::string& what : result.not_expressed) what = spell_for_command_line(what);
     if (flags.output.empty()) return print_single(flags, result);
     planner::write_export(flags.format, result, flags.output);
     if (flags.json) {

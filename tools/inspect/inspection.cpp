@@ -12,6 +12,7 @@
 #include "codegen/kernel/program.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/spelling.h"
 
 namespace cleave::tools {
 
@@ -315,8 +316,8 @@ Inspection inspect_plan(const Plan& plan) {
                 add_kernels(plan, DeviceId(d), is_prefill, program, inspection.kernels);
         } catch (const UserError& error) {
             // What cannot be compiled can be planned, exported and looked at.
-            inspection.no_kernels.push_back(
-                fmt::format("{}: {}", plan.machine.devices[d].name, error.what()));
+            inspection.no_kernels.push_back(fmt::format("{}: {}", plan.machine.devices[d].name,
+                                                        spell_for_command_line(error.what())));
         }
     }
     return inspection;

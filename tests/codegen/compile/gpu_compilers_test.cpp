@@ -187,7 +187,7 @@ TEST_CASE("a missing NVRTC lists every name that was tried, and the fix", "[code
     std::string message = test::user_error([&] { make_gpu_compiler(gpu_arch("sm_90a"), options); });
     CHECK(message.find("/nowhere/libnvrtc.so.99") != std::string::npos);
     CHECK(message.find("nvidia-cuda-nvrtc") != std::string::npos);
-    CHECK(message.find("--nvrtc PATH") != std::string::npos);
+    CHECK(message.find("$nvrtc PATH") != std::string::npos);
 }
 
 TEST_CASE("of several NVRTC the first is taken whose objects the CUDA driver loads", "[codegen]") {
@@ -221,7 +221,7 @@ TEST_CASE("of several NVRTC the first is taken whose objects the CUDA driver loa
             Catch::Matchers::Contains("CUDA 11.8 and loads what NVRTC of CUDA 11 or older") &&
             Catch::Matchers::Contains(fmt::format("found NVRTC 13.4 ({}), NVRTC 12.4 ({})",
                                                   newer.string(), older.string())) &&
-            Catch::Matchers::Contains("--nvrtc PATH"));
+            Catch::Matchers::Contains("$nvrtc PATH"));
     CHECK_FALSE(nvrtc_info(options).available);
     // One file that was asked for by name, and no other beside it.
     options.nvrtc = newer;

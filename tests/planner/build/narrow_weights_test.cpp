@@ -84,7 +84,7 @@ TEST_CASE("narrow weights on host devices are as those on any other, and are qua
         CHECK(again.graph_digest == plan.graph_digest);
         const DType other = dtype == DType::kInt4 ? DType::kInt8 : DType::kInt4;
         CHECK_THAT(user_error([&] { plan_for(plan.graph, "host", other, 0); }),
-                   Contains(fmt::format("--dtype {}", other)) && Contains("embed_tokens") &&
+                   Contains(fmt::format("$dtype {}", other)) && Contains("embed_tokens") &&
                        Contains(fmt::format("quantised already, as {}", dtype)));
     }
 }

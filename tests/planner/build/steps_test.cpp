@@ -540,10 +540,10 @@ TEST_CASE("what lacks memory is told by its memory, and what fits but for a grid
     CHECK_THAT(refusal(1, int64_t{1} << 20),
                Catch::Matchers::Matches("[^]*lacks [1-9][0-9.]* [kM]B on 1 device[^]*"));
     // What would fit fits the grids, too: 64 rows of blocks.
-    REQUIRE_THAT(both, Catch::Matchers::Contains("--prefill-chunk "));
-    const size_t at = both.find("--prefill-chunk ") + 16;
+    REQUIRE_THAT(both, Catch::Matchers::Contains("$prefill_chunk "));
+    const size_t at = both.find("$prefill_chunk ") + 15;
     const int64_t chunk = std::stoll(both.substr(at));
     CHECK_NOTHROW(make_plan(graph, machine_of(int64_t{1} << 30), workload_of(4096, chunk), {}));
     CHECK_THAT(refusal(4096, int64_t{1} << 42), Catch::Matchers::Contains("max_grid_y") &&
-                                                    Catch::Matchers::Contains("--prefill-chunk"));
+                                                    Catch::Matchers::Contains("$prefill_chunk"));
 }

@@ -119,7 +119,7 @@ TEST_CASE("what is no plan is refused by its name, with the fix", "[planner]") {
     for (const std::string& text :
          {std::string(), std::string("ONNX"), std::string(1000, 'x'), std::string(1000, '\0')}) {
         CHECK(has(refused(text), "some.file is not a plan"));
-        CHECK(has(refused(text), "cleave plan MODEL -o FILE.plan"));
+        CHECK(has(refused(text), "$save_plan"));
     }
     CHECK(has(refused(bytes.substr(0, bytes.size() / 2)), "truncated or damaged"));
     CHECK(has(refused(envelope("", 2)), "format version 2, this cleave reads version 1"));

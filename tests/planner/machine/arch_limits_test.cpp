@@ -153,7 +153,7 @@ TEST_CASE("an operator that no tile brings within a block is refused with its ne
         CHECK_THAT(text, Contains(limit));
         CHECK_THAT(text, Contains("sim:mi300x[0]"));
         CHECK_THAT(text, Contains("has 31"));
-        CHECK_THAT(text, Contains("--tp"));
+        CHECK_THAT(text, Contains("$tensor_parallel"));
     }
 }
 

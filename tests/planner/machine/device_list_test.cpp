@@ -163,7 +163,7 @@ TEST_CASE("measured rates replace the estimates of host devices and of the links
     facts.calibration = {};
     Machine estimated = build_machine(parse_devices("host[0-1]"), facts);
     CHECK_THAT(test::user_error([&] { calibration_of(estimated, path); }),
-               Contains("cleave devices --measure"));
+               Contains("$measure_machine"));
 }
 
 TEST_CASE("a machine file written from a machine reads back the same", "[planner]") {

@@ -136,7 +136,7 @@ TEST_CASE("a plan that is not sound is refused with the rules it breaks", "[plan
     std::string message = user_error([&] { verify_plan(plan); });
     CHECK(message.find("operand-not-ready: decode step") != std::string::npos);
     CHECK(message.find("host[1]") != std::string::npos);
-    CHECK(message.find("cleave plan MODEL") != std::string::npos);
+    CHECK(message.find("$save_plan") != std::string::npos);
 }
 
 }  // namespace cleave::test

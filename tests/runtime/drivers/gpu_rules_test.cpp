@@ -46,7 +46,7 @@ TEST_CASE("a code object that the driver cannot read is told with its compiler a
                                   Contains("loading kernel nothing") &&
                                   Contains("compiled by NVRTC 13.0 (libnvrtc.so.13), sm_90a") &&
                                   Contains(cuda ? "is of version 12.4" : "is of version 6.2") &&
-                                  Contains("--nvrtc PATH"));
+                                  Contains("$nvrtc PATH"));
         }
         // Any other failure is told as it is, and the next kernels load.
         fake.fail(cuda ? "cuModuleLoadData" : "hipModuleLoadData", 1, 2);

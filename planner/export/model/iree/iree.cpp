@@ -72,7 +72,7 @@ std::string known_sm(const DeviceInfo& device) {
     for (int candidate : kKnownSm)
         if (candidate <= sm) known = candidate;
     if (known == 0)
-        throw UserError("--format iree: {} is {}, and IREE makes code for sm_{} and newer",
+        throw UserError("$format iree: {} is {}, and IREE makes code for sm_{} and newer",
                         device.name, device.arch, kKnownSm[0]);
     return fmt::format("sm_{}", known);
 }
@@ -88,7 +88,7 @@ std::string target_of(const Plan& plan, const Driver& driver) {
             target = one;
         if (!nvidia && one != target)
             throw UserError(
-                "--format iree: {} is {} and others are {}, and iree-compile makes code for one "
+                "$format iree: {} is {} and others are {}, and iree-compile makes code for one "
                 "AMD architecture; plan for GPUs of one",
                 d.name, one, target);
     }
@@ -102,7 +102,7 @@ void one_driver(const Plan& plan) {
     for (const DeviceInfo& d : plan.machine.devices)
         if (driver_of(d).compile != std::string_view(driver_of(first).compile))
             throw UserError(
-                "--format iree: {} is a device of '{}' and {} one of '{}', and iree-compile 3.13 "
+                "$format iree: {} is a device of '{}' and {} one of '{}', and iree-compile 3.13 "
                 "has no memory that both reach; plan for devices of one",
                 first.name, driver_of(first).compile, d.name, driver_of(d).compile);
 }

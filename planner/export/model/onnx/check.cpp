@@ -28,8 +28,8 @@ public:
         configurations();
         if (report_.configuration.empty())
             throw UserError(
-                "{} has no multi-device annotations (ModelProto.configuration); `cleave export "
-                "--format onnx` writes them",
+                "{} has no multi-device annotations (ModelProto.configuration); "
+                "$export_onnx writes them",
                 path_);
         for (const onnx::NodeProto& node : model_.graph().node()) check_node(node);
         std::optional<Plan> embedded = embedded_plan(model_, path_);
