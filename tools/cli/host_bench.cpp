@@ -118,8 +118,8 @@ void HostBench::round(const CancelToken* cancel) {
     if (!length_.keep_open) session_.reset();
 }
 
-// A launch counts from its start to its end on each device, an exchange from the moment when the
-// last member has come to the moment when the last one leaves.
+// A launch takes from its start to its end on each device; an exchange from the last member's
+// start to the last one's end.
 void HostBench::take_apart(const runtime::Trace& trace, bool is_prefill) {
     struct Meeting {
         int64_t last_start = 0, last_end = 0;
@@ -129,8 +129,7 @@ void HostBench::take_apart(const runtime::Trace& trace, bool is_prefill) {
     const planner::Phase& phase = plan_.phase(is_prefill);
     Classes& classes = is_prefill ? prefill_ : decode_;
     std::map<std::pair<int32_t, size_t>, Meeting> meetings;
-    // The prompt is one pass; so each begins a generation, and later ones are of the last that
-    // began.
+    // The prompt is one pass, so each prefill begins a generation; passes after it belong to it.
     std::map<int32_t, size_t> generation_of;
     for (const runtime::TraceEvent& e : trace.events) generation_of[e.pass] |= e.is_prefill;
     size_t begun = token_ns_.size() - static_cast<size_t>(length_.generations);
@@ -163,8 +162,8 @@ std::vector<Sample> HostBench::medians(const Classes& classes) {
         for (const std::vector<double>& ns : times.ns)
             if (!ns.empty()) of_generations.push_back(median(ns));
         result.push_back(times.sample);
-        // An exchange takes microseconds, which one late wake-up multiplies; it reads no memory
-        // that changes state.
+        // An exchange takes microseconds, and one late wake-up multiplies that; the memory's speed
+        // does not change it.
         result.back().ns =
             times.sample.communicates ? median(of_generations) : usual(of_generations);
     }

@@ -39,7 +39,7 @@ struct Absent {
     std::string kind, reason;
 };
 
-// What was looked for and not found, with the reason; and what chose among what was.
+// The kinds that were not found, with the reason. `chosen_by` gets the variables that hide devices.
 std::vector<Absent> absent_kinds(std::vector<std::string>& chosen_by) {
     std::vector<Absent> absent;
     for (planner::DeviceKind kind : planner::kCardKinds) {

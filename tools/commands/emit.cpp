@@ -64,8 +64,8 @@ std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArgumen
     return all;
 }
 
-// The choice of tokens runs after passes of both phases; the devices meet before the first pass, a
-// prefill.
+// Whether a phase launches a kernel. The choice of tokens runs after passes of both phases; devices
+// meet before the first pass, which is a prefill.
 bool runs_in(bool is_prefill, const codegen::Program& program, int kernel) {
     const auto has = [kernel](const codegen::Instruction& i) { return i.kernel == kernel; };
     const std::vector<codegen::Instruction>& phase = is_prefill ? program.prefill : program.decode;
@@ -94,8 +94,8 @@ codegen::Occupancy occupancy_of(const codegen::GpuArch& arch, const codegen::Ker
                                       resources.registers);
 }
 
-// What a limit took from a kernel's tile before anything was compiled, by its first launch in a
-// phase that has one.
+// How a limit of the device reduced a kernel's tile before anything was compiled: of its first
+// launch, in the first phase that launches it.
 std::optional<planner::ShrunkTile> shrunk_tile(const planner::Plan& plan,
                                                const codegen::Program& program, size_t k,
                                                bool is_prefill) {
@@ -189,8 +189,8 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
-// The claim of a kernel, without the line's end; its occupancy by what was measured, where that is
-// known.
+// A kernel's claimed resources, without the end of the line. Its occupancy is that of the measured
+// ones, if known.
 void print_claim(const planner::DeviceInfo& info, const codegen::Program& program,
                  const codegen::Kernel& kernel, const codegen::Resources& measured) {
     const codegen::GpuArch* arch = find_arch(program);
@@ -209,7 +209,7 @@ void print_claim(const planner::DeviceInfo& info, const codegen::Program& progra
                o.most_warps, codegen::unit_name(*arch));
 }
 
-// The tile that limits of the device took from a kernel, by arithmetic.
+// The larger tile that limits of the device ruled out, by arithmetic.
 void print_shrunk(const planner::Plan& plan, const codegen::Program& program, size_t k) {
     static const std::map<std::string_view, const char*> kWhat = {
         {"shared_memory_per_block", "bytes of shared memory a block"},

@@ -53,7 +53,7 @@ std::string describe_storage(const importer::Weight& w) {
                        q.zero_points.has_data() ? ", zero points" : "");
 }
 
-// "q_proj 64 -> 64 + bias": what the operator is, without its layer's number.
+// "q_proj 64 -> 64 + bias": the operator without its layer's number.
 std::string describe_op(const Graph& graph, const importer::Op& op) {
     const size_t dot =
         op.layer >= 0 && op.name.starts_with("layers.") ? op.name.find('.', 7) : std::string::npos;

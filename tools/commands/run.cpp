@@ -114,8 +114,8 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
     return std::make_unique<runtime::Session>(plan, options);
 }
 
-// Streams text as tokens come and ends a sequence at a stop string; the text before it is what
-// counts.
+// Streams text as tokens come, and ends a sequence at a stop string. Its result is the text before
+// that string.
 class TextStream {
 public:
     TextStream(const runtime::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
@@ -396,7 +396,7 @@ void check_flags(const RunArguments& flags) {
     if (!flags.dump_logits.empty()) check_writable("--dump-logits", flags.dump_logits);
 }
 
-// " (node 'x' (Op): why)": what keeps a graph from being a language model, where that is known.
+// " (node 'x' (Op): why)": why a graph is no language model; empty if that is not known.
 std::string what_stops(const importer::Graph& graph) {
     for (const importer::Op& op : graph.ops)
         if (op.kind == importer::OpKind::kOpaque)
