@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codegen/compile/host.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "codegen/compile/compile_program.h"
 #include "codegen/compile/llvm_library.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
@@ -68,23 +68,12 @@ public:
     }
 
     CompiledKernel compile(const Kernel& kernel) const override {
-        cleave_llvm_result result{};
+        LlvmResult result(llvm_);
         llvm_.compile(kernel.source.data(), kernel.source.size(), (kernel.name + ".cpp").c_str(),
-                      cpu_.name.c_str(), cpu_.features.c_str(), &result);
-        std::string log = result.log ? result.log : "";
-        if (!result.ok) {
-            llvm_.free_result(&result);
-            throw_does_not_compile(kernel, cpu_.name, log);
-        }
-        CompiledKernel compiled;
-        compiled.name = kernel.name;
+                      cpu_.name.c_str(), cpu_.features.c_str(), result.out());
+        CompiledKernel compiled = result.take(kernel.name, cpu_.name, kernel.source);
         compiled.compiler = name();
-        const auto* bytes = static_cast<const std::byte*>(result.object);
-        compiled.object.assign(bytes, bytes + result.object_size);
-        compiled.measured.code_bytes = result.code_bytes;
-        compiled.measured.stack_bytes = result.stack_bytes;
         compiled.measured.known = true;
-        llvm_.free_result(&result);
         return compiled;
     }
 
@@ -141,8 +130,8 @@ std::string enabled_features(const std::string& features) {
 
 }  // namespace
 
-std::unique_ptr<KernelCompiler> make_host_compiler(const CompileOptions& options) {
-    return std::make_unique<HostCompiler>(options.cpu_arch);
+std::unique_ptr<KernelCompiler> make_host_compiler(const std::string& cpu_arch) {
+    return std::make_unique<HostCompiler>(cpu_arch);
 }
 
 std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKernel>& kernels) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/compile/backend.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
 
@@ -78,6 +79,18 @@ const LlvmLibrary& llvm_library() {
             "path",
             llvm.reason);
     return llvm;
+}
+
+CompiledKernel LlvmResult::take(const std::string& entry, std::string_view target,
+                                std::string_view source) const {
+    if (!result_.ok) throw_does_not_compile(entry, target, result_.log ? result_.log : "", source);
+    CompiledKernel compiled;
+    compiled.name = entry;
+    const auto* bytes = static_cast<const std::byte*>(result_.object);
+    compiled.object.assign(bytes, bytes + result_.object_size);
+    compiled.measured.code_bytes = result_.code_bytes;
+    compiled.measured.stack_bytes = result_.stack_bytes;
+    return compiled;
 }
 
 }  // namespace cleave::codegen

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/compile/llvm/abi.h"
 #include "codegen/compile/llvm/simt_abi.h"
+#include "codegen/kernel/program.h"
 
 namespace cleave::codegen {
 
@@ -39,6 +41,25 @@ struct LlvmLibrary {
 // install.
 const LlvmLibrary& find_llvm_library();
 const LlvmLibrary& llvm_library();
+
+// What a compilation gave, freed at its end.
+class LlvmResult {
+public:
+    explicit LlvmResult(const LlvmLibrary& llvm) : llvm_(llvm) {}
+    ~LlvmResult() { llvm_.free_result(&result_); }
+    LlvmResult(const LlvmResult&) = delete;
+    LlvmResult& operator=(const LlvmResult&) = delete;
+
+    cleave_llvm_result* out() { return &result_; }
+    // The object, called `entry`, with its sizes of code and stack. InternalError by
+    // throw_does_not_compile when there is none.
+    CompiledKernel take(const std::string& entry, std::string_view target,
+                        std::string_view source) const;
+
+private:
+    const LlvmLibrary& llvm_;
+    cleave_llvm_result result_{};
+};
 
 // The names that are tried, in order.
 std::vector<std::string> llvm_library_names();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spec -> the GPU kernel. What stubs share, and attention; products are in gpu_products.cpp, all
-// else in gpu_elementwise.cpp.
+// What stubs share, and attention; products are in products.cpp, all else in elementwise.cpp.
+#include "codegen/gpu/kernels.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -8,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "codegen/gpu/formats.h"
-#include "codegen/gpu/program.h"
 #include "codegen/gpu/stub.h"
 #include "codegen/kernel/occupancy.h"
 #include "planner/tiles/gpu.h"
@@ -68,6 +68,8 @@ Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string
     if (early) writer.overlap();
     if (has_ring || (early && fetches_ahead)) writer.begin_with(fmt::format("{}_ahead", call));
     Kernel kernel = writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);
+    kernel.form = form;
+    kernel.by_warpgroups = by_warpgroups;
     kernel.tile = tile;
     return kernel;
 }
@@ -95,6 +97,8 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     stub.smaller = planner::smaller_attention_tile(limits, shape, stub.tile);
     const Tile& tile = stub.tile;
     const bool many = is_prefill_attention(tile);
+    stub.form = many ? KernelForm::kPrefillAttention : KernelForm::kDecodeAttention;
+    stub.by_warpgroups = many && planner::attends_by_warpgroups(limits, shape, tile);
     stub.launch.shared_bytes = planner::attention_shared_bytes(limits, shape, tile);
     stub.overlaps = !many;
     w.note(fmt::format(
@@ -149,7 +153,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     }
     w.arg("i64", "num_tokens");
     if (!many) return stub.finish("gpu/attention_decode.cuh", "attention_decode", "AttentionArgs");
-    return planner::attends_by_warpgroups(limits, shape, tile)
+    return stub.by_warpgroups
                ? stub.finish("gpu/attention_warpgroups.cuh", "attention_warpgroups",
                              "AttentionArgs")
                : stub.finish("gpu/attention_prefill.cuh", "attention_prefill", "AttentionArgs");
@@ -207,25 +211,34 @@ Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
     const KernelSpec settled = with_settled_formats(spec);
     return std::visit(
         [&](const auto& s) {
-            GpuStub stub{kind, fused, target, {}, {}, {}, {}};
+            GpuStub stub{kind, fused, target};
             Kernel kernel = make_any(s, stub);
-            if (stub.smaller)
-                kernel.smaller = [spec, kind, fused, target, tile = *stub.smaller] {
-                    GpuTarget smaller = target;
-                    smaller.tile = tile;
-                    return make_gpu_kernel(spec, kind, fused, smaller);
-                };
+            kernel.origin = GpuOrigin{spec, target, stub.smaller};
+            kernel.origin->target.tile = kernel.tile;
             return kernel;
         },
         settled);
 }
 
-Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target) {
+std::optional<Kernel> with_smaller_tile(const Kernel& kernel) {
+    if (!kernel.origin || !kernel.origin->smaller) return std::nullopt;
+    GpuTarget target = kernel.origin->target;
+    target.tile = *kernel.origin->smaller;
+    Kernel smaller = make_gpu_kernel(kernel.origin->spec, kernel.kind, kernel.fused, target);
+    CHECK(smaller.parameters == kernel.parameters) << kernel.name << " has other parameters with a "
+                                                   << "smaller tile";
+    smaller.launch.constant_args = kernel.launch.constant_args;
+    return smaller;
+}
+
+Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& given) {
+    GpuTarget target = given;
+    target.tile = {};
     const std::vector<std::string> fused =
         std::visit([](const auto& s) { return helper_operators(s); }, spec);
     return std::visit(
         [&](const auto& s) {
-            GpuStub stub{KernelKind::kOpaque, fused, target, {}, {}, {}, {}};
+            GpuStub stub{KernelKind::kOpaque, fused, target};
             return make_any(s, stub);
         },
         spec);

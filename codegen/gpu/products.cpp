@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "codegen/gpu/formats.h"
-#include "codegen/gpu/program.h"
 #include "codegen/gpu/stub.h"
+#include "codegen/kernel/occupancy.h"
 #include "codegen/lower/epilogue.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
@@ -34,14 +34,16 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     stub.take(planner::product_tile(limits, shape));
     const Tile& tile = stub.tile;
     stub.smaller = planner::smaller_product_tile(limits, shape, tile);
-    bool many = planner::is_gemm(tile);
+    const bool many = planner::is_gemm(tile);
+    stub.form = many ? KernelForm::kGemm : KernelForm::kGemv;
+    stub.by_warpgroups = many && planner::is_of_warpgroups(tile);
     stub.launch.shared_bytes = planner::product_shared_bytes(limits, shape, tile);
     stub.launch.grid[1] = rows_extent(count, tile.tokens);
     StubWriter& w = stub.writer;
     w.constant("kMany", many);
     w.leave_out(many ? "gpu/gemv.cuh" : "gpu/gemm.cuh");
     if (many) {
-        w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
+        w.constant("kWarpgroups", stub.by_warpgroups);
         w.constant("kPrepared", shape.prepared);
         w.constant("kFactors", factors);
         // What is seldom done behind the loop would take a block's registers over half a unit's.

@@ -16,11 +16,13 @@ struct GpuStub {
     planner::KernelKind kind;
     const std::vector<std::string>& fused;
     const GpuTarget& target;
-    StubWriter writer;
-    Launch launch;
-    planner::Tile tile;
-    std::optional<planner::Tile> smaller;
-    // Where the device has such launches it may begin before those before it have ended, and fetch
+    StubWriter writer = {};
+    Launch launch = {};
+    KernelForm form = KernelForm::kPlain;
+    bool by_warpgroups = false;
+    planner::Tile tile = {};
+    std::optional<planner::Tile> smaller = {};
+    // Where the device has such launches it may begin before those in front have ended, and fetch
     // weights ahead.
     bool overlaps = true, fetches_ahead = false;
     // Weights pass through a ring in shared memory, which is filled first.
@@ -45,12 +47,12 @@ struct GpuStub {
 // The matrix as a parameter.
 inline constexpr std::string_view kGpuMatrix = "const Config::Weight*";
 
-// Matrix products, in gpu_products.cpp.
+// Matrix products, in products.cpp.
 Kernel make_product(const LinearSpec& s, GpuStub& stub);
 Kernel make_product(const GateUpSpec& s, GpuStub& stub);
 Kernel make_product(const QkvSpec& s, GpuStub& stub);
 
-// Operators that stand alone, and what lies between the steps of a plan, in gpu_elementwise.cpp.
+// Operators that stand alone, and what lies between the steps of a plan, in elementwise.cpp.
 Kernel make_elementwise(const EmbeddingSpec& s, GpuStub& stub);
 Kernel make_elementwise(const RmsNormSpec& s, GpuStub& stub);
 Kernel make_elementwise(const RopeOnlySpec& s, GpuStub& stub);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spec -> the Kernel: item sizes, scratch, and the stub's text. Attention, and operators that
-// stand alone; products are in host_products.cpp.
+// Attention, and operators that stand alone: item sizes, scratch, and the stub's text.
+#include "codegen/host/kernels.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -18,13 +19,14 @@ Kernel HostStub::finish(std::string_view file, std::string_view call,
     CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of scratch, its tile claims " << target.tile.shared_bytes;
-    return writer.finish(kind, fused, file, call, args_struct, launch);
+    Kernel kernel = writer.finish(kind, fused, file, call, args_struct, launch);
+    kernel.tile = target.tile;
+    return kernel;
 }
 
 namespace {
 
 // ---- Attention
-// ----------------------------------------------------------------------------------------
 
 // Heads of each item: those that share a KV head, four at most (they read its keys together), fewer
 // when there would be less than two items for a thread.
@@ -82,7 +84,6 @@ Kernel make(const AttentionSpec& s, HostStub stub) {
 }
 
 // ---- Single operators
-// ------------------------------------------------------------------------------------
 
 Kernel make(const EmbeddingSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;

@@ -6,6 +6,7 @@
 
 #include "codegen/host/stub.h"
 #include "codegen/lower/epilogue.h"
+#include "planner/tiles/host.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"
 
@@ -13,36 +14,13 @@ namespace cleave::codegen {
 
 namespace {
 
-// Upper bounds over all CPUs of what prelude.h and matmul.h define; the stub asserts that they
-// hold.
-constexpr int64_t kMaxLanes = 16;
-constexpr int64_t kMaxTileRows = 12;
-constexpr int64_t kConvertDepth = 256;
-
-// Scratch that a thread's block of tokens should not exceed: about what stays in its second-level
-// cache.
-constexpr int64_t kBlockBytes = 1 << 20;
-
-// Tokens that a thread makes ready together: the plan's, or as many as its cache holds, in whole
-// vectors.
+// The plan's tile, or the planner's choice where there is none.
 int64_t block_tokens(int64_t depth, const HostTarget& target) {
-    if (target.tile.tokens > 0) return target.tile.tokens;
-    int64_t fit = kBlockBytes / (round_up(depth, kMaxLanes) * 4);
-    return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
+    return target.tile.tokens > 0 ? target.tile.tokens : planner::host_tokens(depth);
 }
 
-// Rows of an item: the plan's, or whole register tiles, few enough that every thread gets several
-// items.
 int64_t item_rows(int64_t out, const HostTarget& target) {
-    if (target.tile.rows > 0) return target.tile.rows;
-    int64_t wanted = out / std::max<int64_t>(8 * target.threads, 1);
-    return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
-}
-
-int64_t scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
-    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) +
-                     copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
-    return round_up(floats * 4, 64);
+    return target.tile.rows > 0 ? target.tile.rows : planner::host_rows(out, target.threads);
 }
 
 // Weights that read the same x quantise it alike, or not at all.
@@ -65,7 +43,7 @@ Kernel make_product(const LinearSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
-    stub.launch.shared_bytes = scratch_bytes(s.in, tokens, rows, 1);
+    stub.launch.shared_bytes = planner::host_scratch_bytes(s.in, tokens, rows, 1);
     w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]",
                        s.count == RowCount::kTokens ? "num_tokens" : "num_outputs", s.in, s.out,
                        s.in, s.count == RowCount::kTokens ? "num_tokens" : "num_outputs", s.out));
@@ -102,7 +80,7 @@ Kernel make_product(const GateUpSpec& s, HostStub stub) {
     StubWriter& w = stub.writer;
     int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
-    stub.launch.shared_bytes = scratch_bytes(s.in, tokens, rows, 2);
+    stub.launch.shared_bytes = planner::host_scratch_bytes(s.in, tokens, rows, 2);
     w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
                        s.in, s.out, s.in, s.out));
     w.note(fmt::format("dtype: gate {}, up {}, activations f32, sums f32", describe(s.gate),
@@ -138,7 +116,7 @@ Kernel make_product(const QkvSpec& s, HostStub stub) {
     int64_t tokens = block_tokens(s.in, stub.target), kv_heads = s.kv_heads.size();
     stub.launch.grid[0] = Extent{s.q_heads + 2 * kv_heads};
     stub.launch.shared_bytes =
-        scratch_bytes(s.in, tokens, std::max(s.slab.head_dim, s.slab.v_head_dim), 1);
+        planner::host_scratch_bytes(s.in, tokens, std::max(s.slab.head_dim, s.slab.v_head_dim), 1);
     w.note(
         fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",
                     s.in, s.q_heads, kv_heads, s.slab.head_dim, s.slab.v_head_dim));

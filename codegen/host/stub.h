@@ -22,7 +22,7 @@ struct HostStub {
     Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {});
 };
 
-// Matrix products, in host_products.cpp.
+// Matrix products, in products.cpp.
 Kernel make_product(const LinearSpec& s, HostStub stub);
 Kernel make_product(const GateUpSpec& s, HostStub stub);
 Kernel make_product(const QkvSpec& s, HostStub stub);

@@ -48,6 +48,16 @@ bool multiplies_matrices_of(const GpuArch& arch, DType staged) {
            (arch.matrix == kMfma || arch.matrix == kMfmaGfx908 || arch.matrix == kMfmaGfx90a);
 }
 
+std::string_view simt_arch_of(std::string_view program_arch) {
+    return program_arch.starts_with(kSimtPrefix) ? program_arch.substr(kSimtPrefix.size())
+                                                 : std::string_view();
+}
+
+std::string_view gpu_arch_of(std::string_view program_arch) {
+    const std::string_view imitated = simt_arch_of(program_arch);
+    return imitated.empty() ? program_arch : imitated;
+}
+
 std::vector<std::string> arch_defines(const GpuArch& arch) {
     std::vector<std::string> defines = {arch.nvidia ? fmt::format("CLEAVE_SM={}", arch.number)
                                                     : fmt::format("CLEAVE_GFX={:#x}", arch.number)};

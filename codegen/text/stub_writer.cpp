@@ -40,6 +40,7 @@ void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_
                 std::string_view prefix) {
     w.operand(fmt::format("k{}Norm", prefix), fmt::format("{}NormWeight", prefix),
               norm ? std::optional(norm->weight) : std::nullopt);
+    if (norm && prefix.empty()) w.normalises();
     NormSpec n = norm.value_or(NormSpec{});
     w.real(epsilon_type, prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix),
            n.epsilon);
@@ -169,7 +170,7 @@ std::string StubWriter::body(std::string_view call, std::string_view args_struct
     return text + fmt::format("    cleave::{}<Config>(a, begin, end, scratch);\n}}\n", call);
 }
 
-// The call with the arguments in order: for all items, or row by row where a epilogue follows.
+// The call with the arguments in order: for all items, or row by row where an epilogue follows.
 std::string StubWriter::row_calls(std::string_view call) const {
     std::string text;
     std::vector<std::string> passed, others;
@@ -274,14 +275,14 @@ namespace {
 
 // Its kind, without the norm in front where the launch before it computes that. Kernels between a
 // plan's steps have no kind of their own.
-std::string title_of(planner::KernelKind kind, const std::vector<std::string>& fused) {
+std::string title_of(planner::KernelKind kind, const std::vector<std::string>& fused,
+                     bool normalises) {
     if (kind == planner::KernelKind::kOpaque && !fused.empty())
         return fmt::format("{}", fmt::join(fused, "_"));
     constexpr std::string_view kNorm = "norm_";
     const std::string_view title = planner::kernel_kind_name(kind);
-    const auto product = std::find(fused.begin(), fused.end(), "linear");
-    const bool normed = std::find(fused.begin(), product, "rms_norm") != product;
-    return std::string(title.starts_with(kNorm) && !normed ? title.substr(kNorm.size()) : title);
+    return std::string(title.starts_with(kNorm) && !normalises ? title.substr(kNorm.size())
+                                                               : title);
 }
 
 }  // namespace
@@ -293,12 +294,14 @@ Kernel StubWriter::complete(planner::KernelKind kind, const std::vector<std::str
     Kernel kernel;
     kernel.kind = kind;
     kernel.fused = fused;
+    for (const Argument& a : args_) kernel.parameters.push_back(a.name);
     kernel.launch = launch;
     kernel.claimed.shared_bytes = launch.shared_bytes;
     kernel.claimed.known = true;
     kernel.hash =
         Digest(files.digest).add(std::string_view(stub)).add(std::string_view(launched)).hex();
-    kernel.name = fmt::format("{}_{}", title_of(kind, fused), kernel.hash.substr(0, 12));
+    kernel.name =
+        fmt::format("{}_{}", title_of(kind, fused, normalises_), kernel.hash.substr(0, 12));
     const std::string entry = "ENTRY";
     stub.replace(stub.rfind(entry), entry.size(), kernel.name);
     std::string head = fmt::format("// {}\n// fused: {}\n", kernel.name, fmt::join(fused, " + "));

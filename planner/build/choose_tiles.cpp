@@ -5,8 +5,8 @@
 
 #include "importer/weights/quantized_shard.h"
 #include "planner/machine/gpu_arch.h"
+#include "planner/tiles/host.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 
@@ -32,35 +32,8 @@ bool is_per_output(const Plan& plan, const Phase& phase, const Compute& c) {
     return !value.shape.empty() && value.shape.front().symbol == "num_outputs";
 }
 
-// Bounds over all CPUs of the host templates' vectors, register tiles and conversion strips
-// (codegen/templates/host); and the scratch that a thread's tokens may fill: about what stays in
-// its second-level cache.
-constexpr int64_t kMaxLanes = 16;
-constexpr int64_t kMaxTileRows = 12;
-constexpr int64_t kConvertDepth = 256;
-constexpr int64_t kBlockBytes = 1 << 20;
-
 bool is_host(const Plan& plan, DeviceId device) {
     return plan.machine.device(device).limits.warp_width <= 1;
-}
-
-// Tokens that a thread makes ready together: as many as its cache holds, in whole vectors.
-int64_t host_tokens(int64_t depth) {
-    int64_t fit = kBlockBytes / (std::max<int64_t>(1, round_up(depth, kMaxLanes)) * 4);
-    return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
-}
-
-// Rows of a work item: whole register tiles, few enough that every thread gets several items.
-int64_t host_rows(int64_t outputs, int64_t threads) {
-    int64_t wanted = outputs / std::max<int64_t>(8 * threads, 1);
-    return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
-}
-
-// The token block, the sums of `copies` results and a strip of converted weights, f32.
-int64_t host_scratch(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
-    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) +
-                     copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
-    return round_up(floats * 4, 64);
 }
 
 Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t threads) {
@@ -82,8 +55,8 @@ Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t t
         const KvSlab& slab = plan.kv_slabs[c.kv.index()];
         tile.rows = std::max(slab.head_dim, slab.v_head_dim);
     }
-    tile.shared_bytes = host_scratch(tile.depth, tile.tokens, tile.rows,
-                                     c.kernel == KernelKind::kNormGateUp ? 2 : 1);
+    tile.shared_bytes = host_scratch_bytes(tile.depth, tile.tokens, tile.rows,
+                                           c.kernel == KernelKind::kNormGateUp ? 2 : 1);
     return tile;
 }
 

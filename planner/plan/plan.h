@@ -140,7 +140,7 @@ struct Amount {
     }
 };
 
-// Tile chosen by arithmetic on DeviceLimits; meaning per kernel kind, see codegen/README.md.
+// Tile chosen by arithmetic on DeviceLimits; meaning per kernel kind: codegen/templates/*/README.md.
 struct Tile {
     int64_t rows = 0;  // output features an item or block computes
     int64_t tokens = 0;

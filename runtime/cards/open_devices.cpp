@@ -94,6 +94,13 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
     return devices;
 }
 
+std::string cuda_driver_of(const planner::Plan& plan) {
+    const bool any = std::any_of(
+        plan.machine.devices.begin(), plan.machine.devices.end(),
+        [](const planner::DeviceInfo& device) { return device.kind == DeviceKind::kCuda; });
+    return any ? cuda_driver_version() : "";
+}
+
 std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
                                          const HostDeviceOptions& options) {
     return make_host_device(info, options, codegen::load_host_kernels);

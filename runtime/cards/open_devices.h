@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "planner/plan/plan.h"
@@ -24,6 +25,10 @@ struct OpenOptions {
 // token, so each stage has all of them.
 std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
                                                   const OpenOptions& options);
+
+// What the CUDA driver that loads the plan's objects reports, for codegen::CompileOptions; empty
+// for a plan without CUDA devices, and the driver is then not opened.
+std::string cuda_driver_of(const planner::Plan& plan);
 
 // Threads of each device of the plan, by that rule; 0 for devices that do not compute on the host's
 // cores.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/load/bindings.h"
 
+#include "codegen/generate.h"
 #include "planner/cost/peer_exchange.h"
 #include "runtime/base/errors.h"
 #include "runtime/load/residency.h"
@@ -135,6 +136,7 @@ private:
 std::vector<BoundLaunch> bind_launches(const Plan& plan, const codegen::Program& program,
                                        bool is_prefill, const Arenas& arenas,
                                        const PeerLinks& peers) {
+    codegen::check_tiles(plan, program);
     Binder binder(plan, program.device, is_prefill, arenas, peers);
     std::vector<BoundLaunch> launches;
     for (const codegen::Instruction& instruction : is_prefill ? program.prefill : program.decode) {

@@ -42,9 +42,10 @@ struct SessionOptions {
 
 class Session {
 public:
-    // Keeps a reference to `plan`, which must outlive it. UserError for weights that are absent or
-    // kinds of device this build cannot drive.
-    Session(const planner::Plan& plan, const SessionOptions& options);
+    // Keeps a reference to `plan`, which must outlive it, and writes into it the tiles that kernels
+    // took as they were compiled. UserError for weights that are absent or kinds of device this
+    // build cannot drive.
+    Session(planner::Plan& plan, const SessionOptions& options);
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -79,7 +80,6 @@ public:
     // What a vendor's library of collectives took of the cards that it joins, and what the plan
     // keeps for it.
     const std::vector<LibraryMemory>& library_memory() const;
-    std::vector<std::vector<codegen::CompiledKernel>> const& compiled() const;  // per device
 
 private:
     struct Impl;

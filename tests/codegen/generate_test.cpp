@@ -3,6 +3,7 @@
 #include <set>
 
 #include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
 #include "codegen/generate.h"
 #include "codegen/kernel/spec.h"
 #include "models/llama_graph.h"
@@ -114,7 +115,7 @@ TEST_CASE("every kernel of tensor-parallel plans with unequal shards compiles an
             Program program = generate_program(plan, planner::DeviceId(d));
             CompileOptions options;
             options.cache_dir = test::test_cache();
-            std::vector<CompiledKernel> compiled = compile_program(program, options);
+            std::vector<CompiledKernel> compiled = compile(program, options).objects;
             REQUIRE(compiled.size() == program.kernels.size());
             auto loaded = load_host_kernels(compiled);
             for (size_t i = 0; i < compiled.size(); ++i) {

@@ -151,7 +151,7 @@ planner::Plan plan_tensors(const importer::Graph& graph, const std::string& devi
 
 std::string run_node_case(const std::filesystem::path& folder, const std::string& name) {
     const importer::Graph graph = importer::import_onnx((folder / name / "model.onnx").string());
-    const planner::Plan plan = plan_tensors(graph);
+    planner::Plan plan = plan_tensors(graph);
     runtime::SessionOptions options;
     options.poison = true;
     options.threads = 2;

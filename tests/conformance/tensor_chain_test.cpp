@@ -174,7 +174,7 @@ private:
     std::vector<Tensor> inputs_;
 };
 
-std::vector<Tensor> run_plan(const planner::Plan& plan, const std::vector<Tensor>& inputs) {
+std::vector<Tensor> run_plan(planner::Plan plan, const std::vector<Tensor>& inputs) {
     runtime::SessionOptions options;
     options.poison = true;
     options.threads = 2;

@@ -27,7 +27,7 @@ constexpr Vendor kVendors[] = {
 // The error of a session before its first pass.
 std::string refusal(const Vendor& vendor) {
     const importer::Graph graph = random_model(small_shape(), 1);
-    const planner::Plan plan =
+    planner::Plan plan =
         plan_for(graph, {"one", vendor.card, 1, 1}, all_logits_workload(1, 32, 32));
     return failure_of<DeviceError>([&] { Session(plan, options_for_fakes()); });
 }
@@ -66,7 +66,7 @@ TEST_CASE("no session compiles with an NVRTC whose objects its CUDA driver does 
     const TemporaryFolder folder;
     fs::copy_file(CLEAVE_FAKE_NVRTC, folder.path() / "libnvrtc.so.13");
     const importer::Graph graph = random_model(small_shape(), 1);
-    const planner::Plan plan =
+    planner::Plan plan =
         plan_for(graph, {"one", "cuda[0]", 1, 1}, all_logits_workload(1, 32, 32));
     SessionOptions options;
     options.compile.nvrtc = folder.path();

@@ -68,7 +68,7 @@ std::function<void(const InstalledFake&)> blocks_in(const char* call) {
 void check_watchdog(const Preparation& each, bool and_user) {
     const importer::Graph graph = random_model(small_shape(), 1);
     HeldCard card(each.kind);
-    const planner::Plan plan = plan_for(graph, each.shape, all_logits_workload(1, 32, 32));
+    planner::Plan plan = plan_for(graph, each.shape, all_logits_workload(1, 32, 32));
     each.arrange(card.fake());
     card.hold(plan.machine.devices[0]);
     SessionOptions options = options_for_fakes();
@@ -128,7 +128,7 @@ TEST_CASE("a call that ends soon after the user has interrupted it leaves nothin
     for (const char* call : {"cuModuleGetFunction", "cuMemHostAlloc", "cuMemAllocFromPoolAsync"}) {
         INFO(call);
         HeldCard card(DeviceKind::kCuda);
-        const planner::Plan plan = plan_for(graph, kAlone, all_logits_workload(1, 32, 32));
+        planner::Plan plan = plan_for(graph, kAlone, all_logits_workload(1, 32, 32));
         blocks_in(call)(card.fake());
         card.hold(plan.machine.devices[0]);
         const int alive = card.fake().alive(), before = card.fake().calls(call);

@@ -56,7 +56,7 @@ std::vector<int32_t> run(const importer::Graph& graph, const DeviceShape& shape,
     planner::Workload workload = all_logits_workload(2, 64, 64);
     workload.dtype = dtype;
     workload.kv_dtype = kv_dtype;
-    const planner::Plan plan = plan_for(graph, shape, workload);
+    planner::Plan plan = plan_for(graph, shape, workload);
     Session session(plan, checked_options());
     return generate(session, plan, prompts, options).sequences[0].token_ids;
 }
@@ -144,7 +144,7 @@ TEST_CASE("weights that are no numbers are the user's error, with the sequence a
 TEST_CASE("a text whose logits are no numbers has no perplexity", "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);
     make_row_nan(graph, 7);
-    const planner::Plan plan = plan_for(graph, kHost, all_logits_workload(1, 64, 64));
+    planner::Plan plan = plan_for(graph, kHost, all_logits_workload(1, 64, 64));
     Session session(plan, checked_options());
     CHECK_THAT(user_error([&] { score(session, plan, {1, 2, 7, 3}); }),
                Contains("of the text are not numbers"));

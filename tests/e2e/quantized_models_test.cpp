@@ -339,7 +339,7 @@ TEST_CASE("prompts of unequal length are refused where activations are quantised
     options.block = 0;
     const auto path = write_model(folder.path(), options, models::OnnxForm::kDecomposed, false);
     const importer::Graph graph = importer::import_onnx(path.string());
-    const planner::Plan plan = plan_for(graph, device_shapes()[0], all_logits_workload(2, 64, 32));
+    planner::Plan plan = plan_for(graph, device_shapes()[0], all_logits_workload(2, 64, 32));
     Session session(plan, checked_options());
     CHECK_THAT(user_error([&] {
                    generate(session, plan, {{1, 2, 3}, {4, 5}}, {2, {}, {}, false, {}, nullptr});

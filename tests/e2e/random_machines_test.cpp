@@ -97,7 +97,7 @@ private:
     std::mt19937 random_;
 };
 
-Tokens run(const planner::Plan& plan, const Prompts& prompts) {
+Tokens run(planner::Plan plan, const Prompts& prompts) {
     runtime::SessionOptions session_options;
     session_options.poison = true;
     runtime::Session session(plan, session_options);

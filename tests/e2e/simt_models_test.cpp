@@ -10,7 +10,6 @@
 #include "runtime/cards/open_devices.h"
 #include "runtime/execute/executor.h"
 #include "runtime/generate/generate.h"
-#include "runtime/load/compile_all.h"
 #include "runtime/load/upload.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
@@ -85,7 +84,7 @@ struct Outcome {
     std::set<planner::Transport> transports;
     int64_t received = 0;
 };
-Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+Outcome outcome_of(planner::Plan plan, const std::vector<std::vector<int32_t>>& prompts,
                    const std::string& compiler = "") {
     SessionOptions checked = checked_options();
     checked.compile.gpu_compiler = compiler;
@@ -158,10 +157,10 @@ TEST_CASE("a device that never reaches an exchange by peer memory is named with 
         }
     SessionOptions checked = checked_options();
     std::vector<std::unique_ptr<Device>> devices = open_devices(plan, {checked.threads, true});
-    const auto compiled = compile_all(programs, checked.compile);
+    const auto compiled = codegen::compile(programs, checked.compile);
     Arenas arenas(plan, devices);
     upload_weights(plan, arenas, devices, {});
-    for (size_t d = 0; d < 2; ++d) devices[d]->load(compiled[d]);
+    for (size_t d = 0; d < 2; ++d) devices[d]->load(compiled[d].objects);
     Executor executor(plan, programs, devices, arenas, {.watchdog_seconds = 1});
     const Batch batch{{1, 2, 3}, {0, 1, 2}, {0, 0, 0}, {0, 3}, {2}, true};
     try {
@@ -172,6 +171,47 @@ TEST_CASE("a device that never reaches an exchange by peer memory is named with 
                    Catch::Matchers::Contains("simt:sm_90a[1] never reached this step") &&
                        Catch::Matchers::Contains("all_reduce"));
     }
+}
+
+TEST_CASE("a tile that shrank as its kernel was compiled is the plan's, and is what the trace ran",
+          "[e2e]") {
+    constexpr int64_t kMostThreads = 256;
+    importer::Graph graph = random_model(small_shape(), 1);
+    planner::Plan plan =
+        plan_for(graph, {"one", "simt:gfx1100[0]", 1, 1}, all_logits_workload(1, 32, 12));
+    // Attention of a token asks for twice the threads that a block may have.
+    plan.machine.devices[0].limits.max_threads_per_block = kMostThreads;
+    std::vector<planner::Compute*> attentions;
+    for (planner::Step& step : plan.decode.steps)
+        if (auto* c = std::get_if<planner::Compute>(&step.action);
+            c && c->kernel == planner::KernelKind::kAttention) {
+            c->tile.threads = 2 * kMostThreads;
+            c->tile.shared_bytes = plan.machine.devices[0].limits.shared_memory_per_block;
+            attentions.push_back(c);
+        }
+    REQUIRE(attentions.size() == 2);
+    CHECK_FALSE(planner::find_violations(plan).empty());
+    Session session(plan, checked_options());
+    for (const planner::Compute* c : attentions) CHECK(c->tile.threads == kMostThreads);
+    CHECK(planner::find_violations(plan).empty());
+    const codegen::Program program = codegen::generate_program(plan, planner::DeviceId(0));
+    codegen::check_tiles(plan, program);
+
+    GenerateOptions options;
+    options.max_new_tokens = 3;
+    options.keep_logits = true;
+    std::vector<int32_t> seen{1, 40, 7, 99, 3};
+    const SequenceResult result = generate(session, plan, {seen}, options).sequences[0];
+    seen.insert(seen.end(), result.token_ids.begin(), result.token_ids.end() - 1);
+    const std::vector<double> want = models::reference_logits(graph, seen);
+    CHECK(largest_difference(result.logits, {want.begin(), want.end()}) < 1e-3);
+    int ran = 0;
+    for (const TraceEvent& event : session.trace().events) {
+        if (event.is_prefill) continue;
+        const planner::Compute* c = plan.decode.steps[event.step.index()].compute();
+        ran += c && c->kernel == planner::KernelKind::kAttention && c->tile.threads == kMostThreads;
+    }
+    CHECK(ran == 2 * 2);  // two layers, two tokens behind the prompt
 }
 
 TEST_CASE("a ragged batch in chunks gives the reference's logits on every imitated GPU", "[e2e]") {

@@ -35,20 +35,18 @@ struct OpenedGpu {
         codegen::Program program;
         program.arch = arch;
         for (const KernelCase& c : cases) program.kernels.push_back(make_kernel(c, {arch, 8, {}}));
-        std::vector<codegen::CompiledKernel> compiled;
+        codegen::CompiledProgram compiled;
         try {
-            compiled = codegen::compile_program(program, options);
+            compiled = codegen::compile(program, options);
         } catch (const std::exception& error) {
             return {error.what()};  // it names the kernel; the others of these rows are not run
         }
         for (size_t i = 0; i < cases.size() && !is_down; ++i) {
-            // With a smaller tile where the compiled object asked for one.
-            const codegen::Kernel kernel =
-                compiled[i].instead ? *compiled[i].instead : program.kernels[i];
+            const codegen::Kernel& kernel = compiled.program.kernels[i];
             // The last one said is the one that never ended, should the test be ended for its time.
             if (std::getenv("CLEAVE_TEST_GPU")) fmt::print(stderr, "{}\n", cases[i].name);
             try {
-                device->load({std::move(compiled[i])});
+                device->load({std::move(compiled.objects[i])});
                 const Outcome outcome = run_on_device(cases[i], kernel, *device);
                 if (!outcome.wrong.empty()) faults.push_back(cases[i].name + ": " + outcome.wrong);
             } catch (const DeviceError& error) {
@@ -82,7 +80,7 @@ PeerRig logical_devices(const std::string& card, const std::string& compiler, DT
         codegen::Program program;
         program.arch = arch;
         program.kernels = {kernel};
-        return codegen::compile_program(program, options).at(0);
+        return codegen::compile(program, options).objects.at(0);
     };
     return PeerRig(runtime::open_devices(plan, {}), arch, compile,
                    {.activations = activations, .in_step = true});

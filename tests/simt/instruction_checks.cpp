@@ -88,7 +88,7 @@ RunSmall on_device(runtime::Device& device, const std::string& arch, const std::
         kernel.source = l.source;
         kernel.launch.block = {l.threads, 1, 1};
         kernel.launch.shared_bytes = l.dynamic_bytes;
-        device.load(codegen::compile_program(program, options));
+        device.load(codegen::compile(program, options).objects);
         std::vector<uint64_t> args;
         for (const std::vector<std::byte>& buffer : l.buffers) {
             args.push_back(device.allocate(std::ssize(buffer), "buffer"));

@@ -8,7 +8,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/choose.h"
+#include "codegen/compile/vendor.h"
 #include "codegen/kernel/occupancy.h"
 #include "codegen/text/templates.h"
 #include "tests/simt/support.h"

@@ -23,16 +23,15 @@ using Make = std::function<KernelCase()>;
 // Whether no other architecture of the list compiles the same code for the kernel, for the same
 // instruction.
 bool is_its_own(const KernelCase& c, const codegen::Kernel& kernel, const std::string& arch) {
-    const auto has = [&](const char* text) {
-        return kernel.source.find(text) != std::string::npos;
-    };
     if (arch == "sm_90a")  // else sm_80's
-        return kernel.launch.overlaps || has("kWarpgroups = true") ||
-               has("attention_warpgroups<Config>");
+        return kernel.launch.overlaps || kernel.by_warpgroups;
     if (arch == "gfx942" || arch == "sm_75") return false;  // gfx90a's, gfx1030's
-    const bool tiles = has("kMany = true") || has("kQueries = ");
+    const bool tiles = kernel.form == codegen::KernelForm::kGemm ||
+                       kernel.form == codegen::KernelForm::kPrefillAttention;
     if (arch == "gfx908")  // gfx90a's, but for bf16
-        return tiles && has("= bf16;");
+        return tiles && std::any_of(c.operands.begin(), c.operands.end(), [](const auto& operand) {
+                   return operand.dtype() == DType::kBF16;
+               });
     if (arch == "gfx906")  // no instruction in wide warps
         return tiles;
     if (arch == "gfx1030" ||

@@ -87,7 +87,7 @@ public:
     }
 
     Json random_model() {
-        const planner::Plan plan = plan_for(machine_, kPrompt, kNewTokens);
+        planner::Plan plan = plan_for(machine_, kPrompt, kNewTokens);
         runtime::Session session(plan, options());
         std::vector<std::vector<int32_t>> tokens;
         for (int i = 0; i < 2; ++i) {
@@ -114,7 +114,7 @@ public:
         std::vector<runtime::Batch> passes{first_pass(kPrompt)};
         for (int64_t i = 0; i < kTokens; ++i) passes.push_back(next_pass(kPrompt + i));
         const auto logits_on = [&](const planner::Machine& machine) {
-            const planner::Plan plan = plan_for(machine, kPrompt, kTokens);
+            planner::Plan plan = plan_for(machine, kPrompt, kTokens);
             return runtime::Session(plan, options()).run(passes);
         };
         const auto here = logits_on(machine_), host = logits_on(host_machine());
@@ -265,7 +265,7 @@ private:
 
     void decode(Json& json, double copy) const {
         const int64_t prompt_tokens = std::max<int64_t>(1, flags_.tokens - kNewTokens / 2);
-        const planner::Plan plan = plan_for(machine_, prompt_tokens, kNewTokens + kWarmTokens);
+        planner::Plan plan = plan_for(machine_, prompt_tokens, kNewTokens + kWarmTokens);
         const TokenTimes times = token_times(plan, prompt_tokens);
         const TokenTimes one_by_one =
             times.overlap.launches > 0
@@ -322,7 +322,7 @@ private:
         ::unsetenv("CLEAVE_GPU_OVERLAP");  // it was not set, or nothing had overlapped
         return times;
     }
-    TokenTimes token_times(const planner::Plan& plan, int64_t prompt_tokens) const {
+    TokenTimes token_times(planner::Plan& plan, int64_t prompt_tokens) const {
         runtime::SessionOptions marked = options();
         marked.record_passes = true;
         runtime::Session session(plan, marked);
@@ -350,7 +350,7 @@ private:
 
     // The sum of a token's steps, each between two events: of passes that are launched step by
     // step.
-    double traced_ms(const planner::Plan& plan, int64_t prompt_tokens) const {
+    double traced_ms(planner::Plan& plan, int64_t prompt_tokens) const {
         runtime::SessionOptions traced = options();
         traced.record_trace = true;
         runtime::Session session(plan, traced);
@@ -368,7 +368,7 @@ private:
 
     void prefill(Json& json, const bench::TorchRates& torch) const {
         const int64_t tokens = prefill_tokens();
-        const planner::Plan plan = plan_for(machine_, tokens, 1);
+        planner::Plan plan = plan_for(machine_, tokens, 1);
         runtime::SessionOptions marked = options();
         marked.record_passes = true;
         runtime::Session session(plan, marked);

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/kernel/spec.h"
+#include "codegen/gpu/kernels.h"
 #include "runtime/base/errors.h"
 #include "runtime/cards/gpu_devices.h"
 #include "runtime/cards/open_devices.h"
@@ -94,7 +94,7 @@ Card::Card(const planner::Machine& machine, const codegen::CompileOptions& compi
     codegen::CompileOptions options = compile;
     if (info.kind == planner::DeviceKind::kCuda)
         options.cuda_driver = runtime::cuda_driver_version();
-    device_->load(codegen::compile_program(program_, options));
+    device_->load(codegen::compile(program_, options).objects);
 }
 
 void Card::launch(runtime::DeviceAddress from, runtime::DeviceAddress to, int kernel,

@@ -77,7 +77,7 @@ planner::Plan plan_of(const importer::Graph& graph) {
 }
 
 void print_row(const char* pages, const std::string& dtype, const OpenFile& data, int64_t bytes,
-               const planner::Plan& plan) {
+               planner::Plan plan) {
     constexpr int kRounds = 3;
     const bool cold = pages == std::string("disk");
     runtime::SessionOptions options;

@@ -74,7 +74,7 @@ void print_compilation(const planner::Plan& plan) {
     }
 }
 
-void print_tokens(const planner::Plan& plan, bool checks) {
+void print_tokens(planner::Plan& plan, bool checks) {
     runtime::SessionOptions options;
     options.compile.simt_checks = checks;
     runtime::Session session(plan, options);

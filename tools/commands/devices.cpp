@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
 #include "planner/machine/machine.h"
 #include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"

@@ -13,9 +13,10 @@
 #include <link.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/compile/compile_program.h"
-#include "codegen/compile/compiler.h"
+#include "codegen/compile/amdgpu.h"
+#include "codegen/compile/host.h"
 #include "codegen/compile/llvm_library.h"
+#include "codegen/compile/vendor.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/cards/gpu_devices.h"

@@ -100,7 +100,7 @@ int64_t new_tokens(const RunArguments& flags, const planner::Plan& plan,
 }
 
 // Call within an Interruptible.
-std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
+std::unique_ptr<runtime::Session> open_session(planner::Plan& plan,
                                                const RunArguments& flags) {
     ProgressBar compile("compiling kernels"), upload("loading weights");
     runtime::SessionOptions options = session_options(flags.run);

@@ -170,9 +170,7 @@ void TensorLowering::arguments(std::string_view name, const std::vector<int64_t>
 }
 
 void TensorLowering::argument(std::string_view name, int64_t value) {
-    Arg arg;
-    arg.immediate = value;
-    pointer("i64", name, std::move(arg));
+    pointer("i64", name, immediate_arg(value, {}));
 }
 
 }  // namespace cleave::codegen

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
 #include "runtime/device/device.h"
 
 namespace cleave::runtime {

@@ -15,7 +15,9 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/choose.h"
+#include "codegen/compile/drive.h"
+#include "codegen/gpu/kernels.h"
 #include "codegen/kernel/spec.h"
 #include "planner/tiles/gpu.h"
 #include "tests/codegen/support/kernel_runner.h"
@@ -353,16 +355,17 @@ struct Sweep {
     }
 };
 
-std::vector<CompiledKernel> compile(const Sweep& sweep, const SweepTarget& target) {
+std::vector<TakenKernel> compile(const Sweep& sweep, const SweepTarget& target) {
     const char* kept = std::getenv("CLEAVE_SWEEP_CACHE");
     CompileOptions options;
     options.cache_dir = kept && *kept ? kept : test::test_cache();
     options.gpu_compiler = target.compiler;
     const GpuArch& arch = gpu_arch(target.arch);
-    return compile_kernels(*make_gpu_compiler(arch, options), sweep.program, options, &arch);
+    return drive(*make_gpu_compiler(arch, options), sweep.program.kernels, {}, options);
 }
 
-void check_compiled(const Combination& c, const Kernel& asked, const CompiledKernel& kernel) {
+void check_compiled(const Combination& c, const TakenKernel& taken) {
+    const CompiledKernel& kernel = taken.object;
     const Resources& r = kernel.measured;
     const GpuArch& arch = arch_of(c);
     const int kind = c[kOfKind];
@@ -375,8 +378,10 @@ void check_compiled(const Combination& c, const Kernel& asked, const CompiledKer
     if (!is_prompt(kind)) CHECK(r.spill_bytes == 0);
     // What takes many tokens, and nothing else; a limit may have shrunk a tile of attention to
     // single ones. Codes are staged as f16.
-    const planner::Tile& tile = kernel.instead ? kernel.instead->tile : asked.tile;
-    const bool many = is_prompt(kind) && (kind != kAttentionPrompt || is_prefill_attention(tile));
+    const KernelForm form = taken.kernel.form;
+    const bool many = form == KernelForm::kGemm || form == KernelForm::kPrefillAttention;
+    CHECK((!many || is_prompt(kind)));
+    CHECK((many || !is_prompt(kind) || kind == kAttentionPrompt));
     const DType staged = dtype == DType::kF32 || dtype == DType::kBF16 ? dtype : DType::kF16;
     CHECK(kernel.matrix_instructions.empty() != (many && multiplies_matrices_of(arch, staged)));
 }
@@ -397,10 +402,10 @@ struct Line : test::KernelTotals {
 };
 
 void write_report(const std::string& path, const SweepTarget& target, DType dtype,
-                  const Sweep& sweep, const std::vector<CompiledKernel>& compiled) {
+                  const Sweep& sweep, const std::vector<TakenKernel>& compiled) {
     std::map<int, Line> lines;
     for (size_t i = 0; i < compiled.size(); ++i) {
-        const CompiledKernel& k = compiled[i];
+        const CompiledKernel& k = compiled[i].object;
         Line& line = lines[sweep.of[i][kOfKind]];
         line.add(k);
         for (const auto& [name, count] : k.matrix_instructions)
@@ -416,7 +421,7 @@ void write_report(const std::string& path, const SweepTarget& target, DType dtyp
         "| kernel | kernels | shrunk | registers | shared bytes | that spill | bytes spilled | "
         "matrix instructions |\n|---|---|---|---|---|---|---|---|\n",
         target.arch, dtype_name(dtype), source && *source ? source : "source unknown",
-        limits_of(gpu_arch(target.arch)), test::kModelSizes.size(), compiled.at(0).compiler,
+        limits_of(gpu_arch(target.arch)), test::kModelSizes.size(), compiled.at(0).object.compiler,
         compiled.size());
     for (const auto& [kind, l] : lines) {
         std::string matrix;
@@ -449,9 +454,8 @@ void compile_everything(const SweepTarget& wanted, DType dtype) {
                     Combination c{kind, limit, model, dtype_index, target_index, context};
                     if (is_possible(c)) sweep.add(c);
                 }
-    std::vector<CompiledKernel> compiled = compile(sweep, *target);
-    for (size_t i = 0; i < compiled.size(); ++i)
-        check_compiled(sweep.of[i], sweep.program.kernels[i], compiled[i]);
+    std::vector<TakenKernel> compiled = compile(sweep, *target);
+    for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i]);
     if (const char* folder = std::getenv("CLEAVE_SWEEP_REPORT"); folder && *folder) {
         const bool second = std::string_view(wanted.compiler) == "hiprtc";
         write_report(fmt::format("{}/compiled_{}{}_{}.md", folder, wanted.arch,
@@ -473,10 +477,9 @@ TEST_CASE("kernels of every pair of kind and limit and model and dtype and targe
     CHECK(by_target.size() == sweep_targets().size());
     for (const auto& [index, sweep] : by_target) {
         const SweepTarget& target = value(sweep_targets(), index);
-        std::vector<CompiledKernel> compiled = compile(sweep, target);
+        std::vector<TakenKernel> compiled = compile(sweep, target);
         REQUIRE(compiled.size() == sweep.program.kernels.size());
-        for (size_t i = 0; i < compiled.size(); ++i)
-            check_compiled(sweep.of[i], sweep.program.kernels[i], compiled[i]);
+        for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i]);
         fmt::print("{} kernels for {} with {}\n", compiled.size(), target.arch, target.compiler);
     }
     fmt::print("of {} combinations\n", sample.size());

@@ -3,6 +3,7 @@
 // integers exactly.
 #include <cmath>
 
+#include "codegen/compile/host.h"
 #include "tests/codegen/support/kernel_reference.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/support/quantized_matrix.h"

@@ -13,7 +13,7 @@
 
 #include "codegen/compile/compiler.h"
 #include "codegen/compile/simt.h"
-#include "codegen/kernel/spec.h"
+#include "codegen/gpu/kernels.h"
 #include "runtime/base/convert.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/host/host_memory.h"
@@ -128,7 +128,7 @@ Driver real_gpu(const std::string& name) {
                 codegen::Program program;
                 program.arch = info.arch;
                 program.kernels = {codegen::make_gpu_helper(codegen::ArgmaxSpec{32}, target)};
-                return codegen::compile_program(program, {});
+                return codegen::compile(program, {}).objects;
             },
             {true, ""},
             {true, ""},
@@ -146,7 +146,7 @@ Driver real_gpu(const std::string& name) {
                 program.kernels.emplace_back();
                 program.kernels[0].name = "add_to_word";
                 program.kernels[0].source = kAddToWord;
-                return codegen::compile_program(program, {});
+                return codegen::compile(program, {}).objects;
             }};
 }
 

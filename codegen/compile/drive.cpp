@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/drive.h"
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "codegen/compile/object_cache.h"
-#include "codegen/compile/simt.h"
-#include "codegen/gpu/program.h"
-#include "codegen/kernel/spec.h"
+#include "codegen/gpu/kernels.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
@@ -24,17 +23,16 @@ namespace {
 
 class CompileJob {
 public:
-    CompileJob(const KernelCompiler& compiler, const Program& program,
-               const CompileOptions& options, const GpuArch* arch)
+    CompileJob(const KernelCompiler& compiler, std::span<const Kernel> kernels,
+               const planner::DeviceLimits& device, const CompileOptions& options)
         : compiler_(compiler),
-          kernels_(program.kernels),
+          kernels_(kernels),
+          device_(device),
           options_(options),
-          arch_(arch),
-          limits_(program.limits),
           cache_(options.cache_dir),
-          compiled_(program.kernels.size()) {}
+          taken_(kernels.size()) {}
 
-    std::vector<CompiledKernel> run() {
+    std::vector<TakenKernel> run() {
         auto wanted = static_cast<size_t>(std::max(options_.threads, 0));
         if (wanted == 0) wanted = std::max(1u, std::thread::hardware_concurrency());
         size_t count = std::min(wanted, kernels_.size());
@@ -43,7 +41,7 @@ public:
         work();
         for (std::thread& thread : threads) thread.join();
         if (failure_) std::rethrow_exception(failure_);
-        return std::move(compiled_);
+        return std::move(taken_);
     }
 
 private:
@@ -51,7 +49,7 @@ private:
         try {
             for (size_t i = next_++; i < kernels_.size() && !stop_; i = next_++) {
                 if (options_.cancel) options_.cancel->throw_if_cancelled();
-                compiled_[i] = arch_ ? obtain_within_limits(kernels_[i]) : obtain(kernels_[i]);
+                taken_[i] = take(kernels_[i]);
                 std::lock_guard lock(mutex_);
                 ++done_;
                 if (options_.progress) options_.progress(done_, static_cast<int>(kernels_.size()));
@@ -80,45 +78,42 @@ private:
 
     // With the kernel's own tile, or the first smaller one that is within the limits and spills
     // least.
-    CompiledKernel obtain_within_limits(const Kernel& kernel) const {
+    TakenKernel take(const Kernel& kernel) const {
         constexpr int kMostTriesForSpills = 3;
-        std::optional<CompiledKernel> best;
+        const GpuArch* arch = compiler_.limits();
+        if (!arch) return {kernel, obtain(kernel)};
+        std::optional<TakenKernel> best;
         std::vector<std::string> given_up;
         size_t before_best = 0;  // of `given_up`
-        auto now = std::make_shared<const Kernel>(kernel);
-        for (int spilling = 0;;) {
+        std::optional<Kernel> now = kernel;
+        for (int spilling = 0; now; now = with_smaller_tile(*now)) {
             CompiledKernel compiled = obtain(*now);
-            const std::string over = over_limit(*now, compiled, *arch_, limits_);
+            const std::string over = over_limit(*now, compiled, *arch, device_);
             const int64_t spills = compiled.measured.spill_bytes;
-            if (over.empty() && (!best || spills < best->measured.spill_bytes)) {
-                compiled.instead = now->hash == kernel.hash ? nullptr : now;
-                best = std::move(compiled);
+            if (over.empty() && (!best || spills < best->object.measured.spill_bytes)) {
+                best = {*now, std::move(compiled)};
                 before_best = given_up.size();
             }
-            if (over.empty() && spills == 0) break;
+            if (over.empty() && (spills == 0 || ++spilling == kMostTriesForSpills)) break;
             given_up.push_back(
                 fmt::format("{}, {} bytes of shared memory: {}",
                             describe_tile(now->kind, now->tile), now->tile.shared_bytes,
                             over.empty() ? fmt::format("{} bytes spilled", spills) : over));
-            if (over.empty() && ++spilling == kMostTriesForSpills) break;
-            if (!now->smaller) break;
-            now = std::make_shared<const Kernel>(now->smaller());
         }
         if (!best)
             throw InternalError(fmt::format("kernel {} is over a limit of {} with every tile: {}",
-                                            kernel.name, arch_->name, fmt::join(given_up, "; ")));
+                                            kernel.name, arch->name, fmt::join(given_up, "; ")));
         given_up.resize(before_best);
-        best->given_up = std::move(given_up);
+        best->object.given_up = std::move(given_up);
         return std::move(*best);
     }
 
     const KernelCompiler& compiler_;
-    const std::vector<Kernel>& kernels_;
+    std::span<const Kernel> kernels_;
+    const planner::DeviceLimits& device_;
     const CompileOptions& options_;
-    const GpuArch* arch_;
-    const planner::DeviceLimits limits_;
     ObjectCache cache_;
-    std::vector<CompiledKernel> compiled_;
+    std::vector<TakenKernel> taken_;
     std::atomic<size_t> next_{0};
     std::atomic<bool> stop_{false};
     std::mutex mutex_;  // of `done_`, `failure_` and the progress callback
@@ -126,32 +121,15 @@ private:
     std::exception_ptr failure_;
 };
 
-std::unique_ptr<KernelCompiler> hiprtc_or_clang(const GpuArch& arch,
-                                                const CompileOptions& options) {
-    std::string no_hiprtc;
-    try {
-        return make_hiprtc_compiler(arch, options);
-    } catch (const MisnamedCompiler&) {
-        throw;
-    } catch (const UserError& error) {
-        no_hiprtc = error.what();
-    }
-    try {
-        return make_amdgpu_compiler(arch);
-    } catch (const UserError& error) {
-        throw UserError("no compiler for {}: {}; and {}", arch.name, no_hiprtc, error.what());
-    }
-}
-
 std::string need_and_limit(std::string_view what, int64_t need, int64_t limit) {
     return fmt::format("{} {}, of which the device has {}", need, what, limit);
 }
 
 }  // namespace
 
-std::vector<CompiledKernel> compile_kernels(const KernelCompiler& compiler, const Program& program,
-                                            const CompileOptions& options, const GpuArch* arch) {
-    return CompileJob(compiler, program, options, arch).run();
+std::vector<TakenKernel> drive(const KernelCompiler& compiler, std::span<const Kernel> kernels,
+                               const planner::DeviceLimits& device, const CompileOptions& options) {
+    return CompileJob(compiler, kernels, device, options).run();
 }
 
 std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, const GpuArch& arch,
@@ -177,43 +155,10 @@ std::string over_limit(const Kernel& kernel, const CompiledKernel& compiled, con
     return "";
 }
 
-void throw_does_not_compile(const Kernel& kernel, const std::string& target,
-                            const std::string& log) {
-    throw InternalError(fmt::format("kernel {} does not compile for {}\n{}\n---- source\n{}",
-                                    kernel.name, target, log, kernel.source));
-}
-
-std::unique_ptr<KernelCompiler> make_gpu_compiler(const GpuArch& arch,
-                                                  const CompileOptions& options) {
-    const std::string& wanted = options.gpu_compiler;
-    if (arch.nvidia && (wanted.empty() || wanted == "nvrtc"))
-        return make_nvrtc_compiler(arch, options);
-    if (!arch.nvidia && wanted.empty()) return hiprtc_or_clang(arch, options);
-    if (!arch.nvidia && wanted == "hiprtc") return make_hiprtc_compiler(arch, options);
-    if (!arch.nvidia && wanted == "clang") return make_amdgpu_compiler(arch);
-    throw UserError("'{}' compiles nothing for {}; that takes {}", wanted, arch.name,
-                    arch.nvidia ? "nvrtc" : "hiprtc or clang");
-}
-
-std::vector<CompiledKernel> compile_program(const Program& program, const CompileOptions& options) {
-    if (std::string_view arch = simt_arch_of(program.arch); !arch.empty()) {
-        const std::string& wanted = options.gpu_compiler;
-        if (wanted == "nvrtc" || wanted == "hiprtc")
-            throw UserError("'{}' compiles nothing for {}, which runs on the CPU; that takes clang",
-                            wanted, program.arch);
-        return compile_simt_program(
-            program, gpu_arch(arch), options,
-            {.checks = options.simt_checks, .defines = {}, .file_name = {}});
-    }
-    const GpuArch* arch = find_gpu_arch(program.arch);
-    if (!arch) return compile_kernels(*make_host_compiler(options), program, options);
-    // For what has no such flag: tools/gpu-check on the fakes of the vendors' drivers.
-    const char* chosen = std::getenv("CLEAVE_GPU_COMPILER");
-    if ((options.gpu_compiler.empty() && chosen ? chosen : options.gpu_compiler) == "simt")
-        return compile_simt_program(
-            program, *arch, options,
-            {.checks = options.simt_checks, .defines = {}, .file_name = {}});
-    return compile_kernels(*make_gpu_compiler(*arch, options), program, options, arch);
+void throw_does_not_compile(std::string_view entry, std::string_view target, std::string_view log,
+                            std::string_view source) {
+    throw InternalError(fmt::format("kernel {} does not compile for {}\n{}\n---- source\n{}", entry,
+                                    target, log, source));
 }
 
 }  // namespace cleave::codegen

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of steps that exchange values by peer memory (planner/cost/peer_exchange.h,
-// templates/gpu/peer.cuh). In: such a step, the device that takes part; out: its launches, in the
-// order in which they run. Several devices of a step have the same kernels but for the sizes of
-// slices.
+// What specialises a kernel that exchanges values by peer memory (planner/cost/peer_exchange.h,
+// templates/gpu/peer.cuh). Types only: lower/lower_exchange.h makes them, gpu/exchange.h takes
+// them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <variant>
 #include <vector>
 
 #include "codegen/kernel/spec.h"
-#include "codegen/lower/lower_step.h"
 #include "planner/cost/peer_exchange.h"
 
 namespace cleave::codegen {
@@ -62,17 +61,5 @@ struct PeerMeetSpec {
 };
 
 using PeerSpec = std::variant<PeerMeetSpec, PeerSendSpec, PeerReceiveSpec, PeerAllReduceSpec>;
-Kernel make_peer_kernel(const PeerSpec& spec, const GpuTarget& target);
-
-// A launch by which `device` meets all that it exchanges with by peer memory, before the first
-// pass: their kernels must be able to run at the same time. Nothing for a device without peers. Its
-// step is none.
-std::optional<Instruction> lower_meeting(const planner::Plan& plan, planner::DeviceId device,
-                                         const GpuTarget& target, KernelTable& kernels);
-
-// The launches of `device` in a step that goes by peers; none where it takes no part.
-std::vector<Instruction> lower_exchange(const planner::Plan& plan, bool is_prefill,
-                                        planner::StepId step, planner::DeviceId device,
-                                        const GpuTarget& target, KernelTable& kernels);
 
 }  // namespace cleave::codegen
