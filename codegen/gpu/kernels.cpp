@@ -11,6 +11,7 @@
 #include "codegen/gpu/formats.h"
 #include "codegen/gpu/stub.h"
 #include "codegen/kernel/occupancy.h"
+#include "codegen/text/elementwise.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"

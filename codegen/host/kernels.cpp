@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention, and operators that stand alone: item sizes, scratch, and the stub's text.
+// Attention, operators over tensors, and what differs of those that stand alone: item sizes,
+// scratch, and the stub's text.
 #include "codegen/host/kernels.h"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "codegen/host/stub.h"
 #include "codegen/lower/epilogue.h"
+#include "codegen/text/elementwise.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -22,6 +24,14 @@ Kernel HostStub::finish(std::string_view file, std::string_view call,
     Kernel kernel = writer.finish(kind, fused, file, call, args_struct, launch);
     kernel.tile = target.tile;
     return kernel;
+}
+
+Kernel HostStub::finish_rows(std::string_view call, const Epilogue* epilogue) {
+    if (epilogue && !epilogue->empty()) {
+        write_host_epilogue(writer, *epilogue);
+        writer.epilogue_each_row();
+    }
+    return finish("host/elementwise.h", call);
 }
 
 namespace {
@@ -42,7 +52,7 @@ std::vector<int64_t> attention_parts(const AttentionSpec& s, const HostTarget& t
     return begins;
 }
 
-Kernel make(const AttentionSpec& s, HostStub stub) {
+Kernel make(const AttentionSpec& s, HostStub& stub) {
     constexpr int64_t kItemQueries = 16;
     StubWriter& w = stub.writer;
     int64_t heads = s.heads.size();
@@ -85,7 +95,7 @@ Kernel make(const AttentionSpec& s, HostStub stub) {
 
 // ---- Single operators
 
-Kernel make(const EmbeddingSpec& s, HostStub stub) {
+Kernel make(const EmbeddingSpec& s, HostStub& stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
     w.note(fmt::format("shapes: table [{}, {}], out [num_tokens, {}]", s.rows, s.hidden, s.hidden));
@@ -101,129 +111,7 @@ Kernel make(const EmbeddingSpec& s, HostStub stub) {
     return stub.finish("host/elementwise.h", "embedding");
 }
 
-// Of kernels whose items are rows.
-void write_row_epilogue(StubWriter& w, const Epilogue& epilogue) {
-    if (epilogue.empty()) return;
-    write_host_epilogue(w, epilogue);
-    w.epilogue_each_row();
-}
-
-Kernel make(const RmsNormSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(s.count);
-    w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
-    w.note(fmt::format("dtype: weight {}, activations f32, sums f64", s.norm.weight));
-    w.constant("kOut", s.out);
-    w.constant("kGroup", s.group);
-    w.type("Weight", element_type(s.norm.weight, "the norm's weight"));
-    w.real("double", "kEpsilon", s.norm.epsilon);
-    w.real("float", "kOffset", s.norm.offset);
-    w.view("X", s.x);
-    w.arg("const float*", "x");
-    w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "rms_norm");
-}
-
-Kernel make(const RopeOnlySpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: x [num_tokens, {}], heads of {}, {} of them turn", s.out,
-                       s.head_dim, s.rope.rotary));
-    w.note("dtype: activations f32, table f32");
-    w.constant("kOut", s.out);
-    w.constant("kHeadDim", s.head_dim);
-    w.constant("kRotary", s.rope.rotary);
-    w.constant("kInterleaved", s.rope.interleaved);
-    w.view("X", s.x);
-    w.arg("const float*", "x");
-    w.arg("const float*", "table");
-    w.arg("i64", "context");
-    w.arg("const i32*", "positions");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "rope");
-}
-
-Kernel make(const KvAppendSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: {} KV heads of {} ({} for v)", s.kv_heads.size(), s.slab.head_dim,
-                       s.slab.v_head_dim));
-    w.note(fmt::format("dtype: KV cache {}, activations f32", s.slab.dtype));
-    write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
-    w.constant("kKvHeads", s.kv_heads.size());
-    w.view("K", s.k);
-    w.view("V", s.v);
-    w.arg("const float*", "k");
-    w.arg("const float*", "v");
-    w.arg("Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
-    return stub.finish("host/elementwise.h", "kv_append");
-}
-
-Kernel make(const GatedActivationSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: gate, up, out [num_tokens, {}]; dtype: f32", s.out));
-    w.constant("kOut", s.out);
-    w.activation("kActivation", s.activation);
-    w.view("X", s.gate);
-    w.view("Y", s.up);
-    w.arg("const float*", "gate");
-    w.arg("const float*", "up");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "gated_activation");
-}
-
-Kernel make(const AddSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(s.count);
-    w.note(fmt::format("shapes: x, y, out [rows, {}]; dtype: f32", s.out));
-    w.constant("kOut", s.out);
-    w.view("X", s.x);
-    w.view("Y", s.y);
-    w.arg("const float*", "x");
-    w.arg("const float*", "y");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "add");
-}
-
-Kernel make(const ScaleSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(s.count);
-    w.note(fmt::format("shapes: x, out [rows, {}]; dtype: f32", s.out));
-    w.constant("kOut", s.out);
-    w.real("float", "kScale", s.factor);
-    w.real("float", "kSoftcap", s.softcap);
-    w.view("X", s.x);
-    w.arg("const float*", "x");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "scale");
-}
-
-Kernel make(const SelectTokensSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(RowCount::kOutputs);
-    w.note(
-        fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; dtype: f32", s.out, s.out));
-    w.constant("kOut", s.out);
-    w.view("X", s.x);
-    w.arg("const float*", "x");
-    w.arg("const i32*", "rows");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "select_tokens");
-}
-
-Kernel make(const TensorSpec& s, HostStub stub) {
+Kernel make(const TensorSpec& s, HostStub& stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = Extent{s.items};
     for (const std::string& note : s.notes) w.note(note);
@@ -253,6 +141,8 @@ Kernel make_host_kernel(const KernelSpec& spec, KernelKind kind,
             HostStub stub{kind, fused, target, {}, {}};
             if constexpr (requires { make_product(s, stub); })
                 return make_product(s, stub);
+            else if constexpr (requires { make_elementwise(s, stub); })
+                return make_elementwise(s, stub);
             else
                 return make(s, stub);
         },

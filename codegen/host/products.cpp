@@ -39,7 +39,7 @@ void write_rope(StubWriter& w, std::string_view prefix, const std::optional<Rope
 
 }  // namespace
 
-Kernel make_product(const LinearSpec& s, HostStub stub) {
+Kernel make_product(const LinearSpec& s, HostStub& stub) {
     StubWriter& w = stub.writer;
     int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
     stub.launch.grid[0] = Extent{ceil_div(s.out, rows)};
@@ -75,7 +75,7 @@ Kernel make_product(const LinearSpec& s, HostStub stub) {
     return stub.finish("host/linear.h", "linear", "LinearArgs");
 }
 
-Kernel make_product(const GateUpSpec& s, HostStub stub) {
+Kernel make_product(const GateUpSpec& s, HostStub& stub) {
     check_same_activations(s.gate.dynamic(), s.up.dynamic());
     StubWriter& w = stub.writer;
     int64_t rows = item_rows(s.out, stub.target), tokens = block_tokens(s.in, stub.target);
@@ -109,7 +109,7 @@ Kernel make_product(const GateUpSpec& s, HostStub stub) {
     return stub.finish("host/gate_up.h", "gate_up", "GateUpArgs");
 }
 
-Kernel make_product(const QkvSpec& s, HostStub stub) {
+Kernel make_product(const QkvSpec& s, HostStub& stub) {
     check_same_activations(s.q.dynamic(), s.k.dynamic());
     check_same_activations(s.q.dynamic(), s.v.dynamic());
     StubWriter& w = stub.writer;
