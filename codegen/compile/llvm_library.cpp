@@ -34,24 +34,11 @@ LlvmLibrary open() {
         return llvm;
     }
     const DynamicLibrary& l = *library;
-    llvm.available = resolve(l, "cleave_llvm_version", llvm.version) &&
-                     resolve(l, "cleave_llvm_host_cpu", llvm.host_cpu) &&
-                     resolve(l, "cleave_llvm_host_features", llvm.host_features) &&
-                     resolve(l, "cleave_llvm_knows_cpu", llvm.knows_cpu) &&
-                     resolve(l, "cleave_llvm_missing_features", llvm.missing_features) &&
-                     resolve(l, "cleave_llvm_options", llvm.options) &&
-                     resolve(l, "cleave_llvm_compile", llvm.compile) &&
-                     resolve(l, "cleave_llvm_free_result", llvm.free_result) &&
-                     resolve(l, "cleave_llvm_load", llvm.load) &&
-                     resolve(l, "cleave_llvm_unload", llvm.unload) &&
-                     resolve(l, "cleave_llvm_free_log", llvm.free_log) &&
-                     resolve(l, "cleave_llvm_simt_compile", llvm.simt_compile) &&
-                     resolve(l, "cleave_llvm_simt_load", llvm.simt_load) &&
-                     resolve(l, "cleave_llvm_simt_unload", llvm.simt_unload) &&
-                     resolve(l, "cleave_llvm_knows_amdgpu", llvm.knows_amdgpu) &&
-                     resolve(l, "cleave_llvm_amdgpu_options", llvm.amdgpu_options) &&
-                     resolve(l, "cleave_llvm_amdgpu_compile", llvm.amdgpu_compile) &&
-                     resolve(l, "cleave_llvm_amdgpu_inspect", llvm.amdgpu_inspect);
+    llvm.available = true;
+#define CLEAVE_LLVM_RESOLVE(name) \
+    llvm.available = resolve(l, "cleave_llvm_" #name, llvm.name) && llvm.available;
+    CLEAVE_LLVM_FUNCTIONS(CLEAVE_LLVM_RESOLVE)
+#undef CLEAVE_LLVM_RESOLVE
     if (!llvm.available)
         llvm.reason = fmt::format("{} lacks a function of its ABI", library->name());
     return llvm;

@@ -59,7 +59,7 @@ void GpuStub::rows_of_cache(int64_t features, std::initializer_list<int64_t> len
 void GpuStub::claim_norm_sums() { claim_warp_words(*this, 1); }
 
 Kernel GpuStub::finish_rows(std::string_view call, const Epilogue* epilogue) {
-    if (epilogue) write_gpu_epilogue(writer, *epilogue, x_pointer());
+    if (epilogue) this->epilogue(*epilogue);
     return finish("gpu/elementwise.cuh", call);
 }
 
@@ -78,7 +78,7 @@ Kernel make_elementwise(const EmbeddingSpec& s, GpuStub& stub) {
     w.real("float", "kScale", s.scale);
     w.arg("const i32*", "ids");
     w.arg("i64", "first");
-    w.arg(kGpuMatrix, "table");
+    w.arg(GpuStub::matrix(""), "table");
     w.arg(stub.out_pointer(), "out");
     return stub.finish("gpu/elementwise.cuh", "embedding");
 }

@@ -11,7 +11,9 @@
 #include "codegen/gpu/formats.h"
 #include "codegen/gpu/stub.h"
 #include "codegen/kernel/occupancy.h"
+#include "codegen/lower/epilogue.h"
 #include "codegen/text/elementwise.h"
+#include "codegen/text/products.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"
@@ -28,6 +30,8 @@ std::string GpuStub::activations() const {
 std::string GpuStub::x_pointer() const {
     return element_pointer(target.activations, "activations");
 }
+
+void GpuStub::epilogue(const Epilogue& e) { write_gpu_epilogue(writer, e, x_pointer()); }
 
 void GpuStub::x_type(const View& x) {
     writer.type("X", activations());
@@ -102,18 +106,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     stub.by_warpgroups = many && planner::attends_by_warpgroups(limits, shape, tile);
     stub.launch.shared_bytes = planner::attention_shared_bytes(limits, shape, tile);
     stub.overlaps = !many;
-    w.note(fmt::format(
-        "shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head",
-        heads, s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
-    w.note(fmt::format("dtype: KV cache {}, activations {}, sums f32", s.slab.dtype,
-                       stub.target.activations));
-    write_slab(w, s.slab, 0);
-    w.constant("kQHeads", heads);
-    w.constant("kFirstHead", first);
-    w.constant("kGroup", s.group);
-    w.real("float", "kScale", s.scale);
-    w.constant("kWindow", s.window);
-    w.real("float", "kSoftcap", s.softcap);
+    write_operands(s, stub);
     w.type("X", stub.activations());
     w.view("Q", s.q);
     w.constant("kXAlign",
@@ -139,13 +132,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
         stub.launch.grid[0] = rows_extent(RowCount::kTokens, 1, blocks);
         stub.launch.grid[2] = Extent{tile.splits};
     }
-    w.arg(stub.x_pointer(), "q");
-    w.arg("const Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg(stub.out_pointer(), "out");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
+    write_parameters(s, stub);
     if (many) {
         w.arg("const i32*", "sequence_starts");
         w.arg("i64", "num_sequences");

@@ -7,7 +7,7 @@
 #include "codegen/gpu/formats.h"
 #include "codegen/gpu/stub.h"
 #include "codegen/kernel/occupancy.h"
-#include "codegen/lower/epilogue.h"
+#include "codegen/text/products.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 
@@ -66,21 +66,13 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     w.constant("kSharedBytes", stub.launch.shared_bytes);
 }
 
-std::string count_name(RowCount count) {
-    return count == RowCount::kTokens ? "num_tokens" : "num_outputs";
-}
-
-void write_qkv_config(const QkvSpec& s, StubWriter& w) {
+void write_qkv_config(const QkvSpec& s, GpuStub& stub) {
+    StubWriter& w = stub.writer;
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
     w.constant("kQHeads", s.q_heads);
     w.constant("kKvHeads", s.kv_heads.size());
     w.weight("Weight", s.q, s.in, "q, k and v");
-    w.operand("kQBias", "QBias", s.q_bias);
-    w.operand("kKBias", "KBias", s.k_bias);
-    w.operand("kVBias", "VBias", s.v_bias);
-    write_norm(w, s.norm, "float");
-    write_norm(w, s.q_norm, "float", "Q");
-    write_norm(w, s.k_norm, "float", "K");
+    write_operands(s, stub);
     CHECK(!s.q_rope || !s.k_rope || s.q_rope->interleaved == s.k_rope->interleaved)
         << "rope turns other pairs of q than of k";
     w.constant("kQRotary", s.q_rope ? s.q_rope->rotary : 0);
@@ -98,31 +90,11 @@ Kernel make_product(const LinearSpec& s, GpuStub& stub) {
     shape.prepared = s.prepared;
     write_product(stub, shape, s.count, has_factors(s, s.weight, stub));
     stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
-    std::string rows = count_name(s.count);
-    w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]", rows, s.in, s.out, s.in,
-                       rows, s.out));
-    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", describe(s.weight),
-                       stub.target.activations));
     w.constant("kOut", s.out);
-    w.weight("Weight", s.weight, s.in, "weight");
-    w.operand("kBias", "Bias", s.bias);
-    write_norm(w, s.norm, "float");
-    w.constant("kScaled", s.scale.has_value());
-    w.real("float", "kScale", s.scale.value_or(1.0));
-    w.real("float", "kSoftcap", s.softcap);
-    w.constant("kResidual", s.residual.has_value());
-    w.view("Residual", s.residual.value_or(View{}));
+    write_operands(s, stub);
     stub.in_type(s.x, s.prepared, s.weight);
     w.type("Out", s.logits ? "float" : stub.activations());
-    w.arg(stub.in_pointer(s.prepared, s.weight), "x");
-    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
-    w.arg(kGpuMatrix, "weight");
-    optional_arg(w, s.bias, "bias");
-    if (s.residual) w.arg(stub.x_pointer(), "residual");
-    if (s.select) w.arg("const i32*", "rows");
-    w.arg(s.logits ? "float*" : stub.out_pointer(), "out");
-    w.arg("i64", "num_tokens");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
+    write_parameters(s, stub);
     return stub.finish("gpu/linear.cuh", "linear", "LinearArgs");
 }
 
@@ -135,27 +107,14 @@ Kernel make_product(const GateUpSpec& s, GpuStub& stub) {
     shape.prepared = s.prepared;
     write_product(stub, shape, RowCount::kTokens, has_factors(s, s.gate, stub));
     stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
-    w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
-                       s.in, s.out, s.in, s.out));
-    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", describe(s.gate),
-                       stub.target.activations));
     w.constant("kOut", s.out);
     w.weight("Weight", s.gate, s.in, "gate");
-    w.operand("kGateBias", "GateBias", s.gate_bias);
-    w.operand("kUpBias", "UpBias", s.up_bias);
-    write_norm(w, s.norm, "float");
-    w.activation("kActivation", s.activation);
+    write_operands(s, stub);
+    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", describe(s.gate),
+                       stub.target.activations));
     stub.in_type(s.x, s.prepared, s.gate);
     w.type("Out", stub.activations());
-    w.arg(stub.in_pointer(s.prepared, s.gate), "x");
-    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
-    w.arg(kGpuMatrix, "gate");
-    optional_arg(w, s.gate_bias, "gate_bias");
-    w.arg(kGpuMatrix, "up");
-    optional_arg(w, s.up_bias, "up_bias");
-    w.arg(stub.out_pointer(), "out");
-    w.arg("i64", "num_tokens");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
+    write_parameters(s, stub);
     return stub.finish("gpu/gate_up.cuh", "gate_up", "GateUpArgs");
 }
 
@@ -178,28 +137,9 @@ Kernel make_product(const QkvSpec& s, GpuStub& stub) {
                     s.in, s.q_heads, kv_heads, dim, v_dim));
     w.note(fmt::format("dtype: q, k and v {}, KV cache {}, activations {}, sums f32", describe(s.q),
                        s.slab.dtype, stub.target.activations));
-    write_qkv_config(s, w);
+    write_qkv_config(s, stub);
     stub.in_type(s.x, s.prepared, s.q);
-    w.arg(stub.in_pointer(s.prepared, s.q), "x");
-    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
-    w.arg(kGpuMatrix, "q_weight");
-    optional_arg(w, s.q_bias, "q_bias");
-    w.arg(kGpuMatrix, "k_weight");
-    optional_arg(w, s.k_bias, "k_bias");
-    w.arg(kGpuMatrix, "v_weight");
-    optional_arg(w, s.v_bias, "v_bias");
-    if (s.q_norm) w.arg(element_pointer(s.q_norm->weight, "q_norm"), "q_norm");
-    if (s.k_norm) w.arg(element_pointer(s.k_norm->weight, "k_norm"), "k_norm");
-    if (s.q_rope) w.arg("const float*", "q_rope");
-    if (s.k_rope) w.arg("const float*", "k_rope");
-    w.arg(stub.out_pointer(), "q_out");
-    w.arg("Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg("i64", "rope_context");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
-    w.arg("i64", "num_tokens");
+    write_parameters(s, stub);
     return stub.finish("gpu/qkv.cuh", "qkv", "QkvArgs");
 }
 

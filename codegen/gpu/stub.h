@@ -36,6 +36,8 @@ struct GpuStub {
     // Of a product: X, and In, which prepared activations have.
     void in_type(const View& x, bool prepared, const WeightFormat& weight);
     std::string in_pointer(bool prepared, const WeightFormat& weight) const;
+    static std::string_view matrix(std::string_view) { return "const Config::Weight*"; }
+    void epilogue(const Epilogue& e);
 
     // For text/elementwise.h: a block takes a part of a row, `blocks` of them (0: as many as it has
     // runs of neighbours, which divide `lengths`).
@@ -55,9 +57,6 @@ struct GpuStub {
     // device has.
     Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {});
 };
-
-// The matrix as a parameter.
-inline constexpr std::string_view kGpuMatrix = "const Config::Weight*";
 
 // Matrix products, in products.cpp.
 Kernel make_product(const LinearSpec& s, GpuStub& stub);

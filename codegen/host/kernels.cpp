@@ -10,6 +10,7 @@
 #include "codegen/host/stub.h"
 #include "codegen/lower/epilogue.h"
 #include "codegen/text/elementwise.h"
+#include "codegen/text/products.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -25,6 +26,8 @@ Kernel HostStub::finish(std::string_view file, std::string_view call,
     kernel.tile = target.tile;
     return kernel;
 }
+
+void HostStub::epilogue(const Epilogue& e) { write_host_epilogue(writer, e); }
 
 Kernel HostStub::finish_rows(std::string_view call, const Epilogue* epilogue) {
     if (epilogue && !epilogue->empty()) {
@@ -62,19 +65,7 @@ Kernel make(const AttentionSpec& s, HostStub& stub) {
     items.per_token = s.prefill ? heads : num_parts;
     items.divisor = s.prefill ? kItemQueries : 1;
     stub.launch.grid[0] = items;
-    w.note(fmt::format(
-        "shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head",
-        heads, s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
-    w.note(fmt::format("dtype: KV cache {}, activations f32, sums f32", s.slab.dtype));
-    // Counted from the slab's first group, so that equal shards of different devices share their
-    // kernel.
-    write_slab(w, s.slab, 0);
-    w.constant("kQHeads", heads);
-    w.constant("kFirstHead", s.heads.begin - s.slab.first_head * s.group);
-    w.constant("kGroup", s.group);
-    w.real("float", "kScale", s.scale);
-    w.constant("kWindow", s.window);
-    w.real("float", "kSoftcap", s.softcap);
+    write_operands(s, stub);
     w.view("Q", s.q);
     w.constant("kByToken", !s.prefill);
     w.constant("kItemQueries", kItemQueries);
@@ -82,13 +73,7 @@ Kernel make(const AttentionSpec& s, HostStub& stub) {
     std::string list;
     for (int64_t p : parts) list += fmt::format("{}{}", list.empty() ? "" : ", ", p);
     w.line(fmt::format("static constexpr i64 kPartBegin[] = {{{}}};", list));
-    w.arg("const float*", "q");
-    w.arg("const Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg("float*", "out");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
+    write_parameters(s, stub);
     w.arg("i64", "num_tokens");
     return stub.finish("host/attention.h", "attention", "AttentionArgs");
 }

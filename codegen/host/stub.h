@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "codegen/text/stub_writer.h"
 
 namespace cleave::codegen {
@@ -17,6 +19,13 @@ struct HostStub {
     const HostTarget& target;
     StubWriter writer;
     Launch launch;
+
+    // For text/products.h.
+    static std::string_view in_pointer(bool, const WeightFormat&) { return x_pointer(); }
+    static std::string matrix(std::string_view which) {
+        return fmt::format("const Config::{}Weight*", which);
+    }
+    void epilogue(const Epilogue& e);
 
     // For text/elementwise.h: items are rows.
     static constexpr const char *kEpsilonType = "double", *kNormSums = "f64", *kActivations = "";
