@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one place where the arguments of a launch meet the parameters of its kernel.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "codegen/gpu/kernels.h"
 #include "codegen/host/kernels.h"
@@ -65,10 +67,12 @@ TEST_CASE("arguments that are not a kernel's parameters in their order are refus
         KernelTable table(program);
         CHECK(table.launch(planner::StepId(3), kernel, right).step == planner::StepId(3));
         for (const std::vector<Arg>& args : wrong_args(right)) {
-            const auto refused = Catch::Contains(kernel.name + " takes (" + kernel.parameters[0]) &&
-                                 Catch::Contains("), and is given (" + args[0].name);
-            CHECK_THROWS_WITH(table.launch(planner::StepId(3), kernel, args), refused);
-            CHECK_THROWS_WITH(table.launch(planner::StepId(3), 0, args), refused);
+            const std::string takes = kernel.name + " takes (" + kernel.parameters[0],
+                              given = "), and is given (" + args[0].name;
+            CHECK_THROWS_WITH(table.launch(planner::StepId(3), kernel, args),
+                              Catch::Contains(takes) && Catch::Contains(given));
+            CHECK_THROWS_WITH(table.launch(planner::StepId(3), 0, args),
+                              Catch::Contains(takes) && Catch::Contains(given));
         }
         CHECK(program.kernels.size() == 1);
     }
