@@ -171,38 +171,51 @@ void write_codes(const std::vector<uint8_t>& codes, DType dtype, std::byte* to) 
         put_four_bits(to, static_cast<int64_t>(i), static_cast<std::byte>(codes[i]));
 }
 
+// What quantising changes of an operator: its matrix, or nothing.
+const Weight* matrix_of(const Graph& graph, const Op& op) {
+    if ((op.kind != OpKind::kLinear && op.kind != OpKind::kEmbedding) || op.weights.empty())
+        return nullptr;
+    const Weight& weight = graph.weight(op.weights[0]);
+    return weight.shape.size() == 2 ? &weight : nullptr;
+}
+
 }  // namespace
 
 bool is_quantizing(DType dtype) {
     return dtype == DType::kInt4 || dtype == DType::kInt8 || dtype == DType::kF8E4M3;
 }
 
-Graph quantize_weights(Graph graph, DType to) {
+std::string why_not_quantized(const Graph& graph, DType to) {
     if (!is_quantizing(to))
-        throw UserError("--dtype {}: weights cannot be quantised to that; use int4, int8 or f8e4m3",
-                        to);
+        return fmt::format(
+            "--dtype {}: weights cannot be quantised to that; use int4, int8 or f8e4m3", to);
     bool any = false;
     for (const Op& op : graph.ops) {
-        if ((op.kind != OpKind::kLinear && op.kind != OpKind::kEmbedding) || op.weights.empty())
-            continue;
-        Weight& weight = graph.weights[op.weights[0].index()];
-        if (weight.shape.size() != 2) continue;
+        const Weight* weight = matrix_of(graph, op);
+        if (!weight) continue;
         any = true;
-        if (weight.packing != Packing::kDense) {
-            if (!is_of(weight, to))
-                throw UserError(
-                    "--dtype {}: '{}' is quantised already, as {}; quantise the model that it was "
-                    "made from, or leave --dtype out",
-                    to, weight.name, weight.dtype);
-        } else if (is_floating(weight.dtype) && weight.dtype != to) {
-            round_later(weight, to);
-        }
+        if (weight->packing != Packing::kDense && !is_of(*weight, to))
+            return fmt::format(
+                "--dtype {}: '{}' is quantised already, as {}; quantise the model that it was "
+                "made from, or leave --dtype out",
+                to, weight->name, weight->dtype);
     }
-    if (!any)
-        throw UserError(
-            "--dtype {}: {} has no Linear or Embedding whose weights could be quantised; leave "
-            "--dtype out",
-            to, graph.name);
+    if (any) return "";
+    return fmt::format(
+        "--dtype {}: {} has no Linear or Embedding whose weights could be quantised; leave "
+        "--dtype out",
+        to, graph.name);
+}
+
+Graph quantize_weights(Graph graph, DType to) {
+    if (std::string reason = why_not_quantized(graph, to); !reason.empty())
+        throw UserError("{}", reason);
+    for (const Op& op : graph.ops) {
+        const Weight* weight = matrix_of(graph, op);
+        if (weight && weight->packing == Packing::kDense && is_floating(weight->dtype) &&
+            weight->dtype != to)
+            round_later(graph.weights[op.weights[0].index()], to);
+    }
     return graph;
 }
 

@@ -12,6 +12,8 @@
 // Each element is rounded to the nearest code of the scale as it is stored.
 #pragma once
 
+#include <string>
+
 #include "importer/graph/graph.h"
 
 namespace cleave::importer {
@@ -19,9 +21,12 @@ namespace cleave::importer {
 // Whether `--dtype` of that type quantises, rather than converts from one floating type to another.
 bool is_quantizing(DType dtype);
 
-// UserError for a type that does not quantise, for a graph without matrices of Linear or Embedding
-// operators, and for one whose matrices are quantised in another way already. Those that are of the
-// type already stay as they are.
+// Empty where the graph's weights can be quantised to that type. Otherwise why not: the type does
+// not quantise, the graph has no matrices of Linear or Embedding operators, or they are quantised
+// in another way already.
+std::string why_not_quantized(const Graph& graph, DType to);
+
+// UserError with that reason. Matrices that are of the type already stay as they are.
 Graph quantize_weights(Graph graph, DType to);
 
 }  // namespace cleave::importer

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "planner/analysis/storage.h"
 #include "planner/analysis/work.h"
 #include "planner/build/choose_tiles.h"
 #include "planner/build/communicator_memory.h"

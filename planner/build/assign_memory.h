@@ -5,7 +5,6 @@
 // buffers do not overlap.
 #pragma once
 
-#include "planner/analysis/placement.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {

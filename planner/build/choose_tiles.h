@@ -7,7 +7,6 @@
 
 #include <optional>
 
-#include "planner/analysis/placement.h"
 #include "planner/tiles/gpu.h"
 
 namespace cleave::planner {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/analysis/sharding.h"
+#include "planner/analysis/storage.h"
 #include "planner/cost/peer_exchange.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "planner/analysis/storage.h"
 #include "planner/analysis/work.h"
 #include "planner/build/norm_epilogue.h"
 #include "planner/cost/collective_form.h"
@@ -324,7 +325,7 @@ private:
         Collective c;
         c.op = CollectiveOp::kAllReduce;
         c.bytes = value_bytes(graph_.value(group.partial), 0, plan_.workload);
-        CollectiveForm form = all_reduce_form_of(group.partial, at(c.bytes, point_));
+        CollectiveForm form = all_reduce_form_of(group.partial, c.bytes.at(point_));
         c.implementation = form.implementation;
         c.group = form.group;
         c.transport = c.implementation == CollectiveImplementation::kRing ? Transport::kVendor
@@ -457,7 +458,7 @@ private:
     int stage_ = 0, number_ = 0;  // of the stage, of the group
     const StageChoice* choice_ = nullptr;
     const LinkTable& links_;
-    BatchPoint point_;
+    PassPoint point_;
     std::vector<bool> normed_;  // by group: an all-reduce before it has computed its norm
     std::map<std::pair<int, int64_t>, CollectiveForm> forms_;
     std::map<Split, std::vector<Range>> ranges_;

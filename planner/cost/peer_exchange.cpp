@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/storage.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 

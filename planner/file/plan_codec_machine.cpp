@@ -164,7 +164,7 @@ void put(const PlanOptions& o, pb::PlanOptions* out) {
 void take(const pb::PlanOptions& in, PlanOptions& o) {
     o.tensor_parallel = in.tensor_parallel();
     o.pipeline_stages = in.pipeline_stages();
-    take(in.objective(), Objective::kMemory, o.objective);
+    take(in.objective(), static_cast<Objective>(kObjectives.size() - 1), o.objective);
     o.use_metis = in.use_metis();
     o.seed = in.seed();
     for (const auto& item : in.pins()) take(item, o.pins.emplace_back());

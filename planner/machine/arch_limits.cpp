@@ -56,7 +56,7 @@ void check_device_limits(const DeviceInfo& device, const std::string& where) {
                 arch ? arch->shared_bytes : kAny);
     check.range("max_threads_per_block", limits.max_threads_per_block, limits.warp_width,
                 arch ? arch->max_threads : kAny);
-    // HIP counts those of a compute unit, of which its versions tell different numbers.
+    // HIP counts those of a compute unit, and its versions give different numbers.
     check.range("registers_per_block", limits.registers_per_block, 1,
                 arch && device.kind != DeviceKind::kHip ? arch->registers : kAny);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grammar of `--devices`: LIST = ENTRY {"," ENTRY}, ENTRY = KIND [":" ARCH] ["[" ITEMS "]"]
 // ["/" RANGE].
+#include "planner/machine/device_list.h"
+
 #include <charconv>
 #include <set>
 
 #include "importer/graph/graph.h"
 #include "planner/machine/catalogue.h"
-#include "planner/machine/machine.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machines as JSON: every field by the name it has in planner/machine/machine.h, devices and links
 // by device name.
+#include "planner/machine/machine_file.h"
+
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -8,7 +10,6 @@
 #include <sstream>
 
 #include "planner/machine/arch_limits.h"
-#include "planner/machine/machine_file.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {

@@ -9,7 +9,7 @@
 //  - each element of each output is computed exactly once per place that holds it; partial sums
 //  meet in
 //    exactly one Collective;
-//  - collectives of overlapping groups stand in the same order on every member;
+//  - collectives of overlapping groups are in the same order on every member;
 //  - every buffer has a device, an arena, an offset and a size; live buffers do not overlap;
 //  - bytes and times are integers; the same input and seed give the same plan, byte for byte.
 #pragma once
@@ -39,21 +39,9 @@ using WeightShardId = Index<struct WeightShardTag>;
 using RopeShardId = Index<struct RopeShardTag>;
 using KvSlabId = Index<struct KvSlabTag>;
 
-// ---- Layout
-// --------------------------------------------------------------------------------------
-
 // [begin, end) per dimension. A symbolic dimension (num_tokens) is always whole: {0, kWhole}.
 inline constexpr int64_t kWhole = INT64_MAX;
 using Box = std::vector<Range>;
-
-// How a value lies on devices: boxes may overlap (replicas) or be empty; their union covers the
-// value. Shards with partial = true hold summands of the same box.
-struct Shard {
-    DeviceId device;
-    Box box;
-    bool partial = false;
-};
-using Layout = std::vector<Shard>;
 
 // ---- Memory
 // --------------------------------------------------------------------------------------
@@ -128,6 +116,12 @@ enum class KernelKind : uint8_t {
     kTensor,  // Tensor: one ONNX operator over whole tensors
 };
 
+// What one pass of a phase sees.
+struct PassPoint {
+    int64_t num_tokens = 0, num_outputs = 0;
+    int64_t num_keys = 0;  // summed over tokens: the keys that each sees
+};
+
 // c + t * num_tokens + o * num_outputs + p * (sum over tokens of keys seen): bytes or operations of
 // a step.
 struct Amount {
@@ -135,8 +129,9 @@ struct Amount {
     int64_t per_token = 0;
     int64_t per_output = 0;
     int64_t per_key = 0;
-    int64_t at(int64_t num_tokens, int64_t num_outputs, int64_t num_keys) const {
-        return constant + per_token * num_tokens + per_output * num_outputs + per_key * num_keys;
+    int64_t at(const PassPoint& p) const {
+        return constant + per_token * p.num_tokens + per_output * p.num_outputs +
+               per_key * p.num_keys;
     }
 };
 
@@ -272,17 +267,20 @@ struct Why {
     std::vector<std::string> cuts;  // cost of each stage boundary
     int64_t metis_cost_ns = 0;      // objective with the METIS order, 0 when unused
     int64_t topological_cost_ns = 0;
-    int64_t metis_us = 0;  // time METIS took is not stored in the plan file (not deterministic)
-    std::string metis;     // one line
+    std::string metis;  // one line
 };
 
-struct Plan {
-    static constexpr int kFormatVersion = 1;
+// What a plan is made for.
+struct PlanRequest {
     std::string graph_digest;
     Graph graph;  // without blobs' owner: weights by path, offset and length
     Machine machine;
     Workload workload;
     PlanOptions options;
+};
+
+// What the planner makes of a request: all that differs between the search's candidates.
+struct PlanBody {
     std::vector<Stage> stages;
     DeviceId output_device;
     std::vector<Buffer> buffers;
@@ -296,6 +294,10 @@ struct Plan {
 
     const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
     const Phase& phase(bool is_prefill) const { return is_prefill ? prefill : decode; }
+};
+
+struct Plan : PlanRequest, PlanBody {
+    static constexpr int kFormatVersion = 1;
 };
 
 std::string_view kernel_kind_name(KernelKind kind);

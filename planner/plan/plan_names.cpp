@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that enumerations of planner/plan/plan.h and planner/machine/machine.h have in every
-// printout and file.
+// The names that enumerations of planner/plan/plan.h have in every printout and file.
 #include <array>
 
 #include "planner/plan/plan.h"
@@ -45,18 +44,6 @@ std::string_view collective_implementation_name(CollectiveImplementation impleme
 std::string_view transport_name(Transport transport) {
     static constexpr std::array<std::string_view, 3> kNames{"staged", "peer", "vendor"};
     return kNames.at(static_cast<size_t>(transport));
-}
-
-std::string_view device_kind_name(DeviceKind kind) {
-    static constexpr std::array<std::string_view, 6> kNames{"host", "cuda", "hip",
-                                                            "simt", "sim",  "null"};
-    return kNames.at(static_cast<size_t>(kind));
-}
-
-std::string_view link_kind_name(LinkKind kind) {
-    static constexpr std::array<std::string_view, 5> kNames{"same_memory", "nvlink", "xgmi", "pcie",
-                                                            "network"};
-    return kNames.at(static_cast<size_t>(kind));
 }
 
 }  // namespace cleave::planner

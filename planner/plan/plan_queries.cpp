@@ -85,7 +85,7 @@ void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
     }
 }
 
-// What tells the traffic of one collective from another's. Layers repeat, so there are few.
+// The key of a collective's traffic. Layers repeat, so there are few.
 std::vector<int64_t> signature(const Phase& phase, const Collective& c, int64_t bytes) {
     std::vector<int64_t> key{static_cast<int64_t>(c.op), static_cast<int64_t>(c.implementation),
                              bytes, static_cast<int64_t>(c.group.size())};
@@ -108,7 +108,7 @@ LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
     Traffic traffic(devices);
     std::map<std::vector<int64_t>, std::pair<const Collective*, int64_t>> alike;  // how many
     for (const Step& step : phase.steps) {
-        const int64_t bytes = point.of(step.link_bytes);
+        const int64_t bytes = step.link_bytes.at(point);
         if (const Transfer* t = step.transfer())
             traffic.add(phase.values[t->source.index()].device,
                         phase.values[t->destination.index()].device, bytes);
@@ -125,15 +125,6 @@ LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
         traffic.add_times(once, entry.second);
     }
     return traffic.sparse();
-}
-
-std::string_view objective_name(Objective objective) {
-    switch (objective) {
-        case Objective::kLatency: return "latency";
-        case Objective::kThroughput: return "throughput";
-        case Objective::kMemory: return "memory";
-    }
-    return "";
 }
 
 std::vector<DeviceId> step_devices(const Phase& phase, const Step& step) {
@@ -169,9 +160,9 @@ std::string step_implementation(const Step& step) {
 
 int64_t step_bytes(const Step& step, const PassPoint& point) {
     if (const Compute* c = step.compute())
-        return point.of(c->weight_bytes) + point.of(c->activation_bytes);
-    if (const Transfer* t = step.transfer()) return point.of(t->bytes);
-    return point.of(step.collective()->bytes);
+        return c->weight_bytes.at(point) + c->activation_bytes.at(point);
+    if (const Transfer* t = step.transfer()) return t->bytes.at(point);
+    return step.collective()->bytes.at(point);
 }
 
 DType weights_dtype(const Plan& plan) {

@@ -13,20 +13,14 @@
 
 namespace cleave::planner {
 
-// A pass at which steps are quoted: the first prefill chunk, or one token of every sequence at
+// The pass at which steps are quoted: the first prefill chunk, or one token of every sequence at
 // decode_past.
-struct PassPoint {
-    int64_t num_tokens = 0, num_outputs = 0, num_keys = 0;
-    int64_t of(const Amount& a) const { return a.at(num_tokens, num_outputs, num_keys); }
-};
 PassPoint pass_point(const Plan& plan, bool is_prefill);
 
 // Bytes that go from one device to another in one pass, by the pattern of each collective's
 // implementation.
 using LinkTraffic = std::map<std::pair<DeviceId, DeviceId>, int64_t>;
 LinkTraffic link_traffic(const Plan& plan, bool is_prefill);
-
-std::string_view objective_name(Objective objective);
 
 // Of a step: every device that takes part, each once; the value it makes; the kernel, route or
 // algorithm.
@@ -43,8 +37,8 @@ double tokens_per_second(const Plan& plan);
 // objective / lower bound - 1; 0 without a bound.
 double gap(const Plan& plan);
 
-// How query heads lie on the devices of the widest tensor-parallel stage, in words; empty without
-// such a stage.
+// How query heads are shared among the devices of the widest tensor-parallel stage, in words; empty
+// without such a stage.
 std::string head_split(const Plan& plan);
 
 }  // namespace cleave::planner

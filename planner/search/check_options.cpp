@@ -5,6 +5,7 @@
 
 #include "importer/weights/quantize.h"
 #include "importer/weights/quantized_shard.h"
+#include "planner/analysis/storage.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/search/check_sizes.h"
 #include "runtime/base/errors.h"

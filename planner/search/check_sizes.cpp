@@ -43,7 +43,7 @@ void check_weights(const Graph& graph) {
     }
 }
 
-double at_point(const Amount& a, const BatchPoint& p) {
+double at_point(const Amount& a, const PassPoint& p) {
     return static_cast<double>(a.constant) +
            static_cast<double>(a.per_token) * static_cast<double>(p.num_tokens) +
            static_cast<double>(a.per_output) * static_cast<double>(p.num_outputs) +
@@ -75,7 +75,7 @@ public:
                 kv += 4.0 * static_cast<double>(t.num_kv_heads * (t.head_dim + t.v_head_dim)) *
                       static_cast<double>(w.batch) * static_cast<double>(w.context);
             }
-        BatchPoint largest{w.max_tokens(), w.max_outputs(), 0};
+        PassPoint largest{w.max_tokens(), w.max_outputs(), 0};
         double moved =
             at_point(total.weight_bytes, largest) + at_point(total.activation_bytes, largest);
         if (kv > kMostBytes || moved > kMostBytes) return false;
@@ -87,7 +87,7 @@ public:
 
 private:
     // ns, from above: launches and the worst efficiency included.
-    double time(const LaunchAmounts& amounts, const BatchPoint& point) const {
+    double time(const LaunchAmounts& amounts, const PassPoint& point) const {
         double bytes =
             at_point(amounts.weight_bytes, point) + at_point(amounts.activation_bytes, point);
         return 1e5 * static_cast<double>(a_.groups.size()) +

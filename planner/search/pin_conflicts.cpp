@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "planner/analysis/storage.h"
 #include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "planner/machine/device_list.h"
 #include "planner/search/pin_conflicts.h"
 #include "runtime/base/errors.h"
 

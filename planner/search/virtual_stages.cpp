@@ -80,7 +80,7 @@ public:
         return true;
     }
 
-    // Whether the unit's pin stands in the group.
+    // Whether the unit's pinned device is in the group.
     bool may(int unit, int group) const {
         if (pins_.empty() || !pins_[unit].valid()) return true;
         std::vector<DeviceId> devices =

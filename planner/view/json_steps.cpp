@@ -58,7 +58,7 @@ private:
         devices("devices", step_devices(phase, s));
         field("value", value.valid() ? json_string(plan_.graph.value(value).name) : "\"\"");
         field("bytes", step_bytes(s, point));
-        field("link_bytes", point.of(s.link_bytes));
+        field("link_bytes", s.link_bytes.at(point));
         key("predicted_us");
         append_us(s.predicted_ns, out_);
         field("implementation", '"' + step_implementation(s) + '"');

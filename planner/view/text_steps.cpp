@@ -102,15 +102,15 @@ std::string StepsText::where(const Step& step) const {
 
 std::string StepsText::amount(const Step& step) const {
     if (const Compute* c = step.compute()) {
-        if (int64_t weights = point_.of(c->weight_bytes); weights > 0)
+        if (int64_t weights = c->weight_bytes.at(point_); weights > 0)
             return bytes_text(weights) + " of weights";
-        int64_t bytes = point_.of(c->activation_bytes);
+        int64_t bytes = c->activation_bytes.at(point_);
         return bytes > 0
                    ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations")
                    : "";
     }
     const std::string text = fmt::format("{}, {} moved, ", bytes_text(step_bytes(step, point_)),
-                                         bytes_text(point_.of(step.link_bytes)));
+                                         bytes_text(step.link_bytes.at(point_)));
     const Collective* c = step.collective();
     if (!c) return text + step_implementation(step);
     if (c->implementation == CollectiveImplementation::kVendor)

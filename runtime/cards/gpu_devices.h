@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/machine/build_machine.h"
 #include "planner/machine/machine.h"
 #include "runtime/drivers/gpu/gpu_driver.h"
 

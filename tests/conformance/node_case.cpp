@@ -11,6 +11,7 @@
 
 #include "importer/onnx/import.h"
 #include "importer/onnx/model.h"
+#include "planner/machine/build_machine.h"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 #include "tests/support/test.h"

@@ -46,6 +46,9 @@ void statuses() {
     cleave_plan_free(nullptr);
     expect(!cleave_format_name(cleave_num_formats()) && cleave_format_name(0),
            "formats can be listed");
+    expect(cleave_objective_name(CLEAVE_MEMORY) == std::string("memory") &&
+               !cleave_objective_name(1000),
+           "objectives can be listed");
 }
 
 void sizes() {

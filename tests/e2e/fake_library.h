@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/cards/gpu_devices.h"
 #include "tests/e2e/support.h"

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "planner/machine/build_machine.h"
 #include "planner/verify/verify.h"
 #include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "runtime/cards/gpu_devices.h"
 #include "runtime/generate/philox.h"
 #include "tests/support/test.h"

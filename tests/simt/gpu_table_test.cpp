@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "codegen/compile/compiler.h"
+#include "planner/machine/build_machine.h"
 #include "runtime/cards/open_devices.h"
 #include "tests/simt/instruction_checks.h"
 #include "tests/simt/kernel_case.h"

@@ -102,8 +102,8 @@ def main():
     raises(ValueError, "fast", lambda: cleave.Plan(mlp(), machine, objective="fast"))
     expect({"text", "json", "dot", "vllm"} <= set(cleave.formats()), "formats are listed")
 
-    # The example of the planner's README, in a folder of its own.
-    example = (root / "planner" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    # The example of the exports' README, in a folder of its own.
+    example = (root / "planner/export/README.md").read_text().split("```python\n")[1].split("```")[0]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as printed:
         with contextlib.chdir(folder):
             exec(example, {})

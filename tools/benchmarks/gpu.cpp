@@ -23,6 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/stand_in_weights.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/cards/gpu_devices.h"

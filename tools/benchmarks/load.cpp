@@ -19,6 +19,7 @@
 #include "importer/onnx/import.h"
 #include "importer/weights/quantize.h"
 #include "models/onnx_writer.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"

@@ -14,6 +14,7 @@
 #include "codegen/generate.h"
 #include "importer/onnx/import.h"
 #include "models/onnx_writer.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/generate/generate.h"
 

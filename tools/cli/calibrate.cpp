@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/machine/host_facts.h"
+#include "planner/machine/machine_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/host/host_topology.h"
 #include "tools/cli/host_bench.h"

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "planner/machine/host_facts.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/cancel.h"
 #include "tools/cli/host_bench.h"

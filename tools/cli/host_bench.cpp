@@ -6,6 +6,7 @@
 
 #include "models/llama_graph.h"
 #include "planner/analysis/work.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
@@ -14,7 +15,7 @@ namespace cleave::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using planner::BatchPoint;
+using planner::PassPoint;
 
 constexpr int64_t kPrompt = 128;
 
@@ -25,11 +26,11 @@ planner::Workload bench_workload(int64_t new_tokens) {
     return workload;
 }
 
-double at_point(const planner::Amount& a, const BatchPoint& p) {
-    return static_cast<double>(planner::at(a, p));
+double at_point(const planner::Amount& a, const PassPoint& p) {
+    return static_cast<double>(a.at(p));
 }
 
-Sample amounts_of(const planner::Step& step, const BatchPoint& p) {
+Sample amounts_of(const planner::Step& step, const PassPoint& p) {
     Sample s;
     if (const planner::Compute* c = step.compute()) {
         planner::Amount moved = c->weight_bytes + c->activation_bytes;
@@ -124,7 +125,7 @@ void HostBench::take_apart(const runtime::Trace& trace, bool is_prefill) {
     struct Meeting {
         int64_t last_start = 0, last_end = 0;
     };
-    const BatchPoint p =
+    const PassPoint p =
         is_prefill ? planner::prefill_point(plan_.workload) : planner::decode_point(plan_.workload);
     const planner::Phase& phase = plan_.phase(is_prefill);
     Classes& classes = is_prefill ? prefill_ : decode_;
@@ -172,7 +173,7 @@ std::vector<Sample> HostBench::medians(const Classes& classes) {
 }
 
 double HostBench::launches_ns(const std::vector<Sample>& samples) const {
-    const BatchPoint p = planner::decode_point(plan_.workload);
+    const PassPoint p = planner::decode_point(plan_.workload);
     double sum = 0;
     for (const planner::Step& step : plan_.decode.steps) {
         const planner::Compute* c = step.compute();

@@ -14,6 +14,7 @@
 
 #include "models/shapes.h"
 #include "models/stand_in_weights.h"
+#include "planner/machine/host_facts.h"
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/session/session.h"

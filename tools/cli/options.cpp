@@ -63,6 +63,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags, bool required) {
 }
 
 void add_plan_flags(CLI::App& app, PlanFlags& flags) {
+    std::vector<std::string> objectives;
+    for (const planner::ObjectiveRow& row : planner::kObjectives) objectives.emplace_back(row.name);
     app.add_option("--devices", flags.devices,
                    "KIND[:ARCH][indices], joined by commas: host[0-3], cuda[4,5,6,7], "
                    "sim:h100[0-7], simt:gfx90a[0]; "
@@ -74,8 +76,9 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
         ->check(whole_number(1, kMostDevices));
     app.add_option("--pp", flags.pipeline_stages, "pipeline stages; default: the planner chooses")
         ->check(whole_number(1, kMostDevices));
-    app.add_option("--objective", flags.objective, "latency, throughput or memory")
-        ->check(CLI::IsMember({"latency", "throughput", "memory"}));
+    app.add_option("--objective", flags.objective,
+                   "what the plan is best at: " + planner::objective_names())
+        ->check(CLI::IsMember(objectives));
     app.add_option("--pin", flags.pins,
                    "WHAT=DEVICE, e.g. 'layers.0-15=cuda[0]' or embedding=host[0]; may be repeated")
         ->allow_extra_args(false);
@@ -119,9 +122,7 @@ planner::PlanOptions plan_options(const PlanFlags& flags) {
     planner::PlanOptions options;
     options.tensor_parallel = flags.tensor_parallel;
     options.pipeline_stages = flags.pipeline_stages;
-    options.objective = flags.objective == "throughput" ? planner::Objective::kThroughput
-                        : flags.objective == "memory"   ? planner::Objective::kMemory
-                                                        : planner::Objective::kLatency;
+    options.objective = planner::parse_objective(flags.objective);
     options.use_metis = !flags.no_metis;
     for (const std::string& pin : flags.pins) options.pins.push_back(planner::parse_pin(pin));
     return options;

@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "importer/onnx/affinities.h"
+#include "planner/machine/build_machine.h"
+#include "planner/machine/machine_file.h"
 #include "planner/plan/workload_request.h"
-#include "planner/planner.h"
 #include "planner/search/affinity_pins.h"
 #include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
@@ -113,7 +114,8 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
 }
 
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
-                              const planner::Workload& workload) {
+                              const planner::Workload& workload,
+                              const planner::PassControl& control) {
     if (model.plan) {
         if (changes_a_plan(flags))
             throw UserError(
@@ -128,7 +130,7 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
     check_simt_seed(machine, run);
     planner::PlanOptions options = plan_options(flags);
     if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
-    return planner::make_plan(model.graph, machine, workload, options);
+    return planner::make_plan(model.graph, machine, workload, options, control);
 }
 
 runtime::SessionOptions session_options(const RunFlags& run) {

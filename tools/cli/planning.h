@@ -3,7 +3,7 @@
 // and inspect share.
 #pragma once
 
-#include "planner/plan/plan.h"
+#include "planner/planner.h"
 #include "runtime/session/session.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"
@@ -23,9 +23,10 @@ std::string gpus_at_hand();
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model);
 
 // The plan of a .plan file (flags that would change it are a UserError), else a new one. Verified
-// either way.
+// either way. `control` watches the passes of a new one.
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
-                              const planner::Workload& workload);
+                              const planner::Workload& workload,
+                              const planner::PassControl& control = {});
 
 // The options of a session that follow from the flags alone; the user's interrupt ends it.
 runtime::SessionOptions session_options(const RunFlags& run);

@@ -12,7 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "codegen/compile/compiler.h"
+#include "planner/machine/build_machine.h"
 #include "planner/machine/machine.h"
+#include "planner/machine/machine_file.h"
 #include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
 #include "runtime/cards/gpu_devices.h"

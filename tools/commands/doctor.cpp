@@ -16,6 +16,7 @@
 #include "codegen/compile/compile_program.h"
 #include "codegen/compile/compiler.h"
 #include "codegen/compile/llvm_library.h"
+#include "planner/machine/host_facts.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/cards/gpu_devices.h"

@@ -130,8 +130,6 @@ public:
     bool row_at_is_position(Ref value);
     void set(const Node& node, size_t output, Meaning meaning, bool keep_trail = true);
 
-    struct MatrixPart;
-
     // The axis counted from the front; UserError when it is outside `rank` dimensions.
     int64_t axis_of(const Node& node, int64_t axis, size_t rank) const;
 

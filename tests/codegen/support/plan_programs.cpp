@@ -8,6 +8,7 @@
 #include "codegen/generate.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "tests/codegen/support/kernel_runner.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs of operators that nobody knows: planned by their cost and order, never split.
 #include "planner/analysis/sharding.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "tests/support/test.h"
 

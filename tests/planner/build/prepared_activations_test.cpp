@@ -7,6 +7,7 @@
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/cost/launch_times.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/tiles/gpu.h"
 #include "planner/verify/verify.h"

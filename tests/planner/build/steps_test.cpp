@@ -12,6 +12,7 @@
 #include "models/llama_graph.h"
 #include "planner/cost/collective_form.h"
 #include "planner/cost/peer_exchange.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/search/device_order.h"
 #include "planner/verify/verify.h"

@@ -8,6 +8,7 @@
 #include "models/llama_graph.h"
 #include "planner/export/export.h"
 #include "planner/export/layers.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/workload_request.h"
 #include "planner/planner.h"
 #include "tests/planner/support/hand_plan.h"

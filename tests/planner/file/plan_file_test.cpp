@@ -69,8 +69,6 @@ TEST_CASE("every field of a plan survives its file", "[planner]") {
         codec::put(plan, &message);
         Plan again;
         codec::take(message, again);
-        CHECK_FALSE(same(plan, again));
-        again.why.metis_us = plan.why.metis_us;  // differs from run to run, so no file has it
         CHECK(same(plan, again));
     }
 }

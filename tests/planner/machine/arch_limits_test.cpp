@@ -4,6 +4,7 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/machine/build_machine.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/machine/machine_file.h"
 #include "planner/planner.h"
@@ -78,7 +79,7 @@ TEST_CASE("a machine file of any limits gives a plan within them or an error of 
                             }
                     } catch (const UserError& error) {
                         CHECK_THAT(error.what(), !Contains("not sound"));
-                        // Scratch of a host's threads is memory, of which it may lack some.
+                        // Scratch of a host's threads is memory, and may be lacking.
                         if (std::string_view(device) != "host[0]")
                             CHECK_THAT(error.what(), Contains(limit));
                         ++refused;

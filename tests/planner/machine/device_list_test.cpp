@@ -3,8 +3,10 @@
 
 #include <fstream>
 
+#include "planner/machine/build_machine.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/machine/machine.h"
+#include "planner/machine/machine_file.h"
 #include "tests/planner/support/json_schema.h"
 
 using namespace cleave;

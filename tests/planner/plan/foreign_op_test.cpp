@@ -4,6 +4,7 @@
 #include <random>
 
 #include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"

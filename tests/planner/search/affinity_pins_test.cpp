@@ -3,6 +3,7 @@
 #include "planner/search/affinity_pins.h"
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"

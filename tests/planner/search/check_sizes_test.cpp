@@ -2,6 +2,7 @@
 #include <climits>
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/search/check_sizes.h"
 #include "tests/support/test.h"

@@ -6,6 +6,7 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "planner/view/plan_text.h"
@@ -179,7 +180,7 @@ TEST_CASE("pins may return to a device, which then has several stages", "[planne
             CHECK(devices_of(plan, fmt::format("layers.{}.o_proj", layer)).count("host[1]") == 1);
         CHECK(find_violations(plan).empty());
     }
-    // Tied: the table that the embedding and lm_head read lies there once.
+    // Tied: the table that the embedding and lm_head read is there once.
     Plan plan = pinned_plan("host[0-1]", pins, 1);
     size_t tables = 0;
     for (const WeightShard& s : plan.weights)

@@ -10,6 +10,7 @@
 #include "models/llama_graph.h"
 #include "planner/build/build_plan.h"
 #include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "planner/search/baselines.h"
@@ -45,13 +46,7 @@ Graph graph_of(const std::string& name, DType dtype) {
 
 // The placement as a plan of the same request.
 Plan built(const Analysis& analysis, const Placement& placement, const Plan& like) {
-    Plan plan;
-    plan.graph = like.graph;
-    plan.machine = like.machine;
-    plan.workload = like.workload;
-    plan.options = like.options;
-    build_placement(analysis, placement, plan);
-    return plan;
+    return {like, PlanBuilder(analysis, like).build(placement)};
 }
 
 Plan plan_for(const Graph& graph, const std::string& devices, Workload workload = {},
@@ -171,7 +166,7 @@ TEST_CASE("llama-2-70b in f16 fits where the arithmetic says so", "[planner]") {
 TEST_CASE("the memory objective uses the fewest devices that hold the model", "[planner]") {
     PlanOptions options;
     options.objective = Objective::kMemory;
-    // 141 GB of weights: two devices of 85 GB, whatever the others could speed up.
+    // 141 GB of weights: two devices of 85 GB, even where others would speed it up.
     Plan plan = plan_for(graph_of("llama-3-70b", DType::kBF16), "sim:h100[0-7]", {}, options);
     size_t used = 0;
     for (const Stage& s : plan.stages) used += s.devices.size();

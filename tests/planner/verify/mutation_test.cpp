@@ -3,6 +3,7 @@
 #include <set>
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "tests/planner/support/hand_plan.h"

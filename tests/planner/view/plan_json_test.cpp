@@ -79,7 +79,7 @@ TEST_CASE("what links carry adds up to what the steps move", "[planner]") {
             const auto point = planner::pass_point(plan, is_prefill);
             int64_t moved = 0, carried = 0;
             for (const planner::Step& s : plan.phase(is_prefill).steps)
-                moved += point.of(s.link_bytes);
+                moved += s.link_bytes.at(point);
             for (auto& [pair, bytes] : planner::link_traffic(plan, is_prefill)) carried += bytes;
             CHECK(moved == carried);
         }

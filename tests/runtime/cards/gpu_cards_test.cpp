@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "planner/machine/build_machine.h"
 #include "runtime/cards/gpu_devices.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "tests/runtime/drivers/vendor_calls.h"

@@ -14,6 +14,7 @@
 #include "codegen/compile/compiler.h"
 #include "codegen/compile/simt.h"
 #include "codegen/kernel/spec.h"
+#include "planner/machine/build_machine.h"
 #include "runtime/base/convert.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/host/host_memory.h"

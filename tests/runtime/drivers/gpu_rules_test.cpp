@@ -4,6 +4,7 @@
 #include <numeric>
 #include <thread>
 
+#include "planner/machine/build_machine.h"
 #include "runtime/cards/gpu_devices.h"
 #include "runtime/drivers/gpu/stream_points.h"
 #include "tests/runtime/support/support.h"

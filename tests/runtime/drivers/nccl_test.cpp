@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "planner/machine/build_machine.h"
 #include "runtime/device/async_device.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/nccl/collective_library.h"

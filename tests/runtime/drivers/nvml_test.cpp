@@ -15,6 +15,7 @@ constexpr unsigned NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON = kSpeedField;
 #include <cstdlib>
 #include <type_traits>
 
+#include "planner/machine/build_machine.h"
 #include "runtime/drivers/nvml/nvml.h"
 #include "runtime/drivers/nvml/symbols.h"
 #include "tests/support/fake_gpus.h"

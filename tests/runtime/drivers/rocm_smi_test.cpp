@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <type_traits>
 
+#include "planner/machine/build_machine.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/drivers/rocm_smi/rocm_smi.h"
 #include "runtime/drivers/rocm_smi/symbols.h"

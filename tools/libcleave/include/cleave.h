@@ -160,6 +160,7 @@ typedef struct cleave_plan cleave_plan;
 
 typedef int32_t cleave_objective;
 enum { CLEAVE_LATENCY = 0, CLEAVE_THROUGHPUT = 1, CLEAVE_MEMORY = 2 };
+CLEAVE_API const char* cleave_objective_name(size_t objective); /* NULL beyond the last */
 
 typedef struct cleave_plan_options {
     size_t struct_size;

@@ -11,6 +11,7 @@
 #include "importer/onnx/import.h"
 #include "planner/export/model/onnx/annotate.h"
 #include "planner/export/model/onnx/foreign.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/workload_request.h"
 #include "planner/planner.h"
 #include "planner/search/affinity_pins.h"

@@ -1,38 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the search decides and the later passes make explicit: stages in order, the devices of each,
-// and how they share its work. Also what the passes hand each other besides the Plan.
+// How values and weights are stored on devices: type, bytes, alignment. One rule each, which
+// memory, cost and search ask.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <cstdint>
 
-#include "planner/analysis/fuse.h"
-#include "planner/analysis/sharding.h"
-#include "planner/plan/plan.h"
+#include "importer/graph/graph.h"
+#include "planner/plan/workload.h"
 #include "runtime/base/rounding.h"
 
 namespace cleave::planner {
-
-struct StageChoice {
-    std::vector<DeviceId> devices;
-    int begin = 0, end = 0;  // groups [begin, end)
-    StageShares shares;      // one weight per device
-};
-
-struct Placement {
-    std::vector<StageChoice> stages;
-};
-
-// The graph as the passes read it; made once, shared by all candidates.
-struct Analysis {
-    const Graph& graph;
-    GraphSplits splits;
-    std::vector<FusedGroup> groups;
-    std::vector<Unit> units;
-    std::vector<int> last_group;  // by ValueId: the last group that reads it, or -1
-    std::vector<int> made_by;     // by ValueId: the group that makes it, or -1
-};
-Analysis analyse(const Graph& graph);
 
 // Rows of a value's leading dimension: tokens, outputs, or one (no symbol).
 enum class Rows : uint8_t { kTokens, kOutputs, kSequences, kNone };
@@ -45,7 +22,7 @@ DType placed_dtype(const importer::Value& value, const Workload& workload);
 // has it otherwise, which is quantised by make_plan where --dtype says so.
 DType device_dtype(const importer::Weight& weight, const Workload& workload);
 
-// Columns of a matrix that one scale serves on devices, so that no cut may lie between them: its
+// Columns of a matrix that one scale serves on devices, so that no cut may part them: its
 // own blocks where it is quantised, else 1.
 int64_t column_block(const importer::Weight& weight, const Workload& workload);
 
