@@ -73,6 +73,26 @@ inline importer::DataRef keep(importer::Graph& graph, std::vector<std::byte> byt
     return ref;
 }
 
+// What the case says of its weight, without numbers.
+inline importer::Weight weight_of(const QuantizedCase& c) {
+    importer::Weight w;
+    w.name = "w";
+    w.shape = {c.rows, c.columns};
+    w.dtype = c.code;
+    w.packing = c.packing;
+    w.source_shape = c.transposed ? std::vector<int64_t>{c.columns, c.rows} : w.shape;
+    w.transposed = c.transposed;
+    w.rows = {0, c.rows};
+    w.columns = {0, c.columns};
+    importer::Quantization& q = w.quantization;
+    q.block = c.block;
+    q.scale_dtype = c.scale;
+    q.scales_transposed = c.transposed && c.block > 0;
+    q.dynamic_activations = c.dynamic;
+    q.zero_point_dtype = c.zeros == Zeros::kFloating ? c.scale : c.code;
+    return w;
+}
+
 }  // namespace detail
 
 inline QuantizedMatrix random_quantized(const QuantizedCase& c, std::mt19937& rng) {
@@ -133,27 +153,14 @@ inline QuantizedMatrix random_quantized(const QuantizedCase& c, std::mt19937& rn
             m.scales.push_back(scale_of[block]);
         }
 
-    importer::Weight w;
-    w.name = "w";
-    w.shape = {c.rows, c.columns};
-    w.dtype = c.code;
-    w.packing = c.packing;
-    w.source_shape = c.transposed ? std::vector<int64_t>{c.columns, c.rows} : w.shape;
-    w.transposed = c.transposed;
-    w.rows = {0, c.rows};
-    w.columns = {0, c.columns};
+    importer::Weight w = detail::weight_of(c);
     w.data = detail::keep(m.graph, codes);
     importer::Quantization& q = w.quantization;
     q.bits = bits;
     q.is_signed = is_signed;
-    q.block = c.block;
-    q.scale_dtype = c.scale;
     q.scales = detail::keep(m.graph, scales);
     q.scale_count = num_scales;
-    q.scales_transposed = c.transposed && c.block > 0;
-    q.dynamic_activations = c.dynamic;
     if (c.zeros != Zeros::kNone) q.zero_points = detail::keep(m.graph, zeros);
-    q.zero_point_dtype = c.zeros == Zeros::kFloating ? c.scale : c.code;
     m.graph.weights.push_back(std::move(w));
     return m;
 }

@@ -205,26 +205,90 @@ std::vector<Combination> pairwise_sample() {
     return sample;
 }
 
-Kernel kernel_of(const Combination& c) {
-    const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
-    const GpuArch& arch = arch_of(c);
-    const DType weight = value(kSweepDtypes, c[kOfDtype]);
-    const bool quantized = dtype_bytes(weight, 2) <= 2;
-    const DType plain = quantized ? DType::kF16 : weight;  // of norms and caches
-    const int64_t q = m.heads * m.head_dim;
-    const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
-    const NormSpec norm{plain, 1e-5, 0.0};
-    const int kind = c[kOfKind];
-    const bool prepared = is_prepared(kind);
-    const bool factors = prepared && WeightFormat(weight).staged() == DType::kF16;
+// Of projections and of what computes no product.
+Kernel small_kernel_of(int kind, const test::ModelSize& m, DType weight, const NormSpec& norm,
+                       const SlabSpec& slab, const GpuTarget& target) {
+    const int64_t q = m.heads * m.head_dim, k = m.kv_heads * m.head_dim;
+    switch (kind) {
+        case kEmbed: {
+            EmbeddingSpec s;
+            s.hidden = m.hidden;
+            s.rows = m.vocabulary;
+            s.weight = weight;
+            return make_gpu_kernel(s, KernelKind::kEmbedding, {"embedding"}, target);
+        }
+        case kPrepare: {
+            PrepareSpec s;
+            s.in = m.hidden;
+            s.x = {m.hidden, 0};
+            s.norm = norm;
+            s.to = WeightFormat(weight).staged();
+            return make_gpu_helper(s, target);
+        }
+        case kNorm: {
+            const RmsNormSpec s{m.hidden, m.hidden, norm, {m.hidden, 0}, RowCount::kTokens};
+            return make_gpu_kernel(s, KernelKind::kRmsNorm, {"rms_norm"}, target);
+        }
+        case kRope: {
+            const RopeOnlySpec s{q, m.head_dim, {m.head_dim, false}, {q, 0}};
+            return make_gpu_kernel(s, KernelKind::kRope, {"rope"}, target);
+        }
+        case kAppend: {
+            const KvAppendSpec s{{0, m.kv_heads}, slab, {k, 0}, {k, 0}};
+            return make_gpu_kernel(s, KernelKind::kKvAppend, {"kv_append"}, target);
+        }
+        default: {
+            const View row{m.intermediate, 0};
+            const GatedActivationSpec s{m.intermediate, importer::Activation::kSilu, row, row};
+            return make_gpu_kernel(s, KernelKind::kGatedActivation, {"gated_activation"}, target);
+        }
+    }
+}
 
+QkvSpec qkv_spec(const test::ModelSize& m, DType weight, const SlabSpec& slab) {
+    QkvSpec s;
+    s.in = m.hidden;
+    s.q_heads = m.heads;
+    s.kv_heads = {0, m.kv_heads};
+    s.q = s.k = s.v = weight;
+    s.q_rope = s.k_rope = RopeSpec{m.head_dim, false};
+    s.slab = slab;
+    s.x = {m.hidden, 0};
+    return s;
+}
+
+GateUpSpec gate_up_spec(const test::ModelSize& m, DType weight) {
+    GateUpSpec s;
+    s.in = m.hidden;
+    s.out = m.intermediate;
+    s.gate = s.up = weight;
+    s.x = {m.hidden, 0};
+    return s;
+}
+
+GpuTarget target_of(const Combination& c) {
+    const GpuArch& arch = arch_of(c);
+    const int kind = c[kOfKind];
     GpuTarget target;
     target.device = std::string(arch.name);
     target.limits = {value(test::kSharedKiB, c[kOfLimit]) * 1024, arch.registers, arch.max_threads,
                      arch.warp_width, 108};
     target.max_tokens = is_prompt(kind) || kind == kPrepare ? 512 : 1;
     target.context = value(kContexts, c[kOfContext]);
+    return target;
+}
 
+Kernel kernel_of(const Combination& c) {
+    const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
+    const DType weight = value(kSweepDtypes, c[kOfDtype]);
+    const DType plain = dtype_bytes(weight, 2) <= 2 ? DType::kF16 : weight;  // norms, caches
+    const int64_t q = m.heads * m.head_dim;
+    const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
+    const NormSpec norm{plain, 1e-5, 0.0};
+    const int kind = c[kOfKind];
+    const bool prepared = is_prepared(kind);
+    const bool factors = prepared && WeightFormat(weight).staged() == DType::kF16;
+    const GpuTarget target = target_of(c);
     auto linear = [&](int64_t in, int64_t out) {
         LinearSpec s;
         s.in = in;
@@ -239,24 +303,17 @@ Kernel kernel_of(const Combination& c) {
         if (!prepared) product.insert(product.begin(), "rms_norm");
         return product;
     };
-    auto make = [&](const KernelSpec& spec, KernelKind of, std::vector<std::string> fused) {
-        return make_gpu_kernel(spec, of, fused, target);
+    auto make = [&](const KernelSpec& spec, KernelKind of, std::vector<std::string> operators) {
+        return make_gpu_kernel(spec, of, operators, target);
     };
     switch (kind) {
         case kQkvPrompt:
         case kQkvToken:
         case kQkvPrepared: {
-            QkvSpec s;
-            s.in = m.hidden;
-            s.q_heads = m.heads;
-            s.kv_heads = {0, m.kv_heads};
-            s.q = s.k = s.v = weight;
+            QkvSpec s = qkv_spec(m, weight, slab);
             s.prepared = prepared;
             s.factors = factors;
             if (!prepared) s.norm = norm;
-            s.q_rope = s.k_rope = RopeSpec{m.head_dim, false};
-            s.slab = slab;
-            s.x = {m.hidden, 0};
             return make(s, KernelKind::kNormQkvRopeAppend,
                         fused({"linear", "linear", "linear", "rope", "rope", "kv_append"}));
         }
@@ -280,14 +337,10 @@ Kernel kernel_of(const Combination& c) {
         case kGateUpPrompt:
         case kGateUpToken:
         case kGateUpPrepared: {
-            GateUpSpec s;
-            s.in = m.hidden;
-            s.out = m.intermediate;
-            s.gate = s.up = weight;
+            GateUpSpec s = gate_up_spec(m, weight);
             s.prepared = prepared;
             s.factors = factors;
             if (!prepared) s.norm = norm;
-            s.x = {m.hidden, 0};
             return make(s, KernelKind::kNormGateUp,
                         fused({"linear", "linear", "gated_activation"}));
         }
@@ -298,43 +351,11 @@ Kernel kernel_of(const Combination& c) {
             s.count = RowCount::kOutputs;
             return make(s, KernelKind::kNormLinear, {"select_tokens", "rms_norm", "linear"});
         }
-        case kEmbed: {
-            EmbeddingSpec s;
-            s.hidden = m.hidden;
-            s.rows = m.vocabulary;
-            s.weight = weight;
-            return make(s, KernelKind::kEmbedding, {"embedding"});
-        }
         case kProjectionPrompt:
         case kProjectionToken:
         case kProjectionPrepared:
             return make(linear(m.hidden, m.kv_heads * m.head_dim), KernelKind::kLinear, {"linear"});
-        case kPrepare: {
-            PrepareSpec s;
-            s.in = m.hidden;
-            s.x = {m.hidden, 0};
-            s.norm = norm;
-            s.to = WeightFormat(weight).staged();
-            return make_gpu_helper(s, target);
-        }
-        case kNorm:
-            return make(RmsNormSpec{m.hidden, m.hidden, norm, {m.hidden, 0}, RowCount::kTokens},
-                        KernelKind::kRmsNorm, {"rms_norm"});
-        case kRope:
-            return make(RopeOnlySpec{q, m.head_dim, {m.head_dim, false}, {q, 0}}, KernelKind::kRope,
-                        {"rope"});
-        case kAppend:
-            return make(KvAppendSpec{{0, m.kv_heads},
-                                     slab,
-                                     {m.kv_heads * m.head_dim, 0},
-                                     {m.kv_heads * m.head_dim, 0}},
-                        KernelKind::kKvAppend, {"kv_append"});
-        default:
-            return make(GatedActivationSpec{m.intermediate,
-                                            importer::Activation::kSilu,
-                                            {m.intermediate, 0},
-                                            {m.intermediate, 0}},
-                        KernelKind::kGatedActivation, {"gated_activation"});
+        default: return small_kernel_of(kind, m, weight, norm, slab, target);
     }
 }
 

@@ -55,7 +55,7 @@ std::vector<Mutation> cache_mutations() {
     };
 }
 
-std::vector<Mutation> exchange_mutations() {
+std::vector<Mutation> contribution_mutations() {
     return {
         {"a contribution is dropped", "collective-missing",
          [](Plan& p) {
@@ -100,6 +100,11 @@ std::vector<Mutation> exchange_mutations() {
              c->contributions.push_back(c->contributions[0]);
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> group_mutations() {
+    return {
         {"a group names a member twice", "collective-group",
          [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
@@ -138,6 +143,11 @@ std::vector<Mutation> exchange_mutations() {
              std::swap(c->epilogue_inputs[0], c->epilogue_inputs[1]);
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> transfer_mutations() {
+    return {
         {"a transfer ends where it starts", "transfer-device",
          [](Plan& p) {
              Transfer* t = find_transfer(p.decode);
@@ -245,7 +255,7 @@ std::vector<Mutation> norm_mutations() {
     };
 }
 
-std::vector<Mutation> memory_mutations() {
+std::vector<Mutation> limit_mutations() {
     return {
         {"a launch asks for more shared memory than its device has", "tile-limits",
          [](Plan& p) {
@@ -292,6 +302,11 @@ std::vector<Mutation> memory_mutations() {
              c->group[1] = c->group[0];
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> buffer_mutations() {
+    return {
         {"a result overwrites what the step reads", "live-overlap",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
@@ -364,6 +379,11 @@ std::vector<Mutation> memory_mutations() {
                  BufferId();
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> account_mutations() {
+    return {
         {"the account is short", "memory-account",
          [](Plan& p) {
              p.memory[0].weights -= 256;
@@ -470,8 +490,10 @@ std::vector<Mutation> whole_mutations() {
 
 std::vector<Mutation> all_mutations() {
     std::vector<Mutation> all;
-    for (auto* make : {step_mutations, operand_mutations, weight_mutations, cache_mutations,
-                       exchange_mutations, memory_mutations, whole_mutations})
+    for (auto* make : {step_mutations, operand_mutations, result_mutations, weight_mutations,
+                       weight_list_mutations, cache_mutations, contribution_mutations,
+                       group_mutations, transfer_mutations, limit_mutations, buffer_mutations,
+                       account_mutations, whole_mutations})
         for (Mutation& m : make()) all.push_back(std::move(m));
     return all;
 }

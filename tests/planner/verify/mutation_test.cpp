@@ -126,8 +126,9 @@ TEST_CASE("each way of breaking a launch of several operators over tensors is ca
     TensorGraph g = tensor_layer();
     const importer::ValueId x = g.matmul(g.graph.outputs[0], g.input({10, 10}));
     g.graph.outputs = {g.map("Neg", {x}, {24, 10})};
-    check_mutations({make_plan(g.graph, build_machine(parse_devices("sim:h100[0]"), {}), {}, {})},
-                    tensor_chain_mutations());
+    const Plan plan = make_plan(g.graph, build_machine(parse_devices("sim:h100[0]"), {}), {}, {});
+    check_mutations({plan}, tensor_chain_mutations());
+    check_mutations({plan}, tensor_chain_operand_mutations());
 }
 
 TEST_CASE("a plan that is not sound is refused with the rules it breaks", "[planner]") {
