@@ -38,9 +38,7 @@ extern "C" {
 CLEAVE_API int32_t cleave_abi_version(void); /* of the library */
 CLEAVE_API const char* cleave_version(void); /* "0.1.0" */
 
-/* ---- Errors
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Errors ---- */
 
 typedef int32_t cleave_status;
 enum {
@@ -63,9 +61,7 @@ CLEAVE_API const char* cleave_last_error_json(void);
 
 CLEAVE_API void cleave_string_free(char* text);
 
-/* ---- Graphs
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Graphs ---- */
 
 typedef struct cleave_graph cleave_graph;
 
@@ -135,9 +131,7 @@ typedef struct cleave_operator {
 CLEAVE_API cleave_status cleave_graph_add_operator(cleave_graph* graph, const cleave_operator* op,
                                                    size_t* index);
 
-/* ---- Machines
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Machines ---- */
 
 typedef struct cleave_machine cleave_machine;
 
@@ -152,9 +146,7 @@ CLEAVE_API void cleave_machine_free(cleave_machine* machine);
 CLEAVE_API cleave_status cleave_machine_num_devices(const cleave_machine* machine, size_t* out);
 CLEAVE_API cleave_status cleave_machine_to_json(const cleave_machine* machine, char** out);
 
-/* ---- Plans
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- Plans ---- */
 
 typedef struct cleave_plan cleave_plan;
 
@@ -260,9 +252,7 @@ CLEAVE_API cleave_status cleave_plan_get_stage(const cleave_plan* plan, size_t i
 CLEAVE_API cleave_status cleave_plan_get_step(const cleave_plan* plan, cleave_phase phase,
                                               size_t index, cleave_step_info* out);
 
-/* ---- Export
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Export ---- */
 
 typedef struct cleave_export cleave_export;
 
