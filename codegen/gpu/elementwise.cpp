@@ -75,8 +75,9 @@ Kernel make_elementwise(const EmbeddingSpec& s, GpuStub& stub) {
 
 Kernel make_elementwise(const RmsNormSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset, epilogue_alignment(s.epilogue)}),
-               s.count, s.out / s.group);
+    write_rows(stub, s.out,
+               run_of({s.group, s.x.stride, s.x.offset, epilogue_alignment(s.epilogue)}), s.count,
+               s.out / s.group);
     w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
     w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.norm.weight,
                        stub.target.activations));
@@ -156,10 +157,10 @@ Kernel make_elementwise(const GatedActivationSpec& s, GpuStub& stub) {
 
 Kernel make_elementwise(const AddSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
-    write_rows(
-        stub, s.out,
-        run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset, epilogue_alignment(s.epilogue)}),
-        s.count);
+    write_rows(stub, s.out,
+               run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset,
+                       epilogue_alignment(s.epilogue)}),
+               s.count);
     w.note(fmt::format("shapes: x, y, out [rows, {}]; {}", s.out, activations_note(stub)));
     w.view("X", s.x);
     w.view("Y", s.y);

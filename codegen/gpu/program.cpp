@@ -205,9 +205,9 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
     for (size_t i = 0; i < phase.steps.size(); ++i) {
         const planner::Compute* compute = phase.steps[i].compute();
         if (planner::goes_by_peers(phase.steps[i])) {
-            for (Instruction& made :
+            for (Instruction& step :
                  lower_exchange(plan, is_prefill, planner::StepId(i), device, target, kernels))
-                out.push_back(std::move(made));
+                out.push_back(std::move(step));
         }
         if (std::optional<Instruction> added = lower_residual(phase, i, device, target, kernels))
             out.push_back(std::move(*added));

@@ -2,6 +2,7 @@
 #include "planner/cost/link_times.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/cost/kernel_times.h"
 
@@ -15,7 +16,7 @@ constexpr int64_t kStagedBandwidth = 6'000'000'000;  // through pageable memory 
 constexpr int64_t kStagedLatency = 30'000;
 
 int64_t nanoseconds(double bytes, double per_second) {
-    return static_cast<int64_t>(bytes * 1e9 / per_second + 0.5);
+    return std::llround(bytes * 1e9 / per_second);
 }
 
 }  // namespace
@@ -102,7 +103,7 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
         double ns =
             KernelTimes::h200().all_reduce_ns(n, p, static_cast<double>(latency) / kFittedLatency,
                                               b * (mesh ? m - 1 : 1) / kFittedLink);
-        return static_cast<int64_t>(ns + 0.5);
+        return std::llround(ns);
     }
     switch (implementation) {
         case CollectiveImplementation::kOneShot: return latency + nanoseconds(p * (m - 1), b);

@@ -81,12 +81,11 @@ struct Entry {
 Entry cut_entry(const std::string& text) {
     Entry entry;
     entry.text = text;
-    std::string rest = text;
-    size_t open = rest.find('['), close = rest.find(']');
-    std::string head = rest.substr(0, open), tail;
+    size_t open = text.find('['), close = text.find(']');
+    std::string head = text.substr(0, open), tail;
     if (open != std::string::npos) {
-        entry.items = rest.substr(open + 1, close - open - 1);
-        tail = rest.substr(close + 1);
+        entry.items = text.substr(open + 1, close - open - 1);
+        tail = text.substr(close + 1);
         if (entry.items.empty())
             throw UserError(
                 "--devices: '{}' has an empty index list; write {}[0] or leave the brackets out",

@@ -41,7 +41,7 @@ const std::vector<GpuArch>& gpu_archs() {
     constexpr GpuUnit kVega = compute_unit(10, 256, 4), kCdna = compute_unit(8, 512, 8);
     constexpr GpuUnit kRdna = workgroup_processor(1024, 16);
     constexpr GpuUnit kWideRdna = workgroup_processor(1536, 24);
-    static const std::vector<GpuArch> archs = {
+    static const std::vector<GpuArch> kArchs = {
         {"sm_70", 70, true, 32, 96 * kKiB, 65536, 255, 1024, kNone, sm(96, 2048, 32)},
         {"sm_75", 75, true, 32, 64 * kKiB, 65536, 255, 1024, kNone, sm(64, 1024, 16)},
         {"sm_80", 80, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync, sm(164, 2048, 32)},
@@ -67,7 +67,7 @@ const std::vector<GpuArch>& gpu_archs() {
         {"gfx1200", 0x1200, false, 32, kLds, 98304, 256, 1024, kWmmaGfx12, kWideRdna},
         {"gfx1201", 0x1201, false, 32, kLds, 98304, 256, 1024, kWmmaGfx12, kWideRdna},
     };
-    return archs;
+    return kArchs;
 }
 
 const GpuArch* find_gpu_arch(std::string_view name) {

@@ -29,7 +29,7 @@ public:
         if (!v.is_string()) throw UserError("{}: {}.{} is no text", path_, where_, key);
         return v.get<std::string>();
     }
-    std::string text_or(const char* key, std::string fallback) {
+    std::string text_or(const char* key, const std::string& fallback) {
         return json_.contains(key) ? text(key) : fallback;
     }
     int64_t number(const char* key, int64_t least) {
@@ -253,7 +253,7 @@ std::string plain_words(std::string text) {
     const std::string where = text.substr(0, end);
     drop_before(" - ");
     if (const size_t last = text.find("; last read: "); last != std::string::npos) {
-        const size_t close = text.find("'", last + 14);
+        const size_t close = text.find('\'', last + 14);
         if (close != std::string::npos) text.erase(last, close + 1 - last);
     }
     return where + ": no JSON: " + text;

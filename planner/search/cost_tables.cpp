@@ -266,8 +266,7 @@ StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
         int64_t largest = *std::max_element(shares.weights.begin(), shares.weights.end());
         for (int64_t& w : shares.weights)
             w = std::max<int64_t>(
-                1, static_cast<int64_t>(
-                       static_cast<double>(w) * 10000.0 / static_cast<double>(largest) + 0.5));
+                1, std::llround(static_cast<double>(w) * 10000.0 / static_cast<double>(largest)));
     }
     // Whole KV groups where that costs no more than cutting between query heads.
     if (count > 1) {

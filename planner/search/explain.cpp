@@ -47,9 +47,9 @@ std::string binding_constraint(const Plan& plan) {
                 parts[0] += (ns - overhead) * weights / (weights + moved);
                 parts[1] += (ns - overhead) * moved / (weights + moved);
             }
-        } else if (const Collective* c = step.collective()) {
-            if (std::find(c->group.begin(), c->group.end(), busiest) != c->group.end())
-                parts[4] += ns;
+        } else if (const Collective* exchange = step.collective()) {
+            const auto& group = exchange->group;
+            if (std::find(group.begin(), group.end(), busiest) != group.end()) parts[4] += ns;
         } else if (const Transfer* t = step.transfer()) {
             const auto& values = plan.decode.values;
             if (values[t->source.index()].device == busiest ||

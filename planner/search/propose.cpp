@@ -25,7 +25,7 @@ constexpr int64_t kDeviceCost = int64_t{1} << 52;  // more than any time: fewest
 class Proposer {
 public:
     Proposer(const Analysis& a, const Machine& machine, const Workload& workload,
-             const PlanOptions& options, Shape shape, int64_t slack)
+             const PlanOptions& options, const Shape& shape, int64_t slack)
         : a_(a),
           machine_(machine),
           workload_(workload),
@@ -386,7 +386,7 @@ std::string shape_name(const Placement& placement) {
 }
 
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
-                  const PlanOptions& options, Shape shape, int64_t slack) {
+                  const PlanOptions& options, const Shape& shape, int64_t slack) {
     return Proposer(analysis, machine, workload, options, shape, slack).run();
 }
 

@@ -41,7 +41,7 @@ struct Proposals {
 
 // `slack`: parts per thousand of memory kept free (planner/search/cost_tables.h).
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
-                  const PlanOptions& options, Shape shape, int64_t slack);
+                  const PlanOptions& options, const Shape& shape, int64_t slack);
 
 // "tp 2 x pp 2", "pp 2 of tp 3, 2" for stages of different width; "tp 1 x pp 2 in 5 virtual stages"
 // where devices return.

@@ -101,7 +101,7 @@ void add_return_moves(const Analysis& a, const Placement& p, std::vector<Placeme
         }
 }
 
-std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Shape shape,
+std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, const Shape& shape,
                                   Objective objective, const Placement& p) {
     std::vector<Placement> moves;
     bool open = shape.tensor_parallel == 0 && shape.pipeline_stages == 0;
@@ -121,7 +121,7 @@ std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Sha
 
 }  // namespace
 
-bool refine(const Analysis& analysis, Shape shape, size_t step_budget, Placement& placement,
+bool refine(const Analysis& analysis, const Shape& shape, size_t step_budget, Placement& placement,
             Plan& plan) {
     bool gained = false;
     size_t steps = 0;

@@ -14,7 +14,7 @@ namespace cleave::planner {
 
 // Improves `plan`, built from `placement`, in place; `step_budget` bounds the steps built on the
 // way. Forced shapes keep their stages and devices. True when something was gained.
-bool refine(const Analysis& analysis, Shape shape, size_t step_budget, Placement& placement,
+bool refine(const Analysis& analysis, const Shape& shape, size_t step_budget, Placement& placement,
             Plan& plan);
 
 }  // namespace cleave::planner

@@ -39,8 +39,8 @@ void check_pins(const Plan& plan, Report& report) {
         int read = 0;
         bool by_name = std::any_of(plan.graph.ops.begin(), plan.graph.ops.end(),
                                    [&](const importer::Op& op) { return op.name == pin.what; });
-        if (!by_name && (read = std::sscanf(pin.what.c_str(), "layers.%d-%d", &first, &last)) == 1)
-            last = first;
+        if (!by_name) read = std::sscanf(pin.what.c_str(), "layers.%d-%d", &first, &last);
+        if (read == 1) last = first;
         bool found = false, by_layer = read > 0;
         for (size_t i = 0; i < plan.graph.ops.size(); ++i) {
             const importer::Op& op = plan.graph.ops[i];
@@ -180,8 +180,9 @@ void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append,
     if (s.head_dim != a.head_dim || s.v_head_dim != a.v_head_dim)
         report.add("kv-slab", "{}: head dimensions {} and {}, the model's are {} and {}", what,
                    s.head_dim, s.v_head_dim, a.head_dim, a.v_head_dim);
-    double elements = double(plan.workload.batch) * s.kv_heads.size() * plan.workload.context *
-                      (s.head_dim + s.v_head_dim);
+    const double elements =
+        static_cast<double>(plan.workload.batch) * static_cast<double>(s.kv_heads.size()) *
+        static_cast<double>(plan.workload.context) * static_cast<double>(s.head_dim + s.v_head_dim);
     if (elements > 1e15) return report.add("kv-slab", "{}: {} elements", what, elements);
     // Without a stated type the slabs still agree on one: what the first one's size allows.
     const int64_t count = static_cast<int64_t>(elements);

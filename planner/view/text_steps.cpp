@@ -80,9 +80,11 @@ std::string StepsText::what(const Step& step) const {
                 }
         // Over tensors: what ONNX calls the operators of the launch.
         if (c->kernel == KernelKind::kTensor)
-            for (size_t i = 0; i < c->ops.size(); ++i)
-                text = i == 0 ? onnx_op_type(plan_.graph.op(c->ops[i]))
-                              : text + " + " + onnx_op_type(plan_.graph.op(c->ops[i]));
+            for (size_t i = 0; i < c->ops.size(); ++i) {
+                if (i == 0) text.clear();
+                text += i == 0 ? "" : " + ";
+                text += onnx_op_type(plan_.graph.op(c->ops[i]));
+            }
         return text;
     }
     if (step.transfer()) return "transfer";

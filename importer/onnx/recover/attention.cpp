@@ -225,16 +225,16 @@ Meaning match_values(Recovery& r, const Node& node, const Scores& s) {
         parts.hides_padding = parts.hides_padding || m.hides_padding;
         if (!m.fits(a.num_heads)) parts.mask_heads = m.heads;
     }
-    const Scores scores = s;
+    View out = s.layout;
+    const int64_t head_dim = s.head_dim;
     TermId term;
     Meaning m = finish_attention(r, node, parts, term);
     if (!term.valid()) return m;
-    View out = scores.layout;
     out.term = term;
     out.offset = 0;
     for (size_t i = 0; i + 2 < n; ++i)
         for (Factor& f : out.axes[i])
-            if (f.kind == Factor::kFeature) f.stride = f.stride / scores.head_dim * dv;
+            if (f.kind == Factor::kFeature) f.stride = f.stride / head_dim * dv;
     out.axes[n - 1] = dv == 1 ? Axis{} : Axis{{Factor::kFeature, {dv, dv}, 1}};
     return out;
 }
