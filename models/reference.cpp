@@ -117,7 +117,7 @@ private:
             Row x = Row(out.data).subspan(begin, group);
             double squares = 0;
             for (double v : x) squares += v * v;
-            double inverse = 1.0 / std::sqrt(squares / group + attrs.epsilon);
+            double inverse = 1.0 / std::sqrt(squares / static_cast<double>(group) + attrs.epsilon);
             for (int64_t i = 0; i < group; ++i) x[i] *= inverse * (attrs.weight_offset + w.data[i]);
         }
         return out;

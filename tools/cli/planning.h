@@ -18,8 +18,8 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run)
 // for.
 std::string gpus_at_hand();
 
-// The workload of the flags, tools/CLI.md's defaults filled in: batch 1, prompt 512, context min(4096,
-// the model's).
+// The workload of the flags, tools/CLI.md's defaults filled in: batch 1, prompt 512, context
+// min(4096, the model's).
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model);
 
 // The plan of a .plan file (flags that would change it are a UserError), else a new one. Verified

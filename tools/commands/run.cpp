@@ -213,15 +213,15 @@ LogitDifference host_difference(const RunArguments& flags, const planner::Plan& 
                                 const runtime::GenerateResult& result) {
     LoadedModel model;
     model.graph = plan.graph;
-    PlanFlags one = flags.plan;
-    one.devices = "host";
-    one.machine_file.clear();
-    one.tensor_parallel = one.pipeline_stages = 0;
-    one.pins.clear();
+    PlanFlags of_host = flags.plan;
+    of_host.devices = "host";
+    of_host.machine_file.clear();
+    of_host.tensor_parallel = of_host.pipeline_stages = 0;
+    of_host.pins.clear();
     RunArguments quiet = flags;
     quiet.trace.clear();
     quiet.run.simt_seed.reset();
-    planner::Plan host = plan_from_flags(std::move(model), one, quiet.run, plan.workload);
+    planner::Plan host = plan_from_flags(std::move(model), of_host, quiet.run, plan.workload);
     auto session = open_session(host, quiet);
     runtime::GenerateOptions silent = options;
     // As many tokens as the run made: no stop token ends a text here.

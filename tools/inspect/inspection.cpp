@@ -181,8 +181,8 @@ private:
                 use(t->source, i);
                 use(t->destination, i);
             } else {
-                const Collective& c = *s.collective();
-                for (const auto* ids : {&c.contributions, &c.epilogue_inputs, &c.outputs})
+                const Collective& all = *s.collective();
+                for (const auto* ids : {&all.contributions, &all.epilogue_inputs, &all.outputs})
                     for (PlacedId id : *ids) use(id, i);
             }
         }

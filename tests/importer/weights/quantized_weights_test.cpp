@@ -46,8 +46,9 @@ double element(const std::vector<std::byte>& buffer, const importer::QuantizedFo
         const int byte = std::to_integer<int>(zeros[four ? block / 2 : block]);
         zero = four ? (block % 2 == 0 ? byte & 15 : byte >> 4) : byte;
     }
-    const double number =
-        f.code == DType::kF8E4M3 ? f8e4m3_to_f32(static_cast<uint8_t>(code)) : code;
+    const double number = f.code == DType::kF8E4M3
+                              ? static_cast<double>(f8e4m3_to_f32(static_cast<uint8_t>(code)))
+                              : code;
     return (number - zero) * float_at(scales + block * dtype_bits(f.scale) / 8, f.scale);
 }
 
@@ -161,8 +162,9 @@ double nearest(double x, double scale, DType to) {
     double best = std::fabs(x);
     const int codes = to == DType::kInt4 ? 16 : 256;
     for (int code = 0; code < codes; ++code) {
-        const double q =
-            to == DType::kF8E4M3 ? f8e4m3_to_f32(static_cast<uint8_t>(code)) : code - codes / 2;
+        const double q = to == DType::kF8E4M3
+                             ? static_cast<double>(f8e4m3_to_f32(static_cast<uint8_t>(code)))
+                             : code - codes / 2;
         if (!std::isnan(q)) best = std::min(best, std::fabs(x - q * scale));
     }
     return best;

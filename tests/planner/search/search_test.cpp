@@ -337,7 +337,7 @@ TEST_CASE("a model of twice the layers is twice the work at most", "[planner]") 
             make_plan(graph, machine, {}, options);
             int64_t work = allocations - start;
             INFO(layers << " layers: " << work << " allocations, half of them " << before);
-            if (before > 0) CHECK(work < 2.2 * static_cast<double>(before));
+            if (before > 0) CHECK(static_cast<double>(work) < 2.2 * static_cast<double>(before));
             before = work;
         }
     }
