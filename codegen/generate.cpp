@@ -1,12 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/generate.h"
 
+#include <variant>
+
 #include "codegen/gpu/program.h"
 #include "codegen/host/program.h"
 #include "codegen/kernel/occupancy.h"
+#include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
+
+namespace {
+
+// Calls `act` with each Compute step of the device and the kernel that computes it; not with what
+// prepares a product's activations, which has a tile of its own.
+template <class Plan, class Act>
+void for_each_tile(Plan& plan, const Program& program, Act act) {
+    for (const bool is_prefill : {true, false}) {
+        auto& phase = is_prefill ? plan.prefill : plan.decode;
+        for (const Instruction& i : is_prefill ? program.prefill : program.decode) {
+            const Kernel& kernel = program.kernels[static_cast<size_t>(i.kernel)];
+            auto* compute = std::get_if<planner::Compute>(&phase.steps[i.step.index()].action);
+            if (compute && kernel.kind == compute->kernel) act(*compute, kernel);
+        }
+    }
+}
+
+}  // namespace
 
 Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
     const planner::DeviceInfo& info = plan.machine.device(device);
@@ -14,20 +35,36 @@ Program generate_program(const planner::Plan& plan, planner::DeviceId device) {
     if (find_gpu_arch(info.arch)) return generate_gpu_program(plan, device);
     throw UserError(
         "no kernels can be generated for {} (kind {}, arch '{}'): kernels exist for devices of "
-        "kind host and for GPU architectures ({}); plan for --devices host[0-{}] to run, or use "
-        "`cleave plan`, which needs no kernels",
+        "kind host and for GPU architectures ({}); plan for $devices host[0-{}] to run, or use "
+        "$plan_only, which needs no kernels",
         info.name, planner::device_kind_name(info.kind), info.arch, gpu_arch_names(),
         plan.machine.devices.empty() ? 0 : plan.machine.devices.size() - 1);
 }
 
-void adopt_compiled(Program& program, const std::vector<CompiledKernel>& compiled) {
-    for (size_t i = 0; i < compiled.size(); ++i) {
-        if (!compiled[i].instead) continue;
-        Kernel& kernel = program.kernels[i];
-        const uint64_t constant_args = kernel.launch.constant_args;  // it takes the same arguments
-        kernel = *compiled[i].instead;
-        kernel.launch.constant_args = constant_args;
-    }
+std::vector<CompiledProgram> compile_plan(planner::Plan& plan, const CompileOptions& options) {
+    std::vector<Program> programs;
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d)
+        programs.push_back(generate_program(plan, planner::DeviceId(d)));
+    std::vector<CompiledProgram> compiled = compile(programs, options);
+    bool changed = false;
+    for (const CompiledProgram& one : compiled) changed = take_tiles(one.program, plan) || changed;
+    if (changed) planner::verify_plan(plan);
+    return compiled;
+}
+
+bool take_tiles(const Program& program, planner::Plan& plan) {
+    bool changed = false;
+    for_each_tile(plan, program, [&](planner::Compute& compute, const Kernel& kernel) {
+        changed = changed || compute.tile != kernel.tile;
+        compute.tile = kernel.tile;
+    });
+    return changed;
+}
+
+void check_tiles(const planner::Plan& plan, const Program& program) {
+    for_each_tile(plan, program, [](const planner::Compute& compute, const Kernel& kernel) {
+        CHECK(kernel.tile == compute.tile) << kernel.name << " has not its step's tile";
+    });
 }
 
 }  // namespace cleave::codegen

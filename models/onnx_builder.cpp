@@ -41,7 +41,7 @@ void set_attribute(onnx::NodeProto& node, const Attribute& attribute) {
         a->set_s(*s);
     } else {
         a->set_type(onnx::AttributeProto::INTS);
-        for (int64_t i : std::get<std::vector<int64_t>>(attribute.second)) a->add_ints(i);
+        for (int64_t number : std::get<std::vector<int64_t>>(attribute.second)) a->add_ints(number);
     }
 }
 

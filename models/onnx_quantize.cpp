@@ -27,10 +27,11 @@ int onnx_code(DType code) {
         case DType::kInt8: return TensorProto::INT8;
         case DType::kUInt8: return TensorProto::UINT8;
         case DType::kF8E4M3: return TensorProto::FLOAT8E4M3FN;
+        case DType::kMxfp4: return TensorProto::FLOAT4E2M1;
         default: break;
     }
-    throw UserError("{} is no type of quantised weights; int4, uint4, int8, uint8 and f8e4m3 are",
-                    code);
+    throw UserError(
+        "{} is no type of quantised weights; int4, uint4, int8, uint8, f8e4m3 and mxfp4 are", code);
 }
 
 bool is_signed(DType code) { return code == DType::kInt4 || code == DType::kInt8; }
@@ -81,12 +82,16 @@ public:
     int most() const { return least() + (1 << bits()) - 1; }
     int bits() const { return dtype_bits(o_.code); }
     bool f8() const { return o_.code == DType::kF8E4M3; }
-    int middle() const { return is_signed(o_.code) || f8() ? 0 : 1 << (bits() - 1); }
+    bool mxfp4() const { return o_.code == DType::kMxfp4; }
+    int middle() const { return is_signed(o_.code) || f8() || mxfp4() ? 0 : 1 << (bits() - 1); }
 
 private:
     void add_scale(Codes& c, const Span& s) const {
         float scale = 0, zero = static_cast<float>(middle());
-        if (o_.zero_points == Zeros::kNone || f8()) {
+        if (mxfp4()) {
+            // The power of two that brings the largest magnitude into [4, 8).
+            scale = std::exp2(std::floor(std::log2(std::max(-s.low, s.high))) - 2);
+        } else if (o_.zero_points == Zeros::kNone || f8()) {
             const float largest = std::max(-s.low, s.high);
             scale = largest / (f8() ? 448.0f : static_cast<float>((1 << (bits() - 1)) - 1));
         } else {
@@ -99,7 +104,20 @@ private:
     }
     int code(float steps, float zero) const {
         if (f8()) return f32_to_f8e4m3(steps);
+        if (mxfp4()) return e2m1(steps);
         return std::clamp(static_cast<int>(std::nearbyint(steps + zero)), least(), most());
+    }
+
+    // The nearest of 0, 0.5, 1, 1.5, 2, 3, 4 and 6, the one with the even code of two.
+    static int e2m1(float x) {
+        constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+        int nearest = 0;
+        for (int i = 1; i < 8; ++i) {
+            const float now = std::abs(std::abs(x) - kValues[nearest]),
+                        then = std::abs(std::abs(x) - kValues[i]);
+            if (then < now || (then == now && i % 2 == 0)) nearest = i;
+        }
+        return nearest | (x < 0 ? 8 : 0);
     }
 
     const QuantizeOptions& o_;
@@ -311,13 +329,21 @@ private:
         return tensor(source + "_zero_point", onnx_code(o_.code), scale_dims(c), zeros.take());
     }
 
+    std::string scales(const std::string& name, const Codes& c) {
+        const std::vector<float> values = by_block(c, c.scales);
+        if (!q_.mxfp4()) return floats(name, values, scale_dims(c));
+        std::string bytes(values.size(), '\0');
+        convert_elements(DType::kF32, values.data(), DType::kF8E8M0, bytes.data(),
+                         std::ssize(values));
+        return tensor(name, TensorProto::FLOAT8E8M0, scale_dims(c), std::move(bytes));
+    }
+
     void dequantize_linear(const onnx::NodeProto& n, const std::string& source, const Codes& c) {
-        std::vector<std::string> inputs{
-            transposed_codes(source, c),
-            floats(source + "_scale", by_block(c, c.scales), scale_dims(c))};
+        std::vector<std::string> inputs{transposed_codes(source, c), scales(source + "_scale", c)};
         if (o_.zero_points == Zeros::kInteger) inputs.push_back(zero_points(source, c));
         std::vector<Attribute> attributes;
         if (o_.block > 0) attributes = {{"axis", int64_t{0}}, {"block_size", o_.block}};
+        if (q_.mxfp4()) attributes.push_back({"output_dtype", int64_t{TensorProto::FLOAT}});
         const std::string w = n.output(0) + "_dequantized";
         node("DequantizeLinear", inputs, {w}, attributes);
         node("MatMul", {n.input(0), w}, {n.output(0)});
@@ -380,9 +406,13 @@ void check(const QuantizeOptions& o, int64_t opset) {
     if (!nbits && (o.embedding || o.zero_points == Zeros::kFloating))
         throw UserError(
             "a quantised embedding and floating zero points are written for MatMulNBits only");
-    if (!nbits && o.zero_points == Zeros::kNone && !is_signed(o.code) && o.code != DType::kF8E4M3)
+    const bool mxfp4 = o.code == DType::kMxfp4, floating = mxfp4 || o.code == DType::kF8E4M3;
+    if (mxfp4 && (o.block != 32 || o.one_scale || o.zero_points != Zeros::kNone))
+        throw UserError("mxfp4 has blocks of 32 with scales of their own, and no zero points");
+    if (!nbits && o.zero_points == Zeros::kNone && !is_signed(o.code) && !floating)
         throw UserError("{} weights need zero points", o.code);
     const int64_t needed = o.form != QuantizedForm::kDequantizeLinear ? 13
+                           : mxfp4                                    ? 24
                            : o.block > 0 || dtype_bits(o.code) == 4   ? 21
                            : o.code == DType::kF8E4M3                 ? 19
                                                                       : 13;

@@ -26,17 +26,6 @@ struct Matrix {
     ConstRow row(int64_t r) const { return ConstRow(data).subspan(r * columns, columns); }
 };
 
-double activate(Activation activation, double x) {
-    switch (activation) {
-        case Activation::kSilu: return x / (1.0 + std::exp(-x));
-        case Activation::kGeluTanh:
-            return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
-        case Activation::kGeluErf: return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
-        case Activation::kRelu: return x > 0 ? x : 0;
-    }
-    throw InternalError("unknown activation");
-}
-
 class Interpreter {
 public:
     Interpreter(const Graph& graph, std::span<const int32_t> tokens)
@@ -117,7 +106,7 @@ private:
             Row x = Row(out.data).subspan(begin, group);
             double squares = 0;
             for (double v : x) squares += v * v;
-            double inverse = 1.0 / std::sqrt(squares / group + attrs.epsilon);
+            double inverse = 1.0 / std::sqrt(squares / static_cast<double>(group) + attrs.epsilon);
             for (int64_t i = 0; i < group; ++i) x[i] *= inverse * (attrs.weight_offset + w.data[i]);
         }
         return out;
@@ -241,9 +230,9 @@ private:
     Matrix gated_activation(const Op& op) const {
         Matrix out = in(op, 0);
         const Matrix& up = in(op, 1);
+        const auto activate = row_of(op.as<GatedActivationAttrs>().activation).formula;
         for (size_t i = 0; i < out.data.size(); ++i)
-            out.data[i] =
-                activate(op.as<GatedActivationAttrs>().activation, out.data[i]) * up.data[i];
+            out.data[i] = activate(out.data[i]) * up.data[i];
         return out;
     }
 

@@ -13,8 +13,9 @@
 #include "planner/planner.h"
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/drivers.h"
 #include "tools/cli/options.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -31,7 +32,7 @@ void on_interrupt(int) {
 
 int fail(int code, const std::string& message) {
     std::fflush(stdout);
-    fmt::print(stderr, "{} {}\n", tools::red("cleave:"), message);
+    fmt::print(stderr, "{} {}\n", tools::red("cleave:"), tools::spell_for_command_line(message));
     return code;
 }
 
@@ -41,23 +42,23 @@ bool wants_json(int argc, char** argv) {
     return false;
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, runtime::Drivers& drivers) {
     CLI::App app{"Cleave plans, proves and runs an ONNX Llama over several devices."};
     app.set_version_flag("--version", std::string("cleave ") + CLEAVE_VERSION);
     app.require_subcommand(1);
     app.footer(
         "Example: cleave run models/bundled --devices host[0-3] --tp 2 --pp 2 --prompt \"Once upon "
         "a time\"");
-    tools::add_run(app);
-    tools::add_plan(app);
-    tools::add_inspect(app);
+    tools::add_run(app, drivers);
+    tools::add_plan(app, drivers);
+    tools::add_inspect(app, drivers);
     tools::add_import(app);
-    tools::add_emit(app);
-    tools::add_export(app);
+    tools::add_emit(app, drivers);
+    tools::add_export(app, drivers);
     tools::add_check(app);
-    tools::add_devices(app);
+    tools::add_devices(app, drivers);
     tools::add_model(app);
-    tools::add_doctor(app);
+    tools::add_doctor(app, drivers);
     bool is_command = argc < 2 || argv[1][0] == '-';
     std::string known;
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -76,15 +77,16 @@ int run(int argc, char** argv) {
                                   : "cleave " + app.get_subcommands().front()->get_name();
         return fail(1, fmt::format("{} (see {} --help)", error.what(), command));
     } catch (const planner::DoesNotFit& error) {
-        if (wants_json(argc, argv)) fmt::print("{}", planner::does_not_fit_to_json(error));
+        if (wants_json(argc, argv))
+            fmt::print("{}", tools::spell_for_command_line(planner::does_not_fit_to_json(error)));
         return fail(1, error.what());
     }
     return 0;
 }
 
-int run_guarded(int argc, char** argv) {
+int run_guarded(int argc, char** argv, runtime::Drivers& drivers) {
     try {
-        int code = run(argc, argv);
+        int code = run(argc, argv, drivers);
         if (std::fflush(stdout) != 0)
             return fail(1,
                         fmt::format("writing to standard output failed: {}", std::strerror(errno)));
@@ -108,9 +110,10 @@ int run_guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     std::signal(SIGINT, on_interrupt);
-    const int code = run_guarded(argc, argv);
+    runtime::Drivers drivers;
+    const int code = run_guarded(argc, argv, drivers);
     // The drivers' last calls at a process's usual end would wait for a kernel that never ends.
-    if (runtime::has_card_left_alone()) {
+    if (drivers.has_card_left_alone()) {
         std::fflush(nullptr);
         ::_exit(code);
     }

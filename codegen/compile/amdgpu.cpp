@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clang for AMD GPUs, in this process: with neither ROCm nor its headers, so that plans for AMD
-// devices compile anywhere, and where hipRTC is missing or too old for the arch.
+#include "codegen/compile/amdgpu.h"
+
 #include <fmt/format.h>
 
-#include "codegen/compile/compile_program.h"
 #include "codegen/compile/gpu_objects.h"
 #include "codegen/compile/llvm_library.h"
 #include "runtime/base/errors.h"
@@ -28,24 +27,17 @@ public:
     }
 
     CompiledKernel compile(const Kernel& kernel) const override {
-        cleave_llvm_result result{};
         const std::string arch(arch_.name);
+        LlvmResult result(llvm_);
         llvm_.amdgpu_compile(kernel.source.data(), kernel.source.size(),
-                             (kernel.name + ".hip").c_str(), arch.c_str(), &result);
-        std::string log = result.log ? result.log : "";
-        if (!result.ok) {
-            llvm_.free_result(&result);
-            throw_does_not_compile(kernel, arch, log);
-        }
-        CompiledKernel compiled;
-        compiled.name = kernel.name;
+                             (kernel.name + ".hip").c_str(), arch.c_str(), result.out());
+        CompiledKernel compiled = result.take(kernel.name, arch, kernel.source);
         compiled.compiler = name();
-        const auto* bytes = static_cast<const std::byte*>(result.object);
-        compiled.object.assign(bytes, bytes + result.object_size);
-        llvm_.free_result(&result);
         measure_code_object(compiled, arch_);
         return compiled;
     }
+
+    const GpuArch* limits() const override { return &arch_; }
 
 private:
     const LlvmLibrary& llvm_;
@@ -62,7 +54,7 @@ GpuCompilerInfo amdgpu_clang_info() {
     if (!llvm.available) return info;
     info.name = fmt::format("Clang {}", llvm.version());
     for (const GpuArch& arch : gpu_archs())
-        if (!arch.nvidia && llvm.knows_amdgpu(std::string(arch.name).c_str()))
+        if (takes_compiler(arch, "clang") && llvm.knows_amdgpu(std::string(arch.name).c_str()))
             info.archs += (info.archs.empty() ? "" : " ") + std::string(arch.name);
     info.available = !info.archs.empty();
     if (!info.available) info.reason = info.name + " is built without AMD GPUs";

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "codegen/compile/host.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "codegen/compile/compile_program.h"
 #include "codegen/compile/llvm_library.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
@@ -22,7 +22,7 @@ HostCpu choose_cpu(const LlvmLibrary& llvm, const std::string& wanted) {
     if (wanted.empty()) return {llvm.host_cpu(), llvm.host_features()};
     if (!llvm.knows_cpu(wanted.c_str()))
         throw UserError(
-            "--cpu-arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, "
+            "$cpu_arch {}: LLVM {} knows no such CPU; give one of its names (x86-64-v2, "
             "x86-64-v3, "
             "x86-64-v4, znver4, sapphirerapids, ...), or leave it out for this machine's",
             wanted, llvm.version());
@@ -46,8 +46,8 @@ void check_runs_here(const LlvmLibrary& llvm, const CompiledKernel& kernel) {
     llvm.free_log(text);
     if (!missing.empty())
         throw UserError(
-            "kernels compiled for --cpu-arch {} cannot run here: this machine's {} lacks {}; leave "
-            "--cpu-arch out to run, or use `cleave emit --compile`, which runs nothing",
+            "kernels compiled for $cpu_arch {} cannot run here: this machine's {} lacks {}; leave "
+            "$cpu_arch out to run, or use $compile_only, which runs nothing",
             cpu, llvm.host_cpu(), missing);
 }
 
@@ -68,23 +68,12 @@ public:
     }
 
     CompiledKernel compile(const Kernel& kernel) const override {
-        cleave_llvm_result result{};
+        LlvmResult result(llvm_);
         llvm_.compile(kernel.source.data(), kernel.source.size(), (kernel.name + ".cpp").c_str(),
-                      cpu_.name.c_str(), cpu_.features.c_str(), &result);
-        std::string log = result.log ? result.log : "";
-        if (!result.ok) {
-            llvm_.free_result(&result);
-            throw_does_not_compile(kernel, cpu_.name, log);
-        }
-        CompiledKernel compiled;
-        compiled.name = kernel.name;
+                      cpu_.name.c_str(), cpu_.features.c_str(), result.out());
+        CompiledKernel compiled = result.take(kernel.name, cpu_.name, kernel.source);
         compiled.compiler = name();
-        const auto* bytes = static_cast<const std::byte*>(result.object);
-        compiled.object.assign(bytes, bytes + result.object_size);
-        compiled.measured.code_bytes = result.code_bytes;
-        compiled.measured.stack_bytes = result.stack_bytes;
         compiled.measured.known = true;
-        llvm_.free_result(&result);
         return compiled;
     }
 
@@ -141,8 +130,8 @@ std::string enabled_features(const std::string& features) {
 
 }  // namespace
 
-std::unique_ptr<KernelCompiler> make_host_compiler(const CompileOptions& options) {
-    return std::make_unique<HostCompiler>(options.cpu_arch);
+std::unique_ptr<KernelCompiler> make_host_compiler(const std::string& cpu_arch) {
+    return std::make_unique<HostCompiler>(cpu_arch);
 }
 
 std::unique_ptr<LoadedKernels> load_host_kernels(const std::vector<CompiledKernel>& kernels) {

@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "codegen/compile/backend.h"
 #include "runtime/base/dynamic_library.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -33,24 +35,11 @@ LlvmLibrary open() {
         return llvm;
     }
     const DynamicLibrary& l = *library;
-    llvm.available = resolve(l, "cleave_llvm_version", llvm.version) &&
-                     resolve(l, "cleave_llvm_host_cpu", llvm.host_cpu) &&
-                     resolve(l, "cleave_llvm_host_features", llvm.host_features) &&
-                     resolve(l, "cleave_llvm_knows_cpu", llvm.knows_cpu) &&
-                     resolve(l, "cleave_llvm_missing_features", llvm.missing_features) &&
-                     resolve(l, "cleave_llvm_options", llvm.options) &&
-                     resolve(l, "cleave_llvm_compile", llvm.compile) &&
-                     resolve(l, "cleave_llvm_free_result", llvm.free_result) &&
-                     resolve(l, "cleave_llvm_load", llvm.load) &&
-                     resolve(l, "cleave_llvm_unload", llvm.unload) &&
-                     resolve(l, "cleave_llvm_free_log", llvm.free_log) &&
-                     resolve(l, "cleave_llvm_simt_compile", llvm.simt_compile) &&
-                     resolve(l, "cleave_llvm_simt_load", llvm.simt_load) &&
-                     resolve(l, "cleave_llvm_simt_unload", llvm.simt_unload) &&
-                     resolve(l, "cleave_llvm_knows_amdgpu", llvm.knows_amdgpu) &&
-                     resolve(l, "cleave_llvm_amdgpu_options", llvm.amdgpu_options) &&
-                     resolve(l, "cleave_llvm_amdgpu_compile", llvm.amdgpu_compile) &&
-                     resolve(l, "cleave_llvm_amdgpu_inspect", llvm.amdgpu_inspect);
+    llvm.available = true;
+#define CLEAVE_LLVM_RESOLVE(name) \
+    llvm.available = resolve(l, "cleave_llvm_" #name, llvm.name) && llvm.available;
+    CLEAVE_LLVM_FUNCTIONS(CLEAVE_LLVM_RESOLVE)
+#undef CLEAVE_LLVM_RESOLVE
     if (!llvm.available)
         llvm.reason = fmt::format("{} lacks a function of its ABI", library->name());
     return llvm;
@@ -59,7 +48,7 @@ LlvmLibrary open() {
 }  // namespace
 
 std::vector<std::string> llvm_library_names() {
-    if (const char* chosen = std::getenv("CLEAVE_LLVM_LIBRARY"); chosen && *chosen) return {chosen};
+    if (std::string chosen = environment("CLEAVE_LLVM_LIBRARY"); !chosen.empty()) return {chosen};
     return library_names("libcleave_llvm.so");
 }
 
@@ -78,6 +67,18 @@ const LlvmLibrary& llvm_library() {
             "path",
             llvm.reason);
     return llvm;
+}
+
+CompiledKernel LlvmResult::take(const std::string& entry, std::string_view target,
+                                std::string_view source) const {
+    if (!result_.ok) throw_does_not_compile(entry, target, result_.log ? result_.log : "", source);
+    CompiledKernel compiled;
+    compiled.name = entry;
+    const auto* bytes = static_cast<const std::byte*>(result_.object);
+    compiled.object.assign(bytes, bytes + result_.object_size);
+    compiled.measured.code_bytes = result_.code_bytes;
+    compiled.measured.stack_bytes = result_.stack_bytes;
+    return compiled;
 }
 
 }  // namespace cleave::codegen

@@ -5,11 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compile/compile_program.h"
 #include "codegen/compile/llvm/simt_record.h"
 #include "codegen/compile/llvm_library.h"
 #include "codegen/text/templates.h"
-#include "runtime/base/errors.h"
 #include "runtime/base/hash.h"
 
 namespace cleave::codegen {
@@ -26,23 +24,11 @@ CompiledKernel compile_simt_kernel(const std::string& source, const std::string&
                                      options.optimization,  options.checks ? 1 : 0, templates.begin,
                                      templates.prelude_end, templates.end};
     std::string file = options.file_name.empty() ? entry + ".cu" : options.file_name;
-    cleave_llvm_result result{};
-    llvm.simt_compile(source.data(), source.size(), file.c_str(), entry.c_str(), &lowered, &result);
-    std::string log = result.log ? result.log : "";
-    if (!result.ok) {
-        llvm.free_result(&result);
-        throw InternalError(
-            fmt::format("kernel {} does not compile for simt:{}\n{}\n---- source\n{}", entry,
-                        arch.name, log, source));
-    }
-    CompiledKernel compiled;
-    compiled.name = entry;
+    LlvmResult result(llvm);
+    llvm.simt_compile(source.data(), source.size(), file.c_str(), entry.c_str(), &lowered,
+                      result.out());
+    CompiledKernel compiled = result.take(entry, fmt::format("simt:{}", arch.name), source);
     compiled.compiler = fmt::format("clang {} (in-process), simt:{}", llvm.version(), arch.name);
-    const auto* bytes = static_cast<const std::byte*>(result.object);
-    compiled.object.assign(bytes, bytes + result.object_size);
-    compiled.measured.code_bytes = result.code_bytes;
-    compiled.measured.stack_bytes = result.stack_bytes;
-    llvm.free_result(&result);
     return compiled;
 }
 
@@ -74,6 +60,8 @@ public:
         return compile_simt_kernel(kernel.source, kernel.name, arch_, options_);
     }
 
+    const GpuArch* limits() const override { return &arch_; }
+
 private:
     const GpuArch& arch_;
     SimtCompileOptions options_;
@@ -81,10 +69,9 @@ private:
 
 }  // namespace
 
-std::vector<CompiledKernel> compile_simt_program(const Program& program, const GpuArch& arch,
-                                                 const CompileOptions& options,
-                                                 const SimtCompileOptions& simt) {
-    return compile_kernels(SimtCompiler(arch, simt), program, options);
+std::unique_ptr<KernelCompiler> make_simt_compiler(const GpuArch& arch,
+                                                   SimtCompileOptions options) {
+    return std::make_unique<SimtCompiler>(arch, std::move(options));
 }
 
 }  // namespace cleave::codegen

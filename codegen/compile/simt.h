@@ -3,12 +3,11 @@
 // (codegen/compile/llvm/simt_record.h); runtime/simt loads and runs it. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "codegen/compile/compiler.h"
-#include "codegen/kernel/occupancy.h"
-#include "codegen/kernel/program.h"
+#include "codegen/compile/backend.h"
 
 namespace cleave::codegen {
 
@@ -24,10 +23,7 @@ struct SimtCompileOptions {
 CompiledKernel compile_simt_kernel(const std::string& source, const std::string& entry,
                                    const GpuArch& arch, const SimtCompileOptions& options);
 
-// All kernels of a program, in its order, compiled in parallel and cached on disk as
-// compile_program does.
-std::vector<CompiledKernel> compile_simt_program(const Program& program, const GpuArch& arch,
-                                                 const CompileOptions& options,
-                                                 const SimtCompileOptions& simt);
+// The same as a compiler that drive.h drives.
+std::unique_ptr<KernelCompiler> make_simt_compiler(const GpuArch& arch, SimtCompileOptions options);
 
 }  // namespace cleave::codegen

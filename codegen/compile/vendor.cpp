@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC (to cubins) and hipRTC (to code objects), in worker processes. Where they are looked for
-// stands here; no version is assumed: names without one, then any versioned name in the same
-// folder, then those of known major versions.
+#include "codegen/compile/vendor.h"
+
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -11,9 +10,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/compile/compile_program.h"
 #include "codegen/compile/gpu_objects.h"
 #include "codegen/compile/object_cache.h"
+#include "codegen/compile/vendor_libraries.h"
 #include "codegen/compile/worker_pool.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
@@ -25,125 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
-
-// Files "STEM.so" and "STEM.so.*" of a folder, the newest version first; nothing for a folder that
-// is not there.
-void add_folder(Names& names, const fs::path& folder, const std::string& stem) {
-    std::error_code error;
-    Names found;
-    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-        std::string file = at->path().filename().string();
-        if (file == stem + ".so" || file.starts_with(stem + ".so.")) found.push_back(at->path());
-    }
-    std::sort(found.begin(), found.end(), [](const std::string& a, const std::string& b) {
-        return a.size() != b.size() ? a.size() > b.size() : a > b;
-    });
-    names.insert(names.end(), found.begin(), found.end());
-}
-
-// Subfolders of `folder` whose names begin with `prefix`, the last first: /usr/local/cuda-13.0
-// before cuda-12.8.
-std::vector<fs::path> folders_like(const fs::path& folder, const std::string& prefix) {
-    std::error_code error;
-    std::vector<fs::path> found;
-    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-        if (at->path().filename().string().starts_with(prefix)) found.push_back(at->path());
-    std::sort(found.rbegin(), found.rend());
-    return found;
-}
-
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value ? value : "";
-}
-
-void add_path(Names& names, const std::string& path, const std::string& stem) {
-    std::error_code error;
-    if (!fs::is_directory(path, error)) {
-        names.push_back(path);
-        return;
-    }
-    const size_t before = names.size();
-    for (const char* sub : {"", "lib", "lib64"}) add_folder(names, fs::path(path) / sub, stem);
-    if (names.size() == before) names.push_back((fs::path(path) / (stem + ".so")).string());
-}
-
-// PyPI's packages: nvidia/cuda_nvrtc/lib (CUDA 12) or nvidia/cu13/lib, below a site-packages
-// folder.
-void add_python(Names& names, const fs::path& site) {
-    for (const fs::path& folder : folders_like(site / "nvidia", "cu"))
-        add_folder(names, folder / "lib", "libnvrtc");
-}
-
-// Beside programs that are on PATH: a toolkit's nvcc, a Python with the package (also of a
-// distribution).
-void add_beside_programs(Names& names) {
-    const std::string path = environment("PATH");
-    for (size_t at = 0; at < path.size();) {
-        const size_t end = std::min(path.find(':', at), path.size());
-        const fs::path folder = path.substr(at, end - at);
-        at = end + 1;
-        if (folder.filename() != "bin" || !folder.is_absolute()) continue;
-        const fs::path prefix = folder.parent_path();
-        for (const char* sub : {"lib64", "lib", "targets/x86_64-linux/lib"})
-            add_folder(names, prefix / sub, "libnvrtc");
-        for (const fs::path& python : folders_like(prefix / "lib", "python"))
-            for (const char* site : {"site-packages", "dist-packages"})
-                add_python(names, python / site);
-    }
-}
-
-void unique(Names& names) {
-    Names kept;
-    for (std::string& name : names)
-        if (std::find(kept.begin(), kept.end(), name) == kept.end())
-            kept.push_back(std::move(name));
-    names = std::move(kept);
-}
-
-constexpr const char* kNamesNvrtc = "CLEAVE_NVRTC";
-constexpr const char* kNamesHiprtc = "CLEAVE_HIPRTC";
-
-Names nvrtc_names(const CompileOptions& options) {
-    Names names;
-    if (!options.nvrtc.empty()) {  // asked for by name: no other will do
-        add_path(names, options.nvrtc, "libnvrtc");
-        return names;
-    }
-    if (std::string chosen = environment(kNamesNvrtc); !chosen.empty())
-        add_path(names, chosen, "libnvrtc");
-    for (const char* variable : {"CUDA_PATH", "CUDA_HOME"})
-        if (std::string folder = environment(variable); !folder.empty())
-            add_path(names, folder, "libnvrtc");
-    std::vector<fs::path> toolkits{"/usr/local/cuda"};
-    for (fs::path& folder : folders_like("/usr/local", "cuda-")) toolkits.push_back(folder);
-    for (const fs::path& toolkit : toolkits)
-        for (const char* sub : {"lib64", "lib", "targets/x86_64-linux/lib"})
-            add_folder(names, toolkit / sub, "libnvrtc");
-    if (std::string environment_folder = environment("VIRTUAL_ENV"); !environment_folder.empty())
-        for (const fs::path& python : folders_like(fs::path(environment_folder) / "lib", "python"))
-            add_python(names, python / "site-packages");
-    add_beside_programs(names);
-    for (const char* name : {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"})
-        names.emplace_back(name);
-    unique(names);
-    return names;
-}
-
-// Since ROCm 6 libhiprtc alone has the functions; before, libamdhip64 has them too, or alone.
-Names hiprtc_names() {
-    Names names;
-    if (std::string chosen = environment(kNamesHiprtc); !chosen.empty())
-        add_path(names, chosen, "libhiprtc");
-    const std::vector<std::string> roots = rocm_roots();
-    for (const char* stem : {"libhiprtc", "libamdhip64"})
-        for (const std::string& root : roots) add_folder(names, fs::path(root) / "lib", stem);
-    for (const char* name : {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so",
-                             "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"})
-        names.emplace_back(name);
-    unique(names);
-    return names;
-}
 
 // hipRTC compiles a copy of its own: "/tmp/comgr-1a2b/input/CompileSource:2:7" becomes "NAME:2:7".
 std::string with_file_name(std::string log, const std::string& file) {
@@ -157,53 +37,67 @@ std::string with_file_name(std::string log, const std::string& file) {
     return log;
 }
 
+// A run-time compiler as it names sources and tells of its objects.
+struct Library {
+    const char* name;
+    const char* suffix;
+    void (*measure)(CompiledKernel& compiled, const WorkerResult& result, const GpuArch& arch);
+};
+constexpr Library kNvrtc{"NVRTC", ".cu",
+                         [](CompiledKernel& compiled, const WorkerResult& result, const GpuArch&) {
+                             measure_cubin(compiled, result.log);
+                             count_in_ptx(compiled, result.ptx);
+                         }};
+constexpr Library kHiprtc{"hipRTC", ".hip",
+                          [](CompiledKernel& compiled, const WorkerResult&, const GpuArch& arch) {
+                              measure_code_object(compiled, arch);
+                          }};
+
 // A library in workers, and the options of one arch.
 class VendorCompiler final : public KernelCompiler {
 public:
-    VendorCompiler(std::string vendor, const GpuArch& arch, std::shared_ptr<CompileWorkers> workers,
-                   Names arguments)
-        : vendor_(std::move(vendor)),
+    VendorCompiler(const Library& library, const GpuArch& arch,
+                   std::shared_ptr<CompileWorkers> workers, Names arguments)
+        : library_(library),
           arch_(arch),
           workers_(std::move(workers)),
           arguments_(std::move(arguments)) {}
 
     std::string name() const override {
-        return fmt::format("{} {} ({}), {}", vendor_, workers_->version(),
+        return fmt::format("{} {} ({}), {}", library_.name, workers_->version(),
                            fs::path(workers_->library()).filename().string(), arch_.name);
     }
 
     // Two libraries of one version may differ, in builtins too: the path counts.
     std::string key() const override {
-        std::string text = fmt::format("{} {} {} {}", vendor_, workers_->version(),
+        std::string text = fmt::format("{} {} {} {}", library_.name, workers_->version(),
                                        workers_->library(), arch_.name);
         for (const std::string& argument : arguments_) text += " " + argument;
         return text;
     }
 
     CompiledKernel compile(const Kernel& kernel) const override {
-        const std::string file = kernel.name + (arch_.nvidia ? ".cu" : ".hip");
+        const std::string file = kernel.name + library_.suffix;
         WorkerResult result = workers_->compile(file, kernel.source, arguments_);
         if (result.status == WorkerResult::Status::kDied)
             throw UserError("{} did not compile kernel {}: {}", name(), kernel.name,
                             with_file_name(std::move(result.log), file));
         if (result.status != WorkerResult::Status::kOk)
-            throw_does_not_compile(kernel, name(), with_file_name(std::move(result.log), file));
+            throw_does_not_compile(kernel.name, name(), with_file_name(std::move(result.log), file),
+                                   kernel.source);
         CompiledKernel compiled;
         compiled.name = kernel.name;
         compiled.compiler = name();
         const auto* bytes = reinterpret_cast<const std::byte*>(result.object.data());
         compiled.object.assign(bytes, bytes + result.object.size());
-        if (arch_.nvidia) {
-            measure_cubin(compiled, result.log);
-            count_in_ptx(compiled, result.ptx);
-        } else {
-            measure_code_object(compiled, arch_);
-        }
+        library_.measure(compiled, result, arch_);
         return compiled;
     }
 
+    const GpuArch* limits() const override { return &arch_; }
+
 private:
-    std::string vendor_;
+    const Library& library_;
     const GpuArch& arch_;
     std::shared_ptr<CompileWorkers> workers_;
     Names arguments_;
@@ -215,9 +109,15 @@ std::shared_ptr<CompileWorkers> start(const std::string& kind, Names names,
                                             options.cancel);
 }
 
-// A driver loads cubins of its own major version of CUDA, whatever the minor, and of older ones
-// (CUDA Compatibility, "Minor Version Compatibility"); text in PTX, which none of ours is, would
-// have to be no newer than itself.
+// Empty where nobody loads the objects.
+std::string cuda_driver(const CompileOptions& options) {
+    const auto found = options.drivers.find(planner::Vendor::kNvidia);
+    return found == options.drivers.end() ? "" : found->second;
+}
+
+// A CUDA driver loads cubins of its own major version of CUDA, whatever the minor, and of older
+// ones (CUDA Compatibility, "Minor Version Compatibility"); text in PTX, which none of ours is,
+// would have to be no newer than itself.
 bool loads_objects_of(const std::string& driver, const std::string& nvrtc) {
     return driver.empty() || std::atoi(nvrtc.c_str()) <= std::atoi(driver.c_str());
 }
@@ -234,7 +134,7 @@ FoundNvrtc find_nvrtc(Names names, const CompileOptions& options) {
         found.workers = start("nvrtc", names, options);
         if (!found.workers->reason().empty()) return found;
         const std::string &version = found.workers->version(), &library = found.workers->library();
-        found.loads = loads_objects_of(options.cuda_driver, version);
+        found.loads = loads_objects_of(cuda_driver(options), version);
         if (found.loads) return found;
         found.passed_over.push_back(fmt::format("NVRTC {} ({})", version, library));
         // With it go the names before, which are no libraries, and its other names.
@@ -251,24 +151,22 @@ FoundNvrtc find_nvrtc(Names names, const CompileOptions& options) {
 // whatever else was found.
 std::string misnamed(const char* variable, const std::string& kind, const CompileWorkers& first,
                      const CompileOptions& options) {
-    const std::string chosen = environment(variable);
-    if (chosen.empty()) return "";
-    Names names;
-    add_path(names, chosen, "lib" + kind);
+    const Names names = names_in_variable(variable, "lib" + kind);
+    if (names.empty()) return "";
     const auto is_named = [&](const std::string& library) {
         return std::find(names.begin(), names.end(), library) != names.end();
     };
     if (first.reason().empty() && is_named(first.library())) return "";
     const CompileWorkers alone(kind, names, options.timeout_seconds, options.cancel);
     if (alone.reason().empty()) return "";
-    return fmt::format("{}={} gives no {}: {}; name another, or unset it", variable, chosen,
-                       kind == "nvrtc" ? "NVRTC" : "hipRTC",
+    return fmt::format("{}={} gives no {}: {}; name another, or unset it", variable,
+                       std::getenv(variable), kind == "nvrtc" ? "NVRTC" : "hipRTC",
                        first.reason().empty() ? alone.reason() : first.reason());
 }
 
 // The variable is not looked at beside --nvrtc.
 std::string misnamed_nvrtc(const CompileWorkers& first, const CompileOptions& options) {
-    return options.nvrtc.empty() ? misnamed(kNamesNvrtc, "nvrtc", first, options) : "";
+    return options.nvrtc.empty() ? misnamed(kNvrtcVariable, "nvrtc", first, options) : "";
 }
 
 bool lists(const std::string& archs, std::string_view arch) {
@@ -305,7 +203,7 @@ void require_arch_of_hiprtc(CompileWorkers& workers, const GpuArch& arch, const 
     const auto refuse = [&](const std::string& words) {
         throw UserError(
             "{} does not know {}: of an empty kernel for it {}; a newer ROCm may, and "
-            "--gpu-compiler "
+            "$gpu_compiler "
             "clang does",
             library, arch.name, words);
     };
@@ -328,7 +226,7 @@ void require_arch_of_hiprtc(CompileWorkers& workers, const GpuArch& arch, const 
     if (!knows && !says_unknown_arch(workers, arguments, result))
         throw UserError(
             "{} did not compile an empty kernel for {}, and does not say that it does not know it: "
-            "{}; it is asked again next time, and --gpu-compiler clang does without it",
+            "{}; it is asked again next time, and $gpu_compiler clang does without it",
             library, arch.name, answer.compiler);
     if (options.use_cache) cache.store(key, answer);
     if (!knows) refuse(answer.compiler);
@@ -359,26 +257,26 @@ void refuse(GpuCompilerInfo& info, const std::string& misnamed) {
 
 std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
                                                     const CompileOptions& options) {
-    const FoundNvrtc found = find_nvrtc(nvrtc_names(options), options);
+    const FoundNvrtc found = find_nvrtc(nvrtc_names(options.nvrtc), options);
     const std::shared_ptr<CompileWorkers>& workers = found.workers;
     if (!found.passed_over.empty() && (!found.loads || !workers->reason().empty()))
         throw UserError(
             "compiling for {}: the driver is of CUDA {} and loads what NVRTC of CUDA {} or older "
-            "makes; found {}; give --nvrtc PATH of such a one (PyPI's nvidia-cuda-nvrtc-cu12 for "
+            "makes; found {}; give $nvrtc PATH of such a one (PyPI's nvidia-cuda-nvrtc-cu12 for "
             "CUDA 12), or install a newer driver",
-            arch.name, options.cuda_driver, std::atoi(options.cuda_driver.c_str()),
+            arch.name, cuda_driver(options), std::atoi(cuda_driver(options).c_str()),
             fmt::join(found.passed_over, ", "));
     if (const std::string wrong = misnamed_nvrtc(*workers, options); !wrong.empty())
         throw MisnamedCompiler(wrong);
     if (!workers->reason().empty())
         throw UserError(
             "compiling for {} needs NVRTC, which was not found: {}; install the CUDA toolkit or "
-            "PyPI's nvidia-cuda-nvrtc, or give --nvrtc PATH",
+            "PyPI's nvidia-cuda-nvrtc, or give $nvrtc PATH",
             arch.name, workers->reason());
     if (!workers->archs().empty() && !lists(workers->archs(), fmt::format("sm_{}", arch.number)))
-        throw UserError("NVRTC {} ({}) does not know {}; it knows {}: give --nvrtc PATH of another",
+        throw UserError("NVRTC {} ({}) does not know {}; it knows {}: give $nvrtc PATH of another",
                         workers->version(), workers->library(), arch.name, workers->archs());
-    return std::make_unique<VendorCompiler>("NVRTC", arch, workers,
+    return std::make_unique<VendorCompiler>(kNvrtc, arch, workers,
                                             Names{fmt::format("--gpu-architecture={}", arch.name),
                                                   "--std=c++17", "--ptxas-options=-v"});
 }
@@ -386,17 +284,17 @@ std::unique_ptr<KernelCompiler> make_nvrtc_compiler(const GpuArch& arch,
 std::unique_ptr<KernelCompiler> make_hiprtc_compiler(const GpuArch& arch,
                                                      const CompileOptions& options) {
     auto workers = start("hiprtc", hiprtc_names(), options);
-    if (const std::string wrong = misnamed(kNamesHiprtc, "hiprtc", *workers, options);
+    if (const std::string wrong = misnamed(kHiprtcVariable, "hiprtc", *workers, options);
         !wrong.empty())
         throw MisnamedCompiler(wrong);
     if (!workers->reason().empty()) throw UserError("hipRTC was not found: {}", workers->reason());
     Names arguments{fmt::format("--offload-arch={}", arch.name), "-std=c++17", "-O3"};
     require_arch_of_hiprtc(*workers, arch, arguments, options);
-    return std::make_unique<VendorCompiler>("hipRTC", arch, workers, std::move(arguments));
+    return std::make_unique<VendorCompiler>(kHiprtc, arch, workers, std::move(arguments));
 }
 
 GpuCompilerInfo nvrtc_info(const CompileOptions& options) {
-    const Names names = nvrtc_names(options);
+    const Names names = nvrtc_names(options.nvrtc);
     FoundNvrtc found = find_nvrtc(names, options);
     GpuCompilerInfo info = info_of("NVRTC", names, *found.workers);
     info.available = info.available && found.loads;
@@ -410,21 +308,40 @@ GpuCompilerInfo hiprtc_info(const CompileOptions& options) {
     const Names names = hiprtc_names();
     const auto workers = start("hiprtc", names, options);
     GpuCompilerInfo info = info_of("hipRTC", names, *workers);
-    refuse(info, misnamed(kNamesHiprtc, "hiprtc", *workers, options));
+    refuse(info, misnamed(kHiprtcVariable, "hiprtc", *workers, options));
     return info;
 }
 
-std::string archs_of_hiprtc(const CompileOptions& options) {
-    std::string known;
+namespace {
+
+// "6.4", of major * 10^7 + minor * 10^5 + patch (HIP_VERSION); empty: it does not say.
+std::string hip_version(const DynamicLibrary& library) {
+    auto* get = library.function<int(int*)>("hipRuntimeGetVersion");
+    int v = 0;
+    return get && get(&v) == 0 ? fmt::format("{}.{}", v / 10'000'000, v / 100'000 % 100) : "";
+}
+
+}  // namespace
+
+GpuCompilerInfo hiprtc_info_with_archs(const CompileOptions& options) {
+    GpuCompilerInfo info = hiprtc_info(options);
+    if (!info.available) return info;
     for (const GpuArch& arch : gpu_archs()) {
-        if (arch.nvidia) continue;
+        if (!takes_compiler(arch, "hiprtc")) continue;
         try {
             make_hiprtc_compiler(arch, options);
-            known += (known.empty() ? "" : " ") + std::string(arch.name);
+            info.archs += (info.archs.empty() ? "" : " ") + std::string(arch.name);
         } catch (const UserError&) {
         }
     }
-    return known;
+    // hiprtcVersion counts by itself (9.0 in ROCm 5.2): where the library is HIP's, too, HIP says
+    // its own.
+    if (!fs::path(info.library).filename().string().starts_with("libamdhip64")) return info;
+    std::string why;
+    const auto library = DynamicLibrary::open_first(std::span(&info.library, 1), &why);
+    if (const std::string version = library ? hip_version(*library) : ""; !version.empty())
+        info.name += " of HIP " + version;
+    return info;
 }
 
 }  // namespace cleave::codegen

@@ -20,6 +20,7 @@
 
 #include "codegen/compile/worker/protocol.h"
 #include "runtime/base/dynamic_library.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/errors.h"
 
 extern char** environ;
@@ -35,8 +36,7 @@ constexpr const char* kWorker = "cleave_compile_worker";
 using Clock = std::chrono::steady_clock;
 
 std::vector<std::string> worker_names() {
-    if (const char* chosen = std::getenv("CLEAVE_COMPILE_WORKER"); chosen && *chosen)
-        return {chosen};
+    if (std::string chosen = environment("CLEAVE_COMPILE_WORKER"); !chosen.empty()) return {chosen};
     std::vector<std::string> names = library_names(kWorker);
     names.pop_back();  // the bare name, which is the loader's to search
     return names;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators of GPUs that stand alone, and the kernels between the steps of a plan: a spec ->
-// launch, shared memory, and the stub's text.
+// Operators of GPUs that stand alone (what text/elementwise.h leaves to a target), and the kernels
+// between the steps of a plan: a spec -> launch, shared memory, and the stub's text.
 #include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "codegen/gpu/formats.h"
-#include "codegen/gpu/program.h"
 #include "codegen/gpu/stub.h"
 #include "codegen/lower/epilogue.h"
 #include "planner/tiles/gpu.h"
@@ -19,10 +18,9 @@ using planner::Tile;
 
 namespace {
 
-// Neighbours that a thread takes: they divide all of `lengths`; a load of each type takes them at
-// once.
-int64_t run_of(std::initializer_list<int64_t> lengths) {
-    int64_t all = 0;
+// Neighbours that a thread takes: they divide all of `lengths` and `all`; a load of each type takes
+// them at once.
+int64_t run_of(std::initializer_list<int64_t> lengths, int64_t all = 0) {
     for (int64_t length : lengths) all = std::gcd(all, length);
     return planner::load_width(4, all);
 }
@@ -47,11 +45,23 @@ void claim_warp_words(GpuStub& stub, int64_t words) {
     stub.writer.constant("kSharedBytes", stub.launch.shared_bytes);
 }
 
-std::string activations_note(const GpuStub& stub) {
-    return fmt::format("dtype: activations {}", stub.target.activations);
+}  // namespace
+
+void GpuStub::rows(int64_t features, RowCount count, std::initializer_list<int64_t> lengths,
+                   const Epilogue& epilogue, int64_t blocks) {
+    write_rows(*this, features, run_of(lengths, epilogue_alignment(epilogue)), count, blocks);
 }
 
-}  // namespace
+void GpuStub::rows_of_cache(int64_t features, std::initializer_list<int64_t> lengths) {
+    write_rows(*this, features, run_of(lengths), RowCount::kTokens);
+}
+
+void GpuStub::claim_norm_sums() { claim_warp_words(*this, 1); }
+
+Kernel GpuStub::finish_rows(std::string_view call, const Epilogue* epilogue) {
+    if (epilogue) this->epilogue(*epilogue);
+    return finish("gpu/elementwise.cuh", call);
+}
 
 Kernel make_elementwise(const EmbeddingSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;
@@ -68,138 +78,12 @@ Kernel make_elementwise(const EmbeddingSpec& s, GpuStub& stub) {
     w.real("float", "kScale", s.scale);
     w.arg("const i32*", "ids");
     w.arg("i64", "first");
-    w.arg(kGpuMatrix, "table");
+    w.arg(GpuStub::matrix(""), "table");
     w.arg(stub.out_pointer(), "out");
     return stub.finish("gpu/elementwise.cuh", "embedding");
 }
 
-Kernel make_elementwise(const RmsNormSpec& s, GpuStub& stub) {
-    StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.group, s.x.stride, s.x.offset, epilogue_alignment(s.epilogue)}),
-               s.count, s.out / s.group);
-    w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
-    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", s.norm.weight,
-                       stub.target.activations));
-    w.constant("kGroup", s.group);
-    claim_warp_words(stub, 1);
-    w.type("Weight", element_type(s.norm.weight, "the norm's weight"));
-    w.real("float", "kEpsilon", s.norm.epsilon);
-    w.real("float", "kOffset", s.norm.offset);
-    w.view("X", s.x);
-    w.arg(stub.x_pointer(), "x");
-    w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
-    w.arg(stub.out_pointer(), "out");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
-    return stub.finish("gpu/elementwise.cuh", "rms_norm");
-}
-
-Kernel make_elementwise(const RopeOnlySpec& s, GpuStub& stub) {
-    StubWriter& w = stub.writer;
-    write_rows(stub, s.out, 1, RowCount::kTokens);
-    w.note(fmt::format("shapes: x [num_tokens, {}], heads of {}, {} of them turn", s.out,
-                       s.head_dim, s.rope.rotary));
-    w.note(activations_note(stub) + ", table f32");
-    w.constant("kHeadDim", s.head_dim);
-    w.constant("kRotary", s.rope.rotary);
-    w.constant("kInterleaved", s.rope.interleaved);
-    w.view("X", s.x);
-    w.arg(stub.x_pointer(), "x");
-    w.arg("const float*", "table");
-    w.arg("i64", "context");
-    w.arg("const i32*", "positions");
-    w.arg(stub.out_pointer(), "out");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
-    return stub.finish("gpu/elementwise.cuh", "rope");
-}
-
-Kernel make_elementwise(const KvAppendSpec& s, GpuStub& stub) {
-    StubWriter& w = stub.writer;
-    write_rows(stub, s.kv_heads.size() * (s.slab.head_dim + s.slab.v_head_dim),
-               run_of({s.slab.head_dim, s.slab.v_head_dim, s.k.stride, s.k.offset, s.v.stride,
-                       s.v.offset}),
-               RowCount::kTokens);
-    w.note(fmt::format("shapes: {} KV heads of {} ({} for v)", s.kv_heads.size(), s.slab.head_dim,
-                       s.slab.v_head_dim));
-    w.note(
-        fmt::format("dtype: KV cache {}, activations {}", s.slab.dtype, stub.target.activations));
-    write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
-    w.constant("kKvHeads", s.kv_heads.size());
-    w.view("K", s.k);
-    w.view("V", s.v);
-    w.arg(stub.x_pointer(), "k");
-    w.arg(stub.x_pointer(), "v");
-    w.arg("Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
-    return stub.finish("gpu/elementwise.cuh", "kv_append");
-}
-
-Kernel make_elementwise(const GatedActivationSpec& s, GpuStub& stub) {
-    StubWriter& w = stub.writer;
-    write_rows(stub, s.out,
-               run_of({s.out, s.gate.stride, s.gate.offset, s.up.stride, s.up.offset,
-                       epilogue_alignment(s.epilogue)}),
-               RowCount::kTokens);
-    w.note(
-        fmt::format("shapes: gate, up, out [num_tokens, {}]; {}", s.out, activations_note(stub)));
-    w.activation("kActivation", s.activation);
-    w.view("X", s.gate);
-    w.view("Y", s.up);
-    w.arg(stub.x_pointer(), "gate");
-    w.arg(stub.x_pointer(), "up");
-    w.arg(stub.out_pointer(), "out");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
-    return stub.finish("gpu/elementwise.cuh", "gated_activation");
-}
-
-Kernel make_elementwise(const AddSpec& s, GpuStub& stub) {
-    StubWriter& w = stub.writer;
-    write_rows(
-        stub, s.out,
-        run_of({s.out, s.x.stride, s.x.offset, s.y.stride, s.y.offset, epilogue_alignment(s.epilogue)}),
-        s.count);
-    w.note(fmt::format("shapes: x, y, out [rows, {}]; {}", s.out, activations_note(stub)));
-    w.view("X", s.x);
-    w.view("Y", s.y);
-    w.arg(stub.x_pointer(), "x");
-    w.arg(stub.x_pointer(), "y");
-    w.arg(stub.out_pointer(), "out");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
-    return stub.finish("gpu/elementwise.cuh", "add");
-}
-
-Kernel make_elementwise(const ScaleSpec& s, GpuStub& stub) {
-    StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, epilogue_alignment(s.epilogue)}),
-               s.count);
-    w.note(fmt::format("shapes: x, out [rows, {}]; {}", s.out, activations_note(stub)));
-    w.real("float", "kScale", s.factor);
-    w.real("float", "kSoftcap", s.softcap);
-    w.view("X", s.x);
-    w.arg(stub.x_pointer(), "x");
-    w.arg(stub.out_pointer(), "out");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
-    return stub.finish("gpu/elementwise.cuh", "scale");
-}
-
-Kernel make_elementwise(const SelectTokensSpec& s, GpuStub& stub) {
-    StubWriter& w = stub.writer;
-    write_rows(stub, s.out, run_of({s.out, s.x.stride, s.x.offset, epilogue_alignment(s.epilogue)}),
-               RowCount::kOutputs);
-    w.note(fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; {}", s.out, s.out,
-                       activations_note(stub)));
-    w.view("X", s.x);
-    w.arg(stub.x_pointer(), "x");
-    w.arg("const i32*", "rows");
-    w.arg(stub.out_pointer(), "out");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
-    return stub.finish("gpu/elementwise.cuh", "select_tokens");
-}
-
 // ---- Between the steps of a plan
-// ------------------------------------------------------------------------
 
 Kernel make_elementwise(const AllReduceSpec& s, GpuStub& stub) {
     StubWriter& w = stub.writer;

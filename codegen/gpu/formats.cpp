@@ -11,14 +11,9 @@ namespace cleave::codegen {
 namespace {
 
 void settle(WeightFormat& format) {
-    const bool four = format.dtype == DType::kInt4, eight = format.dtype == DType::kInt8;
-    if (format.quantized || !(four || eight)) return;
-    importer::QuantizedFormat quantized;
-    quantized.code = four ? DType::kUInt4 : DType::kUInt8;
-    quantized.block = importer::kCodeGroup;
-    quantized.scale = DType::kF16;
-    quantized.constant_zero = four ? 8 : 128;
-    format = quantized;
+    const importer::QuantizedType* type = importer::find_quantized_type(format.dtype);
+    if (!format.quantized && type && type->round && !is_floating(format.dtype))
+        format = importer::rounded_format(*type);
 }
 template <class Spec>
 void settle_formats(Spec&) {}
@@ -46,7 +41,7 @@ void one_format(std::string_view what, const std::vector<WeightFormat>& formats)
     if (!equal)
         throw UserError(
             "weights of {} have different forms ({}): GPU kernels read them in one; convert with "
-            "--dtype f32, f16 or bf16",
+            "$dtype f32, f16 or bf16",
             what, names);
 }
 
@@ -54,11 +49,10 @@ void set_format(const WeightFormat& format, std::string_view what, planner::Prod
     if (format.dynamic())
         throw UserError(
             "GPU kernels cannot read {} as {}: a product of integers (DynamicQuantizeLinear, "
-            "MatMulInteger) runs on host devices; use --devices host, or the model that it was "
+            "MatMulInteger) runs on host devices; use $devices host, or the model that it was "
             "quantised from",
             what, describe(format));
-    planner::set_weight_type(format.dtype, shape);
-    if (format.quantized) shape.code_bits = format.dtype == DType::kUInt4 ? 4 : 8;
+    planner::set_weight_type(format.dtype, format.quantized.has_value(), shape);
 }
 
 KernelSpec with_settled_formats(KernelSpec spec) {

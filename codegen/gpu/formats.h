@@ -17,7 +17,7 @@ void one_format(std::string_view what, const std::vector<WeightFormat>& formats)
 // Puts a matrix's form into its shape. UserError for products of integers.
 void set_format(const WeightFormat& format, std::string_view what, planner::ProductShape& shape);
 
-// Integers that a plan asks for (--dtype int8, int4) become codes in blocks of 32 with f16 scales.
+// A type that no dense matrix has (int8, int4) becomes the form that `--dtype` makes of it.
 KernelSpec with_settled_formats(KernelSpec spec);
 
 }  // namespace cleave::codegen

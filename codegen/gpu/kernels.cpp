@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spec -> the GPU kernel. What stubs share, and attention; products are in gpu_products.cpp, all
-// else in gpu_elementwise.cpp.
+// What stubs share, and attention; products are in products.cpp, all else in elementwise.cpp.
+#include "codegen/gpu/kernels.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -8,9 +9,11 @@
 #include <fmt/ranges.h>
 
 #include "codegen/gpu/formats.h"
-#include "codegen/gpu/program.h"
 #include "codegen/gpu/stub.h"
 #include "codegen/kernel/occupancy.h"
+#include "codegen/lower/epilogue.h"
+#include "codegen/text/elementwise.h"
+#include "codegen/text/products.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/rounding.h"
@@ -27,6 +30,8 @@ std::string GpuStub::activations() const {
 std::string GpuStub::x_pointer() const {
     return element_pointer(target.activations, "activations");
 }
+
+void GpuStub::epilogue(const Epilogue& e) { write_gpu_epilogue(writer, e, x_pointer()); }
 
 void GpuStub::x_type(const View& x) {
     writer.type("X", activations());
@@ -64,10 +69,11 @@ Kernel GpuStub::finish(std::string_view file, std::string_view call, std::string
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of shared memory; its tile claims " << tile.shared_bytes << " of "
         << target.limits.shared_memory_per_block;
-    const bool early = overlaps && overlaps_launches(gpu_arch(gpu_arch_of(target.device)));
+    const bool early = overlaps && gpu_arch(gpu_arch_of(target.device)).overlaps_launches;
     if (early) writer.overlap();
     if (has_ring || (early && fetches_ahead)) writer.begin_with(fmt::format("{}_ahead", call));
     Kernel kernel = writer.finish_gpu(kind, fused, file, call, args_struct, launch, target.device);
+    kernel.form = form;
     kernel.tile = tile;
     return kernel;
 }
@@ -95,20 +101,10 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     stub.smaller = planner::smaller_attention_tile(limits, shape, stub.tile);
     const Tile& tile = stub.tile;
     const bool many = is_prefill_attention(tile);
+    stub.form = many ? KernelForm::kPrefillAttention : KernelForm::kDecodeAttention;
     stub.launch.shared_bytes = planner::attention_shared_bytes(limits, shape, tile);
     stub.overlaps = !many;
-    w.note(fmt::format(
-        "shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head",
-        heads, s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
-    w.note(fmt::format("dtype: KV cache {}, activations {}, sums f32", s.slab.dtype,
-                       stub.target.activations));
-    write_slab(w, s.slab, 0);
-    w.constant("kQHeads", heads);
-    w.constant("kFirstHead", first);
-    w.constant("kGroup", s.group);
-    w.real("float", "kScale", s.scale);
-    w.constant("kWindow", s.window);
-    w.real("float", "kSoftcap", s.softcap);
+    write_operands(s, stub);
     w.type("X", stub.activations());
     w.view("Q", s.q);
     w.constant("kXAlign",
@@ -134,13 +130,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
         stub.launch.grid[0] = rows_extent(RowCount::kTokens, 1, blocks);
         stub.launch.grid[2] = Extent{tile.splits};
     }
-    w.arg(stub.x_pointer(), "q");
-    w.arg("const Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg(stub.out_pointer(), "out");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
+    write_parameters(s, stub);
     if (many) {
         w.arg("const i32*", "sequence_starts");
         w.arg("i64", "num_sequences");
@@ -149,7 +139,7 @@ Kernel make(const AttentionSpec& s, GpuStub& stub) {
     }
     w.arg("i64", "num_tokens");
     if (!many) return stub.finish("gpu/attention_decode.cuh", "attention_decode", "AttentionArgs");
-    return planner::attends_by_warpgroups(limits, shape, tile)
+    return tile.main_loop == planner::MainLoop::kWarpgroups
                ? stub.finish("gpu/attention_warpgroups.cuh", "attention_warpgroups",
                              "AttentionArgs")
                : stub.finish("gpu/attention_prefill.cuh", "attention_prefill", "AttentionArgs");
@@ -174,7 +164,7 @@ std::vector<std::string> helper_operators(const PrepareSpec& s) {
 Kernel make(const TensorSpec&, const GpuStub& stub) {
     throw UserError(
         "{} has no kernel for {}: operators over tensors (of graphs that are no language model) "
-        "have kernels for devices of kind host only; run with --devices host",
+        "have kernels for devices of kind host only; run with $devices host",
         fmt::join(stub.fused, " + "), stub.target.device);
 }
 
@@ -190,7 +180,7 @@ Kernel make_any(const Spec& s, GpuStub& stub) {
 
 }  // namespace
 
-bool is_prefill_attention(const Tile& tile) { return tile.tokens > 1; }
+bool is_prefill_attention(const Tile& tile) { return planner::multiplies_tiles(tile); }
 bool attention_is_split(const Tile& tile) { return tile.splits > 1; }
 
 std::string describe_tile(KernelKind kind, const Tile& t) {
@@ -207,25 +197,34 @@ Kernel make_gpu_kernel(const KernelSpec& spec, KernelKind kind,
     const KernelSpec settled = with_settled_formats(spec);
     return std::visit(
         [&](const auto& s) {
-            GpuStub stub{kind, fused, target, {}, {}, {}, {}};
+            GpuStub stub{kind, fused, target};
             Kernel kernel = make_any(s, stub);
-            if (stub.smaller)
-                kernel.smaller = [spec, kind, fused, target, tile = *stub.smaller] {
-                    GpuTarget smaller = target;
-                    smaller.tile = tile;
-                    return make_gpu_kernel(spec, kind, fused, smaller);
-                };
+            kernel.origin = GpuOrigin{spec, target, stub.smaller};
+            kernel.origin->target.tile = kernel.tile;
             return kernel;
         },
         settled);
 }
 
-Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target) {
+std::optional<Kernel> with_smaller_tile(const Kernel& kernel) {
+    if (!kernel.origin || !kernel.origin->smaller) return std::nullopt;
+    GpuTarget target = kernel.origin->target;
+    target.tile = *kernel.origin->smaller;
+    Kernel smaller = make_gpu_kernel(kernel.origin->spec, kernel.kind, kernel.fused, target);
+    CHECK(smaller.parameters == kernel.parameters) << kernel.name << " has other parameters with a "
+                                                   << "smaller tile";
+    smaller.launch.constant_args = kernel.launch.constant_args;
+    return smaller;
+}
+
+Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& given) {
+    GpuTarget target = given;
+    target.tile = {};
     const std::vector<std::string> fused =
         std::visit([](const auto& s) { return helper_operators(s); }, spec);
     return std::visit(
         [&](const auto& s) {
-            GpuStub stub{KernelKind::kOpaque, fused, target, {}, {}, {}, {}};
+            GpuStub stub{KernelKind::kOpaque, fused, target};
             return make_any(s, stub);
         },
         spec);

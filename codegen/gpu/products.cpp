@@ -5,19 +5,18 @@
 #include <fmt/format.h>
 
 #include "codegen/gpu/formats.h"
-#include "codegen/gpu/program.h"
 #include "codegen/gpu/stub.h"
-#include "codegen/lower/epilogue.h"
+#include "codegen/kernel/occupancy.h"
+#include "codegen/text/products.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/base/errors.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::codegen {
 
 using planner::Tile;
 
 namespace {
-
-int64_t blocks_over(int64_t n, int64_t of_block) { return (n + of_block - 1) / of_block; }
 
 // Whether a product of many tokens divides its rows by factors, or takes them with factors: where
 // they are narrowed to f16 from what may be larger.
@@ -34,14 +33,15 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     stub.take(planner::product_tile(limits, shape));
     const Tile& tile = stub.tile;
     stub.smaller = planner::smaller_product_tile(limits, shape, tile);
-    bool many = planner::is_gemm(tile);
+    const bool many = planner::multiplies_tiles(tile);
+    stub.form = many ? KernelForm::kGemm : KernelForm::kGemv;
     stub.launch.shared_bytes = planner::product_shared_bytes(limits, shape, tile);
     stub.launch.grid[1] = rows_extent(count, tile.tokens);
     StubWriter& w = stub.writer;
     w.constant("kMany", many);
     w.leave_out(many ? "gpu/gemv.cuh" : "gpu/gemm.cuh");
     if (many) {
-        w.constant("kWarpgroups", planner::is_of_warpgroups(tile));
+        w.constant("kWarpgroups", tile.main_loop == planner::MainLoop::kWarpgroups);
         w.constant("kPrepared", shape.prepared);
         w.constant("kFactors", factors);
         // What is seldom done behind the loop would take a block's registers over half a unit's.
@@ -51,8 +51,7 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     CHECK(many || !shape.prepared) << "few tokens take activations as they are";
     // Of many tokens they compute longer than a launch takes, and need their units to themselves.
     stub.overlaps = stub.fetches_ahead = !many;
-    const int64_t stages = planner::product_stages(limits, shape, tile);
-    stub.has_ring = !many && stages > 0;
+    stub.has_ring = !many && tile.stages > 0;
     w.constant("kIn", shape.depth);
     w.constant("kThreads", tile.threads);
     w.constant("kTokens", tile.tokens);
@@ -60,25 +59,17 @@ void write_product(GpuStub& stub, planner::ProductShape shape, RowCount count, b
     w.constant("kDepth", tile.depth);
     w.constant("kLanes", planner::product_lanes(limits, shape));
     w.constant("kAtOnce", many ? 1 : planner::product_rows_at_once(limits, shape, tile));
-    w.constant("kStages", stages);
+    w.constant("kStages", tile.stages);
     w.constant("kSharedBytes", stub.launch.shared_bytes);
 }
 
-std::string count_name(RowCount count) {
-    return count == RowCount::kTokens ? "num_tokens" : "num_outputs";
-}
-
-void write_qkv_config(const QkvSpec& s, StubWriter& w) {
+void write_qkv_config(const QkvSpec& s, GpuStub& stub) {
+    StubWriter& w = stub.writer;
     write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
     w.constant("kQHeads", s.q_heads);
     w.constant("kKvHeads", s.kv_heads.size());
     w.weight("Weight", s.q, s.in, "q, k and v");
-    w.operand("kQBias", "QBias", s.q_bias);
-    w.operand("kKBias", "KBias", s.k_bias);
-    w.operand("kVBias", "VBias", s.v_bias);
-    write_norm(w, s.norm, "float");
-    write_norm(w, s.q_norm, "float", "Q");
-    write_norm(w, s.k_norm, "float", "K");
+    write_operands(s, stub);
     CHECK(!s.q_rope || !s.k_rope || s.q_rope->interleaved == s.k_rope->interleaved)
         << "rope turns other pairs of q than of k";
     w.constant("kQRotary", s.q_rope ? s.q_rope->rotary : 0);
@@ -95,32 +86,12 @@ Kernel make_product(const LinearSpec& s, GpuStub& stub) {
     set_format(s.weight, "weight", shape);
     shape.prepared = s.prepared;
     write_product(stub, shape, s.count, has_factors(s, s.weight, stub));
-    stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
-    std::string rows = count_name(s.count);
-    w.note(fmt::format("shapes: x [{}, {}], weight [{}, {}], out [{}, {}]", rows, s.in, s.out, s.in,
-                       rows, s.out));
-    w.note(fmt::format("dtype: weight {}, activations {}, sums f32", describe(s.weight),
-                       stub.target.activations));
+    stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     w.constant("kOut", s.out);
-    w.weight("Weight", s.weight, s.in, "weight");
-    w.operand("kBias", "Bias", s.bias);
-    write_norm(w, s.norm, "float");
-    w.constant("kScaled", s.scale.has_value());
-    w.real("float", "kScale", s.scale.value_or(1.0));
-    w.real("float", "kSoftcap", s.softcap);
-    w.constant("kResidual", s.residual.has_value());
-    w.view("Residual", s.residual.value_or(View{}));
+    write_operands(s, stub);
     stub.in_type(s.x, s.prepared, s.weight);
     w.type("Out", s.logits ? "float" : stub.activations());
-    w.arg(stub.in_pointer(s.prepared, s.weight), "x");
-    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
-    w.arg(kGpuMatrix, "weight");
-    optional_arg(w, s.bias, "bias");
-    if (s.residual) w.arg(stub.x_pointer(), "residual");
-    if (s.select) w.arg("const i32*", "rows");
-    w.arg(s.logits ? "float*" : stub.out_pointer(), "out");
-    w.arg("i64", "num_tokens");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
+    write_parameters(s, stub);
     return stub.finish("gpu/linear.cuh", "linear", "LinearArgs");
 }
 
@@ -132,28 +103,15 @@ Kernel make_product(const GateUpSpec& s, GpuStub& stub) {
     set_format(s.gate, "gate", shape);
     shape.prepared = s.prepared;
     write_product(stub, shape, RowCount::kTokens, has_factors(s, s.gate, stub));
-    stub.launch.grid[0] = Extent{blocks_over(s.out, stub.tile.rows)};
-    w.note(fmt::format("shapes: x [num_tokens, {}], gate and up [{}, {}], out [num_tokens, {}]",
-                       s.in, s.out, s.in, s.out));
-    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", describe(s.gate),
-                       stub.target.activations));
+    stub.launch.grid[0] = Extent{ceil_div(s.out, stub.tile.rows)};
     w.constant("kOut", s.out);
     w.weight("Weight", s.gate, s.in, "gate");
-    w.operand("kGateBias", "GateBias", s.gate_bias);
-    w.operand("kUpBias", "UpBias", s.up_bias);
-    write_norm(w, s.norm, "float");
-    w.activation("kActivation", s.activation);
+    write_operands(s, stub);
+    w.note(fmt::format("dtype: gate and up {}, activations {}, sums f32", describe(s.gate),
+                       stub.target.activations));
     stub.in_type(s.x, s.prepared, s.gate);
     w.type("Out", stub.activations());
-    w.arg(stub.in_pointer(s.prepared, s.gate), "x");
-    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
-    w.arg(kGpuMatrix, "gate");
-    optional_arg(w, s.gate_bias, "gate_bias");
-    w.arg(kGpuMatrix, "up");
-    optional_arg(w, s.up_bias, "up_bias");
-    w.arg(stub.out_pointer(), "out");
-    w.arg("i64", "num_tokens");
-    write_gpu_epilogue(w, s.epilogue, stub.x_pointer());
+    write_parameters(s, stub);
     return stub.finish("gpu/gate_up.cuh", "gate_up", "GateUpArgs");
 }
 
@@ -168,36 +126,16 @@ Kernel make_product(const QkvSpec& s, GpuStub& stub) {
     set_format(s.q, "q, k and v", shape);
     shape.prepared = s.prepared;
     write_product(stub, shape, RowCount::kTokens, has_factors(s, s.q, stub));
-    const int64_t cuts = blocks_over(dim, stub.tile.rows),
-                  v_cuts = blocks_over(v_dim, stub.tile.rows);
+    const int64_t cuts = ceil_div(dim, stub.tile.rows), v_cuts = ceil_div(v_dim, stub.tile.rows);
     stub.launch.grid[0] = Extent{(s.q_heads + kv_heads) * cuts + kv_heads * v_cuts};
     w.note(
         fmt::format("shapes: x [num_tokens, {}], {} query heads and {} KV heads of {} ({} for v)",
                     s.in, s.q_heads, kv_heads, dim, v_dim));
     w.note(fmt::format("dtype: q, k and v {}, KV cache {}, activations {}, sums f32", describe(s.q),
                        s.slab.dtype, stub.target.activations));
-    write_qkv_config(s, w);
+    write_qkv_config(s, stub);
     stub.in_type(s.x, s.prepared, s.q);
-    w.arg(stub.in_pointer(s.prepared, s.q), "x");
-    if (s.norm) w.arg(element_pointer(s.norm->weight, "norm"), "norm");
-    w.arg(kGpuMatrix, "q_weight");
-    optional_arg(w, s.q_bias, "q_bias");
-    w.arg(kGpuMatrix, "k_weight");
-    optional_arg(w, s.k_bias, "k_bias");
-    w.arg(kGpuMatrix, "v_weight");
-    optional_arg(w, s.v_bias, "v_bias");
-    if (s.q_norm) w.arg(element_pointer(s.q_norm->weight, "q_norm"), "q_norm");
-    if (s.k_norm) w.arg(element_pointer(s.k_norm->weight, "k_norm"), "k_norm");
-    if (s.q_rope) w.arg("const float*", "q_rope");
-    if (s.k_rope) w.arg("const float*", "k_rope");
-    w.arg(stub.out_pointer(), "q_out");
-    w.arg("Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg("i64", "rope_context");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
-    w.arg("i64", "num_tokens");
+    write_parameters(s, stub);
     return stub.finish("gpu/qkv.cuh", "qkv", "QkvArgs");
 }
 

@@ -8,35 +8,19 @@
 
 #include <fmt/format.h>
 
-#include "codegen/gpu/peer_kernels.h"
+#include "codegen/gpu/exchange.h"
+#include "codegen/gpu/kernels.h"
+#include "codegen/kernel/kernel_table.h"
 #include "codegen/kernel/occupancy.h"
+#include "codegen/lower/lower_exchange.h"
 #include "codegen/lower/lower_step.h"
 #include "codegen/lower/prepare_activations.h"
-#include "planner/build/assign_memory.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
 
 namespace {
-
-constexpr std::string_view kSimt = "simt:";
-
-Arg batch_arg(BatchField field, std::string name) {
-    Arg arg;
-    arg.kind = ArgKind::kBatch;
-    arg.field = field;
-    arg.name = std::move(name);
-    return arg;
-}
-
-// Which arguments no launch of a session writes: weights, and the tables that are loaded with them.
-uint64_t constant_args(const std::vector<Arg>& args) {
-    uint64_t mask = 0;
-    for (size_t i = 0; i < args.size(); ++i)
-        if (args[i].kind == ArgKind::kWeight || args[i].kind == ArgKind::kRopeTable)
-            mask |= uint64_t{1} << i;
-    return mask;
-}
 
 // What attention on GPUs takes beside the arguments of every device.
 void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args) {
@@ -47,22 +31,17 @@ void add_attention_args(const planner::Compute& compute, std::vector<Arg>& args)
         args.push_back(batch_arg(BatchField::kNumSequences, "num_sequences"));
     } else if (attention_is_split(compute.tile)) {
         CHECK(compute.scratch.valid()) << "attention splits the keys without scratch";
-        Arg scratch;
-        scratch.kind = ArgKind::kScratch;
-        scratch.id = compute.scratch.value;
-        scratch.name = "scratch";
-        args.push_back(scratch);
+        args.push_back(scratch_arg(compute.scratch, "scratch"));
     }
     args.push_back(std::move(count));
 }
 
 // What follows a sum by the vendor's library on a device: the residual, added in place.
 std::optional<Instruction> lower_residual(const planner::Phase& phase, size_t step,
-                                          planner::DeviceId device, GpuTarget target,
+                                          planner::DeviceId device, const GpuTarget& target,
                                           KernelTable& kernels) {
     const planner::Collective* c = phase.steps[step].collective();
-    if (!c || c->transport != planner::Transport::kVendor || c->epilogue_inputs.empty())
-        return std::nullopt;
+    if (!c || c->path != planner::Path::kVendor || c->epilogue_inputs.empty()) return std::nullopt;
     const auto member = std::find(c->group.begin(), c->group.end(), device) - c->group.begin();
     if (member == std::ssize(c->group)) return std::nullopt;
     CHECK(c->epilogue_inputs.size() == c->group.size()) << "a residual for each member";
@@ -72,25 +51,15 @@ std::optional<Instruction> lower_residual(const planner::Phase& phase, size_t st
     spec.out = columns.size();
     spec.sources = 1;
     spec.residual = true;
-    target.tile = {};
-    Instruction instruction;
-    instruction.step = planner::StepId(step);
-    instruction.kernel = kernels.add(make_gpu_helper(spec, target));
-    const auto value = [](planner::PlacedId id, const char* name) {
-        Arg arg;
-        arg.kind = ArgKind::kValue;
-        arg.id = id.value;
-        arg.name = name;
-        return arg;
-    };
-    instruction.args = {value(c->outputs[m], "sum"), value(c->epilogue_inputs[m], "residual"),
-                        value(c->outputs[m], "out")};
-    return instruction;
+    return kernels.launch(
+        planner::StepId(step), make_gpu_helper(spec, target),
+        {value_arg(c->outputs[m], "source[0]"), value_arg(c->epilogue_inputs[m], "residual"),
+         value_arg(c->outputs[m], "out")});
 }
 
 // The choice of tokens after a pass, where the plan has room for them.
 std::optional<Instruction> lower_greedy(const planner::Plan& plan, planner::DeviceId device,
-                                        GpuTarget target, KernelTable& kernels) {
+                                        const GpuTarget& target, KernelTable& kernels) {
     const planner::BufferId room = planner::tokens_buffer(plan);
     if (!room.valid() || plan.output_device != device) return std::nullopt;
     const planner::PlacedValue& placed = plan.decode.values[plan.decode.outputs.front().index()];
@@ -98,17 +67,8 @@ std::optional<Instruction> lower_greedy(const planner::Plan& plan, planner::Devi
     const planner::Range columns = placed.box.back();
     CHECK(columns.begin == 0 && (columns.end == vocabulary || columns.end == planner::kWhole))
         << "the output device has all logits";
-    target.tile = {};
-    Arg logits, tokens;
-    logits.kind = ArgKind::kValue;
-    logits.name = "logits";
-    tokens.kind = ArgKind::kScratch;
-    tokens.id = room.value;
-    tokens.name = "tokens";
-    Instruction instruction;
-    instruction.kernel = kernels.add(make_gpu_helper(ArgmaxSpec{vocabulary}, target));
-    instruction.args = {std::move(logits), std::move(tokens)};
-    return instruction;
+    return kernels.launch({}, make_gpu_helper(ArgmaxSpec{vocabulary}, target),
+                          {value_arg({}, "logits"), scratch_arg(room, "tokens")});
 }
 
 // Tokens or rows wanted, tokens, and sequences of the largest launch of a phase.
@@ -132,8 +92,7 @@ struct LargestLaunch {
     int64_t tokens, outputs, sequences;
 };
 
-// The grids that launches really have, after fusion, against the device's. AMD counts threads along
-// a dimension in 32 bits (HIP's manual, hipModuleLaunchKernel).
+// The grids that launches really have, after fusion, against the device's.
 void check_grids(const planner::Plan& plan, const Program& program, bool is_prefill) {
     constexpr int64_t kMostThreads = UINT32_MAX;
     const planner::DeviceInfo& info = plan.machine.device(program.device);
@@ -145,7 +104,7 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
             const int64_t blocks =
                 kernel.launch.grid[axis].at(largest.tokens, largest.outputs, largest.sequences);
             int64_t most = info.limits.max_grid[axis];
-            if (arch && !arch->nvidia)
+            if (arch && planner::vendor_facts(arch->vendor).grid_of_threads)
                 most = std::min(most, kMostThreads / kernel.launch.block[axis]);
             if (blocks > most)
                 throw UserError(
@@ -154,8 +113,8 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
                     kernel.name, blocks, "xyz"[axis], largest.tokens,
                     is_prefill ? "prompt's" : "decode", info.name, most, "xyz"[axis],
                     is_prefill
-                        ? fmt::format("--prefill-chunk (it is {})", plan.workload.prefill_chunk)
-                        : fmt::format("--batch (it is {})", plan.workload.batch));
+                        ? fmt::format("$prefill_chunk (it is {})", plan.workload.prefill_chunk)
+                        : fmt::format("$batch (it is {})", plan.workload.batch));
         }
     };
     for (const Instruction& instruction : is_prefill ? program.prefill : program.decode)
@@ -164,23 +123,27 @@ void check_grids(const planner::Plan& plan, const Program& program, bool is_pref
         if (instruction) check(*instruction);
 }
 
-// Kernels of a phase's steps by what specialises them. Layers repeat: a spec is compared where its
-// text, which is far longer, would be written and hashed again.
-class StepKernels {
+// Launches of a phase's steps. Layers repeat: a spec is compared where its text, which is far
+// longer, would be written and hashed again.
+class StepLaunches {
 public:
-    explicit StepKernels(KernelTable& kernels) : kernels_(kernels) {}
+    StepLaunches(KernelTable& kernels, std::vector<Instruction>& out)
+        : kernels_(kernels), out_(out) {}
 
     // `make`: the kernel, where there is none yet.
     template <class Make>
-    int find(std::variant<KernelSpec, PrepareSpec> spec, planner::KernelKind kind,
-             const std::vector<std::string>& fused, const GpuTarget& target, Make make) {
+    void add(planner::StepId step, std::variant<KernelSpec, PrepareSpec> spec,
+             planner::KernelKind kind, const std::vector<std::string>& fused,
+             const GpuTarget& target, std::vector<Arg> args, Make make) {
         for (const Made& made : made_)
             if (made.kind == kind && made.tile == target.tile &&
-                made.max_tokens == target.max_tokens && made.spec == spec && made.fused == fused)
-                return made.kernel;
-        const int kernel = kernels_.add(make());
-        made_.push_back({std::move(spec), kind, fused, target.tile, target.max_tokens, kernel});
-        return kernel;
+                made.max_tokens == target.max_tokens && made.spec == spec && made.fused == fused) {
+                out_.push_back(kernels_.launch(step, made.kernel, std::move(args)));
+                return;
+            }
+        out_.push_back(kernels_.launch(step, make(), std::move(args)));
+        made_.push_back(
+            {std::move(spec), kind, fused, target.tile, target.max_tokens, out_.back().kernel});
     }
 
 private:
@@ -193,6 +156,7 @@ private:
         int kernel;
     };
     KernelTable& kernels_;
+    std::vector<Instruction>& out_;
     std::vector<Made> made_;
 };
 
@@ -201,13 +165,15 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
     const planner::Phase& phase = plan.phase(is_prefill);
     const LargestLaunch largest(plan, is_prefill);
     target.context = plan.workload.context;
-    StepKernels made(kernels);
+    StepLaunches launches(kernels, out);
     for (size_t i = 0; i < phase.steps.size(); ++i) {
+        const planner::StepId step(i);
         const planner::Compute* compute = phase.steps[i].compute();
         if (planner::goes_by_peers(phase.steps[i])) {
-            for (Instruction& made :
-                 lower_exchange(plan, is_prefill, planner::StepId(i), device, target, kernels))
-                out.push_back(std::move(made));
+            for (LoweredExchange& exchange :
+                 lower_exchange(plan, is_prefill, step, device, target.activations))
+                out.push_back(kernels.launch(step, make_peer_kernel(exchange.spec, target),
+                                             std::move(exchange.args)));
         }
         if (std::optional<Instruction> added = lower_residual(phase, i, device, target, kernels))
             out.push_back(std::move(*added));
@@ -216,43 +182,22 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         Lowered lowered = lower_step(reader);
         if (std::holds_alternative<AttentionSpec>(lowered.spec))
             add_attention_args(*compute, lowered.args);
-        const auto add = [&](std::variant<KernelSpec, PrepareSpec> spec,
-                             const std::vector<std::string>& fused, std::vector<Arg> args,
-                             auto make) {
-            const int kernel = made.find(std::move(spec), compute->kernel, fused, target, [&] {
-                Kernel written = make();
-                CHECK(args.size() <= 64)
-                    << written.name << " takes " << args.size() << " arguments";
-                written.launch.constant_args = constant_args(args);
-                return written;
-            });
-            out.push_back({planner::StepId(i), kernel, std::move(args)});
-        };
         std::vector<std::string> fused = reader.fused();
         if (std::optional<Preparation> first =
                 prepare_activations(*compute, target.activations, lowered)) {
             target.tile = {};
-            add(first->spec, {}, std::move(first->args),
-                [&] { return make_gpu_helper(first->spec, target); });
-            fused = without_prepared(std::move(fused));
+            launches.add(step, first->spec, compute->kernel, {}, target, std::move(first->args),
+                         [&] { return make_gpu_helper(first->spec, target); });
+            fused = reader.fused_behind_preparation();
         }
         target.tile = compute->tile;
         target.max_tokens = largest.rows_of(lowered.spec);
-        add(lowered.spec, fused, std::move(lowered.args),
-            [&] { return make_gpu_kernel(lowered.spec, compute->kernel, fused, target); });
+        launches.add(step, lowered.spec, compute->kernel, fused, target, std::move(lowered.args),
+                     [&] { return make_gpu_kernel(lowered.spec, compute->kernel, fused, target); });
     }
 }
 
 }  // namespace
-
-std::string_view simt_arch_of(std::string_view program_arch) {
-    return program_arch.starts_with(kSimt) ? program_arch.substr(kSimt.size()) : std::string_view();
-}
-
-std::string_view gpu_arch_of(std::string_view program_arch) {
-    std::string_view imitated = simt_arch_of(program_arch);
-    return imitated.empty() ? program_arch : imitated;
-}
 
 Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device) {
     const planner::DeviceInfo& info = plan.machine.device(device);
@@ -260,13 +205,15 @@ Program generate_gpu_program(const planner::Plan& plan, planner::DeviceId device
     program.device = device;
     program.arch = info.arch;
     program.limits = info.limits;
-    if (info.kind == planner::DeviceKind::kSimt) program.arch.insert(0, kSimt);
+    if (info.kind == planner::DeviceKind::kSimt) program.arch.insert(0, kSimtPrefix);
     GpuTarget target;
     target.device = program.arch;
     target.limits = info.limits;
     target.activations = plan.workload.activation_dtype;
     KernelTable kernels(program);
-    program.meeting = lower_meeting(plan, device, target, kernels);
+    if (std::optional<LoweredExchange> meeting = lower_meeting(plan, device))
+        program.meeting =
+            kernels.launch({}, make_peer_kernel(meeting->spec, target), std::move(meeting->args));
     generate_phase(plan, device, true, target, kernels, program.prefill);
     generate_phase(plan, device, false, target, kernels, program.decode);
     program.greedy = lower_greedy(plan, device, target, kernels);

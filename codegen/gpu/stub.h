@@ -4,6 +4,7 @@
 // is the arithmetic of tiles.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,11 +17,12 @@ struct GpuStub {
     planner::KernelKind kind;
     const std::vector<std::string>& fused;
     const GpuTarget& target;
-    StubWriter writer;
-    Launch launch;
-    planner::Tile tile;
-    std::optional<planner::Tile> smaller;
-    // Where the device has such launches it may begin before those before it have ended, and fetch
+    StubWriter writer = {};
+    Launch launch = {};
+    KernelForm form = KernelForm::kPlain;
+    planner::Tile tile = {};
+    std::optional<planner::Tile> smaller = {};
+    // Where the device has such launches it may begin before those in front have ended, and fetch
     // weights ahead.
     bool overlaps = true, fetches_ahead = false;
     // Weights pass through a ring in shared memory, which is filled first.
@@ -33,6 +35,19 @@ struct GpuStub {
     // Of a product: X, and In, which prepared activations have.
     void in_type(const View& x, bool prepared, const WeightFormat& weight);
     std::string in_pointer(bool prepared, const WeightFormat& weight) const;
+    static std::string_view matrix(std::string_view) { return "const Config::Weight*"; }
+    void epilogue(const Epilogue& e);
+
+    // For text/elementwise.h: a block takes a part of a row, `blocks` of them (0: as many as it has
+    // runs of neighbours, which divide `lengths`).
+    static constexpr const char *kEpsilonType = "float", *kNormSums = "f32",
+                                *kActivations = "activations ";
+    DType activation_type() const { return target.activations; }
+    void rows(int64_t features, RowCount count, std::initializer_list<int64_t> lengths,
+              const Epilogue& epilogue, int64_t blocks = 0);
+    void rows_of_cache(int64_t features, std::initializer_list<int64_t> lengths);
+    void claim_norm_sums();
+    Kernel finish_rows(std::string_view call, const Epilogue* epilogue = nullptr);
 
     // Takes the plan's tile, or `chosen` where the plan gave none.
     void take(const planner::Tile& chosen);
@@ -42,23 +57,14 @@ struct GpuStub {
     Kernel finish(std::string_view file, std::string_view call, std::string_view args_struct = {});
 };
 
-// The matrix as a parameter.
-inline constexpr std::string_view kGpuMatrix = "const Config::Weight*";
-
-// Matrix products, in gpu_products.cpp.
+// Matrix products, in products.cpp.
 Kernel make_product(const LinearSpec& s, GpuStub& stub);
 Kernel make_product(const GateUpSpec& s, GpuStub& stub);
 Kernel make_product(const QkvSpec& s, GpuStub& stub);
 
-// Operators that stand alone, and what lies between the steps of a plan, in gpu_elementwise.cpp.
+// Tables, and kernels between the steps of a plan, in elementwise.cpp; other operators that stand
+// alone: text/elementwise.h.
 Kernel make_elementwise(const EmbeddingSpec& s, GpuStub& stub);
-Kernel make_elementwise(const RmsNormSpec& s, GpuStub& stub);
-Kernel make_elementwise(const RopeOnlySpec& s, GpuStub& stub);
-Kernel make_elementwise(const KvAppendSpec& s, GpuStub& stub);
-Kernel make_elementwise(const GatedActivationSpec& s, GpuStub& stub);
-Kernel make_elementwise(const AddSpec& s, GpuStub& stub);
-Kernel make_elementwise(const ScaleSpec& s, GpuStub& stub);
-Kernel make_elementwise(const SelectTokensSpec& s, GpuStub& stub);
 Kernel make_elementwise(const AllReduceSpec& s, GpuStub& stub);
 Kernel make_elementwise(const ArgmaxSpec& s, GpuStub& stub);
 Kernel make_elementwise(const CopySpec& s, GpuStub& stub);

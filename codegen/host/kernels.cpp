@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A spec -> the Kernel: item sizes, scratch, and the stub's text. Attention, and operators that
-// stand alone; products are in host_products.cpp.
+// Attention, operators over tensors, and what differs of those that stand alone: item sizes,
+// scratch, and the stub's text.
+#include "codegen/host/kernels.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "codegen/host/stub.h"
 #include "codegen/lower/epilogue.h"
+#include "codegen/text/elementwise.h"
+#include "codegen/text/products.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::codegen {
@@ -18,13 +22,24 @@ Kernel HostStub::finish(std::string_view file, std::string_view call,
     CHECK(target.tile.shared_bytes == 0 || launch.shared_bytes <= target.tile.shared_bytes)
         << planner::kernel_kind_name(kind) << " needs " << launch.shared_bytes
         << " bytes of scratch, its tile claims " << target.tile.shared_bytes;
-    return writer.finish(kind, fused, file, call, args_struct, launch);
+    Kernel kernel = writer.finish(kind, fused, file, call, args_struct, launch);
+    kernel.tile = target.tile;
+    return kernel;
+}
+
+void HostStub::epilogue(const Epilogue& e) { write_host_epilogue(writer, e); }
+
+Kernel HostStub::finish_rows(std::string_view call, const Epilogue* epilogue) {
+    if (epilogue && !epilogue->empty()) {
+        write_host_epilogue(writer, *epilogue);
+        writer.epilogue_each_row();
+    }
+    return finish("host/elementwise.h", call);
 }
 
 namespace {
 
 // ---- Attention
-// ----------------------------------------------------------------------------------------
 
 // Heads of each item: those that share a KV head, four at most (they read its keys together), fewer
 // when there would be less than two items for a thread.
@@ -40,7 +55,7 @@ std::vector<int64_t> attention_parts(const AttentionSpec& s, const HostTarget& t
     return begins;
 }
 
-Kernel make(const AttentionSpec& s, HostStub stub) {
+Kernel make(const AttentionSpec& s, HostStub& stub) {
     constexpr int64_t kItemQueries = 16;
     StubWriter& w = stub.writer;
     int64_t heads = s.heads.size();
@@ -50,19 +65,7 @@ Kernel make(const AttentionSpec& s, HostStub stub) {
     items.per_token = s.prefill ? heads : num_parts;
     items.divisor = s.prefill ? kItemQueries : 1;
     stub.launch.grid[0] = items;
-    w.note(fmt::format(
-        "shapes: q [num_tokens, {} x {}], out [num_tokens, {} x {}], {} query heads for a KV head",
-        heads, s.slab.head_dim, heads, s.slab.v_head_dim, s.group));
-    w.note(fmt::format("dtype: KV cache {}, activations f32, sums f32", s.slab.dtype));
-    // Counted from the slab's first group, so that equal shards of different devices share their
-    // kernel.
-    write_slab(w, s.slab, 0);
-    w.constant("kQHeads", heads);
-    w.constant("kFirstHead", s.heads.begin - s.slab.first_head * s.group);
-    w.constant("kGroup", s.group);
-    w.real("float", "kScale", s.scale);
-    w.constant("kWindow", s.window);
-    w.real("float", "kSoftcap", s.softcap);
+    write_operands(s, stub);
     w.view("Q", s.q);
     w.constant("kByToken", !s.prefill);
     w.constant("kItemQueries", kItemQueries);
@@ -70,21 +73,14 @@ Kernel make(const AttentionSpec& s, HostStub stub) {
     std::string list;
     for (int64_t p : parts) list += fmt::format("{}{}", list.empty() ? "" : ", ", p);
     w.line(fmt::format("static constexpr i64 kPartBegin[] = {{{}}};", list));
-    w.arg("const float*", "q");
-    w.arg("const Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg("float*", "out");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
+    write_parameters(s, stub);
     w.arg("i64", "num_tokens");
     return stub.finish("host/attention.h", "attention", "AttentionArgs");
 }
 
 // ---- Single operators
-// ------------------------------------------------------------------------------------
 
-Kernel make(const EmbeddingSpec& s, HostStub stub) {
+Kernel make(const EmbeddingSpec& s, HostStub& stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = rows_extent(RowCount::kTokens);
     w.note(fmt::format("shapes: table [{}, {}], out [num_tokens, {}]", s.rows, s.hidden, s.hidden));
@@ -100,129 +96,7 @@ Kernel make(const EmbeddingSpec& s, HostStub stub) {
     return stub.finish("host/elementwise.h", "embedding");
 }
 
-// Of kernels whose items are rows.
-void write_row_epilogue(StubWriter& w, const Epilogue& epilogue) {
-    if (epilogue.empty()) return;
-    write_host_epilogue(w, epilogue);
-    w.epilogue_each_row();
-}
-
-Kernel make(const RmsNormSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(s.count);
-    w.note(fmt::format("shapes: x [rows, {}], weight [{}]", s.out, s.group));
-    w.note(fmt::format("dtype: weight {}, activations f32, sums f64", s.norm.weight));
-    w.constant("kOut", s.out);
-    w.constant("kGroup", s.group);
-    w.type("Weight", element_type(s.norm.weight, "the norm's weight"));
-    w.real("double", "kEpsilon", s.norm.epsilon);
-    w.real("float", "kOffset", s.norm.offset);
-    w.view("X", s.x);
-    w.arg("const float*", "x");
-    w.arg(element_pointer(s.norm.weight, "the norm's weight"), "weight");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "rms_norm");
-}
-
-Kernel make(const RopeOnlySpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: x [num_tokens, {}], heads of {}, {} of them turn", s.out,
-                       s.head_dim, s.rope.rotary));
-    w.note("dtype: activations f32, table f32");
-    w.constant("kOut", s.out);
-    w.constant("kHeadDim", s.head_dim);
-    w.constant("kRotary", s.rope.rotary);
-    w.constant("kInterleaved", s.rope.interleaved);
-    w.view("X", s.x);
-    w.arg("const float*", "x");
-    w.arg("const float*", "table");
-    w.arg("i64", "context");
-    w.arg("const i32*", "positions");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "rope");
-}
-
-Kernel make(const KvAppendSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: {} KV heads of {} ({} for v)", s.kv_heads.size(), s.slab.head_dim,
-                       s.slab.v_head_dim));
-    w.note(fmt::format("dtype: KV cache {}, activations f32", s.slab.dtype));
-    write_slab(w, s.slab, s.kv_heads.begin - s.slab.first_head);
-    w.constant("kKvHeads", s.kv_heads.size());
-    w.view("K", s.k);
-    w.view("V", s.v);
-    w.arg("const float*", "k");
-    w.arg("const float*", "v");
-    w.arg("Config::Kv*", "kv");
-    w.arg("i64", "num_slots");
-    w.arg("i64", "context");
-    w.arg("const i32*", "positions");
-    w.arg("const i32*", "slots");
-    return stub.finish("host/elementwise.h", "kv_append");
-}
-
-Kernel make(const GatedActivationSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(RowCount::kTokens);
-    w.note(fmt::format("shapes: gate, up, out [num_tokens, {}]; dtype: f32", s.out));
-    w.constant("kOut", s.out);
-    w.activation("kActivation", s.activation);
-    w.view("X", s.gate);
-    w.view("Y", s.up);
-    w.arg("const float*", "gate");
-    w.arg("const float*", "up");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "gated_activation");
-}
-
-Kernel make(const AddSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(s.count);
-    w.note(fmt::format("shapes: x, y, out [rows, {}]; dtype: f32", s.out));
-    w.constant("kOut", s.out);
-    w.view("X", s.x);
-    w.view("Y", s.y);
-    w.arg("const float*", "x");
-    w.arg("const float*", "y");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "add");
-}
-
-Kernel make(const ScaleSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(s.count);
-    w.note(fmt::format("shapes: x, out [rows, {}]; dtype: f32", s.out));
-    w.constant("kOut", s.out);
-    w.real("float", "kScale", s.factor);
-    w.real("float", "kSoftcap", s.softcap);
-    w.view("X", s.x);
-    w.arg("const float*", "x");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "scale");
-}
-
-Kernel make(const SelectTokensSpec& s, HostStub stub) {
-    StubWriter& w = stub.writer;
-    stub.launch.grid[0] = rows_extent(RowCount::kOutputs);
-    w.note(
-        fmt::format("shapes: x [num_tokens, {}], out [num_outputs, {}]; dtype: f32", s.out, s.out));
-    w.constant("kOut", s.out);
-    w.view("X", s.x);
-    w.arg("const float*", "x");
-    w.arg("const i32*", "rows");
-    w.arg("float*", "out");
-    write_row_epilogue(w, s.epilogue);
-    return stub.finish("host/elementwise.h", "select_tokens");
-}
-
-Kernel make(const TensorSpec& s, HostStub stub) {
+Kernel make(const TensorSpec& s, HostStub& stub) {
     StubWriter& w = stub.writer;
     stub.launch.grid[0] = Extent{s.items};
     for (const std::string& note : s.notes) w.note(note);
@@ -252,6 +126,8 @@ Kernel make_host_kernel(const KernelSpec& spec, KernelKind kind,
             HostStub stub{kind, fused, target, {}, {}};
             if constexpr (requires { make_product(s, stub); })
                 return make_product(s, stub);
+            else if constexpr (requires { make_elementwise(s, stub); })
+                return make_elementwise(s, stub);
             else
                 return make(s, stub);
         },

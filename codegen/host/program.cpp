@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "codegen/host/kernels.h"
+#include "codegen/kernel/kernel_table.h"
 #include "codegen/lower/lower_step.h"
 
 namespace cleave::codegen {
@@ -21,13 +23,11 @@ void generate_phase(const planner::Plan& plan, planner::DeviceId device, bool is
         if (!compute || compute->device != device) continue;
         StepReader reader(plan, phase, *compute, is_prefill);
         Lowered lowered = lower_step(reader);
-        Instruction instruction;
-        instruction.step = planner::StepId(i);
         target.tile = compute->tile;
-        instruction.kernel =
-            kernels.add(make_host_kernel(lowered.spec, compute->kernel, reader.fused(), target));
-        instruction.args = std::move(lowered.args);
-        out.push_back(std::move(instruction));
+        out.push_back(
+            kernels.launch(planner::StepId(i),
+                           make_host_kernel(lowered.spec, compute->kernel, reader.fused(), target),
+                           std::move(lowered.args)));
     }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Program of a host device: each Compute step of the plan becomes a KernelSpec, a kernel (equal
-// specs once) and an instruction whose arguments stand in the order of the spec's comment in
-// kernel_spec.h.
+// specs once) and an instruction.
 #pragma once
 
 #include "codegen/kernel/program.h"

@@ -19,27 +19,24 @@ Occupancy predict_occupancy(const GpuArch& arch, int64_t threads, int64_t shared
         registers > arch.registers_per_thread)
         return o;
     o.blocks = o.most_warps / warps;
-    // AMD counts by barriers, which a block of one warp has no use for.
-    if (arch.nvidia || warps > 1) o.blocks = std::min<int64_t>(o.blocks, unit.blocks);
-    // NVIDIA's runtime keeps 1 KiB of each block for itself from sm_80 on.
-    const int64_t shared =
-        round_up(shared_bytes + (arch.nvidia && arch.number >= 80 ? 1024 : 0), unit.shared_granule);
+    const planner::VendorFacts& vendor = planner::vendor_facts(arch.vendor);
+    if (vendor.counts_small_blocks || warps > 1)
+        o.blocks = std::min<int64_t>(o.blocks, unit.blocks);
+    const int64_t shared = round_up(shared_bytes + unit.shared_kept, unit.shared_granule);
     if (shared > 0) o.blocks = std::min(o.blocks, unit.shared_bytes / shared);
     if (registers > 0) {
         const int64_t given = round_up(registers * arch.warp_width, unit.register_granule);
         const int64_t resident = kPartsOfUnit * (unit.registers_of_part / given);
         o.blocks = std::min(o.blocks, resident / warps);
-        // NVIDIA's launches are checked as if each part got as many warps as any.
-        if (arch.nvidia && given * round_up(warps, kPartsOfUnit) > arch.registers) o.blocks = 0;
+        // Such launches are checked as if each part got as many warps as any.
+        if (vendor.registers_of_block && given * round_up(warps, kPartsOfUnit) > arch.registers)
+            o.blocks = 0;
     }
     o.warps = o.blocks * warps;
     return o;
 }
 
-std::string_view unit_name(const GpuArch& arch) {
-    if (arch.nvidia) return "multiprocessor";
-    return arch.warp_width == 64 ? "compute unit" : "workgroup processor";
-}
+std::string_view unit_name(const GpuArch& arch) { return arch.unit.name; }
 
 bool multiplies_matrices_of(const GpuArch& arch, DType staged) {
     using enum MatrixInstruction;
@@ -48,9 +45,19 @@ bool multiplies_matrices_of(const GpuArch& arch, DType staged) {
            (arch.matrix == kMfma || arch.matrix == kMfmaGfx908 || arch.matrix == kMfmaGfx90a);
 }
 
+std::string_view simt_arch_of(std::string_view program_arch) {
+    return program_arch.starts_with(kSimtPrefix) ? program_arch.substr(kSimtPrefix.size())
+                                                 : std::string_view();
+}
+
+std::string_view gpu_arch_of(std::string_view program_arch) {
+    const std::string_view imitated = simt_arch_of(program_arch);
+    return imitated.empty() ? program_arch : imitated;
+}
+
 std::vector<std::string> arch_defines(const GpuArch& arch) {
-    std::vector<std::string> defines = {arch.nvidia ? fmt::format("CLEAVE_SM={}", arch.number)
-                                                    : fmt::format("CLEAVE_GFX={:#x}", arch.number)};
+    std::vector<std::string> defines = {
+        fmt::format(fmt::runtime(planner::vendor_facts(arch.vendor).arch_macro), arch.number)};
     if (arch.warpgroups) defines.emplace_back("CLEAVE_WGMMA=1");
     return defines;
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Program of one device: its kernels and instructions for each of the plan's Compute steps.
-// Artefact of codegen/; what the runtime loads and launches. codegen knows a device only as an arch
-// name and a table of limits. `cleave emit` prints exactly `Kernel::source`, which is the text the
-// compiler gets.
+// The Program of one device: its kernels, and instructions for the plan's steps. Artefact of
+// codegen/, a plain value; what the runtime loads and launches. codegen knows a device only as an
+// arch name and a table of limits.
 //
-// Invariants: instructions of a phase stand in step order: one per Compute step of this device, two
-// where a prompt's activations are prepared for a product (prepare_activations.h), and the launches
-// of each communication step that its kernels take part in (what goes by peer memory), in the order
-// in which they run; equal kernels (same specialisation) exist once; claimed resources are within
-// the device's limits.
+// Invariants:
+// - Instructions of a phase are in step order: one for each Compute step of the device, two where a
+//   launch in front prepares a product's activations, and the launches of each exchange by peer
+//   memory that the device takes part in.
+// - The arguments of an instruction have the names of its kernel's parameters, in their order.
+// - The tile of a kernel is that of each plan step that it computes, after compiling, too.
+// - Claimed resources are within the device's limits.
 //
 // Kernel ABI. Every argument is one 64-bit word (pointer, or integer). GPU kernels take them as
 // parameters in this order. Host kernels are
@@ -18,14 +19,15 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "codegen/kernel/arg.h"
+#include "codegen/kernel/spec.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::codegen {
@@ -46,61 +48,15 @@ struct Extent {
     }
 };
 
-// The batch as every device has it: int32 arrays and counts. The key of a token sees positions 0 ..
-// its own in its slot of the KV slab.
-enum class BatchField : uint8_t {
-    kTokenIds,        // [num_tokens]
-    kPositions,       // [num_tokens]
-    kSlots,           // [num_tokens], cache slot of the token's sequence
-    kSequenceStarts,  // [num_sequences + 1], first token of each sequence in this pass
-    kOutputRows,      // [num_outputs], tokens whose logits are wanted
-    kNumTokens,       // counts: passed by value
-    kNumOutputs,
-    kNumSequences,
-};
-
-enum class ArgKind : uint8_t {
-    kValue,
-    kWeight,
-    kRopeTable,
-    kKv,
-    kScratch,
-    kBatch,
-    kImmediate,
-    kPeer
-};
-
-// What a kernel needs of another device, or of its own, to exchange values by peer memory
-// (planner/cost/peer_exchange.h).
-enum class PeerField : uint8_t {
-    kArea,          // the device's `staging.peers`
-    kSignals,       // this device's `staging.signals`
-    kHere,          // the device's row of this device's signals
-    kThere,         // this device's row of the device's
-    kMailbox,       // runtime/device/device.h
-    kLimit,         // nanoseconds of one wait
-    kMeetingLimit,  // of a wait in Program::meeting
-};
-
-struct Arg {
-    ArgKind kind = ArgKind::kImmediate;
-    int32_t id =
-        -1;  // PlacedId, WeightShardId, RopeShardId, KvSlabId, BufferId or DeviceId, by kind
-    PeerField peer = PeerField::kArea;
-    BatchField field = BatchField::kNumTokens;
-    int64_t immediate = 0;
-    std::string name;  // of the parameter, as the stub spells it
-};
-
 struct Launch {
-    std::array<Extent, 3> grid{Extent{1}, Extent{1},
-                               Extent{1}};  // host: grid[0] is the number of work items
+    // Host: grid[0] is the number of work items.
+    std::array<Extent, 3> grid{Extent{1}, Extent{1}, Extent{1}};
     std::array<int, 3> block{1, 1, 1};
     int64_t shared_bytes = 0;  // dynamic shared memory; host: scratch of one thread
-    // GPUs: the text lets the next launch begin and itself waits for those before it, so that it
-    // may begin before they have ended (codegen/templates/gpu/prelude.cuh, "Launches").
+    // GPUs: it may begin before the launches in front have ended. Its text waits for them, and lets
+    // the next launch begin (codegen/templates/gpu/prelude.cuh, "Launches").
     bool overlaps = false;
-    // Bit i: argument i points to weights or tables, which no launch writes: all that it may read
+    // Bit i: argument i points to weights or tables. No launch writes them, so they may be read
     // before that wait.
     uint64_t constant_args = 0;
 };
@@ -114,19 +70,34 @@ struct Resources {
     bool known = false;
 };
 
+// Which of several forms a kernel of its kind has; of GPUs.
+enum class KernelForm : uint8_t {
+    kPlain,  // all others, and all of hosts
+    kGemv,
+    kGemm,
+    kDecodeAttention,
+    kPrefillAttention
+};
+
+// What the kernel of a GPU's step was written from: enough to write it with another tile.
+struct GpuOrigin {
+    KernelSpec spec;
+    GpuTarget target;                      // its tile is the kernel's
+    std::optional<planner::Tile> smaller;  // the next smaller tile; none where this is the last
+};
+
 struct Kernel {
     std::string name;  // "norm_qkv_rope_append.3f2a", unique in the program; the entry's name too
-    planner::KernelKind kind = planner::KernelKind::kOpaque;
-    std::string
-        source;        // opens with a comment: fused operators, shapes, dtype, device, launch, hash
-    std::string hash;  // of the source without that comment
+    planner::KernelKind kind = planner::KernelKind::kOpaque;  // kOpaque: computes no step
+    KernelForm form = KernelForm::kPlain;
+    std::string source;  // opens with a comment: fused operators, shapes, dtype, launch, hash
+    std::string hash;    // of the source without that comment
+    std::vector<std::string> parameters;  // names, in order
     Launch launch;
     Resources claimed;
     std::vector<std::string> fused;  // operator kinds, in order
     planner::Tile tile;
-    // Of GPUs: the same kernel, taking the same arguments, with the next smaller tile; empty where
-    // there is none.
-    std::function<Kernel()> smaller;
+    std::optional<GpuOrigin> origin;
 };
 
 struct Instruction {
@@ -137,15 +108,15 @@ struct Instruction {
 
 struct Program {
     planner::DeviceId device;
-    std::string arch;
-    planner::DeviceLimits
-        limits;  // of the device, which may be less than its arch has; 0: as the arch
+    std::string arch;  // "sm_80"; "simt:sm_80" where the CPU imitates it
+    // Of the device, which may be less than its arch has; 0: as the arch.
+    planner::DeviceLimits limits;
     std::vector<Kernel> kernels;
     std::vector<Instruction> prefill, decode;
     // Before the first pass, on a device that exchanges by peer memory: meets the others. Its step
     // is none.
     std::optional<Instruction> meeting;
-    // Of the output device of a plan with `staging.tokens` (planner/build/assign_memory.h): after a
+    // Of the output device of a plan with a buffer for them (BufferRole::kChosenTokens): after a
     // pass, the largest logit's index of each output goes there. Its step is none, its logits are
     // its phase's output (a value whose id is none).
     std::optional<Instruction> greedy;
@@ -162,9 +133,7 @@ struct CompiledKernel {
     // not counted).
     std::map<std::string, int64_t> matrix_instructions;
     std::string counted_in;
-    // Where the object of the kernel's own tile asked for more than there is: the kernel that was
-    // compiled instead, and each tile that was given up, with the reason.
-    std::shared_ptr<const Kernel> instead;
+    // The larger tiles whose objects asked for more than there is, each with the reason.
     std::vector<std::string> given_up;
 };
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What specialises a kernel: everything that its source text depends on and nothing else, so that
-// equal specs give equal text and exist once in a program. In: a spec and what the device offers;
-// out: the Kernel with its source. The order of arguments is that of the spec's comment; every spec
-// takes the counts and batch arrays it names. Between the plan (lower_step.h) and the templates of
-// hosts and GPUs; tests drive kernels through it.
+// equal specs give equal text and exist once in a program. Types only. lower/ makes specs from the
+// plan; host/ and gpu/ make kernels from specs, and so do tests.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "codegen/kernel/program.h"
+#include "importer/graph/graph.h"
 #include "importer/weights/quantized_shard.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::codegen {
 
@@ -33,10 +34,7 @@ struct WeightFormat {
     WeightFormat(const importer::QuantizedFormat& q) : dtype(q.code), quantized(q) {}  // NOLINT
     bool dynamic() const { return quantized && quantized->dynamic_activations; }
     // The type that GPUs' products of many tokens multiply it as.
-    DType staged() const {
-        const bool plain = !quantized && (dtype == DType::kF32 || dtype == DType::kBF16);
-        return plain ? dtype : DType::kF16;
-    }
+    DType staged() const { return importer::staged_type(dtype); }
 
     bool operator==(const WeightFormat&) const = default;
 };
@@ -76,7 +74,7 @@ struct EmbeddingSpec {
     bool operator==(const EmbeddingSpec&) const = default;
 };
 
-// Args: x, [norm,] weight, [bias,] [residual,] [output_rows,] out, count, [num_tokens: rows of x,
+// Args: x, [norm,] weight, [bias,] [residual,] [rows,] out, num_tokens, [all_tokens: rows of x,
 // for a weight with dynamic activations].
 struct LinearSpec {
     int64_t in = 0, out = 0;
@@ -98,7 +96,7 @@ struct LinearSpec {
     bool operator==(const LinearSpec&) const = default;
 };
 
-// Args: x, [norm,] gate, [gate_bias,] up, [up_bias,] out, count.
+// Args: x, [norm,] gate, [gate_bias,] up, [up_bias,] out, num_tokens.
 struct GateUpSpec {
     int64_t in = 0, out = 0;
     WeightFormat gate, up;
@@ -129,8 +127,8 @@ struct SlabSpec {
     bool operator==(const SlabSpec&) const = default;
 };
 
-// Args: x, [norm,] q, [q_bias,] k, [k_bias,] v, [v_bias,] [q_norm,] [k_norm,] [q_rope,] [k_rope,]
-// q_out, kv, num_slots, context, rope_context, positions, slots, count.
+// Args: x, [norm,] q_weight, [q_bias,] k_weight, [k_bias,] v_weight, [v_bias,] [q_norm,] [k_norm,]
+// [q_rope,] [k_rope,] q_out, kv, num_slots, context, rope_context, positions, slots, num_tokens.
 struct QkvSpec {
     int64_t in = 0;
     int64_t q_heads = 0;
@@ -146,7 +144,7 @@ struct QkvSpec {
     bool operator==(const QkvSpec&) const = default;
 };
 
-// Args: q, kv, num_slots, context, out, positions, slots, count. GPUs: before the count,
+// Args: q, kv, num_slots, context, out, positions, slots, num_tokens. GPUs: before the last,
 // sequence_starts and num_sequences where many tokens go together, or scratch where the keys are
 // split.
 struct AttentionSpec {
@@ -174,7 +172,7 @@ struct RmsNormSpec {
     bool operator==(const RmsNormSpec&) const = default;
 };
 
-// Args: x, table, rope_context, positions, out.
+// Args: x, table, context, positions, out.
 struct RopeOnlySpec {
     int64_t out = 0;
     int64_t head_dim = 0;
@@ -226,7 +224,7 @@ struct ScaleSpec {
     bool operator==(const ScaleSpec&) const = default;
 };
 
-// Args: x, output_rows, out.
+// Args: x, rows, out.
 struct SelectTokensSpec {
     int64_t out = 0;
     View x;
@@ -260,13 +258,6 @@ struct HostTarget {
     planner::Tile tile;
 };
 
-// The kernel with source, entry name, hash, launch and claims. `kind` and `fused` (operator kinds
-// in order) name it. UserError when a dtype is none that host kernels read, a head size is odd, or
-// weights that share x disagree on dynamic activations; InternalError when the kernel needs more
-// scratch than the plan's tile claims.
-Kernel make_host_kernel(const KernelSpec& spec, planner::KernelKind kind,
-                        const std::vector<std::string>& fused, const HostTarget& target);
-
 // What a GPU offers, and the plan's tile. Without one (tile.threads 0), the planner's arithmetic
 // chooses for launches of at most `max_tokens` tokens on `context` keys.
 struct GpuTarget {
@@ -278,13 +269,7 @@ struct GpuTarget {
     int64_t context = 1;
 };
 
-// As make_host_kernel. InternalError when the kernel's shared memory is over the tile's claim or
-// the device's limit.
-Kernel make_gpu_kernel(const KernelSpec& spec, planner::KernelKind kind,
-                       const std::vector<std::string>& fused, const GpuTarget& target);
-
 // ---- Kernels beside the steps of a plan
-// -------------------------------------------------------------------
 
 // Sums partial values [num_tokens, out] in f32, in order: the epilogue of an all-reduce.
 // Args: source[0] .. source[sources - 1], [residual,] out, [norm, normed].
@@ -315,7 +300,7 @@ struct CopySpec {
 // Activations as a product of many tokens copies them: rows [of those selected,] [normalised,]
 // narrowed to the type that its weights are staged as. Rows that become f16 are divided by a power
 // of two each (1 unless the row is beyond f16), which stands as f32 behind the last row. Args: x,
-// [norm,] [output_rows,] out.
+// [norm,] [rows,] out.
 struct PrepareSpec {
     int64_t in = 0;  // whole runs of 8
     View x;
@@ -329,14 +314,5 @@ struct PrepareSpec {
     bool operator==(const PrepareSpec&) const = default;
 };
 using GpuHelperSpec = std::variant<AllReduceSpec, ArgmaxSpec, CopySpec, PrepareSpec>;
-Kernel make_gpu_helper(const GpuHelperSpec& spec, const GpuTarget& target);
-
-// Which further arguments an attention step takes there.
-bool is_prefill_attention(const planner::Tile& tile);
-bool attention_is_split(const planner::Tile& tile);
-
-// In words, by what a block of a GPU's kernel of that kind takes (planner/tiles/gpu.h): "64 queries
-// x 32 keys at a time, 128 threads".
-std::string describe_tile(planner::KernelKind kind, const planner::Tile& tile);
 
 }  // namespace cleave::codegen

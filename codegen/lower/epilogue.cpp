@@ -62,7 +62,7 @@ std::vector<std::string> statements(const Epilogue& epilogue, std::string_view l
                 break;
             case EpilogueStep::Kind::kGated:
                 lines.push_back(fmt::format("v = gated<Activation::{}, N>({}, {});",
-                                            activation_spelling(s.activation),
+                                            importer::row_of(s.activation).spelling,
                                             s.is_gate ? "v" : other, s.is_gate ? other : "v"));
                 break;
         }

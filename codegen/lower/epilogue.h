@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The elementwise operators that a launch computes behind its own. In: a step's operators. Out: a
-// Epilogue and its arguments; of a Epilogue, the part of a Config that computes it
+// Epilogue and its arguments; of an Epilogue, the part of a Config that computes it
 // (templates/gpu/epilogue.cuh, templates/host/epilogue.h).
 #pragma once
 
@@ -22,7 +22,7 @@ Epilogue read_epilogue(const StepReader& step, size_t first, importer::ValueId v
 void write_host_epilogue(StubWriter& w, const Epilogue& epilogue);
 void write_gpu_epilogue(StubWriter& w, const Epilogue& epilogue, std::string_view x_pointer);
 
-// The largest number that divides the strides and offsets of a epilogue's operands; 0 where it has
+// The largest number that divides the strides and offsets of an epilogue's operands; 0 where it has
 // none.
 int64_t epilogue_alignment(const Epilogue& epilogue);
 

@@ -9,30 +9,15 @@
 
 namespace cleave::codegen {
 
-Arg immediate(int64_t value, std::string name) {
-    Arg arg;
-    arg.immediate = value;
-    arg.name = std::move(name);
-    return arg;
-}
-
 namespace {
 
 using importer::Op;
 using importer::OpKind;
 using planner::KernelKind;
 
-Arg batch(BatchField field, std::string name) {
-    Arg arg;
-    arg.kind = ArgKind::kBatch;
-    arg.field = field;
-    arg.name = std::move(name);
-    return arg;
-}
-
-Arg count_arg(RowCount count) {
-    return count == RowCount::kTokens ? batch(BatchField::kNumTokens, "num_tokens")
-                                      : batch(BatchField::kNumOutputs, "num_outputs");
+Arg count_arg(RowCount count, const char* name = "num_tokens") {
+    return batch_arg(count == RowCount::kTokens ? BatchField::kNumTokens : BatchField::kNumOutputs,
+                     name);
 }
 
 std::optional<DType> dtype_of(const planner::WeightShard* shard) {
@@ -48,7 +33,7 @@ Lowered lower_embedding(const StepReader& s) {
     spec.weight = s.format(table);
     spec.scale = op.as<importer::EmbeddingAttrs>().scale;
     return {spec,
-            {batch(BatchField::kTokenIds, "ids"), immediate(table.rows.begin, "first"),
+            {batch_arg(BatchField::kTokenIds, "ids"), immediate_arg(table.rows.begin, "first"),
              s.weight_arg(op, 0, "table"), s.output_arg("out")}};
 }
 
@@ -96,13 +81,13 @@ Lowered lower_linear(const StepReader& s) {
     }
     if (select) {
         spec.select = true;
-        args.push_back(batch(BatchField::kOutputRows, "output_rows"));
+        args.push_back(batch_arg(BatchField::kOutputRows, "rows"));
     }
     args.push_back(s.output_arg("out"));
     args.push_back(count_arg(spec.count));
     // All rows of x decide how its elements become integers, also where few are selected.
     if (spec.weight.dynamic())
-        args.push_back(count_arg(select ? RowCount::kTokens : s.rows_of(first)));
+        args.push_back(count_arg(select ? RowCount::kTokens : s.rows_of(first), "all_tokens"));
     spec.epilogue = read_epilogue(s, next, product, args);
     return {spec, args};
 }
@@ -215,7 +200,7 @@ Lowered lower_qkv(const StepReader& s) {
     std::vector<Arg> args = {s.input_arg(x, "x")};
     if (norm) args.push_back(s.weight_arg(*norm, 0, "norm"));
     auto add = [&](const Projection& p, const std::string& name) {
-        args.push_back(s.weight_arg(*p.linear, 0, name));
+        args.push_back(s.weight_arg(*p.linear, 0, name + "_weight"));
         if (s.bias(*p.linear)) args.push_back(s.weight_arg(*p.linear, 1, name + "_bias"));
     };
     add(q, "q");
@@ -227,11 +212,11 @@ Lowered lower_qkv(const StepReader& s) {
     if (k.rope) args.push_back(s.rope_arg(*k.rope, "k_rope"));
     args.push_back(s.output_arg(q_out.value, "q_out"));
     args.push_back(s.kv_arg());
-    args.push_back(immediate(s.num_slots(), "num_slots"));
-    args.push_back(immediate(s.context(), "context"));
-    args.push_back(immediate(s.context(), "rope_context"));
-    args.push_back(batch(BatchField::kPositions, "positions"));
-    args.push_back(batch(BatchField::kSlots, "slots"));
+    args.push_back(immediate_arg(s.num_slots(), "num_slots"));
+    args.push_back(immediate_arg(s.context(), "context"));
+    args.push_back(immediate_arg(s.context(), "rope_context"));
+    args.push_back(batch_arg(BatchField::kPositions, "positions"));
+    args.push_back(batch_arg(BatchField::kSlots, "slots"));
     args.push_back(count_arg(RowCount::kTokens));
     return {spec, args};
 }
@@ -254,14 +239,13 @@ Lowered lower_attention(const StepReader& s) {
     spec.prefill = s.is_prefill();
     spec.q = s.view(op.inputs[0], spec.heads.begin * spec.slab.head_dim);
     return {spec,
-            {s.input_arg(op.inputs[0], "q"), s.kv_arg(), immediate(s.num_slots(), "num_slots"),
-             immediate(s.context(), "context"), s.output_arg("out"),
-             batch(BatchField::kPositions, "positions"), batch(BatchField::kSlots, "slots"),
+            {s.input_arg(op.inputs[0], "q"), s.kv_arg(), immediate_arg(s.num_slots(), "num_slots"),
+             immediate_arg(s.context(), "context"), s.output_arg("out"),
+             batch_arg(BatchField::kPositions, "positions"), batch_arg(BatchField::kSlots, "slots"),
              count_arg(RowCount::kTokens)}};
 }
 
 // ---- Operators that stand alone: the step's first, and those behind it
-// ---------------------------------
 
 template <class Spec>
 Lowered with_epilogue(const StepReader& s, Spec spec, std::vector<Arg> args) {
@@ -293,8 +277,8 @@ Lowered lower_rope(const StepReader& s) {
                       s.view(op.inputs[0], columns.begin)};
     return with_epilogue(s, spec,
                          {s.input_arg(op.inputs[0], "x"), s.rope_arg(op, "table"),
-                          immediate(s.context(), "rope_context"),
-                          batch(BatchField::kPositions, "positions"), s.output_arg("out")});
+                          immediate_arg(s.context(), "context"),
+                          batch_arg(BatchField::kPositions, "positions"), s.output_arg("out")});
 }
 
 Lowered lower_kv_append(const StepReader& s) {
@@ -305,10 +289,11 @@ Lowered lower_kv_append(const StepReader& s) {
     spec.kv_heads = slab.kv_heads;
     spec.k = s.view(op.inputs[0], slab.kv_heads.begin * slab.head_dim);
     spec.v = s.view(op.inputs[1], slab.kv_heads.begin * slab.v_head_dim);
-    return {spec,
-            {s.input_arg(op.inputs[0], "k"), s.input_arg(op.inputs[1], "v"), s.kv_arg(),
-             immediate(s.num_slots(), "num_slots"), immediate(s.context(), "context"),
-             batch(BatchField::kPositions, "positions"), batch(BatchField::kSlots, "slots")}};
+    return {
+        spec,
+        {s.input_arg(op.inputs[0], "k"), s.input_arg(op.inputs[1], "v"), s.kv_arg(),
+         immediate_arg(s.num_slots(), "num_slots"), immediate_arg(s.context(), "context"),
+         batch_arg(BatchField::kPositions, "positions"), batch_arg(BatchField::kSlots, "slots")}};
 }
 
 Lowered lower_gated_activation(const StepReader& s) {
@@ -347,7 +332,7 @@ Lowered lower_select(const StepReader& s) {
     SelectTokensSpec spec{columns.size(), s.view(op.inputs[0], columns.begin)};
     return with_epilogue(s, spec,
                          {s.input_arg(op.inputs[0], "x"),
-                          batch(BatchField::kOutputRows, "output_rows"), s.output_arg("out")});
+                          batch_arg(BatchField::kOutputRows, "rows"), s.output_arg("out")});
 }
 
 }  // namespace
@@ -378,7 +363,7 @@ Lowered lower_step(const StepReader& s) {
     throw UserError(
         "operator {} ({}{}{}, layer {}) has no kernel{}{}: Cleave can plan and export it, but not "
         "run it; "
-        "export the model with standard Llama operators, or use `cleave plan` or `cleave export`",
+        "export the model with standard Llama operators, or use $plan_only or $export_plan",
         op.name, attrs.domain, attrs.domain.empty() ? "" : "::", attrs.op_type, op.layer,
         attrs.reason.empty() ? "" : ", because ", attrs.reason);
 }

@@ -34,7 +34,7 @@ void check_copied(const Spec& s, DType activations) {
 }
 
 template <class Spec>
-Preparation take_preparation(Spec& s, std::vector<Arg>& args, Arg scratch) {
+Preparation take_preparation(Spec& s, std::vector<Arg>& args, planner::BufferId scratch) {
     Preparation made;
     PrepareSpec& p = made.spec;
     p.in = s.in;
@@ -47,11 +47,11 @@ Preparation take_preparation(Spec& s, std::vector<Arg>& args, Arg scratch) {
     if constexpr (requires { s.select; }) {
         p.select = s.select;
         p.count = s.count;
-        if (s.select) made.args.push_back(take_arg(args, "output_rows"));
+        if (s.select) made.args.push_back(take_arg(args, "rows"));
         s.select = false;
     }
-    made.args.push_back(scratch);
-    args.insert(args.begin(), std::move(scratch));
+    made.args.push_back(scratch_arg(scratch, "out"));
+    args.insert(args.begin(), scratch_arg(scratch, "x"));
     s.norm.reset();
     s.x = {p.in, p.to_offset};
     s.prepared = true;
@@ -70,11 +70,7 @@ std::optional<Preparation> prepare_activations(const planner::Compute& compute, 
             if constexpr (requires { s.prepared; }) {
                 if (compute.activations == ActivationPath::kPrepared) {
                     CHECK(compute.scratch.valid()) << "activations are prepared without scratch";
-                    Arg scratch;
-                    scratch.kind = ArgKind::kScratch;
-                    scratch.id = compute.scratch.value;
-                    scratch.name = "prepared";
-                    return take_preparation(s, lowered.args, std::move(scratch));
+                    return take_preparation(s, lowered.args, compute.scratch);
                 }
                 check_copied(s, activations);
                 s.prepared = true;
@@ -84,16 +80,6 @@ std::optional<Preparation> prepare_activations(const planner::Compute& compute, 
             return std::nullopt;
         },
         lowered.spec);
-}
-
-std::vector<std::string> without_prepared(std::vector<std::string> fused) {
-    const auto product = std::find(fused.begin(), fused.end(), "linear");
-    fused.erase(std::remove_if(fused.begin(), product,
-                               [](const std::string& op) {
-                                   return op == "rms_norm" || op == "select_tokens";
-                               }),
-                product);
-    return fused;
 }
 
 }  // namespace cleave::codegen

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "codegen/lower/lower_step.h"
@@ -22,8 +21,5 @@ struct Preparation {
 // Nothing where the plan has no such launch.
 std::optional<Preparation> prepare_activations(const planner::Compute& compute, DType activations,
                                                Lowered& lowered);
-
-// What is left of a step's operators for the product.
-std::vector<std::string> without_prepared(std::vector<std::string> fused);
 
 }  // namespace cleave::codegen

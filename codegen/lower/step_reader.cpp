@@ -11,22 +11,26 @@ using importer::ValueId;
 
 namespace {
 
-Arg make_arg(ArgKind kind, int32_t id, std::string name) {
-    Arg arg;
-    arg.kind = kind;
-    arg.id = id;
-    arg.name = std::move(name);
-    return arg;
+std::string name_of(const Op& op) {
+    return op.kind == OpKind::kTensor ? importer::onnx_op_type(op)
+                                      : std::string(importer::op_kind_name(op.kind));
 }
 
 }  // namespace
 
 std::vector<std::string> StepReader::fused() const {
     std::vector<std::string> kinds;
-    for (importer::OpId id : compute_.ops) {
-        const Op& op = plan_.graph.op(id);
-        kinds.push_back(op.kind == OpKind::kTensor ? importer::onnx_op_type(op)
-                                                   : std::string(importer::op_kind_name(op.kind)));
+    for (size_t i = 0; i < num_ops(); ++i) kinds.push_back(name_of(op(i)));
+    return kinds;
+}
+
+std::vector<std::string> StepReader::fused_behind_preparation() const {
+    const size_t product = find_first(OpKind::kLinear);
+    std::vector<std::string> kinds;
+    for (size_t i = 0; i < num_ops(); ++i) {
+        const OpKind kind = op(i).kind;
+        const bool prepares = kind == OpKind::kRmsNorm || kind == OpKind::kSelectTokens;
+        if (i > product || !prepares) kinds.push_back(name_of(op(i)));
     }
     return kinds;
 }
@@ -106,8 +110,8 @@ View StepReader::view(ValueId input, int64_t first_column) const {
 }
 
 RowCount StepReader::rows_of(const Op& op) const {
-    const importer::Dim& rows = plan_.graph.value(op.outputs[0]).shape.front();
-    return rows.symbol == "num_outputs" ? RowCount::kOutputs : RowCount::kTokens;
+    const importer::Rows rows = importer::rows_of(plan_.graph.value(op.outputs[0]));
+    return rows == importer::Rows::kOutputs ? RowCount::kOutputs : RowCount::kTokens;
 }
 
 planner::WeightShardId StepReader::find_weight(const Op& op, size_t i) const {
@@ -157,20 +161,20 @@ Arg StepReader::input_arg(ValueId value, std::string name) const {
     planner::PlacedId id = find_placed(compute_.inputs, value);
     CHECK(id.valid()) << "value " << plan_.graph.value(value).name
                       << " is not an input of its step";
-    return make_arg(ArgKind::kValue, id.value, std::move(name));
+    return value_arg(id, std::move(name));
 }
 
 Arg StepReader::output_arg(ValueId value, std::string name) const {
     planner::PlacedId id = find_placed(compute_.outputs, value);
     CHECK(id.valid()) << "value " << plan_.graph.value(value).name
                       << " is not an output of its step";
-    return make_arg(ArgKind::kValue, id.value, std::move(name));
+    return value_arg(id, std::move(name));
 }
 
 Arg StepReader::weight_arg(const Op& op, size_t i, std::string name) const {
     planner::WeightShardId id = find_weight(op, i);
     CHECK(id.valid()) << op.name << " lacks weight " << i << " on its device";
-    return make_arg(ArgKind::kWeight, id.value, std::move(name));
+    return codegen::weight_arg(id, std::move(name));
 }
 
 Arg StepReader::rope_arg(const Op& op, std::string name) const {

@@ -23,8 +23,10 @@ public:
     bool is_prefill() const { return is_prefill_; }
     int64_t num_slots() const { return plan_.workload.batch; }
     int64_t context() const { return plan_.workload.context; }
-    std::vector<std::string> fused()
-        const;  // kinds of the operators, in order; ONNX types over tensors
+    // Kinds of the operators, in order; ONNX types over tensors.
+    std::vector<std::string> fused() const;
+    // Those that are left to a product whose activations a launch in front prepares.
+    std::vector<std::string> fused_behind_preparation() const;
 
     size_t num_ops() const { return compute_.ops.size(); }
     const importer::Op& op(size_t i) const { return plan_.graph.op(compute_.ops.at(i)); }

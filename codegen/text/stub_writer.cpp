@@ -10,19 +10,22 @@
 
 namespace cleave::codegen {
 
+namespace {
+
+// As the templates call it.
+std::string_view spelling(DType dtype) {
+    return dtype == DType::kF32 ? "float" : dtype_name(dtype);
+}
+
+}  // namespace
+
 std::string_view element_type(DType dtype, std::string_view what) {
-    switch (dtype) {
-        case DType::kF32: return "float";
-        case DType::kF16: return "f16";
-        case DType::kBF16: return "bf16";
-        case DType::kF8E4M3: return "f8e4m3";
-        default:
-            throw UserError(
-                "kernels cannot read {} as {}: they read f32, f16, bf16, f8e4m3 and the "
-                "quantised forms of MatMulNBits, DequantizeLinear and MatMulInteger; convert with "
-                "--dtype f32, f16 or bf16 (the KV cache: --kv-dtype)",
-                what, dtype);
-    }
+    if (is_floating(dtype) && dtype != DType::kF64) return spelling(dtype);
+    throw UserError(
+        "kernels cannot read {} as {}: they read f32, f16, bf16, f8e4m3 and the "
+        "quantised forms of MatMulNBits, DequantizeLinear and MatMulInteger; convert with "
+        "$dtype f32, f16 or bf16 (the KV cache: $kv_dtype)",
+        what, dtype);
 }
 
 std::string element_pointer(DType dtype, std::string_view what) {
@@ -40,6 +43,7 @@ void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_
                 std::string_view prefix) {
     w.operand(fmt::format("k{}Norm", prefix), fmt::format("{}NormWeight", prefix),
               norm ? std::optional(norm->weight) : std::nullopt);
+    if (norm && prefix.empty()) w.normalises();
     NormSpec n = norm.value_or(NormSpec{});
     w.real(epsilon_type, prefix.empty() ? "kEpsilon" : fmt::format("k{}NormEpsilon", prefix),
            n.epsilon);
@@ -73,7 +77,7 @@ void StubWriter::real(std::string_view type, std::string_view name, double value
 
 void StubWriter::activation(std::string_view name, importer::Activation value) {
     config_.push_back(fmt::format("static constexpr Activation {} = Activation::{};", name,
-                                  activation_spelling(value)));
+                                  importer::row_of(value).spelling));
 }
 
 void StubWriter::type(std::string_view name, std::string_view value) {
@@ -97,16 +101,6 @@ std::string zero_type(const importer::QuantizedFormat& q) {
 
 }  // namespace
 
-std::string_view activation_spelling(importer::Activation activation) {
-    switch (activation) {
-        case importer::Activation::kSilu: return "kSilu";
-        case importer::Activation::kGeluTanh: return "kGeluTanh";
-        case importer::Activation::kGeluErf: return "kGeluErf";
-        case importer::Activation::kRelu: return "kRelu";
-    }
-    return "";
-}
-
 std::string describe(const WeightFormat& format) {
     if (!format.quantized) return std::string(dtype_name(format.dtype));
     const importer::QuantizedFormat& q = *format.quantized;
@@ -122,12 +116,9 @@ void StubWriter::weight(std::string_view name, const WeightFormat& format, int64
     if (!format.quantized) return type(name, element_type(format.dtype, what));
     has_quantized_ = true;
     const importer::QuantizedFormat& q = *format.quantized;
-    const char* code = q.code == DType::kUInt4   ? "Code4"
-                       : q.code == DType::kUInt8 ? "Code8"
-                                                 : "CodeF8";
-    type(name, fmt::format("Quantized<{}, {}, {}, {}, {}{}>", code, columns, q.block,
-                           element_type(q.scale, "scales"), zero_type(q),
-                           q.dynamic_activations ? ", true" : ""));
+    type(name, fmt::format("Quantized<{}, {}, {}, {}, {}{}>",
+                           importer::quantized_type(q.code).spelling, columns, q.block,
+                           spelling(q.scale), zero_type(q), q.dynamic_activations ? ", true" : ""));
 }
 
 void StubWriter::operand(std::string_view flag, std::string_view type_name,
@@ -169,7 +160,7 @@ std::string StubWriter::body(std::string_view call, std::string_view args_struct
     return text + fmt::format("    cleave::{}<Config>(a, begin, end, scratch);\n}}\n", call);
 }
 
-// The call with the arguments in order: for all items, or row by row where a epilogue follows.
+// The call with the arguments in order: for all items, or row by row where an epilogue follows.
 std::string StubWriter::row_calls(std::string_view call) const {
     std::string text;
     std::vector<std::string> passed, others;
@@ -274,14 +265,14 @@ namespace {
 
 // Its kind, without the norm in front where the launch before it computes that. Kernels between a
 // plan's steps have no kind of their own.
-std::string title_of(planner::KernelKind kind, const std::vector<std::string>& fused) {
+std::string title_of(planner::KernelKind kind, const std::vector<std::string>& fused,
+                     bool normalises) {
     if (kind == planner::KernelKind::kOpaque && !fused.empty())
         return fmt::format("{}", fmt::join(fused, "_"));
     constexpr std::string_view kNorm = "norm_";
     const std::string_view title = planner::kernel_kind_name(kind);
-    const auto product = std::find(fused.begin(), fused.end(), "linear");
-    const bool normed = std::find(fused.begin(), product, "rms_norm") != product;
-    return std::string(title.starts_with(kNorm) && !normed ? title.substr(kNorm.size()) : title);
+    return std::string(title.starts_with(kNorm) && !normalises ? title.substr(kNorm.size())
+                                                               : title);
 }
 
 }  // namespace
@@ -293,12 +284,14 @@ Kernel StubWriter::complete(planner::KernelKind kind, const std::vector<std::str
     Kernel kernel;
     kernel.kind = kind;
     kernel.fused = fused;
+    for (const Argument& a : args_) kernel.parameters.push_back(a.name);
     kernel.launch = launch;
     kernel.claimed.shared_bytes = launch.shared_bytes;
     kernel.claimed.known = true;
     kernel.hash =
         Digest(files.digest).add(std::string_view(stub)).add(std::string_view(launched)).hex();
-    kernel.name = fmt::format("{}_{}", title_of(kind, fused), kernel.hash.substr(0, 12));
+    kernel.name =
+        fmt::format("{}_{}", title_of(kind, fused, normalises_), kernel.hash.substr(0, 12));
     const std::string entry = "ENTRY";
     stub.replace(stub.rfind(entry), entry.size(), kernel.name);
     std::string head = fmt::format("// {}\n// fused: {}\n", kernel.name, fmt::join(fused, " + "));

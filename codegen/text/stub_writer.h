@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/kernel/spec.h"
+#include "codegen/kernel/program.h"
 #include "codegen/text/templates.h"
 
 namespace cleave::codegen {
@@ -20,13 +20,11 @@ std::string_view element_type(DType dtype, std::string_view what);
 // "const f16*"
 std::string element_pointer(DType dtype, std::string_view what);
 
-// `blocks` items or blocks for every `divisor` rows of `count`, of which one is 1.
+// ceil(rows x blocks / divisor), with as many rows as the batch has of `count`.
 Extent rows_extent(RowCount count, int64_t divisor = 1, int64_t blocks = 1);
 
 // "bf16", "uint4 in blocks of 32, scales f16, zero points".
 std::string describe(const WeightFormat& format);
-// As the templates call it: "kSilu".
-std::string_view activation_spelling(importer::Activation activation);
 
 class StubWriter {
 public:
@@ -46,7 +44,7 @@ public:
                  const std::optional<DType>& dtype);
     void view(std::string_view prefix, const View& view);
 
-    // The next word of `args`. A pointer type ends in '*'; an integer is "i64".
+    // The next parameter. A pointer type ends in '*'; an integer is "i64".
     void arg(std::string_view type, std::string_view name);
     // Of host kernels without args_struct, whose items are rows [kOut] of `out`: the epilogue
     // follows each row. Arguments `other[..]` are its operands (codegen/lower/epilogue.h).
@@ -55,13 +53,15 @@ public:
     // A file of the templates that this kernel does not use: what is not there need not be parsed.
     void leave_out(std::string file) { left_out_.insert(std::move(file)); }
 
-    // Of a GPU kernel that may begin before the launches before it have ended: it waits for them
-    // before the call.
+    // A GPU kernel that may begin before the launches in front have ended. It waits for them before
+    // the call.
     void overlap() { overlaps_ = true; }
-    // A block may take all registers of a unit.
+    // A block of a GPU kernel may take all registers of a unit.
     void take_registers() { alone_ = true; }
-    // Of a GPU kernel: before that wait and the call it calls `ahead` of the same arguments.
+    // A GPU kernel calls `ahead` with the same arguments, before that wait.
     void begin_with(std::string ahead) { ahead_ = std::move(ahead); }
+    // It normalises its input first: its name says so where its kind's does.
+    void normalises() { normalises_ = true; }
 
     // Comment lines: what is computed, on what shapes, of which types.
     void note(std::string text) { notes_.push_back(std::move(text)); }
@@ -94,14 +94,16 @@ private:
     std::vector<Argument> args_;
     std::vector<std::string> notes_;
     std::set<std::string> left_out_;
-    bool epilogue_each_row_ = false, has_quantized_ = false, overlaps_ = false, alone_ = false;
+    bool epilogue_each_row_ = false, has_quantized_ = false, overlaps_ = false, alone_ = false,
+         normalises_ = false;
     std::string ahead_;
 };
 
-// The part of a Config that a norm is; its epsilon is a "float" or a "double".
+// The part of a Config that a norm is; its epsilon is a "float" or a "double". Without a prefix it
+// is the norm of the kernel's input.
 void write_norm(StubWriter& w, const std::optional<NormSpec>& norm, std::string_view epsilon_type,
                 std::string_view prefix = "");
-// A pointer to elements of `dtype`, where there is one.
+// A parameter, where there is a dtype: a pointer to such elements.
 void optional_arg(StubWriter& w, const std::optional<DType>& dtype, std::string_view name);
 // The part of a Config that every kernel over the KV cache has.
 void write_slab(StubWriter& w, const SlabSpec& slab, int64_t first_head);

@@ -25,7 +25,7 @@ int64_t Weight::packed_bytes() const {
     int64_t blocks = (shape[1] + block - 1) / block;
     // MatMulNBits stores whole blocks even where the last is not full.
     int64_t stored = packing == Packing::kMatMulNBits ? blocks * block : shape[1];
-    int64_t bytes = shape[0] * stored * quantization.bits / 8;
+    int64_t bytes = shape[0] * stored * dtype_bits(dtype) / 8;
     bytes += shape[0] * blocks * dtype_bits(quantization.scale_dtype) / 8;
     // A part of a weight has its share of the zero points.
     if (quantization.zero_points.has_data() && quantization.scale_count > 0)
@@ -47,10 +47,14 @@ std::string onnx_op_type(const Op& op) {
     return attrs.domain.empty() ? attrs.op_type : attrs.domain + "." + attrs.op_type;
 }
 
-std::string_view activation_name(Activation activation) {
-    static constexpr std::array<std::string_view, 4> kNames{"silu", "gelu_tanh", "gelu_erf",
-                                                            "relu"};
-    return kNames.at(static_cast<size_t>(activation));
+Rows rows_of(const Dim& dim) {
+    if (dim.is_static()) return Rows::kNone;
+    if (dim.symbol == "num_tokens") return Rows::kTokens;
+    return dim.symbol == "num_outputs" ? Rows::kOutputs : Rows::kSequences;
+}
+
+Rows rows_of(const Value& value) {
+    return value.shape.empty() ? Rows::kNone : rows_of(value.shape.front());
 }
 
 namespace {
@@ -168,7 +172,7 @@ std::string weight_text(const Graph& graph, WeightId id) {
     std::string how =
         w.packing == Packing::kDense
             ? ""
-            : fmt::format(" {}-bit block {}", w.quantization.bits, w.quantization.block);
+            : fmt::format(" {}-bit block {}", dtype_bits(w.dtype), w.quantization.block);
     return fmt::format("{} {}{}", dtype_name(w.dtype), shape, how);
 }
 

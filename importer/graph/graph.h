@@ -3,14 +3,12 @@
 // planner.
 //
 // Invariants (checked by `check_graph`):
-//  - plain values: vectors and strong indices, no pointers; ops stand in topological order;
+//  - plain values: vectors and strong indices, no pointers; ops are in topological order;
 //  - every value has exactly one producer, or is in `inputs`;
 //  - activations are ragged: [num_tokens, features], rows of all sequences one after the other.
-//  Padding
-//    never reaches an operator: positions, sequences and cache slots come with the batch;
-//  - KV is state: KvAppend makes a value of kind kKvState, [num_slots, context, 2, num_kv_heads,
-//  head_dim]
-//    in meaning, which that layer's Attention reads. It is no input and no output;
+//    Padding never reaches an operator: positions, sequences and cache slots come with the batch;
+//  - KV is state: KvAppend makes a value of kind kKvState, which that layer's Attention reads. Its
+//    meaning is [num_slots, context, 2, num_kv_heads, head_dim]. It is no input and no output;
 //  - logits are computed for the rows that SelectTokens picks ([num_outputs, vocab]);
 //  - weights have a logical shape and are views of files; nothing is expanded or copied at import;
 //  - every operator keeps the names of the ONNX nodes that it came from.
@@ -22,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "importer/graph/activation.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/index.h"
 
@@ -35,7 +34,6 @@ using FileId = Index<struct FileTag>;
 using BlobId = Index<struct BlobTag>;
 
 // ---- Weights
-// -------------------------------------------------------------------------------------
 
 // A file that weights are read from; `path` is absolute or relative to the working directory.
 struct SourceFile {
@@ -69,18 +67,17 @@ enum class Packing : uint8_t {
     kDequantizeLinear,  // ONNX: source_shape integer elements; scales per tensor, axis or block
 };
 
-// Quantised storage; the logical weight is (q - zero_point) * scale per block of `block` elements
-// along the input features (0: one block for the whole axis).
+// Quantised storage, beside the weight's type (importer/weights/formats.h): the logical weight is
+// (code - zero_point) * scale, with one scale for each `block` elements along the input features
+// (0: one block for the whole axis).
 struct Quantization {
-    int bits = 0;
-    bool is_signed = false;
     int64_t block = 0;
     int axis = 1;  // of the logical [out, in] shape, along which blocks run
     DType scale_dtype = DType::kF32;
     DataRef scales;  // [out, blocks] row major, or [blocks, out] when `scales_transposed`
     bool scales_transposed = false;
     int64_t scale_count = 0;  // elements in `scales`; 1: one for the whole tensor
-    DataRef zero_points;      // absent: 2^(bits-1) for kMatMulNBits, 0 for kDequantizeLinear
+    DataRef zero_points;      // absent: 2^(bits - 1) for kMatMulNBits, 0 for kDequantizeLinear
     DType zero_point_dtype = DType::kUInt8;
     bool dynamic_activations = false;  // MatMulInteger after DynamicQuantizeLinear
     // Set: the weight's data is dense, of this type, and is quantised as shards are cut; there are
@@ -120,7 +117,6 @@ struct RopeTable {
 };
 
 // ---- Values
-// --------------------------------------------------------------------------------------
 
 // A dimension: a number, or a symbol whose number the workload gives. The importer's own symbols
 // are "num_tokens", "num_outputs" and "num_sequences"; opaque graphs keep their ONNX symbols.
@@ -134,6 +130,11 @@ struct Dim {
     friend bool operator==(const Dim&, const Dim&) = default;
 };
 
+// What a symbolic dimension counts in a pass. kSequences: every symbol but those of tokens and
+// outputs. kNone: the dimension is a number.
+enum class Rows : uint8_t { kTokens, kOutputs, kSequences, kNone };
+Rows rows_of(const Dim& dim);
+
 enum class ValueKind : uint8_t { kActivation, kTokenIds, kKvState, kLogits, kTensor };
 
 struct Value {
@@ -142,9 +143,10 @@ struct Value {
     std::vector<Dim> shape;
     DType dtype = DType::kF32;
 };
+// Of the leading dimension; kNone for a value without dimensions.
+Rows rows_of(const Value& value);
 
 // ---- Operators
-// -----------------------------------------------------------------------------------
 
 enum class OpKind : uint8_t {
     kEmbedding,        // token_ids [T], weight [vocab, hidden] -> [T, hidden]
@@ -195,7 +197,6 @@ struct AttentionAttrs {
     double softcap = 0.0;  // s = cap * tanh(s / cap); 0: none
     bool causal = true;
 };
-enum class Activation : uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu };
 struct GatedActivationAttrs {
     Activation activation = Activation::kSilu;
 };
@@ -259,7 +260,6 @@ struct Op {
 };
 
 // ---- The model's description
-// ---------------------------------------------------------------------
 
 // Numbers that the operators imply, gathered once for printing and for sizing. Zero: not a Llama.
 struct ModelConfig {
@@ -310,13 +310,11 @@ struct Graph {
 };
 
 std::string_view op_kind_name(OpKind kind);  // "rms_norm"
-// Operators that keep their ONNX form: nothing is known of how they may be split, and they never
-// are.
+// Operators that keep their ONNX form. How they may be split is unknown, so they never are.
 inline bool keeps_onnx_form(const Op& op) {
     return op.kind == OpKind::kOpaque || op.kind == OpKind::kTensor;
 }
 std::string onnx_op_type(const Op& op);  // of such an operator, "com.microsoft.Gelu"
-std::string_view activation_name(Activation activation);
 
 // Throws InternalError, naming the operator, when an invariant of the header does not hold.
 void check_graph(const Graph& graph);

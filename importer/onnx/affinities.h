@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where an ONNX file wants its nodes to run. Two notations are read: the multi-device annotations
-// of ONNX 1.18 (IR 11: ModelProto.configuration and NodeProto.device_configurations), of which the
-// first configuration counts, and a node's metadata entry "device". In: the path of an .onnx file
+// of ONNX 1.18 (IR 11: ModelProto.configuration and NodeProto.device_configurations; the first
+// configuration counts), and a node's metadata entry "device". In: the path of an .onnx file
 // or of a folder with one. Out: a device for each node that has one, by name where the file gives
 // names, by position otherwise. Initializers are skipped, not read.
 #pragma once
@@ -28,8 +28,8 @@ struct Affinities {
 };
 
 // UserError names the file and node for a configuration that the file does not declare, and for a
-// position beyond its devices. A node whose outputs lie on several devices is sharded: how is the
-// planner's to decide, so it is left out.
+// position beyond its devices. A node whose outputs are on several devices is sharded. It is left
+// out: the planner decides how.
 Affinities read_affinities(const std::string& path);
 
 }  // namespace cleave::importer

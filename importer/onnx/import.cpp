@@ -10,19 +10,9 @@
 #include "importer/onnx/recover/recovery.h"
 #include "importer/onnx/recover/roles.h"
 #include "importer/onnx/recover/tensor_graph.h"
-#include "runtime/base/errors.h"
 
 namespace cleave::importer {
 namespace {
-
-// A mask that no Llama has is an error only in a Llama.
-void run_unless_no_llama(from_onnx::Recovery& recovery) {
-    try {
-        recovery.run();
-    } catch (const UserError&) {
-        if (looks_like_llama(recovery)) throw;
-    }
-}
 
 // What keeps a graph of token ids from being a Llama: the first reason behind one of its outputs,
 // and its node.
@@ -47,7 +37,7 @@ Graph recover_graph(from_onnx::Model& model, const std::vector<from_onnx::InputR
     resolve_past_sizes(model, roles);
     from_onnx::Recovery recovery(model, roles);
     // What each value means: shapes and masks by evaluation, operators by their matchers.
-    run_unless_no_llama(recovery);
+    recovery.run();
     if (!looks_like_llama(recovery)) {
         const from_onnx::TensorGraph stopped = what_stops(recovery);
         return build_opaque_graph(recovery, model, "no Llama",

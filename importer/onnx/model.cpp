@@ -78,6 +78,8 @@ std::optional<DType> dtype_of(int32_t elem_type) {
         case T::BFLOAT16: return DType::kBF16;
         case T::DOUBLE: return DType::kF64;
         case T::FLOAT8E4M3FN: return DType::kF8E4M3;
+        case T::FLOAT8E8M0: return DType::kF8E8M0;
+        case T::FLOAT4E2M1: return DType::kMxfp4;
         case T::INT8: return DType::kInt8;
         case T::UINT8: return DType::kUInt8;
         case T::INT4: return DType::kInt4;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ONNX file as plain data: what the reading passes make and the recovering passes look at.
 //
-// Invariants: nodes stand in topological order; every value is a graph input, a constant, or the
+// Invariants: nodes are in topological order; every value is a graph input, a constant, or the
 // output of exactly one node; constants (initializers and Constant nodes) are only located, never
 // expanded; functions are inlined. Attributes stay in the NodeProto, which `proto` owns.
 #pragma once

@@ -37,6 +37,8 @@ public:
     Source(const WeightReader& reader, const Weight& weight)
         : weight_(weight),
           q_(weight.quantization),
+          type_(quantized_type(weight.dtype)),
+          bits_(type_.bits()),
           format_(quantized_format(weight)),
           data_(reader.bytes(weight.data)),
           scales_(reader.bytes(q_.scales)) {
@@ -58,22 +60,20 @@ public:
 
     // As the format has it: unsigned integers, or the bits of a float8.
     int code(int64_t row, int64_t column) const {
-        return bits_at(data_, element(row0_ + row, column0_ + column), q_.bits) ^ flip();
+        return bits_at(data_, element(row0_ + row, column0_ + column), bits_) ^ flip();
     }
-    // Where the codes of a row stand one after the other from `column` on, in whole bytes: these
-    // bytes.
+    // The bytes of a row's codes from `column` on, where they are contiguous whole bytes.
     std::span<const std::byte> run(int64_t row, int64_t column, int64_t count) const {
         if (weight_.packing != Packing::kMatMulNBits && weight_.transposed) return {};
         const int64_t first = element(row0_ + row, column0_ + column);
-        if (first * q_.bits % 8 != 0) return {};
-        const size_t begin = first * q_.bits / 8, size = count * q_.bits / 8;
+        if (first * bits_ % 8 != 0) return {};
+        const size_t begin = first * bits_ / 8, size = count * bits_ / 8;
         CHECK(begin + size <= data_.size()) << weight_.name << ": a row outside its tensor";
         return data_.subspan(begin, size);
     }
-    // Whether codes are bytes that stand one after the other along the columns of the source, not
-    // its rows.
+    // Whether codes are whole bytes, contiguous along the columns of the source, not its rows.
     bool has_transposed_bytes() const {
-        return weight_.packing != Packing::kMatMulNBits && weight_.transposed && q_.bits == 8;
+        return weight_.packing != Packing::kMatMulNBits && weight_.transposed && bits_ == 8;
     }
     // Of such: the bytes of rows x columns, row major.
     void read_bytes(Range rows, Range columns, std::byte* to) const {
@@ -84,7 +84,7 @@ public:
             << weight_.name << ": a row outside its tensor";
         read_transposed(data_.data(), source_rows_, r, c, DType::kUInt8, DType::kUInt8, to);
     }
-    int flip() const { return q_.is_signed ? 1 << (q_.bits - 1) : 0; }
+    int flip() const { return type_.is_signed() ? type_.middle : 0; }
     float scale(int64_t row, int64_t column) const {
         return floating_at(scales_, q_.scale_dtype, scale_index(row0_ + row, column0_ + column));
     }
@@ -115,10 +115,7 @@ public:
         return 0;
     }
     float value(int64_t row, int64_t column) const {
-        const float q = weight_.dtype == DType::kF8E4M3
-                            ? f8e4m3_to_f32(static_cast<uint8_t>(code(row, column)))
-                            : static_cast<float>(code(row, column));
-        return (q - zero(row, column)) * scale(row, column);
+        return (type_.value(code(row, column)) - zero(row, column)) * scale(row, column);
     }
     // A rectangle that a device holds may not begin within a block.
     void check_whole_blocks(Range columns) const {
@@ -127,7 +124,7 @@ public:
         if (q_.block > 0 && column0_ % q_.block != 0)
             throw UserError(
                 "{}: this part of its initializer begins at column {}, within a quantisation block "
-                "of {}; export it unfused, or convert with --dtype f32, f16 or bf16",
+                "of {}; export it unfused, or convert with $dtype f32, f16 or bf16",
                 weight_.name, column0_, q_.block);
     }
 
@@ -156,6 +153,8 @@ private:
 
     const Weight& weight_;
     const Quantization& q_;
+    const QuantizedType& type_;
+    const int bits_;
     QuantizedFormat format_;
     std::span<const std::byte> data_, scales_, zeros_;
     int zero_bits_ = 0;
@@ -176,7 +175,7 @@ void interleave_groups(const std::byte* from, int64_t groups, std::byte flip, st
 
 // Codes of a row in the device's order.
 void write_codes(const Source& source, int64_t row, Range columns, std::byte* to) {
-    const bool four = source.format().code == DType::kUInt4;
+    const bool four = dtype_bits(source.format().code) == 4;
     int64_t begin = 0;
     const int64_t groups = columns.size() / kCodeGroup;
     const auto run = source.run(row, columns.begin, groups * kCodeGroup);
@@ -223,7 +222,7 @@ void write_zeros(const Source& source, int64_t row, Range columns, int64_t block
             continue;
         }
         const auto code = static_cast<std::byte>(source.zero_code(row, column));
-        if (f.code == DType::kUInt4)
+        if (dtype_bits(f.code) == 4)
             to[b / 2] |= b % 2 == 0 ? code : code << 4;
         else
             to[b] = code;

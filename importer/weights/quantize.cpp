@@ -16,26 +16,21 @@
 namespace cleave::importer {
 namespace {
 
-constexpr int64_t kBlock = 32;
 constexpr int64_t kStripRows = kTransposedTileRows;  // read at once
-constexpr float kLargestF8 = 448.0f;
 
 // The same type, as a quantised weight of a file may name it.
 bool is_of(const Weight& weight, DType to) {
-    const bool four = weight.dtype == DType::kInt4 || weight.dtype == DType::kUInt4;
-    const bool eight = weight.dtype == DType::kInt8 || weight.dtype == DType::kUInt8;
-    return weight.dtype == to || (to == DType::kInt4 && four) || (to == DType::kInt8 && eight);
+    return quantized_type(weight.dtype).code == quantized_type(to).code;
 }
 
-void round_later(Weight& weight, DType to) {
+void round_later(Weight& weight, const QuantizedType& to) {
     Quantization q;
     q.rounded_from = weight.dtype;
-    q.bits = dtype_bits(to);
-    q.block = to == DType::kF8E4M3 ? 0 : kBlock;
-    q.scale_dtype = to == DType::kF8E4M3 ? DType::kF32 : DType::kF16;
+    q.block = to.block;
+    q.scale_dtype = to.scale;
     weight.quantization = q;
     weight.packing = Packing::kMatMulNBits;
-    weight.dtype = to;
+    weight.dtype = to.dtype;
 }
 
 // Rows of the dense weight in f32, a strip at a time.
@@ -68,8 +63,8 @@ private:
     int64_t begin_ = 0, end_ = 0;
 };
 
-// The element of largest magnitude, with its sign. NaN where there is one, or an infinity: no scale
-// holds them.
+// The element of largest magnitude, with its sign. NaN if an element is NaN or
+// infinite: no scale holds those.
 float extreme_of(const float* x, int64_t n) {
     float largest = 0, smallest = 0, not_finite = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -89,23 +84,9 @@ float stored(float scale, DType dtype) {
     return scale;
 }
 
-// Codes of some elements with one scale. `+ 0.5` and truncation round to nearest: what is rounded
-// is positive.
-void round_block(const float* x, int64_t n, float scale, DType to, uint8_t* codes) {
-    const float inverse = scale == 0 ? 0 : 1 / scale;
-    if (to == DType::kF8E4M3) {
-        std::array<float, 256> scaled;
-        for (int64_t i = 0; i < n; i += scaled.size()) {
-            const int64_t count = std::min<int64_t>(n - i, scaled.size());
-            for (int64_t k = 0; k < count; ++k) scaled[k] = x[i + k] * inverse;
-            convert_elements(DType::kF32, scaled.data(), DType::kF8E4M3, codes + i, count);
-        }
-        return;
-    }
-    const float middle = to == DType::kInt4 ? 8.5f : 128.5f;
-    const float most = to == DType::kInt4 ? 15.5f : 255.5f;
-    for (int64_t i = 0; i < n; ++i)
-        codes[i] = static_cast<uint8_t>(std::clamp(x[i] * inverse + middle, 0.0f, most));
+// Codes of some elements with one scale.
+void round_block(const float* x, int64_t n, float scale, const QuantizedType& to, uint8_t* codes) {
+    to.round(x, n, scale == 0 ? 0 : 1 / scale, codes);
 }
 
 // One row: a code for each column of `columns` and the scales of its blocks.
@@ -113,8 +94,9 @@ class RowRounder {
 public:
     RowRounder(const WeightReader& reader, const Weight& weight, Range rows, Range columns)
         : weight_(weight),
+          type_(quantized_type(weight.dtype)),
           columns_(columns),
-          // A scale of a whole row depends on all of it, whatever part is asked for.
+          // A scale of a whole row depends on all of it, also where a part is asked for.
           read_(weight.quantization.block > 0 ? columns : Range{0, weight.shape[1]}),
           block_(weight.quantization.block > 0 ? weight.quantization.block : weight.shape[1]),
           strips_(reader, weight, rows, read_) {
@@ -131,11 +113,10 @@ public:
             const int64_t n = std::min(block_, read_.size() - begin);
             scales[b] = scale_of(line + begin, n, r);
             if (weight_.quantization.block > 0)
-                round_block(line + begin, n, scales[b], weight_.dtype, codes.data() + begin);
+                round_block(line + begin, n, scales[b], type_, codes.data() + begin);
         }
         if (weight_.quantization.block == 0)
-            round_block(line + columns_.begin, columns_.size(), scales[0], weight_.dtype,
-                        codes.data());
+            round_block(line + columns_.begin, columns_.size(), scales[0], type_, codes.data());
     }
 
     std::vector<uint8_t> codes;
@@ -146,16 +127,14 @@ private:
         const float extreme = extreme_of(x, n);
         if (!(std::abs(extreme) <= 3.4e38f))
             throw UserError(
-                "{}: row {} holds a NaN or an infinity, which {} cannot; leave --dtype out, or "
+                "{}: row {} holds a NaN or an infinity, which {} cannot; leave $dtype out, or "
                 "give f32, f16 or bf16",
                 weight_.name, row, weight_.dtype);
-        const float scale = weight_.dtype == DType::kInt4   ? extreme / -8
-                            : weight_.dtype == DType::kInt8 ? std::abs(extreme) / 127
-                                                            : std::abs(extreme) / kLargestF8;
-        return stored(scale, weight_.quantization.scale_dtype);
+        return stored(type_.scale_of(extreme), type_.scale);
     }
 
     const Weight& weight_;
+    const QuantizedType& type_;
     Range columns_, read_;
     int64_t block_;
     Strips strips_;
@@ -163,7 +142,7 @@ private:
 
 // Codes in the order of importer/weights/quantized_shard.h, into a row that was zero.
 void write_codes(const std::vector<uint8_t>& codes, DType dtype, std::byte* to) {
-    if (dtype != DType::kInt4) {
+    if (dtype_bits(dtype) == 8) {
         std::memcpy(to, codes.data(), codes.size());
         return;
     }
@@ -171,38 +150,47 @@ void write_codes(const std::vector<uint8_t>& codes, DType dtype, std::byte* to) 
         put_four_bits(to, static_cast<int64_t>(i), static_cast<std::byte>(codes[i]));
 }
 
+// What quantising changes of an operator: its matrix, or nothing.
+const Weight* matrix_of(const Graph& graph, const Op& op) {
+    if ((op.kind != OpKind::kLinear && op.kind != OpKind::kEmbedding) || op.weights.empty())
+        return nullptr;
+    const Weight& weight = graph.weight(op.weights[0]);
+    return weight.shape.size() == 2 ? &weight : nullptr;
+}
+
 }  // namespace
 
-bool is_quantizing(DType dtype) {
-    return dtype == DType::kInt4 || dtype == DType::kInt8 || dtype == DType::kF8E4M3;
+std::string why_not_quantized(const Graph& graph, DType to) {
+    if (!is_quantizing(to))
+        return fmt::format("$dtype {}: weights cannot be quantised to that; use one of {}", to,
+                           quantized_type_names(true));
+    bool any = false;
+    for (const Op& op : graph.ops) {
+        const Weight* weight = matrix_of(graph, op);
+        if (!weight) continue;
+        any = true;
+        if (weight->packing != Packing::kDense && !is_of(*weight, to))
+            return fmt::format(
+                "$dtype {}: '{}' is quantised already, as {}; quantise the model that it was "
+                "made from, or leave $dtype out",
+                to, weight->name, weight->dtype);
+    }
+    if (any) return "";
+    return fmt::format(
+        "$dtype {}: {} has no Linear or Embedding whose weights could be quantised; leave "
+        "$dtype out",
+        to, graph.name);
 }
 
 Graph quantize_weights(Graph graph, DType to) {
-    if (!is_quantizing(to))
-        throw UserError("--dtype {}: weights cannot be quantised to that; use int4, int8 or f8e4m3",
-                        to);
-    bool any = false;
+    if (std::string reason = why_not_quantized(graph, to); !reason.empty())
+        throw UserError("{}", reason);
     for (const Op& op : graph.ops) {
-        if ((op.kind != OpKind::kLinear && op.kind != OpKind::kEmbedding) || op.weights.empty())
-            continue;
-        Weight& weight = graph.weights[op.weights[0].index()];
-        if (weight.shape.size() != 2) continue;
-        any = true;
-        if (weight.packing != Packing::kDense) {
-            if (!is_of(weight, to))
-                throw UserError(
-                    "--dtype {}: '{}' is quantised already, as {}; quantise the model that it was "
-                    "made from, or leave --dtype out",
-                    to, weight.name, weight.dtype);
-        } else if (is_floating(weight.dtype) && weight.dtype != to) {
-            round_later(weight, to);
-        }
+        const Weight* weight = matrix_of(graph, op);
+        if (weight && weight->packing == Packing::kDense && is_floating(weight->dtype) &&
+            weight->dtype != to)
+            round_later(graph.weights[op.weights[0].index()], quantized_type(to));
     }
-    if (!any)
-        throw UserError(
-            "--dtype {}: {} has no Linear or Embedding whose weights could be quantised; leave "
-            "--dtype out",
-            to, graph.name);
     return graph;
 }
 
@@ -229,7 +217,8 @@ void expand_rounded(const WeightReader& reader, const Weight& weight, Range rows
                       columns.end < weight.shape[1] && block > 0
                           ? std::min(weight.shape[1], (columns.end + block - 1) / block * block)
                           : columns.end};
-    const int zero = quantized_format(weight).constant_zero;
+    const QuantizedType& type = quantized_type(weight.dtype);
+    const float zero = type.value(type.middle);
     RowRounder row(reader, weight, rows, whole);
     std::vector<float> line(columns.size());
     const size_t line_bytes = dtype_bytes(to, columns.size());
@@ -237,10 +226,8 @@ void expand_rounded(const WeightReader& reader, const Weight& weight, Range rows
         row.round(r);
         for (int64_t c = columns.begin; c < columns.end; ++c) {
             const int64_t i = c - whole.begin;
-            const uint8_t code = row.codes[i];
-            const float q = weight.dtype == DType::kF8E4M3 ? f8e4m3_to_f32(code)
-                                                           : static_cast<float>(code - zero);
-            line[c - columns.begin] = q * row.scales[block > 0 ? i / block : 0];
+            line[c - columns.begin] =
+                (type.value(row.codes[i]) - zero) * row.scales[block > 0 ? i / block : 0];
         }
         convert_elements(DType::kF32, line.data(), to,
                          destination.data() + (r - rows.begin) * line_bytes, columns.size());

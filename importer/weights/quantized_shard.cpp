@@ -13,6 +13,12 @@ constexpr int64_t kPartAlignment = 64;
 
 }  // namespace
 
+const QuantizedType& quantized_type(DType dtype) {
+    const QuantizedType* type = find_quantized_type(dtype);
+    CHECK(type) << "no weight is quantised as " << dtype_name(dtype);
+    return *type;
+}
+
 bool stays_quantized(const Weight& weight, DType dtype) {
     return weight.packing != Packing::kDense && dtype == weight.dtype;
 }
@@ -25,21 +31,28 @@ bool has_dynamic_activations(const Graph& graph) {
 
 QuantizedFormat quantized_format(const Weight& weight) {
     const Quantization& q = weight.quantization;
-    CHECK(weight.packing != Packing::kDense && (q.bits == 4 || q.bits == 8))
-        << weight.name << ": not a quantised weight of 4 or 8 bits";
+    CHECK(weight.packing != Packing::kDense) << weight.name << ": not a quantised weight";
+    const QuantizedType& type = quantized_type(weight.dtype);
     QuantizedFormat f;
-    const bool f8 = weight.dtype == DType::kF8E4M3;
-    f.code = f8 ? DType::kF8E4M3 : q.bits == 4 ? DType::kUInt4 : DType::kUInt8;
+    f.code = type.code;
     f.block = q.block;
     f.scale = q.scale_dtype;
     f.dynamic_activations = q.dynamic_activations;
-    const int middle = 1 << (q.bits - 1);
-    const bool centred = weight.packing == Packing::kMatMulNBits || q.is_signed;
-    f.constant_zero = f8 ? 0 : centred ? middle : 0;
-    if (f8 || !q.zero_points.has_data()) return f;
+    const bool centred = weight.packing == Packing::kMatMulNBits || type.is_signed();
+    f.constant_zero = centred ? type.middle : 0;
+    if (!type.is_integer() || !q.zero_points.has_data()) return f;
     f.zero_points = is_floating(q.zero_point_dtype) ? ZeroPoints::kFloating : ZeroPoints::kInteger;
     f.constant_zero = 0;
     if (f.zero_points == ZeroPoints::kFloating) f.zero_point = q.zero_point_dtype;
+    return f;
+}
+
+QuantizedFormat rounded_format(const QuantizedType& type) {
+    QuantizedFormat f;
+    f.code = type.code;
+    f.block = type.block;
+    f.scale = type.scale;
+    f.constant_zero = type.middle;
     return f;
 }
 

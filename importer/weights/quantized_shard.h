@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rectangle of a quantised weight lies on a device. In: a Weight and a rectangle; out: the
-// format that a kernel is specialised for, and the offsets of its three parts. The same for every
-// exporter's packing:
+// The layout of a rectangle of a quantised weight on a device. In: a Weight and a rectangle; out:
+// the format that a kernel is specialised for, and the offsets of its three parts. It is the same
+// for every exporter's packing:
 //  - codes: row by row, unsigned, each row padded to whole groups of 32. Byte j of a group of 4-bit
-//  codes holds
-//    element j in its lower half and element 16 + j in its upper half, so that vectors come out in
-//    order;
-//  - scales [rows, blocks]: one for a block of `block` columns, in the type in which they are
-//  stored;
+//    codes holds element j in its lower half and element 16 + j in its upper half, so that vectors
+//    come out in order;
+//  - scales [rows, blocks]: one for a block of `block` columns, in the type of the file;
 //  - zero points [rows, blocks]: absent, integers as wide as the codes (each row in whole bytes,
-//  the lower half
-//    first), or floating. The logical weight is (code - zero point) * scale.
+//  the
+//    lower half first), or floating. The logical weight is (code - zero point) * scale.
 // Signed integers become unsigned by adding 2^(bits-1) to codes and zero points: no value changes.
 #pragma once
 
@@ -19,13 +17,14 @@
 #include <span>
 
 #include "importer/graph/graph.h"
+#include "importer/weights/formats.h"
 
 namespace cleave::importer {
 
 enum class ZeroPoints : uint8_t { kConstant, kInteger, kFloating };
 
 struct QuantizedFormat {
-    DType code = DType::kUInt4;  // kUInt4, kUInt8 or kF8E4M3
+    DType code = DType::kUInt4;  // QuantizedType::code
     int64_t block = 0;           // columns that share a scale; 0: the whole row
     DType scale = DType::kF32;
     ZeroPoints zero_points = ZeroPoints::kConstant;
@@ -59,6 +58,7 @@ bool stays_quantized(const Weight& weight, DType dtype);
 bool has_dynamic_activations(const Graph& graph);
 
 QuantizedFormat quantized_format(const Weight& weight);
+QuantizedFormat rounded_format(const QuantizedType& type);  // of what `--dtype` makes
 QuantizedLayout quantized_layout(const QuantizedFormat& format, int64_t rows, int64_t columns);
 
 }  // namespace cleave::importer

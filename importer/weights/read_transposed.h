@@ -15,8 +15,8 @@ inline constexpr int64_t kTransposedTileRows = 64;
 
 // Source element (c, r) becomes destination (r, c), for r in `rows` and c in `columns`: `source` is
 // [.., source_columns] of `from`, `destination` [rows, columns] row major of `to`. Floating types,
-// or twice the same one of whole bytes. Sources are read in runs of some cache lines, of which each
-// page has its own, so that a whole matrix costs about what its copy does.
+// or the same type of whole bytes twice. Sources are read in runs of some cache lines, so that a
+// whole matrix costs about what its copy does.
 void read_transposed(const std::byte* source, int64_t source_columns, Range rows, Range columns,
                      DType from, DType to, std::byte* destination);
 

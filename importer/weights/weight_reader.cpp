@@ -37,7 +37,7 @@ std::span<const std::byte> WeightReader::bytes(const DataRef& ref) const {
     if (!file.present)
         throw UserError(
             "{}: the weights of {} are in this file, and it is absent; it can be planned "
-            "(--weights none) but not run. Put the file beside the model.",
+            "($weights_may_be_absent) but not run. Put the file beside the model.",
             file.path, graph_.name);
     std::span<const std::byte> all;
     {
@@ -88,7 +88,8 @@ const Weight& WeightReader::with_data(WeightId id) const {
     const Weight& weight = graph_.weight(id);
     if (!weight.data.has_data())
         throw UserError(
-            "{}: this weight has no data (a shape name, or --weights none); the model can be "
+            "{}: this weight has no data (a shape name, or $weights_may_be_absent); the model can "
+            "be "
             "planned but not run",
             weight.name);
     return weight;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In: a Graph and its splits. Out: its operators grouped into launches, by pattern, one KernelKind
 // each; what matches no pattern stays alone; chains of elementwise operators join the launch that
-// makes their input. Invariants: every operator is in exactly one group; groups stand in an order
+// makes their input. Invariants: every operator is in exactly one group; groups are in an order
 // in which each reads only what earlier ones (or the graph's inputs) make; nothing inside a group
 // is read outside.
 #pragma once

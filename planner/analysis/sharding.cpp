@@ -36,7 +36,7 @@ constexpr SplitRule kRules[] = {
     {OpKind::kScale,            Axis::kQueryHeads, WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kColumns,    WeightCut::kNone,     SplitEffect::kSplit},
     {OpKind::kScale,            Axis::kVocabulary, WeightCut::kNone,     SplitEffect::kSplit},
-    // What a product of integers reads, and makes where it cannot be a sum: see Assignment::gathers_.
+    // What a product of integers reads, and makes where it is no sum: see Assignment::gathers_.
     {OpKind::kAttention,        Axis::kQueryHeads, WeightCut::kNone,     SplitEffect::kGathered},
     {OpKind::kGatedActivation,  Axis::kColumns,    WeightCut::kNone,     SplitEffect::kGathered},
     {OpKind::kLinear,           Axis::kColumns,    WeightCut::kRows,     SplitEffect::kGathered},

@@ -24,7 +24,7 @@ struct Split {
     int64_t group = 1;      // query heads of one KV head, for both kinds of heads
 
     bool whole() const { return axis == Axis::kWhole; }
-    // Whether pieces of one are pieces of the other: the same units, whatever their size.
+    // Whether pieces of one are pieces of the other: the same units, of any size.
     bool same_units(const Split& other) const {
         return axis == other.axis && units == other.units && group == other.group;
     }

@@ -35,7 +35,7 @@ int64_t product(const std::vector<int64_t>& dims) {
     return n;
 }
 
-// Their kernels make the elements of their one result in the order in which they lie in memory.
+// Their kernels make the elements of their one result in the order of memory.
 bool stores_in_order(const TensorAttrs& attrs) {
     constexpr std::string_view kInOrder[] = {"MatMul",           "MatMulInteger",
                                              "RMSNormalization", "DequantizeLinear",

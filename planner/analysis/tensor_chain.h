@@ -18,7 +18,7 @@ namespace cleave::planner {
 // (codegen/templates/host/tensor_chain.h).
 inline constexpr size_t kChainDims = 6;
 
-// How an elementwise operator walks over its operands "x0", "x1", ..: the element at an index lies
+// How an elementwise operator walks over its operands "x0", "x1", ..: the element at an index is
 // at offset + sum of strides[d] * index[d]. The result is dense.
 struct TensorMap {
     struct Operand {
@@ -36,7 +36,7 @@ std::optional<TensorMap> read_tensor_map(const importer::Op& op);
 class TensorChain {
 public:
     // Of one operator; nothing when no elementwise operator can join its launch: it has several
-    // results, or its kernel makes them in another order than they lie in memory.
+    // results, or its kernel makes them in another order than that of memory.
     static std::optional<TensorChain> behind(const importer::Op& producer);
 
     // Whether an operator that reads `value`, the chain's result, can be computed in the same

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "planner/analysis/storage.h"
 #include "planner/plan/foreign_op.h"
+#include "planner/plan/plan_queries.h"
 
 namespace cleave::planner {
 
@@ -175,7 +177,7 @@ LaunchAmounts launch_amounts(const Analysis& a, const FusedGroup& group, Range w
     return total;
 }
 
-BatchPoint decode_point(const Workload& w) {
+PassPoint decode_point(const Workload& w) {
     return {w.batch, w.batch, w.batch * (w.decode_past() + 1)};
 }
 
@@ -185,7 +187,7 @@ int64_t num_prefill_passes(const Workload& w) {
     return (tokens + chunk - 1) / chunk;
 }
 
-BatchPoint prefill_point(const Workload& w) {
+PassPoint prefill_point(const Workload& w) {
     int64_t tokens = std::max<int64_t>(1, w.batch * w.prompt_tokens);
     int64_t passes = num_prefill_passes(w);
     int64_t num_tokens = (tokens + passes - 1) / passes;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a launch computes and moves, as functions of the batch: operations, weight bytes, activation
-// and KV bytes. From shapes alone; the same figures score candidates and stand in the plan's steps.
+// and KV bytes. From shapes alone; the same figures score candidates and are in the plan's steps.
 #pragma once
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
 
 namespace cleave::planner {
 
@@ -22,20 +22,12 @@ Amount value_bytes(const importer::Value& value, int64_t features, const Workloa
 Amount operator+(const Amount& a, const Amount& b);
 Amount operator*(const Amount& a, int64_t n);
 
-// What one pass of a phase sees.
-struct BatchPoint {
-    int64_t num_tokens = 0, num_outputs = 0, num_keys = 0;
-};
-BatchPoint prefill_point(const Workload& workload);  // an average chunk of the prompt
-BatchPoint decode_point(const Workload& workload);   // at past = workload.decode_past()
+// At what pass a phase is costed.
+PassPoint prefill_point(const Workload& workload);  // an average chunk of the prompt
+PassPoint decode_point(const Workload& workload);   // at past = workload.decode_past()
 int64_t num_prefill_passes(const Workload& workload);
 
-inline int64_t at(const Amount& amount, const BatchPoint& p) {
-    return amount.at(p.num_tokens, p.num_outputs, p.num_keys);
-}
-
-// Where a weight's piece for `work` units of an operator lies: rows and columns of the logical
-// matrix.
+// A weight's piece for `work` units of an operator: rows and columns of the logical matrix.
 struct WeightBox {
     Range rows, columns;
 };

@@ -6,10 +6,12 @@
 #include <map>
 #include <tuple>
 
+#include "planner/analysis/storage.h"
 #include "planner/analysis/work.h"
 #include "planner/build/choose_tiles.h"
 #include "planner/build/communicator_memory.h"
 #include "planner/cost/peer_exchange.h"
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
@@ -27,17 +29,6 @@ int64_t rope_bytes(const RopeTable& table, const Workload& w) {
 }
 
 namespace {
-
-constexpr std::string_view kTokens = "staging.tokens";
-
-// int32 arrays that every device gets with each pass; the names are what the runtime looks for.
-std::vector<std::pair<std::string, int64_t>> batch_fields(const Workload& w) {
-    return {{"batch.token_ids", w.max_tokens() * 4},
-            {"batch.positions", w.max_tokens() * 4},
-            {"batch.slots", w.max_tokens() * 4},
-            {"batch.sequence_starts", (w.batch + 1) * 4},
-            {"batch.output_rows", w.max_outputs() * 4}};
-}
 
 // Offsets by first fit among the buffers that are live at the same time.
 class LivenessArena {
@@ -84,9 +75,9 @@ public:
 
 private:
     // A buffer of its own at the end of a device's arena.
-    BufferId append(DeviceId device, Arena arena, int64_t size, std::string name) {
-        int64_t& end = next_[device.index()][static_cast<size_t>(arena)];
-        plan_.buffers.push_back({device, arena, end, size, std::move(name)});
+    BufferId append(DeviceId device, BufferRole role, int64_t size) {
+        int64_t& end = next_[device.index()][static_cast<size_t>(arena_of(role))];
+        plan_.buffers.push_back({device, role, end, size});
         end = align_up(end + size);
         return BufferId(plan_.buffers.size() - 1);
     }
@@ -94,25 +85,22 @@ private:
     void constants() {
         for (WeightShard& s : plan_.weights) {
             const Weight& w = plan_.graph.weight(s.weight);
-            s.buffer = append(s.device, Arena::kWeights,
-                              shard_bytes(w, s.rows.size(), s.columns.size(), s.dtype), w.name);
+            s.buffer = append(s.device, BufferRole::kConstant,
+                              shard_bytes(w, s.rows.size(), s.columns.size(), s.dtype));
         }
-        for (RopeShard& s : plan_.rope_tables) {
-            const RopeTable& t = plan_.graph.rope_table(s.table);
-            s.buffer = append(s.device, Arena::kWeights, rope_bytes(t, plan_.workload),
-                              t.name.empty() ? "rope" : t.name);
-        }
+        for (RopeShard& s : plan_.rope_tables)
+            s.buffer = append(s.device, BufferRole::kConstant,
+                              rope_bytes(plan_.graph.rope_table(s.table), plan_.workload));
         for (KvSlab& s : plan_.kv_slabs)
             s.buffer =
-                append(s.device, Arena::kKv,
-                       kv_slab_bytes(s.kv_heads.size(), s.head_dim, s.v_head_dim, plan_.workload),
-                       plan_.graph.value(s.state).name);
+                append(s.device, BufferRole::kKvSlab,
+                       kv_slab_bytes(s.kv_heads.size(), s.head_dim, s.v_head_dim, plan_.workload));
     }
 
     void batch(DeviceId device) {
-        for (auto& [name, size] : batch_fields(plan_.workload)) {
-            BufferId id = append(device, Arena::kStaging, size, name);
-            if (name == "batch.token_ids") token_ids_.push_back(id);
+        for (const BatchBuffer& array : batch_buffers(plan_.workload)) {
+            const BufferId id = append(device, array.role, array.bytes());
+            if (array.role == BufferRole::kTokenIds) token_ids_.push_back(id);
         }
     }
 
@@ -155,7 +143,7 @@ private:
             const Value& value = plan_.graph.value(p.value);
             p.buffer = value.kind == ValueKind::kTokenIds
                            ? token_ids_[p.device.index()]
-                           : append(p.device, Arena::kStaging, size_of(p), "input." + value.name);
+                           : append(p.device, BufferRole::kInput, size_of(p));
         }
         for (size_t i = 0; i < phase.steps.size(); ++i) {
             const Step& step = phase.steps[i];
@@ -178,15 +166,13 @@ private:
         // Values at the same place share one Buffer; their lifetimes do not meet.
         auto [at, fresh] =
             places_.try_emplace(std::tuple(p.device, offset, size), BufferId(plan_.buffers.size()));
-        if (fresh)
-            plan_.buffers.push_back({p.device, Arena::kActivations, offset, size,
-                                     fmt::format("activations+{}", offset)});
+        if (fresh) plan_.buffers.push_back({p.device, BufferRole::kActivations, offset, size});
         p.buffer = at->second;
     }
 
     // Room for the largest payload that a device sends at once: staged copies leave from here. What
     // goes by peer memory has slices of its own, and signals; a card's library reads what it sums
-    // where that lies.
+    // in place.
     void exchange() {
         const size_t n = plan_.machine.devices.size();
         std::vector<int64_t> largest(n, 0), slice(n, 0);
@@ -194,7 +180,7 @@ private:
         for (const Phase* phase : {&plan_.prefill, &plan_.decode})
             for (const Step& step : phase->steps) {
                 const Collective* c = step.collective();
-                if (c && c->transport == Transport::kVendor &&
+                if (c && c->path == Path::kVendor &&
                     is_card(plan_.machine.device(c->group.front()).kind)) {
                     if (c->op == CollectiveOp::kAllGather) gathered(*phase, *c, largest);
                     continue;
@@ -214,12 +200,13 @@ private:
                 for (DeviceId d : step_devices(*phase, step)) signals[d.index()] = true;
             }
         for (size_t d = 0; d < n; ++d) {
-            auto append_if = [&](int64_t bytes, const char* name) {
-                if (bytes > 0) append(DeviceId(d), Arena::kStaging, bytes, name);
+            auto append_if = [&](BufferRole role, int64_t bytes) {
+                if (bytes > 0) append(DeviceId(d), role, bytes);
             };
-            append_if(largest[d], "staging.exchange");
-            append_if(slice[d] * peer_channels(plan_.machine, DeviceId(d)), "staging.peers");
-            append_if(signals[d] ? peer_signal_bytes(plan_.machine) : 0, "staging.signals");
+            append_if(BufferRole::kExchange, largest[d]);
+            append_if(BufferRole::kPeerPayloads,
+                      slice[d] * peer_channels(plan_.machine, DeviceId(d)));
+            append_if(BufferRole::kPeerSignals, signals[d] ? peer_signal_bytes(plan_.machine) : 0);
         }
     }
 
@@ -243,16 +230,15 @@ private:
             return;
         const PlacedValue& logits = plan_.decode.values[outputs[0].index()];
         if (plan_.graph.value(logits.value).kind == ValueKind::kLogits)
-            append(plan_.output_device, Arena::kStaging, plan_.workload.max_outputs() * 4,
-                   std::string(kTokens));
+            append(plan_.output_device, BufferRole::kChosenTokens,
+                   plan_.workload.max_outputs() * 4);
     }
 
     void account() {
         // Scratch: one area per device, as large as its hungriest launch asks for.
-        std::vector<int64_t> scratch(plan_.machine.devices.size(), 0), threads(scratch);
-        for (size_t d = 0; d < threads.size(); ++d)
-            if (plan_.machine.devices[d].kind == DeviceKind::kHost)
-                threads[d] = host_threads(plan_, DeviceId(d));
+        std::vector<int64_t> scratch(plan_.machine.devices.size(), 0), threads;
+        for (size_t d = 0; d < scratch.size(); ++d)
+            threads.push_back(host_threads(plan_, DeviceId(d)));
         auto each_compute = [&](auto&& visit) {
             for (Phase* phase : {&plan_.prefill, &plan_.decode})
                 for (Step& step : phase->steps)
@@ -268,8 +254,7 @@ private:
         });
         std::vector<BufferId> area(scratch.size());
         for (size_t d = 0; d < scratch.size(); ++d)
-            if (scratch[d] > 0)
-                area[d] = append(DeviceId(d), Arena::kScratch, scratch[d], "scratch");
+            if (scratch[d] > 0) area[d] = append(DeviceId(d), BufferRole::kScratch, scratch[d]);
         each_compute([&](const Phase& phase, Compute& c) {
             if (scratch_of(phase, c) > 0) c.scratch = area[c.device.index()];
         });
@@ -302,16 +287,10 @@ private:
 
 int64_t batch_bytes(const Workload& workload) {
     int64_t bytes = 0;
-    for (auto& [name, size] : batch_fields(workload)) bytes += align_up(size);
+    for (const BatchBuffer& array : batch_buffers(workload)) bytes += align_up(array.bytes());
     return bytes;
 }
 
 void assign_memory(Plan& plan) { Assigner(plan).run(); }
-
-BufferId tokens_buffer(const Plan& plan) {
-    for (size_t i = 0; i < plan.buffers.size(); ++i)
-        if (plan.buffers[i].name == kTokens) return BufferId(i);
-    return {};
-}
 
 }  // namespace cleave::planner

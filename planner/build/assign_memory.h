@@ -5,18 +5,11 @@
 // buffers do not overlap.
 #pragma once
 
-#include "planner/analysis/placement.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {
 
 void assign_memory(Plan& plan);
-
-// The buffer `staging.tokens`, int32 for each output of a pass: where the output device finds the
-// tokens of the largest logits itself. A plan has it where that device is a GPU by its limits
-// (real, of the catalogue or imitated: a host's logits are in reach of the host) and its outputs
-// are a language model's logits; invalid where it has none.
-BufferId tokens_buffer(const Plan& plan);
 
 // Bytes of one KV slab of `kv_heads` heads.
 int64_t kv_slab_bytes(int64_t kv_heads, int64_t head_dim, int64_t v_head_dim,

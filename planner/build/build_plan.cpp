@@ -2,6 +2,7 @@
 #include "planner/build/build_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "planner/build/assign_memory.h"
 #include "planner/build/choose_tiles.h"
@@ -10,20 +11,27 @@
 
 namespace cleave::planner {
 
-void build_memory(const Analysis& analysis, const Placement& placement, Plan& plan) {
-    build_steps(analysis, placement, plan);
-    choose_tiles(plan);
-    assign_memory(plan);
+void PlanBuilder::build_memory(const Placement& placement) {
+    static_cast<PlanBody&>(draft_) = {};
+    build_steps(analysis_, placement, draft_);
+    choose_tiles(draft_);
+    assign_memory(draft_);
 }
 
-void build_placement(const Analysis& analysis, const Placement& placement, Plan& plan) {
-    build_memory(analysis, placement, plan);
-    // What lacks memory, too, is told by that, with what would fit.
-    if (fits_memory(plan)) check_launch_limits(plan);
-    simulate(analysis, plan);
+PlanBody PlanBuilder::build(const Placement& placement) {
+    build_memory(placement);
+    // A plan that lacks memory is refused for that, with what would fit.
+    if (fits_memory(draft_)) check_launch_limits(draft_);
+    simulate(analysis_, draft_);
+    return std::move(static_cast<PlanBody&>(draft_));
 }
 
-bool fits_memory(const Plan& plan) {
+bool PlanBuilder::fits(const Placement& placement) {
+    build_memory(placement);
+    return fits_memory(draft_) && fits_limits(draft_);
+}
+
+bool fits_memory(const PlanBody& plan) {
     return std::all_of(plan.memory.begin(), plan.memory.end(),
                        [](const DeviceMemory& m) { return m.needed() <= m.capacity; });
 }

@@ -5,8 +5,9 @@
 
 #include "importer/weights/quantized_shard.h"
 #include "planner/machine/gpu_arch.h"
+#include "planner/plan/plan_queries.h"
+#include "planner/tiles/host.h"
 #include "runtime/base/errors.h"
-#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 
@@ -28,39 +29,11 @@ int64_t features_of(const Phase& phase, const std::vector<PlacedId>& ids) {
 // Whether a launch has a row for each wanted output instead of each token.
 bool is_per_output(const Plan& plan, const Phase& phase, const Compute& c) {
     if (c.outputs.empty()) return false;
-    const Value& value = plan.graph.value(phase.values[c.outputs[0].index()].value);
-    return !value.shape.empty() && value.shape.front().symbol == "num_outputs";
+    return rows_of(plan.graph.value(phase.values[c.outputs[0].index()].value)) == Rows::kOutputs;
 }
-
-// Bounds over all CPUs of the host templates' vectors, register tiles and conversion strips
-// (codegen/templates/host); and the scratch that a thread's tokens may fill: about what stays in
-// its second-level cache.
-constexpr int64_t kMaxLanes = 16;
-constexpr int64_t kMaxTileRows = 12;
-constexpr int64_t kConvertDepth = 256;
-constexpr int64_t kBlockBytes = 1 << 20;
 
 bool is_host(const Plan& plan, DeviceId device) {
     return plan.machine.device(device).limits.warp_width <= 1;
-}
-
-// Tokens that a thread makes ready together: as many as its cache holds, in whole vectors.
-int64_t host_tokens(int64_t depth) {
-    int64_t fit = kBlockBytes / (std::max<int64_t>(1, round_up(depth, kMaxLanes)) * 4);
-    return std::clamp<int64_t>(fit / (2 * kMaxLanes) * (2 * kMaxLanes), 2 * kMaxLanes, 128);
-}
-
-// Rows of a work item: whole register tiles, few enough that every thread gets several items.
-int64_t host_rows(int64_t outputs, int64_t threads) {
-    int64_t wanted = outputs / std::max<int64_t>(8 * threads, 1);
-    return std::clamp<int64_t>(wanted / kMaxTileRows * kMaxTileRows, kMaxTileRows, 96);
-}
-
-// The token block, the sums of `copies` results and a strip of converted weights, f32.
-int64_t host_scratch(int64_t depth, int64_t tokens, int64_t rows, int64_t copies) {
-    int64_t floats = round_up(tokens, kMaxLanes) * round_up(depth, kMaxLanes) +
-                     copies * tokens * (rows + kMaxLanes) + kMaxTileRows * kConvertDepth;
-    return round_up(floats * 4, 64);
 }
 
 Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t threads) {
@@ -82,8 +55,8 @@ Tile host_tile(const Plan& plan, const Phase& phase, const Compute& c, int64_t t
         const KvSlab& slab = plan.kv_slabs[c.kv.index()];
         tile.rows = std::max(slab.head_dim, slab.v_head_dim);
     }
-    tile.shared_bytes = host_scratch(tile.depth, tile.tokens, tile.rows,
-                                     c.kernel == KernelKind::kNormGateUp ? 2 : 1);
+    tile.shared_bytes = host_scratch_bytes(tile.depth, tile.tokens, tile.rows,
+                                           c.kernel == KernelKind::kNormGateUp ? 2 : 1);
     return tile;
 }
 
@@ -98,10 +71,9 @@ ProductShape product_shape(const Plan& plan, const Compute& c, int64_t tokens) {
         if (plan.graph.weight(shard.weight).shape.size() < 2) continue;
         shape.depth = shard.columns.size();
         shape.rows += shard.rows.size();
-        set_weight_type(shard.dtype, shape);
-        if (shape.code_bits == 0 &&
-            importer::stays_quantized(plan.graph.weight(shard.weight), shard.dtype))
-            shape.code_bits = 8;  // codes that are 8-bit floats
+        set_weight_type(shard.dtype,
+                        importer::stays_quantized(plan.graph.weight(shard.weight), shard.dtype),
+                        shape);
     }
     if (c.kernel == KernelKind::kNormGateUp) {
         shape.per_feature = 2;
@@ -110,7 +82,7 @@ ProductShape product_shape(const Plan& plan, const Compute& c, int64_t tokens) {
     if (c.kernel == KernelKind::kNormQkvRopeAppend) {
         const KvSlab& slab = plan.kv_slabs[c.kv.index()];
         shape.head = std::max(slab.head_dim, slab.v_head_dim);
-        // Norms of heads come beside the one in front of the projections.
+        // Norms of heads are further norms than the one in front of the projections.
         auto norms = std::count_if(c.ops.begin(), c.ops.end(), [&](OpId id) {
             const Op& op = plan.graph.op(id);
             return op.kind == OpKind::kRmsNorm && op.as<RmsNormAttrs>().group == slab.head_dim;
@@ -205,8 +177,8 @@ struct GpuLaunch {
     AttentionShape attention;
 };
 
-// Whether blocks can copy a product's activations as they lie: of the weights' type, in whole
-// copies, and nothing comes before the product.
+// Whether blocks can copy a product's activations unchanged: they have the weights' type, in rows
+// of whole copies, and nothing comes before the product.
 bool lie_as_staged(const Plan& plan, const Phase& phase, const Compute& c,
                    const ProductShape& product) {
     const Range columns = phase.values[c.inputs[0].index()].box.back();
@@ -238,7 +210,7 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
     c.activations = activation_path(plan, phase, c, launch);
     launch.product.prepared = c.activations != ActivationPath::kConverted;
     c.tile = launch.tile();
-    if (!is_gemm(c.tile)) c.activations = ActivationPath::kConverted;
+    if (!multiplies_tiles(c.tile)) c.activations = ActivationPath::kConverted;
 }
 
 // Which operator, where, of how many tokens; the tokens of a launch are the user's to lower, heads
@@ -257,7 +229,7 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
         throw UserError(
             "{} needs {} {} in a block on {}, which has {} ({} of the machine), with the smallest "
             "tile that there is; give the device its real limits, split the operator with a larger "
-            "--tp, or plan for a device that has more",
+            "$tensor_parallel, or plan for a device that has more",
             what, excess.need,
             limit == "max_threads_per_block" ? "threads"
             : limit == "registers_per_block" ? "registers"
@@ -268,11 +240,12 @@ void choose_gpu_tile(const Plan& plan, const Phase& phase, Compute& c) {
         "the machine): {}",
         what, excess.need, device, excess.available, limit,
         is_prefill
-            ? fmt::format(
-                  "lower --prefill-chunk (it is {}), or split the operator with a larger --tp",
-                  plan.workload.prefill_chunk)
-            : fmt::format("lower --batch (it is {}), or split the operator with a larger --tp",
-                          plan.workload.batch));
+            ? fmt::format("lower $prefill_chunk (it is {}), or split the operator with a larger "
+                          "$tensor_parallel",
+                          plan.workload.prefill_chunk)
+            : fmt::format(
+                  "lower $batch (it is {}), or split the operator with a larger $tensor_parallel",
+                  plan.workload.batch));
 }
 
 // Calls `act` with each launch of a GPU whose tile takes more of a block, or leaves more blocks,
@@ -291,26 +264,16 @@ void for_each_excess(const Plan& plan, Act act) {
 
 }  // namespace
 
-int64_t host_threads(const Plan& plan, DeviceId device) {
-    int64_t most = 1;
-    for (const Stage& stage : plan.stages) {
-        int64_t hosts = 0, position = -1;
-        for (DeviceId d : stage.devices) {
-            if (d == device) position = hosts;
-            hosts += plan.machine.device(d).kind == DeviceKind::kHost;
-        }
-        if (position < 0) continue;
-        int64_t cores = plan.machine.device(device).limits.num_compute_units;
-        most = std::max(most, cores / hosts + (position < cores % hosts ? 1 : 0));
-    }
-    return most;
+int64_t host_threads(const Plan& plan, DeviceId id) {
+    const DeviceInfo& device = plan.machine.device(id);
+    if (device.kind != DeviceKind::kHost) return 0;
+    return core_shares(plan, device.limits.num_compute_units)[id.index()];
 }
 
 void choose_tiles(Plan& plan) {
-    std::vector<int64_t> threads(plan.machine.devices.size(), 1);
-    for (size_t d = 0; d < threads.size(); ++d)
-        if (plan.machine.devices[d].kind == DeviceKind::kHost)
-            threads[d] = host_threads(plan, DeviceId(d));
+    std::vector<int64_t> threads;
+    for (size_t d = 0; d < plan.machine.devices.size(); ++d)
+        threads.push_back(std::max<int64_t>(1, host_threads(plan, DeviceId(d))));
     for (Phase* phase : {&plan.prefill, &plan.decode})
         for (Step& step : phase->steps)
             if (auto* c = std::get_if<Compute>(&step.action)) {

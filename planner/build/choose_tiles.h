@@ -7,7 +7,6 @@
 
 #include <optional>
 
-#include "planner/analysis/placement.h"
 #include "planner/tiles/gpu.h"
 
 namespace cleave::planner {
@@ -26,7 +25,7 @@ std::optional<ShrunkTile> shrunk_tile(const Plan& plan, const Phase& phase, cons
 // hosts.
 int64_t scratch_bytes(const Plan& plan, const Phase& phase, const Compute& compute);
 
-// Threads of a host device: its stage's host devices divide the cores, one thread each at least.
+// Threads of a device among the cores of its machine (core_shares); 0 where it is no host.
 int64_t host_threads(const Plan& plan, DeviceId device);
 
 }  // namespace cleave::planner

@@ -27,6 +27,7 @@
 #include <map>
 #include <set>
 
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 
 namespace cleave::planner {
@@ -38,9 +39,10 @@ constexpr int64_t kConnectionBytes = 12 * kMiB;  // of a channel
 constexpr int64_t kQueueBytes = 16 * kMiB;       // of a communicator
 constexpr int64_t kKernelBytes = 256 * kMiB;     // of a card
 
+// 8 over PCI Express and a network (NVIDIA/nccl#1713).
 int64_t channels(LinkKind kind) {
-    if (kind == LinkKind::kXgmi) return 64;
-    return kind == LinkKind::kNvlink ? 32 : 8;
+    const VendorFacts* own = vendor_of(kind);
+    return own ? own->collectives_channels : 8;
 }
 
 // The communicators that a device is in, by their members in order.
@@ -51,7 +53,7 @@ Communicators communicators_of(const Plan& plan) {
     for (const Phase* phase : {&plan.prefill, &plan.decode})
         for (const Step& step : phase->steps) {
             const Collective* c = step.collective();
-            if (!c || c->transport != Transport::kVendor) continue;
+            if (!c || c->path != Path::kVendor) continue;
             const std::vector<DeviceId> devices = step_devices(*phase, step);
             CommunicatorUse& use = all[{devices.begin(), devices.end()}];
             (c->op == CollectiveOp::kAllReduce ? use.sums : use.messages) = true;
@@ -97,7 +99,9 @@ std::vector<int64_t> library_bytes(const Plan& plan) {
 
 std::string library_name(const DeviceInfo& device) {
     if (!device.collectives.empty()) return device.collectives;
-    return device.arch.starts_with("gfx") ? "RCCL" : "NCCL";
+    // Simulated devices of no vendor count as the first vendor's.
+    const VendorFacts* vendor = vendor_of(device);
+    return std::string((vendor ? *vendor : vendors().front()).collectives);
 }
 
 }  // namespace cleave::planner

@@ -6,7 +6,7 @@
 // have computed, once.
 #pragma once
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
 
 namespace cleave::planner {
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "planner/analysis/storage.h"
 #include "planner/analysis/work.h"
 #include "planner/build/norm_epilogue.h"
 #include "planner/cost/collective_form.h"
@@ -18,7 +19,7 @@ using namespace importer;
 
 namespace {
 
-// Weight shards, rope tables and KV slabs of all devices: each exists once, whatever uses it.
+// Weight shards, rope tables and KV slabs of all devices. Each exists once, for all its steps.
 class Constants {
 public:
     Constants(const Analysis& analysis, Plan& plan) : analysis_(analysis), plan_(plan) {}
@@ -182,7 +183,7 @@ private:
         Transfer t;
         t.source = source;
         t.destination = destination;
-        t.route = route(from.value, from.device, to);
+        if (by_peers(from.value, std::array{from.device, to})) t.path = Path::kPeer;
         t.bytes = value_bytes(graph_.value(from.value), 0, plan_.workload);
         Amount bytes = t.bytes;
         push(std::move(t), layer).link_bytes = bytes;
@@ -193,20 +194,6 @@ private:
     bool by_peers(ValueId value, std::span<const DeviceId> devices) const {
         return graph_.value(value).kind != importer::ValueKind::kTensor &&
                links_.reach_each_other(devices);
-    }
-
-    Route route(ValueId value, DeviceId from, DeviceId to) const {
-        const Link* link = plan_.machine.link(from, to);
-        if (!link) return Route::kHostStaged;
-        if (by_peers(value, std::array{from, to})) return Route::kPeer;
-        switch (link->kind) {
-            case LinkKind::kSameMemory: return Route::kSameMemory;
-            case LinkKind::kNvlink:
-            case LinkKind::kXgmi:
-            case LinkKind::kPcie: return Route::kHostStaged;
-            case LinkKind::kNetwork: return Route::kNetwork;
-        }
-        return Route::kHostStaged;
     }
 
     void emit_group(const FusedGroup& group) {
@@ -324,12 +311,12 @@ private:
         Collective c;
         c.op = CollectiveOp::kAllReduce;
         c.bytes = value_bytes(graph_.value(group.partial), 0, plan_.workload);
-        CollectiveForm form = all_reduce_form_of(group.partial, at(c.bytes, point_));
-        c.implementation = form.implementation;
+        CollectiveForm form = all_reduce_form_of(group.partial, c.bytes.at(point_));
         c.group = form.group;
-        c.transport = c.implementation == CollectiveImplementation::kRing ? Transport::kVendor
-                      : by_peers(group.partial, c.group)                  ? Transport::kPeer
-                                                                          : Transport::kStaged;
+        c.two_phase = form.form == SumForm::kTwoPhase;
+        c.path = form.form == SumForm::kRing        ? Path::kVendor
+                 : by_peers(group.partial, c.group) ? Path::kPeer
+                                                    : Path::kStaged;
         c.contributions = partials;
         if (group.epilogue.valid()) c.epilogue = {group.epilogue};
         std::vector<PlacedId> made(width());  // in the stage's order, which a ring's need not be
@@ -341,16 +328,12 @@ private:
         }
         int64_t members = static_cast<int64_t>(width()),
                 given = static_cast<int64_t>(partials.size());
-        Amount link = c.implementation == CollectiveImplementation::kRing
-                          ? c.bytes * (2 * (members - 1))
-                      : c.implementation == CollectiveImplementation::kTwoPhase
-                          ? c.bytes * (given + members - 2)
-                          : c.bytes * (given * (members - 1));
+        Amount link = form.form == SumForm::kRing       ? c.bytes * (2 * (members - 1))
+                      : form.form == SumForm::kTwoPhase ? c.bytes * (given + members - 2)
+                                                        : c.bytes * (given * (members - 1));
         // Of few tokens: an exchange of many is bound by its bytes, and divides them finer than by
         // rows.
-        if (!is_prefill_ && c.transport == Transport::kPeer &&
-            c.implementation == CollectiveImplementation::kOneShot)
-            add_norm(c);
+        if (!is_prefill_ && c.path == Path::kPeer && !c.two_phase) add_norm(c);
         push(std::move(c), group.layer).link_bytes = link;
         return made;
     }
@@ -438,11 +421,10 @@ private:
         for (PlacedId id : c.contributions) all.push_back(phase_.values[id.index()].device);
         std::sort(all.begin(), all.end());
         all.erase(std::unique(all.begin(), all.end()), all.end());
-        if (by_peers(v, all)) c.transport = Transport::kPeer;
-        if (gathers_by_library(links_, all, graph_.value(v).kind != importer::ValueKind::kTensor)) {
-            c.transport = Transport::kVendor;
-            c.implementation = CollectiveImplementation::kVendor;
-        }
+        const bool is_rows = graph_.value(v).kind != importer::ValueKind::kTensor;
+        c.path = gathers_by_library(links_, all, is_rows) ? Path::kVendor
+                 : by_peers(v, all)                       ? Path::kPeer
+                                                          : Path::kStaged;
         push(std::move(c), layer).link_bytes = link;
         return made;
     }
@@ -457,7 +439,7 @@ private:
     int stage_ = 0, number_ = 0;  // of the stage, of the group
     const StageChoice* choice_ = nullptr;
     const LinkTable& links_;
-    BatchPoint point_;
+    PassPoint point_;
     std::vector<bool> normed_;  // by group: an all-reduce before it has computed its norm
     std::map<std::pair<int, int64_t>, CollectiveForm> forms_;
     std::map<Split, std::vector<Range>> ranges_;

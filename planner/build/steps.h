@@ -6,7 +6,8 @@
 // where planner/build/norm_epilogue.h says so. One forward pass over the groups.
 #pragma once
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
+#include "planner/build/placement.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {

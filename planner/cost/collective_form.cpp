@@ -36,7 +36,6 @@ bool gathers_by_library(const LinkTable& links, std::span<const DeviceId> device
 
 CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceId> group,
                                  int64_t bytes, bool is_prefill, bool is_rows) {
-    using Form = CollectiveImplementation;
     const bool runs_here = links.runs_here(group);
     const bool by_peers = runs_here && links.reach_each_other(group);
     const bool by_library =
@@ -46,22 +45,22 @@ CollectiveForm choose_all_reduce(const LinkTable& links, std::span<const DeviceI
     // is small.
     if (by_library) {
         std::vector<DeviceId> ring = ring_order(links, group);
-        const int64_t ns = links.all_reduce_ns(ring, bytes, Form::kRing);
-        return {Form::kRing, std::move(ring), ns};
+        const int64_t ns = links.all_reduce_ns(ring, bytes, SumForm::kRing);
+        return {SumForm::kRing, std::move(ring), ns};
     }
     // A ring has an order of its own; the other forms name their members in device order, whatever
     // the stage's is.
     std::vector<DeviceId> members(group.begin(), group.end());
     std::sort(members.begin(), members.end());
     best.group = members;
-    best.implementation = all_reduce_form(runs_here, is_prefill, group.size());
-    if (best.implementation == Form::kRing) best.group = ring_order(links, group);
-    best.ns = links.all_reduce_ns(best.group, bytes, best.implementation);
-    for (Form form : {Form::kOneShot, Form::kTwoPhase, Form::kRing}) {
-        if (group.size() < 2 || form == best.implementation) continue;
-        if (runs_here && (!by_peers || form == Form::kRing)) continue;
+    best.form = all_reduce_form(runs_here, is_prefill, group.size());
+    if (best.form == SumForm::kRing) best.group = ring_order(links, group);
+    best.ns = links.all_reduce_ns(best.group, bytes, best.form);
+    for (SumForm form : {SumForm::kOneShot, SumForm::kTwoPhase, SumForm::kRing}) {
+        if (group.size() < 2 || form == best.form) continue;
+        if (runs_here && (!by_peers || form == SumForm::kRing)) continue;
         std::vector<DeviceId> order = members;
-        if (form == Form::kRing) order = ring_order(links, group);
+        if (form == SumForm::kRing) order = ring_order(links, group);
         int64_t ns = links.all_reduce_ns(order, bytes, form);
         if (ns < best.ns) best = {form, std::move(order), ns};
     }

@@ -13,7 +13,7 @@
 namespace cleave::planner {
 
 struct CollectiveForm {
-    CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
+    SumForm form = SumForm::kOneShot;
     std::vector<DeviceId> group;  // in device order; a ring's in its own
     int64_t ns = 0;               // of `bytes`
 };

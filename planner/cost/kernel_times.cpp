@@ -112,8 +112,8 @@ KernelTimes::KernelTimes(std::string_view text) {
 }
 
 const KernelTimes& KernelTimes::h200() {
-    static const KernelTimes times(embedded_fit());
-    return times;
+    static const KernelTimes kTimes(embedded_fit());
+    return kTimes;
 }
 
 double KernelTimes::residual(const Table& table, const KernelPoint& point) const {

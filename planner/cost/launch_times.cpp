@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/analysis/storage.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/tiles/gpu.h"
 
@@ -66,7 +67,7 @@ LaunchCosts::LaunchCosts(const Analysis& analysis, const Machine& machine, const
     for (const FusedGroup& group : analysis.groups) facts_.push_back(facts_of(group, workload));
     for (const DeviceInfo& device : machine.devices) {
         const GpuArch* arch = find_gpu_arch(device.arch);
-        copies_.push_back(arch && copies_asynchronously(*arch));
+        copies_.push_back(arch && arch->copies_asynchronously);
     }
     bool has_cache = std::any_of(machine.devices.begin(), machine.devices.end(),
                                  [](const DeviceInfo& d) { return d.measured.cache_bytes > 0; });
@@ -74,7 +75,7 @@ LaunchCosts::LaunchCosts(const Analysis& analysis, const Machine& machine, const
         if (!has_cache) break;
         LaunchAmounts whole =
             launch_amounts(analysis, group, {0, group.split.work.units}, workload, false);
-        read_per_token_ += static_cast<double>(at(whole.weight_bytes, decode_) +
+        read_per_token_ += static_cast<double>(whole.weight_bytes.at(decode_) +
                                                whole.activation_bytes.per_key * decode_.num_keys);
     }
 }
@@ -124,7 +125,6 @@ bool LaunchCosts::is_gpu(const DeviceInfo& device) const {
 }
 
 // ---- Hosts
-// ---------------------------------------------------------------------------------------
 
 // The part of what a token reads that the cache still holds from the last one. Streams longer than
 // the cache evict themselves, in practice not all at once. The whole model counts, wherever its
@@ -137,12 +137,12 @@ double LaunchCosts::resident(const DeviceInfo& device) const {
 LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& facts,
                                          const LaunchAmounts& amounts, bool is_prefill,
                                          size_t host_width) const {
-    const BatchPoint& p = point(is_prefill);
-    auto flops = static_cast<double>(at(amounts.flops, p));
+    const PassPoint& p = point(is_prefill);
+    auto flops = static_cast<double>(amounts.flops.at(p));
     Amount moved = amounts.weight_bytes + amounts.activation_bytes;
     auto of_keys = static_cast<double>(moved.per_key * p.num_keys);
     moved.per_key = 0;
-    auto bytes = static_cast<double>(at(moved, p));
+    auto bytes = static_cast<double>(moved.at(p));
     const MeasuredRates& m = device.measured;
     if (m.bandwidth <= 0) {
         double work = std::max(
@@ -164,7 +164,7 @@ LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& 
                seconds_to_ns(bytes * (1 - cached), static_cast<double>(m.bandwidth));
         bool narrow = dtype_bits(facts.dtype) < 32;
         if (narrow)
-            work = std::max(work, seconds_to_ns(static_cast<double>(at(amounts.weight_bytes, p)) *
+            work = std::max(work, seconds_to_ns(static_cast<double>(amounts.weight_bytes.at(p)) *
                                                     8 / dtype_bits(facts.dtype),
                                                 static_cast<double>(m.widening)));
         work = std::max(
@@ -178,10 +178,9 @@ LaunchCosts::Time LaunchCosts::host_time(const DeviceInfo& device, const Facts& 
 }
 
 // ---- GPUs
-// ----------------------------------------------------------------------------------------
 
 KernelPoint LaunchCosts::product_point(const Facts& facts, int64_t flops, bool is_prefill) const {
-    const BatchPoint& p = point(is_prefill);
+    const PassPoint& p = point(is_prefill);
     auto rows =
         static_cast<double>(std::max<int64_t>(1, facts.of_outputs ? p.num_outputs : p.num_tokens));
     double pairs = static_cast<double>(flops) / (2 * rows);  // width x depth of the piece
@@ -194,7 +193,7 @@ KernelPoint LaunchCosts::product_point(const Facts& facts, int64_t flops, bool i
 }
 
 KernelPoint LaunchCosts::attention_point(double heads, double kv_heads, bool is_prefill) const {
-    const BatchPoint& p = point(is_prefill);
+    const PassPoint& p = point(is_prefill);
     double sequences = is_prefill ? prefill_sequences_ : decode_sequences_;
     double keys = static_cast<double>(p.num_keys) / sequences;  // of all tokens of a sequence
     // The table of prefill is one of square causal attention: the square with as many pairs.
@@ -204,15 +203,15 @@ KernelPoint LaunchCosts::attention_point(double heads, double kv_heads, bool is_
 
 int64_t LaunchCosts::gpu_bytes(const Facts& facts, const LaunchAmounts& amounts,
                                bool is_prefill) const {
-    const BatchPoint& p = point(is_prefill);
+    const PassPoint& p = point(is_prefill);
     Amount moved = amounts.weight_bytes + amounts.activation_bytes;
-    if (!is_prefill || facts.kind != Facts::Kind::kAttention) return at(moved, p);
+    if (!is_prefill || facts.kind != Facts::Kind::kAttention) return moved.at(p);
     // Prefill reads each key once for all queries of its sequence, as the table's bytes count.
     KernelPoint square = attention_point(1, 1, true);
     auto keys = static_cast<int64_t>(square.inner * prefill_sequences_);
     int64_t of_keys = moved.per_key * keys;
     moved.per_key = 0;
-    return at(moved, p) + of_keys;
+    return moved.at(p) + of_keys;
 }
 
 double LaunchCosts::gpu_ns(const DeviceInfo& device, const Facts& facts, int64_t flops,
@@ -237,7 +236,7 @@ bool LaunchCosts::prepares(DeviceId id, const Facts& facts, const KernelPoint& p
     shape.depth = facts.depth;  // pieces of it are cut between whole copies
     shape.rows = std::llround(point.first);
     shape.tokens = facts.of_outputs ? workload_.max_outputs() : workload_.max_tokens();
-    set_weight_type(facts.dtype, shape);
+    set_weight_type(facts.dtype, false, shape);
     const bool copied =
         facts.begins && shape.code_bits == 0 && facts.dtype == workload_.activation_dtype;
     return !copied && pays_to_prepare(shape);
@@ -246,7 +245,7 @@ bool LaunchCosts::prepares(DeviceId id, const Facts& facts, const KernelPoint& p
 LaunchCosts::Time LaunchCosts::preparation(const DeviceInfo& device, const Facts& facts,
                                            const KernelPoint& point) const {
     ProductShape shape;
-    set_weight_type(facts.dtype, shape);
+    set_weight_type(facts.dtype, false, shape);
     const double of_row =
         point.second * static_cast<double>(dtype_bytes(workload_.activation_dtype, 1) + 2) +
         static_cast<double>(shape.as_f16 ? kFactorBytes : 0);
@@ -265,7 +264,7 @@ LaunchCosts::Time LaunchCosts::time(DeviceId id, size_t group, const LaunchAmoun
     Time all = launch_time(id, group, amounts, is_prefill, host_width);
     const Facts& facts = facts_[group];
     if (!is_prefill || facts.kind != Facts::Kind::kProduct) return all;
-    const KernelPoint where = product_point(facts, at(amounts.flops, point(true)), true);
+    const KernelPoint where = product_point(facts, amounts.flops.at(point(true)), true);
     if (path ? *path != ActivationPath::kPrepared : !prepares(id, facts, where)) return all;
     const Time first = preparation(machine_.device(id), facts, where);
     return {all.ns + first.ns, all.fixed_ns + first.fixed_ns};
@@ -276,7 +275,7 @@ LaunchCosts::Time LaunchCosts::launch_time(DeviceId id, size_t group, const Laun
     const DeviceInfo& device = machine_.device(id);
     const Facts& facts = facts_[group];
     if (!is_gpu(device)) return host_time(device, facts, amounts, is_prefill, host_width);
-    int64_t flops = at(amounts.flops, point(is_prefill));
+    int64_t flops = amounts.flops.at(point(is_prefill));
     int64_t bytes = gpu_bytes(facts, amounts, is_prefill);
     uint64_t hash = (static_cast<uint64_t>(flops) * 0x9e3779b97f4a7c15u) ^
                     (static_cast<uint64_t>(bytes) * 0xff51afd7ed558ccdu) ^
@@ -302,7 +301,6 @@ LaunchCosts::Time LaunchCosts::launch_time(DeviceId id, size_t group, const Laun
 }
 
 // ---- Floors
-// --------------------------------------------------------------------------------------
 
 namespace {
 
@@ -317,8 +315,8 @@ constexpr int kLargestDivision = 256;
 
 LaunchCosts::Floor LaunchCosts::product_floor(const DeviceInfo& device, const Facts& facts,
                                               const LaunchAmounts& whole, bool is_prefill) const {
-    auto flops = static_cast<double>(at(whole.flops, point(is_prefill)));
-    auto bytes = static_cast<double>(at(whole.weight_bytes, point(is_prefill)));
+    auto flops = static_cast<double>(whole.flops.at(point(is_prefill)));
+    auto bytes = static_cast<double>(whole.weight_bytes.at(point(is_prefill)));
     KernelPoint all = product_point(facts, static_cast<int64_t>(flops), is_prefill);
     double full = facts.cut_in_depth ? all.second : all.first;
     std::vector<double> sizes;
@@ -343,7 +341,7 @@ LaunchCosts::Floor LaunchCosts::product_floor(const DeviceInfo& device, const Fa
 
 LaunchCosts::Floor LaunchCosts::attention_floor(const DeviceInfo& device, const Facts& facts,
                                                 const LaunchAmounts& whole, bool is_prefill) const {
-    auto flops = static_cast<double>(at(whole.flops, point(is_prefill)));
+    auto flops = static_cast<double>(whole.flops.at(point(is_prefill)));
     auto bytes = static_cast<double>(gpu_bytes(facts, whole, is_prefill));
     auto heads = static_cast<double>(facts.heads), all_kv = static_cast<double>(facts.kv_heads);
     double group = heads / all_kv;

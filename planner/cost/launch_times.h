@@ -35,7 +35,7 @@ public:
     };
     Floor floor(DeviceId device, size_t group, bool is_prefill) const;
 
-    const BatchPoint& point(bool is_prefill) const { return is_prefill ? prefill_ : decode_; }
+    const PassPoint& point(bool is_prefill) const { return is_prefill ? prefill_ : decode_; }
 
 private:
     // What of a group does not depend on the piece.
@@ -79,7 +79,7 @@ private:
     const Analysis& analysis_;
     const Machine& machine_;
     Workload workload_;
-    BatchPoint decode_, prefill_;
+    PassPoint decode_, prefill_;
     double decode_sequences_ = 1, prefill_sequences_ = 1;
     std::vector<Facts> facts_;  // by group
     std::vector<bool> copies_;  // asynchronously, by device

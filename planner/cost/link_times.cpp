@@ -2,8 +2,10 @@
 #include "planner/cost/link_times.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/cost/kernel_times.h"
+#include "planner/machine/vendor.h"
 
 namespace cleave::planner {
 namespace {
@@ -15,7 +17,7 @@ constexpr int64_t kStagedBandwidth = 6'000'000'000;  // through pageable memory 
 constexpr int64_t kStagedLatency = 30'000;
 
 int64_t nanoseconds(double bytes, double per_second) {
-    return static_cast<int64_t>(bytes * 1e9 / per_second + 0.5);
+    return std::llround(bytes * 1e9 / per_second);
 }
 
 }  // namespace
@@ -26,10 +28,10 @@ LinkTable::LinkTable(const Machine& machine)
         links_[link.from.index() * count_ + link.to.index()] = &link;
 }
 
-CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members) {
-    if (!is_prefill) return CollectiveImplementation::kOneShot;
-    if (!through_host) return CollectiveImplementation::kRing;
-    return members > 2 ? CollectiveImplementation::kTwoPhase : CollectiveImplementation::kOneShot;
+SumForm all_reduce_form(bool through_host, bool is_prefill, size_t members) {
+    if (!is_prefill) return SumForm::kOneShot;
+    if (!through_host) return SumForm::kRing;
+    return members > 2 ? SumForm::kTwoPhase : SumForm::kOneShot;
 }
 
 int64_t LinkTable::transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const {
@@ -51,9 +53,7 @@ bool LinkTable::is_fabric(std::span<const DeviceId> group) const {
         if (machine_->device(a).limits.warp_width <= 1) return false;
         for (DeviceId b : group) {
             const Link* link = a == b ? nullptr : at(a, b);
-            if (a != b &&
-                (!link || (link->kind != LinkKind::kNvlink && link->kind != LinkKind::kXgmi)))
-                return false;
+            if (a != b && (!link || !is_own_link(link->kind))) return false;
         }
     }
     return true;
@@ -71,11 +71,11 @@ LinkTable::Demand LinkTable::demand(std::span<const DeviceId> devices) const {
 }
 
 int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
-                                 CollectiveImplementation implementation) const {
+                                 SumForm form) const {
     auto n = static_cast<int64_t>(group.size());
     if (n <= 1) return 0;
     int64_t latency = 0, bandwidth = INT64_MAX;
-    bool ring = implementation == CollectiveImplementation::kRing;
+    bool ring = form == SumForm::kRing;
     for (size_t i = 0; i < group.size(); ++i) {
         // A ring crosses neighbouring links only; the other forms use every pair.
         size_t partners = ring ? 1 : group.size() - 1;
@@ -96,21 +96,18 @@ int64_t LinkTable::all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
     if (is_fabric(group)) {
         // A mesh (Infinity Fabric, links all alike) sends to all others at once; a switch (NVLink)
         // has one rate for all, and where links differ the slowest sets the pace.
-        bool mesh = at(group[0], group[1])->kind == LinkKind::kXgmi;
+        bool mesh = vendor_of(at(group[0], group[1])->kind)->links_form_a_mesh;
         for (size_t i = 1; i < group.size(); ++i)
             mesh = mesh && at(group[0], group[i])->bandwidth == bandwidth;
         double ns =
             KernelTimes::h200().all_reduce_ns(n, p, static_cast<double>(latency) / kFittedLatency,
                                               b * (mesh ? m - 1 : 1) / kFittedLink);
-        return static_cast<int64_t>(ns + 0.5);
+        return std::llround(ns);
     }
-    switch (implementation) {
-        case CollectiveImplementation::kOneShot: return latency + nanoseconds(p * (m - 1), b);
-        case CollectiveImplementation::kTwoPhase:
-            return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
-        case CollectiveImplementation::kRing:
-        case CollectiveImplementation::kVendor:
-            return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
+    switch (form) {
+        case SumForm::kOneShot: return latency + nanoseconds(p * (m - 1), b);
+        case SumForm::kTwoPhase: return 2 * latency + nanoseconds(2 * p * (m - 1) / m, b);
+        case SumForm::kRing: return 2 * (n - 1) * latency / 2 + nanoseconds(2 * p * (m - 1) / m, b);
     }
     return 0;
 }

@@ -17,7 +17,7 @@ namespace cleave::planner {
 // has the least of it. Large ones go round the ring, or, between devices that exchange through host
 // memory, in two phases: one exchange would make every member sum every contribution (on 8 host
 // devices prefill took twice as long).
-CollectiveImplementation all_reduce_form(bool through_host, bool is_prefill, size_t members);
+SumForm all_reduce_form(bool through_host, bool is_prefill, size_t members);
 
 // Links as a matrix, so that a lookup costs nothing: [from][to], nullptr where there is none.
 class LinkTable {
@@ -30,11 +30,10 @@ public:
     // Time of `bytes` from one device to another; staged through the hosts where there is no link.
     int64_t transfer_ns(DeviceId from, DeviceId to, int64_t bytes) const;
 
-    // All-reduce of `bytes` a member, by implementation; neighbours in the group's order are the
+    // All-reduce of `bytes` a member, by form; neighbours in the group's order are the
     // ring's. Between GPUs that all have fast links to each other the libraries choose better
     // algorithms than any of these: the fitted times.
-    int64_t all_reduce_ns(std::span<const DeviceId> group, int64_t bytes,
-                          CollectiveImplementation implementation) const;
+    int64_t all_reduce_ns(std::span<const DeviceId> group, int64_t bytes, SumForm form) const;
 
     // The domain that the links among these devices share, or -1, and what the busiest of them
     // wants of it.

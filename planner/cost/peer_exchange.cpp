@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "planner/analysis/placement.h"
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
@@ -14,24 +14,21 @@ namespace cleave::planner {
 
 namespace {
 
-// A channel's counters are words of 64 devices at most: what a block's first threads look after.
-constexpr size_t kMostDevices = 64;
 constexpr int64_t kLoadBytes = 16, kMostThreads = 256;
-constexpr int64_t kTagSteps = int64_t{1} << 22;
 
 bool is_direct(const Link* link) {
-    return link && (link->kind == LinkKind::kSameMemory || link->kind == LinkKind::kNvlink ||
-                    link->kind == LinkKind::kXgmi || link->peer_access);
+    return link &&
+           (link->kind == LinkKind::kSameMemory || is_own_link(link->kind) || link->peer_access);
 }
 
 bool same_vendor(const DeviceInfo& a, const DeviceInfo& b) {
-    return a.kind == b.kind && a.arch.starts_with("gfx") == b.arch.starts_with("gfx");
+    return a.kind == b.kind && vendor_of(a) == vendor_of(b);
 }
 
 }  // namespace
 
 bool reach_each_other(const Machine& machine, std::span<const DeviceId> group) {
-    if (machine.devices.size() > kMostDevices) return false;
+    if (std::ssize(machine.devices) > kMostPeerDevices) return false;
     for (DeviceId a : group) {
         if (machine.device(a).limits.warp_width <= 1) return false;
         for (DeviceId b : group)
@@ -67,17 +64,17 @@ int64_t peer_channels(const Machine& machine, DeviceId id) {
 }
 
 bool goes_by_peers(const Step& step) {
-    if (const Transfer* t = step.transfer()) return t->route == Route::kPeer;
+    if (const Transfer* t = step.transfer()) return t->path == Path::kPeer;
     const Collective* c = step.collective();
-    return c && c->transport == Transport::kPeer;
+    return c && c->path == Path::kPeer;
 }
 
 int64_t peer_slice(const Plan& plan, DeviceId device) {
-    for (const Buffer& b : plan.buffers)
-        if (b.device == device && b.name == "staging.peers")
-            return b.size / peer_channels(plan.machine, device) / kLoadBytes * kLoadBytes;
-    throw InternalError(fmt::format("the plan has no buffer 'staging.peers' on {}",
-                                    plan.machine.device(device).name));
+    const BufferId payloads = find_buffer(plan, device, BufferRole::kPeerPayloads);
+    CHECK(payloads.valid()) << "the plan has no room for payloads of "
+                            << plan.machine.device(device).name;
+    return plan.buffer(payloads).size / peer_channels(plan.machine, device) / kLoadBytes *
+           kLoadBytes;
 }
 
 std::vector<DeviceId> peers_of(const Plan& plan, DeviceId device) {
@@ -93,16 +90,6 @@ std::vector<DeviceId> peers_of(const Plan& plan, DeviceId device) {
     return {peers.begin(), peers.end()};
 }
 
-int64_t peer_tag(bool is_prefill, StepId step) {
-    CHECK(static_cast<int64_t>(step.index()) < kMeetingTag)
-        << "step " << step.index() << " of a phase with exchanges by peer memory";
-    return static_cast<int64_t>(step.index()) + (is_prefill ? kTagSteps : 0);
-}
-
-PeerStep peer_step(int64_t tag) {
-    return {tag >= kTagSteps, StepId(static_cast<size_t>(tag % kTagSteps))};
-}
-
 std::vector<PlacedId> sent_values(const Step& step) {
     if (const Transfer* t = step.transfer()) return {t->source};
     if (const Collective* c = step.collective()) return c->contributions;
@@ -114,7 +101,7 @@ PeerPayload peer_payload(const Plan& plan, const Phase& phase, bool is_prefill, 
     const importer::Value& value = plan.graph.value(placed.value);
     const Workload& w = plan.workload;
     PeerPayload payload;
-    payload.per_output = !value.shape.empty() && value.shape.front().symbol == "num_outputs";
+    payload.per_output = rows_of(value) == Rows::kOutputs;
     Range columns = placed.box.back();
     if (columns.end == kWhole) columns.end = value.shape.back().value;
     payload.row_bytes = dtype_bytes(placed_dtype(value, w), columns.size());
@@ -143,8 +130,8 @@ PeerCut peer_cut(const Plan& plan, const Phase& phase, bool is_prefill, const St
     const Collective* c = step.collective();
     const bool by_rows = c && !c->weights.empty();
     // Whole warps, and one turn of loads for a small payload.
-    const int64_t loads = ((by_rows ? cut.row_bytes : most) + kLoadBytes - 1) / kLoadBytes;
-    cut.threads = std::clamp((loads + warp - 1) / warp * warp, std::max<int64_t>(warp, 64),
+    const int64_t loads = ceil_div(by_rows ? cut.row_bytes : most, kLoadBytes);
+    cut.threads = std::clamp(round_up(loads, warp), std::max<int64_t>(warp, 64),
                              by_rows ? kPeerRowThreads : kMostThreads);
     cut.unit = by_rows ? cut.row_bytes : cut.threads * kLoadBytes;
     return cut;

@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchange by peer memory: which devices can, and how a payload is cut. Each block of an exchange's
-// kernel has a channel of its own: a slice of the sender's buffer `staging.peers`, and words in
-// `staging.signals` of both sides that count messages. A word is written by one device and never
+// kernel has a channel of its own: a slice of the sender's payload buffer, and words in the signals
+// of both sides that count messages. A word is written by one device and never
 // goes back, so that a captured graph may be replayed.
 #pragma once
 
 #include <span>
 
 #include "planner/plan/plan.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner {
 
 inline constexpr int64_t kPeerChannels = 32;  // at most
 
-// In how many channels a device's `staging.peers` lies: so few that the blocks of all devices that
-// share its card are resident at the same time, with as much of the card again for what they wait
-// for.
+// Channels of a device's payload buffer: so few that the blocks of all devices that share its card
+// are resident at the same time, on half of the card. The other half runs what they wait for.
 int64_t peer_channels(const Machine& machine, DeviceId device);
 
-// `staging.signals`: four parts of 32-bit words, each [devices of the machine][kPeerChannels]. By
-// whom and on which channel how many messages: this device has sent to them, they have made ready
-// for it, it has taken of theirs, they have released of its own. They write the second and the
-// fourth.
-inline int64_t peer_signal_words(const Machine& machine) {
-    return static_cast<int64_t>(machine.devices.size()) * kPeerChannels;
-}
+// A machine with more devices has no exchanges by peer memory: the first threads of a block look
+// after one device each.
+inline constexpr int64_t kMostPeerDevices = 64;
+
+// A device's buffer of signals: parts [devices of the machine][kPeerChannels] of 32-bit words
+// (codegen/templates/gpu/mailbox.cuh says which). Its bytes, and where the row of a device begins
+// in each part.
+inline constexpr int64_t kPeerSignalParts = 4;
+inline int64_t peer_signal_row(DeviceId device) { return device.value * kPeerChannels * 4; }
 inline int64_t peer_signal_bytes(const Machine& machine) {
-    return 4 * 4 * peer_signal_words(machine);
+    return kPeerSignalParts * peer_signal_row(DeviceId(machine.devices.size()));
 }
 
 // Whether kernels of each of `group` reach the memory of all others: GPUs of one kind and vendor
@@ -49,7 +51,7 @@ struct PeerPayload {
 PeerPayload peer_payload(const Plan& plan, const Phase& phase, bool is_prefill, PlacedId value);
 
 // How the kernels of a step cut its payloads: block b of n takes the units [u b / n, u (b + 1) / n)
-// of the u that the payload has. At most `channels` blocks, of which every member has as many.
+// of the u that the payload has. At most `channels` blocks, as many on every member.
 struct PeerCut {
     int64_t threads = 0;
     int64_t unit = 0;  // bytes
@@ -58,8 +60,7 @@ struct PeerCut {
     bool per_output = false;
     // Of a channel, for this payload: whole loads of 16 bytes.
     int64_t slice(const PeerPayload& payload) const {
-        const int64_t units = (payload.most_bytes() + unit - 1) / unit;
-        return ((units + channels - 1) / channels * unit + 15) / 16 * 16;
+        return round_up(ceil_div(ceil_div(payload.most_bytes(), unit), channels) * unit, 16);
     }
 };
 // A sum with a norm is cut by rows: a block's threads share one, of so many of the widest loads
@@ -67,20 +68,11 @@ struct PeerCut {
 inline constexpr int64_t kPeerRowThreads = 512, kPeerRowTurns = 8;
 PeerCut peer_cut(const Plan& plan, const Phase& phase, bool is_prefill, const Step& step);
 
-// Bytes from one of a device's channels to the next in its `staging.peers`.
+// Bytes from one of a device's channels to the next in its payload buffer.
 int64_t peer_slice(const Plan& plan, DeviceId device);
 
 // The devices with which `device` exchanges by peer memory, in order.
 std::vector<DeviceId> peers_of(const Plan& plan, DeviceId device);
-
-// What names a step in 23 bits, as a kernel that waited in vain reports it; and back.
-int64_t peer_tag(bool is_prefill, StepId step);
-struct PeerStep {
-    bool is_prefill = true;
-    StepId step;
-};
-PeerStep peer_step(int64_t tag);
-inline constexpr int64_t kMeetingTag = (int64_t{1} << 22) - 1;  // of no step
 
 // The values that a communication step sends.
 std::vector<PlacedId> sent_values(const Step& step);

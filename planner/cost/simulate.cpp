@@ -211,22 +211,22 @@ public:
 
 private:
     // Latency is fixed: it uses no bandwidth.
-    LaunchCosts::Time communication(const Phase& phase, const Step& step, const BatchPoint& point) {
+    LaunchCosts::Time communication(const Phase& phase, const Step& step, const PassPoint& point) {
         if (const Transfer* t = step.transfer()) {
             DeviceId from = phase.values[t->source.index()].device;
             DeviceId to = phase.values[t->destination.index()].device;
-            return {links_.transfer_ns(from, to, at(t->bytes, point)),
+            return {links_.transfer_ns(from, to, t->bytes.at(point)),
                     links_.transfer_ns(from, to, 0)};
         }
         const Collective& c = *step.collective();
-        int64_t bytes = at(c.bytes, point);
+        int64_t bytes = c.bytes.at(point);
         if (c.op == CollectiveOp::kAllReduce) {
             // Layers repeat: the last one's time is most often this one's.
-            if (c.group != last_group_ || c.implementation != last_form_ || bytes != last_bytes_)
-                last_ = {links_.all_reduce_ns(c.group, bytes, c.implementation),
-                         links_.all_reduce_ns(c.group, 0, c.implementation)};
+            if (c.group != last_group_ || c.form() != last_form_ || bytes != last_bytes_)
+                last_ = {links_.all_reduce_ns(c.group, bytes, c.form()),
+                         links_.all_reduce_ns(c.group, 0, c.form())};
             last_group_ = c.group;
-            last_form_ = c.implementation;
+            last_form_ = c.form();
             last_bytes_ = bytes;
             return {last_.ns + norm_ns(phase, c, point), last_.fixed_ns};
         }
@@ -237,13 +237,13 @@ private:
 
     // Of a norm that rides on a sum, on its slowest member: it writes its result and reads its
     // weight; what it normalises is in registers.
-    int64_t norm_ns(const Phase& phase, const Collective& c, const BatchPoint& point) const {
+    int64_t norm_ns(const Phase& phase, const Collective& c, const PassPoint& point) const {
         int64_t slowest = 0;
         for (size_t m = 0; m < c.weights.size(); ++m) {
             const importer::Value& value =
                 plan_.graph.value(phase.values[c.outputs[c.group.size() + m].index()].value);
             const WeightShard& weight = plan_.weights[c.weights[m].index()];
-            const int64_t bytes = at(value_bytes(value, 0, plan_.workload), point) +
+            const int64_t bytes = value_bytes(value, 0, plan_.workload).at(point) +
                                   dtype_bytes(weight.dtype, weight.rows.size());
             const auto rate = static_cast<double>(
                 std::max<int64_t>(1, plan_.machine.device(c.group[m]).memory_bandwidth));
@@ -258,7 +258,7 @@ private:
     LaunchCosts launches_;
     std::vector<size_t> widths_, group_of_;
     std::vector<DeviceId> last_group_;
-    CollectiveImplementation last_form_ = CollectiveImplementation::kOneShot;
+    SumForm last_form_ = SumForm::kOneShot;
     int64_t last_bytes_ = -1;
     LaunchCosts::Time last_;
 };
@@ -273,20 +273,21 @@ bool has_virtual_stages(const Plan& plan) {
     return false;
 }
 
+// `prefill_busy_ns`: of the busiest device, in one pass of the prompt.
+TokenTimes token_times(const Plan& plan, int64_t prefill_busy_ns) {
+    const Prediction& p = plan.prediction;
+    const int64_t generated = generated_tokens(plan.workload);
+    const int64_t busiest = p.decode_busy_ns.empty() ? 0
+                                                     : *std::max_element(p.decode_busy_ns.begin(),
+                                                                         p.decode_busy_ns.end());
+    return {p.decode_ns_per_token + p.prefill_ns / generated,
+            busiest + prefill_busy_ns * num_prefill_passes(plan.workload) / generated};
+}
+
 }  // namespace
 
 int64_t generated_tokens(const Workload& w) {
     return std::max<int64_t>(1, w.context - w.prompt_tokens);
-}
-
-int64_t objective_ns(const Prediction& p, int64_t prefill_busy_ns, const Workload& w,
-                     Objective objective) {
-    int64_t generated = generated_tokens(w);
-    if (objective != Objective::kThroughput)
-        return p.decode_ns_per_token + p.prefill_ns / generated;
-    int64_t busiest = 0;
-    for (int64_t busy : p.decode_busy_ns) busiest = std::max(busiest, busy);
-    return busiest + prefill_busy_ns * num_prefill_passes(w) / generated;
 }
 
 void simulate(const Analysis& analysis, Plan& plan) {
@@ -308,8 +309,7 @@ void simulate(const Analysis& analysis, Plan& plan) {
     Simulation decode(plan, plan.decode, links, times.predict(plan.decode, false));
     plan.prediction.decode_ns_per_token = decode.run();
     plan.prediction.decode_busy_ns = decode.busy();
-    plan.prediction.objective_ns =
-        objective_ns(plan.prediction, busiest, plan.workload, plan.options.objective);
+    plan.prediction.objective_ns = row_of(plan.options.objective).score(token_times(plan, busiest));
 }
 
 }  // namespace cleave::planner

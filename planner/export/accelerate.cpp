@@ -34,7 +34,7 @@ print(model.hf_device_map)
 Json place(const Plan& plan, int stage) {
     const DeviceInfo& device =
         plan.machine.device(plan.stages[static_cast<size_t>(stage)].devices[0]);
-    if (vendor_of(device) == Vendor::kCpu) return "cpu";
+    if (is_cpu(device)) return "cpu";
     return device.index;
 }
 
@@ -53,14 +53,14 @@ ExportResult export_accelerate(const Plan& plan) {
             throw UserError(
                 "accelerate: the plan divides layers among {} devices, and a device_map places "
                 "whole "
-                "modules; plan with --tp 1 --pp {}",
+                "modules; plan with $tensor_parallel 1 $pipeline_stages {}",
                 stage.devices.size(), plan.machine.devices.size());
     whole_layers_per_stage(plan, kTool);
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kTool);
     if (devices.size() > 1) only_gpus(plan, devices, kTool);
-    if (vendor_of(plan.machine.device(devices[0])) == Vendor::kNone)
-        throw UserError("accelerate: {} is no device of PyTorch",
-                        plan.machine.device(devices[0]).name);
+    const DeviceInfo& first = plan.machine.device(devices[0]);
+    if (!is_cpu(first) && !gpu_vendor(first))
+        throw UserError("accelerate: {} is no device of PyTorch", first.name);
     const DType weights = dense_weights(plan, kTool);
     const std::vector<LayerStages> layers = stages_of_layers(plan, kTool);
     const int last = static_cast<int>(plan.stages.size()) - 1;
@@ -70,7 +70,8 @@ ExportResult export_accelerate(const Plan& plan) {
         throw UserError(
             "accelerate: the embedding and lm_head are one parameter of this model, which lies "
             "once in "
-            "a device_map, and the plan puts them on stages {} and {}; plan with --pp 1, or untie "
+            "a device_map, and the plan puts them on stages {} and {}; plan with $pipeline_stages "
+            "1, or untie "
             "them",
             embedding, head);
     Json map;
@@ -94,7 +95,7 @@ ExportResult export_accelerate(const Plan& plan) {
         notes.emplace_back(
             "lm_head and the embedding are two parameters on two devices here; a checkpoint with "
             "tie_word_embeddings makes them one, which accelerate keeps on one device: load it "
-            "with tie_word_embeddings=False, or plan with --pp 1.");
+            "with tie_word_embeddings=False, or plan with $pipeline_stages 1.");
     return {.files = {{"device_map.json", map.dump(2) + "\n"}, {"load.py", std::move(loader)}},
             .commands = {{"python3", "load.py", "MODEL"}},
             .not_expressed = std::move(notes)};

@@ -59,7 +59,7 @@ private:
                                 plan_.graph.op(c->ops.front()).name);
         } else {
             const ValueId value = step_value(plan_, phase_, step);
-            label = fmt::format("{} {}, {} bytes", step_implementation(step),
+            label = fmt::format("{} {}, {} bytes", step_implementation(plan_, phase_, step),
                                 value.valid() ? plan_.graph.value(value).name : "",
                                 step_bytes(step, point_));
         }

@@ -71,7 +71,7 @@ const Exporter& find_exporter(std::span<const Exporter> exporters, std::string_v
         if (exporter.name == name) return exporter;
         known += (known.empty() ? "" : ", ") + std::string(exporter.name);
     }
-    throw UserError("--format {}: no such format; formats are {}", name, known);
+    throw UserError("$format {}: no such format; formats are {}", name, known);
 }
 
 std::string export_manifest(std::string_view format, const ExportResult& result) {

@@ -21,16 +21,18 @@ bool is_mlp(const importer::Op& op) { return op.kind == importer::OpKind::kGated
 
 }  // namespace
 
-Vendor vendor_of(const DeviceInfo& device) {
-    switch (device.kind) {
-        case DeviceKind::kHost: return Vendor::kCpu;
-        case DeviceKind::kCuda: return Vendor::kNvidia;
-        case DeviceKind::kHip: return Vendor::kAmd;
-        case DeviceKind::kSim:
-            if (device.arch.starts_with("sm_")) return Vendor::kNvidia;
-            return device.arch.starts_with("gfx") ? Vendor::kAmd : Vendor::kCpu;
-        default: return Vendor::kNone;
-    }
+bool is_cpu(const DeviceInfo& device) {
+    return device.kind == DeviceKind::kHost ||
+           (device.kind == DeviceKind::kSim && !gpu_vendor(device));
+}
+
+const VendorFacts* gpu_vendor(const DeviceInfo& device) {
+    return device.kind == DeviceKind::kSim || is_card(device.kind) ? vendor_of(device) : nullptr;
+}
+
+bool is_gpu_of(const DeviceInfo& device, Vendor vendor) {
+    const VendorFacts* facts = gpu_vendor(device);
+    return facts && facts->vendor == vendor;
 }
 
 std::vector<LayerStages> stages_of_layers(const Plan& plan, const std::string& tool) {
@@ -48,7 +50,7 @@ std::vector<LayerStages> stages_of_layers(const Plan& plan, const std::string& t
     });
     if (num_layers == 0 || !whole)
         throw UserError(
-            "{}: {} is no Llama of decoder layers, and {} places nothing else; --format json, dot "
+            "{}: {} is no Llama of decoder layers, and {} places nothing else; $format json, dot "
             "or text has any plan",
             tool, plan.graph.name, tool);
     return layers;
@@ -61,7 +63,7 @@ std::vector<int> whole_layers_per_stage(const Plan& plan, const std::string& too
         if (layers[l].attention != layers[l].mlp)
             throw UserError(
                 "{}: the plan cuts layer {} in two, attention on stage {} and MLP on stage {}, and "
-                "{} places whole layers; pin that layer to one device: --pin layers.{}={}",
+                "{} places whole layers; pin that layer to one device: $pins layers.{}={}",
                 tool, l, layers[l].attention, layers[l].mlp, tool, l,
                 plan.machine
                     .device(plan.stages[static_cast<size_t>(layers[l].attention)].devices[0])
@@ -72,7 +74,7 @@ std::vector<int> whole_layers_per_stage(const Plan& plan, const std::string& too
         if (count[s] == 0)
             throw UserError(
                 "{}: stage {} has no decoder layer, and {} gives each stage some; plan "
-                "with fewer stages: --pp {}",
+                "with fewer stages: $pipeline_stages {}",
                 tool, s, tool, plan.stages.size() - 1);
     return count;
 }
@@ -86,11 +88,11 @@ std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string
             if (std::find(devices.begin(), devices.end(), d) != devices.end())
                 throw UserError(
                     "{}: {} has several stages, and {} gives each device one; plan without virtual "
-                    "stages: --objective latency, or --pp {}",
+                    "stages: $objective latency, or $pipeline_stages {}",
                     tool, device.name, tool, plan.machine.devices.size());
             for (DeviceId other : devices) {
                 const DeviceInfo& o = plan.machine.device(other);
-                if (vendor_of(o) == vendor_of(device) && vendor_of(device) != Vendor::kCpu &&
+                if (gpu_vendor(o) == gpu_vendor(device) && !is_cpu(o) && !is_cpu(device) &&
                     o.index == device.index)
                     throw UserError(
                         "{}: {} and {} are both number {}, and {} knows GPUs by their number; give "
@@ -109,19 +111,20 @@ std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string
     return devices;
 }
 
-Vendor only_gpus(const Plan& plan, const std::vector<DeviceId>& devices, const std::string& tool) {
-    const Vendor first = vendor_of(plan.machine.device(devices[0]));
+const VendorFacts& only_gpus(const Plan& plan, const std::vector<DeviceId>& devices,
+                             const std::string& tool) {
+    const DeviceInfo& first = plan.machine.device(devices[0]);
     for (DeviceId d : devices) {
         const DeviceInfo& device = plan.machine.device(d);
-        const Vendor vendor = vendor_of(device);
-        if (vendor != Vendor::kNvidia && vendor != Vendor::kAmd)
+        const VendorFacts* vendor = gpu_vendor(device);
+        if (!vendor)
             throw UserError("{}: {} is no GPU; plan for cuda, hip, or their sim: models", tool,
                             device.name);
-        if (vendor != first)
+        if (vendor != gpu_vendor(first))
             throw UserError("{}: {} and {} are of two vendors, and one build of {} drives one",
-                            tool, plan.machine.device(devices[0]).name, device.name, tool);
+                            tool, first.name, device.name, tool);
     }
-    return first;
+    return *gpu_vendor(first);
 }
 
 int same_width(const Plan& plan, const std::string& tool) {
@@ -130,7 +133,7 @@ int same_width(const Plan& plan, const std::string& tool) {
         if (plan.stages[s].devices.size() != width)
             throw UserError(
                 "{}: stage 0 has {} devices and stage {} has {}, and {} divides all stages alike; "
-                "force a shape: --tp T --pp P",
+                "force a shape: $tensor_parallel T $pipeline_stages P",
                 tool, width, s, plan.stages[s].devices.size(), tool);
     return static_cast<int>(width);
 }
@@ -146,7 +149,7 @@ void equal_shards(const Plan& plan, const std::string& tool) {
             if (c->heads.size() * width != heads)
                 throw UserError(
                     "{}: {} has {} of {} query heads, and {} gives each of {} devices the same; "
-                    "choose a --tp that divides the heads, on equal devices",
+                    "choose a $tensor_parallel that divides the heads, on equal devices",
                     tool, plan.machine.device(c->device).name, c->heads.size(), heads, tool, width);
         }
         for (OpId id : c->ops) {
@@ -159,7 +162,7 @@ void equal_shards(const Plan& plan, const std::string& tool) {
                     throw UserError(
                         "{}: {} has {} of {} MLP columns, and {} gives each of {} devices the "
                         "same; "
-                        "choose a --tp that divides them, on equal devices",
+                        "choose a $tensor_parallel that divides them, on equal devices",
                         tool, plan.machine.device(c->device).name, columns.size(), all, tool,
                         width);
             }
@@ -169,7 +172,7 @@ void equal_shards(const Plan& plan, const std::string& tool) {
     if (kv_heads % width != 0 && width % kv_heads != 0)
         throw UserError(
             "{}: {} KV heads on {} devices: neither divides the other; choose another "
-            "--tp",
+            "$tensor_parallel",
             tool, kv_heads, width);
 }
 
@@ -180,7 +183,7 @@ DType dense_weights(const Plan& plan, const std::string& tool) {
         throw UserError(
             "{}: the plan's weights are {}, and {} takes quantised weights from a checkpoint in "
             "its "
-            "own format, whose sizes differ; plan with --dtype f16 or bf16",
+            "own format, whose sizes differ; plan with $dtype f16 or bf16",
             tool, dtype, tool);
     return dtype;
 }

@@ -7,14 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {
 
-// The kinds of devices that other tools tell apart; `sim:` devices are what their architecture
-// says.
-enum class Vendor : uint8_t { kCpu, kNvidia, kAmd, kNone };
-Vendor vendor_of(const DeviceInfo& device);
+// A CPU, or the vendor of a GPU, to other tools: `sim:` devices are what their architecture says,
+// and what imitates a GPU is neither.
+bool is_cpu(const DeviceInfo& device);
+const VendorFacts* gpu_vendor(const DeviceInfo& device);  // null: no GPU
+bool is_gpu_of(const DeviceInfo& device, Vendor vendor);
 
 // Stages of a decoder layer's two halves.
 struct LayerStages {
@@ -31,7 +33,8 @@ std::vector<int> whole_layers_per_stage(const Plan& plan, const std::string& too
 std::vector<DeviceId> devices_in_stage_order(const Plan& plan, const std::string& tool);
 
 // UserError unless all devices are GPUs of one vendor, which it returns.
-Vendor only_gpus(const Plan& plan, const std::vector<DeviceId>& devices, const std::string& tool);
+const VendorFacts& only_gpus(const Plan& plan, const std::vector<DeviceId>& devices,
+                             const std::string& tool);
 
 // UserError unless every stage has as many devices as the first, which it returns.
 int same_width(const Plan& plan, const std::string& tool);

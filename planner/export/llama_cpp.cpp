@@ -23,12 +23,9 @@ namespace {
 constexpr const char* kLlamaCpp = "llama.cpp";
 
 std::string device_name(const DeviceInfo& device) {
-    switch (vendor_of(device)) {
-        case Vendor::kCpu: return "CPU";
-        case Vendor::kNvidia: return fmt::format("CUDA{}", device.index);
-        case Vendor::kAmd: return fmt::format("ROCm{}", device.index);
-        case Vendor::kNone: break;
-    }
+    if (is_cpu(device)) return "CPU";
+    if (const VendorFacts* vendor = gpu_vendor(device))
+        return fmt::format("{}{}", vendor->platform, device.index);
     throw UserError("llama.cpp: {} is no CPU and no GPU that it drives", device.name);
 }
 
@@ -52,11 +49,10 @@ void check_count(const Plan& plan) {
     constexpr int kMostShares = 15;
     int gpus = 0;
     for (const Stage& stage : plan.stages)
-        for (DeviceId d : stage.devices)
-            gpus += vendor_of(plan.machine.device(d)) != Vendor::kCpu ? 1 : 0;
+        for (DeviceId d : stage.devices) gpus += is_cpu(plan.machine.device(d)) ? 0 : 1;
     if (gpus > kMostShares)
         throw UserError(
-            "llama.cpp: the plan has {} GPUs, and -ts takes at most {}; name fewer in --devices",
+            "llama.cpp: the plan has {} GPUs, and -ts takes at most {}; name fewer in $devices",
             gpus, kMostShares);
 }
 
@@ -66,8 +62,7 @@ struct Flags {
 };
 
 bool on_cpu(const Plan& plan, int stage) {
-    return vendor_of(plan.machine.device(plan.stages[static_cast<size_t>(stage)].devices[0])) ==
-           Vendor::kCpu;
+    return is_cpu(plan.machine.device(plan.stages[static_cast<size_t>(stage)].devices[0]));
 }
 
 // Stages of one device: layers in order, the CPU's first.
@@ -84,7 +79,7 @@ void layer_mode(const Plan& plan, Flags& flags) {
         if (cpu && s > 0)
             throw UserError(
                 "llama.cpp: stage {} is on the CPU behind others, and llama.cpp has one CPU, whose "
-                "layers come first; name the host first in --devices, once",
+                "layers come first; name the host first in $devices, once",
                 s);
         int count = 0;
         for (const LayerStages& layer : layers) count += layer.attention == static_cast<int>(s);
@@ -127,7 +122,8 @@ void tensor_mode(const Plan& plan, const std::vector<DeviceId>& devices, Flags& 
         throw UserError(
             "llama.cpp: the plan has {} stages and tensor-parallel ones among them, and -sm is "
             "either "
-            "layer or tensor for all devices; plan with --tp {} --pp 1 or --tp 1 --pp {}",
+            "layer or tensor for all devices; plan with $tensor_parallel {} $pipeline_stages 1 or "
+            "$tensor_parallel 1 $pipeline_stages {}",
             plan.stages.size(), devices.size(), devices.size());
     only_gpus(plan, devices, kLlamaCpp);
     equal_shards(plan, kLlamaCpp);

@@ -33,7 +33,7 @@ void vocabulary_divides(const Plan& plan) {
     if (padded % width != 0)
         throw UserError(
             "vllm: the vocabulary of {}, padded to {}, is not {} equal parts, and vllm takes no "
-            "others; choose a --tp that divides it",
+            "others; choose a $tensor_parallel that divides it",
             plan.graph.config.vocab_size, padded, width);
 }
 
@@ -58,7 +58,7 @@ std::vector<std::string> notes(const Plan& plan, DType weights) {
 ExportResult export_vllm(const Plan& plan) {
     const std::vector<int> layers = whole_layers_per_stage(plan, kVllm);
     const std::vector<DeviceId> devices = devices_in_stage_order(plan, kVllm);
-    const Vendor vendor = only_gpus(plan, devices, kVllm);
+    const VendorFacts& vendor = only_gpus(plan, devices, kVllm);
     vocabulary_divides(plan);
     equal_shards(plan, kVllm);
     const DType weights = dense_weights(plan, kVllm);
@@ -74,8 +74,7 @@ ExportResult export_vllm(const Plan& plan) {
         "exec vllm serve \"$model\" --tensor-parallel-size {} --pipeline-parallel-size {} --dtype "
         "{} "
         "--max-model-len {} --max-num-seqs {} --max-num-batched-tokens {} \"$@\"\n",
-        plan.stages.size(), plan.stages[0].devices.size(),
-        vendor == Vendor::kAmd ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES",
+        plan.stages.size(), plan.stages[0].devices.size(), vendor.visible_variable,
         fmt::join(visible, ","), fmt::join(layers, ","), plan.stages[0].devices.size(),
         plan.stages.size(), torch_name(weights), plan.workload.context, plan.workload.batch,
         plan.workload.max_tokens());

@@ -7,7 +7,6 @@ namespace cleave::planner::codec {
 namespace {
 
 // ---- Placement
-// -----------------------------------------------------------------------------------
 
 void put(const Stage& s, pb::Stage* out) {
     put_ids(s.devices, out->mutable_devices());
@@ -26,17 +25,15 @@ void take(const pb::Stage& in, Stage& s) {
 
 void put(const Buffer& b, pb::Buffer* out) {
     out->set_device(b.device.value);
-    out->set_arena(static_cast<uint32_t>(b.arena));
+    out->set_role(static_cast<uint32_t>(b.role));
     out->set_offset(b.offset);
     out->set_size(b.size);
-    out->set_name(b.name);
 }
 void take(const pb::Buffer& in, Buffer& b) {
     b.device = DeviceId(in.device());
-    codec::take(in.arena(), Arena::kScratch, b.arena);
+    codec::take(in.role(), BufferRole::kChosenTokens, b.role);
     b.offset = in.offset();
     b.size = in.size();
-    b.name = in.name();
 }
 
 void put(const WeightShard& s, pb::WeightShard* out) {
@@ -83,7 +80,6 @@ void take(const pb::KvSlab& in, KvSlab& s) {
 }
 
 // ---- Steps
-// ---------------------------------------------------------------------------------------
 
 void put(const PlacedValue& p, pb::PlacedValue* out) {
     out->set_value(p.value.value);
@@ -117,9 +113,13 @@ void put(const Tile& t, pb::Tile* out) {
     out->set_threads(t.threads);
     out->set_splits(t.splits);
     out->set_shared_bytes(t.shared_bytes);
+    out->set_main_loop(static_cast<uint32_t>(t.main_loop));
+    out->set_stages(t.stages);
 }
 void take(const pb::Tile& in, Tile& t) {
     t = {in.rows(), in.tokens(), in.depth(), in.threads(), in.splits(), in.shared_bytes()};
+    codec::take(in.main_loop(), MainLoop::kWarpgroups, t.main_loop);
+    t.stages = in.stages();
 }
 
 void put(const Compute& c, pb::Compute* out) {
@@ -160,19 +160,20 @@ void take(const pb::Compute& in, Compute& c) {
 void put(const Transfer& t, pb::Transfer* out) {
     out->set_source(t.source.value);
     out->set_destination(t.destination.value);
-    out->set_route(static_cast<uint32_t>(t.route));
+    out->set_path(static_cast<uint32_t>(t.path));
     put(t.bytes, out->mutable_bytes());
 }
 void take(const pb::Transfer& in, Transfer& t) {
     t.source = PlacedId(in.source());
     t.destination = PlacedId(in.destination());
-    codec::take(in.route(), Route::kNetwork, t.route);
+    codec::take(in.path(), Path::kVendor, t.path);
     take(in.bytes(), t.bytes);
 }
 
 void put(const Collective& c, pb::Collective* out) {
     out->set_op(static_cast<uint32_t>(c.op));
-    out->set_implementation(static_cast<uint32_t>(c.implementation));
+    out->set_path(static_cast<uint32_t>(c.path));
+    out->set_two_phase(c.two_phase);
     put_ids(c.group, out->mutable_group());
     put_ids(c.contributions, out->mutable_contributions());
     put_ids(c.epilogue, out->mutable_epilogue());
@@ -180,14 +181,11 @@ void put(const Collective& c, pb::Collective* out) {
     put_ids(c.weights, out->mutable_weights());
     put_ids(c.outputs, out->mutable_outputs());
     put(c.bytes, out->mutable_bytes());
-    out->set_transport(static_cast<uint32_t>(c.transport));
 }
 void take(const pb::Collective& in, Collective& c) {
     codec::take(in.op(), CollectiveOp::kAllGather, c.op);
-    codec::take(in.implementation(), CollectiveImplementation::kVendor, c.implementation);
-    codec::take(in.transport(), Transport::kVendor, c.transport);
-    // Files from before there was a choice: a ring has always been the library's.
-    if (c.implementation == CollectiveImplementation::kRing) c.transport = Transport::kVendor;
+    codec::take(in.path(), Path::kVendor, c.path);
+    c.two_phase = in.two_phase();
     take_ids(in.group(), c.group);
     take_ids(in.contributions(), c.contributions);
     take_ids(in.epilogue(), c.epilogue);
@@ -222,7 +220,6 @@ void take(const pb::Step& in, Step& s) {
 }
 
 // ---- Account and explanation
-// ---------------------------------------------------------------------
 
 void put(const DeviceMemory& m, pb::DeviceMemory* out) {
     out->set_device(m.device.value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // planner/plan/plan.h <-> planner/file/plan.proto, field by field; the two directions of a type
-// stand side by side. Nothing is checked but what a field can hold: enumerations are in range.
+// are side by side. Nothing is checked but what a field can hold: enumerations are in range.
 // Indices are the reader's to check.
 #pragma once
 
@@ -22,7 +22,7 @@ void take(uint32_t number, Enum last, Enum& out) {
         throw UserError("it holds {} where kinds end at {}", number, static_cast<int>(last));
     out = static_cast<Enum>(number);
 }
-inline void take(uint32_t number, DType& out) { take(number, DType::kBool, out); }
+inline void take(uint32_t number, DType& out) { take(number, kLastDType, out); }
 
 template <class Id, class List>
 void put_ids(const std::vector<Id>& ids, List* out) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The codec of the graph.
+#include "importer/weights/formats.h"
 #include "planner/file/plan_codec.h"
 
 namespace cleave::planner::codec {
@@ -26,8 +27,6 @@ void take(const pb::DataRef& in, DataRef& r) {
 }
 
 void put(const Quantization& q, pb::Quantization* out) {
-    out->set_bits(q.bits);
-    out->set_is_signed(q.is_signed);
     out->set_block(q.block);
     out->set_axis(q.axis);
     out->set_scale_dtype(static_cast<uint32_t>(q.scale_dtype));
@@ -40,8 +39,6 @@ void put(const Quantization& q, pb::Quantization* out) {
     if (q.rounded_from) out->set_rounded_from(1 + static_cast<uint32_t>(*q.rounded_from));
 }
 void take(const pb::Quantization& in, Quantization& q) {
-    q.bits = in.bits();
-    q.is_signed = in.is_signed();
     q.block = in.block();
     q.axis = in.axis();
     codec::take(in.scale_dtype(), q.scale_dtype);
@@ -68,6 +65,12 @@ void put(const Weight& w, pb::Weight* out) {
     codec::put(w.rows, out->mutable_rows());
     codec::put(w.columns, out->mutable_columns());
     put(w.quantization, out->mutable_quantization());
+    const QuantizedType* type = find_quantized_type(w.dtype);
+    if (w.packing != Packing::kDense && type) {
+        out->mutable_quantization()->set_bits(type->bits());
+        out->mutable_quantization()->set_is_signed(type->is_signed() &&
+                                                   !w.quantization.rounded_from);
+    }
     out->mutable_initializers()->Assign(w.initializers.begin(), w.initializers.end());
 }
 void take(const pb::Weight& in, Weight& w) {
@@ -242,7 +245,7 @@ OpAttrs take_attrs(const pb::Op& in) {
         }
         case pb::Op::kGatedActivation: {
             GatedActivationAttrs a;
-            codec::take(in.gated_activation().activation(), Activation::kRelu, a.activation);
+            codec::take(in.gated_activation().activation(), kLastActivation, a.activation);
             return a;
         }
         case pb::Op::kAdd: return AddAttrs{};

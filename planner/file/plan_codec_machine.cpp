@@ -50,7 +50,7 @@ void put(const DeviceInfo& d, pb::Device* out) {
 }
 void take(const pb::Device& in, DeviceInfo& d) {
     d.name = in.name();
-    codec::take(in.kind(), DeviceKind::kNull, d.kind);
+    codec::take(in.kind(), kDeviceKinds.back(), d.kind);
     d.arch = in.arch();
     d.model = in.model();
     d.host = in.host();
@@ -96,7 +96,7 @@ void put(const Link& l, pb::Link* out) {
 void take(const pb::Link& in, Link& l) {
     l.from = DeviceId(in.from());
     l.to = DeviceId(in.to());
-    codec::take(in.kind(), LinkKind::kNetwork, l.kind);
+    codec::take(in.kind(), kLinkKinds.back(), l.kind);
     l.bandwidth = in.bandwidth();
     l.latency_ns = in.latency_ns();
     l.domain = in.domain();
@@ -164,7 +164,7 @@ void put(const PlanOptions& o, pb::PlanOptions* out) {
 void take(const pb::PlanOptions& in, PlanOptions& o) {
     o.tensor_parallel = in.tensor_parallel();
     o.pipeline_stages = in.pipeline_stages();
-    take(in.objective(), Objective::kMemory, o.objective);
+    take(in.objective(), static_cast<Objective>(kObjectives.size() - 1), o.objective);
     o.use_metis = in.use_metis();
     o.seed = in.seed();
     for (const auto& item : in.pins()) take(item, o.pins.emplace_back());

@@ -18,7 +18,7 @@ namespace pb = cleave::plan::v1;
 namespace {
 
 constexpr std::string_view kMagic = "cleave plan";
-constexpr const char* kFix = "make it anew with `cleave plan MODEL -o FILE.plan`";
+constexpr const char* kFix = "make it anew with $save_plan";
 // What an importer computes (a folded table, a split weight) is small; a plan is not the place for
 // a model's weights.
 constexpr size_t kMostBlobBytes = size_t{64} << 20;
@@ -29,12 +29,12 @@ std::string digest_of(const std::string& bytes) {
 
 pb::PlanFile open_envelope(const std::string& bytes, const std::string& origin) {
     pb::PlanFile file;
-    // The magic is the first field: its bytes tell a damaged plan from a file that never was one.
+    // The magic is the first field: a file that begins with it is a plan, damaged or not.
     const bool starts_as_plan =
         bytes.size() > 2 + kMagic.size() && bytes.compare(2, kMagic.size(), kMagic) == 0;
     const bool parsed = file.ParseFromString(bytes);
     if (!starts_as_plan || (parsed && file.magic() != kMagic))
-        throw UserError("{} is not a plan: `cleave plan MODEL -o FILE.plan` writes one", origin);
+        throw UserError("{} is not a plan: $save_plan writes one", origin);
     if (!parsed) throw UserError("{}: the plan is truncated or damaged; {}", origin, kFix);
     if (file.format_version() != Plan::kFormatVersion)
         throw UserError("{}: the plan has format version {}, this cleave reads version {}; {}",
@@ -96,7 +96,8 @@ void save_plan(const Plan& plan, const std::string& path) {
     file.stream().write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     if (std::error_code error = file.commit())
         throw UserError(
-            "{}: the plan cannot be written there ({}); give -o a file in a folder that exists, "
+            "{}: the plan cannot be written there ({}); give $output a file in a folder that "
+            "exists, "
             "with room for {} bytes",
             path, error.message(), bytes.size());
 }
@@ -105,8 +106,7 @@ Plan load_plan(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     std::ostringstream bytes;
     if (std::filesystem::is_directory(path) || !in || !(bytes << in.rdbuf()))
-        throw UserError("{}: there is no plan to read; `cleave plan MODEL -o FILE.plan` writes one",
-                        path);
+        throw UserError("{}: there is no plan to read; $save_plan writes one", path);
     return parse_plan(bytes.str(), path);
 }
 

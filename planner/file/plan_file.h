@@ -9,7 +9,7 @@
 
 namespace cleave::planner {
 
-// The plan's bytes; weights stand as path, offset, length and digest of the graph.
+// The plan's bytes. Of weights they have path, offset and length, and the digest of the graph.
 std::string serialize_plan(const Plan& plan);
 
 // UserError for bytes that are no plan, or of another format_version.

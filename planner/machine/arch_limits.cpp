@@ -5,6 +5,7 @@
 
 #include "planner/machine/catalogue.h"
 #include "planner/machine/gpu_arch.h"
+#include "planner/machine/vendor.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -56,9 +57,10 @@ void check_device_limits(const DeviceInfo& device, const std::string& where) {
                 arch ? arch->shared_bytes : kAny);
     check.range("max_threads_per_block", limits.max_threads_per_block, limits.warp_width,
                 arch ? arch->max_threads : kAny);
-    // HIP counts those of a compute unit, of which its versions tell different numbers.
+    // Drivers that do not count those of a block say different numbers from version to version.
+    const VendorFacts* card = vendor_of(device.kind);
     check.range("registers_per_block", limits.registers_per_block, 1,
-                arch && device.kind != DeviceKind::kHip ? arch->registers : kAny);
+                arch && (!card || card->registers_of_block) ? arch->registers : kAny);
 }
 
 }  // namespace cleave::planner

@@ -9,7 +9,7 @@
 
 namespace cleave::planner {
 
-// Limits of a device of which nothing is said but its kind and architecture.
+// Limits of a device by its kind and architecture alone.
 DeviceLimits default_limits(DeviceKind kind, const std::string& arch);
 
 // UserError names `where`, the field, the device, the value and what is supported.

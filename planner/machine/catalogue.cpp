@@ -20,7 +20,8 @@ namespace {
 //  Infinity Fabric per direction and pair, PCIe 4.0 x16 effective. Latencies are of one small peer
 //  copy, order of magnitude.
 // clang-format off
-//                    name       arch      MiB     GB/s   f32   f16     f8      int8   CUs  peer             GB/s  ns
+// Of the peer link: its kind, GB/s and ns.
+//                    name       arch      MiB     GB/s   f32   f16     f8      int8  CUs  peer
 constexpr std::array<CatalogueModel, 12> kModels{{
     {"h100",    "sm_90a",  81559, 3350, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500},
     {"h200",    "sm_90a", 143771, 4800, 67.0,  989.0, 1979.0, 1979.0, 132, LinkKind::kNvlink, 450, 2500},

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The grammar of `--devices`: LIST = ENTRY {"," ENTRY}, ENTRY = KIND [":" ARCH] ["[" ITEMS "]"]
 // ["/" RANGE].
+#include "planner/machine/device_list.h"
+
 #include <charconv>
 #include <set>
 
 #include "importer/graph/graph.h"
 #include "planner/machine/catalogue.h"
-#include "planner/machine/machine.h"
+#include "planner/machine/vendor.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -28,7 +30,7 @@ std::vector<std::string> split_entries(const std::string& text) {
         if (c == '[') ++depth;
         if (c == ']') --depth;
         if (depth < 0 || depth > 1)
-            throw UserError("--devices {}: brackets do not match in '{}'; {}", text,
+            throw UserError("$devices {}: brackets do not match in '{}'; {}", text,
                             entries.back() + c, kGrammar);
         if (c == ',' && depth == 0) {
             entries.emplace_back();
@@ -37,7 +39,7 @@ std::vector<std::string> split_entries(const std::string& text) {
         }
     }
     if (depth != 0)
-        throw UserError("--devices {}: '{}' lacks its closing bracket; {}", text, entries.back(),
+        throw UserError("$devices {}: '{}' lacks its closing bracket; {}", text, entries.back(),
                         kGrammar);
     return entries;
 }
@@ -47,7 +49,7 @@ int parse_index(const std::string& digits, const std::string& entry) {
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size() || value < 0)
         throw UserError(
-            "--devices: '{}' in '{}' is no device index; write a number, a range such as 0-3, "
+            "$devices: '{}' in '{}' is no device index; write a number, a range such as 0-3, "
             "a UUID (GPU-...) or a PCI address (0000:3b:00.0)",
             digits, entry);
     return value;
@@ -64,11 +66,11 @@ Range parse_range(const std::string& item, const std::string& entry) {
     int last = parse_index(item.substr(dash + 1), entry);
     if (last < first)
         throw UserError(
-            "--devices: the range {} in '{}' runs backwards; write {}-{} or list the indices in "
+            "$devices: the range {} in '{}' runs backwards; write {}-{} or list the indices in "
             "the order you want, [{},...,{}]",
             item, entry, last, first, first, last);
     if (last - first >= kMaxDevices)
-        throw UserError("--devices: the range {} in '{}' has more than {} devices", item, entry,
+        throw UserError("$devices: the range {} in '{}' has more than {} devices", item, entry,
                         kMaxDevices);
     return {first, last + 1};
 }
@@ -81,15 +83,14 @@ struct Entry {
 Entry cut_entry(const std::string& text) {
     Entry entry;
     entry.text = text;
-    std::string rest = text;
-    size_t open = rest.find('['), close = rest.find(']');
-    std::string head = rest.substr(0, open), tail;
+    size_t open = text.find('['), close = text.find(']');
+    std::string head = text.substr(0, open), tail;
     if (open != std::string::npos) {
-        entry.items = rest.substr(open + 1, close - open - 1);
-        tail = rest.substr(close + 1);
+        entry.items = text.substr(open + 1, close - open - 1);
+        tail = text.substr(close + 1);
         if (entry.items.empty())
             throw UserError(
-                "--devices: '{}' has an empty index list; write {}[0] or leave the brackets out",
+                "$devices: '{}' has an empty index list; write {}[0] or leave the brackets out",
                 text, head);
     } else if (size_t at = head.find_first_of("/@"); at != std::string::npos) {
         tail = head.substr(at);
@@ -97,12 +98,12 @@ Entry cut_entry(const std::string& text) {
     }
     if (tail.find('@') != std::string::npos || head.find('@') != std::string::npos)
         throw UserError(
-            "--devices: '{}' names a device of another machine; the suffix @HOST is reserved and "
+            "$devices: '{}' names a device of another machine; the suffix @HOST is reserved and "
             "this version runs on one machine only",
             text);
     if (!tail.empty()) {
         if (tail[0] != '/' || tail.size() < 2)
-            throw UserError("--devices: '{}' is not understood after the bracket in '{}'; {}", tail,
+            throw UserError("$devices: '{}' is not understood after the bracket in '{}'; {}", tail,
                             text, kGrammar);
         entry.logical = tail.substr(1);
     }
@@ -113,10 +114,9 @@ Entry cut_entry(const std::string& text) {
 }
 
 DeviceKind parse_kind(const Entry& entry) {
-    for (DeviceKind kind : {DeviceKind::kHost, DeviceKind::kCuda, DeviceKind::kHip,
-                            DeviceKind::kSimt, DeviceKind::kSim, DeviceKind::kNull})
+    for (DeviceKind kind : kDeviceKinds)
         if (entry.kind == device_kind_name(kind)) return kind;
-    throw UserError("--devices: unknown kind of device '{}' in '{}'; {}", entry.kind, entry.text,
+    throw UserError("$devices: unknown kind of device '{}' in '{}'; {}", entry.kind, entry.text,
                     kGrammar);
 }
 
@@ -124,29 +124,29 @@ void check_arch(const Entry& entry, DeviceKind kind) {
     if (kind == DeviceKind::kSim) {
         if (entry.arch.empty())
             throw UserError(
-                "--devices: '{}' needs a model, for example sim:h100; the catalogue has {}",
+                "$devices: '{}' needs a model, for example sim:h100; the catalogue has {}",
                 entry.text, catalogue_names());
         if (!find_model(entry.arch))
             throw UserError(
-                "--devices: the catalogue has no model '{}' ('{}'); it has {}. Describe other "
+                "$devices: the catalogue has no model '{}' ('{}'); it has {}. Describe other "
                 "devices in a "
-                "file and give it with --machine",
+                "file and give it with $machine",
                 entry.arch, entry.text, catalogue_names());
     } else if (kind == DeviceKind::kSimt) {
         if (entry.arch.empty())
             throw UserError(
-                "--devices: '{}' needs the architecture whose kernels it runs, for example "
+                "$devices: '{}' needs the architecture whose kernels it runs, for example "
                 "simt:gfx90a; "
                 "supported: {}",
                 entry.text, gpu_arch_names());
         if (!find_gpu_arch(entry.arch))
             throw UserError(
-                "--devices: simt does not know the architecture '{}' ('{}'); supported: {}",
+                "$devices: simt does not know the architecture '{}' ('{}'); supported: {}",
                 entry.arch, entry.text, gpu_arch_names());
     } else if (!entry.arch.empty()) {
         throw UserError(
-            "--devices: '{}': {} devices take no architecture; it is read from the device{}",
-            entry.text, entry.kind, kind == DeviceKind::kHost ? " (--cpu-arch overrides it)" : "");
+            "$devices: '{}': {} devices take no architecture; it is read from the device{}",
+            entry.text, entry.kind, kind == DeviceKind::kHost ? " ($cpu_arch overrides it)" : "");
     }
 }
 
@@ -165,7 +165,7 @@ std::vector<std::string> split_items(const std::string& items, const Entry& entr
     }
     for (const std::string& item : out)
         if (item.empty())
-            throw UserError("--devices: an empty index in '{}'; {}", entry.text, kGrammar);
+            throw UserError("$devices: an empty index in '{}'; {}", entry.text, kGrammar);
     return out;
 }
 
@@ -181,7 +181,7 @@ void append_device(std::vector<DeviceSpec>& specs, DeviceSpec spec, const Entry&
     }
     if (!is_card(spec.kind))
         throw UserError(
-            "--devices: '{}': logical devices exist on cuda and hip cards only; give several {} "
+            "$devices: '{}': logical devices exist on cuda and hip cards only; give several {} "
             "devices "
             "instead, for example {}[0-3]",
             entry.text, entry.kind, entry.kind);
@@ -206,7 +206,7 @@ void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry) {
         if (is_identity(item)) {
             if (!is_card(spec.kind))
                 throw UserError(
-                    "--devices: '{}': only cuda and hip devices have a UUID or a PCI address",
+                    "$devices: '{}': only cuda and hip devices have a UUID or a PCI address",
                     entry.text);
             DeviceSpec chosen = spec;
             chosen.index = -1;
@@ -227,15 +227,15 @@ void expand_entry(std::vector<DeviceSpec>& specs, const Entry& entry) {
 std::vector<DeviceSpec> parse_devices(const std::string& text) {
     std::vector<DeviceSpec> specs;
     for (const std::string& entry : split_entries(text)) {
-        if (entry.empty()) throw UserError("--devices '{}' has an empty entry; {}", text, kGrammar);
+        if (entry.empty()) throw UserError("$devices '{}' has an empty entry; {}", text, kGrammar);
         expand_entry(specs, cut_entry(entry));
         if (specs.size() > static_cast<size_t>(kMaxDevices))
-            throw UserError("--devices {}: more than {} devices", text, kMaxDevices);
+            throw UserError("$devices {}: more than {} devices", text, kMaxDevices);
     }
     std::set<std::string> seen;
     for (const DeviceSpec& spec : specs)
         if (!seen.insert(spec.text).second)
-            throw UserError("--devices {}: {} is given twice; each device can be used once", text,
+            throw UserError("$devices {}: {} is given twice; each device can be used once", text,
                             spec.text);
     return specs;
 }

@@ -20,54 +20,88 @@ namespace {
 
 constexpr int64_t kKiB = 1024;
 
-// A multiprocessor.
 constexpr GpuUnit sm(int64_t shared_kib, int threads, int blocks) {
-    return {shared_kib * kKiB, threads, blocks, 128, 65536 / kPartsOfUnit, 256};
+    return {
+        "multiprocessor", shared_kib * kKiB, threads, blocks, 128, 0, 65536 / kPartsOfUnit, 256};
+}
+
+GpuArch nvidia(std::string_view name, int number, int64_t shared_kib, GpuUnit unit,
+               bool warpgroups = false) {
+    const bool is_ampere = number >= 80;  // or newer
+    unit.shared_kept = is_ampere ? kKiB : 0;
+    return {.name = name,
+            .number = number,
+            .vendor = Vendor::kNvidia,
+            .warp_width = 32,
+            .shared_bytes = shared_kib * kKiB,
+            .registers = 65536,
+            .registers_per_thread = 255,
+            .max_threads = 1024,
+            .matrix = is_ampere ? MatrixInstruction::kMmaSync : MatrixInstruction::kNone,
+            .unit = unit,
+            .warpgroups = warpgroups,
+            .copies_asynchronously = is_ampere,
+            .overlaps_launches = number >= 90};
 }
 
 // VGPRs of one lane, of a SIMD and in which they are given out.
 constexpr GpuUnit compute_unit(int waves_of_simd, int vgprs, int granule) {
-    return {64 * kKiB, kPartsOfUnit * waves_of_simd * 64, 16, 512, vgprs * 64, granule * 64};
+    return {"compute unit", 64 * kKiB,   kPartsOfUnit * waves_of_simd * 64, 16, 512, 0,
+            vgprs * 64,     granule * 64};
 }
 constexpr GpuUnit workgroup_processor(int vgprs, int granule) {
-    return {128 * kKiB, kPartsOfUnit * 16 * 32, 32, kKiB, vgprs * 32, granule * 32};
+    return {"workgroup processor", 128 * kKiB, kPartsOfUnit * 16 * 32, 32, kKiB, 0, vgprs * 32,
+            granule * 32};
+}
+
+GpuArch amd(std::string_view name, int number, int warp_width, int64_t registers,
+            int registers_per_thread, MatrixInstruction matrix, const GpuUnit& unit) {
+    return {.name = name,
+            .number = number,
+            .vendor = Vendor::kAmd,
+            .warp_width = warp_width,
+            .shared_bytes = 64 * kKiB,
+            .registers = registers,
+            .registers_per_thread = registers_per_thread,
+            .max_threads = 1024,
+            .matrix = matrix,
+            .unit = unit};
 }
 
 }  // namespace
 
 const std::vector<GpuArch>& gpu_archs() {
     using enum MatrixInstruction;
-    constexpr int64_t kLds = 64 * kKiB;
     constexpr GpuUnit kVega = compute_unit(10, 256, 4), kCdna = compute_unit(8, 512, 8);
     constexpr GpuUnit kRdna = workgroup_processor(1024, 16);
     constexpr GpuUnit kWideRdna = workgroup_processor(1536, 24);
-    static const std::vector<GpuArch> archs = {
-        {"sm_70", 70, true, 32, 96 * kKiB, 65536, 255, 1024, kNone, sm(96, 2048, 32)},
-        {"sm_75", 75, true, 32, 64 * kKiB, 65536, 255, 1024, kNone, sm(64, 1024, 16)},
-        {"sm_80", 80, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync, sm(164, 2048, 32)},
-        {"sm_86", 86, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, sm(100, 1536, 16)},
-        {"sm_87", 87, true, 32, 163 * kKiB, 65536, 255, 1024, kMmaSync, sm(164, 1536, 16)},
-        {"sm_88", 88, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, sm(100, 1536, 16)},
-        {"sm_89", 89, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, sm(100, 1536, 24)},
-        {"sm_90", 90, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, sm(228, 2048, 32)},
-        {"sm_90a", 90, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, sm(228, 2048, 32), true},
-        {"sm_100", 100, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, sm(228, 2048, 32)},
-        {"sm_103", 103, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, sm(228, 2048, 32)},
-        {"sm_110", 110, true, 32, 227 * kKiB, 65536, 255, 1024, kMmaSync, sm(228, 1536, 24)},
-        {"sm_120", 120, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, sm(100, 1536, 24)},
-        {"sm_121", 121, true, 32, 99 * kKiB, 65536, 255, 1024, kMmaSync, sm(100, 1536, 24)},
-        {"gfx906", 0x906, false, 64, kLds, 65536, 256, 1024, kNone, kVega},
-        {"gfx908", 0x908, false, 64, kLds, 65536, 512, 1024, kMfmaGfx908, kVega},
-        {"gfx90a", 0x90a, false, 64, kLds, 131072, 512, 1024, kMfmaGfx90a, kCdna},
-        {"gfx942", 0x942, false, 64, kLds, 131072, 512, 1024, kMfma, kCdna},
-        {"gfx1030", 0x1030, false, 32, kLds, 65536, 256, 1024, kNone, kRdna},
-        {"gfx1100", 0x1100, false, 32, kLds, 98304, 256, 1024, kWmmaGfx11, kWideRdna},
-        {"gfx1101", 0x1101, false, 32, kLds, 98304, 256, 1024, kWmmaGfx11, kWideRdna},
-        {"gfx1102", 0x1102, false, 32, kLds, 65536, 256, 1024, kWmmaGfx11, kRdna},
-        {"gfx1200", 0x1200, false, 32, kLds, 98304, 256, 1024, kWmmaGfx12, kWideRdna},
-        {"gfx1201", 0x1201, false, 32, kLds, 98304, 256, 1024, kWmmaGfx12, kWideRdna},
+    static const std::vector<GpuArch> kArchs = {
+        nvidia("sm_70", 70, 96, sm(96, 2048, 32)),
+        nvidia("sm_75", 75, 64, sm(64, 1024, 16)),
+        nvidia("sm_80", 80, 163, sm(164, 2048, 32)),
+        nvidia("sm_86", 86, 99, sm(100, 1536, 16)),
+        nvidia("sm_87", 87, 163, sm(164, 1536, 16)),
+        nvidia("sm_88", 88, 99, sm(100, 1536, 16)),
+        nvidia("sm_89", 89, 99, sm(100, 1536, 24)),
+        nvidia("sm_90", 90, 227, sm(228, 2048, 32)),
+        nvidia("sm_90a", 90, 227, sm(228, 2048, 32), true),
+        nvidia("sm_100", 100, 227, sm(228, 2048, 32)),
+        nvidia("sm_103", 103, 227, sm(228, 2048, 32)),
+        nvidia("sm_110", 110, 227, sm(228, 1536, 24)),
+        nvidia("sm_120", 120, 99, sm(100, 1536, 24)),
+        nvidia("sm_121", 121, 99, sm(100, 1536, 24)),
+        amd("gfx906", 0x906, 64, 65536, 256, kNone, kVega),
+        amd("gfx908", 0x908, 64, 65536, 512, kMfmaGfx908, kVega),
+        amd("gfx90a", 0x90a, 64, 131072, 512, kMfmaGfx90a, kCdna),
+        amd("gfx942", 0x942, 64, 131072, 512, kMfma, kCdna),
+        amd("gfx1030", 0x1030, 32, 65536, 256, kNone, kRdna),
+        amd("gfx1100", 0x1100, 32, 98304, 256, kWmmaGfx11, kWideRdna),
+        amd("gfx1101", 0x1101, 32, 98304, 256, kWmmaGfx11, kWideRdna),
+        amd("gfx1102", 0x1102, 32, 65536, 256, kWmmaGfx11, kRdna),
+        amd("gfx1200", 0x1200, 32, 98304, 256, kWmmaGfx12, kWideRdna),
+        amd("gfx1201", 0x1201, 32, 98304, 256, kWmmaGfx12, kWideRdna),
     };
-    return archs;
+    return kArchs;
 }
 
 const GpuArch* find_gpu_arch(std::string_view name) {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "planner/machine/vendor.h"
+
 namespace cleave::planner {
 
 // kMfmaGfx908 is kMfma with half the depth for bf16; kMfmaGfx90a reads subnormal numbers of 16 bits
@@ -24,13 +26,14 @@ enum class MatrixInstruction : uint8_t {
 };
 
 // What holds a block whole: a multiprocessor, a compute unit, RDNA's workgroup processor of two. It
-// has kPartsOfUnit parts with schedulers, registers and warps of their own: sub-partitions
-// (NVIDIA), SIMDs (AMD).
+// has kPartsOfUnit parts with schedulers, registers and warps of their own (sub-partitions, SIMDs).
 struct GpuUnit {
+    std::string_view name;          // "multiprocessor"
     int64_t shared_bytes = 0;       // for all its blocks
     int threads = 0;                // resident, at most
-    int blocks = 0;                 // resident, at most; AMD: those of several warps
+    int blocks = 0;                 // resident, at most (VendorFacts::counts_small_blocks)
     int64_t shared_granule = 0;     // bytes, in which it is given out
+    int64_t shared_kept = 0;        // bytes of each block that the driver's runtime keeps
     int64_t registers_of_part = 0;  // 32-bit, over all lanes
     int64_t register_granule = 0;   // those of a warp are given out in so many
 };
@@ -39,7 +42,7 @@ constexpr int kPartsOfUnit = 4;
 struct GpuArch {
     std::string_view name;  // "sm_80", "gfx90a"
     int number = 0;         // 80; 0x90a
-    bool nvidia = true;
+    Vendor vendor;
     int warp_width = 32;
     int64_t shared_bytes = 0;  // of one block, at most
     int64_t registers = 0;     // 32-bit, of one block (NVIDIA) or compute unit and SIMD (AMD)
@@ -48,15 +51,13 @@ struct GpuArch {
     MatrixInstruction matrix = MatrixInstruction::kNone;
     GpuUnit unit;
     bool warpgroups = false;  // multiplies by warpgroups, too (wgmma)
+    // Its threads copy into shared memory and go on meanwhile (cp.async: PTX ISA, compute
+    // capability 8.0 on).
+    bool copies_asynchronously = false;
+    // A launch may begin before the one before it has ended (programmatic dependent launch: CUDA
+    // C++ Programming Guide, compute capability 9.0 on).
+    bool overlaps_launches = false;
 };
-
-// Whether its threads copy into shared memory and go on meanwhile (cp.async: PTX ISA, compute
-// capability 8.0 on).
-inline bool copies_asynchronously(const GpuArch& arch) { return arch.nvidia && arch.number >= 80; }
-
-// Whether a launch may begin before the one before it has ended (programmatic dependent launch:
-// CUDA C++ Programming Guide, compute capability 9.0 on).
-inline bool overlaps_launches(const GpuArch& arch) { return arch.nvidia && arch.number >= 90; }
 
 // Null for a name that is not in the table.
 const GpuArch* find_gpu_arch(std::string_view name);

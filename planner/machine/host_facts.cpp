@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the operating system says about this host. Rates are estimates from the CPU's features; a
 // machine file measured by `cleave devices --measure` replaces them.
+#include "planner/machine/host_facts.h"
+
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
-
-#include "planner/machine/machine.h"
 
 namespace cleave::planner {
 namespace {

@@ -1,205 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices and links from specs, the catalogue and the facts of this host.
 #include "planner/machine/machine.h"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
-#include "planner/machine/catalogue.h"
-#include "runtime/base/errors.h"
+#include "importer/weights/formats.h"
+#include "planner/machine/vendor.h"
 
 namespace cleave::planner {
-namespace {
 
-constexpr int kDevicesPerNode = 8;  // sim: devices of one model in one server
-constexpr int64_t kGiga = 1'000'000'000;
-constexpr int64_t kPcieBandwidth = 25 * kGiga;  // PCIe 4.0 x16, effective
-constexpr int64_t kPcieLatency = 8'000;
-constexpr int64_t kNetworkBandwidth = 45 * kGiga;  // one 400 Gb/s adapter a device, effective
-constexpr int64_t kNetworkLatency = 12'000;
-constexpr int64_t kHostLatency =
-    3'000;  // waking the other device's worker, where nothing was measured
-constexpr int64_t kHostReserved = 0;
-constexpr int64_t kGpuReserved = int64_t{512}
-                                 << 20;  // context, modules and library work space of one process
-
-DeviceInfo sim_device(const DeviceSpec& spec) {
-    const CatalogueModel& model = *find_model(spec.arch);
-    DeviceInfo d;
-    d.name = spec.text;
-    d.kind = DeviceKind::kSim;
-    d.arch = model.arch;
-    d.model = model.name;
-    d.index = spec.index;
-    int node = spec.index / kDevicesPerNode;
-    d.host = node == 0 ? "localhost" : "node" + std::to_string(node);
-    d.memory_bytes = model.memory_mib << 20;
-    d.reserved_bytes = model.name == "host" ? kHostReserved : kGpuReserved;
-    set_rates(model, d);
-    d.launch_overhead_ns = model.name == "host" ? 2'000 : 3'000;
-    d.limits = limits_of(model);
-    return d;
-}
-
-// `count` devices share the host's memory, cores and bandwidth. Alone at work, one has all the
-// cores; those of one stage divide them, which the bandwidth domain accounts for.
-DeviceInfo host_device(const DeviceSpec& spec, const HostFacts& host, int count) {
-    DeviceInfo d;
-    d.name = spec.text;
-    d.kind = spec.kind;
-    d.arch = host.arch;
-    d.model = "host";
-    d.index = spec.index;
-    d.memory_bytes = host.memory_bytes / count;
-    d.memory_bandwidth = std::max<int64_t>(1, host.memory_bandwidth);
-    d.flops_f32 = std::max<int64_t>(1, host.flops_f32);
-    d.flops_f16 = d.flops_f8 = d.flops_int8 = d.flops_f32;
-    d.launch_overhead_ns = 2'000;
-    d.limits.shared_memory_per_block =
-        4 << 20;  // of second- and third-level cache; kernels ask for about 1 MiB
-    d.limits.max_threads_per_block = 1;
-    d.limits.warp_width = 1;
-    d.limits.num_compute_units = std::max(1, host.num_cores);
-    if (const MeasuredRates& m = host.calibration.rates; m.bandwidth > 0) {
-        d.measured = m;
-        d.memory_bandwidth = m.bandwidth;
-        d.flops_f32 = m.flops_f32;
-        d.flops_f16 = d.flops_f8 = d.flops_int8 = m.flops_narrow;
-        d.launch_overhead_ns = m.launch_ns;
-    }
-    if (spec.kind == DeviceKind::kSimt) {
-        // The interpreter runs every GPU thread in turn; two orders slower than compiled host code.
-        d.arch = spec.arch;
-        d.model = spec.arch;
-        d.limits = limits_of(gpu_arch(spec.arch));
-        d.measured = {};
-        d.flops_f32 = d.flops_f16 = d.flops_f8 = d.flops_int8 =
-            std::max<int64_t>(1, d.flops_f32 / 100);
-        d.memory_bandwidth = std::max<int64_t>(1, d.memory_bandwidth / 100);
-    }
-    return d;
-}
-
-bool on_host_memory(const DeviceInfo& d) {
-    return d.kind == DeviceKind::kHost || d.kind == DeviceKind::kSimt ||
-           d.kind == DeviceKind::kNull;
-}
-
-// A card is one device or several logical ones, whatever names it was asked for by.
-void check_cards_once(const std::vector<DeviceSpec>& specs, const Machine& machine) {
-    std::map<std::pair<DeviceKind, int>, size_t> first;
-    for (size_t d = 0; d < specs.size(); ++d) {
-        if (!is_card(specs[d].kind)) continue;
-        auto [at, fresh] = first.try_emplace({specs[d].kind, machine.devices[d].index}, d);
-        if (!fresh && (specs[d].logical < 0 || specs[at->second].logical < 0))
-            throw UserError(
-                "--devices: {} and {} are one card, whose memory would be counted twice; name it "
-                "once, or take logical devices of it, for example {}[{}]/0-1",
-                specs[at->second].text, specs[d].text, device_kind_name(specs[d].kind),
-                machine.devices[d].index);
+std::string_view device_kind_name(DeviceKind kind) {
+    if (const VendorFacts* vendor = vendor_of(kind)) return vendor->kind_name;
+    switch (kind) {
+        case DeviceKind::kHost: return "host";
+        case DeviceKind::kSimt: return "simt";
+        case DeviceKind::kSim: return "sim";
+        default: return "null";
     }
 }
 
-// Logical devices of one card have equal parts of its memory and share its bandwidth.
-void share_cards(const std::vector<DeviceSpec>& specs, Machine& machine) {
-    std::map<std::pair<DeviceKind, int>, std::vector<size_t>> cards;
-    for (size_t d = 0; d < specs.size(); ++d)
-        if (specs[d].logical >= 0) cards[{specs[d].kind, machine.devices[d].index}].push_back(d);
-    for (const auto& [card, devices] : cards) {
-        const auto count = static_cast<int64_t>(devices.size());
-        machine.domains.push_back(
-            {fmt::format("memory of {}[{}]", device_kind_name(card.first), card.second),
-             machine.devices[devices[0]].memory_bandwidth});
-        for (size_t d : devices) {
-            DeviceInfo& device = machine.devices[d];
-            device.memory_bytes /= count;
-            device.reserved_bytes /= count;
-            device.memory_domain = static_cast<int>(machine.domains.size()) - 1;
-        }
+std::string_view link_kind_name(LinkKind kind) {
+    if (const VendorFacts* vendor = vendor_of(kind)) return vendor->own_link_name;
+    switch (kind) {
+        case LinkKind::kSameMemory: return "same_memory";
+        case LinkKind::kPcie: return "pcie";
+        default: return "network";
     }
 }
-
-Link make_link(const Machine& machine, const HostCalibration& calibration,
-               const GpuDescriptions* gpus, DeviceId from, DeviceId to) {
-    const DeviceInfo& a = machine.device(from);
-    const DeviceInfo& b = machine.device(to);
-    Link link{from, to};
-    if (a.host != b.host) {
-        link.kind = LinkKind::kNetwork;
-        link.bandwidth = kNetworkBandwidth;
-        link.latency_ns = kNetworkLatency;
-    } else if (on_host_memory(a) && on_host_memory(b)) {
-        link.kind = LinkKind::kSameMemory;
-        link.bandwidth = std::max<int64_t>(
-            1, std::min(a.memory_bandwidth, b.memory_bandwidth) / 2);  // read and written
-        link.latency_ns = kHostLatency;
-        link.domain = a.memory_domain;
-        if (a.measured.bandwidth > 0 && b.measured.bandwidth > 0) {
-            link.bandwidth = calibration.transfer_bandwidth;
-            link.latency_ns = calibration.transfer_latency_ns;
-            link.exchange_bandwidth = calibration.exchange_bandwidth;
-            link.exchange_latency_ns = calibration.exchange_latency_ns;
-        }
-    } else if (is_card(a.kind) && a.kind == b.kind && a.index == b.index) {
-        link.kind = LinkKind::kSameMemory;
-        link.bandwidth = std::max<int64_t>(1, a.memory_bandwidth / 2);  // read and written
-        link.latency_ns = a.launch_overhead_ns;
-        link.domain = a.memory_domain;
-    } else if (is_card(a.kind) && a.kind == b.kind && gpus) {
-        link = gpus->link(a, b);
-        link.from = from;
-        link.to = to;
-    } else if (a.kind == DeviceKind::kSim && b.kind == DeviceKind::kSim && a.model == b.model) {
-        const CatalogueModel& model = *find_model(a.model);
-        link.kind = model.peer;
-        link.bandwidth = static_cast<int64_t>(model.peer_gb * 1e9);
-        link.latency_ns = model.peer_latency_ns;
-        // The two dies of a card are joined inside the package.
-        if (model.dies_per_card > 1 &&
-            a.index / model.dies_per_card == b.index / model.dies_per_card)
-            link.bandwidth = static_cast<int64_t>(model.die_gb * 1e9);
-    } else {
-        link.kind = LinkKind::kPcie;
-        link.bandwidth = kPcieBandwidth;
-        link.latency_ns = kPcieLatency;
-    }
-    return link;
-}
-
-// Dies of one card leave their server through one network adapter: its domain by device, -1 for a
-// device with an adapter of its own.
-std::vector<int> share_adapters(Machine& machine) {
-    std::vector<int> domains(machine.devices.size(), -1);
-    std::map<std::pair<std::string, int>, int> cards;
-    for (size_t d = 0; d < machine.devices.size(); ++d) {
-        const DeviceInfo& device = machine.devices[d];
-        const CatalogueModel* model =
-            device.kind == DeviceKind::kSim ? find_model(device.model) : nullptr;
-        if (!model || model->dies_per_card < 2) continue;
-        int card = device.index / model->dies_per_card;
-        auto [at, fresh] =
-            cards.try_emplace({device.model, card}, static_cast<int>(machine.domains.size()));
-        if (fresh)
-            machine.domains.push_back(
-                {fmt::format("network adapter of {} card {}", device.model, card),
-                 kNetworkBandwidth});
-        domains[d] = at->second;
-    }
-    return domains;
-}
-
-}  // namespace
 
 int64_t DeviceInfo::flops(DType dtype) const {
     switch (dtype) {
         case DType::kF16:
         case DType::kBF16: return flops_f16;
         case DType::kF8E4M3: return flops_f8;
-        case DType::kInt8:
-        case DType::kUInt8:
-        case DType::kInt4:
-        case DType::kUInt4: return flops_int8;
-        default: return flops_f32;
+        default: return importer::find_quantized_type(dtype) ? flops_int8 : flops_f32;
     }
 }
 
@@ -209,74 +43,9 @@ const Link* Machine::link(DeviceId from, DeviceId to) const {
     };
     auto found = std::lower_bound(links.begin(), links.end(), std::pair(from, to), before);
     if (found != links.end() && found->from == from && found->to == to) return &*found;
-    for (const Link& l : links)  // links of a hand-made machine may stand in any order
+    for (const Link& l : links)  // links of a hand-made machine may be in any order
         if (l.from == from && l.to == to) return &l;
     return nullptr;
-}
-
-namespace {
-
-// A device that is not there is told with all that the user asked for.
-DeviceInfo describe(const GpuDescriptions& gpus, const DeviceSpec& spec,
-                    const std::vector<DeviceSpec>& specs) {
-    try {
-        return gpus.describe(spec);
-    } catch (const UserError& error) {
-        std::string declared;
-        for (const DeviceSpec& s : specs) declared += (declared.empty() ? "" : ", ") + s.text;
-        throw UserError("{} (declared: {})", error.what(), declared);
-    }
-}
-
-}  // namespace
-
-Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
-                      const GpuDescriptions* gpus) {
-    Machine machine;
-    int num_host = 0;
-    for (const DeviceSpec& spec : specs)
-        num_host += spec.kind == DeviceKind::kHost || spec.kind == DeviceKind::kSimt ||
-                    spec.kind == DeviceKind::kNull;
-    if (num_host > 0) machine.domains.push_back({"memory of this host", host.memory_bandwidth});
-    std::map<std::pair<std::string, std::string>, int> sim_hosts;
-    for (const DeviceSpec& spec : specs) {
-        machine.name += (machine.name.empty() ? "" : ",") + spec.text;
-        if (spec.kind == DeviceKind::kSim) {
-            if (!find_model(spec.arch))
-                throw UserError("{}: the catalogue has no model '{}'; it has {}", spec.text,
-                                spec.arch, catalogue_names());
-            machine.devices.push_back(sim_device(spec));
-            if (spec.arch == "host") {  // CPU devices of one server share its memory
-                auto [at, fresh] = sim_hosts.try_emplace({spec.arch, machine.devices.back().host},
-                                                         static_cast<int>(machine.domains.size()));
-                if (fresh)
-                    machine.domains.push_back({"memory of " + machine.devices.back().host,
-                                               machine.devices.back().memory_bandwidth});
-                machine.devices.back().memory_domain = at->second;
-            }
-        } else if (is_card(spec.kind)) {
-            if (!gpus)
-                throw UserError(
-                    "{}: a real {} device is described by its driver, which is not part of this "
-                    "machine's description; use sim:MODEL to plan without the device",
-                    spec.text, device_kind_name(spec.kind));
-            machine.devices.push_back(describe(*gpus, spec, specs));
-        } else {
-            machine.devices.push_back(host_device(spec, host, num_host));
-            machine.devices.back().memory_domain = 0;
-        }
-    }
-    check_cards_once(specs, machine);
-    share_cards(specs, machine);
-    std::vector<int> adapters = share_adapters(machine);
-    for (size_t a = 0; a < machine.devices.size(); ++a)
-        for (size_t b = 0; b < machine.devices.size(); ++b)
-            if (a != b)
-                machine.links.push_back(
-                    make_link(machine, host.calibration, gpus, DeviceId(a), DeviceId(b)));
-    for (Link& link : machine.links)
-        if (link.kind == LinkKind::kNetwork) link.domain = adapters[link.from.index()];
-    return machine;
 }
 
 }  // namespace cleave::planner

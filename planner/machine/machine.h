@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Machine: devices and links as data, read from drivers, from the catalogue (`sim:`), or from a
-// file, so that a plan for a machine one does not own can be made offline. The user's device order
-// is kept: DeviceId is a position in it. All rates are integers: bytes/s, operations/s,
-// nanoseconds.
+// The Machine: devices and links as data. Read from drivers, from the catalogue (`sim:`), or from a
+// file, so that a plan can be made without the machine. The user's device order is kept: DeviceId
+// is a position in it. All rates are integers: bytes/s, operations/s, nanoseconds.
 #pragma once
 
 #include <array>
@@ -17,13 +16,14 @@ namespace cleave::planner {
 
 using DeviceId = Index<struct DeviceTag>;
 
+// Of devices that are driven through libraries opened at run time; planner/machine/vendor.h has a
+// row of facts for each.
+enum class Vendor : uint8_t { kNvidia, kAmd };
+
 enum class DeviceKind : uint8_t { kHost, kCuda, kHip, kSimt, kSim, kNull };
 
-// Whether a vendor's driver runs it.
-inline bool is_card(DeviceKind kind) {
-    return kind == DeviceKind::kCuda || kind == DeviceKind::kHip;
-}
-inline constexpr std::array kCardKinds{DeviceKind::kCuda, DeviceKind::kHip};
+inline constexpr std::array kDeviceKinds{DeviceKind::kHost, DeviceKind::kCuda, DeviceKind::kHip,
+                                         DeviceKind::kSimt, DeviceKind::kSim,  DeviceKind::kNull};
 
 // What a kernel may use; the input of every tile choice.
 struct DeviceLimits {
@@ -65,7 +65,7 @@ struct DeviceInfo {
     int index = 0;            // within its kind
     int64_t memory_bytes = 0;
     int64_t reserved_bytes = 0;     // what the driver takes for itself
-    int64_t collectives_bytes = 0;  // what `collectives` takes for a communicator; 0: not told
+    int64_t collectives_bytes = 0;  // what `collectives` takes for a communicator; 0: unknown
     int64_t memory_bandwidth = 0;   // bytes/s of this device alone
     int memory_domain =
         -1;  // bandwidth domain it shares with others (CPU devices share DRAM), or -1
@@ -82,6 +82,8 @@ struct DeviceInfo {
 
 // Directed: from -> to. Two devices without a link are joined through their hosts (staged).
 enum class LinkKind : uint8_t { kSameMemory, kNvlink, kXgmi, kPcie, kNetwork };
+inline constexpr std::array kLinkKinds{LinkKind::kSameMemory, LinkKind::kNvlink, LinkKind::kXgmi,
+                                       LinkKind::kPcie, LinkKind::kNetwork};
 struct Link {
     DeviceId from, to;
     LinkKind kind = LinkKind::kPcie;
@@ -114,69 +116,5 @@ struct Machine {
 
 std::string_view device_kind_name(DeviceKind kind);
 std::string_view link_kind_name(LinkKind kind);
-
-// ---- Device lists
-// --------------------------------------------------------------------------------
-
-// One entry of `--devices`, expanded: "host[0-1]" is two.
-struct DeviceSpec {
-    DeviceKind kind = DeviceKind::kHost;
-    std::string arch;  // after the colon: "gfx90a", "h100"; empty for none
-    int index = 0;
-    std::string identity;  // UUID or PCI address when so chosen; then index is -1
-    int logical = -1;      // cuda[0]/2: the logical device on one card
-    std::string text;      // canonical name
-};
-
-// Parses the grammar of CLI.md ("cuda[0],hip[0-7],host[0]"; "sim:h100[0-7]"; "cuda[0]/0-3"). Throws
-// UserError naming the entry for unknown kinds, bad ranges, duplicates, and the reserved suffix
-// @HOST.
-std::vector<DeviceSpec> parse_devices(const std::string& text);
-
-// What stands behind host devices of this process; the caller (tools/) measures or reads it.
-// Rates that `cleave devices --measure` found; of nothing when `rates.bandwidth` is 0.
-struct HostCalibration {
-    MeasuredRates rates;
-    int64_t transfer_bandwidth = 0, transfer_latency_ns = 0;  // from one host device to another
-    int64_t exchange_bandwidth = 0, exchange_latency_ns = 0;  // an all-reduce of two
-};
-
-struct HostFacts {
-    int num_cores = 1;
-    int64_t memory_bytes = 0;
-    int64_t memory_bandwidth = 0;  // bytes/s of all cores together
-    int64_t flops_f32 = 0;         // of all cores together
-    std::string arch;              // JIT target name
-    HostCalibration calibration;
-};
-
-// Facts of the machine the process runs on, from the operating system; rates are estimates unless a
-// calibration is given to build_machine.
-HostFacts read_host_facts();
-
-// Real GPUs, which only their drivers can describe (runtime/cards/gpu_devices.h).
-class GpuDescriptions {
-public:
-    virtual ~GpuDescriptions() = default;
-    // UserError for a device that is not there, with the ones that are.
-    virtual DeviceInfo describe(const DeviceSpec& spec) const = 0;
-    // Of two devices of one kind, on different cards; `from` and `to` are filled in by the caller.
-    virtual Link link(const DeviceInfo& from, const DeviceInfo& to) const = 0;
-};
-
-// Builds the machine for devices of kinds host, simt and sim (catalogue), and with `gpus` for cuda
-// and hip. Host devices share memory, bandwidth and cores, logical devices their card's; the memory
-// of one is its equal part, its rates are all of the host's or card's when it works alone.
-// UserError for a model the catalogue lacks.
-Machine build_machine(const std::vector<DeviceSpec>& specs, const HostFacts& host,
-                      const GpuDescriptions* gpus = nullptr);
-
-// Machine files: JSON, schema tools/schema/machine.schema.json. UserError names the file and field.
-Machine load_machine(const std::string& path);
-std::string machine_to_json(const Machine& machine);
-
-// What a file of two host devices at least, saved by `cleave devices --measure`, says of the host.
-// UserError when it holds no measured one.
-HostCalibration calibration_of(const Machine& machine, const std::string& path);
 
 }  // namespace cleave::planner

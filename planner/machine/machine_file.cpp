@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machines as JSON: every field by the name it has in planner/machine/machine.h, devices and links
 // by device name.
+#include "planner/machine/machine_file.h"
+
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "planner/machine/arch_limits.h"
-#include "planner/machine/machine_file.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::planner {
@@ -29,7 +31,7 @@ public:
         if (!v.is_string()) throw UserError("{}: {}.{} is no text", path_, where_, key);
         return v.get<std::string>();
     }
-    std::string text_or(const char* key, std::string fallback) {
+    std::string text_or(const char* key, const std::string& fallback) {
         return json_.contains(key) ? text(key) : fallback;
     }
     int64_t number(const char* key, int64_t least) {
@@ -66,7 +68,7 @@ public:
     void know(const char* key) { asked_.insert(key); }
 
     template <class Kind, size_t N>
-    Kind kind(const char* key, const Kind (&kinds)[N], std::string_view (*name)(Kind)) {
+    Kind kind(const char* key, const std::array<Kind, N>& kinds, std::string_view (*name)(Kind)) {
         std::string value = text(key), known;
         for (Kind k : kinds) {
             if (value == name(k)) return k;
@@ -86,11 +88,6 @@ private:
     std::string path_, where_;
     std::set<std::string> asked_;
 };
-
-constexpr DeviceKind kDeviceKinds[] = {DeviceKind::kHost, DeviceKind::kCuda, DeviceKind::kHip,
-                                       DeviceKind::kSimt, DeviceKind::kSim,  DeviceKind::kNull};
-constexpr LinkKind kLinkKinds[] = {LinkKind::kSameMemory, LinkKind::kNvlink, LinkKind::kXgmi,
-                                   LinkKind::kPcie, LinkKind::kNetwork};
 
 // The optional fields of a Reader count as known whether they are present or not.
 constexpr const char* kOptionalDeviceFields[] = {"arch",
@@ -253,7 +250,7 @@ std::string plain_words(std::string text) {
     const std::string where = text.substr(0, end);
     drop_before(" - ");
     if (const size_t last = text.find("; last read: "); last != std::string::npos) {
-        const size_t close = text.find("'", last + 14);
+        const size_t close = text.find('\'', last + 14);
         if (close != std::string::npos) text.erase(last, close + 1 - last);
     }
     return where + ": no JSON: " + text;
@@ -264,7 +261,7 @@ Json read_json(const std::string& text, const std::string& path) {
         return Json::parse(text);
     } catch (const Json::exception& error) {
         throw UserError(
-            "{}: {}; a machine file is JSON as `cleave devices -o FILE.json` writes it: start from "
+            "{}: {}; a machine file is JSON as $save_machine writes it: start from "
             "one of those",
             path, plain_words(error.what()));
     }
@@ -387,8 +384,7 @@ HostCalibration calibration_of(const Machine& machine, const std::string& path) 
     }
     throw UserError(
         "{}: no two host devices with measured rates and a measured link between them; write it "
-        "with "
-        "cleave devices --measure",
+        "with $measure_machine",
         path);
 }
 

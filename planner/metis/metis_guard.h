@@ -2,7 +2,7 @@
 // METIS ends an internal error by raising SIGABRT (no memory) or SIGTERM (anything else). It traps
 // these itself for most of a call, with signal(), which forgets how a handler was installed
 // (sigaction's flags and mask). Here a call runs with both trapped from its first to its last
-// instruction, and the handlers that were there before are put back exactly, whatever happened. In:
+// instruction, and the handlers that were there before are put back exactly, in every case. In:
 // a call without C++ frames that own anything, since a trapped signal jumps over them.
 #pragma once
 

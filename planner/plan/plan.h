@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Plan: one placement and two step lists (prefill, decode). Artefact of planner/; what codegen
-// compiles and the runtime executes, to the letter.
+// The Plan: one placement of a Graph on the devices of a Machine, and two lists of steps, prefill
+// and decode. Artefact of planner/. codegen compiles each Compute step and the runtime executes all
+// of them as they are. Plain values: a type refers to another by its position in a list.
 //
-// Invariants (proved by planner/verify/verify.h without the planner's code):
-//  - every operand of a step is a PlacedValue that an earlier step of the same phase produced, on
-//  the device
-//    that needs it; a value reaches another device only through a Transfer or a Collective;
-//  - each element of each output is computed exactly once per place that holds it; partial sums
-//  meet in
-//    exactly one Collective;
-//  - collectives of overlapping groups stand in the same order on every member;
-//  - every buffer has a device, an arena, an offset and a size; live buffers do not overlap;
-//  - bytes and times are integers; the same input and seed give the same plan, byte for byte.
+// What verify_plan (planner/verify/verify.h) proves, with no code of the search:
+//  - Operands: an earlier step of the phase produced each one on the device that reads it. A value
+//    reaches another device only by a Transfer or a Collective.
+//  - Work: each element of each output is computed once per place that holds it. Partial sums of a
+//    value meet in one Collective. Collectives of overlapping groups have one order.
+//  - Memory: every buffer has a device, a role, an offset and a size. Live buffers do not overlap,
+//    and all fit the device.
+// Bytes and times are integers. The same input and seed give the same plan, byte for byte.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +28,7 @@ using importer::Graph;
 using importer::OpId;
 using importer::Range;
 using importer::RopeTableId;
+using importer::Rows;
 using importer::ValueId;
 using importer::WeightId;
 
@@ -39,35 +39,49 @@ using WeightShardId = Index<struct WeightShardTag>;
 using RopeShardId = Index<struct RopeShardTag>;
 using KvSlabId = Index<struct KvSlabTag>;
 
-// ---- Layout
-// --------------------------------------------------------------------------------------
+// ---- Boxes
 
-// [begin, end) per dimension. A symbolic dimension (num_tokens) is always whole: {0, kWhole}.
+// A part of a value: [begin, end) per dimension. A symbolic dimension (num_tokens) is always whole:
+// {0, kWhole}.
 inline constexpr int64_t kWhole = INT64_MAX;
 using Box = std::vector<Range>;
 
-// How a value lies on devices: boxes may overlap (replicas) or be empty; their union covers the
-// value. Shards with partial = true hold summands of the same box.
-struct Shard {
-    DeviceId device;
-    Box box;
-    bool partial = false;
-};
-using Layout = std::vector<Shard>;
-
 // ---- Memory
-// --------------------------------------------------------------------------------------
 
+// Each device allocates each of its arenas once, of the size that DeviceMemory says.
 enum class Arena : uint8_t { kWeights, kKv, kActivations, kStaging, kScratch };
+
+// What a buffer holds; it decides the arena. A shard, a slab, a placed value or a step names its
+// buffer, of the first five roles. Of each other role a device has one buffer at most: find_buffer
+// (planner/plan/plan_queries.h) finds it.
+enum class BufferRole : uint8_t {
+    kConstant,     // a WeightShard or a RopeShard, in kWeights
+    kKvSlab,       // in kKv
+    kActivations,  // placed values one after the other, in kActivations
+    kInput,        // an input of a phase other than token ids, in kStaging
+    kScratch,      // of one launch at a time, in kScratch
+    kTokenIds,     // in kStaging, as all below; int32 arrays of a batch (runtime/execute/batch.h)
+    kPositions,
+    kSlots,
+    kSequenceStarts,
+    kOutputRows,
+    kExchange,      // payloads on their way through memory of the host
+    kPeerPayloads,  // payloads that peers read (planner/cost/peer_exchange.h)
+    kPeerSignals,   // and the words by which they announce them
+    kChosenTokens,  // int32 tokens of the largest logits, on the output device
+};
+Arena arena_of(BufferRole role);
 
 struct Buffer {
     DeviceId device;
-    Arena arena = Arena::kActivations;
+    BufferRole role = BufferRole::kActivations;
     int64_t offset = 0;  // within the device's arena, multiple of 256
     int64_t size = 0;    // bytes at the workload's largest num_tokens
-    std::string name;
+
+    Arena arena() const { return arena_of(role); }
 };
 
+// A rectangle of a weight on a device.
 struct WeightShard {
     WeightId weight;
     DeviceId device;
@@ -76,15 +90,15 @@ struct WeightShard {
     BufferId buffer;            // dense row major [rows.size(), columns.size()]
 };
 
-// cos then sin, f32, each [context, rotary_dim / 2].
+// A rotary table on a device: cos then sin, f32, each [context, rotary_dim / 2].
 struct RopeShard {
     RopeTableId table;
     DeviceId device;
     BufferId buffer;
 };
 
-// K then V of some KV heads of one layer: each [num_slots, kv_heads.size(), context, head_dim],
-// dtype kv_dtype.
+// Some KV heads of one layer on a device. K [num_slots, kv_heads.size(), context, head_dim], then V
+// with v_head_dim, of the workload's kv_dtype.
 struct KvSlab {
     ValueId state;
     DeviceId device;
@@ -95,129 +109,156 @@ struct KvSlab {
 };
 
 // ---- Steps
-// ---------------------------------------------------------------------------------------
 
-// A value's box on one device. Row major [rows, box of the last dimension] in its buffer,
-// activation dtype.
+// A value's box on one device: row major [rows, box of the last dimension] in its buffer, of the
+// type that placed_dtype says.
 struct PlacedValue {
     ValueId value;
     DeviceId device;
     Box box;
-    bool partial = false;
-    BufferId buffer;  // invalid for an empty box
+    bool partial = false;  // a summand of the box, which an all-reduce adds to the others
+    BufferId buffer;       // invalid for an empty box
 };
 
-// What one launch computes; each is a template of codegen/. Ops in `Compute::ops` are in graph
-// order.
+// What one launch computes: the operators that it fuses, in graph order. [..]: optional. Epilogue:
+// elementwise operators on the result before it is stored.
 enum class KernelKind : uint8_t {
     kEmbedding,          // Embedding
     kNormQkvRopeAppend,  // [RmsNorm,] Linear q, k, v [, RmsNorm q, k] [, Rope q, k], KvAppend;
                          // output: q
     kAttention,          // Attention
-    kLinear,  // Linear [, Scale] [, Add] [, epilogue]: output and down projections with residual
-    kNormGateUp,  // [RmsNorm,] Linear gate, Linear up, GatedActivation [, epilogue]
-    kNormLinear,  // [SelectTokens,] [RmsNorm,] Linear [, epilogue]: lm_head
-    kRmsNorm,     // what no pattern takes; epilogue: a chain of elementwise operators
+    kLinear,             // Linear [, Scale] [, Add] [, epilogue]: output and down projections
+    kNormGateUp,         // [RmsNorm,] Linear gate, Linear up, GatedActivation [, epilogue]
+    kNormLinear,         // [SelectTokens,] [RmsNorm,] Linear [, epilogue]: lm_head
+    kRmsNorm,            // and below: one operator that no pattern takes
     kRope,
     kKvAppend,
     kGatedActivation,
     kAdd,
     kScale,
     kSelectTokens,
-    kOpaque,
-    kTensor,  // Tensor: one ONNX operator over whole tensors
+    kOpaque,  // planned and exported; the runtime refuses it by name
+    kTensor,  // ONNX operators over whole tensors
 };
 
-// c + t * num_tokens + o * num_outputs + p * (sum over tokens of keys seen): bytes or operations of
-// a step.
+// What one pass of a phase sees.
+struct PassPoint {
+    int64_t num_tokens = 0, num_outputs = 0;
+    int64_t num_keys = 0;  // summed over tokens: the keys that each sees
+};
+
+// Bytes or operations of a step, as a function of the pass.
 struct Amount {
     int64_t constant = 0;
     int64_t per_token = 0;
     int64_t per_output = 0;
     int64_t per_key = 0;
-    int64_t at(int64_t num_tokens, int64_t num_outputs, int64_t num_keys) const {
-        return constant + per_token * num_tokens + per_output * num_outputs + per_key * num_keys;
+    int64_t at(const PassPoint& p) const {
+        return constant + per_token * p.num_tokens + per_output * p.num_outputs +
+               per_key * p.num_keys;
     }
 };
 
-// Tile chosen by arithmetic on DeviceLimits; meaning per kernel kind, see codegen/README.md.
+// How the threads of a GPU launch go through its work.
+enum class MainLoop : uint8_t {
+    kNone,        // an operator that stands alone; every launch of a host
+    kLanes,       // neighbouring lanes share a row of weights or a key: gemv, decode attention
+    kWarps,       // each warp multiplies tiles: gemm, prefill attention
+    kWarpgroups,  // groups of four warps do, by instructions of their own
+};
+
+// What one work item of a host, or one block of a GPU, computes: chosen by arithmetic on
+// DeviceLimits. Products: [rows] output features of [tokens], [depth] input features at a time.
+// Attention: `tokens` queries with `depth` keys at a time, or `rows` query heads of one token.
 struct Tile {
-    int64_t rows = 0;  // output features an item or block computes
+    int64_t rows = 0;
     int64_t tokens = 0;
     int64_t depth = 0;
     int64_t threads = 0;
-    int64_t splits = 1;  // of the context, for decode attention
-    int64_t shared_bytes = 0;
+    int64_t splits = 1;        // of the context, for decode attention
+    int64_t shared_bytes = 0;  // of a block; on a host, scratch of a thread
+    MainLoop main_loop = MainLoop::kNone;
+    int64_t stages = 0;  // of the ring in shared memory that a product's operands pass; 0: none
 
     bool operator==(const Tile&) const = default;
 };
 
-// How the blocks of a GPU's product of many tokens come by its activations.
+// How the activations of a gemm come into shared memory.
 enum class ActivationPath : uint8_t {
-    kConverted,  // through registers: normalised and narrowed to the type that weights are staged
-                 // as
-    kCopied,     // asynchronously, as they lie: of that type, with nothing to do before the product
-    kPrepared,  // likewise from `scratch`, where a launch in front leaves them selected, normalised
-                // and narrowed
+    kConverted,  // through registers, which normalise and narrow them to the weights' staged type
+    kCopied,     // by asynchronous copies: they have that type, and no norm comes first
+    kPrepared,   // so from `scratch`, where a launch before it selects, normalises and narrows them
 };
 
+// One launch on one device.
 struct Compute {
     DeviceId device;
     KernelKind kernel = KernelKind::kOpaque;
     std::vector<OpId> ops;
-    std::vector<PlacedId> inputs;  // in the order in which the fused ops consume outside values
+    std::vector<PlacedId> inputs;  // values from outside, in the order in which `ops` read them
     std::vector<PlacedId> outputs;
     std::vector<WeightShardId> weights;  // in the order of the ops' weights
     std::vector<RopeShardId> rope_tables;
     KvSlabId kv;
-    Range heads;  // query heads, for attention and QKV steps
+    Range heads;  // query heads, of attention and QKV steps
     Tile tile;
-    BufferId scratch;  // invalid when none
+    BufferId scratch;  // invalid: none
     ActivationPath activations = ActivationPath::kConverted;
     Amount flops, weight_bytes, activation_bytes;
 };
 
-// kPeer: kernels of both devices, by the source's memory. All others: through staging memory of the
-// host.
-enum class Route : uint8_t { kSameMemory, kPeer, kHostStaged, kNetwork };
+// What moves the values of a step between devices.
+enum class Path : uint8_t {
+    kStaged,  // staging memory of the host: always right, whatever the devices are
+    kPeer,    // kernels of the devices, which read each other's memory
+    kVendor,  // the vendor's library of collectives
+};
 
-// Copies a box: destination's box contains source's box (a column block of a wider buffer is
-// allowed).
+// Copies a box. The destination's box contains the source's, which may be a column block of it. By
+// kStaged or kPeer.
 struct Transfer {
     PlacedId source, destination;
-    Route route = Route::kHostStaged;
+    Path path = Path::kStaged;
     Amount bytes;
 };
 
 enum class CollectiveOp : uint8_t { kAllReduce, kAllGather };
-enum class CollectiveImplementation : uint8_t { kOneShot, kTwoPhase, kRing, kVendor };
-// What moves a collective's values: staging memory of the host, which is always right, whatever
-// devices are in the group; kernels of the members, which read each other's memory; the vendor's
-// library, which has the ring.
-enum class Transport : uint8_t { kStaged, kPeer, kVendor };
 
-// All-reduce: every contributor's partial box is summed in f32 in group order, then `epilogue` (the
-// residual Add, and the RmsNorm that follows it) runs on each member. A member with no work is in
-// `group` but contributes no input.
-struct Collective {
-    CollectiveOp op = CollectiveOp::kAllReduce;
-    CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
-    Transport transport = Transport::kStaged;
-    std::vector<DeviceId> group;  // every receiver, in device order; a ring's in ring order
-    std::vector<PlacedId>
-        contributions;  // partial values (all_reduce) or boxes (all_gather), in group order
-    std::vector<OpId> epilogue;             // {}, {Add} or {Add, RmsNorm}
-    std::vector<PlacedId> epilogue_inputs;  // per member, in group order: the residual, with an Add
-    std::vector<WeightShardId> weights;  // per member, in group order: the norm's, with a RmsNorm
-    std::vector<PlacedId>
-        outputs;   // per member, in group order; with a RmsNorm, its per member after them
-    Amount bytes;  // payload of one member
+// How a sum is carried out.
+enum class SumForm : uint8_t {
+    kOneShot,   // every member adds all contributions
+    kTwoPhase,  // each contributor adds a part of the elements, then all take the finished parts
+    kRing,      // the vendor's library's
 };
 
+// An all-reduce sums the contributors' partial boxes in f32, in group order. Then `epilogue` (the
+// residual Add, and the RmsNorm that follows it) runs on each member. A member without work is in
+// `group` and contributes nothing. An all-gather puts boxes side by side.
+struct Collective {
+    CollectiveOp op = CollectiveOp::kAllReduce;
+    Path path = Path::kStaged;
+    bool two_phase = false;       // of a sum that no library carries out
+    std::vector<DeviceId> group;  // the members: every receiver, in device order or the ring's
+    std::vector<PlacedId> contributions;    // in group order
+    std::vector<OpId> epilogue;             // {}, {Add} or {Add, RmsNorm}
+    std::vector<PlacedId> epilogue_inputs;  // by member: the residual, with an Add
+    std::vector<WeightShardId> weights;     // by member: the norm's, with a RmsNorm
+    std::vector<PlacedId> outputs;  // by member; with a RmsNorm, its results by member after them
+    Amount bytes;                   // payload of one member
+
+    SumForm form() const {
+        return path == Path::kVendor ? SumForm::kRing
+               : two_phase           ? SumForm::kTwoPhase
+                                     : SumForm::kOneShot;
+    }
+};
+
+// A step of one phase. Steps run in list order on each device that takes part; devices wait for one
+// another only in transfers and collectives.
 struct Step {
     std::variant<Compute, Transfer, Collective> action;
-    int layer = -1;
-    int stage = 0;
+    int layer = -1;            // of the decoder; -1: before the layers; num_layers: behind them
+    int stage = 0;             // of Plan::stages
     int64_t predicted_ns = 0;  // alone, at the workload's point of this phase
     int64_t start_ns = 0;      // in the event simulation of one pass
     Amount link_bytes;         // moved between devices; 0 for compute
@@ -229,23 +270,25 @@ struct Step {
 
 struct Phase {
     std::vector<PlacedValue> values;
-    std::vector<Step> steps;        // a valid execution order; StepId is the position
-    std::vector<PlacedId> inputs;   // token ids where they are needed (no step produces them)
-    std::vector<PlacedId> outputs;  // logits, whole, on `Plan::output_device`
+    std::vector<Step> steps;        // in an order of execution; a StepId is a position
+    std::vector<PlacedId> inputs;   // token ids on the devices that need them; no step makes them
+    std::vector<PlacedId> outputs;  // the graph's outputs, whole, on Plan::output_device
 };
 
+// A pipeline stage: a contiguous range of operators, divided among its devices.
 struct Stage {
     std::vector<DeviceId> devices;
     OpId first_op, last_op;
     int first_layer = 0, last_layer = -1;  // of decoder layers; last < first: none
 };
 
+// A device's account, in bytes: each arena, what the driver reserves, and the buffers of a vendor's
+// communicators (planner/build/communicator_memory.h).
 struct DeviceMemory {
     DeviceId device;
     int64_t capacity = 0;
-    int64_t weights = 0, kv = 0, activations = 0, staging = 0, scratch = 0, reserved = 0;
-    int64_t collectives =
-        0;  // of the communicators of a vendor's library (planner/build/communicator_memory.h)
+    int64_t weights = 0, kv = 0, activations = 0, staging = 0, scratch = 0;
+    int64_t reserved = 0, collectives = 0;
     int64_t needed() const {
         return weights + kv + activations + staging + scratch + reserved + collectives;
     }
@@ -253,36 +296,41 @@ struct DeviceMemory {
 };
 
 struct Prediction {
-    int64_t prefill_ns = 0;               // whole prompt, all chunks
-    int64_t decode_ns_per_token = 0;      // at past = prompt + (context - prompt) / 2
-    int64_t lower_bound_ns = 0;           // over all plans, of the objective
+    int64_t prefill_ns = 0;               // the whole prompt, all chunks
+    int64_t decode_ns_per_token = 0;      // at Workload::decode_past
+    int64_t lower_bound_ns = 0;           // of the objective, over all plans
     int64_t objective_ns = 0;             // of this plan
-    std::vector<int64_t> decode_busy_ns;  // per device
+    std::vector<int64_t> decode_busy_ns;  // by device
 };
 
+// A shape that was scored and not taken.
 struct RunnerUp {
     std::string shape;  // "tp 2 x pp 2 (layers 0-10, 11-21)"
     int64_t objective_ns = 0;
     std::string why_not;
 };
 
+// Why the plan is as it is, in words for its reader.
 struct Why {
     std::string binding;  // what limits this plan: "memory of sim:a40[2]", "weights read on host"
     std::vector<RunnerUp> runners_up;
     std::vector<std::string> cuts;  // cost of each stage boundary
     int64_t metis_cost_ns = 0;      // objective with the METIS order, 0 when unused
     int64_t topological_cost_ns = 0;
-    int64_t metis_us = 0;  // time METIS took is not stored in the plan file (not deterministic)
-    std::string metis;     // one line
+    std::string metis;  // one line
 };
 
-struct Plan {
-    static constexpr int kFormatVersion = 1;
+// What a plan is made for.
+struct PlanRequest {
     std::string graph_digest;
     Graph graph;  // without blobs' owner: weights by path, offset and length
     Machine machine;
     Workload workload;
     PlanOptions options;
+};
+
+// What the planner makes of a request: all that differs between the search's candidates.
+struct PlanBody {
     std::vector<Stage> stages;
     DeviceId output_device;
     std::vector<Buffer> buffers;
@@ -298,11 +346,15 @@ struct Plan {
     const Phase& phase(bool is_prefill) const { return is_prefill ? prefill : decode; }
 };
 
+struct Plan : PlanRequest, PlanBody {
+    static constexpr int kFormatVersion = 2;
+};
+
 std::string_view kernel_kind_name(KernelKind kind);
 std::string_view arena_name(Arena arena);
-std::string_view route_name(Route route);
+std::string_view buffer_role_name(BufferRole role);
 std::string_view collective_op_name(CollectiveOp op);
-std::string_view collective_implementation_name(CollectiveImplementation implementation);
-std::string_view transport_name(Transport transport);
+std::string_view sum_form_name(SumForm form);
+std::string_view path_name(Path path);
 
 }  // namespace cleave::planner

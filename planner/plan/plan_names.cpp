@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that enumerations of planner/plan/plan.h and planner/machine/machine.h have in every
-// printout and file.
+// The names that enumerations of planner/plan/plan.h have in every printout and file.
 #include <array>
 
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan.h"
 
 namespace cleave::planner {
@@ -26,37 +26,36 @@ std::string_view arena_name(Arena arena) {
     return kNames.at(static_cast<size_t>(arena));
 }
 
-std::string_view route_name(Route route) {
-    static constexpr std::array<std::string_view, 4> kNames{"same_memory", "peer", "host_staged",
-                                                            "network"};
-    return kNames.at(static_cast<size_t>(route));
+std::string_view buffer_role_name(BufferRole role) {
+    static constexpr std::array<std::string_view, 14> kNames{"constant",
+                                                             "kv",
+                                                             "activations",
+                                                             "input",
+                                                             "scratch",
+                                                             "batch.token_ids",
+                                                             "batch.positions",
+                                                             "batch.slots",
+                                                             "batch.sequence_starts",
+                                                             "batch.output_rows",
+                                                             "staging.exchange",
+                                                             "staging.peers",
+                                                             "staging.signals",
+                                                             "staging.tokens"};
+    return kNames.at(static_cast<size_t>(role));
 }
 
 std::string_view collective_op_name(CollectiveOp op) {
     return op == CollectiveOp::kAllReduce ? "all_reduce" : "all_gather";
 }
 
-std::string_view collective_implementation_name(CollectiveImplementation implementation) {
-    static constexpr std::array<std::string_view, 4> kNames{"one_shot", "two_phase", "ring",
-                                                            "vendor"};
-    return kNames.at(static_cast<size_t>(implementation));
+std::string_view sum_form_name(SumForm form) {
+    static constexpr std::array<std::string_view, 3> kNames{"one_shot", "two_phase", "ring"};
+    return kNames.at(static_cast<size_t>(form));
 }
 
-std::string_view transport_name(Transport transport) {
+std::string_view path_name(Path path) {
     static constexpr std::array<std::string_view, 3> kNames{"staged", "peer", "vendor"};
-    return kNames.at(static_cast<size_t>(transport));
-}
-
-std::string_view device_kind_name(DeviceKind kind) {
-    static constexpr std::array<std::string_view, 6> kNames{"host", "cuda", "hip",
-                                                            "simt", "sim",  "null"};
-    return kNames.at(static_cast<size_t>(kind));
-}
-
-std::string_view link_kind_name(LinkKind kind) {
-    static constexpr std::array<std::string_view, 5> kNames{"same_memory", "nvlink", "xgmi", "pcie",
-                                                            "network"};
-    return kNames.at(static_cast<size_t>(kind));
+    return kNames.at(static_cast<size_t>(path));
 }
 
 }  // namespace cleave::planner

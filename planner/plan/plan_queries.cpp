@@ -71,11 +71,11 @@ void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
                     const Box& box = phase.values[id.index()].box;
                     shares.add(device(id), to, box.size() > 1 ? box.back().size() : 1);
                 }
-    } else if (c.implementation == CollectiveImplementation::kOneShot) {
+    } else if (c.form() == SumForm::kOneShot) {
         for (PlacedId id : c.contributions)
             for (DeviceId to : c.group)
                 if (device(id) != to) shares.add(device(id), to, 1);
-    } else if (c.implementation == CollectiveImplementation::kTwoPhase) {
+    } else if (c.form() == SumForm::kTwoPhase) {
         for (DeviceId from : c.group)
             for (DeviceId to : c.group)
                 if (from != to) shares.add(from, to, 1);
@@ -85,10 +85,10 @@ void add_shares(const Phase& phase, const Collective& c, Traffic& shares) {
     }
 }
 
-// What tells the traffic of one collective from another's. Layers repeat, so there are few.
+// Collectives with equal signatures have equal traffic. Layers repeat, so there are few.
 std::vector<int64_t> signature(const Phase& phase, const Collective& c, int64_t bytes) {
-    std::vector<int64_t> key{static_cast<int64_t>(c.op), static_cast<int64_t>(c.implementation),
-                             bytes, static_cast<int64_t>(c.group.size())};
+    std::vector<int64_t> key{static_cast<int64_t>(c.op), static_cast<int64_t>(c.form()), bytes,
+                             static_cast<int64_t>(c.group.size())};
     for (DeviceId d : c.group) key.push_back(static_cast<int64_t>(d.index()));
     for (PlacedId id : c.contributions) {
         const PlacedValue& value = phase.values[id.index()];
@@ -108,7 +108,7 @@ LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
     Traffic traffic(devices);
     std::map<std::vector<int64_t>, std::pair<const Collective*, int64_t>> alike;  // how many
     for (const Step& step : phase.steps) {
-        const int64_t bytes = point.of(step.link_bytes);
+        const int64_t bytes = step.link_bytes.at(point);
         if (const Transfer* t = step.transfer())
             traffic.add(phase.values[t->source.index()].device,
                         phase.values[t->destination.index()].device, bytes);
@@ -125,15 +125,6 @@ LinkTraffic link_traffic(const Plan& plan, bool is_prefill) {
         traffic.add_times(once, entry.second);
     }
     return traffic.sparse();
-}
-
-std::string_view objective_name(Objective objective) {
-    switch (objective) {
-        case Objective::kLatency: return "latency";
-        case Objective::kThroughput: return "throughput";
-        case Objective::kMemory: return "memory";
-    }
-    return "";
 }
 
 std::vector<DeviceId> step_devices(const Phase& phase, const Step& step) {
@@ -161,17 +152,111 @@ std::string step_kind(const Step& step) {
     return step.compute() ? "compute" : step.transfer() ? "transfer" : "collective";
 }
 
-std::string step_implementation(const Step& step) {
+std::string_view route_name(const Plan& plan, const Phase& phase, const Transfer& t) {
+    if (t.path == Path::kPeer) return "peer";
+    const Link* link = plan.machine.link(phase.values[t.source.index()].device,
+                                         phase.values[t.destination.index()].device);
+    return link && link->kind == LinkKind::kSameMemory ? "same_memory"
+           : link && link->kind == LinkKind::kNetwork  ? "network"
+                                                       : "host_staged";
+}
+
+std::string step_implementation(const Plan& plan, const Phase& phase, const Step& step) {
     if (const Compute* c = step.compute()) return std::string(kernel_kind_name(c->kernel));
-    if (const Transfer* t = step.transfer()) return std::string(route_name(t->route));
-    return std::string(collective_implementation_name(step.collective()->implementation));
+    if (const Transfer* t = step.transfer()) return std::string(route_name(plan, phase, *t));
+    const Collective& c = *step.collective();
+    const bool gathers = c.op == CollectiveOp::kAllGather && c.path == Path::kVendor;
+    return std::string(gathers ? path_name(c.path) : sum_form_name(c.form()));
 }
 
 int64_t step_bytes(const Step& step, const PassPoint& point) {
     if (const Compute* c = step.compute())
-        return point.of(c->weight_bytes) + point.of(c->activation_bytes);
-    if (const Transfer* t = step.transfer()) return point.of(t->bytes);
-    return point.of(step.collective()->bytes);
+        return c->weight_bytes.at(point) + c->activation_bytes.at(point);
+    if (const Transfer* t = step.transfer()) return t->bytes.at(point);
+    return step.collective()->bytes.at(point);
+}
+
+std::string step_label(const Plan& plan, bool is_prefill, StepId id) {
+    const Phase& phase = plan.phase(is_prefill);
+    const Step& step = phase.steps[id.index()];
+    const auto value = [&](PlacedId shown) {
+        return plan.graph.value(phase.values[shown.index()].value).name;
+    };
+    std::string what;
+    if (const Compute* c = step.compute())
+        what = fmt::format("{}, {}", kernel_kind_name(c->kernel),
+                           c->ops.empty() ? "nothing" : plan.graph.op(c->ops.front()).name);
+    if (const Transfer* t = step.transfer()) what = "transfer of " + value(t->source);
+    if (const Collective* c = step.collective())
+        what = fmt::format("{} of {}", collective_op_name(c->op),
+                           value((c->contributions.empty() ? c->outputs : c->contributions)[0]));
+    return fmt::format("{} step {} ({})", is_prefill ? "prefill" : "decode", id, what);
+}
+
+Arena arena_of(BufferRole role) {
+    switch (role) {
+        case BufferRole::kConstant: return Arena::kWeights;
+        case BufferRole::kKvSlab: return Arena::kKv;
+        case BufferRole::kActivations: return Arena::kActivations;
+        case BufferRole::kScratch: return Arena::kScratch;
+        default: return Arena::kStaging;
+    }
+}
+
+BufferId find_buffer(const Plan& plan, DeviceId device, BufferRole role) {
+    for (size_t i = 0; i < plan.buffers.size(); ++i)
+        if (plan.buffers[i].device == device && plan.buffers[i].role == role) return BufferId(i);
+    return {};
+}
+
+std::vector<std::string> buffer_names(const Plan& plan) {
+    std::vector<std::string> names;
+    for (const Buffer& b : plan.buffers) names.emplace_back(buffer_role_name(b.role));
+    for (const WeightShard& s : plan.weights)
+        names[s.buffer.index()] = plan.graph.weight(s.weight).name;
+    for (const RopeShard& s : plan.rope_tables) {
+        const std::string& name = plan.graph.rope_table(s.table).name;
+        names[s.buffer.index()] = name.empty() ? "rope" : name;
+    }
+    for (const KvSlab& s : plan.kv_slabs) names[s.buffer.index()] = plan.graph.value(s.state).name;
+    for (const Phase* phase : {&plan.prefill, &plan.decode})
+        for (const PlacedValue& p : phase->values)
+            if (p.buffer.valid() && plan.buffer(p.buffer).role == BufferRole::kInput)
+                names[p.buffer.index()] = "input." + plan.graph.value(p.value).name;
+    return names;
+}
+
+std::array<BatchBuffer, 5> batch_buffers(const Workload& w) {
+    return {{{BufferRole::kTokenIds, w.max_tokens()},
+             {BufferRole::kPositions, w.max_tokens()},
+             {BufferRole::kSlots, w.max_tokens()},
+             {BufferRole::kSequenceStarts, w.batch + 1},
+             {BufferRole::kOutputRows, w.max_outputs()}}};
+}
+
+std::vector<int64_t> core_shares(const Plan& plan, int64_t cores) {
+    const auto on_cores = [&](DeviceId id) { return is_on_cores(plan.machine.device(id).kind); };
+    std::vector<int64_t> shares(plan.machine.devices.size(), 0);
+    for (size_t d = 0; d < shares.size(); ++d) shares[d] = on_cores(DeviceId(d)) ? 1 : 0;
+    for (const Stage& stage : plan.stages) {
+        const int64_t sharers = std::count_if(stage.devices.begin(), stage.devices.end(), on_cores);
+        int64_t position = 0;
+        for (DeviceId id : stage.devices) {
+            if (!on_cores(id)) continue;
+            const int64_t share = cores / sharers + (position++ < cores % sharers ? 1 : 0);
+            shares[id.index()] = std::max(shares[id.index()], share);
+        }
+    }
+    return shares;
+}
+
+DType placed_dtype(const importer::Value& value, const Workload& workload) {
+    switch (value.kind) {
+        case importer::ValueKind::kTokenIds: return DType::kInt32;
+        case importer::ValueKind::kLogits: return DType::kF32;
+        case importer::ValueKind::kActivation: return workload.activation_dtype;
+        default: return value.dtype;
+    }
 }
 
 DType weights_dtype(const Plan& plan) {

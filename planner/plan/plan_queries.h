@@ -4,6 +4,7 @@
 // workload's point.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,28 +14,61 @@
 
 namespace cleave::planner {
 
-// A pass at which steps are quoted: the first prefill chunk, or one token of every sequence at
+// The pass at which steps are quoted: the first prefill chunk, or one token of every sequence at
 // decode_past.
-struct PassPoint {
-    int64_t num_tokens = 0, num_outputs = 0, num_keys = 0;
-    int64_t of(const Amount& a) const { return a.at(num_tokens, num_outputs, num_keys); }
-};
 PassPoint pass_point(const Plan& plan, bool is_prefill);
 
-// Bytes that go from one device to another in one pass, by the pattern of each collective's
-// implementation.
+// Bytes that go from one device to another in one pass, by the pattern of each collective's form.
 using LinkTraffic = std::map<std::pair<DeviceId, DeviceId>, int64_t>;
 LinkTraffic link_traffic(const Plan& plan, bool is_prefill);
 
-std::string_view objective_name(Objective objective);
-
 // Of a step: every device that takes part, each once; the value it makes; the kernel, route or
-// algorithm.
+// form of a collective, which is "vendor" for a gather by the vendor's library.
 std::vector<DeviceId> step_devices(const Phase& phase, const Step& step);
 ValueId step_value(const Plan& plan, const Phase& phase, const Step& step);
 std::string step_kind(const Step& step);
-std::string step_implementation(const Step& step);
+std::string step_implementation(const Plan& plan, const Phase& phase, const Step& step);
 int64_t step_bytes(const Step& step, const PassPoint& point);
+
+// "peer", or what a staged transfer crosses: "same_memory", "network", or else "host_staged".
+std::string_view route_name(const Plan& plan, const Phase& phase, const Transfer& transfer);
+
+// "decode step 12 (all_reduce of layers.0.o_proj)": how messages name a step.
+std::string step_label(const Plan& plan, bool is_prefill, StepId step);
+
+// The buffer of `device` with that role; invalid where it has none.
+BufferId find_buffer(const Plan& plan, DeviceId device, BufferRole role);
+// Where the output device finds the tokens of the largest logits itself. A plan has it where that
+// device is a GPU by its limits (real, of the catalogue or imitated: a host's logits are in reach
+// of the host) and its outputs are a language model's logits; invalid elsewhere.
+inline BufferId tokens_buffer(const Plan& plan) {
+    return find_buffer(plan, plan.output_device, BufferRole::kChosenTokens);
+}
+
+// What each buffer holds, in their order: "layers.0.q_proj.weight", "input.x", "staging.exchange".
+std::vector<std::string> buffer_names(const Plan& plan);
+
+// The int32 arrays of a batch on every device, and the numbers of each at most.
+struct BatchBuffer {
+    BufferRole role;
+    int64_t count = 0;
+    int64_t bytes() const { return 4 * count; }
+};
+std::array<BatchBuffer, 5> batch_buffers(const Workload& workload);
+
+// Whether the host's cores do a device's work: a host, or a GPU that it imitates.
+inline bool is_on_cores(DeviceKind kind) {
+    return kind == DeviceKind::kHost || kind == DeviceKind::kSimt;
+}
+// How many threads each device gets of `cores` of the host. The devices of a stage that compute
+// there divide the cores, the first ones take what is left
+// over, and each has one at least. Stages work one after the other on a token, so each divides all
+// cores; a device of several stages has its largest share. 0 for devices that compute elsewhere.
+std::vector<int64_t> core_shares(const Plan& plan, int64_t cores);
+
+// Type of a value on devices: int32 token ids, f32 logits, activations as the workload says,
+// anything else its own.
+DType placed_dtype(const importer::Value& value, const Workload& workload);
 
 // The weights' dtype on devices: of the largest share of their bytes.
 DType weights_dtype(const Plan& plan);
@@ -43,8 +77,8 @@ double tokens_per_second(const Plan& plan);
 // objective / lower bound - 1; 0 without a bound.
 double gap(const Plan& plan);
 
-// How query heads lie on the devices of the widest tensor-parallel stage, in words; empty without
-// such a stage.
+// How query heads are shared among the devices of the widest tensor-parallel stage, in words; empty
+// without such a stage.
 std::string head_split(const Plan& plan);
 
 }  // namespace cleave::planner

@@ -84,7 +84,7 @@ std::string TextTable::text(int width) const {
         for (size_t i = 0; row.size() > 1 && i < row.size(); ++i) {
             std::string cell = cut(row[i], widths[i]);
             std::string space(widths[i] - characters(cell), ' ');
-            // A column in which nothing stands takes no room.
+            // An empty column takes no room.
             if (i > 0 && widths[i] > 0) line += "  ";
             line += alignment_[i] == '>' ? space + cell : cell + space;
         }

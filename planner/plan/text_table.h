@@ -21,7 +21,7 @@ public:
     void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
     // A line of its own between rows, not aligned with them.
     void line(std::string text) { rows_.push_back({std::move(text)}); }
-    // Columns stand two spaces apart. Where a row is longer than `width`, the widest columns of
+    // Columns are two spaces apart. Where a row is longer than `width`, the widest columns of
     // names (those to the left) are shortened, and what is longer still is cut; "..." shows both.
     // Numbers are shortened last.
     std::string text(int width) const;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/plan/objective.h"
 #include "runtime/base/dtype.h"
 
 namespace cleave::planner {
@@ -31,8 +32,6 @@ struct Workload {
     // The past length at which decode time is quoted.
     int64_t decode_past() const { return prompt_tokens + (context - prompt_tokens) / 2; }
 };
-
-enum class Objective : uint8_t { kLatency, kThroughput, kMemory };
 
 struct Pin {
     std::string what;    // "embedding", "lm_head", "layers.0-15"

@@ -30,7 +30,7 @@ std::string device_of(const importer::Op& op, const std::map<std::string, std::s
             throw UserError(
                 "{}: operator '{}' is made of nodes that the file puts on several devices: '{}' on "
                 "{}, '{}' on {}. Annotate them alike, or leave out the file's affinities with "
-                "--ignore-affinities and give --pin",
+                "$ignore_affinities and give $pins",
                 path, op.name, node, device, name, at->second);
         device = at->second;
         node = name;

@@ -22,7 +22,7 @@ std::vector<int> layer_starts(const Analysis& a) {
             layer = a.units[u].first_layer;
             starts.push_back(static_cast<int>(u));
         }
-    if (starts.empty())  // no layers: every unit stands for one
+    if (starts.empty())  // no layers: every unit counts as one
         for (size_t u = 0; u < a.units.size(); ++u) starts.push_back(static_cast<int>(u));
     return starts;
 }

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
+#include "planner/build/placement.h"
 
 namespace cleave::planner {
 

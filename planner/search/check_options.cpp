@@ -5,6 +5,7 @@
 
 #include "importer/weights/quantize.h"
 #include "importer/weights/quantized_shard.h"
+#include "planner/analysis/storage.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/search/check_sizes.h"
 #include "runtime/base/errors.h"
@@ -16,22 +17,22 @@ using namespace importer;
 namespace {
 
 void check_workload(const Graph& graph, const Workload& w) {
-    if (w.batch < 1) throw UserError("--batch {}: a batch has at least one sequence", w.batch);
+    if (w.batch < 1) throw UserError("$batch {}: a batch has at least one sequence", w.batch);
     if (w.prompt_tokens < 1)
-        throw UserError("--prompt-tokens {}: a prompt has at least one token", w.prompt_tokens);
+        throw UserError("$prompt_tokens {}: a prompt has at least one token", w.prompt_tokens);
     if (w.prefill_chunk < 1)
-        throw UserError("--prefill-chunk {}: a chunk has at least one token", w.prefill_chunk);
+        throw UserError("$prefill_chunk {}: a chunk has at least one token", w.prefill_chunk);
     if (w.context < 1)
-        throw UserError("--context {}: the context has at least one token", w.context);
+        throw UserError("$context {}: the context has at least one token", w.context);
     if (w.prompt_tokens > w.context)
         throw UserError(
-            "the prompt has {} tokens and the context only {}; give --context {} or more, or a "
+            "the prompt has {} tokens and the context only {}; give $context {} or more, or a "
             "shorter prompt",
             w.prompt_tokens, w.context, w.prompt_tokens + 1);
     for (const RopeTable& table : graph.rope_tables)
         if (table.max_positions > 0 && w.context > table.max_positions)
             throw UserError(
-                "--context {}: the model's rotary table '{}' has {} positions; give --context {} "
+                "$context {}: the model's rotary table '{}' has {} positions; give $context {} "
                 "or less",
                 w.context, table.name, table.max_positions, table.max_positions);
     if (w.activation_dtype != DType::kF32 && w.activation_dtype != DType::kF16 &&
@@ -41,14 +42,14 @@ void check_workload(const Graph& graph, const Workload& w) {
     if (w.kv_dtype && *w.kv_dtype != DType::kF32 && *w.kv_dtype != DType::kF16 &&
         *w.kv_dtype != DType::kBF16)
         throw UserError(
-            "--kv-dtype {}: a KV cache of that type is not supported; use f32, f16 or bf16",
+            "$kv_dtype {}: a KV cache of that type is not supported; use f32, f16 or bf16",
             *w.kv_dtype);
 }
 
 void settle_kv_dtype(const Graph& graph, const Machine& machine, Workload& w) {
     if (w.kv_dtype) return;
     // The type of most of the weights: as stored on hosts, as converted where a GPU holds them.
-    std::array<int64_t, 16> elements{};
+    std::array<int64_t, kDTypes.size()> elements{};
     bool gpu = std::any_of(machine.devices.begin(), machine.devices.end(),
                            [](const DeviceInfo& d) { return d.limits.warp_width > 1; });
     for (const Weight& weight : graph.weights)
@@ -74,48 +75,50 @@ void settle_prefill_chunk(const Graph& graph, Workload& w) {
 void check_dtype(const Graph& graph, const Workload& w) {
     if (w.dtype && has_dynamic_activations(graph))
         throw UserError(
-            "--dtype {}: {} multiplies integers (DynamicQuantizeLinear, MatMulInteger), which "
+            "$dtype {}: {} multiplies integers (DynamicQuantizeLinear, MatMulInteger), which "
             "other "
-            "weights would not reproduce; leave --dtype out, or use the model that it was "
+            "weights would not reproduce; leave $dtype out, or use the model that it was "
             "quantised "
             "from",
             *w.dtype, graph.name);
     if (!w.dtype || *w.dtype == DType::kF32 || *w.dtype == DType::kF16 || *w.dtype == DType::kBF16)
         return;
     if (!is_quantizing(*w.dtype))
-        throw UserError(
-            "--dtype {}: weights cannot be converted to that; use f32, f16, bf16, f8e4m3, int8 or "
-            "int4",
-            *w.dtype);
+        throw UserError("$dtype {}: weights cannot be converted to that; use one of {}", *w.dtype,
+                        importer::weight_dtype_names());
 }
 
 Shape check_shape(const Machine& machine, const PlanOptions& o) {
     auto devices = static_cast<int>(machine.devices.size());
     Shape shape{o.tensor_parallel, o.pipeline_stages, {}};
     if (shape.tensor_parallel < 0)
-        throw UserError("--tp {}: the number of devices of a stage is positive",
+        throw UserError("$tensor_parallel {}: the number of devices of a stage is positive",
                         shape.tensor_parallel);
     if (shape.pipeline_stages < 0)
-        throw UserError("--pp {}: the number of stages is positive", shape.pipeline_stages);
+        throw UserError("$pipeline_stages {}: the number of stages is positive",
+                        shape.pipeline_stages);
     if (shape.tensor_parallel > 0 && shape.pipeline_stages > 0) {
         int64_t uses = int64_t{shape.tensor_parallel} * shape.pipeline_stages;
         if (uses != devices)
             throw UserError(
-                "--tp {} x --pp {} uses {} of {}; give {} devices with --devices, or choose "
+                "$tensor_parallel {} x $pipeline_stages {} uses {} of {}; give {} devices with "
+                "$devices, or choose "
                 "factors whose product is {}",
                 shape.tensor_parallel, shape.pipeline_stages, uses, count_of(machine), uses,
                 devices);
     } else if (shape.tensor_parallel > 0) {
         if (devices % shape.tensor_parallel != 0)
             throw UserError(
-                "--tp {} does not divide {}: {} would be left over; give a multiple of {} devices, "
-                "or a --tp that divides {}",
+                "$tensor_parallel {} does not divide {}: {} would be left over; give a multiple of "
+                "{} devices, "
+                "or a $tensor_parallel that divides {}",
                 shape.tensor_parallel, count_of(machine), devices % shape.tensor_parallel,
                 shape.tensor_parallel, devices);
         shape.pipeline_stages = devices / shape.tensor_parallel;
     } else if (shape.pipeline_stages > devices) {
         throw UserError(
-            "--pp {} needs {} devices and {} given; give more with --devices, or --pp {} or less",
+            "$pipeline_stages {} needs {} devices and {} given; give more with $devices, or "
+            "$pipeline_stages {} or less",
             shape.pipeline_stages, shape.pipeline_stages,
             count_of(machine) + (devices == 1 ? " is" : " are"), devices);
     }
@@ -129,7 +132,7 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     const Graph& graph = analysis.graph;
     if (machine.devices.empty())
         throw UserError(
-            "no devices to plan for; give some with --devices, for example --devices host[0-3]");
+            "no devices to plan for; give some with $devices, for example $devices host[0-3]");
     if (graph.ops.empty()) throw UserError("{}: the graph has no operators", graph.name);
     check_workload(graph, workload);
     check_dtype(graph, workload);
@@ -138,15 +141,17 @@ Shape check_options(const Analysis& analysis, const Machine& machine, Workload& 
     settle_prefill_chunk(graph, workload);
     Shape shape = check_shape(machine, options);
     if (shape.pipeline_stages > static_cast<int>(analysis.units.size()))
-        throw UserError("--pp {}: {} can be cut into at most {} stages; give --pp {} or less",
-                        shape.pipeline_stages, graph.name, analysis.units.size(),
-                        analysis.units.size());
+        throw UserError(
+            "$pipeline_stages {}: {} can be cut into at most {} stages; give $pipeline_stages {} "
+            "or less",
+            shape.pipeline_stages, graph.name, analysis.units.size(), analysis.units.size());
     if (shape.tensor_parallel > 1)
         for (const Op& op : graph.ops)
             if (stays_on_one_device(op))
                 throw UserError(
-                    "--tp {}: operator '{}' ({}) is not one that tensor parallelism can split; use "
-                    "--pp {} --tp 1 instead",
+                    "$tensor_parallel {}: operator '{}' ({}) is not one that tensor parallelism "
+                    "can split; use "
+                    "$pipeline_stages {} $tensor_parallel 1 instead",
                     shape.tensor_parallel, op.name, onnx_op_type(op), machine.devices.size());
     // --tp alone says how wide stages are; pins that return to a device make them more than the
     // devices allow.

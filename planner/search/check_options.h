@@ -3,7 +3,7 @@
 // and settles what they left open (the KV dtype). Throws UserError naming the flag and the fix.
 #pragma once
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
 #include "planner/search/pins.h"
 
 namespace cleave::planner {

@@ -16,16 +16,16 @@ using namespace importer;
 
 constexpr double kMostCount = 1e18;  // operations of a pass, ns of a whole run
 
-struct Flag {
+struct Option {
     const char* name;
     int64_t Workload::* value;
     int64_t most;
 };
-constexpr std::array<Flag, 4> kFlags{
-    {{"--batch", &Workload::batch, kMostSequences},
-     {"--prefill-chunk", &Workload::prefill_chunk, kMostPositions},
-     {"--context", &Workload::context, kMostPositions},
-     {"--prompt-tokens", &Workload::prompt_tokens, kMostPositions}}};
+constexpr std::array<Option, 4> kOptions{
+    {{"$batch", &Workload::batch, kMostSequences},
+     {"$prefill_chunk", &Workload::prefill_chunk, kMostPositions},
+     {"$context", &Workload::context, kMostPositions},
+     {"$prompt_tokens", &Workload::prompt_tokens, kMostPositions}}};
 
 void check_weights(const Graph& graph) {
     double total = 0;
@@ -43,7 +43,7 @@ void check_weights(const Graph& graph) {
     }
 }
 
-double at_point(const Amount& a, const BatchPoint& p) {
+double at_point(const Amount& a, const PassPoint& p) {
     return static_cast<double>(a.constant) +
            static_cast<double>(a.per_token) * static_cast<double>(p.num_tokens) +
            static_cast<double>(a.per_output) * static_cast<double>(p.num_outputs) +
@@ -75,7 +75,7 @@ public:
                 kv += 4.0 * static_cast<double>(t.num_kv_heads * (t.head_dim + t.v_head_dim)) *
                       static_cast<double>(w.batch) * static_cast<double>(w.context);
             }
-        BatchPoint largest{w.max_tokens(), w.max_outputs(), 0};
+        PassPoint largest{w.max_tokens(), w.max_outputs(), 0};
         double moved =
             at_point(total.weight_bytes, largest) + at_point(total.activation_bytes, largest);
         if (kv > kMostBytes || moved > kMostBytes) return false;
@@ -87,7 +87,7 @@ public:
 
 private:
     // ns, from above: launches and the worst efficiency included.
-    double time(const LaunchAmounts& amounts, const BatchPoint& point) const {
+    double time(const LaunchAmounts& amounts, const PassPoint& point) const {
         double bytes =
             at_point(amounts.weight_bytes, point) + at_point(amounts.activation_bytes, point);
         return 1e5 * static_cast<double>(a_.groups.size()) +
@@ -102,35 +102,35 @@ private:
 }  // namespace
 
 void check_limits(const Analysis& analysis, const Machine& machine, const Workload& workload) {
-    for (const Flag& flag : kFlags)
-        if (workload.*flag.value > flag.most)
-            throw UserError("{} {}: at most {} is supported; give a smaller one", flag.name,
-                            workload.*flag.value, flag.most);
+    for (const Option& option : kOptions)
+        if (workload.*option.value > option.most)
+            throw UserError("{} {}: at most {} is supported; give a smaller one", option.name,
+                            workload.*option.value, option.most);
     check_weights(analysis.graph);
     Extent extent(analysis, machine);
     if (extent.holds(workload)) return;
-    // The first flag that alone brings the workload back, with its largest value that does.
-    for (const Flag& flag : kFlags) {
+    // The first option that alone brings the workload back, with its largest value that does.
+    for (const Option& option : kOptions) {
         Workload w = workload;
-        int64_t low = 0, high = workload.*flag.value;
-        if (flag.value == &Workload::context) low = workload.prompt_tokens - 1;
+        int64_t low = 0, high = workload.*option.value;
+        if (option.value == &Workload::context) low = workload.prompt_tokens - 1;
         while (high - low > 1) {
-            w.*flag.value = low + (high - low) / 2;
-            (extent.holds(w) ? low : high) = w.*flag.value;
+            w.*option.value = low + (high - low) / 2;
+            (extent.holds(w) ? low : high) = w.*option.value;
         }
-        w.*flag.value = low;
-        if (low < 1 || low < workload.prompt_tokens * (flag.value == &Workload::context) ||
+        w.*option.value = low;
+        if (low < 1 || low < workload.prompt_tokens * (option.value == &Workload::context) ||
             !extent.holds(w))
             continue;
         throw UserError(
-            "{} {}: with --batch {}, --context {} and --prefill-chunk {}, sizes or times are "
+            "{} {}: with $batch {}, $context {} and $prefill_chunk {}, sizes or times are "
             "beyond "
             "what a plan can hold; the largest {} supported with them is {}",
-            flag.name, workload.*flag.value, workload.batch, workload.context,
-            workload.prefill_chunk, flag.name, low);
+            option.name, workload.*option.value, workload.batch, workload.context,
+            workload.prefill_chunk, option.name, low);
     }
     throw UserError(
-        "--batch {} with --context {} and --prefill-chunk {}: sizes or times are beyond what a "
+        "$batch {} with $context {} and $prefill_chunk {}: sizes or times are beyond what a "
         "plan "
         "can hold; give smaller ones",
         workload.batch, workload.context, workload.prefill_chunk);

@@ -4,7 +4,7 @@
 // its value and the largest supported, or the weight that is too large.
 #pragma once
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
 
 namespace cleave::planner {
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "planner/analysis/storage.h"
 #include "planner/build/assign_memory.h"
 #include "planner/build/communicator_memory.h"
 #include "planner/cost/collective_form.h"
@@ -129,8 +130,8 @@ CostTables::CostTables(const Analysis& analysis, const Machine& machine, const W
         for (size_t u = 1; u < analysis.units.size(); ++u)
             if (analysis.made_by[v] < analysis.units[u].begin &&
                 analysis.units[u].begin <= analysis.last_group[v]) {
-                crossing_[u].first += at(bytes, decode_point_);
-                crossing_[u].second += at(bytes, prefill_point_);
+                crossing_[u].first += bytes.at(decode_point_);
+                crossing_[u].second += bytes.at(prefill_point_);
             }
     }
 }
@@ -179,9 +180,9 @@ const RangeTable& CostTables::range(int first, int count, ShareMode mode) {
     std::vector<DeviceId> devices = devices_of(first, count);
     std::vector<int64_t> key{static_cast<int64_t>(mode)};
     for (DeviceId d : devices) key.push_back(device_class_[d.index()]);
-    // What the links between them cost, at two sizes, tells classes of links apart.
+    // What the links between them cost, at two sizes, is the key of their class.
     for (int64_t bytes : {int64_t{1}, int64_t{1} << 30})
-        for (auto form : {CollectiveImplementation::kOneShot, CollectiveImplementation::kRing})
+        for (auto form : {SumForm::kOneShot, SumForm::kRing})
             key.push_back(links_.all_reduce_ns(devices, bytes, form));
     std::unique_ptr<RangeTable>& table = ranges_[key];
     if (!table) table = make_range(devices, choose_shares(first, count, mode));
@@ -217,7 +218,7 @@ const std::vector<int64_t>& CostTables::crossing_costs(int from, int first, int 
 
 namespace {
 
-// Where a matrix is quantised and its columns are cut, no block may lie on two devices: results
+// Where a matrix is quantised and its columns are cut, no block may be on two devices: results
 // would depend on their number.
 void align_to_blocks(const Analysis& a, const Workload& workload, StageShares& shares) {
     for (size_t i = 0; i < a.graph.ops.size(); ++i) {
@@ -266,8 +267,7 @@ StageShares CostTables::choose_shares(int first, int count, ShareMode mode) {
         int64_t largest = *std::max_element(shares.weights.begin(), shares.weights.end());
         for (int64_t& w : shares.weights)
             w = std::max<int64_t>(
-                1, static_cast<int64_t>(
-                       static_cast<double>(w) * 10000.0 / static_cast<double>(largest) + 0.5));
+                1, std::llround(static_cast<double>(w) * 10000.0 / static_cast<double>(largest)));
     }
     // Whole KV groups where that costs no more than cutting between query heads.
     if (count > 1) {
@@ -334,19 +334,19 @@ CostTables::GroupCost CostTables::group_cost(const FusedGroup& group,
         const importer::Value& partial = analysis_.graph.value(group.partial);
         Amount payload = value_bytes(partial, 0, workload_);
         const bool is_rows = partial.kind != importer::ValueKind::kTensor;
-        auto exchange = [&](const BatchPoint& point, bool is_prefill) {
-            return choose_all_reduce(links_, devices, at(payload, point), is_prefill, is_rows).ns;
+        auto exchange = [&](const PassPoint& point, bool is_prefill) {
+            return choose_all_reduce(links_, devices, payload.at(point), is_prefill, is_rows).ns;
         };
         cost.decode += exchange(decode_point_, false);
         cost.prefill += exchange(prefill_point_, true);
     } else if (is_gathered(group)) {
         const Amount payload = value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_);
-        cost.decode += links_.gather_ns(devices, devices, at(payload, decode_point_));
-        cost.prefill += links_.gather_ns(devices, devices, at(payload, prefill_point_));
+        cost.decode += links_.gather_ns(devices, devices, payload.at(decode_point_));
+        cost.prefill += links_.gather_ns(devices, devices, payload.at(prefill_point_));
     } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
         Amount payload = value_bytes(analysis_.graph.value(group.outputs[0]), 0, workload_);
-        cost.decode += links_.gather_ns(devices, {devices.data(), 1}, at(payload, decode_point_));
-        cost.prefill += links_.gather_ns(devices, {devices.data(), 1}, at(payload, prefill_point_));
+        cost.decode += links_.gather_ns(devices, {devices.data(), 1}, payload.at(decode_point_));
+        cost.prefill += links_.gather_ns(devices, {devices.data(), 1}, payload.at(prefill_point_));
     }
     return cost;
 }
@@ -364,9 +364,9 @@ CommunicatorUse CostTables::library_use(const std::vector<DeviceId>& devices) co
             for (const bool is_prefill : {true, false})
                 use.sums = use.sums || choose_all_reduce(
                                            links_, devices,
-                                           at(payload, is_prefill ? prefill_point_ : decode_point_),
+                                           payload.at(is_prefill ? prefill_point_ : decode_point_),
                                            is_prefill, is_rows)
-                                               .implementation == CollectiveImplementation::kRing;
+                                               .form == SumForm::kRing;
         } else if (group.split.work.axis == Axis::kVocabulary && !group.outputs.empty()) {
             use.messages = use.messages || gathers_by_library(links_, devices, true);
         }
@@ -402,14 +402,14 @@ int64_t CostTables::shard_memory(const FusedGroup& group, const std::vector<Rang
 
 // Rotary tables, activations, staging and scratch of a member, from above.
 int64_t CostTables::fixed_bytes(size_t count) const {
-    BatchPoint largest{workload_.max_tokens(), workload_.max_outputs(), 0};
+    PassPoint largest{workload_.max_tokens(), workload_.max_outputs(), 0};
     int64_t widest = 0, payload = 0;
     for (int example : class_example_) {
         const FusedGroup& group = analysis_.groups[example];
         int64_t live = 0;
         auto add = [&](ValueId v, bool may_split) {
             if (!v.valid()) return;
-            int64_t bytes = at(value_bytes(analysis_.graph.value(v), 0, workload_), largest);
+            int64_t bytes = value_bytes(analysis_.graph.value(v), 0, workload_).at(largest);
             bool split = may_split && !analysis_.splits.values[v.index()].whole();
             live += split ? bytes / static_cast<int64_t>(count) + bytes / 8 : bytes;
             if (!split) payload = std::max(payload, bytes);

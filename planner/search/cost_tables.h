@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
 #include "planner/build/communicator_memory.h"
 #include "planner/cost/launch_times.h"
 #include "planner/cost/link_times.h"
@@ -50,13 +50,13 @@ public:
     // Their costs. The reference stays valid as long as the tables.
     const RangeTable& range(int first, int count, ShareMode mode);
     bool unequal(int first, int count) const;
-    // Whether a device stands in the range more than once.
+    // Whether a device is in the range more than once.
     bool repeats(int first, int count) const;
 
     // Cost of bringing what crosses into each unit to the range that begins at device `first`; 0
     // for unit 0.
     const std::vector<int64_t>& entry_costs(int first, int count);
-    // The same from any range's devices, of which `from` is the first.
+    // The same from the range that begins at device `from`.
     const std::vector<int64_t>& crossing_costs(int from, int first, int count);
 
     // The cost's parts put together for a whole pass: generated tokens and prefill passes.
@@ -87,10 +87,10 @@ private:
     LinkTable links_;
     LaunchCosts launches_;
     std::vector<DeviceId> order_;
-    bool repeats_ = false;  // a device stands in the order more than once
+    bool repeats_ = false;  // a device is in the order more than once
     int64_t slack_;
     int64_t generated_, passes_;
-    BatchPoint decode_point_, prefill_point_;
+    PassPoint decode_point_, prefill_point_;
     std::vector<int> group_class_, device_class_;  // by group; by DeviceId
     std::vector<int> class_example_;               // a group of each class
     std::vector<std::pair<int64_t, int64_t>>

@@ -2,7 +2,7 @@
 // In: a Machine. Out: its devices in groups whose inner links are fast, and the order that lists
 // group after group: stages take contiguous ranges of it. METIS proposes the groups on the
 // link-bandwidth graph, one proposal for each drop in bandwidth; the links decide whether they
-// stand. Without METIS the user's order is kept.
+// are used. Without METIS the user's order is kept.
 #pragma once
 
 #include <vector>

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/exhaustive.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <utility>
+
+#include "planner/plan/foreign_op.h"
+#include "planner/search/candidates.h"
+#include "planner/search/cost_tables.h"
+#include "planner/search/device_order.h"
 
 namespace cleave::planner {
 namespace {
+
+constexpr double kMostSteps = 40'000;  // of all placements together
 
 using DeviceRange = std::pair<int, int>;  // first, count, of the tables' order
 
@@ -123,19 +133,41 @@ private:
     Placement placement_;
 };
 
-}  // namespace
-
-bool each_placement(const Analysis& analysis, CostTables& tables, Objective objective,
-                    bool may_split, double most,
-                    const std::function<void(const Placement&)>& visit) {
+// Calls `visit` with every placement; with none when there are more than `most`.
+void each_placement(const Analysis& analysis, CostTables& tables, bool any_order, bool may_split,
+                    double most, const std::function<void(const Placement&)>& visit) {
     Enumeration all(analysis, tables, may_split, visit);
     // Two to the devices: the sum over partitions alone would take long on large machines.
-    if (tables.num_devices() > 8 || all.count_cuts() > most) return false;
-    bool any_order = objective == Objective::kThroughput;
-    if (any_order && all.count_assignments() > most) return false;
+    if (tables.num_devices() > 8 || all.count_cuts() > most) return;
+    if (any_order && all.count_assignments() > most) return;
     all.cuts();
     if (any_order) all.assignments();
-    return true;
+}
+
+}  // namespace
+
+bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
+             Placement& placement, PlanBody& plan) {
+    if (shape.tensor_parallel > 0 || shape.pipeline_stages > 0 || pins_return(shape.pins))
+        return false;
+    const PlanRequest& request = builder.request();
+    const bool may_split =
+        std::none_of(analysis.graph.ops.begin(), analysis.graph.ops.end(), stays_on_one_device);
+    const bool any_order = row_of(request.options.objective).wants_interleaving;
+    CostTables tables(analysis, request.machine, request.workload, user_order(request.machine), 0);
+    bool gained = false;
+    each_placement(analysis, tables, any_order, may_split,
+                   kMostSteps / static_cast<double>(num_steps(plan)), [&](const Placement& p) {
+                       if (!meets_pins(analysis, shape.pins, p)) return;
+                       PlanBody candidate = builder.build(p);
+                       if (!fits_memory(candidate) ||
+                           candidate.prediction.objective_ns >= plan.prediction.objective_ns)
+                           return;
+                       plan = std::move(candidate);
+                       placement = p;
+                       gained = true;
+                   });
+    return gained;
 }
 
 }  // namespace cleave::planner

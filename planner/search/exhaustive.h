@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a model and a machine are so small that every placement can be built and simulated, that is
-// what is done: the answer is then the optimum of the space by construction. The space: cuts
-// between units, contiguous ranges of the tables' device order, devices left out anywhere, each way
-// to share a stage's work and heads; for throughput also every assignment of units to disjoint
-// ranges, in any order.
+// On small requests every placement can be built and simulated, so that is what is done: the answer
+// is then the optimum of this space by construction. The space: cuts between units, contiguous
+// ranges of the user's device order, devices left out anywhere, each way to share a stage's work
+// and heads. Where the objective wants interleaving, also every assignment of units to disjoint
+// ranges, in any order. Requests of a given shape, and pins that return to a device, are left to
+// the search.
 #pragma once
 
-#include <functional>
-
-#include "planner/plan/workload.h"
-#include "planner/search/cost_tables.h"
+#include "planner/build/build_plan.h"
+#include "planner/search/check_options.h"
 
 namespace cleave::planner {
 
-// Calls `visit` with every placement, or with none and returns false when there are more than
-// `most`.
-bool each_placement(const Analysis& analysis, CostTables& tables, Objective objective,
-                    bool may_split, double most,
-                    const std::function<void(const Placement&)>& visit);
+// Takes the best of all placements that meets the pins into `placement` and `plan`, where it beats
+// them; true when one does. Nothing where there are too many.
+bool exhaust(const Analysis& analysis, const Shape& shape, PlanBuilder& builder,
+             Placement& placement, PlanBody& plan);
 
 }  // namespace cleave::planner

@@ -26,7 +26,7 @@ std::string binding_constraint(const Plan& plan) {
                 static_cast<double>(m.needed()) / 1e9, static_cast<double>(m.capacity) / 1e9);
     const auto& busy = plan.prediction.decode_busy_ns;
     DeviceId busiest(std::max_element(busy.begin(), busy.end()) - busy.begin());
-    BatchPoint point = decode_point(plan.workload);
+    PassPoint point = decode_point(plan.workload);
     std::array<double, 5> parts{};  // weights, KV and activations, arithmetic, launches, exchange
     const DeviceInfo& device = plan.machine.device(busiest);
     for (const Step& step : plan.decode.steps) {
@@ -35,9 +35,9 @@ std::string binding_constraint(const Plan& plan) {
             if (c->device != busiest) continue;
             auto overhead = static_cast<double>(device.launch_overhead_ns);
             parts[3] += overhead;
-            auto weights = static_cast<double>(at(c->weight_bytes, point)),
-                 moved = static_cast<double>(at(c->activation_bytes, point));
-            auto flops = static_cast<double>(at(c->flops, point));
+            auto weights = static_cast<double>(c->weight_bytes.at(point)),
+                 moved = static_cast<double>(c->activation_bytes.at(point));
+            auto flops = static_cast<double>(c->flops.at(point));
             bool arithmetic = flops / static_cast<double>(std::max<int64_t>(1, device.flops_f16)) >
                               (weights + moved) / static_cast<double>(std::max<int64_t>(
                                                       1, device.memory_bandwidth));
@@ -47,9 +47,9 @@ std::string binding_constraint(const Plan& plan) {
                 parts[0] += (ns - overhead) * weights / (weights + moved);
                 parts[1] += (ns - overhead) * moved / (weights + moved);
             }
-        } else if (const Collective* c = step.collective()) {
-            if (std::find(c->group.begin(), c->group.end(), busiest) != c->group.end())
-                parts[4] += ns;
+        } else if (const Collective* exchange = step.collective()) {
+            const auto& group = exchange->group;
+            if (std::find(group.begin(), group.end(), busiest) != group.end()) parts[4] += ns;
         } else if (const Transfer* t = step.transfer()) {
             const auto& values = plan.decode.values;
             if (values[t->source.index()].device == busiest ||
@@ -110,7 +110,7 @@ void runners_up(const Analysis& a, const Proposals& proposals, const std::vector
         if (why.empty()) {
             double ratio = static_cast<double>(s.objective_ns) /
                            static_cast<double>(std::max<int64_t>(1, chosen.objective_ns));
-            why = plan.options.objective == Objective::kMemory &&
+            why = row_of(plan.options.objective).fewest_devices &&
                           s.proposal->devices_used > chosen.proposal->devices_used
                       ? fmt::format("uses {} devices instead of {}", s.proposal->devices_used,
                                     chosen.proposal->devices_used)
@@ -145,9 +145,7 @@ void unused_devices(const std::vector<Scored>& scored, const Scored& chosen, Pla
     std::string names = unused.size() > 8 ? fmt::format("{} devices, {} to {}", unused.size(),
                                                         unused.front(), unused.back())
                                           : fmt::format("{}", fmt::join(unused, ", "));
-    std::string reason = plan.options.objective == Objective::kMemory
-                             ? "the objective is fewest devices"
-                             : "a plan without them is faster";
+    std::string reason(row_of(plan.options.objective).leaves_out);
     for (const Scored& s : scored)
         if (s.refused.empty() &&
             s.proposal->devices_used == static_cast<int>(plan.machine.devices.size())) {
@@ -200,7 +198,7 @@ void cuts(const Plan& plan, std::vector<std::string>& lines) {
         for (const Step& step : plan.decode.steps)
             if (step.stage == static_cast<int>(s) && step.transfer()) {
                 ns += step.predicted_ns;
-                bytes += at(step.link_bytes, decode_point(plan.workload));
+                bytes += step.link_bytes.at(decode_point(plan.workload));
                 ++count;
             }
         lines.push_back(
@@ -216,9 +214,8 @@ void cuts(const Plan& plan, std::vector<std::string>& lines) {
 // the programme's.
 void metis(const Proposals& proposals, const std::vector<Scored>& scored, const Scored& chosen,
            Plan& plan) {
-    plan.why.metis_us = proposals.metis_us;
     if (!plan.options.use_metis) {
-        plan.why.metis = "not used (--no-metis)";
+        plan.why.metis = "not used";
         plan.why.topological_cost_ns = chosen.objective_ns;
         return;
     }
@@ -265,6 +262,29 @@ void explain(const Analysis& analysis, const Proposals& proposals,
     runners_up(analysis, proposals, scored, chosen, plan);
     cuts(plan, plan.why.cuts);
     metis(proposals, scored, chosen, plan);
+}
+
+void compare_heads(PlanBuilder& builder, Placement placement, Plan& plan) {
+    const auto& config = plan.graph.config;
+    if (config.num_kv_heads == 0 || config.num_heads % config.num_kv_heads != 0) return;
+    Split heads{Axis::kQueryHeads, config.num_heads, 1, config.num_heads / config.num_kv_heads};
+    bool differs = false, whole = true;
+    for (StageChoice& s : placement.stages) {
+        std::vector<Range> now = ranges_of(s.shares, heads);
+        s.shares.whole_groups = !s.shares.whole_groups;
+        differs = differs || (s.devices.size() > 1 && ranges_of(s.shares, heads) != now);
+        if (s.devices.size() > 1) whole = s.shares.whole_groups;
+    }
+    if (!differs) return;
+    const PlanBody other = builder.build(placement);
+    const double ratio = static_cast<double>(other.prediction.objective_ns) /
+                         static_cast<double>(std::max<int64_t>(1, plan.prediction.objective_ns));
+    plan.why.runners_up.push_back({whole ? "the same with whole KV groups on each device"
+                                         : "the same with heads cut inside KV groups",
+                                   other.prediction.objective_ns,
+                                   fits_memory(other)
+                                       ? fmt::format("{:.2f} % slower", 100 * (ratio - 1))
+                                       : "does not fit in memory"});
 }
 
 }  // namespace cleave::planner

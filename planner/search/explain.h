@@ -4,21 +4,17 @@
 // the plan's own steps.
 #pragma once
 
-#include <optional>
+#include <vector>
 
-#include "planner/search/propose.h"
+#include "planner/search/candidates.h"
 
 namespace cleave::planner {
 
-// A proposal after its plan was built and simulated (or only estimated, when it was clearly worse).
-struct Scored {
-    const Proposal* proposal = nullptr;
-    int64_t objective_ns = 0;
-    bool simulated = false;
-    std::string refused;  // why it cannot be used: memory
-};
-
 void explain(const Analysis& analysis, const Proposals& proposals,
              const std::vector<Scored>& scored, const Scored& chosen, Plan& plan);
+
+// Adds what the other way to cut heads would cost, where there is one: whole KV groups, or between
+// query heads.
+void compare_heads(PlanBuilder& builder, Placement placement, Plan& plan);
 
 }  // namespace cleave::planner

@@ -8,6 +8,7 @@
 
 #include "planner/cost/launch_times.h"
 #include "planner/cost/simulate.h"
+#include "planner/machine/vendor.h"
 #include "planner/search/device_order.h"
 
 namespace cleave::planner {
@@ -28,8 +29,7 @@ public:
                 if (best_link_[n].second == 1)
                     best_link_[n] = {level.smallest_latency_ns, level.bandwidth};
         for (const Link& link : machine.links)
-            if (link.kind == LinkKind::kNvlink || link.kind == LinkKind::kXgmi)
-                slowest_fabric_ = std::min(slowest_fabric_, link.bandwidth);
+            if (is_own_link(link.kind)) slowest_fabric_ = std::min(slowest_fabric_, link.bandwidth);
         // Where a pair has no link, a group may be joined by no level at all: its exchange counts
         // nothing.
         size_t count = machine.devices.size();
@@ -39,7 +39,8 @@ public:
             // Exchanges that were measured apart, and meshes, where a device sends to all others at
             // once.
             int64_t rate = std::max(link.bandwidth, link.exchange_bandwidth);
-            if (link.kind == LinkKind::kXgmi) rate *= static_cast<int64_t>(count);
+            const VendorFacts* own = vendor_of(link.kind);
+            if (own && own->links_form_a_mesh) rate *= static_cast<int64_t>(count);
             for (auto& [latency, bandwidth] : best_link_) {
                 if (bandwidth == 1) continue;
                 bandwidth = std::max(bandwidth, rate > link.bandwidth ? rate : 0);
@@ -55,7 +56,7 @@ public:
         double pass = 0, busiest = 0;
     };
     Times times(bool is_prefill) {
-        BatchPoint point = is_prefill ? prefill_point(workload_) : decode_point(workload_);
+        PassPoint point = is_prefill ? prefill_point(workload_) : decode_point(workload_);
         Times total;
         std::vector<std::vector<double>> alone;  // of each group, by device
         std::map<std::tuple<int64_t, int64_t, int64_t, DType, KernelKind>, size_t> known;
@@ -63,13 +64,13 @@ public:
         for (const FusedGroup& group : a_.groups) {
             LaunchAmounts whole =
                 launch_amounts(a_, group, {0, group.split.work.units}, workload_, false);
-            int64_t flops = at(whole.flops, point);
-            int64_t moved = at(whole.weight_bytes + whole.activation_bytes, point);
+            int64_t flops = whole.flops.at(point);
+            int64_t moved = (whole.weight_bytes + whole.activation_bytes).at(point);
             // A group that cannot be split runs whole on one device at least.
             bool may_split = !group.split.work.whole();
             int64_t payload =
                 is_partial(group)
-                    ? at(value_bytes(a_.graph.value(group.partial), 0, workload_), point)
+                    ? value_bytes(a_.graph.value(group.partial), 0, workload_).at(point)
                     : 0;
             DType dtype = compute_dtype(a_, group, workload_);
             auto [seen, fresh] = known.try_emplace(
@@ -228,12 +229,13 @@ int64_t lower_bound_ns(const Analysis& analysis, const Machine& machine, const W
     Bound::Times decode = bound.times(false), prefill = bound.times(true);
     auto generated = static_cast<double>(generated_tokens(workload));
     auto passes = static_cast<double>(num_prefill_passes(workload));
-    // As plans are scored (planner/cost/simulate.h). Passes of a prompt follow each other at the
+    // As plans are scored (planner/cost/simulate.cpp). Passes of a prompt follow each other at the
     // busiest device's pace.
-    double ns = objective == Objective::kThroughput
-                    ? decode.busiest + prefill.busiest * passes / generated
-                    : decode.pass + (prefill.pass + (passes - 1) * prefill.busiest) / generated;
-    return std::max<int64_t>(1, static_cast<int64_t>(ns) - 1);
+    const double pass = decode.pass + (prefill.pass + (passes - 1) * prefill.busiest) / generated;
+    const double busiest = decode.busiest + prefill.busiest * passes / generated;
+    const int64_t ns =
+        row_of(objective).score({static_cast<int64_t>(pass), static_cast<int64_t>(busiest)});
+    return std::max<int64_t>(1, ns - 1);
 }
 
 }  // namespace cleave::planner

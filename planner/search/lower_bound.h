@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bound below every plan of the objective, whatever its stages and shards, computed from the
+// A bound below every plan of the objective, for any stages and shards, computed from the
 // graph and the machine alone and apart from the search. In: ns per generated token, as plans are
 // scored.
 #pragma once
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
 
 namespace cleave::planner {
 

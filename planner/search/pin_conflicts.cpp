@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "planner/analysis/storage.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
 
@@ -170,8 +172,8 @@ void Conflicts::one_unit_on_two(const ResolvedPin& x, const ResolvedPin& y) cons
         "\n  leave out one of the two and {}: two devices share it; replicate: {} of norms and "
         "biases on each",
         machine_.devices.size() % 2 == 0
-            ? "give --tp 2"
-            : fmt::format("give --tp 2 and a {} device",
+            ? "give $tensor_parallel 2"
+            : fmt::format("give $tensor_parallel 2 and a {} device",
                           machine_.devices.size() == 1 ? "second" : "further"),
         bytes_text(replicated_bytes(first, last)));
     throw UserError("{}", text);
@@ -179,7 +181,7 @@ void Conflicts::one_unit_on_two(const ResolvedPin& x, const ResolvedPin& y) cons
 
 }  // namespace
 
-std::string pin_text(const Pin& pin) { return fmt::format("--pin '{}={}'", pin.what, pin.device); }
+std::string pin_text(const Pin& pin) { return fmt::format("$pins '{}={}'", pin.what, pin.device); }
 
 void refuse_conflicts(const Analysis& analysis, const Machine& machine, const Workload& workload,
                       const std::vector<ResolvedPin>& pins) {

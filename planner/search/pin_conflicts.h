@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pins that no pipeline can meet together: two devices for one unit, or a return to a device that
 // an earlier part has. The UserError names the values that would cross, who makes and reads each on
-// which device, and the ways out with what each costs: bytes that lie elsewhere or twice, bytes per
+// which device, and the ways out with what each costs: bytes that are elsewhere or twice, bytes per
 // token over which link.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
 
 namespace cleave::planner {
 

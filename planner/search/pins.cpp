@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "planner/machine/device_list.h"
 #include "planner/search/pin_conflicts.h"
 #include "runtime/base/errors.h"
 
@@ -103,7 +104,7 @@ DeviceId device_of(const Machine& machine, const Pin& pin) {
     std::string known;
     for (const DeviceInfo& d : machine.devices) known += (known.empty() ? "" : ", ") + d.name;
     throw UserError(
-        "{}: {} is not declared; the devices are {}. Add it to --devices, or pin to "
+        "{}: {} is not declared; the devices are {}. Add it to $devices, or pin to "
         "one of these",
         pin_text(pin), pin.device, known);
 }
@@ -205,16 +206,17 @@ void check_stage_count(const PinnedUnits& pins, int stages) {
     if (stages < pinned && pins_return(pins))
         throw UserError(
             "the pins return to a device: they part the model into {} stages at least, and the "
-            "shape has {}; leave out --pp, or leave out pins",
+            "shape has {}; leave out $pipeline_stages, or leave out pins",
             pinned, stages);
     if (stages < pinned)
         throw UserError(
             "the pins name {} devices, each in a stage of its own, and the shape has {} stage{}; "
-            "give --pp {} or more, or leave out pins",
+            "give $pipeline_stages {} or more, or leave out pins",
             pinned, stages, stages == 1 ? "" : "s", pinned);
     if (stages > most)
         throw UserError(
-            "the pins leave at most {} stages, and the shape has {}; give --pp {} or less, or pin "
+            "the pins leave at most {} stages, and the shape has {}; give $pipeline_stages {} or "
+            "less, or pin "
             "fewer layers to one device",
             most, stages, most);
 }

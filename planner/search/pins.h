@@ -2,14 +2,16 @@
 // In: the user's pins. Out: the device each unit of the pipeline must have in its stage, and the
 // device orders worth searching for that. A pin puts its operators into a stage that has the
 // device; tensor parallelism may add others to it (`--tp 1`: none). Operators pinned to different
-// devices stand in different stages; pins may return to a device, which then has several stages.
+// devices are in different stages; pins may return to a device, which then has several stages.
 // What no pipeline can meet is a UserError that names the pins, what crosses between them, and the
-// ways out with their cost.
+// ways out with their cost. The dynamic programme takes pins as it takes memory: a hard cap, exact
+// for an order of the devices. The verifier has a rule of its own for them (`pin`).
 #pragma once
 
 #include <vector>
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
+#include "planner/build/placement.h"
 
 namespace cleave::planner {
 
@@ -35,7 +37,7 @@ bool pins_return(const PinnedUnits& pins);
 
 // `order` rearranged so that pinned devices follow each other as their units do; the others keep
 // their order and are shared out among the places between. All ways where these are few, a choice
-// of them otherwise; `order` alone without pins. A device to which the pins return stands in it
+// of them otherwise; `order` alone without pins. A device to which the pins return is in it
 // again. `tensor_parallel`: of a forced shape, or 0.
 std::vector<std::vector<DeviceId>> orders_for(const PinnedUnits& pins,
                                               const std::vector<DeviceId>& order,

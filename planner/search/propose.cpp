@@ -25,7 +25,7 @@ constexpr int64_t kDeviceCost = int64_t{1} << 52;  // more than any time: fewest
 class Proposer {
 public:
     Proposer(const Analysis& a, const Machine& machine, const Workload& workload,
-             const PlanOptions& options, Shape shape, int64_t slack)
+             const PlanOptions& options, const Shape& shape, int64_t slack)
         : a_(a),
           machine_(machine),
           workload_(workload),
@@ -52,6 +52,8 @@ public:
     }
 
 private:
+    const ObjectiveRow& objective() const { return row_of(options_.objective); }
+
     // Runs what asks METIS: its time is taken, and once METIS has given up it is left out.
     template <class Ask>
     bool with_metis(Ask&& ask) {
@@ -62,9 +64,8 @@ private:
         } catch (const MetisError& error) {
             result_.metis_failure = error.what();
         }
-        result_.metis_us += std::chrono::duration_cast<std::chrono::microseconds>(
-                                std::chrono::steady_clock::now() - start)
-                                .count();
+        result_.metis_ns +=
+            (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
         return result_.metis_failure.empty();
     }
 
@@ -75,7 +76,7 @@ private:
         for (const Proposal& p : result_.found) best = std::min(best, p.estimate_ns);
         auto step = std::max<int64_t>(1, best / 400);
         auto key = [&](const Proposal& p) {
-            int devices = options_.objective == Objective::kMemory ? p.devices_used : 0;
+            int devices = objective().fewest_devices ? p.devices_used : 0;
             return std::tuple(devices, p.estimate_ns / step, balance_of(p), p.estimate_ns);
         };
         std::stable_sort(result_.found.begin(), result_.found.end(),
@@ -95,7 +96,7 @@ private:
         bool forced = shape_.tensor_parallel > 0 || shape_.pipeline_stages > 0;
         if (!forced) {
             StageQuery any;
-            any.device_cost = options_.objective == Objective::kMemory ? kDeviceCost : 0;
+            any.device_cost = objective().fewest_devices ? kDeviceCost : 0;
             ask(tables, any, "any shape");
             any.fan_out = true;
             ask(tables, any, "any shape");
@@ -106,7 +107,7 @@ private:
                 even.fan_out = false;
                 ask(tables, even, fmt::format("tp {}", tp));
             }
-            if (options_.objective != Objective::kMemory) {
+            if (!objective().fewest_devices) {
                 any.may_skip = any.fan_out = false;
                 ask(tables, any, "every device");
             }
@@ -124,7 +125,7 @@ private:
             if (pp > tables.num_units()) continue;
             uniform(tables, tp, pp);
         }
-        if (options_.objective == Objective::kThroughput && !forced) interleaved(tables);
+        if (objective().wants_interleaving && !forced) interleaved(tables);
         solutions_.clear();
     }
 
@@ -148,7 +149,7 @@ private:
         for (const StageSolution& s : found) add(tables, s, Source::kInterleaved);
     }
 
-    // Pins return to a device: it stands in the order once for each run of its units.
+    // Pins return to a device: it is in the order once for each run of its units.
     void over_returning_order(CostTables& tables) {
         StageQuery query;
         query.tensor_parallel = shape_.tensor_parallel;
@@ -188,11 +189,11 @@ private:
             if (!best) continue;
             some = true;
             add(tables, *best, Source::kProgramme);
-            // The uniform grid stands for the balanced variants of open shapes, unless balance is
+            // The uniform grid covers the balanced variants of open shapes, unless balance is
             // what is asked for.
             bool open = query.tensor_parallel == 0 && query.pipeline_stages == 0;
-            bool throughput = options_.objective == Objective::kThroughput;
-            if (query.device_cost == 0 && (throughput || (!open && best->stages.size() > 1)))
+            if (query.device_cost == 0 &&
+                (objective().wants_balance || (!open && best->stages.size() > 1)))
                 balance(tables, query, *best);
         }
         auto& known = result_.impossible;
@@ -204,7 +205,7 @@ private:
     void balance(CostTables& tables, StageQuery query, const StageSolution& fastest) {
         int64_t total = fastest.sum, high = fastest.largest;
         int64_t low = total / (2 * static_cast<int64_t>(tables.num_devices()));
-        int steps = options_.objective == Objective::kThroughput ? 12 : 8;
+        int steps = objective().wants_balance ? 12 : 8;
         for (int i = 0; i < steps && low + high / 512 < high; ++i) {
             query.cap = low + (high - low) / 2;
             std::optional<StageSolution> better = best_stages(tables, a_.units, query);
@@ -303,7 +304,7 @@ private:
                 entry;
             prefill += stage_prefill;
             largest_prefill = std::max(largest_prefill, stage_prefill);
-            // Of a wide stage each device hears once, whatever its senders do.
+            // Of a wide stage each device hears once, from any sender.
             StageChoice choice;
             choice.devices = tables.devices_of(s.first_device, s.count);
             used.insert(choice.devices.begin(), choice.devices.end());
@@ -323,9 +324,8 @@ private:
         p.devices_used = static_cast<int>(used.size());
         for (const auto& [group, time] : busy) largest = std::max(largest, time);
         int64_t latency = decode + prefill + (tables.passes() - 1) * largest_prefill;
-        p.estimate_ns =
-            (options_.objective == Objective::kThroughput ? largest : latency) / tables.generated();
         p.largest_ns = largest / tables.generated();
+        p.estimate_ns = objective().score({latency / tables.generated(), p.largest_ns});
         p.shape = shape_name(p.placement);
         for (const Proposal& other : result_.found)
             if (other.shape == p.shape && other.estimate_ns == p.estimate_ns &&
@@ -386,7 +386,7 @@ std::string shape_name(const Placement& placement) {
 }
 
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
-                  const PlanOptions& options, Shape shape, int64_t slack) {
+                  const PlanOptions& options, const Shape& shape, int64_t slack) {
     return Proposer(analysis, machine, workload, options, shape, slack).run();
 }
 

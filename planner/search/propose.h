@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // In: an analysed Graph, a Machine, a Workload, options. Out: placements worth building, best
-// estimate first: the dynamic programme's for every shape the options leave open, over the user's
-// device order and METIS's, each with its balanced variants; the uniform grid; equal units a stage;
-// METIS's own cut; for throughput, virtual stages (planner/search/virtual_stages.h). The event
-// simulation then chooses among them (planner/planner.cpp).
+// estimate first; the event simulation then chooses among them (planner/planner.cpp).
+//
+// The units (half layers, the embedding, the head) are cut by a dynamic programme
+// (planner/search/stage_search.h) for every shape that the options leave open. It runs over the
+// user's device order and over METIS's groups. Caps on the largest stage, found by bisection, give
+// the balanced variants. Uniform grids, equal units a stage and METIS's own stage cut compete with
+// it; where the objective wants interleaving, so do virtual stages
+// (planner/search/virtual_stages.h). Among plans within a quarter of a per cent the most balanced
+// comes first.
+//
+// METIS groups devices where link bandwidth drops by half or more, and proposes stage cuts. The
+// units of a Llama are a chain, and a chain has one order, so METIS cannot reorder it. `Plan::why`
+// says what it brought, zero included.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
+#include "planner/build/placement.h"
 #include "planner/search/check_options.h"
 #include "planner/search/stage_search.h"
 
@@ -28,20 +38,19 @@ struct Proposal {
     std::string shape;         // "tp 2 x pp 2"
 };
 
-// The busiest stage, as what near-equal proposals are told apart by; a cut layer must gain a
-// twentieth.
+// What decides between near-equal proposals: the busiest stage. A cut layer must gain a twentieth.
 int64_t balance_of(const Proposal& proposal);
 
 struct Proposals {
     std::vector<Proposal> found;          // by estimate
     std::vector<std::string> impossible;  // shapes that do not fit in memory
-    int64_t metis_us = 0;
-    std::string metis_failure;  // what METIS gave up with, if it did
+    int64_t metis_ns = 0;                 // time that METIS took
+    std::string metis_failure;            // what METIS gave up with, if it did
 };
 
 // `slack`: parts per thousand of memory kept free (planner/search/cost_tables.h).
 Proposals propose(const Analysis& analysis, const Machine& machine, const Workload& workload,
-                  const PlanOptions& options, Shape shape, int64_t slack);
+                  const PlanOptions& options, const Shape& shape, int64_t slack);
 
 // "tp 2 x pp 2", "pp 2 of tp 3, 2" for stages of different width; "tp 1 x pp 2 in 5 virtual stages"
 // where devices return.

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "planner/build/build_plan.h"
 #include "planner/plan/foreign_op.h"
+#include "planner/search/candidates.h"
+#include "planner/search/device_moves.h"
 
 namespace cleave::planner {
 namespace {
@@ -101,16 +102,20 @@ void add_return_moves(const Analysis& a, const Placement& p, std::vector<Placeme
         }
 }
 
-std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Shape shape,
-                                  Objective objective, const Placement& p) {
+// Whether stages may get other devices: no shape is given, and operators may be split.
+bool is_open(const Analysis& a, const Shape& shape) {
+    return shape.tensor_parallel == 0 && shape.pipeline_stages == 0 &&
+           std::none_of(a.graph.ops.begin(), a.graph.ops.end(), stays_on_one_device);
+}
+
+std::vector<Placement> neighbours(const Analysis& a, const PlanRequest& request, bool open,
+                                  const Placement& p) {
     std::vector<Placement> moves;
-    bool open = shape.tensor_parallel == 0 && shape.pipeline_stages == 0;
-    for (const importer::Op& op : a.graph.ops) open = open && !stays_on_one_device(op);
     for (size_t s = 0; s + 1 < p.stages.size(); ++s) {
         add_cut_moves(a, p, s, moves);
-        if (open) add_device_moves(machine, p, s, moves);
+        if (open) add_device_moves(request.machine, p, s, moves);
     }
-    if (open && objective == Objective::kThroughput) add_return_moves(a, p, moves);
+    if (open && row_of(request.options.objective).wants_interleaving) add_return_moves(a, p, moves);
     for (size_t s = 0; s < p.stages.size(); ++s) {
         if (p.stages[s].devices.size() < 2) continue;
         moves.push_back(p);
@@ -121,35 +126,31 @@ std::vector<Placement> neighbours(const Analysis& a, const Machine& machine, Sha
 
 }  // namespace
 
-bool refine(const Analysis& analysis, Shape shape, size_t step_budget, Placement& placement,
-            Plan& plan) {
-    bool gained = false;
+bool refine(const Analysis& analysis, const Shape& shape, size_t step_budget, PlanBuilder& builder,
+            Placement& placement, PlanBody& plan) {
+    const PlanRequest& request = builder.request();
+    const bool open = is_open(analysis, shape);
     size_t steps = 0;
-    for (bool better = true; better && steps < step_budget;) {
-        better = false;
-        for (Placement& move :
-             neighbours(analysis, plan.machine, shape, plan.options.objective, placement)) {
+    // Takes the first that gains.
+    auto improve = [&](std::vector<Placement> moves) {
+        for (Placement& move : moves) {
             if (steps >= step_budget) break;
             if (!meets_pins(analysis, shape.pins, move)) continue;
-            Plan candidate;
-            candidate.graph = std::move(plan.graph);
-            candidate.machine = plan.machine;
-            candidate.workload = plan.workload;
-            candidate.options = plan.options;
-            build_placement(analysis, move, candidate);
-            steps += candidate.prefill.steps.size() + candidate.decode.steps.size();
-            bool taken = fits_memory(candidate) &&
-                         candidate.prediction.objective_ns < plan.prediction.objective_ns;
-            if (!taken) {
-                plan.graph = std::move(candidate.graph);
+            PlanBody candidate = builder.build(move);
+            steps += num_steps(candidate);
+            if (!fits_memory(candidate) ||
+                candidate.prediction.objective_ns >= plan.prediction.objective_ns)
                 continue;
-            }
             plan = std::move(candidate);
             placement = std::move(move);
-            better = gained = true;
-            break;
+            return true;
         }
-    }
+        return false;
+    };
+    bool gained = false;
+    while (improve(neighbours(analysis, request, open, placement)) ||
+           (open && improve(device_moves(analysis, request, placement))))
+        gained = true;
     return gained;
 }
 

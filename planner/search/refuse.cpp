@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/build/communicator_memory.h"
+#include "planner/machine/vendor.h"
 #include "planner/plan/text_table.h"
 
 namespace cleave::planner {
@@ -38,7 +39,7 @@ std::string fix_batch(const Plan& p, const Fits& fits) {
         w.batch = n;
         return fits(p.machine, w, p.options);
     });
-    return batch > 0 ? fmt::format("--batch {} (the largest batch that fits)", batch) : "";
+    return batch > 0 ? fmt::format("$batch {} (the largest batch that fits)", batch) : "";
 }
 
 // Only of one that was asked for: what the usual one takes is little.
@@ -49,7 +50,7 @@ std::string fix_chunk(const Plan& p, const Fits& fits) {
         w.prefill_chunk = n;
         return fits(p.machine, w, p.options);
     });
-    return chunk > 0 ? fmt::format("--prefill-chunk {} (the largest that fits)", chunk) : "";
+    return chunk > 0 ? fmt::format("$prefill_chunk {} (the largest that fits)", chunk) : "";
 }
 
 std::string fix_context(const Plan& p, const Fits& fits) {
@@ -62,7 +63,7 @@ std::string fix_context(const Plan& p, const Fits& fits) {
                                             return fits(p.machine, w, p.options);
                                         });
     return context > 0
-               ? fmt::format("--context {} (the longest that fits{})", context,
+               ? fmt::format("$context {} (the longest that fits{})", context,
                              context < p.workload.prompt_tokens ? ", with a shorter prompt" : "")
                : "";
 }
@@ -75,7 +76,7 @@ std::string fix_dtype(const Plan& p, const Fits& fits) {
         Workload w = p.workload;
         w.dtype = now == DType::kF32 || dtype != DType::kF16 ? dtype : DType::kBF16;
         if (fits(p.machine, w, p.options))
-            return fmt::format("--dtype {} ({} bits a weight instead of {})", *w.dtype,
+            return fmt::format("$dtype {} ({} bits a weight instead of {})", *w.dtype,
                                dtype_bits(*w.dtype), dtype_bits(now));
     }
     return "";
@@ -132,16 +133,16 @@ std::string fix_shape(const Plan& p, const Fits& fits) {
     if (p.options.tensor_parallel == 0 && p.options.pipeline_stages == 0) return "";
     PlanOptions options = p.options;
     options.tensor_parallel = options.pipeline_stages = 0;
-    return fits(p.machine, p.workload, options)
-               ? "leave --tp and --pp to the planner: it finds a shape that fits"
-               : "";
+    return fits(p.machine, p.workload, options) ? "leave $tensor_parallel and $pipeline_stages to "
+                                                  "the planner: it finds a shape that fits"
+                                                : "";
 }
 
 std::string fix_pins(const Plan& p, const Fits& fits) {
     if (p.options.pins.empty()) return "";
     PlanOptions options = p.options;
     options.pins.clear();
-    return fits(p.machine, p.workload, options) ? "leave out --pin: without the pins it fits" : "";
+    return fits(p.machine, p.workload, options) ? "leave out $pins: without the pins it fits" : "";
 }
 
 // Cards exchange without a library, too. Of those that reach each other by kernels, else through
@@ -158,7 +159,7 @@ std::string fix_library(const Plan& p, const Fits& fits) {
     return fmt::format(
         "exchange without {}: name a library that is not there, CLEAVE_{}_LIBRARY=none, or leave "
         "`collectives` out of the machine file",
-        library_name(card), card.kind == DeviceKind::kHip ? "RCCL" : "NCCL");
+        library_name(card), vendor_of(card.kind)->collectives);
 }
 
 }  // namespace

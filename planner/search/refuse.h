@@ -39,7 +39,7 @@ private:
 // Whether a plan exists for another machine, workload and options.
 using Fits = std::function<bool(const Machine&, const Workload&, const PlanOptions&)>;
 
-// `nearest`: a plan with memory accounts, of which at least one device lacks memory.
+// `nearest`: a plan with memory accounts; at least one device lacks memory.
 [[noreturn]] void refuse(const Plan& nearest, const Fits& fits);
 
 }  // namespace cleave::planner

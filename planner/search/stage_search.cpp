@@ -94,7 +94,7 @@ private:
         }
     }
 
-    // Where each unit's pinned device stands in the order, and where the pins of two devices must
+    // The place of each unit's pinned device in the order, and where the pins of two devices must
     // be parted.
     void find_pins() {
         if (!query_.pins || query_.pins->empty()) return;
@@ -105,7 +105,7 @@ private:
             part_[u + 1] = part_[u];
             DeviceId pin = (*query_.pins)[u];
             if (!pin.valid()) continue;
-            // A device to which the pins return stands in the order again, behind those between.
+            // A device to which the pins return is in the order again, behind those between.
             auto from = tables_.order().begin() + (last >= 0 ? place_[last] : 0);
             auto at = std::find(from, tables_.order().end(), pin);
             if (at == tables_.order().end())

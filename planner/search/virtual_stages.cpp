@@ -57,7 +57,8 @@ public:
             const Group& from = groups_[group_[u - 1]];
             double one = exchange(group_[u - 1], group_[u], u);
             load[group_[u]] += one;
-            load[group_[u - 1]] += one * ((g.count + from.count - 1) / from.count);
+            load[group_[u - 1]] +=
+                one * static_cast<double>((g.count + from.count - 1) / from.count);
         }
     }
 
@@ -80,7 +81,7 @@ public:
         return true;
     }
 
-    // Whether the unit's pin stands in the group.
+    // Whether the unit's pinned device is in the group.
     bool may(int unit, int group) const {
         if (pins_.empty() || !pins_[unit].valid()) return true;
         std::vector<DeviceId> devices =

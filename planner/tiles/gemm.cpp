@@ -41,18 +41,20 @@ constexpr std::array<Block, 6> kWarpgroupBlocks{{{256, 128, 64, 512},
 // Of both operands, swizzled instead of padded for warpgroups.
 int64_t slice_bytes(const ProductShape& s, const Tile& tile) {
     const int64_t staged = staged_bytes(s);
-    const int64_t stride = tile.depth + (is_of_warpgroups(tile) ? 0 : padding(staged));
+    const int64_t stride =
+        tile.depth + (tile.main_loop == MainLoop::kWarpgroups ? 0 : padding(staged));
     return (tile.tokens + tile.rows * s.per_feature) * stride * staged;
 }
 
 // Beside slices and the table of results: scales, and the way to where the swizzle begins.
 int64_t fixed_bytes(const ProductShape& s, const Tile& tile) {
     return 4 * tile.tokens + (s.head > 0 ? 4 * tile.tokens : 0) +
-           (is_of_warpgroups(tile) ? kSwizzleBytes - 16 : 0);
+           (tile.main_loop == MainLoop::kWarpgroups ? kSwizzleBytes - 16 : 0);
 }
 
 // The tile of a block for that shape, if it is within the limits.
-std::optional<Tile> gemm_tile(const DeviceLimits& limits, const ProductShape& s, Block b) {
+std::optional<Tile> gemm_tile(const DeviceLimits& limits, const ProductShape& s, MainLoop loop,
+                              Block b) {
     int64_t rows = b.rows;
     if (s.head > 0) rows = std::min(rows, round_up(s.head, 16));
     if (s.whole_head) rows = round_up(s.head, 16);
@@ -70,27 +72,28 @@ std::optional<Tile> gemm_tile(const DeviceLimits& limits, const ProductShape& s,
     tile.rows = rows / s.per_feature;
     tile.depth = b.depth;
     tile.threads = b.threads;
-    if (gemm_shared_bytes(limits, s, tile) > limits.shared_memory_per_block) return std::nullopt;
+    tile.main_loop = loop;
+    tile.stages = gemm_stages(limits, s, tile);
+    if (gemm_shared_bytes(s, tile) > limits.shared_memory_per_block) return std::nullopt;
     if (!has_registers(limits, product_registers(s, tile), tile.threads) ||
         grid_excess(limits, product_grid(s, tile)))
         return std::nullopt;
     return tile;
 }
 
-// The first of `blocks` that fills the device; where there is too little work for that, the
-// smallest spread it most.
-bool search_blocks(const DeviceLimits& limits, const ProductShape& s, std::span<const Block> blocks,
-                   Tile& tile) {
-    bool found = false;
+// By warps: the first of `blocks` that fills the device; where there is too little work for that,
+// the smallest spread it most.
+std::optional<Tile> search_blocks(const DeviceLimits& limits, const ProductShape& s,
+                                  std::span<const Block> blocks) {
+    std::optional<Tile> tile;
     for (const Block& b : blocks) {
-        std::optional<Tile> fits = gemm_tile(limits, s, b);
+        const std::optional<Tile> fits = gemm_tile(limits, s, MainLoop::kWarps, b);
         if (!fits) continue;
-        tile = *fits;
-        found = true;
-        if (ceil_div(s.tokens, tile.tokens) * ceil_div(s.rows, tile.rows) >= units_of(limits))
+        tile = fits;
+        if (ceil_div(s.tokens, tile->tokens) * ceil_div(s.rows, tile->rows) >= units_of(limits))
             break;
     }
-    return found;
+    return tile;
 }
 
 // Cycles of a H100's unit for a slice of all its blocks one after the other: 2,048 multiply-adds
@@ -107,18 +110,19 @@ int64_t warpgroup_cycles(const ProductShape& s, const Tile& tile) {
 // Of warpgroups the block that is done first, as whole rounds of the device's units: larger ones
 // need fewer cycles for the same work, smaller ones leave fewer units idle. A smaller one must gain
 // a tenth, as it reads more from outside its unit.
-bool search_warpgroup_blocks(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
+std::optional<Tile> search_warpgroup_blocks(const DeviceLimits& limits, const ProductShape& s) {
+    std::optional<Tile> tile;
     int64_t best = 0;
     for (const Block& b : kWarpgroupBlocks) {
-        const std::optional<Tile> fits = gemm_tile(limits, s, b);
+        const std::optional<Tile> fits = gemm_tile(limits, s, MainLoop::kWarpgroups, b);
         if (!fits) continue;
         const int64_t blocks = ceil_div(s.tokens, fits->tokens) * ceil_div(s.rows, fits->rows);
         const int64_t cycles = ceil_div(blocks, units_of(limits)) * warpgroup_cycles(s, *fits);
         if (best > 0 && cycles * 10 > best * 9) continue;
         best = cycles;
-        tile = *fits;
+        tile = fits;
     }
-    return best > 0;
+    return tile;
 }
 
 bool takes_warpgroups(const ProductShape& s) {
@@ -126,11 +130,11 @@ bool takes_warpgroups(const ProductShape& s) {
 }
 
 // The largest of `blocks` that is smaller than `tile`.
-std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s,
+std::optional<Tile> smaller_of(const DeviceLimits& limits, const ProductShape& s, MainLoop loop,
                                std::span<const Block> blocks, const Tile& tile) {
     std::optional<Tile> best;
     for (const Block& b : blocks) {
-        std::optional<Tile> fits = gemm_tile(limits, s, b);
+        std::optional<Tile> fits = gemm_tile(limits, s, loop, b);
         if (!fits || fits->tokens * fits->rows >= tile.tokens * tile.rows) continue;
         if (!best || fits->tokens * fits->rows > best->tokens * best->rows) best = fits;
     }
@@ -153,24 +157,26 @@ int64_t gemm_stages(const DeviceLimits& limits, const ProductShape& s, const Til
                                kMost);
 }
 
-int64_t gemm_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile) {
-    const int64_t slices = gemm_stages(limits, s, tile) * slice_bytes(s, tile);
+int64_t gemm_shared_bytes(const ProductShape& s, const Tile& tile) {
+    const int64_t slices = tile.stages * slice_bytes(s, tile);
     const int64_t table = tile.tokens * (tile.rows * s.per_feature + 4) * 4;
     return std::max(slices, table) + fixed_bytes(s, tile);
 }
 
-bool find_gemm_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile) {
-    if (staged_bytes(s) > 2) return search_blocks(limits, s, kWideBlocks, tile);
-    return (takes_warpgroups(s) && search_warpgroup_blocks(limits, s, tile)) ||
-           search_blocks(limits, s, kNarrowBlocks, tile);
+std::optional<Tile> find_gemm_tile(const DeviceLimits& limits, const ProductShape& s) {
+    if (staged_bytes(s) > 2) return search_blocks(limits, s, kWideBlocks);
+    std::optional<Tile> tile;
+    if (takes_warpgroups(s)) tile = search_warpgroup_blocks(limits, s);
+    return tile ? tile : search_blocks(limits, s, kNarrowBlocks);
 }
 
 std::optional<Tile> smaller_gemm_tile(const DeviceLimits& limits, const ProductShape& s,
                                       const Tile& tile) {
-    if (staged_bytes(s) > 2) return smaller_of(limits, s, kWideBlocks, tile);
+    if (staged_bytes(s) > 2) return smaller_of(limits, s, MainLoop::kWarps, kWideBlocks, tile);
     std::optional<Tile> smaller;
-    if (is_of_warpgroups(tile)) smaller = smaller_of(limits, s, kWarpgroupBlocks, tile);
-    return smaller ? smaller : smaller_of(limits, s, kNarrowBlocks, tile);
+    if (tile.main_loop == MainLoop::kWarpgroups)
+        smaller = smaller_of(limits, s, MainLoop::kWarpgroups, kWarpgroupBlocks, tile);
+    return smaller ? smaller : smaller_of(limits, s, MainLoop::kWarps, kNarrowBlocks, tile);
 }
 
 }  // namespace cleave::planner::gpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of products of few tokens (codegen/templates/gpu/gemv.cuh). Weights stream once; what
 // counts is how many bytes of them are under way. Where the device copies into shared memory
-// asynchronously they lie there (weight_ring.cuh), and the tile decides how many; elsewhere they
-// pass through registers.
+// asynchronously they are in a ring there (weight_ring.cuh), and the tile decides how many stages
+// it has; elsewhere they pass through registers.
 #include "planner/tiles/parts.h"
 
 namespace cleave::planner {
@@ -139,6 +139,7 @@ std::optional<Tile> ring_tile(const DeviceLimits& limits, const ProductShape& s,
     const RingRows chosen = ring_rows(limits, s, tokens);
     if (chosen.threads == 0) return std::nullopt;
     Tile tile;
+    tile.main_loop = MainLoop::kLanes;
     tile.threads = chosen.threads;
     tile.rows = chosen.rows / s.per_feature;
     for (tile.tokens = tokens; tile.tokens > 0; tile.tokens /= 2) {
@@ -175,7 +176,7 @@ int64_t gpu::gemv_stages(const DeviceLimits& limits, const ProductShape& s, cons
 
 int64_t gpu::gemv_shared_bytes(const DeviceLimits& limits, const ProductShape& s,
                                const Tile& tile) {
-    return gemv_stages(limits, s, tile) * slot_bytes(limits, s, tile) +
+    return tile.stages * slot_bytes(limits, s, tile) +
            bytes_without_ring(limits, s, tile.rows * s.per_feature, tile.tokens, tile.depth,
                               tile.threads);
 }
@@ -206,6 +207,7 @@ Tile gpu::gemv_tile(const DeviceLimits& limits, const ProductShape& s) {
     auto rest = [&] { return bytes_without_ring(limits, s, rows, tokens, 0, threads); };
     while (tokens > 1 && rest() + 4 * tokens * step > budget) tokens /= 2;
     Tile tile;
+    tile.main_loop = MainLoop::kLanes;
     tile.tokens = tokens;
     tile.threads = threads;
     tile.rows = rows / s.per_feature;

@@ -37,20 +37,20 @@ struct ProductShape {
 // planner/machine/gpu_arch.h.
 void set_arch(std::string_view arch, ProductShape& shape);
 
-// What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory;
-// integers are codes of a quantised matrix.
-void set_weight_type(DType dtype, ProductShape& shape);
+// What a matrix of that type makes of a shape: 8 bits and fewer are widened to 16 in shared memory.
+// `quantized`: its elements are codes with scales, as they always are of a type that no dense
+// matrix has.
+void set_weight_type(DType dtype, bool quantized, ProductShape& shape);
 
-// Up to this many tokens, weights stream through registers once; more share tiles.
+// Up to this many tokens a product is a gemv: weights stream once, past all tokens of the block.
 inline constexpr int64_t kGemvTokens = 8;
-inline bool is_gemm(const Tile& tile) { return tile.tokens > kGemvTokens; }
-
-// Tiles of warpgroups: 64 tokens for each, rows of 64 features in shared memory, which no other
-// tile has.
-inline constexpr int64_t kWarpgroupTokens = 64, kWarpgroupThreads = 128, kWarpgroupDepth = 64;
-inline bool is_of_warpgroups(const Tile& tile) {
-    return is_gemm(tile) && tile.depth == kWarpgroupDepth;
+// Whether warps or warpgroups multiply tiles: a gemm, or attention of a prompt.
+inline bool multiplies_tiles(const Tile& tile) {
+    return tile.main_loop == MainLoop::kWarps || tile.main_loop == MainLoop::kWarpgroups;
 }
+
+// Of a warpgroup: tokens (or queries), threads, and features of a row in shared memory.
+inline constexpr int64_t kWarpgroupTokens = 64, kWarpgroupThreads = 128, kWarpgroupDepth = 64;
 
 // Whether rows of so many 16-bit elements, `offset` behind each other's begin, are whole copies.
 inline bool has_whole_copies(int64_t depth, int64_t stride, int64_t offset) {
@@ -71,11 +71,15 @@ int64_t load_width(int64_t element_bytes, int64_t length);
 // Weights of a row that one load takes.
 int64_t weight_width(const ProductShape& shape);
 
-// Tile: `rows` output features, `tokens`, `depth` features staged at once.
+// Tile: `rows` output features, `tokens`, `depth` features staged at once. `stages` of a gemm:
+// slices of both operands in shared memory at once; two, or of prepared activations up to four. Of
+// a gemv: pieces of 16 bytes that a lane has under way of each of the rows that it takes together;
+// 0: weights come through registers.
 Tile product_tile(const DeviceLimits& limits, const ProductShape& shape);
 // The next smaller one that fits, for a compiled kernel that took more registers than there are.
 std::optional<Tile> smaller_product_tile(const DeviceLimits& limits, const ProductShape& shape,
                                          const Tile& tile);
+// With the stages of the tile.
 int64_t product_shared_bytes(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
 // Token tiles of a product whose blocks go through the features together, and so read the same
@@ -85,12 +89,6 @@ inline constexpr int64_t kTokensTogether = 2048;
 int64_t product_lanes(const DeviceLimits& limits, const ProductShape& shape);
 int64_t product_rows_at_once(const DeviceLimits& limits, const ProductShape& shape,
                              const Tile& tile);
-
-// Of the ring in shared memory that operands pass through. Many tokens: slices of both that lie
-// there at once; two, or of prepared activations up to four. Few tokens: pieces of 16 bytes that a
-// lane has under way of each of the rows that it takes together, no more than the tile claims,
-// where it says; 0: there is none, weights come through registers.
-int64_t product_stages(const DeviceLimits& limits, const ProductShape& shape, const Tile& tile);
 
 struct AttentionShape {
     int64_t heads = 1;     // query heads of the launch
@@ -106,24 +104,22 @@ struct AttentionShape {
 };
 
 // Decode: `rows` query heads of a KV head together, `splits` of the keys, `tokens` 1. Prefill:
-// `tokens` queries, `depth` keys at once; where no such tile fits, that of decode.
+// `tokens` queries, `depth` keys at once; where no such tile fits, that of decode. By warpgroups on
+// a device that has them: 64 queries each and 64 keys, where the cache has 16 bits, heads are whole
+// groups of 8 features, 256 at most for values (the sums of a thread), and both halves of the keys
+// fit in shared memory.
 Tile attention_tile(const DeviceLimits& limits, const AttentionShape& shape);
-// Whether a tile is of warpgroups, each with 64 queries: on a device that has them, those of 64
-// queries (or several times that) and 64 keys, where the cache has 16 bits, heads are whole groups
-// of 8 features, 256 at most for values (the sums of a thread), and both halves of the keys fit in
-// shared memory. All others are of warps.
-bool attends_by_warpgroups(const DeviceLimits& limits, const AttentionShape& shape,
-                           const Tile& tile);
 // As smaller_product_tile; it takes the same arguments and scratch.
 std::optional<Tile> smaller_attention_tile(const DeviceLimits& limits, const AttentionShape& shape,
                                            const Tile& tile);
+// With the main loop of the tile.
 int64_t attention_shared_bytes(const DeviceLimits& limits, const AttentionShape& shape,
                                const Tile& tile);
 // Decode: neighbouring lanes that share a key.
 int64_t attention_lanes(const DeviceLimits& limits, const AttentionShape& shape);
 // Of partial results and counters; 0 for one split.
 int64_t attention_scratch_bytes(const AttentionShape& shape, const Tile& tile);
-// Counters of arrivals lie in front, as many bytes whatever the launch: they stay zero between
+// Counters of arrivals come first, and have as many bytes in every launch: they stay zero between
 // launches.
 inline constexpr int64_t kCounterBytes = 8192;
 

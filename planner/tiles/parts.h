@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of planner/tiles/gpu.h share: products of few tokens are in gpu_tiles_few.cpp, of
-// many in gpu_tiles_many.cpp, the rest in gpu_tiles.cpp.
+// What the files of planner/tiles/gpu.h share. Products are in products.cpp, which chooses between
+// gemv.cpp and gemm.cpp; attention is in attention.cpp; the rest, limits among it, in gpu.cpp.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace cleave::planner::gpu {
 
 // The swizzle of warpgroups' operands repeats after so many bytes of shared memory.
 inline constexpr int64_t kSwizzleBytes = 1024;
-// Registers of a thread beside its sums: addresses, and operands on their way. Compiled kernels
-// tell (tests/reports).
+// Registers of a thread that hold no sums: addresses, and operands on their way. As compiled
+// kernels report (tests/reports).
 inline constexpr int64_t kOtherRegisters = 40;
 
 inline int64_t power_of_two_from(int64_t n) {
@@ -55,18 +55,30 @@ inline int64_t staged_bytes(const ProductShape& s) {
 // Rows of weights of all blocks together.
 inline int64_t table_rows(const ProductShape& s) { return s.rows * s.per_feature; }
 
-// Products of few tokens; `shared_bytes` of their tiles is the caller's.
+// Threads of a tile are whole warps: InternalError otherwise.
+void check_whole_warps(const DeviceLimits& limits, const Tile& tile);
+
+// The same device where a block may have as much of everything as it likes.
+DeviceLimits without_limits(DeviceLimits limits);
+// What a limit took from a launch that would have `preferred` without limits.
+std::optional<ShrunkTile> shrunk(const DeviceLimits& limits, const Tile& tile,
+                                 const Tile& preferred, int64_t registers, const Grid& grid);
+
+// Products of few tokens; `stages` and `shared_bytes` of their tiles are the caller's.
 Tile gemv_tile(const DeviceLimits& limits, const ProductShape& s);
 // Sums of fewer tokens, or rows that fewer lanes take together.
 std::optional<Tile> smaller_gemv_tile(const DeviceLimits& limits, const ProductShape& s, Tile tile);
 int64_t gemv_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
 int64_t gemv_registers(const ProductShape& s, int64_t tokens);
+// Stages that the launch wants and a block has room for: within `shared_bytes` of the tile, where
+// it says so.
 int64_t gemv_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
 
-// Products of many tokens: shared memory of a tile, the tile of a shape, and the next smaller one.
-int64_t gemm_shared_bytes(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
+// Products of many tokens: stages that fit, shared memory of a tile with its stages, the tile of a
+// shape with its stages, and the next smaller one.
 int64_t gemm_stages(const DeviceLimits& limits, const ProductShape& s, const Tile& tile);
-bool find_gemm_tile(const DeviceLimits& limits, const ProductShape& s, Tile& tile);
+int64_t gemm_shared_bytes(const ProductShape& s, const Tile& tile);
+std::optional<Tile> find_gemm_tile(const DeviceLimits& limits, const ProductShape& s);
 std::optional<Tile> smaller_gemm_tile(const DeviceLimits& limits, const ProductShape& s,
                                       const Tile& tile);
 

@@ -6,6 +6,7 @@
 
 #include "planner/plan/foreign_op.h"
 #include "planner/verify/walk.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner::verify {
 namespace {
@@ -225,7 +226,7 @@ ComputeWalk::Result ComputeWalk::attention(OpId id, const Op& op) {
         walk_.fail("heads", "{} computes heads {}, the step says {}", op.name, range_text(*h),
                    range_text(step_.heads));
     const int64_t group = attrs.num_heads / attrs.num_kv_heads;
-    const Range needed{h->begin / group, (h->end + group - 1) / group};
+    const Range needed{h->begin / group, ceil_div(h->end, group)};
     if (s && !contains(s->kv_heads, needed))
         walk_.fail("kv-slab", "{} needs KV heads {}, the slab has {}", op.name, range_text(needed),
                    range_text(s->kv_heads));
@@ -376,7 +377,7 @@ void ComputeWalk::outputs() {
                        walk_.value_name(out.value));
             continue;
         }
-        // What stands between operators over tensors is nowhere in memory.
+        // Values between operators over tensors are nowhere in memory.
         const Op& last = walk_.graph().op(step_.ops.back());
         if (step_.kernel == KernelKind::kTensor &&
             std::find(last.outputs.begin(), last.outputs.end(), out.value) == last.outputs.end())

@@ -13,7 +13,7 @@ namespace {
 using importer::Op;
 using importer::OpKind;
 
-// Linear operators whose rows are keys or values: a KV head lies on every device that has one of
+// Linear operators whose rows are keys or values: a KV head is on every device that has one of
 // its queries.
 std::vector<bool> key_value_projections(const Graph& graph) {
     std::map<ValueId, size_t> producer;

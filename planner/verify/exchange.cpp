@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers and collectives: what may pass between devices, and what stands there afterwards.
+// Transfers and collectives: what may pass between devices, and what each then holds.
 #include <algorithm>
 #include <set>
 
+#include "planner/machine/vendor.h"
 #include "planner/plan/foreign_op.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/verify/walk.h"
 
 namespace cleave::planner::verify {
@@ -16,12 +18,11 @@ void PhaseWalk::check_bytes(const Amount& bytes, ValueId value, Range columns) {
     if (shape.size() != 2 || columns.end == kWhole) return;
     int64_t row = dtype_bytes(placed_dtype(plan_, value), columns.size());
     Amount expected;
-    if (shape[0].symbol == "num_tokens")
-        expected.per_token = row;
-    else if (shape[0].symbol == "num_outputs")
-        expected.per_output = row;
-    else
-        return;
+    switch (rows_of(shape[0])) {
+        case Rows::kTokens: expected.per_token = row; break;
+        case Rows::kOutputs: expected.per_output = row; break;
+        default: return;
+    }
     if (bytes.constant != 0 || bytes.per_key != 0 || bytes.per_token != expected.per_token ||
         bytes.per_output != expected.per_output)
         fail("payload-bytes",
@@ -40,7 +41,8 @@ void PhaseWalk::transfer(const Transfer& t) {
              range_text(columns_of(to)));
     if (from.partial || to.partial)
         fail("partial-read", "a summand is sent as if it were the value");
-    if (t.route == Route::kPeer) check_peers({from.device, to.device});
+    if (t.path == Path::kPeer) check_peers({from.device, to.device});
+    if (t.path == Path::kVendor) fail("exchange-path", "no library carries out a transfer");
     read_summand(t.source);
     check_bytes(t.bytes, from.value, columns_of(from));
 
@@ -60,8 +62,7 @@ void PhaseWalk::transfer(const Transfer& t) {
 void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
     const Machine& machine = plan_.machine;
     auto direct = [](const Link& l) {
-        return l.kind == LinkKind::kSameMemory || l.kind == LinkKind::kNvlink ||
-               l.kind == LinkKind::kXgmi || l.peer_access;
+        return l.kind == LinkKind::kSameMemory || is_own_link(l.kind) || l.peer_access;
     };
     for (DeviceId a : devices) {
         if (machine.device(a).limits.warp_width <= 1)
@@ -76,12 +77,12 @@ void PhaseWalk::check_peers(const std::vector<DeviceId>& devices) {
     }
     if (machine.devices.size() > 64)
         fail("exchange-peers", "{} devices; 64 have a bit", machine.devices.size());
-    for (DeviceId a : devices)
-        if (std::none_of(plan_.buffers.begin(), plan_.buffers.end(), [&](const Buffer& b) {
-                return b.device == a && b.name == "staging.signals" &&
-                       b.size >= static_cast<int64_t>(machine.devices.size()) * 4 * 4 * 32;
-            }))
+    for (DeviceId a : devices) {
+        const BufferId signals = find_buffer(plan_, a, BufferRole::kPeerSignals);
+        if (!signals.valid() ||
+            plan_.buffer(signals).size < std::ssize(machine.devices) * 4 * 4 * 32)
             fail("exchange-peers", "{} has no room for its signals", device_name(a));
+    }
 }
 
 // Of cards that are here: the library joins cards of one vendor, each once, and sums rows or sends
@@ -101,10 +102,6 @@ void PhaseWalk::check_vendor(const Collective& c) {
         if (graph().value(placed(c.contributions[0]).value).kind == importer::ValueKind::kTensor)
             fail("exchange-vendor", "a tensor goes through the host, not by {}'s library",
                  device_name(a));
-        if (c.op == CollectiveOp::kAllGather &&
-            c.implementation != CollectiveImplementation::kVendor)
-            fail("exchange-vendor", "a '{}' sums; it gathers nothing",
-                 collective_implementation_name(c.implementation));
         if (one.collectives.empty())
             fail("exchange-vendor", "{} has no library of collectives", device_name(a));
         for (DeviceId b : devices) {
@@ -121,21 +118,21 @@ void PhaseWalk::check_vendor(const Collective& c) {
     }
 }
 
-// Blocks of columns arrive whole, and of several rows they lie in the receiver's `staging.exchange`
-// first.
+// The library brings blocks of columns whole. With several rows they go through the receiver's
+// exchange buffer.
 void PhaseWalk::check_gather_room(const Collective& c) {
-    const auto& shape = graph().value(placed(c.contributions[0]).value).shape;
-    if (shape.empty()) return;
+    const importer::Value& value = graph().value(placed(c.contributions[0]).value);
+    if (value.shape.empty()) return;
     const Workload& w = plan_.workload;
-    const int64_t rows = shape.front().symbol == "num_outputs" ? w.max_outputs() : w.max_tokens();
+    const int64_t rows = rows_of(value) == Rows::kOutputs ? w.max_outputs() : w.max_tokens();
     for (DeviceId member : c.group) {
         if (rows <= 1 || !is_card(plan_.machine.device(member).kind)) continue;
-        int64_t needed = 0, room = 0;
+        int64_t needed = 0;
         for (PlacedId id : c.contributions)
             if (const PlacedValue& p = placed(id); p.device != member)
                 needed += rows * dtype_bytes(placed_dtype(plan_, p.value), columns_of(p).size());
-        for (const Buffer& b : plan_.buffers)
-            if (b.device == member && b.name == "staging.exchange") room = b.size;
+        const BufferId exchange = find_buffer(plan_, member, BufferRole::kExchange);
+        const int64_t room = exchange.valid() ? plan_.buffer(exchange).size : 0;
         if (room < needed)
             fail("exchange-vendor", "{} has {} bytes for {} that the library brings",
                  device_name(member), room, needed);
@@ -155,9 +152,9 @@ bool PhaseWalk::check_norm(const Collective& c) {
     if (norms > 1 || c.epilogue.size() != 2 || !is_norm(c.epilogue[1]) ||
         graph().op(c.epilogue[0]).kind != OpKind::kAdd)
         fail("collective-epilogue", "a norm follows the residual of a sum, and nothing follows it");
-    if (c.transport != Transport::kPeer || c.implementation != CollectiveImplementation::kOneShot)
+    if (c.path != Path::kPeer || c.two_phase)
         fail("collective-epilogue", "a sum in form '{}' that goes '{}' has no norm",
-             collective_implementation_name(c.implementation), transport_name(c.transport));
+             sum_form_name(c.form()), path_name(c.path));
     return true;
 }
 
@@ -166,7 +163,7 @@ bool PhaseWalk::check_norm(const Collective& c) {
 bool PhaseWalk::check_group(const Collective& c) {
     if (c.group.empty()) fail("collective-group", "no receiver");
     std::vector<DeviceId> order = c.group;
-    if (c.implementation == CollectiveImplementation::kRing) std::sort(order.begin(), order.end());
+    if (c.path == Path::kVendor) std::sort(order.begin(), order.end());
     for (size_t i = 0; i + 1 < order.size(); ++i)
         if (order[i] >= order[i + 1])
             fail("collective-group", "receivers are not in device order, each once");
@@ -338,26 +335,24 @@ void PhaseWalk::all_gather(const Collective& c) {
         if (!gathered.covers(columns))
             fail("collective-missing", "{} of {} on {} is not contributed in full",
                  range_text(columns), value_name(value), device_name(c.group[i]));
-        // Its own box stands there already.
+        // The member has its own box already.
         write(c.outputs[i], value, c.group[i], Known{.columns = columns}, true);
     }
 }
 
 void PhaseWalk::collective(const Collective& c) {
     if (!check_group(c)) return;
-    if (c.transport == Transport::kPeer) {
+    if (c.path == Path::kPeer) {
         std::vector<DeviceId> devices = c.group;
         for (PlacedId id : c.contributions) devices.push_back(placed(id).device);
         check_peers(devices);
     }
-    const bool library = c.implementation == CollectiveImplementation::kRing ||
-                         c.implementation == CollectiveImplementation::kVendor;
-    if (library != (c.transport == Transport::kVendor))
-        fail("exchange-transport", "{} does not go by '{}'",
-             collective_implementation_name(c.implementation), transport_name(c.transport));
-    if (c.transport == Transport::kVendor) check_vendor(c);
+    if (c.two_phase && (c.op != CollectiveOp::kAllReduce || c.path == Path::kVendor))
+        fail("exchange-path", "an {} that goes '{}' has no two phases", collective_op_name(c.op),
+             path_name(c.path));
+    if (c.path == Path::kVendor) check_vendor(c);
     if (c.op == CollectiveOp::kAllReduce) return all_reduce(c);
-    if (c.transport == Transport::kVendor) check_gather_room(c);
+    if (c.path == Path::kVendor) check_gather_room(c);
     all_gather(c);
 }
 

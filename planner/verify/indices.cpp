@@ -174,10 +174,11 @@ void Indices::placement() {
         id(s.last_op, plan_.graph.ops, "a stage", "operator");
     }
     device(plan_.output_device, "output device");
-    for (const Buffer& b : plan_.buffers) {
-        std::string where = "buffer " + b.name;
+    for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+        const Buffer& b = plan_.buffers[i];
+        const std::string where = fmt::format("buffer {}", i);
         device(b.device, where);
-        enumeration(b.arena, Arena::kScratch, where);
+        enumeration(b.role, BufferRole::kChosenTokens, where);
         if (!sane(b.offset) || !sane(b.size))
             report_.add("buffer-bounds", "{}: offset {}, size {}", where, b.offset, b.size);
     }
@@ -214,6 +215,7 @@ void Indices::action(const Phase& phase, const Compute& c, const std::string& wh
     ids(c.rope_tables, plan_.rope_tables, where, "rope table");
     optional_id(c.kv, plan_.kv_slabs, where, "KV slab");
     optional_id(c.scratch, plan_.buffers, where, "buffer");
+    enumeration(c.tile.main_loop, MainLoop::kWarpgroups, where);
     enumeration(c.activations, ActivationPath::kPrepared, where);
     range(c.heads, where);
 }
@@ -221,13 +223,12 @@ void Indices::action(const Phase& phase, const Compute& c, const std::string& wh
 void Indices::action(const Phase& phase, const Transfer& t, const std::string& where) {
     id(t.source, phase.values, where, "placed value");
     id(t.destination, phase.values, where, "placed value");
-    enumeration(t.route, Route::kNetwork, where);
+    enumeration(t.path, Path::kVendor, where);
 }
 
 void Indices::action(const Phase& phase, const Collective& c, const std::string& where) {
     enumeration(c.op, CollectiveOp::kAllGather, where);
-    enumeration(c.implementation, CollectiveImplementation::kVendor, where);
-    enumeration(c.transport, Transport::kVendor, where);
+    enumeration(c.path, Path::kVendor, where);
     for (DeviceId d : c.group) device(d, where);
     ids(c.contributions, phase.values, where, "placed value");
     ids(c.epilogue, plan_.graph.ops, where, "operator");

@@ -7,6 +7,7 @@
 
 #include "planner/machine/gpu_arch.h"
 #include "planner/verify/walk.h"
+#include "runtime/base/rounding.h"
 
 namespace cleave::planner::verify {
 namespace {
@@ -51,7 +52,7 @@ bool is_chain(const Graph& graph, const std::vector<OpId>& ops, size_t count) {
     return true;
 }
 
-// No pattern needs a second try: what a bracket opens with never stands right after it. `epilogue`:
+// No pattern needs a second try: what a bracket opens with never follows it. `epilogue`:
 // operators left for a star.
 bool matches(std::string_view pattern, std::string_view text, size_t& epilogue) {
     epilogue = 0;
@@ -72,8 +73,27 @@ bool matches(std::string_view pattern, std::string_view text, size_t& epilogue) 
     return text.empty();
 }
 
-// Up to this many tokens a block has no tiles; elements of 16 bits that an asynchronous copy takes.
+// Tokens of a block that multiplies no tiles, at most; elements of 16 bits that an asynchronous
+// copy takes.
 constexpr int64_t kGemvTokens = 8, kPiece = 8;
+
+bool is_product(const Compute& c) {
+    return c.kernel == KernelKind::kLinear || c.kernel == KernelKind::kNormLinear ||
+           c.kernel == KernelKind::kNormGateUp || c.kernel == KernelKind::kNormQkvRopeAppend;
+}
+bool multiplies_tiles(const Compute& c) {
+    return c.tile.main_loop == MainLoop::kWarps || c.tile.main_loop == MainLoop::kWarpgroups;
+}
+
+// Of an element of its matrices; 0 for a launch without any but attention, which has its cache's.
+int64_t matrix_bits(const Plan& plan, const Compute& c) {
+    if (c.kernel == KernelKind::kAttention) return 16;
+    for (WeightShardId id : c.weights) {
+        const WeightShard& shard = plan.weights[id.index()];
+        if (plan.graph.weight(shard.weight).shape.size() == 2) return dtype_bits(shard.dtype);
+    }
+    return 0;
+}
 
 // Rows of all matrices of a launch: its output features, gate and up apart.
 int64_t matrix_rows(const Plan& plan, const Compute& c) {
@@ -94,13 +114,13 @@ std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compu
     });
     const int64_t tokens = !is_prefill ? w.batch : selects ? w.max_outputs() : w.max_tokens();
     const auto parts = [](int64_t whole, int64_t part) {
-        return part > 0 ? (whole + part - 1) / part : whole;
+        return part > 0 ? ceil_div(whole, part) : whole;
     };
     switch (c.kernel) {
         case KernelKind::kAttention:
             // Many tokens in a block have a head each; one token has blocks for its KV heads, and
             // for parts of the keys.
-            if (c.tile.tokens > 1) return {parts(tokens, c.tile.tokens), c.heads.size(), 1};
+            if (multiplies_tiles(c)) return {parts(tokens, c.tile.tokens), c.heads.size(), 1};
             return {tokens, 1, c.tile.splits};
         case KernelKind::kLinear:
         case KernelKind::kNormLinear:
@@ -130,13 +150,39 @@ int64_t least_scratch(const Plan& plan, bool is_prefill, const Compute& c) {
     return (2 * columns + factor) * rows;
 }
 
+std::string wrong_main_loop(const Plan& plan, const Compute& c) {
+    const DeviceInfo& device = plan.machine.device(c.device);
+    const GpuArch* arch = find_gpu_arch(device.arch);
+    const Tile& t = c.tile;
+    const bool has_loop = device.limits.warp_width > 1 &&
+                          (is_product(c) || c.kernel == KernelKind::kAttention) &&
+                          matrix_bits(plan, c) > 0;
+    if (has_loop != (t.main_loop != MainLoop::kNone)) return "it has another kind of work";
+    if (t.main_loop == MainLoop::kWarpgroups && !(arch && arch->warpgroups))
+        return "its device has no warpgroups";
+    if (has_loop && is_product(c) && multiplies_tiles(c) != (t.tokens > kGemvTokens))
+        return "its tokens are those of another loop";
+    if (t.stages == 0) return is_product(c) && multiplies_tiles(c) ? "its ring has no stages" : "";
+    if (!has_loop || !is_product(c)) return "it has no ring";
+    if (t.stages < 2) return "a ring has two stages or more";
+    if (!multiplies_tiles(c))
+        return arch && arch->copies_asynchronously ? "" : "its device has no asynchronous copies";
+    if (c.activations == ActivationPath::kConverted && t.stages != 2)
+        return "activations that pass registers fill a ring of two stages";
+    // Both operands, as narrow as they are multiplied: at 32 bits, or 16.
+    const int64_t rows = t.rows * (c.kernel == KernelKind::kNormGateUp ? 2 : 1);
+    const int64_t bytes = matrix_bits(plan, c) > 16 ? 4 : 2;
+    if (t.stages * (t.tokens + rows) * t.depth * bytes > t.shared_bytes)
+        return "its stages do not fit its shared memory";
+    return "";
+}
+
 std::string wrong_activations(const Plan& plan, const Phase& phase, const Compute& c) {
     if (c.activations == ActivationPath::kConverted) return "";
     const GpuArch* arch = find_gpu_arch(plan.machine.device(c.device).arch);
-    if (!arch || !copies_asynchronously(*arch)) return "its device has no asynchronous copies";
-    if (&phase != &plan.prefill || c.tile.tokens <= kGemvTokens || c.inputs.empty() ||
-        (c.kernel != KernelKind::kLinear && c.kernel != KernelKind::kNormLinear &&
-         c.kernel != KernelKind::kNormGateUp && c.kernel != KernelKind::kNormQkvRopeAppend))
+    if (!arch || !arch->copies_asynchronously) return "its device has no asynchronous copies";
+    if (&phase != &plan.prefill || !multiplies_tiles(c) || c.tile.tokens <= kGemvTokens ||
+        c.inputs.empty() || !is_product(c))
         return "it is no product of many tokens of a prompt";
     const bool copied = c.activations == ActivationPath::kCopied;
     const Range x = columns_of(phase.values[c.inputs[0].index()]);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verifier's own account of memory: what is alive together lies apart, and what each arena ends
-// at is what the plan says it needs, and fits.
+// The verifier's own account of memory. Values that are alive together do not overlap. Each arena
+// ends where the plan says, and all fit the device.
 #include <algorithm>
 #include <map>
+#include <set>
 
+#include "planner/machine/vendor.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/verify/report.h"
 #include "runtime/base/rounding.h"
 
@@ -28,7 +31,7 @@ void check_device(const Plan& plan, const Phase& phase, const char* name, std::v
         for (const Live& l : alive) {
             const PlacedValue& q = phase.values[l.value];
             const Buffer& c = plan.buffer(q.buffer);
-            if (b.arena != c.arena || b.offset + b.size <= c.offset ||
+            if (b.arena() != c.arena() || b.offset + b.size <= c.offset ||
                 c.offset + c.size <= b.offset)
                 continue;
             report.add("live-overlap",
@@ -40,21 +43,36 @@ void check_device(const Plan& plan, const Phase& phase, const char* name, std::v
     }
 }
 
-// Token ids, positions, slots, sequence starts and output rows of the largest pass, int32.
-int64_t batch_bytes(const Workload& w) {
-    return 4 * (3 * w.max_tokens() + (w.batch + 1) + w.max_outputs());
+// The arrays of the largest pass, int32, on a device that computes.
+void check_batch(const Plan& plan, DeviceId device, Report& report) {
+    const Workload& w = plan.workload;
+    const std::pair<BufferRole, int64_t> arrays[] = {{BufferRole::kTokenIds, w.max_tokens()},
+                                                     {BufferRole::kPositions, w.max_tokens()},
+                                                     {BufferRole::kSlots, w.max_tokens()},
+                                                     {BufferRole::kSequenceStarts, w.batch + 1},
+                                                     {BufferRole::kOutputRows, w.max_outputs()}};
+    for (auto [role, count] : arrays) {
+        const BufferId id = find_buffer(plan, device, role);
+        const int64_t size = id.valid() ? plan.buffer(id).size : 0;
+        if (size < 4 * count)
+            report.add("memory-batch", "{}: {} takes {} bytes and has {}",
+                       plan.machine.device(device).name, buffer_role_name(role), 4 * count, size);
+    }
 }
 
-// Where the output device says which logits are largest: at most one place, with room for all.
-void check_tokens(const Plan& plan, Report& report) {
-    int found = 0;
+// What is found by its role is on each device once at most. The tokens of the largest logits are
+// chosen where the logits are, and have room.
+void check_roles(const Plan& plan, Report& report) {
+    std::set<std::pair<DeviceId, BufferRole>> seen;
     for (const Buffer& b : plan.buffers) {
-        if (b.name != "staging.tokens") continue;
-        if (++found > 1 || b.device != plan.output_device || b.arena != Arena::kStaging ||
-            b.size < 4 * plan.workload.max_outputs())
+        const std::string& device = plan.machine.device(b.device).name;
+        if (b.role > BufferRole::kScratch && !seen.emplace(b.device, b.role).second)
+            report.add("buffer-role", "{} has two buffers '{}'", device, buffer_role_name(b.role));
+        if (b.role == BufferRole::kChosenTokens &&
+            (b.device != plan.output_device || b.size < 4 * plan.workload.max_outputs()))
             report.add("memory-tokens",
                        "{} bytes on {} for the tokens of {} outputs, which are on {}", b.size,
-                       plan.machine.device(b.device).name, plan.workload.max_outputs(),
+                       device, plan.workload.max_outputs(),
                        plan.machine.device(plan.output_device).name);
     }
 }
@@ -70,7 +88,7 @@ void check_libraries(const Plan& plan, Report& report) {
     for (const Phase* phase : {&plan.prefill, &plan.decode})
         for (const Step& step : phase->steps) {
             const Collective* c = step.collective();
-            if (!c || c->transport != Transport::kVendor) continue;
+            if (!c || c->path != Path::kVendor) continue;
             std::vector<DeviceId> who = c->group;
             for (PlacedId id : c->contributions) who.push_back(phase->values[id.index()].device);
             std::sort(who.begin(), who.end());
@@ -93,9 +111,8 @@ void check_libraries(const Plan& plan, Report& report) {
                     continue;
                 if (l.kind == LinkKind::kPcie && !l.peer_access) continue;
                 ++reached;
-                width = std::max<int64_t>(width, l.kind == LinkKind::kXgmi     ? 64
-                                                 : l.kind == LinkKind::kNvlink ? 32
-                                                                               : 8);
+                const VendorFacts* own = vendor_of(l.kind);
+                width = std::max<int64_t>(width, own ? own->collectives_channels : 8);
             }
             if (asked.sums) mib += 12 * width * (reached > 1 ? 3 : 2 * reached);
             if (asked.gathers) mib += 12 * width * reached;
@@ -125,11 +142,11 @@ void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, 
 }
 
 void check_account(const Plan& plan, Report& report) {
-    check_tokens(plan, report);
+    check_roles(plan, report);
     const size_t n = plan.machine.devices.size();
     std::vector<std::array<int64_t, 5>> ends(n);
     for (const Buffer& b : plan.buffers) {
-        int64_t& end = ends[b.device.index()][static_cast<size_t>(b.arena)];
+        int64_t& end = ends[b.device.index()][static_cast<size_t>(b.arena())];
         end = std::max(end, b.offset + b.size);
     }
     if (plan.memory.size() != n)
@@ -153,9 +170,7 @@ void check_account(const Plan& plan, Report& report) {
         bool used = std::any_of(plan.stages.begin(), plan.stages.end(), [&](const Stage& s) {
             return std::find(s.devices.begin(), s.devices.end(), m.device) != s.devices.end();
         });
-        if (used && m.staging < batch_bytes(plan.workload))
-            report.add("memory-account", "{}: the batch's numbers take {} bytes, staging has {}",
-                       d.name, batch_bytes(plan.workload), m.staging);
+        if (used) check_batch(plan, DeviceId(i), report);
         if (m.needed() > m.capacity)
             report.add("memory-capacity", "{} needs {} bytes and has {}", d.name, m.needed(),
                        m.capacity);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies on devices for the whole run: stages, weights, rope tables, KV slabs, and their
+// What is on devices for the whole run: stages, weights, rope tables, KV slabs, and their
 // buffers.
 #include <algorithm>
 #include <cstdio>
@@ -32,15 +32,15 @@ void check_stages(const Plan& plan, Report& report) {
         report.add("stage", "the stages hold {} of {} operators", next, plan.graph.ops.size());
 }
 
-// Each operator that a pin names stands in a stage that has the pin's device.
+// Each operator that a pin names is in a stage with the pin's device.
 void check_pins(const Plan& plan, Report& report) {
     for (const Pin& pin : plan.options.pins) {
         int first = -1, last = -1;
         int read = 0;
         bool by_name = std::any_of(plan.graph.ops.begin(), plan.graph.ops.end(),
                                    [&](const importer::Op& op) { return op.name == pin.what; });
-        if (!by_name && (read = std::sscanf(pin.what.c_str(), "layers.%d-%d", &first, &last)) == 1)
-            last = first;
+        if (!by_name) read = std::sscanf(pin.what.c_str(), "layers.%d-%d", &first, &last);
+        if (read == 1) last = first;
         bool found = false, by_layer = read > 0;
         for (size_t i = 0; i < plan.graph.ops.size(); ++i) {
             const importer::Op& op = plan.graph.ops[i];
@@ -67,9 +67,9 @@ void check_buffer(const Plan& plan, BufferId id, DeviceId device, Arena arena, i
     if (b.device != device)
         report.add("buffer-device", "{} on {} has its buffer on {}", what,
                    device_name(plan, device), device_name(plan, b.device));
-    if (b.arena != arena)
+    if (b.arena() != arena)
         report.add("buffer-arena", "{} has its buffer in the {} arena, not {}", what,
-                   arena_name(b.arena), arena_name(arena));
+                   arena_name(b.arena()), arena_name(arena));
     if (b.size < bytes)
         report.add("buffer-size", "{} needs {} bytes, its buffer has {}", what, bytes, b.size);
 }
@@ -81,12 +81,14 @@ int64_t quantized_bytes(const importer::Weight& w, int64_t rows, int64_t columns
     const importer::Quantization& q = w.quantization;
     const auto align = [](int64_t n) { return (n + 63) / 64 * 64; };
     const int64_t blocks = q.block > 0 ? (columns + q.block - 1) / q.block : 1;
-    int64_t bytes = align(rows * ((columns + 31) / 32) * 4 * q.bits);
+    int64_t bytes = align(rows * ((columns + 31) / 32) * 4 * dtype_bits(w.dtype));
     bytes += rows * blocks * dtype_bits(q.scale_dtype) / 8;
     if (!q.zero_points.has_data() || w.dtype == DType::kF8E4M3) return bytes;
     const bool floating = is_floating(q.zero_point_dtype);
     return align(bytes) +
-           rows * ((blocks * (floating ? dtype_bits(q.zero_point_dtype) : q.bits) + 7) / 8);
+           rows *
+               ((blocks * (floating ? dtype_bits(q.zero_point_dtype) : dtype_bits(w.dtype)) + 7) /
+                8);
 }
 
 void check_kept_quantized(const Plan& plan, const WeightShard& s, const std::string& what,
@@ -180,8 +182,9 @@ void check_slab(const Plan& plan, const KvSlab& s, const importer::Op& append,
     if (s.head_dim != a.head_dim || s.v_head_dim != a.v_head_dim)
         report.add("kv-slab", "{}: head dimensions {} and {}, the model's are {} and {}", what,
                    s.head_dim, s.v_head_dim, a.head_dim, a.v_head_dim);
-    double elements = double(plan.workload.batch) * s.kv_heads.size() * plan.workload.context *
-                      (s.head_dim + s.v_head_dim);
+    const double elements =
+        static_cast<double>(plan.workload.batch) * static_cast<double>(s.kv_heads.size()) *
+        static_cast<double>(plan.workload.context) * static_cast<double>(s.head_dim + s.v_head_dim);
     if (elements > 1e15) return report.add("kv-slab", "{}: {} elements", what, elements);
     // Without a stated type the slabs still agree on one: what the first one's size allows.
     const int64_t count = static_cast<int64_t>(elements);
@@ -217,21 +220,23 @@ void check_permanent_buffers(const Plan& plan, Report& report) {
     for (const WeightShard& s : plan.weights) ++users[s.buffer];
     for (const RopeShard& s : plan.rope_tables) ++users[s.buffer];
     for (const KvSlab& s : plan.kv_slabs) ++users[s.buffer];
-    std::map<std::pair<DeviceId, Arena>, std::vector<const Buffer*>> arenas;
+    std::map<std::pair<DeviceId, Arena>, std::vector<BufferId>> arenas;
     for (auto [id, count] : users) {
         const Buffer& b = plan.buffer(id);
         if (count > 1)
-            report.add("buffer-overlap", "buffer {} on {} has {} owners", b.name,
+            report.add("buffer-overlap", "buffer {} on {} has {} owners", id,
                        device_name(plan, b.device), count);
-        arenas[{b.device, b.arena}].push_back(&b);
+        arenas[{b.device, b.arena()}].push_back(id);
     }
     for (auto& [key, buffers] : arenas) {
-        std::sort(buffers.begin(), buffers.end(),
-                  [](auto* a, auto* b) { return a->offset < b->offset; });
+        std::sort(buffers.begin(), buffers.end(), [&](BufferId a, BufferId b) {
+            return plan.buffer(a).offset < plan.buffer(b).offset;
+        });
         for (size_t i = 0; i + 1 < buffers.size(); ++i)
-            if (buffers[i]->offset + buffers[i]->size > buffers[i + 1]->offset)
+            if (plan.buffer(buffers[i]).offset + plan.buffer(buffers[i]).size >
+                plan.buffer(buffers[i + 1]).offset)
                 report.add("buffer-overlap", "buffers {} and {} on {} overlap in the {} arena",
-                           buffers[i]->name, buffers[i + 1]->name, device_name(plan, key.first),
+                           buffers[i], buffers[i + 1], device_name(plan, key.first),
                            arena_name(key.second));
     }
 }
@@ -245,9 +250,9 @@ void check_placement(const Plan& plan, Report& report) {
     check_ropes(plan, report);
     check_slabs(plan, report);
     check_permanent_buffers(plan, report);
-    for (const Buffer& b : plan.buffers)
-        if (b.offset % 256 != 0)
-            report.add("buffer-bounds", "buffer {} on {} stands at {}, no multiple of 256", b.name,
+    for (size_t i = 0; i < plan.buffers.size(); ++i)
+        if (const Buffer& b = plan.buffers[i]; b.offset % 256 != 0)
+            report.add("buffer-bounds", "buffer {} on {} is at {}, no multiple of 256", i,
                        device_name(plan, b.device), b.offset);
 }
 

@@ -71,17 +71,16 @@ int64_t placed_bytes(const Plan& plan, const PlacedValue& placed, bool is_prefil
     int64_t elements = 1;
     const auto& shape = plan.graph.value(placed.value).shape;
     for (size_t i = 0; i < shape.size() && i < placed.box.size(); ++i) {
-        bool whole = placed.box[i].end == kWhole;
-        if (!whole)
+        if (placed.box[i].end != kWhole) {
             elements *= placed.box[i].size();
-        else if (shape[i].is_static())
-            elements *= shape[i].value;
-        else if (shape[i].symbol == "num_tokens")
-            elements *= is_prefill ? w.max_tokens() : w.batch;
-        else if (shape[i].symbol == "num_outputs")
-            elements *= is_prefill ? w.max_outputs() : w.batch;
-        else
-            return -1;
+            continue;
+        }
+        switch (rows_of(shape[i])) {
+            case Rows::kNone: elements *= shape[i].value; break;
+            case Rows::kTokens: elements *= is_prefill ? w.max_tokens() : w.batch; break;
+            case Rows::kOutputs: elements *= is_prefill ? w.max_outputs() : w.batch; break;
+            case Rows::kSequences: return -1;
+        }
     }
     return dtype_bytes(placed_dtype(plan, placed.value), elements);
 }

@@ -28,7 +28,6 @@ private:
 };
 
 // ---- Ranges
-// --------------------------------------------------------------------------------------
 
 inline bool overlaps(Range a, Range b) {
     return std::max(a.begin, b.begin) < std::min(a.end, b.end);
@@ -58,7 +57,6 @@ struct Rectangle {
 bool cover_whole(const std::vector<Rectangle>& rectangles, Range rows, Range columns);
 
 // ---- Values
-// --------------------------------------------------------------------------------------
 
 // Of the last dimension, the one that may be split; {0, 1} for a value with one dimension.
 Range whole_columns(const Graph& graph, ValueId value);
@@ -72,7 +70,6 @@ DType placed_dtype(const Plan& plan, ValueId value);
 std::string range_text(Range range);
 
 // ---- What the walk learns
-// ------------------------------------------------------------------------
 
 // One execution of (a part of) an operator: the elements of its output, and of the axis it sums
 // over (input features of a Linear, vocabulary rows of an Embedding; {0, 1} for the others).
@@ -98,7 +95,6 @@ struct PhaseTrace {
 };
 
 // ---- Parts, in order
-// -----------------------------------------------------------------------------
 
 // Every index of the plan is in range and the graph is well formed. False: nothing else may look.
 bool check_indices(const Plan& plan, Report& report);
@@ -110,7 +106,7 @@ PhaseTrace check_steps(const Plan& plan, bool is_prefill, Report& report);
 void check_coverage(const Plan& plan, bool is_prefill, const PhaseTrace& trace, Report& report);
 void check_phases_agree(const Plan& plan, const PhaseTrace& prefill, const PhaseTrace& decode,
                         Report& report);
-// Buffers that are alive together lie apart; the accounts add up and fit.
+// Buffers that are alive together do not overlap; the accounts add up and fit.
 void check_liveness(const Plan& plan, bool is_prefill, const PhaseTrace& trace, Report& report);
 void check_account(const Plan& plan, Report& report);
 

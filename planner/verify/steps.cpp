@@ -111,8 +111,8 @@ void PhaseWalk::check_boxes() {
         const Buffer& b = plan_.buffer(p.buffer);
         if (b.device != p.device)
             fail("buffer-device", "{} has its buffer on {}", what, device_name(b.device));
-        if (b.arena != Arena::kActivations && b.arena != Arena::kStaging)
-            fail("buffer-arena", "{} lies in the {} arena", what, arena_name(b.arena));
+        if (b.arena() != Arena::kActivations && b.arena() != Arena::kStaging)
+            fail("buffer-arena", "{} lies in the {} arena", what, arena_name(b.arena()));
         if (int64_t bytes = placed_bytes(plan_, p, is_prefill_); b.size < bytes)
             fail("buffer-size", "{} needs {} bytes, its buffer has {}", what, bytes, b.size);
     }
@@ -157,6 +157,8 @@ void PhaseWalk::compute(const Compute& c) {
                 fail("grid-limits", "{} blocks in {} of its grid; {} has at most {}", grid[axis],
                      "xyz"[axis], device_name(c.device), limits.max_grid[axis]);
     }
+    if (const std::string wrong = wrong_main_loop(plan_, c); !wrong.empty())
+        fail("tile-loop", "its tile cannot have its main loop: {}", wrong);
     if (const std::string wrong = wrong_activations(plan_, phase_, c); !wrong.empty())
         fail("activation-path", "its activations cannot be {}: {}",
              c.activations == ActivationPath::kCopied ? "copied" : "prepared", wrong);
@@ -164,8 +166,8 @@ void PhaseWalk::compute(const Compute& c) {
         const Buffer& b = plan_.buffer(c.scratch);
         if (b.device != c.device)
             fail("buffer-device", "its scratch is on {}", device_name(b.device));
-        if (b.arena != Arena::kScratch)
-            fail("buffer-arena", "its scratch lies in the {} arena", arena_name(b.arena));
+        if (b.role != BufferRole::kScratch)
+            fail("buffer-arena", "its scratch lies in the {} arena", arena_name(b.arena()));
         const int64_t least = least_scratch(plan_, is_prefill_, c);
         if (b.size < least)
             fail("scratch-size", "its scratch has {} bytes, prepared activations take {}", b.size,

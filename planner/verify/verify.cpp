@@ -33,7 +33,7 @@ void verify_plan(const Plan& plan) {
         text += fmt::format("\n  {}: {}", violations[i].rule, violations[i].message);
     if (violations.size() > kShown)
         text += fmt::format("\n  and {} more", violations.size() - kShown);
-    throw UserError("{}\nPlan again from the model: cleave plan MODEL -o FILE.plan", text);
+    throw UserError("{}\nPlan again from the model with $save_plan", text);
 }
 
 }  // namespace cleave::planner

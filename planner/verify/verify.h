@@ -11,7 +11,7 @@
 namespace cleave::planner {
 
 struct Violation {
-    std::string rule;     // "operand-present", "computed-once", "collective-order", "memory", ...
+    std::string rule;     // "operand-not-ready", "live-overlap", ...: planner/verify/README.md
     std::string message;  // names the step, the value and the device
 };
 

@@ -88,6 +88,8 @@ void walk_compute(PhaseWalk& walk, const Compute& compute);
 // Blocks of a GPU launch in x, y and z, at least, when the batch is the workload's largest: what
 // its tile leaves of the work.
 std::array<int64_t, 3> least_grid(const Plan& plan, bool is_prefill, const Compute& compute);
+// Why a launch cannot have the main loop and the stages of its tile; empty where it can.
+std::string wrong_main_loop(const Plan& plan, const Compute& compute);
 // Why a launch cannot come by its activations as its step says; empty where it can.
 std::string wrong_activations(const Plan& plan, const Phase& phase, const Compute& compute);
 // Bytes of the activations that a launch in front prepares in the step's scratch; 0 where there is

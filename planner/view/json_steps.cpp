@@ -58,21 +58,21 @@ private:
         devices("devices", step_devices(phase, s));
         field("value", value.valid() ? json_string(plan_.graph.value(value).name) : "\"\"");
         field("bytes", step_bytes(s, point));
-        field("link_bytes", point.of(s.link_bytes));
+        field("link_bytes", s.link_bytes.at(point));
         key("predicted_us");
         append_us(s.predicted_ns, out_);
-        field("implementation", '"' + step_implementation(s) + '"');
+        field("implementation", '"' + step_implementation(plan_, phase, s) + '"');
         field("stage", s.stage);
         field("layer", s.layer);
         if (const Compute* c = s.compute()) operators("operators", c->ops);
         if (const Transfer* t = s.transfer()) {
             field("source", devices_[phase.values[t->source.index()].device.index()]);
             field("destination", devices_[phase.values[t->destination.index()].device.index()]);
-            field("route", fmt::format("\"{}\"", route_name(t->route)));
+            field("route", fmt::format("\"{}\"", route_name(plan_, phase, *t)));
         }
         if (const Collective* c = s.collective()) {
             field("op", fmt::format("\"{}\"", collective_op_name(c->op)));
-            field("transport", fmt::format("\"{}\"", transport_name(c->transport)));
+            field("transport", fmt::format("\"{}\"", path_name(c->path)));
             devices("group", c->group);
             operators("epilogue", c->epilogue);
         }

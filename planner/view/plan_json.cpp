@@ -24,7 +24,7 @@ public:
     Json run() {
         Json json;
         json["model"] = plan_.graph.name;
-        json["objective"] = objective_name(plan_.options.objective);
+        json["objective"] = row_of(plan_.options.objective).name;
         json["workload"] = workload();
         json["devices"] = devices();
         json["stages"] = stages();

@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "planner/build/assign_memory.h"
 #include "planner/build/communicator_memory.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/plan/text_table.h"
@@ -115,7 +114,7 @@ void Summary::title() {
     entry("workload",
           fmt::format("batch {}, prompt {}, context {}, prefill in chunks of {}; for {}", w.batch,
                       w.prompt_tokens, w.context, w.prefill_chunk,
-                      objective_name(plan_.options.objective)));
+                      row_of(plan_.options.objective).name));
     std::string pins;
     for (const Pin& pin : plan_.options.pins)
         pins += fmt::format("{}{}={}", pins.empty() ? "" : ", ", pin.what, pin.device);
@@ -128,17 +127,12 @@ void Summary::title() {
         entry("tokens", fmt::format("greedy ones are chosen on {}: 4 bytes of each go to the host, "
                                     "not its logits",
                                     name(plan_.output_device)));
-    if (p.lower_bound_ns > 0) {
-        bool throughput = plan_.options.objective == Objective::kThroughput;
+    if (p.lower_bound_ns > 0)
         entry("objective",
               fmt::format(
                   "{} a token: {}; no plan can take less than {}, this one is within {:.1f} %",
-                  time_text(p.objective_ns),
-                  throughput ? "the busiest device's time for it, and its share of the "
-                               "prompt's"
-                             : "decode, and its share of prefill",
+                  time_text(p.objective_ns), row_of(plan_.options.objective).figure,
                   time_text(p.lower_bound_ns), 100 * gap(plan_)));
-    }
 }
 
 // The query heads whose attention runs there, of the first layer that has it.

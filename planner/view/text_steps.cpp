@@ -11,7 +11,7 @@ namespace {
 
 using Row = std::vector<std::string>;  // what, where, how much, time
 
-// Consecutive steps of one layer in one stage; what comes from other stages stands apart.
+// Consecutive steps of one layer in one stage; what comes from other stages is apart.
 struct Block {
     int stage = 0, layer = -1, repeats = 1;
     bool arrives = false;
@@ -80,9 +80,11 @@ std::string StepsText::what(const Step& step) const {
                 }
         // Over tensors: what ONNX calls the operators of the launch.
         if (c->kernel == KernelKind::kTensor)
-            for (size_t i = 0; i < c->ops.size(); ++i)
-                text = i == 0 ? onnx_op_type(plan_.graph.op(c->ops[i]))
-                              : text + " + " + onnx_op_type(plan_.graph.op(c->ops[i]));
+            for (size_t i = 0; i < c->ops.size(); ++i) {
+                if (i == 0) text.clear();
+                text += i == 0 ? "" : " + ";
+                text += onnx_op_type(plan_.graph.op(c->ops[i]));
+            }
         return text;
     }
     if (step.transfer()) return "transfer";
@@ -102,23 +104,23 @@ std::string StepsText::where(const Step& step) const {
 
 std::string StepsText::amount(const Step& step) const {
     if (const Compute* c = step.compute()) {
-        if (int64_t weights = point_.of(c->weight_bytes); weights > 0)
+        if (int64_t weights = c->weight_bytes.at(point_); weights > 0)
             return bytes_text(weights) + " of weights";
-        int64_t bytes = point_.of(c->activation_bytes);
+        int64_t bytes = c->activation_bytes.at(point_);
         return bytes > 0
                    ? bytes_text(bytes) + (c->kv.valid() ? " of keys and values" : " of activations")
                    : "";
     }
     const std::string text = fmt::format("{}, {} moved, ", bytes_text(step_bytes(step, point_)),
-                                         bytes_text(point_.of(step.link_bytes)));
+                                         bytes_text(step.link_bytes.at(point_)));
     const Collective* c = step.collective();
-    if (!c) return text + step_implementation(step);
-    if (c->implementation == CollectiveImplementation::kVendor)
+    if (!c) return text + step_implementation(plan_, phase_, step);
+    if (c->op == CollectiveOp::kAllGather && c->path == Path::kVendor)
         return text + "by the vendor's library";
-    return text + step_implementation(step) +
-           (c->transport == Transport::kStaged ? ", staged"
-            : c->transport == Transport::kPeer ? " by peer memory"
-                                               : " by the vendor's library");
+    return text + std::string(sum_form_name(c->form())) +
+           (c->path == Path::kStaged ? ", staged"
+            : c->path == Path::kPeer ? " by peer memory"
+                                     : " by the vendor's library");
 }
 
 // The steps [first, end) as rows: between two exchanges, one kernel on several devices is one row.

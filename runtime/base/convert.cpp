@@ -63,6 +63,16 @@ constexpr std::array<float, 256> make_f8e4m3_values() {
 }
 constexpr std::array<float, 256> kF8E4M3Values = make_f8e4m3_values();
 
+// Scales of the OCP Microscaling Formats v1.0. 2^-127 is subnormal.
+inline float widened_f8e8m0(uint8_t bits) {
+    const uint32_t nan_or_normal = bits == 0xff ? 0x7fc00000u : uint32_t{bits} << 23;
+    return std::bit_cast<float>(bits == 0 ? 0x00400000u : nan_or_normal);
+}
+// Of a power of two; of another positive number the power below.
+inline uint8_t narrowed_f8e8m0(float value) {
+    return static_cast<uint8_t>(std::bit_cast<uint32_t>(value) >> 23);
+}
+
 }  // namespace
 
 float f16_to_f32(uint16_t bits) { return widened_f16(bits); }
@@ -93,6 +103,11 @@ void store_all(DType to, void* destination, int64_t count, Load load) {
         case DType::kF8E4M3: {
             auto* out = static_cast<uint8_t*>(destination);
             for (int64_t i = 0; i < count; ++i) out[i] = narrowed_f8e4m3(load(i));
+            return;
+        }
+        case DType::kF8E8M0: {
+            auto* out = static_cast<uint8_t*>(destination);
+            for (int64_t i = 0; i < count; ++i) out[i] = narrowed_f8e8m0(load(i));
             return;
         }
         default: break;
@@ -129,6 +144,9 @@ void convert_elements(DType from, const void* source, DType to, void* destinatio
         case DType::kF8E4M3:
             return store_all(to, destination, count,
                              [&](int64_t i) { return kF8E4M3Values[read(i, uint8_t{})]; });
+        case DType::kF8E8M0:
+            return store_all(to, destination, count,
+                             [&](int64_t i) { return widened_f8e8m0(read(i, uint8_t{})); });
         default: break;
     }
     CHECK(false) << "no conversion from " << dtype_name(from);

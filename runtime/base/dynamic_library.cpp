@@ -48,7 +48,8 @@ std::optional<DynamicLibrary> DynamicLibrary::open_first(std::span<const std::st
         const char* error = ::dlerror();
         const std::string message = error ? error : "it cannot be opened";
         reasons += reasons.empty() ? "" : "; ";
-        reasons += message.starts_with(name + ":") ? message : name + ": " + message;
+        if (!message.starts_with(name + ":")) reasons.append(name).append(": ");
+        reasons += message;
     }
     if (why) *why = reasons;
     return std::nullopt;

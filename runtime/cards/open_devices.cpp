@@ -3,8 +3,9 @@
 
 #include <algorithm>
 
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/thread_team.h"
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/host/host_device.h"
 #include "runtime/drivers/simt_device.h"
@@ -19,41 +20,32 @@ using planner::DeviceKind;
     if (device.kind == DeviceKind::kSim) {
         throw UserError(
             "{} is a simulated device: it can be planned for, not run on; run on 'host' devices, "
-            "for example --devices host[0-3]",
+            "for example $devices host[0-3]",
             device.name);
     }
     throw UserError(
         "{}: this build has no driver for devices of kind '{}'; it drives host, simt, cuda and hip "
-        "devices, for example --devices host[0-3]",
+        "devices, for example $devices host[0-3]",
         device.name, planner::device_kind_name(device.kind));
 }
 
-// Whether the host's cores do the device's work.
-bool on_cores(const planner::DeviceInfo& device) {
-    return device.kind == DeviceKind::kHost || device.kind == DeviceKind::kSimt;
+// A process runs the devices of its own machine: nothing carries values between machines.
+void check_host(const planner::DeviceInfo& device) {
+    const std::string here = planner::DeviceInfo().host;
+    if (device.host != here)
+        throw UserError(
+            "{}: the plan places it on the machine '{}', and a process runs the devices of its own "
+            "machine alone ('{}'); plan for the devices of one machine, with no other `host` in "
+            "the machine file",
+            device.name, device.host, here);
 }
 
 }  // namespace
 
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads) {
-    int all = threads > 0 ? threads : available_cores();
-    std::vector<int> count(plan.machine.devices.size(), 0);
-    auto is_host = [&](planner::DeviceId id) { return on_cores(plan.machine.device(id)); };
-    for (const planner::Stage& stage : plan.stages) {
-        int hosts =
-            static_cast<int>(std::count_if(stage.devices.begin(), stage.devices.end(), is_host));
-        int met = 0;
-        for (planner::DeviceId id : stage.devices) {
-            if (!is_host(id)) continue;
-            // The first devices take one thread more where the count does not divide.
-            int share = std::max(1, all / hosts + (met++ < all % hosts ? 1 : 0));
-            count[id.index()] = std::max(count[id.index()], share);
-        }
-    }
-    for (size_t d = 0; d < count.size(); ++d) {
-        if (count[d] == 0 && on_cores(plan.machine.devices[d])) count[d] = 1;  // in no stage
-    }
-    return count;
+    const std::vector<int64_t> shares =
+        planner::core_shares(plan, threads > 0 ? threads : available_cores());
+    return {shares.begin(), shares.end()};
 }
 
 bool threads_fit_cores(const planner::Plan& plan, int threads) {
@@ -65,10 +57,11 @@ bool threads_fit_cores(const planner::Plan& plan, int threads) {
     });
 }
 
-std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
+std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, Drivers& drivers,
                                                   const OpenOptions& options) {
     for (const planner::DeviceInfo& device : plan.machine.devices) {
-        if (!on_cores(device) && !planner::is_card(device.kind)) refuse(device);
+        if (!planner::is_on_cores(device.kind) && !planner::is_card(device.kind)) refuse(device);
+        check_host(device);
     }
     std::vector<int> threads = threads_of_devices(plan, options.threads);
     bool may_spin = threads_fit_cores(plan, options.threads);
@@ -76,9 +69,9 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
     for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
         const planner::DeviceInfo& info = plan.machine.devices[d];
         if (planner::is_card(info.kind)) {
-            const int card = find_card(info, plan.machine.devices);
+            const int card = find_card(drivers, info, plan.machine.devices);
             devices.push_back(
-                make_gpu_device(gpu_driver(info.kind).driver, card, info,
+                make_gpu_device(drivers.driver(info.kind).driver, card, info,
                                 {.poison = options.poison,
                                  .settle_time = std::chrono::seconds(options.settle_seconds)}));
         } else if (info.kind == DeviceKind::kSimt) {
@@ -92,11 +85,6 @@ std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
         }
     }
     return devices;
-}
-
-std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
-                                         const HostDeviceOptions& options) {
-    return make_host_device(info, options, codegen::load_host_kernels);
 }
 
 }  // namespace cleave::runtime

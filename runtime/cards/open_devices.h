@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "planner/plan/plan.h"
+#include "runtime/cards/drivers.h"
 #include "runtime/device/device.h"
 
 namespace cleave::runtime {
@@ -22,11 +24,11 @@ struct OpenOptions {
 // UserError naming the device whose kind this build cannot drive. The host and simt devices of one
 // pipeline stage share the threads (each has at least one); stages work one after the other on a
 // token, so each stage has all of them.
-std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan,
+std::vector<std::unique_ptr<Device>> open_devices(const planner::Plan& plan, Drivers& drivers,
                                                   const OpenOptions& options);
 
-// Threads of each device of the plan, by that rule; 0 for devices that do not compute on the host's
-// cores.
+// Threads of each device of the plan, by that rule (planner::core_shares); 0 for devices that do
+// not compute on the host's cores.
 std::vector<int> threads_of_devices(const planner::Plan& plan, int threads);
 
 // Whether the threads of every stage have a core each, so that a brief poll before blocking takes

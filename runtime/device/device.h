@@ -4,8 +4,8 @@
 //
 // Threads: one thread at a time uses a Device (its worker in the executor); different devices are
 // independent. Order: launches, copies and fills take effect in call order on the device's single
-// stream; `synchronize` returns when all of them have. Memory: addresses are the device's own;
-// nobody else dereferences them, but for kernels of devices that were given peer access.
+// stream; `synchronize` returns when all of them have. Memory: addresses are the device's own; only
+// its kernels, and those of devices with peer access, use them.
 #pragma once
 
 #include <array>
@@ -69,8 +69,8 @@ public:
     virtual void copy_in(const std::byte* source, DeviceAddress destination,
                          const Rectangle& rectangle) = 0;
 
-    // The host's own view of this memory, or null where only the device can reach it. Staged
-    // payloads then leave from host memory instead.
+    // The host's own view of this memory, or null where only the device reaches it. Staged payloads
+    // then leave from host memory instead.
     virtual std::byte* host_view(DeviceAddress) { return nullptr; }
 
     // destination[i] = f32 sum over sources (host memory, in order) + residual, written as the
@@ -84,14 +84,14 @@ public:
 
     virtual void synchronize() = 0;
 
-    // Of a device that does its work later than it is asked to (runtime/device/async_device.h);
-    // null: it has when a call returns.
+    // Of an asynchronous device (runtime/device/async_device.h); null: the device has done its work
+    // when a call returns.
     virtual DeviceStream* stream() { return nullptr; }
 
     // Whether kernels of this device can read, write and wait on memory of `other`; else the
     // reason.
     virtual Supports supports_peer_copy(const Device& other) const = 0;
-    // From now on they may, whatever `other` has allocated and will. Again is harmless. DeviceError
+    // From now on they may, in all memory of `other`. Calling it again is harmless. DeviceError
     // when the driver refuses; InternalError where it is not supported.
     virtual void enable_peer_access(Device& other);
     // As `allocate`, of memory in which devices signal to each other while their kernels run.
@@ -106,14 +106,5 @@ public:
     static constexpr int64_t kMailboxBytes = 256;
     virtual std::span<std::byte> mailbox() { return {}; }
 };
-
-struct HostDeviceOptions {
-    int threads = 1;      // of this device, the worker included
-    bool poison = false;  // fill fresh memory with NaN patterns
-    bool may_spin =
-        false;  // waiting threads may poll briefly: the process has no more threads than cores
-};
-std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
-                                         const HostDeviceOptions& options);
 
 }  // namespace cleave::runtime

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the workers of one Session share while they run: whether one has failed, whether the user
-// interrupted, and a count of finished steps by which the watchdog tells waiting from hanging.
+// interrupted, and a count of finished steps: while it grows, a wait is not a hang.
 // Thread-safe.
 #pragma once
 

@@ -47,7 +47,7 @@ public:
     Supports supports_peer_copy(const Device& other) const override;
 
 private:
-    // InternalError unless [address, address + bytes) lies in one live allocation.
+    // InternalError unless [address, address + bytes) is within one live allocation.
     void check_owned(DeviceAddress address, int64_t bytes, const char* call) const;
 
     planner::DeviceInfo info_;

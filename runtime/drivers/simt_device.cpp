@@ -33,7 +33,7 @@ public:
           options_(options),
           arch_(codegen::gpu_arch(info.arch)),
           owner_(new_owner()),
-          order_(info.name, !arch_.nvidia),
+          order_(info.name, planner::vendor_facts(arch_.vendor).explicit_caches),
           engine_(std::max(1, options.threads)) {}
     ~SimtDevice() override {
         exchanges_.clear();

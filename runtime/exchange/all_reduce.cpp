@@ -198,16 +198,8 @@ private:
 
 std::unique_ptr<Communication> make_all_reduce(const CommunicationContext& context,
                                                const Collective& step) {
-    switch (step.implementation) {
-        case CollectiveImplementation::kOneShot: return std::make_unique<OneShot>(context, step);
-        case CollectiveImplementation::kTwoPhase: return std::make_unique<TwoPhase>(context, step);
-        default: break;
-    }
-    throw UserError(
-        "{} asks for the '{}' implementation; this build has 'one_shot' and 'two_phase'; make the "
-        "plan "
-        "anew with this build",
-        context.label, collective_implementation_name(step.implementation));
+    if (step.two_phase) return std::make_unique<TwoPhase>(context, step);
+    return std::make_unique<OneShot>(context, step);
 }
 
 }  // namespace cleave::runtime

@@ -53,9 +53,15 @@ std::unique_ptr<Communication> make_communication(const CommunicationContext& co
     if (const Transfer* transfer = step.transfer()) return make_transfer(context, *transfer);
     const Collective& collective = *step.collective();
     const bool gathers = collective.op == CollectiveOp::kAllGather;
-    if (collective.transport == Transport::kVendor && context.vendor_groups)
+    if (collective.path == Path::kVendor) {
+        if (!context.vendor_groups)
+            throw UserError(
+                "{} goes by path '{}', and no library of collectives is open for these devices; "
+                "make the plan anew for them",
+                context.label, path_name(collective.path));
         return gathers ? make_vendor_gather(context, collective)
                        : make_vendor_all_reduce(context, collective);
+    }
     if (gathers) return make_all_gather(context, collective);
     return make_all_reduce(context, collective);
 }

@@ -31,11 +31,11 @@ public:
     // Devices that take part, in device order.
     virtual std::vector<planner::DeviceId> participants() const = 0;
 
-    // What moves the values, for the trace.
-    virtual planner::Transport transport() const { return planner::Transport::kStaged; }
+    // What moves the values.
+    virtual planner::Path path() const { return planner::Path::kStaged; }
     // Whether `take_part` only puts work on the device's stream, the same every time but for the
     // counts of the pass.
-    virtual bool is_on_stream() const { return transport() == planner::Transport::kPeer; }
+    virtual bool is_on_stream() const { return path() == planner::Path::kPeer; }
 
     // The part of `self` in round `round` of this step. Returns the bytes that came from other
     // devices. Throws what Rendezvous throws.
@@ -71,7 +71,7 @@ std::unique_ptr<Communication> make_peer_exchange(const CommunicationContext& co
 std::unique_ptr<Communication> make_all_gather(const CommunicationContext& context,
                                                const planner::Collective& step);
 
-// One of the above; UserError for an implementation that this build lacks.
+// One of the above; UserError for a step by a vendor's library where there are no groups of it.
 std::unique_ptr<Communication> make_communication(const CommunicationContext& context,
                                                   const planner::Step& step);
 

@@ -35,7 +35,7 @@ public:
     }
 
     std::vector<DeviceId> participants() const override { return members_; }
-    Transport transport() const override { return Transport::kPeer; }
+    Path path() const override { return Path::kPeer; }
 
     int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
         for (BoundLaunch* bound : launches_[static_cast<size_t>(position_of(self.id, members_))])
@@ -57,7 +57,7 @@ private:
             if (sources_[s] != self) others += bytes;
         }
         const Collective* c = step_.collective();
-        if (!c || c->implementation != CollectiveImplementation::kTwoPhase) return others;
+        if (!c || !c->two_phase) return others;
         // A part of each contribution, and the finished parts of the others.
         const auto n = static_cast<int64_t>(sources_.size());
         const int64_t payload = all / n, place = position_of(self, sources_);

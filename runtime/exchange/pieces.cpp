@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "planner/machine/vendor.h"
+#include "runtime/base/rounding.h"
 #include "runtime/device/async_device.h"
 
 namespace cleave::runtime {
@@ -34,7 +36,7 @@ Pieces::Pieces(const CommunicationContext& context, const std::vector<DeviceId>&
 }
 
 int64_t Pieces::count(int64_t bytes, int64_t units) const {
-    const int64_t wanted = (bytes + piece_bytes_ - 1) / piece_bytes_;
+    const int64_t wanted = ceil_div(bytes, piece_bytes_);
     return std::clamp<int64_t>(std::min(wanted, units), 1, static_cast<int64_t>(meetings_.size()));
 }
 

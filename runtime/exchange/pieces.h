@@ -18,7 +18,7 @@ public:
     Pieces(const CommunicationContext& context, const std::vector<planner::DeviceId>& senders,
            const std::vector<planner::DeviceId>& receivers);
 
-    // How many a payload of `bytes` has, of which no one is smaller than one of its `units` (rows
+    // How many a payload of `bytes` has. None is smaller than one of its `units` (rows
     // or elements).
     int64_t count(int64_t bytes, int64_t units) const;
     // The units of one.

@@ -43,7 +43,7 @@ public:
         std::sort(devices.begin(), devices.end());
         return devices;
     }
-    Transport transport() const override { return Transport::kVendor; }
+    Path path() const override { return Path::kVendor; }
 
     int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
         const auto m = static_cast<size_t>(position_of(self.id, group_));
@@ -74,7 +74,7 @@ private:
 };
 
 // Column blocks side by side, as of the staged gather. The library carries what lies in one piece:
-// a block that is several rows of a wider value comes into the receiver's `staging.exchange`, and a
+// a block that is several rows of a wider value comes into the receiver's exchange buffer, and a
 // copy on the stream puts it in its place.
 class VendorGather : public Communication {
 public:
@@ -98,7 +98,7 @@ public:
     }
 
     std::vector<DeviceId> participants() const override { return devices_; }
-    Transport transport() const override { return Transport::kVendor; }
+    Path path() const override { return Path::kVendor; }
 
     int64_t take_part(const Participant& self, const PassShape& shape, uint64_t) override {
         const int64_t rows = blocks_[0].rows(shape.num_tokens, shape.num_outputs);
@@ -133,7 +133,7 @@ public:
     void wake() override {}
 
 private:
-    // Where a block first lies on a member, and where it belongs.
+    // Where a block arrives on a member, and where it belongs.
     struct Arrival {
         size_t block;
         DeviceAddress at, place;

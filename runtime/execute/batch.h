@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "planner/plan/workload.h"
+
 namespace cleave::runtime {
 
 struct Batch {
@@ -22,5 +24,8 @@ struct Batch {
     int64_t num_outputs() const { return static_cast<int64_t>(output_rows.size()); }
     int64_t num_sequences() const { return static_cast<int64_t>(sequence_starts.size()) - 1; }
 };
+
+// InternalError unless `batch` holds the invariants above and fits the workload.
+void check_batch(const Batch& batch, const planner::Workload& workload);
 
 }  // namespace cleave::runtime

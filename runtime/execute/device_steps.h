@@ -28,9 +28,9 @@ struct DeviceStep {
     }
 
     // For the trace: none of a launch.
-    std::optional<planner::Transport> transport() const {
+    std::optional<planner::Path> path() const {
         if (!communication) return std::nullopt;
-        return communication->transport();
+        return communication->path();
     }
 };
 
@@ -40,7 +40,7 @@ struct DevicePhase {
     std::vector<DeviceStep> steps;      // the plan's; behind them `greedy`, whose step is none
     uint64_t rounds = 0;                // passes of this phase so far
 
-    // Of a pass of which tokens are wanted, or logits.
+    // Of a pass that gives tokens (`greedily`) or logits.
     size_t num_steps(bool greedily) const { return steps.size() - (greedy && !greedily ? 1 : 0); }
 };
 

@@ -36,8 +36,8 @@ struct ExecutorOptions {
 class Executor {
 public:
     // Everything is referenced and must outlive the executor; programs[d] and devices[d] belong to
-    // device d, with kernels loaded and weights in place. Throws what check_presence throws before
-    // anything can run.
+    // device d, with kernels loaded and weights in place. The plan has passed check_presence
+    // (runtime/load/residency.h).
     Executor(const planner::Plan& plan, std::span<const codegen::Program> programs,
              std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
              const ExecutorOptions& options);
@@ -64,8 +64,5 @@ private:
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };
-
-// InternalError unless `batch` holds batch.h's invariants and fits the workload.
-void check_batch(const Batch& batch, const planner::Workload& workload);
 
 }  // namespace cleave::runtime

@@ -8,8 +8,7 @@
 
 namespace cleave::runtime {
 
-// What stands for a token where a logit of the row is NaN (runtime/generate/nan_check.h has the
-// error).
+// In place of a token where a logit of the row is NaN (runtime/generate/nan_check.h has the error).
 inline constexpr int32_t kNoToken = -1;
 
 // The place of the largest of a row of logits, the first among equals; kNoToken where one is NaN.

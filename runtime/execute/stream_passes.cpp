@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "planner/build/assign_memory.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/drivers/gpu/driver_switches.h"
-#include "runtime/load/residency.h"
 
 namespace cleave::runtime {
 
@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostShapes = 32;     // that are kept captured
 constexpr size_t kMarkedPasses = 128;  // in a row, until their times are taken
 
-// Whether nothing lies between the arrays of a batch, as the plan places them: then one copy brings
+// Whether nothing is between the arrays of a batch, as the plan places them: then one copy brings
 // them all.
 bool are_neighbours(const BatchAddresses& at, const Workload& workload) {
     const auto size = static_cast<DeviceAddress>(sizeof(int32_t));
@@ -110,7 +110,7 @@ int64_t StreamPasses::run(DevicePhase& phase, const Batch& batch, int32_t pass, 
         for (size_t i = 0; i < phase.num_steps(false); ++i)
             trace.push_back({pass, batch.is_prefill, phase.steps[i].step, id_,
                              times[i + 1] - origin_ns, times[i + 2] - origin_ns, bytes[i],
-                             phase.steps[i].transport()});
+                             phase.steps[i].path()});
     }
     if (options_.record_passes) {
         stream_.mark();
@@ -322,7 +322,7 @@ void StreamPasses::rethrow(const DeviceError& error) {
     throw DeviceError(
         where(),
         fmt::format("{}{}", error.what(),
-                    exact ? "" : "; run with --step-by-step to have the step that fails named"),
+                    exact ? "" : "; run with $step_by_step to have the step that fails named"),
         device_.info().name);
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes of a device that does its work later than it is asked to
-// (runtime/device/async_device.h). Steps go on its stream in plan order, and the host waits for
-// nothing but communications through its own memory. Decode is captured once for each shape of
-// pass, in runs between such communications, and replayed. With a trace every step is put between
-// two marks of the stream; with a trace of passes each of these, as it runs without one. One
-// worker's; not thread-safe.
+// The passes of an asynchronous device (runtime/device/async_device.h). Steps go on its stream in
+// plan order; the host waits only for communications through its own memory. Decode is captured
+// once for each shape of pass, in runs between such communications, and replayed. A trace of steps
+// has a mark of the stream before and behind each step, a trace of passes before and behind each
+// pass. One worker uses it; not thread-safe.
 #pragma once
 
 #include <array>
@@ -34,9 +33,9 @@ struct StreamOptions {
     bool overlap = true;  // launches begin before those before them have ended, where they can
 };
 
-// Where devices whose kernels wait for one another meet once each has captured a shape, and brought
-// the graphs onto its card: to do that may wait for all that runs there, and a replay waits for its
-// peers.
+// Where devices whose kernels wait for one another meet once each has captured a shape and brought
+// its graphs onto the card. Bringing may wait for everything that runs on the card, and a replay
+// waits for its peers.
 class CaptureMeeting {
 public:
     CaptureMeeting(RunControl& control, std::vector<std::string> devices)

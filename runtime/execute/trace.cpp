@@ -5,7 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/load/residency.h"
+#include "planner/machine/vendor.h"
+#include "planner/plan/plan_queries.h"
 
 namespace cleave::runtime {
 
@@ -50,11 +51,11 @@ std::string trace_to_perfetto(const Trace& trace, const planner::Plan& plan) {
              {"ts", static_cast<double>(event.start_ns) / 1000.0},
              {"dur", static_cast<double>(event.end_ns - event.start_ns) / 1000.0},
              {"args", {{"pass", event.pass}, {"layer", step.layer}, {"bytes", event.bytes}}}});
-        if (!event.transport) continue;
+        if (!event.path) continue;
         Json& args = events.back()["args"];
-        args["transport"] = planner::transport_name(*event.transport);
+        args["transport"] = planner::path_name(*event.path);
         // A card replays decode in runs between these; with a trace it goes step by step.
-        if (!event.is_prefill && *event.transport != planner::Transport::kPeer &&
+        if (!event.is_prefill && *event.path != planner::Path::kPeer &&
             planner::is_card(plan.machine.device(event.device).kind))
             args["captured"] = false;
     }

@@ -19,8 +19,8 @@ struct TraceEvent {
     planner::DeviceId device;
     int64_t start_ns = 0;  // monotonic, since the session began
     int64_t end_ns = 0;
-    int64_t bytes = 0;  // that really crossed into this device; 0 for compute
-    std::optional<planner::Transport> transport;  // what moved them; none for compute
+    int64_t bytes = 0;                  // that really crossed into this device; 0 for compute
+    std::optional<planner::Path> path;  // what moved them; none for compute
 };
 
 struct Trace {

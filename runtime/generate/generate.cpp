@@ -37,7 +37,7 @@ void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& pr
     if (prompts.empty()) throw UserError("no prompt was given");
     if (static_cast<int64_t>(prompts.size()) > workload.batch) {
         throw UserError(
-            "{} prompts were given, but the plan was made for a batch of {}; plan with --batch {}",
+            "{} prompts were given, but the plan was made for a batch of {}; plan with $batch {}",
             prompts.size(), workload.batch, prompts.size());
     }
     for (size_t s = 0; s < prompts.size(); ++s) {
@@ -49,7 +49,7 @@ void check_prompts(const Plan& plan, const std::vector<std::vector<int32_t>>& pr
             throw UserError(
                 "{} has {} tokens, which with {} new ones is {}: more than the context of {}; give "
                 "a "
-                "shorter prompt, a smaller --max-new-tokens or a larger --context",
+                "shorter prompt, a smaller $max_new_tokens or a larger $context",
                 what, prompts[s].size(), options.max_new_tokens, needed, workload.context);
         }
     }
@@ -165,7 +165,7 @@ private:
         logits.insert(logits.end(), more.begin(), more.end());
     }
 
-    // Where a row of logits stands, for messages.
+    // The place of a row of logits, for messages.
     std::string place(size_t s, int64_t position) const {
         const auto length = static_cast<int64_t>(prompts_[s].size());
         return fmt::format(
@@ -206,7 +206,7 @@ GenerateResult generate(Session& session, const Plan& plan,
                         const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options) {
     if (options.max_new_tokens < 0) {
-        throw UserError("--max-new-tokens {} is negative; give 0 or more", options.max_new_tokens);
+        throw UserError("$max_new_tokens {} is negative; give 0 or more", options.max_new_tokens);
     }
     check_prompts(plan, prompts, options);
     return Generation(session, plan, prompts, options).run();

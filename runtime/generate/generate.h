@@ -9,20 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/generate/sampling.h"
 #include "runtime/session/session.h"
 
 namespace cleave::runtime {
-
-struct SamplingOptions {
-    float temperature = 0.0f;  // 0: greedy
-    float top_p = 1.0f;
-    uint64_t seed = 0;  // draws come from a counter on (seed, sequence, position)
-};
-
-// One token from logits [vocab]. Greedy takes the lowest id among equals. kNoToken
-// (runtime/execute/greedy.h) where a logit is NaN.
-int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
-                     uint64_t sequence, uint64_t position);
 
 struct GenerateOptions {
     int64_t max_new_tokens = 128;
@@ -53,14 +43,5 @@ struct GenerateResult {
 GenerateResult generate(Session& session, const planner::Plan& plan,
                         const std::vector<std::vector<int32_t>>& prompts,
                         const GenerateOptions& options);
-
-// Mean negative log-likelihood (nats) of tokens[1..] given what stands before each, windows of the
-// context. UserError where logits are not numbers.
-struct ScoreResult {
-    double nll = 0;
-    double perplexity = 0;
-    int64_t tokens = 0;
-};
-ScoreResult score(Session& session, const planner::Plan& plan, const std::vector<int32_t>& tokens);
 
 }  // namespace cleave::runtime

@@ -50,7 +50,7 @@ void throw_not_numbers(const Plan& plan, const std::string& where) {
     if (kv == DType::kF16)
         text +=
             "Keys and values in a cache of f16 are at most 65504, and so are the queries of a "
-            "prompt that meet it on a GPU: give --kv-dtype bf16 or f32. ";
+            "prompt that meet it on a GPU: give $kv_dtype bf16 or f32. ";
     text += fmt::format(
         "{} the model's weights hold NaN or an infinity, or numbers too large for f32: export it "
         "again",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of a model whose logits are no numbers. In: the plan and where they stand. It tells
-// devices, types, which of these cannot hold large values, and what does.
+// The error of a model whose logits are not numbers. In: the plan and the place of the logits. The
+// error names devices, types, which of these cannot hold large values, and which can.
 #pragma once
 
 #include <span>

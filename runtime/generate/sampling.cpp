@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/generate/sampling.h"
+
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "runtime/execute/greedy.h"
-#include "runtime/generate/generate.h"
 #include "runtime/generate/philox.h"
 
 namespace cleave::runtime {
@@ -35,14 +37,6 @@ void keep_nucleus(std::vector<Candidate>& candidates, double total, double top_p
 }
 
 }  // namespace
-
-int32_t largest_logit(std::span<const float> logits) {
-    CHECK(!logits.empty()) << "no logits to choose a token from";
-    const bool numbers =
-        std::none_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
-    const auto best = std::max_element(logits.begin(), logits.end());
-    return numbers ? static_cast<int32_t>(best - logits.begin()) : kNoToken;
-}
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      uint64_t sequence, uint64_t position) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Perplexity with overlapping windows: a window of the context moves by half its length, and only
-// tokens that no earlier window has scored count, so each is given at least half a context of what
-// stands before it.
+#include "runtime/generate/score.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "runtime/generate/batching.h"
-#include "runtime/generate/generate.h"
 #include "runtime/generate/nan_check.h"
 
 namespace cleave::runtime {
@@ -54,7 +52,7 @@ ScoreResult score(Session& session, const Plan& plan, const std::vector<int32_t>
             "the plan has no room for the logits of every token; plan with all logits wanted");
     }
     if (plan.workload.context < 2)
-        throw UserError("a context of 1 token cannot score a text; use --context 2 or more");
+        throw UserError("a context of 1 token cannot score a text; use $context 2 or more");
     int64_t vocab = plan.graph.config.vocab_size;
     for (int32_t token : tokens) {
         if (token < 0 || token >= vocab)

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "planner/build/assign_memory.h"
+#include "planner/cost/peer_exchange.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::runtime {
@@ -33,6 +34,18 @@ const DeviceMemory& memory_of(const Plan& plan, DeviceId device) {
 
 }  // namespace
 
+DeviceAddress& BatchAddresses::of(BufferRole role) {
+    switch (role) {
+        case BufferRole::kTokenIds: return token_ids;
+        case BufferRole::kPositions: return positions;
+        case BufferRole::kSlots: return slots;
+        case BufferRole::kSequenceStarts: return sequence_starts;
+        case BufferRole::kOutputRows: return output_rows;
+        default: break;
+    }
+    throw InternalError(fmt::format("'{}' is no array of a batch", buffer_role_name(role)));
+}
+
 Arenas::Arenas(const Plan& plan, std::span<const std::unique_ptr<Device>> devices)
     : plan_(plan),
       base_(devices.size()),
@@ -45,14 +58,13 @@ Arenas::Arenas(const Plan& plan, std::span<const std::unique_ptr<Device>> device
 
 void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
     std::vector<std::array<int64_t, kNumArenas>> used(devices.size(), {0, 0, 0, 0, 0});
-    std::vector<bool> has_peers(devices.size(), false);
     for (const Buffer& buffer : plan_.buffers) {
-        int64_t& end = used[buffer.device.index()][static_cast<size_t>(buffer.arena)];
+        int64_t& end = used[buffer.device.index()][static_cast<size_t>(buffer.arena())];
         end = std::max(end, buffer.offset + buffer.size);
-        if (buffer.name == "staging.signals") has_peers[buffer.device.index()] = true;
     }
     for (size_t d = 0; d < devices.size(); ++d) {
         const DeviceMemory& memory = memory_of(plan_, DeviceId(d));
+        const bool has_peers = find_buffer(plan_, DeviceId(d), BufferRole::kPeerSignals).valid();
         for (size_t a = 0; a < kNumArenas; ++a) {
             Arena arena = static_cast<Arena>(a);
             int64_t bytes = account(memory, arena);
@@ -62,7 +74,7 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
             const std::string what = fmt::format("the {} arena", arena_name(arena));
             // Peers signal in a device's staging memory while its kernels run.
             if (bytes > 0)
-                base_[d][a] = arena == Arena::kStaging && has_peers[d]
+                base_[d][a] = arena == Arena::kStaging && has_peers
                                   ? devices[d]->allocate_exchange(bytes, what)
                                   : devices[d]->allocate(bytes, what);
             // Kernels of GPUs count arrivals in scratch and leave their counters zero.
@@ -74,54 +86,40 @@ void Arenas::allocate(std::span<const std::unique_ptr<Device>> devices) {
 }
 
 void Arenas::find_staging(std::span<const std::unique_ptr<Device>> devices) {
-    const Workload& workload = plan_.workload;
-    struct Field {
-        const char* name;
-        DeviceAddress BatchAddresses::* where;
-        int64_t count;
-    };
-    const Field fields[] = {
-        {"batch.token_ids", &BatchAddresses::token_ids, workload.max_tokens()},
-        {"batch.positions", &BatchAddresses::positions, workload.max_tokens()},
-        {"batch.slots", &BatchAddresses::slots, workload.max_tokens()},
-        {"batch.sequence_starts", &BatchAddresses::sequence_starts, workload.batch + 1},
-        {"batch.output_rows", &BatchAddresses::output_rows, workload.max_outputs()}};
-    for (size_t i = 0; i < plan_.buffers.size(); ++i) {
-        const Buffer& buffer = plan_.buffers[i];
-        if (buffer.arena != Arena::kStaging) continue;
-        size_t d = buffer.device.index();
-        if (buffer.name == "staging.exchange") exchange_[d] = {address(BufferId(i)), buffer.size};
-        if (buffer.name == "staging.peers") peers_[d].area = address(BufferId(i));
-        if (buffer.name == "staging.signals") {
-            // Zero before any peer can signal.
-            peers_[d].signals = address(BufferId(i));
-            devices[d]->fill(peers_[d].signals, buffer.size, 0);
-            devices[d]->synchronize();
+    for (size_t d = 0; d < devices.size(); ++d) {
+        const DeviceId device(d);
+        for (const planner::BatchBuffer& array : batch_buffers(plan_.workload)) {
+            DeviceAddress& where = batch_[d].of(array.role);
+            where = find(device, array.role, array.bytes());
+            CHECK(where != 0) << "the plan has no staging buffer '" << buffer_role_name(array.role)
+                              << "' on " << devices[d]->info().name;
         }
-        for (const Field& field : fields) {
-            if (buffer.name != field.name) continue;
-            CHECK(buffer.size >= field.count * static_cast<int64_t>(sizeof(int32_t)))
-                << buffer.name << " has " << buffer.size << " bytes for " << field.count
-                << " numbers";
-            batch_[d].*field.where = address(BufferId(i));
-        }
+        if (const BufferId id = find_buffer(plan_, device, BufferRole::kExchange); id.valid())
+            exchange_[d] = {address(id), plan_.buffer(id).size};
+        peers_[d].payloads = find(device, BufferRole::kPeerPayloads, 0);
+        const int64_t signal_bytes = peer_signal_bytes(plan_.machine);
+        peers_[d].signals = find(device, BufferRole::kPeerSignals, signal_bytes);
+        if (peers_[d].signals == 0) continue;
+        // Zero before any peer can signal.
+        devices[d]->fill(peers_[d].signals, signal_bytes, 0);
+        devices[d]->synchronize();
     }
-    if (const BufferId tokens = tokens_buffer(plan_); tokens.valid()) {
-        CHECK(plan_.buffer(tokens).size >= workload.max_outputs() * int64_t{sizeof(int32_t)})
-            << "no room for the tokens of " << workload.max_outputs() << " outputs";
-        tokens_ = address(tokens);
-    }
-    for (size_t d = 0; d < batch_.size(); ++d) {
-        for (const Field& field : fields) {
-            CHECK(batch_[d].*field.where != 0) << "the plan has no staging buffer '" << field.name
-                                               << "' on " << plan_.machine.devices[d].name;
-        }
-    }
+    tokens_ = find(plan_.output_device, BufferRole::kChosenTokens,
+                   plan_.workload.max_outputs() * int64_t{sizeof(int32_t)});
+}
+
+DeviceAddress Arenas::find(DeviceId device, BufferRole role, int64_t bytes) const {
+    const BufferId id = find_buffer(plan_, device, role);
+    if (!id.valid()) return 0;
+    CHECK(plan_.buffer(id).size >= bytes)
+        << buffer_role_name(role) << " on " << plan_.machine.device(device).name << " has "
+        << plan_.buffer(id).size << " bytes of " << bytes;
+    return address(id);
 }
 
 DeviceAddress Arenas::address(BufferId id) const {
     const Buffer& buffer = plan_.buffer(id);
-    return base_[buffer.device.index()][static_cast<size_t>(buffer.arena)] +
+    return base_[buffer.device.index()][static_cast<size_t>(buffer.arena())] +
            static_cast<DeviceAddress>(buffer.offset);
 }
 
@@ -129,25 +127,21 @@ PlacedView Arenas::view(const Phase& phase, PlacedId id) const {
     const PlacedValue& placed = phase.values[id.index()];
     const importer::Value& value = plan_.graph.value(placed.value);
     PlacedView view;
-    if (value.kind == importer::ValueKind::kTensor) {
-        int64_t elements = 1;
-        for (const importer::Dim& d : value.shape) {
-            CHECK(d.is_static()) << value.name << " has a dimension '" << d.symbol << "'";
-            elements *= d.value;
-        }
-        return {placed.buffer.valid() ? address(placed.buffer) : 0,
-                {0, elements},
-                value.dtype,
-                false,
-                true};
-    }
-    view.dtype =
-        value.kind == importer::ValueKind::kLogits ? DType::kF32 : plan_.workload.activation_dtype;
-    view.per_output = !value.shape.empty() && value.shape.front().symbol == "num_outputs";
+    view.dtype = placed_dtype(value, plan_.workload);
+    view.per_output = rows_of(value) == Rows::kOutputs;
     if (value.kind == importer::ValueKind::kTokenIds) {
-        view.dtype = DType::kInt32;
         view.columns = {0, 1};
         view.address = batch(placed.device).token_ids;
+        return view;
+    }
+    if (value.kind == importer::ValueKind::kTensor) {
+        view.whole = true;
+        view.columns = {0, 1};
+        for (const importer::Dim& d : value.shape) {
+            CHECK(d.is_static()) << value.name << " has a dimension '" << d.symbol << "'";
+            view.columns.end *= d.value;
+        }
+        if (placed.buffer.valid()) view.address = address(placed.buffer);
         return view;
     }
     if (!placed.buffer.valid() || placed.box.empty()) return view;

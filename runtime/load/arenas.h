@@ -12,7 +12,7 @@
 
 namespace cleave::runtime {
 
-// Where a placed value lies: [rows, columns.size()] row major, or nothing for an empty box.
+// Where a placed value is: [rows, columns.size()] row major, or nothing for an empty box.
 struct PlacedView {
     DeviceAddress address = 0;
     planner::Range columns;  // of the value's last dimension
@@ -32,23 +32,21 @@ struct PlacedView {
     }
 };
 
-// Where the int32 arrays of a batch lie on one device: the staging buffers "batch.token_ids" and so
-// on.
+// Where the int32 arrays of a batch are on one device.
 struct BatchAddresses {
     DeviceAddress token_ids = 0, positions = 0, slots = 0, sequence_starts = 0, output_rows = 0;
+    DeviceAddress& of(planner::BufferRole role);
 };
 
-// Where payloads that leave a device are staged: the buffer "staging.exchange"; nothing for one
-// that sends nothing.
+// Where payloads that leave a device are staged; nothing for one that sends nothing.
 struct ExchangeArea {
     DeviceAddress address = 0;
     int64_t bytes = 0;
 };
 
-// What a device has for exchanges by peer memory: the buffers "staging.peers" and
-// "staging.signals", where it has them.
+// What a device has for exchanges by peer memory; 0 where it takes part in none.
 struct PeerArea {
-    DeviceAddress area = 0, signals = 0;
+    DeviceAddress payloads = 0, signals = 0;
 };
 
 class Arenas {
@@ -63,13 +61,15 @@ public:
         return exchange_[device.index()];
     }
     const PeerArea& peers(planner::DeviceId device) const { return peers_[device.index()]; }
-    // `staging.tokens` of the output device; 0 where the plan has none.
+    // Where the output device leaves the tokens that it chose; 0 where it chooses none.
     DeviceAddress tokens() const { return tokens_; }
     PlacedView view(const planner::Phase& phase, planner::PlacedId id) const;
 
 private:
     void allocate(std::span<const std::unique_ptr<Device>> devices);
     void find_staging(std::span<const std::unique_ptr<Device>> devices);
+    // A buffer of at least so many bytes; 0 where the device has none of that role.
+    DeviceAddress find(planner::DeviceId device, planner::BufferRole role, int64_t bytes) const;
 
     static constexpr size_t kNumArenas = 5;
     const planner::Plan& plan_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/load/bindings.h"
 
+#include "codegen/generate.h"
 #include "planner/cost/peer_exchange.h"
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
-#include "runtime/load/residency.h"
 
 namespace cleave::runtime {
 
@@ -68,11 +69,11 @@ private:
     // (planner/cost/peer_exchange.h).
     uint64_t peer(codegen::PeerField field, DeviceId other) const {
         using codegen::PeerField;
-        auto row = [](DeviceId device) {
-            return static_cast<uint64_t>(device.index()) * kPeerChannels * sizeof(uint32_t);
+        const auto row = [](DeviceId device) {
+            return static_cast<uint64_t>(peer_signal_row(device));
         };
         switch (field) {
-            case PeerField::kArea: return arenas_.peers(other).area;
+            case PeerField::kArea: return arenas_.peers(other).payloads;
             case PeerField::kSignals: return arenas_.peers(device_).signals;
             case PeerField::kHere: return arenas_.peers(device_).signals + row(other);
             case PeerField::kThere: return arenas_.peers(other).signals + row(device_);
@@ -135,6 +136,7 @@ private:
 std::vector<BoundLaunch> bind_launches(const Plan& plan, const codegen::Program& program,
                                        bool is_prefill, const Arenas& arenas,
                                        const PeerLinks& peers) {
+    codegen::check_tiles(plan, program);
     Binder binder(plan, program.device, is_prefill, arenas, peers);
     std::vector<BoundLaunch> launches;
     for (const codegen::Instruction& instruction : is_prefill ? program.prefill : program.decode) {

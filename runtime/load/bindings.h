@@ -33,7 +33,8 @@ struct BoundLaunch {
 };
 
 // The launches of `program` in one phase, in step order. `program` must outlive them. InternalError
-// naming the step for an argument that the plan does not place on this device.
+// naming the step for an argument that the plan does not place on this device, and for a kernel
+// whose tile is not the step's.
 std::vector<BoundLaunch> bind_launches(const planner::Plan& plan, const codegen::Program& program,
                                        bool is_prefill, const Arenas& arenas,
                                        const PeerLinks& peers);

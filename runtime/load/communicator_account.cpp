@@ -27,9 +27,9 @@ int64_t free_bytes(Device& device) {
         fmt::format(
             "the plan keeps {} bytes of its memory for {}'s own buffers, the driver {} {} bytes "
             "free{}; end what other programs hold there, let {} take less (NCCL_BUFFSIZE, "
-            "NCCL_MAX_NCHANNELS), make the plan smaller (--batch, --context), or with another "
+            "NCCL_MAX_NCHANNELS), make the plan smaller ($batch, $context), or with another "
             "share "
-            "(`collectives_bytes` of the device in a --machine file), or without the library "
+            "(`collectives_bytes` of the device in a $machine file), or without the library "
             "(CLEAVE_{}_LIBRARY=none)",
             m.reserved_bytes, name, had, m.free_bytes, cause, name, name),
         m.device);

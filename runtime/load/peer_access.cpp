@@ -3,26 +3,20 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
+#include "codegen/kernel/mailbox.h"
 #include "planner/cost/peer_exchange.h"
+#include "planner/machine/vendor.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
-#include "runtime/drivers/cuda/cuda_driver.h"
-#include "runtime/drivers/hip/hip_driver.h"
-#include "runtime/load/residency.h"
 
 namespace cleave::runtime {
 
 using namespace planner;
 
 namespace {
-
-// Words of a mailbox (codegen/templates/gpu/peer.cuh): the host's, and the kernels': bit 31, whom
-// it waited for in bits 23 to 29 (a source by its number, or 64 + a device that had not released),
-// the step's tag below.
-constexpr size_t kStop = 0, kLost = 1;
-constexpr uint32_t kReleaseFrom = 64;
 
 void give_access(Device& from, Device& to) {
     const Supports can = from.supports_peer_copy(to);
@@ -36,21 +30,20 @@ void give_access(Device& from, Device& to) {
     } catch (const DeviceError& error) {
         throw DeviceError(
             fmt::format("mapping the memory of {} for {}", to.info().name, from.info().name),
-            fmt::format("{}; to plan without peer memory, save the machine (cleave devices -o "
-                        "FILE), make the kind of these devices' links pcie without peer_access "
-                        "there, and plan with --machine FILE",
-                        error.what()),
+            fmt::format(
+                "{}; to plan without peer memory, save the machine "
+                "($save_machine), make the kind of these devices' links pcie without peer_access "
+                "there, and plan with $machine FILE",
+                error.what()),
             from.info().name);
     }
 }
 
-// Variables that let each launch wait for its kernel, those that are set so: "NAME=1"; empty: none.
-std::string blocking_text(DeviceKind kind) {
-    const auto names = kind == DeviceKind::kCuda ? std::vector<const char*>{"CUDA_LAUNCH_BLOCKING"}
-                                                 : std::vector<const char*>{"HIP_LAUNCH_BLOCKING",
-                                                                            "AMD_SERIALIZE_KERNEL"};
+// The vendor's variables by which each launch waits for its kernel, those that are set so:
+// "NAME=1"; empty: none.
+std::string blocking_text(const VendorFacts& vendor) {
     std::string text;
-    for (const char* name : names) {
+    for (const char* name : vendor.blocking_variables) {
         const char* value = std::getenv(name);
         if (value && *value && std::string_view(value) != "0")
             text += fmt::format("{}{}={}", text.empty() ? "" : " and ", name, value);
@@ -60,18 +53,18 @@ std::string blocking_text(DeviceKind kind) {
 
 // What the user may change when devices of one card do not run side by side.
 std::string queues_text(DeviceKind kind) {
-    if (!is_card(kind)) return "";
-    if (const std::string blocking = blocking_text(kind); !blocking.empty())
+    const VendorFacts* vendor = vendor_of(kind);
+    if (!vendor) return "";
+    if (const std::string blocking = blocking_text(*vendor); !blocking.empty())
         return fmt::format(
             "; {} lets a kernel begin when those launched before it have ended: "
             "unset it for such a plan",
             blocking);
-    const char* variable = kind == DeviceKind::kCuda ? kCudaQueues : kHipQueues;
-    const char* value = std::getenv(variable);
+    const char* value = std::getenv(vendor->queues_variable);
     return fmt::format(
         "; streams of one card need a hardware queue each ({}={}), and no other program on the "
         "card",
-        variable, value ? value : "");
+        vendor->queues_variable, value ? value : "");
 }
 
 }  // namespace
@@ -96,10 +89,10 @@ PeerLinks::PeerLinks(const Plan& plan, std::span<const std::unique_ptr<Device>> 
                 }
                 if (mailboxes_[a.index()]) continue;
                 const std::span<std::byte> mailbox = from.mailbox();
-                CHECK(mailbox.size() >= 2 * sizeof(uint32_t))
+                CHECK(mailbox.size() >= kMailWords * sizeof(uint32_t))
                     << from.info().name << " has peers and no mailbox";
                 mailboxes_[a.index()] = reinterpret_cast<uint32_t*>(mailbox.data());
-                for (size_t word : {kStop, kLost})
+                for (int word = 0; word < kMailWords; ++word)
                     std::atomic_ref(mailboxes_[a.index()][word]).store(0);
             }
         }
@@ -120,40 +113,38 @@ int64_t PeerLinks::meeting_limit(DeviceId device) const {
 
 void PeerLinks::stop() {
     for (uint32_t* mailbox : mailboxes_)
-        if (mailbox) std::atomic_ref(mailbox[kStop]).store(1);
+        if (mailbox) std::atomic_ref(mailbox[kMailStop]).store(1);
 }
 
 void PeerLinks::check(DeviceId device) const {
     uint32_t* mailbox = mailboxes_[device.index()];
-    const uint32_t lost = mailbox ? std::atomic_ref(mailbox[kLost]).load() : 0;
-    if (lost == 0) return;
+    const std::optional<codegen::MissedWait> missed =
+        codegen::missed_wait(mailbox ? std::atomic_ref(mailbox[kMailLost]).load() : 0);
+    if (!missed) return;
+    const auto name = [&](DeviceId id) { return plan_.machine.device(id).name; };
     const double seconds = static_cast<double>(limit_ns_) / 1e9;
-    const uint32_t whom = lost >> 23 & 127;
-    if ((lost & 0x7fffff) == kMeetingTag)
+    if (missed->is_meeting)
         throw DeviceError(
             "starting the exchange by peer memory",
             fmt::format(
                 "kernels of {} and {} did not run at the same time within {:.1f} s, as they must "
                 "to wait for one another{}",
-                plan_.machine.device(device).name,
-                plan_.machine.device(peers_of(plan_, device).at(whom)).name,
+                name(device), name(peers_of(plan_, device).at(missed->whom)),
                 static_cast<double>(meeting_limit_ns()) / 1e9,
                 queues_text(plan_.machine.device(device).kind)),
-            plan_.machine.device(device).name);
-    const PeerStep at = peer_step(lost & 0x7fffff);
-    const Phase& phase = plan_.phase(at.is_prefill);
-    const Step& step = phase.steps.at(at.step.index());
-    const bool unread = whom >= kReleaseFrom;
-    const DeviceId missing = unread ? DeviceId(whom - kReleaseFrom)
-                                    : phase.values[sent_values(step).at(whom).index()].device;
-    throw DeviceError(
-        step_label(plan_, at.is_prefill, at.step),
-        unread ? fmt::format("{} never took the value that was sent to it before this step; its "
-                             "kernel was waited for {:.1f} s",
-                             plan_.machine.device(missing).name, seconds)
-               : fmt::format("{} never reached this step; its kernel was waited for {:.1f} s",
-                             plan_.machine.device(missing).name, seconds),
-        plan_.machine.device(device).name);
+            name(device));
+    const Phase& phase = plan_.phase(missed->is_prefill);
+    const Step& step = phase.steps.at(missed->step.index());
+    const DeviceId missing = missed->is_unreleased
+                                 ? DeviceId(missed->whom)
+                                 : phase.values[sent_values(step).at(missed->whom).index()].device;
+    throw DeviceError(step_label(plan_, missed->is_prefill, missed->step),
+                      fmt::format("{} {}; its kernel was waited for {:.1f} s", name(missing),
+                                  missed->is_unreleased
+                                      ? "never took the value that was sent to it before this step"
+                                      : "never reached this step",
+                                  seconds),
+                      name(device));
 }
 
 }  // namespace cleave::runtime

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/load/residency.h"
 
-#include <algorithm>
-
+#include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::runtime {
@@ -10,26 +9,6 @@ namespace cleave::runtime {
 namespace {
 
 using namespace planner;
-
-const std::string& value_name(const Plan& plan, const Phase& phase, PlacedId id) {
-    return plan.graph.value(phase.values[id.index()].value).name;
-}
-
-std::string what_of(const Plan& plan, const Phase& phase, const Step& step) {
-    if (const Compute* compute = step.compute()) {
-        std::string first =
-            compute->ops.empty() ? "nothing" : plan.graph.op(compute->ops.front()).name;
-        return fmt::format("{}, {}", kernel_kind_name(compute->kernel), first);
-    }
-    if (const Transfer* transfer = step.transfer()) {
-        return fmt::format("transfer of {}", value_name(plan, phase, transfer->source));
-    }
-    const Collective& collective = *step.collective();
-    PlacedId shown = collective.contributions.empty() ? collective.outputs.front()
-                                                      : collective.contributions.front();
-    return fmt::format("{} of {}", collective_op_name(collective.op),
-                       value_name(plan, phase, shown));
-}
 
 class Replay {
 public:
@@ -98,7 +77,7 @@ private:
 
     void read(PlacedId id, DeviceId reader) {
         const PlacedValue& placed = value(id);
-        const std::string& name = value_name(plan_, phase_, id);
+        const std::string& name = value_name(id);
         if (placed.device != reader) {
             fail(fmt::format("on {} reads '{}' in the memory of {}", device(reader), name,
                              device(placed.device)));
@@ -113,7 +92,7 @@ private:
         const PlacedValue& placed = value(id);
         if (placed.device != writer) {
             fail(fmt::format("on {} writes '{}' in the memory of {}", device(writer),
-                             value_name(plan_, phase_, id), device(placed.device)));
+                             value_name(id), device(placed.device)));
         }
         if (placed.buffer.valid()) owned("buffer", plan_.buffer(placed.buffer).device, writer);
         present_[id.index()] = true;
@@ -125,11 +104,13 @@ private:
     }
 
     const std::string& device(DeviceId id) const { return plan_.machine.device(id).name; }
+    const std::string& value_name(PlacedId id) const {
+        return plan_.graph.value(phase_.values[id.index()].value).name;
+    }
 
     [[noreturn]] void fail(const std::string& message) const {
         std::string where = step_.valid() ? step_label(plan_, is_prefill_, step_) : "the plan";
-        throw UserError("{} {}; the plan is broken: make it anew with 'cleave plan'", where,
-                        message);
+        throw UserError("{} {}; the plan is broken: make it anew with $save_plan", where, message);
     }
 
     const Plan& plan_;
@@ -140,12 +121,6 @@ private:
 };
 
 }  // namespace
-
-std::string step_label(const Plan& plan, bool is_prefill, StepId step) {
-    const Phase& phase = plan.phase(is_prefill);
-    return fmt::format("{} step {} ({})", is_prefill ? "prefill" : "decode", step,
-                       what_of(plan, phase, phase.steps[step.index()]));
-}
 
 void check_presence(const Plan& plan) {
     Replay(plan, true).run();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor's own proof, independent of the verifier, that no step reads what its device was
-// never given: each phase's step list is replayed once, device by device, before anything runs.
+// The runtime's own proof, independent of the verifier, that no step reads what its device was
+// never given. Each phase's step list is replayed once, device by device, before anything loads.
 #pragma once
 
 #include "planner/plan/plan.h"
@@ -8,11 +8,8 @@
 namespace cleave::runtime {
 
 // UserError naming the phase, step, value and device of the first operand that no earlier step put
-// on the device that reads it, or of the first operand, weight, table, cache or buffer that lies on
+// on the device that reads it, or of the first operand, weight, table, cache or buffer that is on
 // another device.
 void check_presence(const planner::Plan& plan);
-
-// "decode step 12 (all_reduce of layers.0.o_proj)": how messages name a step.
-std::string step_label(const planner::Plan& plan, bool is_prefill, planner::StepId step);
 
 }  // namespace cleave::runtime

@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "importer/weights/read_transposed.h"
 #include "importer/weights/weight_reader.h"
 #include "runtime/base/rounding.h"
 #include "runtime/base/thread_team.h"
@@ -143,8 +144,9 @@ private:
     void read_rows(const WeightShard& shard, Range rows, int64_t row_bytes, Read read) {
         const Range so_far{shard.rows.begin, rows.end};
         ahead_->about_to_read(shard_, uploads_.reader().stored_bytes(shard.weight, so_far).size());
-        constexpr int64_t kRows = 64, kBytes = int64_t{128} << 10;
-        const int64_t grain = round_up(std::max<int64_t>(1, kBytes / row_bytes), kRows);
+        constexpr int64_t kBytes = int64_t{128} << 10;
+        const int64_t grain =
+            round_up(std::max<int64_t>(1, kBytes / row_bytes), importer::kTransposedTileRows);
         std::mutex mutex;
         std::exception_ptr error;
         team_.split(
@@ -239,7 +241,7 @@ std::vector<float> rope_table_from_weights(const RopeTable& table, const WeightR
     int64_t half = table.rotary_dim / 2;
     if (table.max_positions < positions) {
         throw UserError(
-            "the rotary table '{}' ends at position {}, but the context is {}; use --context {} or "
+            "the rotary table '{}' ends at position {}, but the context is {}; use $context {} or "
             "less",
             table.name, table.max_positions, positions, table.max_positions);
     }
@@ -258,8 +260,8 @@ void upload_device(const Plan& plan, const Arenas& arenas, DeviceId id, Device& 
         if (shard.device != id) continue;
         const std::vector<float>& values = rope_tables[shard.table.index()];
         CHECK(static_cast<int64_t>(values.size() * sizeof(float)) <= plan.buffer(shard.buffer).size)
-            << "rotary table of " << values.size() << " values in buffer "
-            << plan.buffer(shard.buffer).name;
+            << "a rotary table of " << values.size() << " values in "
+            << plan.buffer(shard.buffer).size << " bytes";
         device.upload(arenas.address(shard.buffer), std::as_bytes(std::span(values)));
     }
     device.synchronize();
@@ -300,9 +302,8 @@ void check_weights_present(const Plan& plan) {
         const Weight& weight = plan.graph.weight(shard.weight);
         if (!weight.data.has_data()) {
             throw UserError(
-                "weight '{}' of {} has no data: a shape name, or a model made with --weights none, "
-                "can be "
-                "planned but not run; write one with 'cleave model SHAPE -o DIR --weights random'",
+                "weight '{}' of {} has no data: a shape name, or a model without weights, can "
+                "be planned but not run; write one with $write_model",
                 weight.name, plan.graph.name);
         }
         if (weight.data.file.valid() && !plan.graph.files[weight.data.file.index()].present) {

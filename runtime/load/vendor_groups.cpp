@@ -66,15 +66,16 @@ void together(CollectiveGroup& group, const std::vector<Device*>& members,
 
 }  // namespace
 
-VendorGroups::VendorGroups(const Plan& plan, std::span<const std::unique_ptr<Device>> devices,
-                           const Arenas& arenas, const CollectiveOptions& options) {
+VendorGroups::VendorGroups(const Plan& plan, Drivers& drivers,
+                           std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
+                           const CollectiveOptions& options) {
     find_groups(plan, arenas);
     if (groups_.empty()) return;
     for (const auto& [ids, joined] : groups_) {
         const planner::DeviceInfo& first = plan.machine.device(joined.members.front());
         auto& library = libraries_[first.kind];
         if (library) continue;
-        const FoundCollectives found = find_collectives(first.kind);
+        const FoundCollectives& found = drivers.collectives(first.kind);
         if (!found.library)
             throw UserError(
                 "the plan was made with {}, by which {} and its peers exchange values, and "
@@ -100,7 +101,7 @@ void VendorGroups::find_groups(const Plan& plan, const Arenas& arenas) {
         const Phase& phase = plan.phase(is_prefill);
         for (const Step& step : phase.steps) {
             const Collective* c = step.collective();
-            if (!c || c->transport != Transport::kVendor) continue;
+            if (!c || c->path != Path::kVendor) continue;
             // The first step's order, which may be a ring's.
             std::vector<DeviceId> group = step_devices(phase, step);
             Joined& joined = groups_[in_order(group)];
@@ -140,7 +141,7 @@ void VendorGroups::open(const Plan& plan, std::span<const std::unique_ptr<Device
     joined.group = library->connect(members, options);
 }
 
-// Of nothing but zeros, so that whatever is read is a number.
+// All zeros, so that every word that is read is a number.
 void VendorGroups::rehearse(std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
                             const CollectiveOptions& options, Joined& joined) {
     std::vector<Device*> members;

@@ -17,6 +17,7 @@
 
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
+#include "runtime/cards/drivers.h"
 #include "runtime/device/device.h"
 #include "runtime/drivers/nccl/collective_library.h"
 #include "runtime/load/arenas.h"
@@ -29,8 +30,9 @@ public:
     // UserError where the plan wants a library that is not here, naming it and what was tried.
     // DeviceError where it fails, and where its cards have not the memory that it needs. Overwrites
     // buffers of activations and of batches.
-    VendorGroups(const planner::Plan& plan, std::span<const std::unique_ptr<Device>> devices,
-                 const Arenas& arenas, const CollectiveOptions& options);
+    VendorGroups(const planner::Plan& plan, Drivers& drivers,
+                 std::span<const std::unique_ptr<Device>> devices, const Arenas& arenas,
+                 const CollectiveOptions& options);
 
     // The communicator of one of `devices`, which are all that take part in a step, in any order.
     CollectiveRank& rank(const std::vector<planner::DeviceId>& devices,

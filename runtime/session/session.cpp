@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <optional>
+#include <utility>
 
 #include "codegen/generate.h"
-#include "runtime/cards/gpu_devices.h"
 #include "runtime/cards/open_devices.h"
 #include "runtime/device/bounded_waits.h"
 #include "runtime/execute/executor.h"
 #include "runtime/load/arenas.h"
-#include "runtime/load/compile_all.h"
 #include "runtime/load/residency.h"
 #include "runtime/load/upload.h"
 #include "runtime/load/vendor_groups.h"
@@ -23,23 +23,14 @@ using namespace planner;
 
 namespace {
 
-// Which loads the objects of its cards: asked only where the plan has some.
-std::string cuda_driver_of(const Plan& plan) {
-    const bool any = std::any_of(
-        plan.machine.devices.begin(), plan.machine.devices.end(),
-        [](const planner::DeviceInfo& device) { return device.kind == DeviceKind::kCuda; });
-    return any ? cuda_driver_version() : "";
-}
-
 // Before memory is taken and weights travel, which may last minutes: a driver that refuses a kernel
 // says so now.
 void load_kernels(Device& device, const codegen::Program& program,
-                  const std::vector<codegen::CompiledKernel>& compiled,
-                  const SessionOptions& options) {
+                  std::vector<codegen::CompiledKernel> objects, const SessionOptions& options) {
     if (options.cancel) options.cancel->throw_if_cancelled();
     const BoundedWaits bounded(device, "loading its kernels", options.watchdog_seconds,
                                options.cancel);
-    device.load(compiled);
+    device.load(std::move(objects));
     for (size_t i = 0; i < program.kernels.size(); ++i)
         device.expect_launch(static_cast<int>(i), program.kernels[i].launch);
 }
@@ -48,11 +39,13 @@ void load_kernels(Device& device, const codegen::Program& program,
 
 struct Session::Impl {
     const Plan& plan;
-    explicit Impl(const Plan& p) : plan(p) {}
+    std::optional<Drivers> own_drivers;
+    Drivers& drivers;
+    Impl(const Plan& p, Drivers* given)
+        : plan(p), drivers(given ? *given : own_drivers.emplace()) {}
 
     // Members in order of construction: the executor stops its workers before the devices go.
     std::vector<codegen::Program> programs;
-    std::vector<std::vector<codegen::CompiledKernel>> compiled;
     std::vector<std::unique_ptr<Device>> devices;
     std::unique_ptr<Arenas> arenas;
     std::unique_ptr<VendorGroups> vendor_groups;
@@ -60,24 +53,22 @@ struct Session::Impl {
     Loading loading;
 };
 
-Session::Session(const Plan& plan, const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(plan)) {
+Session::Session(Plan& plan, const SessionOptions& options)
+    : impl_(std::make_unique<Impl>(plan, options.drivers)) {
     check_presence(plan);
-    impl_->devices =
-        open_devices(plan, {options.threads, options.poison, std::min(10, options.watchdog_seconds),
-                            options.simt_seed});
+    impl_->devices = open_devices(plan, impl_->drivers,
+                                  {options.threads, options.poison,
+                                   std::min(10, options.watchdog_seconds), options.simt_seed});
     check_weights_present(plan);
-    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
-        impl_->programs.push_back(codegen::generate_program(plan, DeviceId(d)));
-    }
     codegen::CompileOptions compile = options.compile;
     if (compile.cancel == nullptr) compile.cancel = options.cancel;
-    compile.cuda_driver = cuda_driver_of(plan);
-    impl_->compiled = compile_all(impl_->programs, compile);
-    for (size_t d = 0; d < impl_->programs.size(); ++d)
-        codegen::adopt_compiled(impl_->programs[d], impl_->compiled[d]);
-    for (size_t d = 0; d < impl_->devices.size(); ++d)
-        load_kernels(*impl_->devices[d], impl_->programs[d], impl_->compiled[d], options);
+    compile.drivers = impl_->drivers.versions(plan.machine);
+    std::vector<codegen::CompiledProgram> compiled = codegen::compile_plan(plan, compile);
+    for (size_t d = 0; d < impl_->devices.size(); ++d) {
+        impl_->programs.push_back(std::move(compiled[d].program));
+        load_kernels(*impl_->devices[d], impl_->programs[d], std::move(compiled[d].objects),
+                     options);
+    }
     {
         std::deque<BoundedWaits> bounded;
         for (auto& device : impl_->devices)
@@ -86,7 +77,7 @@ Session::Session(const Plan& plan, const SessionOptions& options)
         impl_->arenas = std::make_unique<Arenas>(plan, impl_->devices);
     }
     impl_->vendor_groups =
-        std::make_unique<VendorGroups>(plan, impl_->devices, *impl_->arenas,
+        std::make_unique<VendorGroups>(plan, impl_->drivers, impl_->devices, *impl_->arenas,
                                        CollectiveOptions{options.watchdog_seconds, options.cancel});
     const auto before = std::chrono::steady_clock::now();
     impl_->loading.bytes = upload_weights(
@@ -139,10 +130,6 @@ std::map<std::string, int64_t> Session::peak_memory_bytes() const {
 
 const std::vector<LibraryMemory>& Session::library_memory() const {
     return impl_->vendor_groups->memory();
-}
-
-std::vector<std::vector<codegen::CompiledKernel>> const& Session::compiled() const {
-    return impl_->compiled;
 }
 
 }  // namespace cleave::runtime

@@ -17,6 +17,7 @@
 #include "codegen/compile/compiler.h"
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
+#include "runtime/cards/drivers.h"
 #include "runtime/execute/batch.h"
 #include "runtime/execute/overlap_report.h"
 #include "runtime/execute/tensor.h"
@@ -38,13 +39,16 @@ struct SessionOptions {
         60;  // a transfer or collective that a member never reaches: error naming the step
     std::function<void(int64_t bytes_done, int64_t bytes_total)> upload_progress;
     const CancelToken* cancel = nullptr;
+    // The process's, where other sessions use its cards, too. Null: the session opens its own.
+    Drivers* drivers = nullptr;
 };
 
 class Session {
 public:
-    // Keeps a reference to `plan`, which must outlive it. UserError for weights that are absent or
-    // kinds of device this build cannot drive.
-    Session(const planner::Plan& plan, const SessionOptions& options);
+    // Keeps a reference to `plan`, which must outlive it, and writes into it the tiles that kernels
+    // took as they were compiled. UserError for weights that are absent or kinds of device this
+    // build cannot drive.
+    Session(planner::Plan& plan, const SessionOptions& options);
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -79,7 +83,6 @@ public:
     // What a vendor's library of collectives took of the cards that it joins, and what the plan
     // keeps for it.
     const std::vector<LibraryMemory>& library_memory() const;
-    std::vector<std::vector<codegen::CompiledKernel>> const& compiled() const;  // per device
 
 private:
     struct Impl;

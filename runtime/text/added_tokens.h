@@ -36,7 +36,7 @@ public:
 
     void add(AddedToken token);
 
-    /// Segments in order, none of the text ones empty. An empty text has no segments.
+    // Segments in order, none of the text ones empty. An empty text has no segments.
     std::vector<TextSegment> split(std::string_view text) const;
 
 private:
@@ -45,7 +45,7 @@ private:
         std::optional<size_t> token;                    // index into tokens_
     };
 
-    /// The longest token that starts at byte `at`.
+    // The longest token that starts at byte `at`.
     std::optional<size_t> longest_match(std::string_view text, size_t at) const;
     const size_t* child(size_t node, char byte) const;
 

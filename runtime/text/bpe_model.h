@@ -31,14 +31,14 @@ struct BpeOptions {
 
 class BpeModel {
 public:
-    /// `vocabulary` must outlive the model. Of a pair that merges twice, the later rank counts.
+    // `vocabulary` must outlive the model. Of a pair that merges twice, the later rank counts.
     BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges, BpeOptions options);
 
-    /// Appends the ids of `piece` (valid UTF-8). UserError for a character that the vocabulary
-    /// cannot express.
+    // Appends the ids of `piece` (valid UTF-8). UserError for a character that the vocabulary
+    // cannot express.
     void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
-    /// The token of a byte that is part of no character, where the vocabulary has one.
+    // The token of a byte that is part of no character, where the vocabulary has one.
     std::optional<int32_t> byte_id(unsigned char byte) const { return byte_ids_[byte]; }
 
 private:

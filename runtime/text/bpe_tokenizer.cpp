@@ -11,7 +11,7 @@
 
 namespace cleave::runtime {
 
-/// Words repeat: their ids are remembered within one call of encode().
+// Words repeat: their ids are remembered within one call of encode().
 struct BpeTokenizer::PieceCache {
     static constexpr size_t kMaxPieceBytes = 64;
     static constexpr size_t kMaxPieces = 1 << 16;

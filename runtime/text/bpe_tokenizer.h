@@ -16,7 +16,7 @@
 
 namespace cleave::runtime {
 
-/// The parts of a tokenizer.json, read and checked.
+// The parts of a tokenizer.json, read and checked.
 struct TokenizerParts {
     Vocabulary vocabulary;         // with the added tokens; not yet indexed
     std::vector<BpeMerge> merges;  // by rank
@@ -32,7 +32,7 @@ struct TokenizerParts {
     std::optional<int32_t> eos_id;
 };
 
-/// Reads tokenizer.json and the files beside it. Throws UserError.
+// Reads tokenizer.json and the files beside it. Throws UserError.
 TokenizerParts read_tokenizer_json(const std::filesystem::path& path);
 
 class BpeTokenizer final : public Tokenizer {

@@ -10,13 +10,13 @@
 
 namespace cleave::runtime {
 
-/// The character that stands for `byte`, as UTF-8.
+// The character that stands for `byte`, as UTF-8.
 const std::string& byte_level_char(unsigned char byte);
 
-/// All bytes of `text` as characters of the alphabet.
+// All bytes of `text` as characters of the alphabet.
 std::string to_byte_level(std::string_view text);
 
-/// The bytes that `text` stands for; nothing when one of its characters is not in the alphabet.
+// The bytes that `text` stands for; nothing when one of its characters is not in the alphabet.
 std::optional<std::string> from_byte_level(std::string_view text);
 
 }  // namespace cleave::runtime

@@ -27,7 +27,7 @@ std::string local_time(const std::string& format) {
     return text;
 }
 
-/// Runs `work`; a TemplateError becomes a UserError that names the template and the line.
+// Runs `work`; a TemplateError becomes a UserError that names the template and the line.
 template <class Work>
 auto with_place(const std::string& name, Work&& work) {
     try {
@@ -37,7 +37,7 @@ auto with_place(const std::string& name, Work&& work) {
     }
 }
 
-/// "chat_template" is a template, or a list of {"name", "template"}.
+// "chat_template" is a template, or a list of {"name", "template"}.
 std::string read_template(const JsonView& json) {
     if (!json.raw().is_array()) return json.as_string();
     std::string names;

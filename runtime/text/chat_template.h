@@ -29,22 +29,22 @@ struct ChatMessage {
 
 struct ChatOptions {
     bool add_generation_prompt = true;  // end with the beginning of the assistant's answer
-    /// More variables for the template, by name: tools, documents, enable_thinking, date_string,
-    /// ...
+    // More variables for the template, by name: tools, documents, enable_thinking, date_string,
+    // ...
     nlohmann::ordered_json variables = nlohmann::ordered_json::object();
-    /// What a template gets for today's date, from a strftime format; local time when empty.
+    // What a template gets for today's date, from a strftime format; local time when empty.
     std::function<std::string(const std::string& format)> strftime_now;
 };
 
 class ChatTemplate {
 public:
-    /// `name`: the file, for errors. `special_tokens`: "bos_token" and the like, with their texts.
+    // `name`: the file, for errors. `special_tokens`: "bos_token" and the like, with their texts.
     ChatTemplate(const std::string& source, std::string name,
                  std::map<std::string, std::string> special_tokens = {});
 
     std::string render(std::span<const ChatMessage> messages,
                        const ChatOptions& options = {}) const;
-    /// Messages with more than a role and a text (tool calls): a JSON list of objects.
+    // Messages with more than a role and a text (tool calls): a JSON list of objects.
     std::string render(const nlohmann::ordered_json& messages,
                        const ChatOptions& options = {}) const;
 
@@ -54,9 +54,9 @@ private:
     std::shared_ptr<const std::vector<jinja::Stmt>> body_;
 };
 
-/// The template beside a tokenizer: chat_template.jinja, else "chat_template" of
-/// tokenizer_config.json (of several, the one named "default"). Nothing when the folder has none.
-/// `path`: the folder or a file in it.
+// The template beside a tokenizer: chat_template.jinja, else "chat_template" of
+// tokenizer_config.json (of several, the one named "default"). Nothing when the folder has none.
+// `path`: the folder or a file in it.
 std::optional<ChatTemplate> load_chat_template(const std::filesystem::path& path);
 
 }  // namespace cleave::runtime

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// An id or a list of ids. Some files write a negative number for "none".
+// An id or a list of ids. Some files write a negative number for "none".
 std::vector<int32_t> read_ids(const JsonView& json) {
     std::vector<int32_t> ids;
     const auto add = [&](const JsonView& id) {

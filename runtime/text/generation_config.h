@@ -21,11 +21,11 @@ struct GenerationConfig {
     std::string eos_source;  // the file that gave eos_ids; empty: none did
 };
 
-/// Files that are absent give nothing; a malformed one is a UserError.
+// Files that are absent give nothing; a malformed one is a UserError.
 GenerationConfig load_generation_config(const std::filesystem::path& model);
 
-/// The ids that end a sequence: the model's own, else the tokenizer's end-of-sequence token, else
-/// none.
+// The ids that end a sequence: the model's own, else the tokenizer's end-of-sequence token, else
+// none.
 std::vector<int32_t> stop_ids(const GenerationConfig& config, const Tokenizer* tokenizer);
 
 }  // namespace cleave::runtime

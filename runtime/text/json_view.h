@@ -20,7 +20,7 @@ public:
     JsonView(const nlohmann::json& value, std::string file, std::string path)
         : value_(&value), file_(std::move(file)), path_(std::move(path)) {}
 
-    /// True when the value is an object that has `key` with anything but null.
+    // True when the value is an object that has `key` with anything but null.
     bool has(const char* key) const;
     JsonView at(const char* key) const;
     JsonView at(size_t index) const;
@@ -33,11 +33,11 @@ public:
 
     std::string string_or(const char* key, const std::string& fallback) const;
     bool bool_or(const char* key, bool fallback) const;
-    /// The field "type", which every part of a tokenizer.json carries.
+    // The field "type", which every part of a tokenizer.json carries.
     const std::string& type() const { return at("type").as_string(); }
 
     const nlohmann::json& raw() const { return *value_; }
-    /// "file: path", the beginning of every message about this value.
+    // "file: path", the beginning of every message about this value.
     std::string where() const;
     [[noreturn]] void fail(const std::string& message) const;
 
@@ -51,7 +51,7 @@ private:
 
 class JsonFile {
 public:
-    /// Throws UserError when the file cannot be read or is no JSON.
+    // Throws UserError when the file cannot be read or is no JSON.
     explicit JsonFile(const std::filesystem::path& path);
     JsonView root() const { return {document_, file_, ""}; }
 
@@ -60,7 +60,7 @@ private:
     nlohmann::json document_;
 };
 
-/// The whole file; UserError naming it when it cannot be read.
+// The whole file; UserError naming it when it cannot be read.
 std::string read_text_file(const std::filesystem::path& path);
 
 }  // namespace cleave::runtime

@@ -17,7 +17,7 @@ struct Metaspace {
     bool split = true;
 };
 
-/// Also understands the older field "add_prefix_space". UserError on an unknown scheme.
+// Also understands the older field "add_prefix_space". UserError on an unknown scheme.
 Metaspace read_metaspace(const JsonView& json);
 
 }  // namespace cleave::runtime

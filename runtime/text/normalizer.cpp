@@ -42,7 +42,7 @@ Normalizer build_replace(const JsonView& json) {
     };
 }
 
-/// One of Unicode's four normalisation forms.
+// One of Unicode's four normalisation forms.
 Normalizer unicode_form(unsigned options) {
     return [options](std::string& text) {
         utf8proc_uint8_t* raw = nullptr;

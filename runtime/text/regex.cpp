@@ -20,10 +20,10 @@ std::string message_of(int error) {
     return reinterpret_cast<const char*>(buffer);
 }
 
-/// What \w is to Oniguruma (UTS 18, annex C); PCRE2's leaves out marks and connectors.
+// What \w is to Oniguruma (UTS 18, annex C); PCRE2's leaves out marks and connectors.
 constexpr const char* kWordClasses = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
 
-/// The escapes that mean something else to PCRE2. `in_class`: inside [...].
+// The escapes that mean something else to PCRE2. `in_class`: inside [...].
 std::string translate_escape(char letter, bool in_class, const std::string& pattern,
                              const std::string& where) {
     switch (letter) {
@@ -45,7 +45,7 @@ std::string translate_escape(char letter, bool in_class, const std::string& patt
         where, pattern, letter);
 }
 
-/// From Oniguruma's syntax to PCRE2's.
+// From Oniguruma's syntax to PCRE2's.
 std::string translate(const std::string& pattern, const std::string& where) {
     std::string out;
     bool in_class = false;

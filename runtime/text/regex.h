@@ -14,7 +14,7 @@
 
 namespace cleave::runtime {
 
-/// Bytes [begin, end) of a text.
+// Bytes [begin, end) of a text.
 struct TextRange {
     size_t begin = 0;
     size_t end = 0;
@@ -22,10 +22,10 @@ struct TextRange {
 
 class Regex {
 public:
-    /// `where` names the file and field for errors. Throws UserError on a bad pattern.
+    // `where` names the file and field for errors. Throws UserError on a bad pattern.
     Regex(std::string pattern, const std::string& where);
 
-    /// All matches, left to right, not overlapping. `text` must be valid UTF-8.
+    // All matches, left to right, not overlapping. `text` must be valid UTF-8.
     std::vector<TextRange> find_all(std::string_view text) const;
 
 private:

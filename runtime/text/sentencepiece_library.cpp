@@ -25,7 +25,7 @@ SentencePieceLibrary open() {
         throw UserError(
             "tokenizer.model files need libcleave_sentencepiece and SentencePiece, which could "
             "not be opened: {}; install libsentencepiece0, build or install Cleave anew, or "
-            "give a tokenizer.json with --tokenizer",
+            "give a tokenizer.json with $tokenizer",
             why);
     }
     // Deliberately leaked: its Protobuf does not support being unloaded.

@@ -22,7 +22,7 @@ struct SentencePieceLibrary {
     decltype(&cleave_sentencepiece_free) free = nullptr;
 };
 
-/// Thread-safe. UserError with every name that was tried when none opens.
+// Thread-safe. UserError with every name that was tried when none opens.
 const SentencePieceLibrary& sentencepiece_library();
 
 }  // namespace cleave::runtime

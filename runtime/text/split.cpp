@@ -12,7 +12,7 @@ struct Part {
     bool is_match;
 };
 
-/// Matches and the gaps between them: together they cover the text.
+// Matches and the gaps between them: together they cover the text.
 std::vector<Part> cover(size_t text_size, const std::vector<TextRange>& matches, bool invert) {
     std::vector<Part> parts;
     size_t at = 0;

@@ -18,10 +18,10 @@ namespace cleave::runtime {
 
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-/// Reads the name of a behaviour; UserError naming it when unknown.
+// Reads the name of a behaviour; UserError naming it when unknown.
 SplitBehavior read_split_behavior(const JsonView& json);
 
-/// `invert`: what lies between the matches counts as the match.
+// `invert`: what lies between the matches counts as the match.
 std::vector<TextRange> split_around(size_t text_size, const std::vector<TextRange>& matches,
                                     SplitBehavior behavior, bool invert);
 

@@ -17,15 +17,15 @@ class StreamDecoder {
 public:
     explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
 
-    /// Takes in the tokens that stand before the sequence, such as its prompt: what push() gives
-    /// from here on follows their text, so that both together equal Tokenizer::decode of all ids.
+    // Takes in the tokens that stand before the sequence, such as its prompt: what push() gives
+    // from here on follows their text, so that both together equal Tokenizer::decode of all ids.
     void prime(std::span<const int32_t> ids);
 
-    /// The text that this token completes; often empty inside a multi-byte character.
+    // The text that this token completes; often empty inside a multi-byte character.
     std::string push(int32_t id);
 
-    /// What still waited: U+FFFD for the beginning of a character that never ended, or nothing.
-    /// The decoder is then as new.
+    // What still waited: U+FFFD for the beginning of a character that never ended, or nothing.
+    // The decoder is then as new.
     std::string finish();
 
 private:

@@ -22,16 +22,16 @@ struct TokenDecoder {
     size_t strip_count = 0;
     std::string first_token_drops;  // every occurrence in the first token disappears
 
-    /// The bytes of a token; `first` when no token was decoded before it.
+    // The bytes of a token; `first` when no token was decoded before it.
     std::string bytes_of(std::string_view token, bool first) const;
 };
 
 TokenDecoder read_token_decoder(const JsonView& json);
 
-/// "<0x0A>" is the byte 10; -1 for any other token.
+// "<0x0A>" is the byte 10; -1 for any other token.
 int byte_of_token(std::string_view token);
 
-/// Replaces each occurrence of `from`.
+// Replaces each occurrence of `from`.
 void replace_all(std::string& text, std::string_view from, std::string_view to);
 
 }  // namespace cleave::runtime

@@ -73,7 +73,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
         if (!fs::exists(file, ignored)) {
             throw UserError(
                 "{}: holds neither tokenizer.json nor tokenizer.model; give one with "
-                "--tokenizer, or give token ids with --input-ids",
+                "$tokenizer, or give token ids with $input_ids",
                 path.string());
         }
     } else if (!fs::exists(path, ignored)) {

@@ -21,7 +21,7 @@
 
 namespace cleave::runtime {
 
-/// Where a decoder stands in its text: the beginning is special (a leading space may go).
+// Where a decoder stands in its text: the beginning is special (a leading space may go).
 struct DecodeState {
     bool first_token = true;
     size_t strip_left = 0;  // characters that may still be removed from the beginning
@@ -31,31 +31,31 @@ class Tokenizer {
 public:
     virtual ~Tokenizer() = default;
 
-    /// `add_special`: put around the text what the file says a model expects, commonly the
-    /// begin-of-sequence token; false for text that carries it already, such as a rendered chat.
-    /// Special tokens written out in `text` ("<|eot_id|>") become their ids either way.
+    // `add_special`: put around the text what the file says a model expects, commonly the
+    // begin-of-sequence token; false for text that carries it already, such as a rendered chat.
+    // Special tokens written out in `text` ("<|eot_id|>") become their ids either way.
     virtual std::vector<int32_t> encode(std::string_view text, bool add_special = true) const = 0;
 
-    /// Valid UTF-8. Ids that have no token (the padding of an embedding table) add nothing;
-    /// `skip_special` leaves out tokens marked special ("<s>", "<|eot_id|>").
+    // Valid UTF-8. Ids that have no token (the padding of an embedding table) add nothing;
+    // `skip_special` leaves out tokens marked special ("<s>", "<|eot_id|>").
     std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
-    /// One more than the largest id that has a token.
+    // One more than the largest id that has a token.
     int32_t vocab_size() const { return static_cast<int32_t>(vocabulary_.texts().size()); }
     std::optional<int32_t> bos_id() const { return bos_id_; }
     std::optional<int32_t> eos_id() const { return eos_id_; }
 
-    /// The token as the file writes it ("Ġhello", "▁hello", "<0x0A>"); UserError when out of range.
+    // The token as the file writes it ("Ġhello", "▁hello", "<0x0A>"); UserError when out of range.
     const std::string& token_text(int32_t id) const;
     std::optional<int32_t> token_id(std::string_view token_text) const;
     bool is_special(int32_t id) const;
 
     DecodeState begin_decode() const { return {true, decoder_.strip_count}; }
-    /// Appends the raw bytes of one token, which may be part of a character.
+    // Appends the raw bytes of one token, which may be part of a character.
     void append_token(int32_t id, bool skip_special, DecodeState& state, std::string& out) const;
 
 protected:
-    /// Call once the vocabulary, the decoder and the special tokens are set.
+    // Call once the vocabulary, the decoder and the special tokens are set.
     void finish_tables();
 
     Vocabulary vocabulary_;
@@ -68,8 +68,8 @@ private:
     std::vector<std::string> bytes_;  // by id: the token's bytes anywhere but at the beginning
 };
 
-/// `path`: a tokenizer.json, a tokenizer.model, or a folder that holds one (tokenizer.json first).
-/// tokenizer_config.json beside it says which tokens begin and end a text. Throws UserError.
+// `path`: a tokenizer.json, a tokenizer.model, or a folder that holds one (tokenizer.json first).
+// tokenizer_config.json beside it says which tokens begin and end a text. Throws UserError.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
 }  // namespace cleave::runtime

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kSpecialNames[] = {"bos_token", "eos_token",  "unk_token", "pad_token",
                                          "sep_token", "mask_token", "cls_token"};
 
-/// A token is written as its text or as an object with "content".
+// A token is written as its text or as an object with "content".
 std::string token_content(const JsonView& json) {
     return json.raw().is_object() ? json.at("content").as_string() : json.as_string();
 }
@@ -46,7 +46,7 @@ void read_tokenizer_config(const JsonView& root, TokenizerConfig& config) {
     }
 }
 
-/// added_tokens.json: {"<token>": id}.
+// added_tokens.json: {"<token>": id}.
 void read_added_tokens_file(const JsonView& root, TokenizerConfig& config) {
     if (!root.raw().is_object()) root.fail("expected an object");
     for (const auto& [text, value] : root.raw().items()) {

@@ -16,7 +16,7 @@
 namespace cleave::runtime {
 
 struct TokenizerConfig {
-    /// "bos_token", "eos_token", "unk_token", "pad_token", ... with the token's text.
+    // "bos_token", "eos_token", "unk_token", "pad_token", ... with the token's text.
     std::map<std::string, std::string> special_tokens;
     std::optional<bool> add_bos_token;
     std::optional<bool> add_eos_token;
@@ -27,7 +27,7 @@ struct TokenizerConfig {
 
 TokenizerConfig load_tokenizer_config(const std::filesystem::path& folder);
 
-/// One element of a list of added tokens, as tokenizer.json and tokenizer_config.json write it.
+// One element of a list of added tokens, as tokenizer.json and tokenizer_config.json write it.
 AddedToken read_added_token(const JsonView& json, int32_t id);
 
 }  // namespace cleave::runtime

@@ -26,7 +26,7 @@ void read_vocabulary(const JsonView& model, Vocabulary& vocabulary) {
 
 using TokenPair = std::pair<std::string_view, std::string_view>;
 
-/// "a b" or ["a", "b"]; nothing when it is neither.
+// "a b" or ["a", "b"]; nothing when it is neither.
 std::optional<TokenPair> split_merge(const nlohmann::json& json) {
     if (json.is_array()) {
         if (json.size() != 2 || !json[0].is_string() || !json[1].is_string()) return std::nullopt;
@@ -114,7 +114,7 @@ void read_added_tokens(const JsonView& root, TokenizerParts& parts) {
     }
 }
 
-/// Whether a pre-tokenizer or post-processor contains a part of this type.
+// Whether a pre-tokenizer or post-processor contains a part of this type.
 bool contains_type(const JsonView& json, const std::string& type, const char* list_key) {
     if (json.raw().is_null()) return false;
     if (json.type() != "Sequence") return json.type() == type;
@@ -158,8 +158,8 @@ void read_post_processor(const JsonView& json, TokenizerParts& parts) {
     }
 }
 
-/// tokenizer_config.json overrides the post-processor where it speaks of bos or eos, as in
-/// TokenizersBackend of Hugging Face transformers 5.
+// tokenizer_config.json overrides the post-processor where it speaks of bos or eos, as in
+// TokenizersBackend of Hugging Face transformers 5.
 void apply_config(const TokenizerConfig& config, TokenizerParts& parts) {
     const auto id_of = [&](const char* name) -> std::optional<int32_t> {
         const auto text = config.special(name);

@@ -20,27 +20,27 @@ struct Utf8Char {
     bool cut = false;    // ill-formed only because the text ended inside the character
 };
 
-/// The character that starts at byte `at` of `text`; `at` must be below text.size().
+// The character that starts at byte `at` of `text`; `at` must be below text.size().
 Utf8Char next_char(std::string_view text, size_t at);
 
-/// The first byte of the character that ends just before byte `end` (1 or more) of valid UTF-8.
+// The first byte of the character that ends just before byte `end` (1 or more) of valid UTF-8.
 size_t previous_char(std::string_view text, size_t end);
 
 void append_utf8(std::string& out, char32_t code);
 
-/// The length of the longest valid prefix; text.size() when all of it is valid.
+// The length of the longest valid prefix; text.size() when all of it is valid.
 size_t valid_prefix(std::string_view text);
 
-/// Each maximal ill-formed sequence becomes one U+FFFD.
+// Each maximal ill-formed sequence becomes one U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 
-/// Bytes at the end of `text` that begin a character which more bytes could complete (0 to 3).
+// Bytes at the end of `text` that begin a character which more bytes could complete (0 to 3).
 size_t incomplete_tail(std::string_view text);
 
-/// White_Space of the Unicode character database.
+// White_Space of the Unicode character database.
 bool is_whitespace(char32_t code);
 
-/// What a regular expression's \w is in UTS 18: alphabetic, mark, decimal digit, connector.
+// What a regular expression's \w is in UTS 18: alphabetic, mark, decimal digit, connector.
 bool is_word_char(char32_t code);
 
 }  // namespace cleave::runtime

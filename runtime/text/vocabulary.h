@@ -15,7 +15,7 @@
 
 namespace cleave::runtime {
 
-/// Token texts by id and back. Ids may have gaps; a gap's text is empty.
+// Token texts by id and back. Ids may have gaps; a gap's text is empty.
 class Vocabulary {
 public:
     Vocabulary() = default;
@@ -26,7 +26,7 @@ public:
 
     void set(int32_t id, std::string text);
     void index();  // call once, after the last set()
-    /// One more text that find() answers with `id`.
+    // One more text that find() answers with `id`.
     void add_alias(std::string text, int32_t id) { aliases_.insert_or_assign(std::move(text), id); }
 
     std::optional<int32_t> find(std::string_view text) const;

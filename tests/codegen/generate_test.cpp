@@ -3,11 +3,13 @@
 #include <set>
 
 #include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
 #include "codegen/generate.h"
 #include "codegen/kernel/spec.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
-#include "planner/build/assign_memory.h"
+#include "planner/machine/build_machine.h"
+#include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/support/test.h"
@@ -114,7 +116,7 @@ TEST_CASE("every kernel of tensor-parallel plans with unequal shards compiles an
             Program program = generate_program(plan, planner::DeviceId(d));
             CompileOptions options;
             options.cache_dir = test::test_cache();
-            std::vector<CompiledKernel> compiled = compile_program(program, options);
+            std::vector<CompiledKernel> compiled = compile(program, options).objects;
             REQUIRE(compiled.size() == program.kernels.size());
             auto loaded = load_host_kernels(compiled);
             for (size_t i = 0; i < compiled.size(); ++i) {
@@ -303,14 +305,14 @@ TEST_CASE("a device whose grids are small gets other tiles, or is refused by nam
     using Catch::Matchers::Contains;
     CHECK_THAT(test::user_error([&] { plan_of_long_chunks(machine, 2000); }),
                Contains("layers.0") && Contains("sim:h100") && Contains("has at most 8") &&
-                   Contains("max_grid_y") && Contains("lower --prefill-chunk (it is 2000)"));
+                   Contains("max_grid_y") && Contains("lower $prefill_chunk (it is 2000)"));
     machine.devices[0].limits.max_grid[1] = 7;
-    CHECK_THAT(
-        test::user_error([&] { plan_of_long_chunks(machine, 64); }),
-        Contains("layers.0.attention") && Contains("needs 8 blocks") && Contains("larger --tp"));
+    CHECK_THAT(test::user_error([&] { plan_of_long_chunks(machine, 64); }),
+               Contains("layers.0.attention") && Contains("needs 8 blocks") &&
+                   Contains("larger $tensor_parallel"));
     // After fusion, on the launches themselves.
     planner::Plan broken = plan;
     broken.machine.devices[0].limits.max_grid[0] = 799;
     CHECK_THAT(test::user_error([&] { generate_program(broken, planner::DeviceId(0)); }),
-               Contains("embedding") && Contains("max_grid_x") && Contains("--prefill-chunk"));
+               Contains("embedding") && Contains("max_grid_x") && Contains("$prefill_chunk"));
 }

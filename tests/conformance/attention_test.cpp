@@ -198,7 +198,7 @@ std::vector<Tensor> run(const Problem& p) {
     w.output("Y");
     if (f.past > 0) w.output("present_key");
     if (f.mode >= 0) w.output("scores");
-    const planner::Plan plan = test::plan_tensors(w.graph());
+    planner::Plan plan = test::plan_tensors(w.graph());
     runtime::SessionOptions options;
     options.poison = true;
     options.threads = 2;

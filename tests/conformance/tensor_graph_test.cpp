@@ -47,7 +47,7 @@ std::vector<Tensor> small_layer_inputs() {
             integers("positions", {2, 3}, {0, 1, 2, 4, 5, 6})};
 }
 
-std::vector<Tensor> run(const planner::Plan& plan, const std::vector<Tensor>& inputs) {
+std::vector<Tensor> run(planner::Plan plan, const std::vector<Tensor>& inputs) {
     runtime::SessionOptions options;
     options.poison = true;
     runtime::Session session(plan, options);
@@ -65,7 +65,7 @@ TEST_CASE("a graph over tensors gives the same bytes on one device and as a pipe
     const std::vector<Tensor> one = run(test::plan_tensors(graph), small_layer_inputs());
     planner::PlanOptions options;
     options.pipeline_stages = 3;
-    const planner::Plan plan = test::plan_tensors(graph, "host[0-2]", options);
+    planner::Plan plan = test::plan_tensors(graph, "host[0-2]", options);
     CHECK(plan.stages.size() == 3);
     const std::vector<Tensor> three = run(plan, small_layer_inputs());
     REQUIRE(one.size() == 1);
@@ -74,7 +74,7 @@ TEST_CASE("a graph over tensors gives the same bytes on one device and as a pipe
 }
 
 TEST_CASE("causal attention over tensors ignores keys behind the query", "[conformance]") {
-    const planner::Plan plan = test::plan_tensors(small_layer().graph());
+    planner::Plan plan = test::plan_tensors(small_layer().graph());
     std::vector<Tensor> inputs = small_layer_inputs();
     const std::vector<double> before = test::elements_of(run(plan, inputs)[0]);
     // The last key of the first sequence.
@@ -91,7 +91,7 @@ TEST_CASE("causal attention over tensors ignores keys behind the query", "[confo
 }
 
 TEST_CASE("tensors that do not fit are refused by name", "[conformance]") {
-    const planner::Plan plan = test::plan_tensors(small_layer().graph());
+    planner::Plan plan = test::plan_tensors(small_layer().graph());
     runtime::Session session(plan, {});
     const auto error = [&](std::vector<Tensor> inputs) {
         return test::user_error([&] { session.run_tensors(inputs); });
@@ -122,7 +122,7 @@ TEST_CASE("tensors that do not fit are refused by name", "[conformance]") {
 TEST_CASE("what keeps a graph over tensors from running is named with its reason",
           "[conformance]") {
     const auto error = [](const ModelWriter& w) {
-        const planner::Plan plan = test::plan_tensors(w.graph());
+        planner::Plan plan = test::plan_tensors(w.graph());
         return test::user_error([&] { runtime::Session session(plan, {}); });
     };
     ModelWriter unknown = small_layer();

@@ -46,6 +46,9 @@ void statuses() {
     cleave_plan_free(nullptr);
     expect(!cleave_format_name(cleave_num_formats()) && cleave_format_name(0),
            "formats can be listed");
+    expect(cleave_objective_name(CLEAVE_MEMORY) == std::string("memory") &&
+               !cleave_objective_name(1000),
+           "objectives can be listed");
 }
 
 void sizes() {
@@ -104,6 +107,9 @@ void exceptions() {
                    failure.json().find("deficit_bytes") != std::string::npos &&
                    std::strstr(failure.what(), "sim:rtx4090[1]"),
                "what does not fit comes with each device's deficit");
+        expect(!std::strstr(failure.what(), "--") && !std::strchr(failure.what(), '$') &&
+                   failure.json().find("\"dtype ") != std::string::npos,
+               "and with ways out that name the fields of cleave_plan_options");
     }
     cleave::Graph graph = cleave::Graph::named("g");
     cleave_operator op{};

@@ -96,7 +96,7 @@ void check_interpreted(const importer::Graph& graph, const Json& expected) {
 // By plan, kernels and session: the prompt at once, then token by token.
 void check_run(const importer::Graph& graph, const Json& expected, const DeviceShape& shape) {
     INFO(shape.name);
-    const planner::Plan plan = plan_for(graph, shape, all_logits_workload(1, 16, 8));
+    planner::Plan plan = plan_for(graph, shape, all_logits_workload(1, 16, 8));
     runtime::Session session(plan, checked_options());
     runtime::GenerateOptions options;
     options.keep_logits = true;

@@ -6,8 +6,8 @@
 
 #include <string>
 
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
-#include "runtime/cards/gpu_devices.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
 
@@ -20,7 +20,6 @@ public:
         : handle_(::dlopen(CLEAVE_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL)) {
         reinterpret_cast<void (*)(InstalledFake::CurrentDevice)>(::dlsym(handle_, "fake_reset"))(
             cards.current_device());
-        runtime::use_gpu_library(planner::DeviceKind::kCuda, cards.path());  // looks for it again
     }
     ~InstalledLibrary() { ::dlclose(handle_); }
     InstalledLibrary(const InstalledLibrary&) = delete;
@@ -48,8 +47,7 @@ private:
 
 // Of cards that do not reach each other's memory.
 inline planner::Plan plan_apart(const importer::Graph& graph, const std::string& devices, int tp) {
-    planner::Machine machine = planner::build_machine(
-        planner::parse_devices(devices), planner::read_host_facts(), &runtime::real_gpus());
+    planner::Machine machine = machine_at_hand(devices);
     for (planner::Link& link : machine.links) {
         if (link.kind == planner::LinkKind::kSameMemory) continue;
         link.kind = planner::LinkKind::kPcie;

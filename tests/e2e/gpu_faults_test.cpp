@@ -57,7 +57,7 @@ TEST_CASE("a peer mapping that fails names both cards and the way without it", "
                 INFO(call << " " << nth);
                 const std::string card(planner::device_kind_name(vendor.kind));
                 CHECK_THAT(error, Contains(call) && Contains(card + "[0]") &&
-                                      Contains(card + "[1]") && Contains("--machine"));
+                                      Contains(card + "[1]") && Contains("$machine"));
                 CHECK(fake.alive() == 0);
             }
         }
@@ -98,7 +98,7 @@ TEST_CASE("a kernel's fault names steps and kernels, and with step by step the o
             if (step_by_step)
                 CHECK_THAT(error, Contains("(kernel attention") && !Contains("a step from"));
             else
-                CHECK_THAT(error, Contains("a step from") && Contains("--step-by-step"));
+                CHECK_THAT(error, Contains("a step from") && Contains("$step_by_step"));
             CHECK(fake.alive() == 0);
         }
     }
@@ -129,7 +129,7 @@ TEST_CASE(
             if (step_by_step)
                 CHECK_THAT(error.substr(error.find(" and ")), Contains("(kernel attention"));
             else
-                CHECK_THAT(error, Contains("a step from") && Contains("--step-by-step"));
+                CHECK_THAT(error, Contains("a step from") && Contains("$step_by_step"));
             CHECK(fake.alive() == 0);
         }
     }

@@ -14,20 +14,20 @@ using planner::DeviceKind;
 
 namespace {
 
-struct Vendor {
+struct LoadCalls {
     DeviceKind kind;
     const char* card;
     const char *load, *find, *attribute;
 };
-constexpr Vendor kVendors[] = {
+constexpr LoadCalls kVendors[] = {
     {DeviceKind::kCuda, "cuda[0]", "cuModuleLoadData", "cuModuleGetFunction", "cuFuncGetAttribute"},
     {DeviceKind::kHip, "hip[0]", "hipModuleLoadData", "hipModuleGetFunction",
      "hipFuncGetAttribute"}};
 
 // The error of a session before its first pass.
-std::string refusal(const Vendor& vendor) {
+std::string refusal(const LoadCalls& vendor) {
     const importer::Graph graph = random_model(small_shape(), 1);
-    const planner::Plan plan =
+    planner::Plan plan =
         plan_for(graph, {"one", vendor.card, 1, 1}, all_logits_workload(1, 32, 32));
     return failure_of<DeviceError>([&] { Session(plan, options_for_fakes()); });
 }
@@ -37,7 +37,7 @@ std::string refusal(const Vendor& vendor) {
 TEST_CASE("a driver that refuses a kernel is heard before any byte of the weights travels",
           "[e2e]") {
     constexpr int kOutOfMemory = 2, kNoBinary = 209;
-    for (const Vendor& vendor : kVendors) {
+    for (const LoadCalls& vendor : kVendors) {
         for (const auto& [call, code] :
              {std::pair{vendor.load, kNoBinary}, std::pair{vendor.load, kOutOfMemory},
               std::pair{vendor.find, kOutOfMemory}, std::pair{vendor.attribute, kOutOfMemory}}) {
@@ -66,7 +66,7 @@ TEST_CASE("no session compiles with an NVRTC whose objects its CUDA driver does 
     const TemporaryFolder folder;
     fs::copy_file(CLEAVE_FAKE_NVRTC, folder.path() / "libnvrtc.so.13");
     const importer::Graph graph = random_model(small_shape(), 1);
-    const planner::Plan plan =
+    planner::Plan plan =
         plan_for(graph, {"one", "cuda[0]", 1, 1}, all_logits_workload(1, 32, 32));
     SessionOptions options;
     options.compile.nvrtc = folder.path();
@@ -84,7 +84,7 @@ TEST_CASE("no session compiles with an NVRTC whose objects its CUDA driver does 
 
 TEST_CASE("a kernel that the driver starts with fewer threads than it is launched with is refused",
           "[e2e]") {
-    for (const Vendor& vendor : kVendors) {
+    for (const LoadCalls& vendor : kVendors) {
         const InstalledFake fake(vendor.kind);
         fake.live();
         fake.most_threads(32);

@@ -51,8 +51,7 @@ std::vector<std::vector<int32_t>> tokens_of(planner::Plan& plan, bool trace = fa
         tokens.push_back(sequence.token_ids);
     for (const TraceEvent& event : session.trace().events) {
         const planner::Step& step = plan.phase(event.is_prefill).steps[event.step.index()];
-        if (const planner::Collective* c = step.collective())
-            CHECK(event.transport == c->transport);
+        if (const planner::Collective* c = step.collective()) CHECK(event.path == c->path);
     }
     // The trace names the steps at which graphs of captured decode end.
     if (trace && plan.machine.devices[0].kind == DeviceKind::kCuda)
@@ -71,8 +70,7 @@ size_t sums_by_library(const planner::Plan& plan) {
     size_t count = 0;
     for (bool is_prefill : {true, false})
         for (const planner::Step& step : plan.phase(is_prefill).steps)
-            count +=
-                step.collective() && step.collective()->transport == planner::Transport::kVendor;
+            count += step.collective() && step.collective()->path == planner::Path::kVendor;
     return count;
 }
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
@@ -23,9 +23,10 @@ namespace {
 class HeldCard {
 public:
     explicit HeldCard(DeviceKind kind) : fake_(kind), kind_(kind) { fake_.live(); }
+    Drivers& drivers() const { return fake_.drivers(); }
     const InstalledFake& fake() const { return fake_; }
     void hold(const planner::DeviceInfo& info) {
-        device_ = make_gpu_device(gpu_driver(kind_).driver, 0, info, {});
+        device_ = make_gpu_device(drivers().driver(kind_).driver, 0, info, {});
         device_->load(fake_kernel("nothing"));
         fake_.hang("nothing", 1);
         device_->launch(0, {}, {1, 1, 1}, {});
@@ -33,7 +34,7 @@ public:
     }
     ~HeldCard() {
         fake_.release();
-        while (has_card_left_alone()) std::this_thread::yield();
+        while (drivers().has_card_left_alone()) std::this_thread::yield();
     }
 
 private:
@@ -68,10 +69,11 @@ std::function<void(const InstalledFake&)> blocks_in(const char* call) {
 void check_watchdog(const Preparation& each, bool and_user) {
     const importer::Graph graph = random_model(small_shape(), 1);
     HeldCard card(each.kind);
-    const planner::Plan plan = plan_for(graph, each.shape, all_logits_workload(1, 32, 32));
+    planner::Plan plan = plan_for(graph, each.shape, all_logits_workload(1, 32, 32));
     each.arrange(card.fake());
     card.hold(plan.machine.devices[0]);
     SessionOptions options = options_for_fakes();
+    options.drivers = &card.drivers();
     options.watchdog_seconds = 1;
     CHECK_THAT(failure_of<DeviceError>([&] { Session(plan, options); }),
                Contains(each.what) && Contains(plan.machine.devices[0].name) &&
@@ -128,12 +130,13 @@ TEST_CASE("a call that ends soon after the user has interrupted it leaves nothin
     for (const char* call : {"cuModuleGetFunction", "cuMemHostAlloc", "cuMemAllocFromPoolAsync"}) {
         INFO(call);
         HeldCard card(DeviceKind::kCuda);
-        const planner::Plan plan = plan_for(graph, kAlone, all_logits_workload(1, 32, 32));
+        planner::Plan plan = plan_for(graph, kAlone, all_logits_workload(1, 32, 32));
         blocks_in(call)(card.fake());
         card.hold(plan.machine.devices[0]);
         const int alive = card.fake().alive(), before = card.fake().calls(call);
         CancelToken cancel;
         SessionOptions options = options_for_fakes();
+        options.drivers = &card.drivers();
         options.cancel = &cancel;
         std::thread user([&] {
             while (card.fake().calls(call) == before) std::this_thread::yield();
@@ -143,7 +146,7 @@ TEST_CASE("a call that ends soon after the user has interrupted it leaves nothin
         });
         CHECK(failure_of<Cancelled>([&] { Session(plan, options); }) == "interrupted");
         user.join();
-        CHECK_FALSE(has_card_left_alone());
+        CHECK_FALSE(card.drivers().has_card_left_alone());
         CHECK(card.fake().alive() == alive);
     }
 }

@@ -11,6 +11,7 @@
 #include "models/reference.h"
 #include "planner/verify/verify.h"
 #include "runtime/generate/generate.h"
+#include "runtime/generate/score.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 
@@ -153,7 +154,7 @@ TEST_CASE("the bytes that crossed devices are those of the plan, step by step", 
                 INFO("step " << i << (batch.is_prefill ? " of prefill" : " of decode"));
                 CHECK(events[i] > 0);
                 CHECK(bytes[i] == phase.steps[i].link_bytes.at(
-                                      batch.num_tokens(), batch.num_outputs(), keys_of(batch)));
+                                      {batch.num_tokens(), batch.num_outputs(), keys_of(batch)}));
                 total += bytes[i];
             }
         }

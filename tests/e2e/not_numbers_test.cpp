@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "runtime/generate/generate.h"
+#include "runtime/generate/score.h"
 #include "tests/e2e/support.h"
 #include "tests/support/test.h"
 
@@ -56,7 +57,7 @@ std::vector<int32_t> run(const importer::Graph& graph, const DeviceShape& shape,
     planner::Workload workload = all_logits_workload(2, 64, 64);
     workload.dtype = dtype;
     workload.kv_dtype = kv_dtype;
-    const planner::Plan plan = plan_for(graph, shape, workload);
+    planner::Plan plan = plan_for(graph, shape, workload);
     Session session(plan, checked_options());
     return generate(session, plan, prompts, options).sequences[0].token_ids;
 }
@@ -84,7 +85,7 @@ TEST_CASE("activations beyond f16 give the host's tokens on GPUs, whatever the w
           "[e2e]") {
     const importer::Graph graph = model_beyond_f16("up_proj", 1e5f, "down_proj", 1e-2f);
     const std::vector<std::vector<int32_t>> prompts{counting(24)};
-    for (DType dtype : {DType::kF16, DType::kF8E4M3, DType::kInt8, DType::kInt4}) {
+    for (DType dtype : {DType::kF16, DType::kF8E4M3, DType::kInt8, DType::kInt4, DType::kMxfp4}) {
         const std::vector<int32_t> expected = run(graph, kHost, dtype, prompts, options_of(4));
         for (const char* device :
              {"simt:sm_75[0]", "simt:sm_80[0]", "simt:sm_90a[0]", "simt:gfx90a[0]",
@@ -108,7 +109,7 @@ TEST_CASE("values beyond f16 in a cache of f16 are the user's error, with the ty
             CHECK_THAT(text, Contains("position"));
             CHECK_THAT(text, Contains("of the prompt are not numbers"));
             CHECK_THAT(text, Contains(shape.devices));
-            CHECK_THAT(text, Contains("65504") && Contains("--kv-dtype bf16 or f32"));
+            CHECK_THAT(text, Contains("65504") && Contains("$kv_dtype bf16 or f32"));
         }
     // What holds them runs.
     const std::vector<int32_t> expected = run(graph, kHost, DType::kF32, prompts, options_of(4));
@@ -144,7 +145,7 @@ TEST_CASE("weights that are no numbers are the user's error, with the sequence a
 TEST_CASE("a text whose logits are no numbers has no perplexity", "[e2e]") {
     importer::Graph graph = random_model(small_shape(), 1);
     make_row_nan(graph, 7);
-    const planner::Plan plan = plan_for(graph, kHost, all_logits_workload(1, 64, 64));
+    planner::Plan plan = plan_for(graph, kHost, all_logits_workload(1, 64, 64));
     Session session(plan, checked_options());
     CHECK_THAT(user_error([&] { score(session, plan, {1, 2, 7, 3}); }),
                Contains("of the text are not numbers"));

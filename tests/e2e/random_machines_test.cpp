@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "planner/machine/build_machine.h"
 #include "planner/verify/verify.h"
 #include "runtime/generate/generate.h"
 #include "tests/e2e/support.h"
@@ -97,7 +98,7 @@ private:
     std::mt19937 random_;
 };
 
-Tokens run(const planner::Plan& plan, const Prompts& prompts) {
+Tokens run(planner::Plan plan, const Prompts& prompts) {
     runtime::SessionOptions session_options;
     session_options.poison = true;
     runtime::Session session(plan, session_options);

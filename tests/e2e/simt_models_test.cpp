@@ -10,7 +10,6 @@
 #include "runtime/cards/open_devices.h"
 #include "runtime/execute/executor.h"
 #include "runtime/generate/generate.h"
-#include "runtime/load/compile_all.h"
 #include "runtime/load/upload.h"
 #include "tests/e2e/support.h"
 #include "tests/support/fake_gpus.h"
@@ -57,11 +56,11 @@ void stage_exchanges(planner::Plan& plan) {
     using namespace planner;
     for (Phase* phase : {&plan.prefill, &plan.decode})
         for (Step& step : phase->steps) {
-            if (auto* c = std::get_if<Collective>(&step.action)) c->transport = Transport::kStaged;
-            if (auto* t = std::get_if<Transfer>(&step.action)) t->route = Route::kHostStaged;
+            if (auto* c = std::get_if<Collective>(&step.action)) c->path = Path::kStaged;
+            if (auto* t = std::get_if<Transfer>(&step.action)) t->path = Path::kStaged;
         }
     for (Buffer& buffer : plan.buffers)
-        if (buffer.name == "staging.peers") buffer.name = "staging.exchange";
+        if (buffer.role == BufferRole::kPeerPayloads) buffer.role = BufferRole::kExchange;
 }
 
 // The plan for links so fast that a sum of few tokens is one exchange on any number of devices,
@@ -82,10 +81,10 @@ planner::Plan plan_on_fast_links(const importer::Graph& graph, const DeviceShape
 
 struct Outcome {
     std::vector<std::vector<float>> logits;
-    std::set<planner::Transport> transports;
+    std::set<planner::Path> paths;
     int64_t received = 0;
 };
-Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int32_t>>& prompts,
+Outcome outcome_of(planner::Plan plan, const std::vector<std::vector<int32_t>>& prompts,
                    const std::string& compiler = "") {
     SessionOptions checked = checked_options();
     checked.compile.gpu_compiler = compiler;
@@ -97,7 +96,7 @@ Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int3
     for (auto& sequence : generate(session, plan, prompts, options).sequences)
         outcome.logits.push_back(sequence.logits);
     for (const TraceEvent& event : session.trace().events)
-        if (event.transport) outcome.transports.insert(*event.transport);
+        if (event.path) outcome.paths.insert(*event.path);
     outcome.received = session.transferred_bytes();
     return outcome;
 }
@@ -107,7 +106,7 @@ Outcome outcome_of(const planner::Plan& plan, const std::vector<std::vector<int3
 TEST_CASE(
     "exchanges by peer memory and through the host give the same bits, and the trace says which",
     "[e2e]") {
-    using planner::Transport;
+    using planner::Path;
     const std::vector<std::vector<int32_t>> prompts{{1, 40, 7, 99, 3, 3, 120}, {1, 8}};
     importer::Graph graph = random_model(small_shape(), 1);
     for (const DeviceShape& shape : {kSimtShapes[1], kSimtShapes[2]}) {
@@ -126,15 +125,15 @@ TEST_CASE(
         const Outcome staged = outcome_of(plan, prompts);
         CHECK(peers.logits == staged.logits);
         CHECK(peers.received == staged.received);
-        CHECK(peers.transports == std::set{Transport::kPeer});
-        CHECK(staged.transports == std::set{Transport::kStaged});
+        CHECK(peers.paths == std::set{Path::kPeer});
+        CHECK(staged.paths == std::set{Path::kStaged});
     }
     // Across vendors, and with the host among them, the staged sum is the one that works.
     importer::Graph mixed = random_model(small_shape(), 1);
     const DeviceShape vendors{"vendors", "simt:sm_90a[0],simt:gfx90a[0],host[0]", 3, 1};
     planner::Plan plan = plan_for(mixed, vendors, all_logits_workload(2, 32, 12));
     const Outcome sum = outcome_of(plan, prompts);
-    CHECK(sum.transports == std::set{Transport::kStaged});
+    CHECK(sum.paths == std::set{Path::kStaged});
     std::vector<double> want = models::reference_logits(mixed, prompts[1]);
     const std::vector<float> first(sum.logits[1].begin(), sum.logits[1].begin() + std::ssize(want));
     CHECK(largest_difference(first, {want.begin(), want.end()}) < 1e-3);
@@ -157,11 +156,13 @@ TEST_CASE("a device that never reaches an exchange by peer memory is named with 
             i.kernel = static_cast<int>(programs[1].kernels.size()) - 1;
         }
     SessionOptions checked = checked_options();
-    std::vector<std::unique_ptr<Device>> devices = open_devices(plan, {checked.threads, true});
-    const auto compiled = compile_all(programs, checked.compile);
+    Drivers drivers;
+    std::vector<std::unique_ptr<Device>> devices =
+        open_devices(plan, drivers, {checked.threads, true});
+    const auto compiled = codegen::compile(programs, checked.compile);
     Arenas arenas(plan, devices);
     upload_weights(plan, arenas, devices, {});
-    for (size_t d = 0; d < 2; ++d) devices[d]->load(compiled[d]);
+    for (size_t d = 0; d < 2; ++d) devices[d]->load(compiled[d].objects);
     Executor executor(plan, programs, devices, arenas, {.watchdog_seconds = 1});
     const Batch batch{{1, 2, 3}, {0, 1, 2}, {0, 0, 0}, {0, 3}, {2}, true};
     try {
@@ -172,6 +173,47 @@ TEST_CASE("a device that never reaches an exchange by peer memory is named with 
                    Catch::Matchers::Contains("simt:sm_90a[1] never reached this step") &&
                        Catch::Matchers::Contains("all_reduce"));
     }
+}
+
+TEST_CASE("a tile that shrank as its kernel was compiled is the plan's, and is what the trace ran",
+          "[e2e]") {
+    constexpr int64_t kMostThreads = 256;
+    importer::Graph graph = random_model(small_shape(), 1);
+    planner::Plan plan =
+        plan_for(graph, {"one", "simt:gfx1100[0]", 1, 1}, all_logits_workload(1, 32, 12));
+    // Attention of a token asks for twice the threads that a block may have.
+    plan.machine.devices[0].limits.max_threads_per_block = kMostThreads;
+    std::vector<planner::Compute*> attentions;
+    for (planner::Step& step : plan.decode.steps)
+        if (auto* c = std::get_if<planner::Compute>(&step.action);
+            c && c->kernel == planner::KernelKind::kAttention) {
+            c->tile.threads = 2 * kMostThreads;
+            c->tile.shared_bytes = plan.machine.devices[0].limits.shared_memory_per_block;
+            attentions.push_back(c);
+        }
+    REQUIRE(attentions.size() == 2);
+    CHECK_FALSE(planner::find_violations(plan).empty());
+    Session session(plan, checked_options());
+    for (const planner::Compute* c : attentions) CHECK(c->tile.threads == kMostThreads);
+    CHECK(planner::find_violations(plan).empty());
+    const codegen::Program program = codegen::generate_program(plan, planner::DeviceId(0));
+    codegen::check_tiles(plan, program);
+
+    GenerateOptions options;
+    options.max_new_tokens = 3;
+    options.keep_logits = true;
+    std::vector<int32_t> seen{1, 40, 7, 99, 3};
+    const SequenceResult result = generate(session, plan, {seen}, options).sequences[0];
+    seen.insert(seen.end(), result.token_ids.begin(), result.token_ids.end() - 1);
+    const std::vector<double> want = models::reference_logits(graph, seen);
+    CHECK(largest_difference(result.logits, {want.begin(), want.end()}) < 1e-3);
+    int ran = 0;
+    for (const TraceEvent& event : session.trace().events) {
+        if (event.is_prefill) continue;
+        const planner::Compute* c = plan.decode.steps[event.step.index()].compute();
+        ran += c && c->kernel == planner::KernelKind::kAttention && c->tile.threads == kMostThreads;
+    }
+    CHECK(ran == 2 * 2);  // two layers, two tokens behind the prompt
 }
 
 TEST_CASE("a ragged batch in chunks gives the reference's logits on every imitated GPU", "[e2e]") {
@@ -224,6 +266,7 @@ TEST_CASE("a prompt's prepared activations give the logits that products with th
             auto* c = std::get_if<planner::Compute>(&step.action);
             if (!c || c->activations != planner::ActivationPath::kPrepared) continue;
             c->activations = planner::ActivationPath::kConverted;
+            c->tile.stages = 2;
             ++prepared;
         }
         CHECK(prepared == 4);

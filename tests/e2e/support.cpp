@@ -9,7 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "models/llama_graph.h"
-#include "runtime/cards/gpu_devices.h"
+#include "planner/machine/build_machine.h"
+#include "runtime/cards/cards.h"
 #include "runtime/generate/philox.h"
 #include "tests/support/test.h"
 
@@ -75,9 +76,10 @@ planner::Plan plan_for(const importer::Graph& graph, const DeviceShape& shape,
     planner::PlanOptions options;
     options.tensor_parallel = shape.tensor_parallel;
     options.pipeline_stages = shape.pipeline_stages;
-    return make_plan(
-        graph, build_machine(planner::parse_devices(shape.devices), facts, &runtime::real_gpus()),
-        workload, options);
+    runtime::Drivers drivers;
+    const runtime::RealGpus gpus(drivers);
+    return make_plan(graph, build_machine(planner::parse_devices(shape.devices), facts, &gpus),
+                     workload, options);
 }
 
 planner::Workload all_logits_workload(int64_t batch, int64_t context, int64_t prefill_chunk) {

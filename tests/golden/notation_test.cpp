@@ -4,6 +4,7 @@
 
 #include "models/llama_graph.h"
 #include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "tests/planner/support/every_field.h"
 #include "tests/support/test.h"

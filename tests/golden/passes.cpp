@@ -10,11 +10,14 @@
 #include "codegen/lower/prepare_activations.h"
 #include "importer/weights/quantize.h"
 #include "models/llama_graph.h"
-#include "planner/analysis/placement.h"
+#include "planner/analysis/analysis.h"
 #include "planner/build/assign_memory.h"
 #include "planner/build/choose_tiles.h"
+#include "planner/build/placement.h"
 #include "planner/build/steps.h"
 #include "planner/cost/simulate.h"
+#include "planner/machine/build_machine.h"
+#include "planner/plan/plan_queries.h"
 #include "tests/golden/recovery.h"
 #include "tests/planner/support/machines.h"
 #include "tests/support/notation.h"
@@ -245,8 +248,10 @@ std::string memory(const std::string& text, const std::string& origin) {
     Setting s(text, origin);
     s.build_until_memory();
     Printer printer(s.plan);
-    for (const Buffer& buffer : s.plan.buffers)
-        if (s.shows(buffer.arena)) printer.line("buffer", buffer);
+    const std::vector<std::string> names = buffer_names(s.plan);
+    for (size_t i = 0; i < names.size(); ++i)
+        if (s.shows(s.plan.buffers[i].arena()))
+            printer.line("buffer " + names[i], s.plan.buffers[i]);
     for (const DeviceMemory& m : s.plan.memory) printer.line("memory", m);
     return printer.text();
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "codegen/compile/compiler.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/simt_device.h"
 #include "tests/simt/support.h"
@@ -136,8 +137,12 @@ TEST_CASE("a program compiles once and comes from the cache afterwards", "[simt]
     codegen::CompileOptions options;
     options.cache_dir = folder.path().string();
     const codegen::GpuArch& arch = codegen::gpu_arch("gfx1100");
+    const auto compile_for = [&](const char* name) {
+        program.arch = name;
+        return codegen::compile(program, options).objects;
+    };
     for (bool cached : {false, true}) {
-        auto kernels = codegen::compile_simt_program(program, arch, options, {});
+        auto kernels = compile_for("simt:gfx1100");
         REQUIRE(kernels.size() == 2);
         for (size_t i = 0; i < 2; ++i) {
             CHECK(kernels[i].name == program.kernels[i].name);
@@ -147,8 +152,7 @@ TEST_CASE("a program compiles once and comes from the cache afterwards", "[simt]
             CHECK(out[0] == (i == 0 ? 6 : 7));
         }
     }
-    auto other = codegen::compile_simt_program(program, codegen::gpu_arch("gfx90a"), options, {});
-    CHECK_FALSE(other[0].from_cache);
+    CHECK_FALSE(compile_for("simt:gfx90a")[0].from_cache);
     program.kernels[1].source = "this is no kernel";
-    CHECK_THROWS_AS(codegen::compile_simt_program(program, arch, options, {}), InternalError);
+    CHECK_THROWS_AS(compile_for("simt:gfx1100"), InternalError);
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "codegen/compile/compiler.h"
+#include "planner/machine/build_machine.h"
 #include "runtime/cards/open_devices.h"
 #include "tests/simt/instruction_checks.h"
 #include "tests/simt/kernel_case.h"
@@ -35,20 +36,18 @@ struct OpenedGpu {
         codegen::Program program;
         program.arch = arch;
         for (const KernelCase& c : cases) program.kernels.push_back(make_kernel(c, {arch, 8, {}}));
-        std::vector<codegen::CompiledKernel> compiled;
+        codegen::CompiledProgram compiled;
         try {
-            compiled = codegen::compile_program(program, options);
+            compiled = codegen::compile(program, options);
         } catch (const std::exception& error) {
             return {error.what()};  // it names the kernel; the others of these rows are not run
         }
         for (size_t i = 0; i < cases.size() && !is_down; ++i) {
-            // With a smaller tile where the compiled object asked for one.
-            const codegen::Kernel kernel =
-                compiled[i].instead ? *compiled[i].instead : program.kernels[i];
+            const codegen::Kernel& kernel = compiled.program.kernels[i];
             // The last one said is the one that never ended, should the test be ended for its time.
             if (std::getenv("CLEAVE_TEST_GPU")) fmt::print(stderr, "{}\n", cases[i].name);
             try {
-                device->load({std::move(compiled[i])});
+                device->load({std::move(compiled.objects[i])});
                 const Outcome outcome = run_on_device(cases[i], kernel, *device);
                 if (!outcome.wrong.empty()) faults.push_back(cases[i].name + ": " + outcome.wrong);
             } catch (const DeviceError& error) {
@@ -62,9 +61,9 @@ struct OpenedGpu {
 
 OpenedGpu open_gpu(const std::string& name, const std::string& compiler) {
     planner::Plan plan;
-    plan.machine = planner::build_machine(planner::parse_devices(name), planner::read_host_facts(),
-                                          &runtime::real_gpus());
-    auto device = std::move(runtime::open_devices(plan, {}).front());
+    plan.machine = cleave::test::machine_at_hand(name);
+    runtime::Drivers drivers;
+    auto device = std::move(runtime::open_devices(plan, drivers, {}).front());
     codegen::CompileOptions options;
     options.gpu_compiler = compiler;
     return {std::move(device), plan.machine.devices[0].arch, options, false};
@@ -73,8 +72,8 @@ OpenedGpu open_gpu(const std::string& name, const std::string& compiler) {
 // Four logical devices of the card, which exchange values over its memory.
 PeerRig logical_devices(const std::string& card, const std::string& compiler, DType activations) {
     planner::Plan plan;
-    plan.machine = planner::build_machine(planner::parse_devices(card + "/0-3"),
-                                          planner::read_host_facts(), &runtime::real_gpus());
+    plan.machine = cleave::test::machine_at_hand(card + "/0-3");
+    runtime::Drivers drivers;
     const std::string arch = plan.machine.devices[0].arch;
     codegen::CompileOptions options;
     options.gpu_compiler = compiler;
@@ -82,9 +81,9 @@ PeerRig logical_devices(const std::string& card, const std::string& compiler, DT
         codegen::Program program;
         program.arch = arch;
         program.kernels = {kernel};
-        return codegen::compile_program(program, options).at(0);
+        return codegen::compile(program, options).objects.at(0);
     };
-    return PeerRig(runtime::open_devices(plan, {}), arch, compile,
+    return PeerRig(runtime::open_devices(plan, drivers, {}), arch, compile,
                    {.activations = activations, .in_step = true});
 }
 

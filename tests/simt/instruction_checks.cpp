@@ -88,7 +88,7 @@ RunSmall on_device(runtime::Device& device, const std::string& arch, const std::
         kernel.source = l.source;
         kernel.launch.block = {l.threads, 1, 1};
         kernel.launch.shared_bytes = l.dynamic_bytes;
-        device.load(codegen::compile_program(program, options));
+        device.load(codegen::compile(program, options).objects);
         std::vector<uint64_t> args;
         for (const std::vector<std::byte>& buffer : l.buffers) {
             args.push_back(device.allocate(std::ssize(buffer), "buffer"));
@@ -280,6 +280,38 @@ std::string wrong_in_warpgroup_product(int columns, bool in_registers, bool brai
 // ---- Other leaves
 // ---------------------------------------------------------------------------------------
 
+namespace {
+
+// What thread t of `threads` in warps of `width` sees: the row that it writes in wrong_in_lanes.
+std::array<float, 14> seen_by(int t, int width, int threads) {
+    const int l = t % width, base = t - l, other = (t + 1) % threads;
+    uint32_t ballot = 0;
+    for (int i = 0; i < std::min(width, 16); ++i) ballot |= i % 3 == 0 ? 1u << i : 0;
+    float sum = 0, most = 0, group = 0, group_most = 0;
+    for (int i = base; i < base + width; ++i) {
+        sum += static_cast<float>(i);
+        most = std::max(most, static_cast<float>(i % 7));
+        if (i / 8 == t / 8) group += static_cast<float>(i);
+        if (i / 4 == t / 4) group_most = std::max(group_most, static_cast<float>(i % 5));
+    }
+    return {other % 3 != 0 ? static_cast<float>(4 * other + 3) + 0.25f : 0,
+            sum,
+            most,
+            group,
+            group_most,
+            static_cast<float>(base + 3),
+            static_cast<float>(l >= 1 ? t - 1 : t),
+            static_cast<float>(l + 2 < width ? t + 2 : t),
+            static_cast<float>(base + (l ^ 5)),
+            static_cast<float>(ballot),
+            base == 0 ? 1.0f : 0.0f,
+            base == 0 ? 0.0f : 1.0f,
+            static_cast<float>(t / width),
+            static_cast<float>(base + 2)};
+}
+
+}  // namespace
+
 std::string wrong_in_lanes(const codegen::GpuArch& arch, const RunSmall& run) {
     // Two warps. Each lane writes a row of what it saw; the atomics leave their words behind.
     constexpr int kSeen = 14;
@@ -328,35 +360,13 @@ KERNEL(2 * WARP) lanes(const float* x, float* seen, u32* words) {
                         bytes_of(std::vector<uint32_t>{0, 0, 1000, 0, 0, 9})}};
     if (std::string report = run(launch); !report.empty()) return "lanes: " + report;
     const std::vector<float> seen = values_of<float>(launch.buffers[1]);
-    uint32_t ballot = 0;
-    for (int l = 0; l < std::min(width, 16); ++l) ballot |= l % 3 == 0 ? 1u << l : 0;
     for (int t = 0; t < threads; ++t) {
-        const int l = t % width, base = t - l, other = (t + 1) % threads;
-        float sum = 0, most = 0, group = 0, group_most = 0;
-        for (int i = base; i < base + width; ++i) {
-            sum += static_cast<float>(i);
-            most = std::max(most, static_cast<float>(i % 7));
-            if (i / 8 == t / 8) group += static_cast<float>(i);
-            if (i / 4 == t / 4) group_most = std::max(group_most, static_cast<float>(i % 5));
-        }
-        const float want[kSeen] = {other % 3 != 0 ? static_cast<float>(4 * other + 3) + 0.25f : 0,
-                                   sum,
-                                   most,
-                                   group,
-                                   group_most,
-                                   static_cast<float>(base + 3),
-                                   static_cast<float>(l >= 1 ? t - 1 : t),
-                                   static_cast<float>(l + 2 < width ? t + 2 : t),
-                                   static_cast<float>(base + (l ^ 5)),
-                                   static_cast<float>(ballot),
-                                   base == 0 ? 1.0f : 0.0f,
-                                   base == 0 ? 0.0f : 1.0f,
-                                   static_cast<float>(t / width),
-                                   static_cast<float>(base + 2)};
+        const std::array<float, kSeen> want = seen_by(t, width, threads);
         for (int i = 0; i < kSeen; ++i)
-            if (seen[static_cast<size_t>(t * kSeen + i)] != want[i])
+            if (seen[static_cast<size_t>(t * kSeen + i)] != want[static_cast<size_t>(i)])
                 return fmt::format("lanes: thread {} saw {} at {}, not {}", t,
-                                   seen[static_cast<size_t>(t * kSeen + i)], i, want[i]);
+                                   seen[static_cast<size_t>(t * kSeen + i)], i,
+                                   want[static_cast<size_t>(i)]);
     }
     const std::vector<uint32_t> words = values_of<uint32_t>(launch.buffers[2]);
     const auto all = static_cast<uint32_t>(threads);

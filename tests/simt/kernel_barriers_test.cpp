@@ -114,8 +114,9 @@ std::set<std::string> entries_of_codegen() {
         if (file.name.starts_with("gpu/"))
             functions.merge(
                 matches(std::string(file.text), "template <class C[^>]*>\nDEVICE void (\\w+)\\("));
-    for (const char* file : {"codegen/gpu/kernels.cpp", "codegen/gpu/products.cpp",
-                             "codegen/gpu/elementwise.cpp", "codegen/gpu/peer_kernels.cpp"})
+    for (const char* file :
+         {"codegen/gpu/kernels.cpp", "codegen/gpu/products.cpp", "codegen/gpu/elementwise.cpp",
+          "codegen/gpu/exchange.cpp", "codegen/text/elementwise.h"})
         for (const std::string& word : matches(text_of(file), "\"(\\w+)\""))
             if (functions.count(word)) entries.insert(word);
     return entries;

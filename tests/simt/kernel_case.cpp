@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "codegen/gpu/kernels.h"
+#include "codegen/host/kernels.h"
 #include "codegen/kernel/occupancy.h"
 #include "planner/tiles/gpu.h"
 #include "runtime/simt/memory.h"
@@ -102,7 +104,7 @@ std::vector<uint64_t> words_of(KernelCase& c, const Kernel& kernel,
     if (c.kind != planner::KernelKind::kAttention) return args;
     const uint64_t count = args.back();
     args.pop_back();
-    if (kernel.source.find("kQueries = ") != std::string::npos) {
+    if (kernel.form == codegen::KernelForm::kPrefillAttention) {
         args.push_back(place(starts));
         args.push_back(static_cast<uint64_t>(c.counts.sequences));
     } else if (kernel.launch.grid[2].constant > 1) {
@@ -133,8 +135,8 @@ GuardedBuffer scratch_of(const KernelCase& c, const Kernel& kernel) {
 }
 
 double tolerance_of(const KernelCase& c, const Kernel& kernel) {
-    const bool narrowed = kernel.source.find("kMany = true") != std::string::npos ||
-                          kernel.source.find("kQueries = ") != std::string::npos;
+    const bool narrowed = kernel.form == codegen::KernelForm::kGemm ||
+                          kernel.form == codegen::KernelForm::kPrefillAttention;
     return narrowed ? c.matrix_tolerance : c.tolerance;
 }
 

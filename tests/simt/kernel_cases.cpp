@@ -113,14 +113,34 @@ KernelCase attention_case(bool host, DType dtype, const RaggedBatch& batch, Atte
     return c;
 }
 
-}  // namespace
+using Cases = std::vector<std::function<KernelCase()>>;
 
-std::vector<std::function<KernelCase()>> all_cases(bool host) {
-    std::vector<std::function<KernelCase()>> cases;
+// Of one token, of few, and of prompts.
+RaggedBatch one_token() { return RaggedBatch().add(1, 70, 1); }
+RaggedBatch few_tokens() { return RaggedBatch().add(1, 130, 1).add(0, 3, 1).add(2, 64, 1); }
+RaggedBatch many_tokens() { return RaggedBatch().add(2, 100, 19).add(0, 0, 5).add(1, 15, 17); }
+
+// Quantised matrices: each kind of code, of zero points and of scales; rows that end within a
+// group of codes.
+constexpr QuantizedCase kFour{Packing::kMatMulNBits, DType::kUInt4,  0, 0, 32,
+                              DType::kF16,           Zeros::kInteger};
+constexpr QuantizedCase kEight{Packing::kMatMulNBits, DType::kUInt8,   0, 0, 16,
+                               DType::kF32,           Zeros::kFloating};
+constexpr QuantizedCase kByRow{
+    Packing::kDequantizeLinear, DType::kInt8, 0, 0, 0, DType::kF32, Zeros::kNone, true};
+constexpr QuantizedCase kFloatingCodes{
+    Packing::kDequantizeLinear, DType::kF8E4M3, 0, 0, 24, DType::kBF16};
+constexpr QuantizedCase kFourSigned{
+    Packing::kDequantizeLinear, DType::kInt4, 0, 0, 24, DType::kF16, Zeros::kNone, true};
+constexpr QuantizedCase kMxfp4{
+    Packing::kDequantizeLinear, DType::kMxfp4, 0, 0, 32, DType::kF8E8M0, Zeros::kNone, true};
+
+// Each kernel in each type of plain weights.
+void add_plain_cases(Cases& cases, bool host) {
     auto add = [&](auto make) { cases.emplace_back(make); };
-    const RaggedBatch one = RaggedBatch().add(1, 70, 1);
-    const RaggedBatch few = RaggedBatch().add(1, 130, 1).add(0, 3, 1).add(2, 64, 1);
-    const RaggedBatch many = RaggedBatch().add(2, 100, 19).add(0, 0, 5).add(1, 15, 17);
+    const RaggedBatch one = one_token();
+    const RaggedBatch few = few_tokens();
+    const RaggedBatch many = many_tokens();
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
         add([=] { return linear_case(dtype, 64, 96, 1, {.norm = true}); });
         add([=] { return linear_case(dtype, 172, 70, 3, {.bias = true, .residual = true}); });
@@ -182,11 +202,16 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     }
     for (const RaggedBatch& batch : {one, many})  // a norm elsewhere, as OLMo 2 has it
         add([=] { return qkv_case(host, DType::kF16, DType::kF32, batch, {.norm = false}); });
-    for (Activation activation : {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu})
+    for (Activation activation :
+         {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu, Activation::kRelu2})
         add([=] { return gate_up_case(DType::kF32, 32, 20, 2, activation, false); });
     for (DType activations : {DType::kF32, DType::kF16, DType::kBF16})
         for (Plain which : {Plain::kGated, Plain::kAdd, Plain::kScale, Plain::kSelect})
             add([=] { return plain_case(which, 68, activations); });
+}
+
+void add_epilogue_cases(Cases& cases) {
+    auto add = [&](auto make) { cases.emplace_back(make); };
     // Chains of elementwise operators behind a launch's own.
     using Step = EpilogueStep::Kind;
     const Epilogue sum = {{.kind = Step::kAdd, .other = View{80, 12}}};
@@ -217,6 +242,14 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
         return with_epilogue(gate_up_case(DType::kF16, 72, 40, 9, Activation::kSilu, false), 40,
                              gate);
     });
+}
+
+// Activations of 16 bits, and rings of weights.
+void add_narrow_cases(Cases& cases, bool host) {
+    auto add = [&](auto make) { cases.emplace_back(make); };
+    const RaggedBatch one = one_token();
+    const RaggedBatch few = few_tokens();
+    const RaggedBatch many = many_tokens();
     for (DType activations : {DType::kF16, DType::kBF16}) {
         add([=] {
             return linear_case(activations, 136, 56, 1, {.norm = true, .residual = true},
@@ -253,20 +286,14 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     add([=] { return linear_case(DType::kBF16, 1032, 400, 1, {.norm = true, .residual = true}); });
     add([=] { return linear_case(DType::kF16, 512, 790, 3, {.select = true, .logits = true}); });
     add([=] { return gate_up_case(DType::kF32, 260, 300, 2, Activation::kSilu, false); });
-    // Quantised matrices: each kind of code, of zero points and of scales; rows that end within a
-    // group of codes.
-    const QuantizedCase four{Packing::kMatMulNBits, DType::kUInt4,  0, 0, 32,
-                             DType::kF16,           Zeros::kInteger};
-    const QuantizedCase eight{Packing::kMatMulNBits, DType::kUInt8,   0, 0, 16,
-                              DType::kF32,           Zeros::kFloating};
-    const QuantizedCase by_row{
-        Packing::kDequantizeLinear, DType::kInt8, 0, 0, 0, DType::kF32, Zeros::kNone, true};
-    const QuantizedCase floating{
-        Packing::kDequantizeLinear, DType::kF8E4M3, 0, 0, 24, DType::kBF16};
-    const QuantizedCase four_signed{
-        Packing::kDequantizeLinear, DType::kInt4, 0, 0, 24, DType::kF16, Zeros::kNone, true};
+}
+
+void add_quantized_cases(Cases& cases, bool host) {
+    auto add = [&](auto make) { cases.emplace_back(make); };
+    const RaggedBatch one = one_token();
+    const RaggedBatch many = many_tokens();
     int64_t columns = 33;
-    for (const QuantizedCase& q : {four, eight, by_row, floating, four_signed}) {
+    for (const QuantizedCase& q : {kFour, kEight, kByRow, kFloatingCodes, kFourSigned, kMxfp4}) {
         for (int64_t tokens : {2, 20})
             add([=] {
                 return linear_case(q, columns, 21, tokens, {.norm = tokens > 2, .residual = true});
@@ -277,30 +304,41 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     add([=] { return linear_case(DType::kF16, 288, 70, 20, {.residual = true, .beyond = true}); });
     add([=] { return linear_case(DType::kF16, 136, 40, 18, {.norm = true, .beyond = true}); });
     add([=] { return linear_case(DType::kF8E4M3, 104, 33, 20, {.bias = true, .beyond = true}); });
-    add([=] { return linear_case(four, 96, 21, 20, {.scale = true, .beyond = true}); });
-    add([=] { return linear_case(by_row, 72, 40, 36, {.beyond = true}, DType::kBF16); });
+    add([=] { return linear_case(kFour, 96, 21, 20, {.scale = true, .beyond = true}); });
+    add([=] { return linear_case(kByRow, 72, 40, 36, {.beyond = true}, DType::kBF16); });
     add([=] {
         return gate_up_case(DType::kF16, 100, 30, 18, Activation::kSilu, false, DType::kF32, false,
                             true);
     });
     add([=] {
-        return gate_up_case(by_row, 64, 20, 24, Activation::kSilu, true, DType::kF32, false, true);
+        return gate_up_case(kByRow, 64, 20, 24, Activation::kSilu, true, DType::kF32, false, true);
     });
     add([=] {
         return qkv_case(host, DType::kF16, DType::kF32, many,
                         {.biases = true, .norm = false, .beyond = true});
     });
-    for (const QuantizedCase& q : {four, eight, floating})
+    for (const QuantizedCase& q : {kFour, kEight, kFloatingCodes, kMxfp4})
         add([=] { return embedding_case(q, 48 + q.block, DType::kF32); });
     for (int64_t tokens : {1, 18}) {
-        add([=] { return gate_up_case(four, 96, 30, tokens, Activation::kSilu, false); });
+        add([=] { return gate_up_case(kFour, 96, 30, tokens, Activation::kSilu, false); });
+        add([=] { return gate_up_case(kMxfp4, 96, 30, tokens, Activation::kSilu, true); });
         add([=] {
-            return gate_up_case(floating, 96, 30, tokens, Activation::kSilu, true, DType::kBF16);
+            return gate_up_case(kFloatingCodes, 96, 30, tokens, Activation::kSilu, true,
+                                DType::kBF16);
         });
     }
-    add([=] { return qkv_case(host, four, DType::kF16, one, {.in = 100}); });
-    add([=] { return qkv_case(host, by_row, DType::kF32, many, {.in = 72}); });
-    add([=] { return linear_case(four, 136, 40, 1, {.norm = true}, DType::kF16); });
+    add([=] { return qkv_case(host, kFour, DType::kF16, one, {.in = 100}); });
+    add([=] { return qkv_case(host, kByRow, DType::kF32, many, {.in = 72}); });
+    add([=] { return qkv_case(host, kMxfp4, DType::kF16, many, {.in = 100}); });
+    add([=] { return linear_case(kFour, 136, 40, 1, {.norm = true}, DType::kF16); });
+}
+
+// Wide heads, exchanges, copies, and prepared activations as they are made.
+void add_other_cases(Cases& cases, bool host) {
+    auto add = [&](auto make) { cases.emplace_back(make); };
+    const RaggedBatch one = one_token();
+    const RaggedBatch few = few_tokens();
+    const RaggedBatch many = many_tokens();
     add([=] {
         return attention_case(host, DType::kF16, few,
                               {.heads = 8, .group = 8, .head_dim = 128, .v_head_dim = 128});
@@ -328,13 +366,18 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
     add([=] { return prepare_case(DType::kBF16, DType::kF16, 1544, false, false); });
     add([=] { return prepare_case(DType::kBF16, DType::kF16, 1544, false, false, true); });
     add([=] { return prepare_case(DType::kF32, DType::kF16, 72, true, true, true); });
-    if (host) return cases;
+}
+
+// Products of prepared activations, which GPUs alone have.
+void add_prepared_cases(Cases& cases, bool host) {
+    auto add = [&](auto make) { cases.emplace_back(make); };
+    const RaggedBatch many = many_tokens();
     add([=] {
         return linear_case(DType::kBF16, 296, 90, 20,
                            {.bias = true, .residual = true, .prepared = true});
     });
     add([=] { return linear_case(DType::kF16, 104, 33, 70, {.prepared = true}, DType::kF16); });
-    add([=] { return linear_case(four, 136, 21, 20, {.scale = true, .prepared = true}); });
+    add([=] { return linear_case(kFour, 136, 21, 20, {.scale = true, .prepared = true}); });
     add([=] {
         return gate_up_case(DType::kF16, 136, 50, 18, Activation::kSilu, false, DType::kF32, true);
     });
@@ -343,10 +386,24 @@ std::vector<std::function<KernelCase()>> all_cases(bool host) {
             return qkv_case(host, dtype, DType::kF32, many,
                             {.in = 72, .biases = true, .norm = false, .prepared = true});
         });
+}
+
+}  // namespace
+
+std::vector<std::function<KernelCase()>> all_cases(bool host) {
+    Cases cases;
+    add_plain_cases(cases, host);
+    add_epilogue_cases(cases);
+    add_narrow_cases(cases, host);
+    add_quantized_cases(cases, host);
+    add_other_cases(cases, host);
+    if (!host) add_prepared_cases(cases, host);
     return cases;
 }
 
-std::vector<std::function<KernelCase()>> warpgroup_cases() {
+namespace {
+
+Cases warpgroup_plain_cases() {
     const RaggedBatch many = RaggedBatch().add(2, 60, 49).add(0, 0, 5).add(1, 15, 17);
     return {
         [=] {
@@ -410,6 +467,12 @@ std::vector<std::function<KernelCase()>> warpgroup_cases() {
             return qkv_case(false, DType::kBF16, DType::kBF16, many,
                             {.in = 72, .rotary = 16, .biases = true});
         },
+    };
+}
+
+Cases warpgroup_prepared_cases() {
+    const RaggedBatch many = RaggedBatch().add(2, 60, 49).add(0, 0, 5).add(1, 15, 17);
+    return {
         // Prepared activations, through rings of three and four stages, some of them several times.
         [] {
             return linear_case(DType::kBF16, 264, 130, 130,
@@ -438,6 +501,14 @@ std::vector<std::function<KernelCase()>> warpgroup_cases() {
                              .prepared = true});
         },
     };
+}
+
+}  // namespace
+
+std::vector<std::function<KernelCase()>> warpgroup_cases() {
+    Cases cases = warpgroup_plain_cases();
+    for (auto& make : warpgroup_prepared_cases()) cases.push_back(std::move(make));
+    return cases;
 }
 
 }  // namespace cleave::test

@@ -4,7 +4,8 @@
 #include <set>
 #include <tuple>
 
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/choose.h"
+#include "codegen/compile/vendor.h"
 #include "codegen/kernel/occupancy.h"
 #include "codegen/templates/gpu/fragments.cuh"
 #include "tests/simt/instruction_checks.h"

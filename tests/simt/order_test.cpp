@@ -49,7 +49,8 @@ std::vector<uint32_t> tickets_of_session(const std::vector<codegen::CompiledKern
         device.arch = "sm_89";
         plan.machine.devices.push_back(device);
     }
-    const auto devices = runtime::open_devices(plan, {.simt_seed = seed});
+    runtime::Drivers drivers;
+    const auto devices = runtime::open_devices(plan, drivers, {.simt_seed = seed});
     runtime::Device& device = *devices[1];
     device.load(kernels);
     const runtime::DeviceAddress counters = device.allocate(8, "counters");

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/templates/gpu/mailbox.cuh"
 #include "runtime/base/convert.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/host/reduce.h"
@@ -43,7 +44,8 @@ PeerRig::PeerRig(Devices opened, const std::string& arch, Compile compile, const
 }
 
 void PeerRig::connect(const std::string& device_name) {
-    const int64_t signal_bytes = 16 * count() * planner::kPeerChannels;
+    const int64_t signal_bytes =
+        kPeerParts * planner::peer_signal_row(planner::DeviceId(devices.size()));
     for (auto& device : devices) {
         areas.push_back(device->allocate_exchange(kSlice * planner::kPeerChannels, "area"));
         signals.push_back(device->allocate_exchange(signal_bytes, "signals"));
@@ -120,7 +122,7 @@ void PeerRig::run_side_by_side(int k, const std::vector<std::vector<uint64_t>>& 
                 // The others need not wait for it.
                 for (size_t other = 0; other < devices.size(); ++other)
                     if (!device(other).mailbox().empty())
-                        std::atomic_ref(mailbox(other)[0]).store(1);
+                        std::atomic_ref(mailbox(other)[kMailStop]).store(1);
             }
         });
     }
@@ -240,7 +242,7 @@ public:
             if (!of.empty()) of[of.size() - 2] = static_cast<uint64_t>(PeerRig::kSecond / 20);
         rig_.run(0, args_, s_.rows);
         for (size_t d = 0; d < s_.members; ++d)
-            if (d != absent && rig_.mailbox(d)[1] == 0)
+            if (d != absent && rig_.mailbox(d)[kMailLost] == 0)
                 return fmt::format("device {} does without a contributor", d);
         return "";
     }
@@ -280,7 +282,7 @@ private:
         std::vector<std::byte> sums, normed;
         if (!read(d, sums_[d], sums) || !read(d, normed_[d], normed))
             return named("bytes beside the result have changed");
-        if (rig_.mailbox(d)[1] != 0) return named("a wait was given up");
+        if (rig_.mailbox(d)[kMailLost] != 0) return named("a wait was given up");
         if (sums != numbers.want) return named("the sum is not the staged sum");
         if (s_.norm && worst_of(numbers.want, normed) > s_.norm->tolerance)
             return named("the norm is not that of the stored sum");
@@ -383,9 +385,9 @@ std::string wrong_in_gather(PeerRig& rig, int rounds) {
     // A sender runs one message ahead of its receiver, not two: the second waits.
     sends[1][sends[1].size() - 2] = static_cast<uint64_t>(PeerRig::kSecond / 20);
     rig.run(0, {{}, sends[1], {}}, rows);
-    if (rig.mailbox(1)[1] != 0) return "a sender one message ahead waits";
+    if (rig.mailbox(1)[kMailLost] != 0) return "a sender one message ahead waits";
     rig.run(0, {{}, sends[1], {}}, rows);
-    if (rig.mailbox(1)[1] != (0x80000000u | (64 + 2) << 23 | 5))
+    if (rig.mailbox(1)[kMailLost] != (kMailMark | (kMailReleaseFrom + 2) << kMailWhomShift | 5))
         return "a sender two messages ahead does not wait";
     return "";
 }
@@ -405,13 +407,13 @@ std::string wrong_in_meeting(PeerRig& rig) {
     }
     rig.run(0, args, 1, 3);
     for (size_t d = 0; d < rig.devices.size(); ++d)
-        if (rig.mailbox(d)[1] != 0) return fmt::format("device {} gave up", d);
+        if (rig.mailbox(d)[kMailLost] != 0) return fmt::format("device {} gave up", d);
     // One that stays away keeps the others.
     args[1] = {};
     for (std::vector<uint64_t>& of : args)
         if (!of.empty()) of[of.size() - 2] = static_cast<uint64_t>(PeerRig::kSecond / 20);
     rig.run(0, args, 1);
-    if (rig.mailbox(0)[1] == 0) return "it ends although one device never came";
+    if (rig.mailbox(0)[kMailLost] == 0) return "it ends although one device never came";
     return "";
 }
 
@@ -432,7 +434,7 @@ std::string wrong_in_absence(PeerRig& rig, bool stop) {
     std::thread host([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         if (stop)
-            for (size_t d : {0u, 2u}) std::atomic_ref(rig.mailbox(d)[0]).store(1);
+            for (size_t d : {0u, 2u}) std::atomic_ref(rig.mailbox(d)[kMailStop]).store(1);
     });
     try {
         rig.run(0, args, s.rows);
@@ -445,8 +447,8 @@ std::string wrong_in_absence(PeerRig& rig, bool stop) {
     }
     host.join();
     for (size_t d : {0u, 2u}) {
-        const uint32_t said = rig.mailbox(d)[1];
-        if (stop ? said != 0 : d == 0 && said != (0x80000000u | 1u << 23 | 5))
+        const uint32_t said = rig.mailbox(d)[kMailLost];
+        if (stop ? said != 0 : d == 0 && said != (kMailMark | 1u << kMailWhomShift | 5))
             return fmt::format("the mailbox of device {} says {:#x}", d, said);
         std::vector<float> got(128);
         rig.device(d).download(outs[d], std::as_writable_bytes(std::span(got)));

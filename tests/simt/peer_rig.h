@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/gpu/peer_kernels.h"
+#include "codegen/gpu/exchange.h"
 #include "runtime/device/device.h"
 #include "tests/simt/kernel_case.h"
 

@@ -8,7 +8,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/choose.h"
+#include "codegen/compile/vendor.h"
 #include "codegen/kernel/occupancy.h"
 #include "codegen/text/templates.h"
 #include "tests/simt/support.h"
@@ -158,7 +159,9 @@ TEST_CASE("the prelude compiles with NVRTC for every NVIDIA architecture", "[sim
     for (const codegen::GpuArch& arch : codegen::gpu_archs()) {
         const std::string number =
             fmt::format("sm_{} ", arch.number);  // NVRTC lists sm_90a as this
-        if (!arch.nvidia || (nvrtc.archs + " ").find(number) == std::string::npos) continue;
+        if (arch.vendor != planner::Vendor::kNvidia ||
+            (nvrtc.archs + " ").find(number) == std::string::npos)
+            continue;
         INFO(arch.name);
         CHECK_FALSE(codegen::make_gpu_compiler(arch, options)->compile(kernel).object.empty());
         ++compiled;
@@ -176,7 +179,7 @@ TEST_CASE("the prelude compiles with nvcc", "[simt][slow]") {
 TEST_CASE("the prelude compiles with Clang for every AMD architecture without ROCm", "[simt]") {
     if (!have_tool("clang-19")) CLEAVE_SKIP("no clang-19 on the search path");
     for (const codegen::GpuArch& arch : codegen::gpu_archs()) {
-        if (arch.nvidia) continue;
+        if (arch.vendor == planner::Vendor::kNvidia) continue;
         std::string command = fmt::format(
             "clang-19 -x hip --offload-device-only --offload-arch={} -nogpulib -nogpuinc "
             "-std=c++17 -O2 -Werror -fno-strict-aliasing -S {{0}} -o {{1}}",

@@ -210,21 +210,29 @@ KernelCase gate_up_case(const MatrixForm& form, int64_t in, int64_t out, int64_t
     return c;
 }
 
-KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const RaggedBatch& batch,
-                    QkvOptions o, DType activations) {
-    KernelCase c;
-    c.activations = activations;
-    const int64_t tokens = batch.num_tokens();
-    c.name = fmt::format(
+namespace {
+
+std::string qkv_name(const MatrixForm& form, DType kv_dtype, int64_t tokens, const QkvOptions& o,
+                     DType activations) {
+    return fmt::format(
         "qkv {}, cache {}, {} tokens, heads {} + {} of {}/{}, rotary {}{}{}{}{}{}{}, "
         "activations {}",
         form.text(o.q_heads * o.head_dim, o.in), kv_dtype, tokens, o.q_heads, o.kv_heads,
         o.head_dim, o.v_head_dim, o.rotary, o.interleaved ? " interleaved" : "",
         o.head_norms ? ", head norms" : "", o.biases ? ", biases" : "", o.norm ? "" : ", no norm",
         o.prepared ? ", prepared" : "", o.beyond ? ", beyond f16" : "", activations);
-    c.kind = KernelKind::kNormQkvRopeAppend;
-    c.fused = {"rms_norm", "linear", "linear", "linear", "rope", "rope", "kv_append"};
-    Draw draw{c, std::mt19937(static_cast<uint32_t>(o.in + o.head_dim + tokens))};
+}
+
+// Sizes of the cache, and where its rows go.
+void add_batch(KernelCase& c, const RaggedBatch& batch) {
+    for (int64_t n : {kCacheSlots, kCacheContext, kCacheContext}) c.add_arg(n);
+    c.add_arg(GuardedBuffer::integers("positions", batch.positions));
+    c.add_arg(GuardedBuffer::integers("slots", batch.slots));
+    c.add_arg(batch.num_tokens());
+}
+
+// Without the formats of its matrices.
+QkvSpec qkv_spec(DType kv_dtype, const QkvOptions& o) {
     QkvSpec s;
     s.in = o.in;
     s.q_heads = o.q_heads;
@@ -239,6 +247,21 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     s.slab = {o.head_dim, o.v_head_dim, o.kv_heads + 1, 1, kv_dtype};
     s.x = {o.in + 8, 8};
     s.prepared = o.prepared;
+    return s;
+}
+
+}  // namespace
+
+KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const RaggedBatch& batch,
+                    QkvOptions o, DType activations) {
+    KernelCase c;
+    c.activations = activations;
+    const int64_t tokens = batch.num_tokens();
+    c.name = qkv_name(form, kv_dtype, tokens, o, activations);
+    c.kind = KernelKind::kNormQkvRopeAppend;
+    c.fused = {"rms_norm", "linear", "linear", "linear", "rope", "rope", "kv_append"};
+    Draw draw{c, std::mt19937(static_cast<uint32_t>(o.in + o.head_dim + tokens))};
+    QkvSpec s = qkv_spec(kv_dtype, o);
     c.counts = {tokens, 1, 1};
     const double size = 1.0 / std::sqrt(static_cast<double>(o.in));
     const Activations x = draw_activations(draw, form, o.prepared, s.x, tokens, 2.0);
@@ -268,10 +291,7 @@ KernelCase qkv_case(bool host, const MatrixForm& form, DType kv_dtype, const Rag
     c.args.push_back({table, 0});
     int q_out = draw.result("q_out", tokens * o.q_heads * o.head_dim);
     int kv = c.add_arg(draw("kv", kv_dtype, slab_elements(s.slab, kCacheSlots, kCacheContext)));
-    for (int64_t n : {kCacheSlots, kCacheContext, kCacheContext}) c.add_arg(n);
-    c.add_arg(GuardedBuffer::integers("positions", batch.positions));
-    c.add_arg(GuardedBuffer::integers("slots", batch.slots));
-    c.add_arg(tokens);
+    add_batch(c, batch);
 
     KernelCase::Result queries{q_out, {}, o.head_dim}, cache{kv, {}};
     if (o.head_dim == o.v_head_dim) cache.row = o.head_dim;

@@ -23,16 +23,15 @@ using Make = std::function<KernelCase()>;
 // Whether no other architecture of the list compiles the same code for the kernel, for the same
 // instruction.
 bool is_its_own(const KernelCase& c, const codegen::Kernel& kernel, const std::string& arch) {
-    const auto has = [&](const char* text) {
-        return kernel.source.find(text) != std::string::npos;
-    };
     if (arch == "sm_90a")  // else sm_80's
-        return kernel.launch.overlaps || has("kWarpgroups = true") ||
-               has("attention_warpgroups<Config>");
+        return kernel.launch.overlaps || kernel.tile.main_loop == planner::MainLoop::kWarpgroups;
     if (arch == "gfx942" || arch == "sm_75") return false;  // gfx90a's, gfx1030's
-    const bool tiles = has("kMany = true") || has("kQueries = ");
+    const bool tiles = kernel.form == codegen::KernelForm::kGemm ||
+                       kernel.form == codegen::KernelForm::kPrefillAttention;
     if (arch == "gfx908")  // gfx90a's, but for bf16
-        return tiles && has("= bf16;");
+        return tiles && std::any_of(c.operands.begin(), c.operands.end(), [](const auto& operand) {
+                   return operand.dtype() == DType::kBF16;
+               });
     if (arch == "gfx906")  // no instruction in wide warps
         return tiles;
     if (arch == "gfx1030" ||
@@ -179,12 +178,10 @@ const std::vector<std::string>& shipped_archs() {
 planner::Tile tile_of_parts(const std::string& arch) {
     planner::ProductShape shape{512, 24, 1, 4};
     planner::Tile tile = planner::product_tile(limits_of(arch, 8), shape);
+    planner::set_arch(arch, shape);
     tile.depth = 128;
-    tile.shared_bytes = 0;
+    tile.stages = shape.async_copies ? 2 : 0;  // of four that a row has
     tile.shared_bytes = planner::product_shared_bytes(limits_of(arch, 8), shape, tile);
-    // Where there is a ring: two slots, of four that a row has.
-    tile.shared_bytes +=
-        2 * tile.threads * 16 * planner::product_rows_at_once(limits_of(arch, 8), shape, tile);
     return tile;
 }
 

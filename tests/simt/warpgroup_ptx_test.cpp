@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/vendor.h"
 #include "codegen/compile/worker_pool.h"
 #include "tests/simt/kernel_case.h"
 #include "tests/support/test.h"

@@ -12,15 +12,25 @@
 
 #include "codegen/kernel/program.h"
 #include "runtime/base/errors.h"
-#include "runtime/cards/gpu_devices.h"
-#include "runtime/drivers/cuda/cuda_driver.h"
+#include "runtime/cards/cards.h"
 #include "runtime/drivers/gpu/gpu_device.h"
-#include "runtime/drivers/hip/hip_driver.h"
+#include "runtime/drivers/vendors.h"
 
 namespace cleave::test {
 
 using runtime::FoundDriver;
 using runtime::GpuDriver;
+
+inline const runtime::DriverEntry& entry_of(planner::DeviceKind kind) {
+    return runtime::driver_entry(planner::vendor_of(kind)->vendor);
+}
+
+// The machine of a device list, real GPUs as the drivers that the environment names have them.
+inline planner::Machine machine_at_hand(const std::string& list) {
+    runtime::Drivers drivers;
+    const runtime::RealGpus gpus(drivers);
+    return planner::build_machine(planner::parse_devices(list), planner::read_host_facts(), &gpus);
+}
 
 // A fresh fake (a changed copy of one: its file): three cards, nothing alive, nothing recorded.
 class FakeGpu {
@@ -39,11 +49,7 @@ public:
     FakeGpu& operator=(const FakeGpu&) = delete;
 
     const std::string& path() const { return path_; }
-    FoundDriver open() const {
-        const std::string names[] = {path_};
-        return kind_ == planner::DeviceKind::kCuda ? runtime::open_cuda_driver(names)
-                                                   : runtime::open_hip_driver(names);
-    }
+    FoundDriver open() const { return entry_of(kind_).open({&path_, 1}); }
     std::shared_ptr<GpuDriver> driver() const { return open().driver; }
 
     // The nth call of `name` from now on fails with `code`.
@@ -168,23 +174,20 @@ private:
     std::optional<std::string> old_;
 };
 
-// A fake as the process's driver of its kind, and no library beside it that this machine may have;
-// the usual libraries again when it goes.
+// A fake as the driver of its kind for whatever looks for one while it lives, and no library of
+// collectives beside it that this machine may have. `drivers` is one process's.
 class InstalledFake : public FakeGpu {
 public:
     explicit InstalledFake(planner::DeviceKind kind, const std::string& changed = "")
         : FakeGpu(kind, changed),
-          kind_(kind),
-          collectives_(
-              kind == planner::DeviceKind::kCuda ? "CLEAVE_NCCL_LIBRARY" : "CLEAVE_RCCL_LIBRARY",
-              "libno-collectives.so") {
-        runtime::use_gpu_library(kind, path());
-    }
-    ~InstalledFake() { runtime::use_gpu_library(kind_, ""); }
+          driver_(entry_of(kind).driver.variable, path()),
+          collectives_(entry_of(kind).collectives.variable, "libno-collectives.so"),
+          drivers_(std::make_unique<runtime::Drivers>()) {}
+    runtime::Drivers& drivers() const { return *drivers_; }
 
 private:
-    planner::DeviceKind kind_;
-    Environment collectives_;
+    Environment driver_, collectives_;
+    std::unique_ptr<runtime::Drivers> drivers_;
 };
 
 }  // namespace cleave::test

@@ -17,7 +17,7 @@
 #include <variant>
 #include <vector>
 
-#include "importer/graph/graph.h"
+#include "planner/plan/plan.h"
 
 namespace cleave::test {
 
@@ -100,9 +100,9 @@ inline std::string snake_case(std::string_view name) {
 template <class T>
 inline constexpr size_t num_fields = detail::count_fields<T>();
 
-// visit(field, field, ...), all of them.
+// The same as with_fields, of an aggregate without bases.
 template <class T, class Visit>
-constexpr auto with_fields(T& object, Visit&& visit) {
+constexpr auto with_own_fields(T& object, Visit&& visit) {
     constexpr size_t n = num_fields<std::remove_const_t<T>>;
     static_assert(n > 0 || std::is_empty_v<T>);
 #define CLEAVE_FIELDS(...)            \
@@ -140,6 +140,28 @@ constexpr auto with_fields(T& object, Visit&& visit) {
 #undef CLEAVE_FIELDS
 }
 
+// A Plan has the fields of its bases, and none of its own.
+template <class T>
+concept IsPlan = std::is_same_v<std::remove_const_t<T>, planner::Plan>;
+static_assert(sizeof(planner::Plan) == sizeof(planner::PlanRequest) + sizeof(planner::PlanBody));
+
+// visit(field, field, ...), all of them.
+template <class T, class Visit>
+constexpr auto with_fields(T& object, Visit&& visit) {
+    if constexpr (IsPlan<T>) {
+        using Request = std::conditional_t<std::is_const_v<T>, const planner::PlanRequest,
+                                           planner::PlanRequest>;
+        using Body =
+            std::conditional_t<std::is_const_v<T>, const planner::PlanBody, planner::PlanBody>;
+        return with_fields(static_cast<Request&>(object), [&](auto&... asked) {
+            return with_fields(static_cast<Body&>(object),
+                               [&](auto&... made) { return visit(asked..., made...); });
+        });
+    } else {
+        return with_own_fields(object, std::forward<Visit>(visit));
+    }
+}
+
 // visit(field), one after the other.
 template <class T, class Visit>
 void visit_fields(T& object, Visit&& visit) {
@@ -150,11 +172,20 @@ namespace detail {
 
 template <class T>
 consteval auto make_field_names() {
-    constexpr auto pointers = with_fields(
-        Sample<T>::sample.value, [](auto&... fields) { return std::tuple{Pointer{&fields}...}; });
-    return [&]<size_t... I>(std::index_sequence<I...>) {
-        return std::array<std::string_view, sizeof...(I)>{pointed_at<std::get<I>(pointers)>()...};
-    }(std::make_index_sequence<std::tuple_size_v<decltype(pointers)>>());
+    if constexpr (IsPlan<T>) {
+        constexpr auto asked = make_field_names<planner::PlanRequest>();
+        constexpr auto made = make_field_names<planner::PlanBody>();
+        std::array<std::string_view, asked.size() + made.size()> all;
+        std::copy(made.begin(), made.end(), std::copy(asked.begin(), asked.end(), all.begin()));
+        return all;
+    } else {
+        constexpr auto pointers = with_fields(
+            Sample<T>::sample.value, [](auto&... fields) { return std::tuple{Pointer{&fields}...}; });
+        return [&]<size_t... I>(std::index_sequence<I...>) {
+            return std::array<std::string_view, sizeof...(I)>{
+                pointed_at<std::get<I>(pointers)>()...};
+        }(std::make_index_sequence<std::tuple_size_v<decltype(pointers)>>());
+    }
 }
 
 }  // namespace detail

@@ -212,11 +212,10 @@ Names::Names(const Plan& plan) {
         const bool plain = quoted(name) == name && quoted(where) == where;
         return plain && name[0] != '#' && where[0] != '#' ? name + "@" + where : "";
     };
+    // "batch.slots@host[0]": unique where a device has one buffer of the role.
     add(List::kBuffers, named(plan.buffers, [&](const Buffer& b) {
             const std::string where = of(List::kDevices, b.device.value);
-            return b.name.empty() || quoted(b.name) != b.name || where[0] == '#'
-                       ? ""
-                       : b.name + "@" + where;
+            return where[0] == '#' ? "" : std::string(buffer_role_name(b.role)) + "@" + where;
         }));
     add(List::kShards, named(plan.weights, [&](const WeightShard& s) {
             return on(List::kWeights, s.weight.value, s.device);

@@ -150,7 +150,7 @@ def answer(port: int, ids: str, count: str, server: subprocess.Popen) -> list[in
     for _ in range(300):
         try:
             return json.load(urllib.request.urlopen(request, timeout=60))["tokens"]
-        except (urllib.error.URLError, ConnectionError):  # not there yet, or the model is being loaded
+        except (urllib.error.URLError, ConnectionError):  # it is still loading the model
             if server.poll() is not None:
                 break
             time.sleep(0.2)

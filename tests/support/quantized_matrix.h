@@ -3,6 +3,7 @@
 // the ONNX formula in double, written here without the project's own reading of it.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
@@ -18,7 +19,7 @@ enum class Zeros : uint8_t { kNone, kInteger, kFloating };
 
 struct QuantizedCase {
     importer::Packing packing = importer::Packing::kMatMulNBits;
-    DType code = DType::kUInt4;  // int4, uint4, int8, uint8 or f8e4m3
+    DType code = DType::kUInt4;  // int4, uint4, int8, uint8, f8e4m3 or mxfp4
     int64_t rows = 8, columns = 64;
     int64_t block = 32;  // 0: one scale a row
     DType scale = DType::kF32;
@@ -73,12 +74,43 @@ inline importer::DataRef keep(importer::Graph& graph, std::vector<std::byte> byt
     return ref;
 }
 
+// What the case says of its weight, without numbers.
+inline importer::Weight weight_of(const QuantizedCase& c) {
+    importer::Weight w;
+    w.name = "w";
+    w.shape = {c.rows, c.columns};
+    w.dtype = c.code;
+    w.packing = c.packing;
+    w.source_shape = c.transposed ? std::vector<int64_t>{c.columns, c.rows} : w.shape;
+    w.transposed = c.transposed;
+    w.rows = {0, c.rows};
+    w.columns = {0, c.columns};
+    importer::Quantization& q = w.quantization;
+    q.block = c.block;
+    q.scale_dtype = c.scale;
+    q.scales_transposed = c.transposed && c.block > 0;
+    q.dynamic_activations = c.dynamic;
+    q.zero_point_dtype = c.zeros == Zeros::kFloating ? c.scale : c.code;
+    return w;
+}
+
 }  // namespace detail
+
+// MXFP4 by the words of the OCP Microscaling Formats v1.0: e2m1 is (-1)^s 2^(e-1) (1 + m/2), and
+// (-1)^s m/2 for e = 0.
+inline double e2m1_number(int code) {
+    const int exponent = code >> 1 & 3, mantissa = code & 1;
+    const double magnitude =
+        exponent == 0 ? mantissa * 0.5 : std::ldexp(1 + mantissa * 0.5, exponent - 1);
+    return code & 8 ? -magnitude : magnitude;
+}
+// e8m0 is 2^(e-127); 255 is NaN.
+inline double e8m0_number(int bits) { return bits == 255 ? NAN : std::ldexp(1.0, bits - 127); }
 
 inline QuantizedMatrix random_quantized(const QuantizedCase& c, std::mt19937& rng) {
     using detail::put;
     const bool nbits = c.packing == importer::Packing::kMatMulNBits;
-    const bool f8 = c.code == DType::kF8E4M3;
+    const bool f8 = c.code == DType::kF8E4M3, mxfp4 = c.code == DType::kMxfp4;
     const bool is_signed = c.code == DType::kInt4 || c.code == DType::kInt8;
     const int bits = dtype_bits(c.code);
     const int64_t blocks = c.block > 0 ? (c.columns + c.block - 1) / c.block : 1;
@@ -105,9 +137,10 @@ inline QuantizedMatrix random_quantized(const QuantizedCase& c, std::mt19937& rn
                 continue;
             }
             const int64_t i = c.transposed && c.block > 0 ? b * c.rows + r : r * blocks + b;
-            const float scale = static_cast<float>(draw(50, 150)) * (bits == 4 ? 1e-3f
-                                                                     : f8      ? 5e-5f
-                                                                               : 1e-4f);
+            float scale = static_cast<float>(draw(50, 150)) * (bits == 4 ? 1e-3f
+                                                               : f8      ? 5e-5f
+                                                                         : 1e-4f);
+            if (mxfp4) scale = std::ldexp(1.0f, draw(-6, -3));
             scale_of[at] = detail::put_float(scales, i, c.scale, scale);
             zero_of[at] = nbits ? 1 << (bits - 1) : 0;
             if (c.zeros == Zeros::kInteger) {
@@ -127,33 +160,20 @@ inline QuantizedMatrix random_quantized(const QuantizedCase& c, std::mt19937& rn
             int code = draw(least, most);
             if (f8 && (code & 0x7f) == 0x7f) code ^= 1;  // no NaN
             put(codes, c.transposed ? k * c.rows + r : r * row_codes + k, bits, code);
-            const double number = f8 ? f8e4m3_to_f32(static_cast<uint8_t>(code)) : code;
+            const double number = f8      ? static_cast<double>(f8e4m3_to_f32(static_cast<uint8_t>(code)))
+                                  : mxfp4 ? e2m1_number(code)
+                                          : code;
             m.values.push_back((number - zero_of[block]) * scale_of[block]);
             m.integers.push_back(static_cast<int>(number - zero_of[block]));
             m.scales.push_back(scale_of[block]);
         }
 
-    importer::Weight w;
-    w.name = "w";
-    w.shape = {c.rows, c.columns};
-    w.dtype = c.code;
-    w.packing = c.packing;
-    w.source_shape = c.transposed ? std::vector<int64_t>{c.columns, c.rows} : w.shape;
-    w.transposed = c.transposed;
-    w.rows = {0, c.rows};
-    w.columns = {0, c.columns};
+    importer::Weight w = detail::weight_of(c);
     w.data = detail::keep(m.graph, codes);
     importer::Quantization& q = w.quantization;
-    q.bits = bits;
-    q.is_signed = is_signed;
-    q.block = c.block;
-    q.scale_dtype = c.scale;
     q.scales = detail::keep(m.graph, scales);
     q.scale_count = num_scales;
-    q.scales_transposed = c.transposed && c.block > 0;
-    q.dynamic_activations = c.dynamic;
     if (c.zeros != Zeros::kNone) q.zero_points = detail::keep(m.graph, zeros);
-    q.zero_point_dtype = c.zeros == Zeros::kFloating ? c.scale : c.code;
     m.graph.weights.push_back(std::move(w));
     return m;
 }
@@ -177,6 +197,33 @@ inline std::vector<std::byte> device_bytes(const QuantizedMatrix& m, importer::R
     return buffer;
 }
 
+// Every scale (a row each) with every code, [256, 32].
+inline QuantizedMatrix all_of_mxfp4() {
+    QuantizedMatrix m;
+    std::vector<std::byte> codes(256 * 16), scales(256);
+    for (int r = 0; r < 256; ++r) {
+        scales[static_cast<size_t>(r)] = static_cast<std::byte>(r);
+        for (int k = 0; k < 32; ++k) {
+            detail::put(codes, r * 32 + k, 4, k % 16);
+            m.values.push_back(e2m1_number(k % 16) * e8m0_number(r));
+        }
+    }
+    importer::Weight w;
+    w.name = "w";
+    w.shape = w.source_shape = {256, 32};
+    w.dtype = DType::kMxfp4;
+    w.packing = importer::Packing::kDequantizeLinear;
+    w.rows = {0, 256};
+    w.columns = {0, 32};
+    w.data = detail::keep(m.graph, codes);
+    w.quantization.block = 32;
+    w.quantization.scale_dtype = DType::kF8E8M0;
+    w.quantization.scales = detail::keep(m.graph, scales);
+    w.quantization.scale_count = 256;
+    m.graph.weights.push_back(std::move(w));
+    return m;
+}
+
 // The forms that importers give: every packing with its code types, scales, zero points and odd
 // sizes.
 inline std::vector<QuantizedCase> quantized_cases() {
@@ -196,6 +243,9 @@ inline std::vector<QuantizedCase> quantized_cases() {
                                  transposed ? DType::kF16 : DType::kF32,
                                  zeros ? Zeros::kInteger : Zeros::kNone, transposed});
             }
+    for (bool transposed : {false, true})
+        cases.push_back({Packing::kDequantizeLinear, DType::kMxfp4, 10, 80, 32, DType::kF8E8M0,
+                         Zeros::kNone, transposed});
     for (DType code : {DType::kInt8, DType::kF8E4M3})
         cases.push_back(
             {Packing::kDequantizeLinear, code, 6, 33, 0, DType::kF32, Zeros::kNone, false, true});

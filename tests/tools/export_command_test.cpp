@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cleave export` as users type it: the examples of the planner's README, and TensorRT's models by
-// ONNX's own evaluator.
+// `cleave export` as users type it: the examples of planner/export/README.md, and TensorRT's models
+// by ONNX's own evaluator.
 #include <cstdlib>
 #include <fstream>
 #include <regex>
@@ -36,7 +36,7 @@ std::vector<std::string> words_of(const std::string& line) {
 }
 
 std::vector<std::string> examples() {
-    std::ifstream readme(source_root() / "planner" / "README.md");
+    std::ifstream readme(source_root() / "planner/export/README.md");
     std::vector<std::string> lines;
     const std::string start = "    build/bin/cleave ";
     for (std::string line; std::getline(readme, line);)
@@ -47,7 +47,7 @@ std::vector<std::string> examples() {
 }  // namespace
 
 TEST_CASE(
-    "the planner's README has an example of every format, and each writes what its manifest says",
+    "the exports' README has an example of every format, and each writes what its manifest says",
     "[tools]") {
     const auto schema =
         nlohmann::json::parse(std::ifstream(source_root() / "tools/schema/export.schema.json"));

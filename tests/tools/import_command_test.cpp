@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/onnx_writer.h"
+#include "runtime/base/environment.h"
 #include "tests/planner/support/json_schema.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
@@ -146,7 +147,11 @@ TEST_CASE("doctor says what was found, where, in which version, and what was tri
     }
     CHECK(json["cpu"]["cores"].get<int>() > 0);
     CHECK(!json["caches"].empty());
+    CHECK(json["environment"].size() == environment_variables().size());
+    ::setenv("CLEAVE_GPU_GRAPHS", "0", 1);
     const CommandResult text = run_cleave({"doctor"});
+    ::unsetenv("CLEAVE_GPU_GRAPHS");
+    CHECK_THAT(text.output, Contains("CLEAVE_GPU_GRAPHS=0") && Contains("CLEAVE_GPU_OVERLAP"));
     for (const char* piece :
          {"host compiler", "METIS", "ONNX", "Protobuf", "CUDA driver", "HIP runtime", "cache"})
         CHECK_THAT(text.output + text.error, Contains(piece));

@@ -99,11 +99,16 @@ def main():
     error = raises(cleave.DoesNotFit, "sim:rtx4090[1]", lambda: cleave.Plan(
         cleave.Graph.shape("llama-2-70b"), cleave.Machine("sim:rtx4090[0-1]")))
     expect(error is not None and error.devices[1]["deficit_bytes"] > 0, "what does not fit has deficits")
+    expect(any(fix.startswith("dtype ") for fix in error.fixes), "a fix names the option as Plan() has it")
+    other = raises(cleave.Error, "tensor_parallel 2 does not divide 3 devices", lambda: cleave.Plan(
+        cleave.Graph.shape("stories-260k"), cleave.Machine("sim:h100[0-2]"), tensor_parallel=2))
+    for text in (str(error), str(other), *error.fixes):
+        expect("--" not in text and "$" not in text, f"no flag and no mark is in: {text}")
     raises(ValueError, "fast", lambda: cleave.Plan(mlp(), machine, objective="fast"))
     expect({"text", "json", "dot", "vllm"} <= set(cleave.formats()), "formats are listed")
 
-    # The example of the planner's README, in a folder of its own.
-    example = (root / "planner" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    # The example of the exports' README, in a folder of its own.
+    example = (root / "planner/export/README.md").read_text().split("```python\n")[1].split("```")[0]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as printed:
         with contextlib.chdir(folder):
             exec(example, {})

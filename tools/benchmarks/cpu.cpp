@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 
 #include "models/stand_in_weights.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"

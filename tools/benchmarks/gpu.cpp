@@ -23,13 +23,15 @@
 #include <nlohmann/json.hpp>
 
 #include "models/stand_in_weights.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
 #include "runtime/generate/generate.h"
 #include "tools/benchmarks/bench_model.h"
 #include "tools/benchmarks/flags.h"
 #include "tools/benchmarks/gpu_rates.h"
+#include "tools/cli/spelling.h"
 
 namespace {
 
@@ -55,20 +57,21 @@ double ms_since(Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-planner::Machine machine_of(const std::string& device) {
-    std::string list = device.empty() ? runtime::found_gpus().list : device;
+planner::Machine machine_of(runtime::Drivers& drivers, const std::string& device) {
+    std::string list = device.empty() ? runtime::found_gpus(drivers).list : device;
     if (list.empty()) {
         std::string why;
-        for (planner::DeviceKind kind : planner::kCardKinds)
-            why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", planner::device_kind_name(kind),
-                               runtime::gpu_driver(kind).reason);
+        for (const planner::VendorFacts& vendor : planner::vendors())
+            why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", vendor.kind_name,
+                               drivers.driver(vendor.kind).reason);
         throw UserError("no GPU is at hand, nothing was measured: {}", why);
     }
     std::vector<planner::DeviceSpec> specs = planner::parse_devices(list);
     if (device.empty()) specs.resize(1);
     if (specs.size() != 1 || !planner::is_card(specs[0].kind))
         throw UserError("--device {}: takes one GPU, such as cuda[0] or hip[0]", device);
-    return planner::build_machine(specs, planner::read_host_facts(), &runtime::real_gpus());
+    const runtime::RealGpus gpus(drivers);
+    return planner::build_machine(specs, planner::read_host_facts(), &gpus);
 }
 
 planner::Machine host_machine() {
@@ -80,14 +83,14 @@ class GpuBench {
 public:
     explicit GpuBench(const BenchFlags& flags)
         : flags_(flags),
-          machine_(machine_of(flags.device)),
+          machine_(machine_of(drivers_, flags.device)),
           graph_(bench::graph_of(flags.shape, DType::kBF16)),
           weights_(graph_) {
         compile_.nvrtc = flags.nvrtc;
     }
 
     Json random_model() {
-        const planner::Plan plan = plan_for(machine_, kPrompt, kNewTokens);
+        planner::Plan plan = plan_for(machine_, kPrompt, kNewTokens);
         runtime::Session session(plan, options());
         std::vector<std::vector<int32_t>> tokens;
         for (int i = 0; i < 2; ++i) {
@@ -114,7 +117,7 @@ public:
         std::vector<runtime::Batch> passes{first_pass(kPrompt)};
         for (int64_t i = 0; i < kTokens; ++i) passes.push_back(next_pass(kPrompt + i));
         const auto logits_on = [&](const planner::Machine& machine) {
-            const planner::Plan plan = plan_for(machine, kPrompt, kTokens);
+            planner::Plan plan = plan_for(machine, kPrompt, kTokens);
             return runtime::Session(plan, options()).run(passes);
         };
         const auto here = logits_on(machine_), host = logits_on(host_machine());
@@ -153,7 +156,8 @@ public:
             try {
                 act();
             } catch (const std::exception& error) {
-                json["errors"].push_back(fmt::format("{}: {}", what, error.what()));
+                json["errors"].push_back(
+                    fmt::format("{}: {}", what, tools::spell_for_command_line(error.what())));
             }
             show(json);  // if it is ended later, this much was reported
         };
@@ -162,7 +166,8 @@ public:
         // The fastest copy counts: a slow one must not flatter decode.
         double copy = torch.copy_bytes_per_second;
         measure("copy", [&] {
-            const bench::Card::Copies own = bench::Card(machine_, compile_).copy_bandwidth(copied);
+            const bench::Card::Copies own =
+                bench::Card(machine_, drivers_, compile_).copy_bandwidth(copied);
             copy = std::max(copy, own.fastest());
             json["copy"] = {{"mib", static_cast<double>(own.bytes) / (1 << 20)},
                             {"kernel_gb_per_s", own.kernel / 1e9},
@@ -191,6 +196,7 @@ private:
     }
     runtime::SessionOptions options() const {
         runtime::SessionOptions options;
+        options.drivers = &drivers_;
         options.compile = compile_;
         return options;
     }
@@ -265,7 +271,7 @@ private:
 
     void decode(Json& json, double copy) const {
         const int64_t prompt_tokens = std::max<int64_t>(1, flags_.tokens - kNewTokens / 2);
-        const planner::Plan plan = plan_for(machine_, prompt_tokens, kNewTokens + kWarmTokens);
+        planner::Plan plan = plan_for(machine_, prompt_tokens, kNewTokens + kWarmTokens);
         const TokenTimes times = token_times(plan, prompt_tokens);
         const TokenTimes one_by_one =
             times.overlap.launches > 0
@@ -273,7 +279,7 @@ private:
                 : TokenTimes{};
         const double traced = traced_ms(plan, prompt_tokens);
         const auto launches = static_cast<int64_t>(plan.decode.steps.size()) + 1;  // the choice
-        const double empty = bench::Card(machine_, compile_).empty_launch_ms(launches) *
+        const double empty = bench::Card(machine_, drivers_, compile_).empty_launch_ms(launches) *
                              static_cast<double>(launches);
         json["decode"] = {
             {"past", flags_.tokens},         {"tokens", kNewTokens},
@@ -322,7 +328,7 @@ private:
         ::unsetenv("CLEAVE_GPU_OVERLAP");  // it was not set, or nothing had overlapped
         return times;
     }
-    TokenTimes token_times(const planner::Plan& plan, int64_t prompt_tokens) const {
+    TokenTimes token_times(planner::Plan& plan, int64_t prompt_tokens) const {
         runtime::SessionOptions marked = options();
         marked.record_passes = true;
         runtime::Session session(plan, marked);
@@ -350,7 +356,7 @@ private:
 
     // The sum of a token's steps, each between two events: of passes that are launched step by
     // step.
-    double traced_ms(const planner::Plan& plan, int64_t prompt_tokens) const {
+    double traced_ms(planner::Plan& plan, int64_t prompt_tokens) const {
         runtime::SessionOptions traced = options();
         traced.record_trace = true;
         runtime::Session session(plan, traced);
@@ -368,7 +374,7 @@ private:
 
     void prefill(Json& json, const bench::TorchRates& torch) const {
         const int64_t tokens = prefill_tokens();
-        const planner::Plan plan = plan_for(machine_, tokens, 1);
+        planner::Plan plan = plan_for(machine_, tokens, 1);
         runtime::SessionOptions marked = options();
         marked.record_passes = true;
         runtime::Session session(plan, marked);
@@ -400,6 +406,7 @@ private:
     }
 
     BenchFlags flags_;
+    mutable runtime::Drivers drivers_;
     planner::Machine machine_;
     importer::Graph graph_;
     models::StandInWeights weights_;
@@ -448,7 +455,7 @@ int main(int argc, char** argv) {
             fmt::print(stderr, "bench: {}\n", error.get<std::string>());
         return json.value("errors", Json::array()).empty() ? 0 : 1;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "bench: {}\n", error.what());
+        fmt::print(stderr, "bench: {}\n", tools::spell_for_command_line(error.what()));
         return 1;
     }
 }

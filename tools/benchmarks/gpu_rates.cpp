@@ -10,13 +10,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/kernel/spec.h"
+#include "codegen/gpu/kernels.h"
 #include "runtime/base/errors.h"
-#include "runtime/cards/gpu_devices.h"
 #include "runtime/cards/open_devices.h"
 #include "runtime/device/async_device.h"
-#include "runtime/drivers/cuda/cuda_driver.h"
-#include "runtime/drivers/hip/hip_driver.h"
 #include "tools/gpu_check/process.h"
 
 namespace cleave::bench {
@@ -79,10 +76,11 @@ double middle(std::vector<double> values) {
     return *at;
 }
 
-Card::Card(const planner::Machine& machine, const codegen::CompileOptions& compile) {
+Card::Card(const planner::Machine& machine, runtime::Drivers& drivers,
+           const codegen::CompileOptions& compile) {
     planner::Plan plan;
     plan.machine.devices = {machine.devices.at(0)};
-    device_ = std::move(runtime::open_devices(plan, {}).front());
+    device_ = std::move(runtime::open_devices(plan, drivers, {}).front());
     const planner::DeviceInfo& info = device_->info();
     codegen::GpuTarget target;
     target.device = info.arch;
@@ -92,9 +90,8 @@ Card::Card(const planner::Machine& machine, const codegen::CompileOptions& compi
         program_.kernels.push_back(
             codegen::make_gpu_helper(codegen::CopySpec{row, DType::kF32, DType::kF32}, target));
     codegen::CompileOptions options = compile;
-    if (info.kind == planner::DeviceKind::kCuda)
-        options.cuda_driver = runtime::cuda_driver_version();
-    device_->load(codegen::compile_program(program_, options));
+    options.drivers = drivers.versions(machine);
+    device_->load(codegen::compile(program_, options).objects);
 }
 
 void Card::launch(runtime::DeviceAddress from, runtime::DeviceAddress to, int kernel,
@@ -167,7 +164,10 @@ double Card::empty_launch_ms(int64_t launches) {
 
 std::vector<std::string> unset_driver_variables() {
     std::vector<std::string> unset;
-    for (const char* name : {"CUDA_MODULE_LOADING", runtime::kCudaQueues, runtime::kHipQueues})
+    std::vector<const char*> ours = {"CUDA_MODULE_LOADING"};
+    for (const planner::VendorFacts& vendor : planner::vendors())
+        ours.push_back(vendor.queues_variable);
+    for (const char* name : ours)
         if (!std::getenv(name)) unset.emplace_back(name);
     return unset;
 }

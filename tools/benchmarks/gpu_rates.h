@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "codegen/compile/compiler.h"
+#include "runtime/cards/drivers.h"
 #include "runtime/device/device.h"
 
 namespace cleave::bench {
@@ -19,7 +20,8 @@ namespace cleave::bench {
 class Card {
 public:
     // The first device of `machine`, a cuda or hip one.
-    Card(const planner::Machine& machine, const codegen::CompileOptions& compile);
+    Card(const planner::Machine& machine, runtime::Drivers& drivers,
+         const codegen::CompileOptions& compile);
 
     struct Copies {
         int64_t bytes = 0;              // that each reads, and writes

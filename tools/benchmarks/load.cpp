@@ -19,6 +19,7 @@
 #include "importer/onnx/import.h"
 #include "importer/weights/quantize.h"
 #include "models/onnx_writer.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
@@ -77,7 +78,7 @@ planner::Plan plan_of(const importer::Graph& graph) {
 }
 
 void print_row(const char* pages, const std::string& dtype, const OpenFile& data, int64_t bytes,
-               const planner::Plan& plan) {
+               planner::Plan plan) {
     constexpr int kRounds = 3;
     const bool cold = pages == std::string("disk");
     runtime::SessionOptions options;

@@ -16,6 +16,7 @@
 #include "models/shapes.h"
 #include "planner/build/build_plan.h"
 #include "planner/cost_graph/cost_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "planner/search/baselines.h"
@@ -97,13 +98,9 @@ std::map<std::string, Outcome> by_rules(const Graph& graph, const Machine& machi
     Workload workload;
     check_options(analysis, machine, workload, options);
     std::map<std::string, Outcome> best;
+    PlanBuilder builder(analysis, {"", graph, machine, workload, options});
     for (Baseline& b : baselines(analysis, machine, workload)) {
-        Plan plan;
-        plan.graph = graph;
-        plan.machine = machine;
-        plan.workload = workload;
-        plan.options = options;
-        build_placement(analysis, b.placement, plan);
+        const PlanBody plan = builder.build(b.placement);
         if (!fits_memory(plan)) continue;
         double ms = static_cast<double>(plan.prediction.objective_ns) / 1e6;
         auto [at, fresh] = best.try_emplace(b.rule, Outcome{ms, 0, b.shape, 0});
@@ -157,7 +154,7 @@ bool model_table() {
         fmt::print(
             "{:<15} {:<38} {:<10} | {:>9.3f} {:<16} {:>4.0f} % {:>9.1f} {:>8} | {:>9.3f} "
             "{:>9.1f} | {:>18} {:>18} {:>18} {:>18}\n",
-            c.model, devices, objective_name(c.objective), ours.ms, ours.shape, 100 * ours.gap,
+            c.model, devices, row_of(c.objective).name, ours.ms, ours.shape, 100 * ours.gap,
             ours.plan_ms, c.limit_ms > 0 ? fmt::format("{:.0f}", c.limit_ms) : "-", plain.ms,
             plain.plan_ms, cell(rules, "equal layers", ours.ms), cell(rules, "megatron", ours.ms),
             cell(rules, "greedy fill", ours.ms), cell(rules, "uniform grid", ours.ms));

@@ -14,6 +14,7 @@
 #include "codegen/generate.h"
 #include "importer/onnx/import.h"
 #include "models/onnx_writer.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/generate/generate.h"
 
@@ -74,7 +75,7 @@ void print_compilation(const planner::Plan& plan) {
     }
 }
 
-void print_tokens(const planner::Plan& plan, bool checks) {
+void print_tokens(planner::Plan& plan, bool checks) {
     runtime::SessionOptions options;
     options.compile.simt_checks = checks;
     runtime::Session session(plan, options);

@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "planner/machine/host_facts.h"
+#include "planner/machine/machine_file.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/host/host_topology.h"
 #include "tools/cli/host_bench.h"
@@ -24,8 +26,8 @@ using planner::KernelKind;
 
 constexpr int kRounds = 3;  // of all configurations, one after the other
 
-// Above these a measurement is called doubtful: the slowest over the fastest time of the same work,
-// other programs' and the hypervisor's shares of the cores.
+// A measurement is doubtful above one of these: the slowest over the fastest time of the same work,
+// less 1; the share of the cores that other programs used; the share that the hypervisor took.
 constexpr double kMostSpread = 0.25, kMostOthers = 0.1, kMostStolen = 0.05;
 
 int64_t positive(double x) { return std::max<int64_t>(1, std::llround(x)); }
@@ -82,8 +84,8 @@ Line fit_line(const std::vector<Sample>& samples) {
     return line;
 }
 
-// What a unit of `amount` takes above `fixed`, over the products of all tokens; lm_head takes the
-// last one's alone.
+// ns a unit of `amount`, above `fixed`, over products of all tokens. lm_head, which reads the last
+// token alone, counts if `with_head`.
 template <class Amount>
 double ns_each(const std::vector<Sample>& samples, double fixed, Amount amount,
                bool with_head = true) {
@@ -116,16 +118,17 @@ Line through(const HostRun& run) {
     return {std::max(100.0, small.ns), slope};
 }
 
-// What two devices that share a token's work reach together, relative to one that does it alone:
-// they share the memory, and the later one of each step counts. What a token takes once (sampling,
-// hand-over of the pass) counts in neither.
+// The rate of two devices that share a token's work, relative to one device alone. They share the
+// memory, and the slower one of each step counts. Fixed costs of a token (sampling, handing over
+// the pass) are left out.
 double shared_rate(const Line& exchange, const HostRun& two, const HostRun& one) {
     double once = std::max(0.0, one.decode_ns - one.launches_ns);
     double together = two.decode_ns - once - exchange.fixed * two.communications;
     return std::clamp(one.launches_ns / std::max(1.0, together), 0.5, 2.0);
 }
 
-// Fewer threads compute in proportion; they read what one reads each, up to what all read.
+// With fewer threads: operations in proportion; reads as many times one thread's rate, up to the
+// rate of all.
 void use_threads(HostFacts& facts, int threads) {
     planner::MeasuredRates& r = facts.calibration.rates;
     auto scale = [&](int64_t& rate) {

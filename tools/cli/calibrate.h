@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "planner/machine/host_facts.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/cancel.h"
 #include "tools/cli/host_bench.h"
@@ -27,8 +28,8 @@ struct Measurement {
     std::string warning() const;
 };
 
-// A calibration in rounds of all configurations, between which its caller may run what it wants to
-// compare: on a machine whose speed changes by the minute both then see the same changes. Not
+// A calibration in rounds of all configurations. Between rounds the caller may run what it wants to
+// compare: on a machine whose speed changes by the minute, both see the same changes. Not
 // thread-safe.
 class HostCalibrator {
 public:
@@ -49,7 +50,7 @@ private:
 };
 
 // Fills the calibration, and memory_bandwidth with what host devices reach that work at the same
-// time. Rates are of mean times (host_bench.h). `progress` hears (done, total). Throws Cancelled
+// time. Rates are of mean times (host_bench.h). `progress` gets (done, total). Throws Cancelled
 // when `cancel` is set.
 Measurement calibrate_host(planner::HostFacts& facts,
                            const std::function<void(int64_t, int64_t)>& progress,

@@ -6,6 +6,7 @@
 
 #include "models/llama_graph.h"
 #include "planner/analysis/work.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
@@ -14,7 +15,7 @@ namespace cleave::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using planner::BatchPoint;
+using planner::PassPoint;
 
 constexpr int64_t kPrompt = 128;
 
@@ -25,11 +26,11 @@ planner::Workload bench_workload(int64_t new_tokens) {
     return workload;
 }
 
-double at_point(const planner::Amount& a, const BatchPoint& p) {
-    return static_cast<double>(planner::at(a, p));
+double at_point(const planner::Amount& a, const PassPoint& p) {
+    return static_cast<double>(a.at(p));
 }
 
-Sample amounts_of(const planner::Step& step, const BatchPoint& p) {
+Sample amounts_of(const planner::Step& step, const PassPoint& p) {
     Sample s;
     if (const planner::Compute* c = step.compute()) {
         planner::Amount moved = c->weight_bytes + c->activation_bytes;
@@ -118,19 +119,18 @@ void HostBench::round(const CancelToken* cancel) {
     if (!length_.keep_open) session_.reset();
 }
 
-// A launch counts from its start to its end on each device, an exchange from the moment when the
-// last member has come to the moment when the last one leaves.
+// A launch takes from its start to its end on each device; an exchange from the last member's
+// start to the last one's end.
 void HostBench::take_apart(const runtime::Trace& trace, bool is_prefill) {
     struct Meeting {
         int64_t last_start = 0, last_end = 0;
     };
-    const BatchPoint p =
+    const PassPoint p =
         is_prefill ? planner::prefill_point(plan_.workload) : planner::decode_point(plan_.workload);
     const planner::Phase& phase = plan_.phase(is_prefill);
     Classes& classes = is_prefill ? prefill_ : decode_;
     std::map<std::pair<int32_t, size_t>, Meeting> meetings;
-    // The prompt is one pass; so each begins a generation, and later ones are of the last that
-    // began.
+    // The prompt is one pass, so each prefill begins a generation; passes after it belong to it.
     std::map<int32_t, size_t> generation_of;
     for (const runtime::TraceEvent& e : trace.events) generation_of[e.pass] |= e.is_prefill;
     size_t begun = token_ns_.size() - static_cast<size_t>(length_.generations);
@@ -163,8 +163,8 @@ std::vector<Sample> HostBench::medians(const Classes& classes) {
         for (const std::vector<double>& ns : times.ns)
             if (!ns.empty()) of_generations.push_back(median(ns));
         result.push_back(times.sample);
-        // An exchange takes microseconds, which one late wake-up multiplies; it reads no memory
-        // that changes state.
+        // An exchange takes microseconds, and one late wake-up multiplies that; the memory's speed
+        // does not change it.
         result.back().ns =
             times.sample.communicates ? median(of_generations) : usual(of_generations);
     }
@@ -172,7 +172,7 @@ std::vector<Sample> HostBench::medians(const Classes& classes) {
 }
 
 double HostBench::launches_ns(const std::vector<Sample>& samples) const {
-    const BatchPoint p = planner::decode_point(plan_.workload);
+    const PassPoint p = planner::decode_point(plan_.workload);
     double sum = 0;
     for (const planner::Step& step : plan_.decode.steps) {
         const planner::Compute* c = step.compute();

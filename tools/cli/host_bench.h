@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small Llamas of stand-in weights run on host devices, and their traces taken apart by kind and
-// size of step: what `calibrate` makes rates of. In: a shape, how many devices and threads. Out:
-// for each class of steps its amounts by the plan and its usual time. A configuration is run in
-// several rounds, with those of the others between them: a machine whose memory slows down for a
-// second then slows a part of the samples of every figure.
+// size of step, from which `calibrate` makes rates. In: a shape, the numbers of devices and
+// threads. Out: for each class of steps its amounts by the plan and its usual time. A configuration
+// is run in several rounds, with those of the others between them: a machine whose memory slows
+// down for a second then slows a part of the samples of every figure.
 #pragma once
 
 #include <map>
@@ -14,6 +14,7 @@
 
 #include "models/shapes.h"
 #include "models/stand_in_weights.h"
+#include "planner/machine/host_facts.h"
 #include "planner/plan/plan.h"
 #include "runtime/base/cancel.h"
 #include "runtime/session/session.h"
@@ -22,7 +23,7 @@ namespace cleave::tools {
 
 double median(std::vector<double> values);  // of one value at least
 
-// Steps of one kind and size in a pass, as the plan counts them and as they were.
+// Steps of one kind and size in a pass: the plan's amounts, and the measured time.
 struct Sample {
     planner::KernelKind kernel = planner::KernelKind::kOpaque;
     bool communicates = false;

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "importer/weights/formats.h"
 #include "planner/plan/workload_request.h"
 #include "runtime/base/errors.h"
 
@@ -63,6 +64,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags, bool required) {
 }
 
 void add_plan_flags(CLI::App& app, PlanFlags& flags) {
+    std::vector<std::string> objectives;
+    for (const planner::ObjectiveRow& row : planner::kObjectives) objectives.emplace_back(row.name);
     app.add_option("--devices", flags.devices,
                    "KIND[:ARCH][indices], joined by commas: host[0-3], cuda[4,5,6,7], "
                    "sim:h100[0-7], simt:gfx90a[0]; "
@@ -74,8 +77,9 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
         ->check(whole_number(1, kMostDevices));
     app.add_option("--pp", flags.pipeline_stages, "pipeline stages; default: the planner chooses")
         ->check(whole_number(1, kMostDevices));
-    app.add_option("--objective", flags.objective, "latency, throughput or memory")
-        ->check(CLI::IsMember({"latency", "throughput", "memory"}));
+    app.add_option("--objective", flags.objective,
+                   "what the plan is best at: " + planner::objective_names())
+        ->check(CLI::IsMember(objectives));
     app.add_option("--pin", flags.pins,
                    "WHAT=DEVICE, e.g. 'layers.0-15=cuda[0]' or embedding=host[0]; may be repeated")
         ->allow_extra_args(false);
@@ -91,10 +95,10 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
         ->check(whole_number(1, kMostTokens));
     app.add_option("--prefill-chunk", flags.prefill_chunk, "tokens in one prefill pass")
         ->check(whole_number(1, kMostTokens));
-    app.add_option(
-        "--dtype", flags.dtype,
-        "weights on devices: f32, f16, bf16 (converted as shards are cut), int4, int8, f8e4m3 "
-        "(quantised as shards are cut); default: as stored");
+    app.add_option("--dtype", flags.dtype,
+                   fmt::format("weights on devices: f32, f16, bf16 (converted as shards are cut), "
+                               "{} (quantised as shards are cut); default: as stored",
+                               importer::quantized_type_names(true)));
     app.add_option("--kv-dtype", flags.kv_dtype, "KV cache: f32, f16, bf16");
 }
 
@@ -111,17 +115,15 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
 
 DType dtype_flag(const std::string& flag, const std::string& value) {
     if (std::optional<DType> dtype = parse_dtype(value)) return *dtype;
-    throw UserError("{} {}: no such dtype; supported are f32, f16, bf16, f8e4m3, int8, int4", flag,
-                    value);
+    throw UserError("{} {}: no such dtype; supported are {}", flag, value,
+                    importer::weight_dtype_names());
 }
 
 planner::PlanOptions plan_options(const PlanFlags& flags) {
     planner::PlanOptions options;
     options.tensor_parallel = flags.tensor_parallel;
     options.pipeline_stages = flags.pipeline_stages;
-    options.objective = flags.objective == "throughput" ? planner::Objective::kThroughput
-                        : flags.objective == "memory"   ? planner::Objective::kMemory
-                                                        : planner::Objective::kLatency;
+    options.objective = planner::parse_objective(flags.objective);
     options.use_metis = !flags.no_metis;
     for (const std::string& pin : flags.pins) options.pins.push_back(planner::parse_pin(pin));
     return options;

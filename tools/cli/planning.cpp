@@ -4,12 +4,13 @@
 #include <algorithm>
 
 #include "importer/onnx/affinities.h"
+#include "planner/machine/build_machine.h"
+#include "planner/machine/machine_file.h"
 #include "planner/plan/workload_request.h"
-#include "planner/planner.h"
 #include "planner/search/affinity_pins.h"
 #include "planner/verify/verify.h"
 #include "runtime/base/errors.h"
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
 #include "tools/cli/calibrate.h"
 
 namespace cleave::tools {
@@ -76,19 +77,20 @@ void check_simt_seed(const planner::Machine& machine, const RunFlags& run) {
 
 }  // namespace
 
-std::string gpus_at_hand() {
-    const runtime::FoundGpus gpus = runtime::found_gpus();
+std::string gpus_at_hand(runtime::Drivers& drivers) {
+    const runtime::FoundGpus gpus = runtime::found_gpus(drivers);
     if (!gpus.left_out.empty()) fmt::print(stderr, "note: {}\n", gpus.left_out);
     return gpus.list;
 }
 
-planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run) {
+planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
+                                    runtime::Drivers& drivers) {
     if (!flags.machine_file.empty()) {
         planner::Machine machine = planner::load_machine(flags.machine_file);
         return flags.devices.empty() ? machine
                                      : select_devices(machine, flags.devices, flags.machine_file);
     }
-    const std::string list = flags.devices.empty() ? gpus_at_hand() : flags.devices;
+    const std::string list = flags.devices.empty() ? gpus_at_hand(drivers) : flags.devices;
     std::vector<planner::DeviceSpec> specs = planner::parse_devices(list.empty() ? "host" : list);
     bool on_host = std::any_of(specs.begin(), specs.end(), [](const planner::DeviceSpec& spec) {
         return spec.kind == planner::DeviceKind::kHost;
@@ -97,7 +99,8 @@ planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run)
     planner::HostFacts facts =
         on_host ? facts_of_this_host(run.threads, &note) : planner::read_host_facts();
     if (!note.empty()) fmt::print(stderr, "note: {}\n", note);
-    return planner::build_machine(specs, facts, &runtime::real_gpus());
+    const runtime::RealGpus gpus(drivers);
+    return planner::build_machine(specs, facts, &gpus);
 }
 
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model) {
@@ -113,7 +116,8 @@ planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel&
 }
 
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
-                              const planner::Workload& workload) {
+                              const planner::Workload& workload, runtime::Drivers& drivers,
+                              const planner::PassControl& control) {
     if (model.plan) {
         if (changes_a_plan(flags))
             throw UserError(
@@ -124,15 +128,18 @@ planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const R
         check_simt_seed(model.plan->machine, run);
         return std::move(*model.plan);
     }
-    planner::Machine machine = machine_from_flags(flags, run);
+    planner::Machine machine = machine_from_flags(flags, run, drivers);
     check_simt_seed(machine, run);
     planner::PlanOptions options = plan_options(flags);
     if (!flags.ignore_affinities) add_affinities(model.graph, machine, options);
-    return planner::make_plan(model.graph, machine, workload, options);
+    planner::Plan plan = planner::make_plan(model.graph, machine, workload, options, control);
+    if (flags.no_metis) plan.why.metis += " (--no-metis)";
+    return plan;
 }
 
-runtime::SessionOptions session_options(const RunFlags& run) {
+runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers) {
     runtime::SessionOptions options;
+    options.drivers = &drivers;
     options.threads = run.threads;
     options.compile.cpu_arch = run.cpu_arch;
     options.compile.nvrtc = run.nvrtc;

@@ -3,7 +3,8 @@
 // and inspect share.
 #pragma once
 
-#include "planner/plan/plan.h"
+#include "planner/planner.h"
+#include "runtime/cards/drivers.h"
 #include "runtime/session/session.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"
@@ -12,22 +13,24 @@ namespace cleave::tools {
 
 // The machine of --devices or --machine (both: the file's devices, chosen and ordered by
 // --devices).
-planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run);
+planner::Machine machine_from_flags(const PlanFlags& flags, const RunFlags& run,
+                                    runtime::Drivers& drivers);
 
 // The GPUs of this machine as a device list; on standard error, which of them Cleave has no kernels
 // for.
-std::string gpus_at_hand();
+std::string gpus_at_hand(runtime::Drivers& drivers);
 
-// The workload of the flags, tools/CLI.md's defaults filled in: batch 1, prompt 512, context min(4096,
-// the model's).
+// The workload of the flags, tools/CLI.md's defaults filled in: batch 1, prompt 512, context
+// min(4096, the model's).
 planner::Workload workload_from_flags(const PlanFlags& flags, const LoadedModel& model);
 
 // The plan of a .plan file (flags that would change it are a UserError), else a new one. Verified
-// either way.
+// either way. `control` watches the passes of a new one.
 planner::Plan plan_from_flags(LoadedModel model, const PlanFlags& flags, const RunFlags& run,
-                              const planner::Workload& workload);
+                              const planner::Workload& workload, runtime::Drivers& drivers,
+                              const planner::PassControl& control = {});
 
 // The options of a session that follow from the flags alone; the user's interrupt ends it.
-runtime::SessionOptions session_options(const RunFlags& run);
+runtime::SessionOptions session_options(const RunFlags& run, runtime::Drivers& drivers);
 
 }  // namespace cleave::tools

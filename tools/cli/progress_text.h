@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a progress bar shows: a label, a bar of 30 signs, how much of how much, and for bytes how
-// fast, once there is a fifth of a second to measure by. The rate is that of the bytes since the
-// first update, whose own were done by then.
+// A progress bar's text: a label, a bar of 30 signs, done and total, and for bytes the rate, after
+// a fifth of a second. The rate counts the bytes since the first update, without that update's own.
 #pragma once
 
 #include <cstdint>

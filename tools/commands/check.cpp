@@ -9,6 +9,7 @@
 #include "planner/view/plan_text.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/files.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -48,7 +49,9 @@ void print_text(const planner::AnnotationReport& report) {
 
 void run_check(const CheckArguments& flags) {
     if (!flags.output.empty()) check_writable("-o", flags.output);
-    const planner::AnnotationReport report = planner::check_annotations(flags.file);
+    planner::AnnotationReport report = planner::check_annotations(flags.file);
+    for (planner::AnnotationFinding& f : report.findings)
+        f.message = spell_for_command_line(f.message);
     if (flags.json)
         print_json(report);
     else

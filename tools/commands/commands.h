@@ -6,17 +6,20 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/cards/drivers.h"
+
 namespace cleave::tools {
 
-void add_run(CLI::App& app);
-void add_plan(CLI::App& app);
-void add_inspect(CLI::App& app);
+// `drivers`: the process's, which outlives the command.
+void add_run(CLI::App& app, runtime::Drivers& drivers);
+void add_plan(CLI::App& app, runtime::Drivers& drivers);
+void add_inspect(CLI::App& app, runtime::Drivers& drivers);
 void add_import(CLI::App& app);
-void add_emit(CLI::App& app);
-void add_export(CLI::App& app);
+void add_emit(CLI::App& app, runtime::Drivers& drivers);
+void add_export(CLI::App& app, runtime::Drivers& drivers);
 void add_check(CLI::App& app);
-void add_devices(CLI::App& app);
+void add_devices(CLI::App& app, runtime::Drivers& drivers);
 void add_model(CLI::App& app);
-void add_doctor(CLI::App& app);
+void add_doctor(CLI::App& app, runtime::Drivers& drivers);
 
 }  // namespace cleave::tools

@@ -11,11 +11,13 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
+#include "planner/machine/build_machine.h"
 #include "planner/machine/machine.h"
+#include "planner/machine/machine_file.h"
 #include "planner/plan/text_table.h"
 #include "runtime/base/errors.h"
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
 #include "runtime/drivers/host/host_topology.h"
 #include "tools/cli/calibrate.h"
 #include "tools/cli/files.h"
@@ -29,6 +31,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct DevicesArguments {
+    runtime::Drivers& drivers;
     PlanFlags plan;
     bool json = false;
     bool measure = false;
@@ -39,20 +42,19 @@ struct Absent {
     std::string kind, reason;
 };
 
-// What was looked for and not found, with the reason; and what chose among what was.
-std::vector<Absent> absent_kinds(std::vector<std::string>& chosen_by) {
+// The kinds that were not found, with the reason. `chosen_by` gets the variables that hide devices.
+std::vector<Absent> absent_kinds(runtime::Drivers& drivers, std::vector<std::string>& chosen_by) {
     std::vector<Absent> absent;
-    for (planner::DeviceKind kind : planner::kCardKinds) {
-        const runtime::GpuListing listing = runtime::list_gpus(kind);
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
+        const runtime::GpuListing listing = runtime::list_gpus(drivers, vendor.kind);
         if (!listing.visible.empty() &&
             std::find(chosen_by.begin(), chosen_by.end(), listing.visible) == chosen_by.end())
             chosen_by.push_back(listing.visible);
         if (listing.cards.empty())
-            absent.push_back({std::string(planner::device_kind_name(kind)),
-                              runtime::short_reason(listing.reason)});
+            absent.push_back(
+                {std::string(vendor.kind_name), runtime::short_reason(listing.reason)});
         if (!listing.no_links.empty())
-            absent.push_back({kind == planner::DeviceKind::kCuda ? "NVML" : "ROCm SMI",
-                              runtime::short_reason(listing.no_links)});
+            absent.push_back({listing.links_library, runtime::short_reason(listing.no_links)});
     }
     return absent;
 }
@@ -89,10 +91,10 @@ void print_measured(const planner::Machine& machine, const planner::DeviceInfo& 
 // GPUs of one vendor that differ: no fault, but worth knowing.
 std::vector<std::string> unequal_cards(const planner::Machine& machine) {
     std::vector<std::string> notes;
-    for (planner::DeviceKind kind : planner::kCardKinds) {
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
         const planner::DeviceInfo* first = nullptr;
         for (const planner::DeviceInfo& d : machine.devices) {
-            if (d.kind != kind) continue;
+            if (d.kind != vendor.kind) continue;
             if (!first) first = &d;
             if (d.model != first->model || d.arch != first->arch)
                 notes.push_back(fmt::format(
@@ -270,12 +272,13 @@ planner::Machine measure(const DevicesArguments& flags) {
 void run_devices(const DevicesArguments& flags) {
     PlanFlags plan = flags.plan;
     if (plan.devices.empty() && plan.machine_file.empty()) {
-        const std::string gpus = gpus_at_hand();
+        const std::string gpus = gpus_at_hand(flags.drivers);
         plan.devices = gpus.empty() ? "host" : gpus + ",host";
     }
-    planner::Machine machine = flags.measure ? measure(flags) : machine_from_flags(plan, {});
+    planner::Machine machine =
+        flags.measure ? measure(flags) : machine_from_flags(plan, {}, flags.drivers);
     std::vector<std::string> chosen_by;
-    std::vector<Absent> absent = absent_kinds(chosen_by);
+    std::vector<Absent> absent = absent_kinds(flags.drivers, chosen_by);
     if (!flags.output.empty() && !flags.measure) {
         std::string json = planner::machine_to_json(machine) + "\n";
         write_file("-o", flags.output, json);
@@ -288,8 +291,8 @@ void run_devices(const DevicesArguments& flags) {
 
 }  // namespace
 
-void add_devices(CLI::App& app) {
-    auto flags = std::make_shared<DevicesArguments>();
+void add_devices(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<DevicesArguments>(DevicesArguments{.drivers = drivers});
     CLI::App* command = app.add_subcommand(
         "devices", "list devices, links and limits, and what was not found and why");
     command->add_option("--devices", flags->plan.devices,

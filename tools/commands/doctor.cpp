@@ -13,15 +13,16 @@
 #include <link.h>
 #include <nlohmann/json.hpp>
 
-#include "codegen/compile/compile_program.h"
-#include "codegen/compile/compiler.h"
+#include "codegen/compile/choose.h"
+#include "codegen/compile/host.h"
 #include "codegen/compile/llvm_library.h"
+#include "planner/machine/host_facts.h"
 #include "planner/machine/machine.h"
 #include "runtime/base/dynamic_library.h"
-#include "runtime/cards/gpu_devices.h"
-#include "runtime/drivers/cuda/cuda_driver.h"
-#include "runtime/drivers/hip/hip_driver.h"
+#include "runtime/base/environment.h"
+#include "runtime/cards/drivers.h"
 #include "runtime/drivers/host/host_topology.h"
+#include "runtime/drivers/vendors.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -83,38 +84,10 @@ Finding linked(const char* name, const char* purpose, const char* version, const
 // ---- Libraries opened at run time
 // --------------------------------------------------------------------
 
-std::string dotted(int major, int minor) { return fmt::format("{}.{}", major, minor); }
-
-// Versions as the libraries themselves state them.
-std::string cuda_version(const DynamicLibrary& l) {
-    auto* get = l.function<int(int*)>("cuDriverGetVersion");
-    int v = 0;
-    return get && get(&v) == 0 ? dotted(v / 1000, v % 1000 / 10) : "";
-}
-std::string hip_version(const DynamicLibrary& l) {
-    auto* get = l.function<int(int*)>("hipRuntimeGetVersion");
-    int v = 0;
-    return get && get(&v) == 0 ? dotted(v / 10000000, v / 100000 % 100) : "";
-}
-std::string nccl_version(const DynamicLibrary& l) {
-    auto* get = l.function<int(int*)>("ncclGetVersion");
-    int v = 0;
-    return get && get(&v) == 0 ? fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100) : "";
-}
-
-struct Optional {
-    const char* name;
-    const char* purpose;
-    std::vector<std::string> files;
-    const char* symbol;  // one that it must have; its file is the library's
-    std::string (*version)(const DynamicLibrary&);
-    const char* fix;
-};
-
-Finding look(const Optional& o) {
-    Finding f{o.name, o.purpose, false, false, {}, {}, o.files, {}, o.fix};
+Finding look(const runtime::VendorLibrary& o) {
+    Finding f{o.name, o.purpose, false, false, {}, {}, o.usual(), {}, o.fix};
     std::string why;
-    const auto library = DynamicLibrary::open_first(o.files, &why);
+    const auto library = DynamicLibrary::open_first(f.tried, &why);
     // The loader's own words matter only for a library that is there and does not load.
     const bool nowhere = why.find("No such file") != std::string::npos &&
                          why.find("undefined symbol") == std::string::npos &&
@@ -136,19 +109,20 @@ Finding look(const Optional& o) {
 }
 
 // As the compiler itself looks for it, in a worker process.
-Finding gpu_compiler(const char* name, const char* purpose, const codegen::GpuCompilerInfo& info,
-                     const char* fix) {
-    Finding f{name, purpose, info.available, false, info.name, {}, info.tried, {}, {}};
+Finding gpu_compiler(const codegen::GpuCompilerInfo& info) {
+    Finding f{info.title, info.purpose, info.available, false, info.name, {}, info.tried, {}, {}};
     if (info.available) {
         std::error_code error;
         const fs::path real = fs::canonical(info.path.empty() ? info.library : info.path, error);
         f.path = error ? info.library : real.string();
+        if (f.path.empty())  // Clang in this process: as LLVM was opened for the CPU's kernels
+            f.path = file_of(reinterpret_cast<const void*>(codegen::find_llvm_library().version));
         if (!info.archs.empty()) f.version += ", compiles for " + info.archs;
         for (const std::string& other : info.passed_over)
             f.version += fmt::format("; passed over as newer than the driver: {}", other);
     } else {
         f.reason = info.misnamed.empty() ? "not found" : info.misnamed;
-        f.fix = fix;
+        f.fix = info.fix;
         if (info.passed_over.empty() || !info.misnamed.empty()) return f;
         f.reason = fmt::format("the driver loads nothing of {}", fmt::join(info.passed_over, ", "));
         f.fix = "install a newer driver, or a toolkit of its version of CUDA";
@@ -156,62 +130,18 @@ Finding gpu_compiler(const char* name, const char* purpose, const codegen::GpuCo
     return f;
 }
 
-// hiprtcVersion counts by itself (9.0 in ROCm 5.2): HIP's own version is shown beside it where the
-// library is HIP's, too.
-codegen::GpuCompilerInfo hiprtc_with_archs() {
-    codegen::GpuCompilerInfo info = codegen::hiprtc_info({});
-    if (!info.available) return info;
-    info.archs = codegen::archs_of_hiprtc({});
-    if (!fs::path(info.library).filename().string().starts_with("libamdhip64")) return info;
-    std::string why;
-    const auto library = DynamicLibrary::open_first(std::span(&info.library, 1), &why);
-    const std::string version = library ? hip_version(*library) : "";
-    if (!version.empty()) info.name += " of HIP " + version;
-    return info;
-}
-
-// As the command opened LLVM for the CPU's kernels.
-codegen::GpuCompilerInfo clang_for_amd() {
-    codegen::GpuCompilerInfo info = codegen::amdgpu_clang_info();
-    if (info.available)
-        info.path = file_of(reinterpret_cast<const void*>(codegen::find_llvm_library().version));
-    return info;
-}
-
-std::vector<std::string> names_of(std::span<const std::string> names) {
-    return {names.begin(), names.end()};
-}
-
-std::vector<Finding> gpu_findings() {
-    const std::vector<Optional> all = {
-        {"CUDA driver", "NVIDIA GPUs", names_of(runtime::cuda_library_names()),
-         "cuDriverGetVersion", cuda_version, "install the NVIDIA driver"},
-        {"NCCL",
-         "collectives of NVIDIA GPUs",
-         {"libnccl.so.2", "libnccl.so"},
-         "ncclGetVersion",
-         nccl_version,
-         "install NCCL; without it collectives are staged through the host"},
-        {"HIP runtime", "AMD GPUs", runtime::hip_library_names(), "hipRuntimeGetVersion",
-         hip_version, "install ROCm's HIP runtime"},
-        {"RCCL", "collectives of AMD GPUs",
-         rocm_library_names(std::vector<std::string>{"librccl.so.1", "librccl.so"}),
-         "ncclGetVersion", nccl_version,
-         "install RCCL; without it collectives are staged through the host"},
-    };
+std::vector<Finding> gpu_findings(runtime::Drivers& drivers) {
     std::vector<Finding> findings;
-    for (const Optional& o : all) findings.push_back(look(o));
     codegen::CompileOptions for_cards;
-    for_cards.cuda_driver = runtime::cuda_driver_version();
-    findings.push_back(gpu_compiler("NVRTC", "kernels for NVIDIA GPUs",
-                                    codegen::nvrtc_info(for_cards),
-                                    "install the CUDA toolkit, or PyPI's nvidia-cuda-nvrtc"));
-    findings.push_back(gpu_compiler(
-        "hipRTC", "kernels for AMD GPUs", hiprtc_with_archs(),
-        "install ROCm's hipRTC, or run tools/setup; without it Clang compiles for AMD GPUs"));
-    findings.push_back(gpu_compiler("Clang for AMD", "AMD GPUs that hipRTC does not know",
-                                    clang_for_amd(),
-                                    "install LLVM and Clang 19 with AMD GPUs, or run tools/setup"));
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
+        const runtime::DriverEntry& entry = runtime::driver_entry(vendor.vendor);
+        for (const runtime::VendorLibrary* library : {&entry.driver, &entry.collectives})
+            findings.push_back(look(*library));
+        if (const runtime::FoundDriver& found = drivers.driver(vendor.kind); found.driver)
+            for_cards.drivers[vendor.vendor] = found.driver->version();
+    }
+    for (const codegen::GpuCompilerInfo& info : codegen::gpu_compiler_infos(for_cards))
+        findings.push_back(gpu_compiler(info));
     return findings;
 }
 
@@ -313,9 +243,11 @@ std::vector<Cache> caches() {
 // --------------------------------------------------------------------------------------------
 
 struct Report {
+    explicit Report(runtime::Drivers& drivers) : gpus(gpu_findings(drivers)) {}
+
     codegen::HostCompilerInfo compiler = codegen::host_compiler_info();
     std::vector<Finding> libraries = library_findings(compiler);
-    std::vector<Finding> gpus = gpu_findings();
+    std::vector<Finding> gpus;
     planner::HostFacts facts = planner::read_host_facts();
     runtime::HostTopology topology = runtime::read_host_topology();
     std::vector<Cache> kept = caches();
@@ -354,12 +286,16 @@ Json to_json(const Report& r) {
                 {"memory_bytes", r.facts.memory_bytes}}},
               {"libraries", Json::array()},
               {"gpus", Json::array()},
-              {"caches", Json::array()}};
+              {"caches", Json::array()},
+              {"environment", Json::array()}};
     for (const Finding& f : r.libraries) json["libraries"].push_back(to_json(f));
     for (const Finding& f : r.gpus) json["gpus"].push_back(to_json(f));
     for (const Cache& c : r.kept)
         json["caches"].push_back(
             {{"what", c.what}, {"path", c.path}, {"bytes", c.bytes}, {"files", c.files}});
+    for (const EnvironmentVariable& v : environment_variables())
+        json["environment"].push_back(
+            {{"name", v.name}, {"purpose", v.purpose}, {"value", environment(v.name)}});
     return json;
 }
 
@@ -403,20 +339,30 @@ void print_text(const Report& r) {
     for (const Cache& c : r.kept)
         fmt::print("      {:<14} {} in {} files  {}\n", "cache", format_bytes(c.bytes), c.files,
                    dim(c.path + " (" + c.what + ")"));
+    std::vector<std::string> unset;
+    for (const EnvironmentVariable& v : environment_variables()) {
+        const std::string value = environment(v.name);
+        if (value.empty())
+            unset.emplace_back(v.name);
+        else
+            fmt::print("      {:<14} {}={}  {}\n", "set", v.name, value,
+                       dim(std::string(v.purpose)));
+    }
+    if (!unset.empty()) print_wrapped("not set", unset);
     fmt::print("{}\n", r.ok() ? "Nothing that is needed is missing."
                               : "Something that is needed is missing: see the lines marked FAIL.");
 }
 
 }  // namespace
 
-void add_doctor(CLI::App& app) {
+void add_doctor(CLI::App& app, runtime::Drivers& drivers) {
     auto json = std::make_shared<bool>(false);
     CLI::App* command = app.add_subcommand(
         "doctor", "check libraries, compilers and devices: what is found, what to install");
     command->add_flag("--json", *json, "JSON on standard output");
     command->footer("Example: cleave doctor");
-    command->callback([json] {
-        const Report report;
+    command->callback([json, &drivers] {
+        const Report report(drivers);
         if (*json)
             fmt::print("{}\n", to_json(report).dump(2));
         else

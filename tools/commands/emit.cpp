@@ -9,13 +9,11 @@
 
 #include "codegen/compile/compiler.h"
 #include "codegen/generate.h"
-#include "codegen/gpu/program.h"
+#include "codegen/gpu/kernels.h"
 #include "codegen/kernel/occupancy.h"
 #include "codegen/kernel/program.h"
-#include "codegen/kernel/spec.h"
 #include "codegen/text/stub_writer.h"
 #include "planner/build/choose_tiles.h"
-#include "runtime/cards/gpu_devices.h"
 #include "tools/cli/planning.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
@@ -26,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct EmitArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     RunFlags run;
@@ -35,37 +34,29 @@ struct EmitArguments {
     std::string gpu_compiler;
 };
 
-struct DeviceKernels {
-    codegen::Program program;
-    std::vector<codegen::CompiledKernel> compiled;  // empty without --compile
-};
-
-std::vector<DeviceKernels> generate(const planner::Plan& plan, const EmitArguments& flags) {
-    Interruptible interruptible;
-    std::vector<DeviceKernels> all;
-    for (size_t d = 0; d < plan.machine.devices.size(); ++d) {
-        DeviceKernels one{codegen::generate_program(plan, planner::DeviceId(d)), {}};
-        if (flags.compile) {
-            ProgressBar bar("compiling " + plan.machine.devices[d].name);
-            codegen::CompileOptions options;
-            options.cpu_arch = flags.run.cpu_arch;
-            options.threads = flags.run.threads;
-            options.nvrtc = flags.run.nvrtc;
-            options.gpu_compiler = flags.gpu_compiler;
-            if (plan.machine.devices[d].kind == planner::DeviceKind::kCuda)
-                options.cuda_driver = runtime::cuda_driver_version();
-            options.cancel = &cancel_token();
-            options.progress = [&](int done, int total) { bar.update(done, total); };
-            one.compiled = codegen::compile_program(one.program, options);
-            codegen::adopt_compiled(one.program, one.compiled);
-        }
-        all.push_back(std::move(one));
+// Without --compile there are no objects; with it the plan has the tiles that were taken.
+std::vector<codegen::CompiledProgram> generate(planner::Plan& plan, const EmitArguments& flags) {
+    if (!flags.compile) {
+        std::vector<codegen::CompiledProgram> all;
+        for (size_t d = 0; d < plan.machine.devices.size(); ++d)
+            all.push_back({codegen::generate_program(plan, planner::DeviceId(d)), {}});
+        return all;
     }
-    return all;
+    Interruptible interruptible;
+    ProgressBar bar("compiling kernels");
+    codegen::CompileOptions options;
+    options.cpu_arch = flags.run.cpu_arch;
+    options.threads = flags.run.threads;
+    options.nvrtc = flags.run.nvrtc;
+    options.gpu_compiler = flags.gpu_compiler;
+    options.drivers = flags.drivers.versions(plan.machine);
+    options.cancel = &cancel_token();
+    options.progress = [&](int done, int total) { bar.update(done, total); };
+    return codegen::compile_plan(plan, options);
 }
 
-// The choice of tokens runs after passes of both phases; the devices meet before the first pass, a
-// prefill.
+// Whether a phase launches a kernel. The choice of tokens runs after passes of both phases; devices
+// meet before the first pass, which is a prefill.
 bool runs_in(bool is_prefill, const codegen::Program& program, int kernel) {
     const auto has = [kernel](const codegen::Instruction& i) { return i.kernel == kernel; };
     const std::vector<codegen::Instruction>& phase = is_prefill ? program.prefill : program.decode;
@@ -94,8 +85,8 @@ codegen::Occupancy occupancy_of(const codegen::GpuArch& arch, const codegen::Ker
                                       resources.registers);
 }
 
-// What a limit took from a kernel's tile before anything was compiled, by its first launch in a
-// phase that has one.
+// How a limit of the device reduced a kernel's tile before anything was compiled: of its first
+// launch, in the first phase that launches it.
 std::optional<planner::ShrunkTile> shrunk_tile(const planner::Plan& plan,
                                                const codegen::Program& program, size_t k,
                                                bool is_prefill) {
@@ -121,7 +112,7 @@ Json measured_json(const codegen::Resources& measured, int64_t value) {
     return measured.known && measured.registers > 0 ? Json(value) : Json(nullptr);
 }
 
-Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t k,
+Json kernel_json(const planner::Plan& plan, const codegen::CompiledProgram& device, size_t k,
                  bool is_prefill) {
     const codegen::Kernel& kernel = device.program.kernels[k];
     const char* phase = is_prefill ? "prefill" : "decode";
@@ -129,16 +120,16 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
     codegen::Resources r = kernel.claimed;
     std::string compiler, counted_in;
     Json counts = Json::object();  // nobody counted where `counted_in` is empty
-    if (!device.compiled.empty()) {
-        counted_in = device.compiled[k].counted_in;
-        for (const auto& [name, count] : device.compiled[k].matrix_instructions)
+    if (!device.objects.empty()) {
+        counted_in = device.objects[k].counted_in;
+        for (const auto& [name, count] : device.objects[k].matrix_instructions)
             counts[name] = count;
-        if (device.compiled[k].measured.known) r = device.compiled[k].measured;
-        compiler = device.compiled[k].compiler;
+        if (device.objects[k].measured.known) r = device.objects[k].measured;
+        compiler = device.objects[k].compiler;
     }
     Json given_up = Json::array();
-    if (!device.compiled.empty())
-        for (const std::string& tile : device.compiled[k].given_up) given_up.push_back(tile);
+    if (!device.objects.empty())
+        for (const std::string& tile : device.objects[k].given_up) given_up.push_back(tile);
     Json json = {{"name", kernel.name},
                  {"device", info.name},
                  {"arch", device.program.arch},
@@ -157,7 +148,7 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                      extent_json(kernel.launch.grid[2])}},
                    {"block", kernel.launch.block},
                    {"overlaps", kernel.launch.overlaps}}},
-                 {"tile", tile_json(kernel.tile)},
+                 {"tile", find_arch(device.program) ? tile_json(kernel.tile) : Json(nullptr)},
                  {"larger_tiles_given_up", given_up},
                  {"compiler", compiler},
                  {"source_hash", kernel.hash}};
@@ -167,7 +158,7 @@ Json kernel_json(const planner::Plan& plan, const DeviceKernels& device, size_t 
                                    {"need", shrunk->excess.need},
                                    {"available", shrunk->excess.available},
                                    {"preferred", tile_json(shrunk->preferred)}};
-    if (!device.compiled.empty() && device.compiled[k].measured.known)
+    if (!device.objects.empty() && device.objects[k].measured.known)
         json["measured_shared_memory_bytes"] = r.shared_bytes;
     if (const codegen::GpuArch* arch = find_arch(device.program)) {
         codegen::Occupancy o = occupancy_of(*arch, kernel, r);
@@ -189,8 +180,8 @@ std::string join(const std::vector<std::string>& parts) {
     return text;
 }
 
-// The claim of a kernel, without the line's end; its occupancy by what was measured, where that is
-// known.
+// A kernel's claimed resources, without the end of the line. Its occupancy is that of the measured
+// ones, if known.
 void print_claim(const planner::DeviceInfo& info, const codegen::Program& program,
                  const codegen::Kernel& kernel, const codegen::Resources& measured) {
     const codegen::GpuArch* arch = find_arch(program);
@@ -209,7 +200,7 @@ void print_claim(const planner::DeviceInfo& info, const codegen::Program& progra
                o.most_warps, codegen::unit_name(*arch));
 }
 
-// The tile that limits of the device took from a kernel, by arithmetic.
+// The larger tile that limits of the device ruled out, by arithmetic.
 void print_shrunk(const planner::Plan& plan, const codegen::Program& program, size_t k) {
     static const std::map<std::string_view, const char*> kWhat = {
         {"shared_memory_per_block", "bytes of shared memory a block"},
@@ -253,10 +244,10 @@ void print_compiled(const codegen::Program& program, const codegen::CompiledKern
                    counts.empty() ? "none" : counts);
 }
 
-void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all,
+void print_text(const planner::Plan& plan, const std::vector<codegen::CompiledProgram>& all,
                 bool with_source) {
     std::map<std::string, std::string> printed;  // source hash -> device that showed it
-    for (const DeviceKernels& device : all) {
+    for (const codegen::CompiledProgram& device : all) {
         const std::string& name = plan.machine.device(device.program.device).name;
         fmt::print("{}  {}  {} kernels, {} prefill and {} decode launches{}\n", bold(name),
                    device.program.arch, device.program.kernels.size(),
@@ -266,10 +257,9 @@ void print_text(const planner::Plan& plan, const std::vector<DeviceKernels>& all
             const codegen::Kernel& kernel = device.program.kernels[k];
             fmt::print("  {} ({}): {}\n", kernel.name, phases_of(device.program, k),
                        join(kernel.fused));
-            print_claim(
-                plan.machine.device(device.program.device), device.program, kernel,
-                device.compiled.empty() ? codegen::Resources{} : device.compiled[k].measured);
-            if (!device.compiled.empty()) print_compiled(device.program, device.compiled[k]);
+            print_claim(plan.machine.device(device.program.device), device.program, kernel,
+                        device.objects.empty() ? codegen::Resources{} : device.objects[k].measured);
+            if (!device.objects.empty()) print_compiled(device.program, device.objects[k]);
             print_shrunk(plan, device.program, k);
             fmt::print("\n");
             auto [first, fresh] = printed.try_emplace(kernel.hash, name);
@@ -285,14 +275,15 @@ void run_emit(const EmitArguments& flags) {
     LoadedModel model = load_model(flags.model, flags.plan.dtype);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, flags.run, workload);
-    std::vector<DeviceKernels> all = generate(plan, flags);
+    planner::Plan plan =
+        plan_from_flags(std::move(model), flags.plan, flags.run, workload, flags.drivers);
+    const std::vector<codegen::CompiledProgram> all = generate(plan, flags);
     if (!flags.json) {
         print_text(plan, all, !flags.no_source);
         return;
     }
     Json json{{"kernels", Json::array()}};
-    for (const DeviceKernels& device : all)
+    for (const codegen::CompiledProgram& device : all)
         for (size_t k = 0; k < device.program.kernels.size(); ++k) {
             // A kernel that serves both phases is listed in both.
             if (runs_in(true, device.program, static_cast<int>(k)))
@@ -305,8 +296,8 @@ void run_emit(const EmitArguments& flags) {
 
 }  // namespace
 
-void add_emit(CLI::App& app) {
-    auto flags = std::make_shared<EmitArguments>();
+void add_emit(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<EmitArguments>(EmitArguments{.drivers = drivers});
     CLI::App* command =
         app.add_subcommand("emit", "print the kernels of a plan: source, launch, resources");
     add_model_flags(*command, flags->model);

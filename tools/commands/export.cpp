@@ -7,6 +7,7 @@
 #include "planner/export/model/exporters.h"
 #include "runtime/base/errors.h"
 #include "tools/cli/planning.h"
+#include "tools/cli/spelling.h"
 #include "tools/cli/terminal.h"
 #include "tools/commands/commands.h"
 
@@ -14,6 +15,7 @@ namespace cleave::tools {
 namespace {
 
 struct ExportArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     std::string format;
@@ -40,8 +42,9 @@ void run_export(const ExportArguments& flags) {
     make_paths_absolute(model.graph);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
+    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers);
     planner::ExportResult result = exporter.run(plan);
+    for (std::string& what : result.not_expressed) what = spell_for_command_line(what);
     if (flags.output.empty()) return print_single(flags, result);
     planner::write_export(flags.format, result, flags.output);
     if (flags.json) {
@@ -63,8 +66,8 @@ std::string format_help() {
 
 }  // namespace
 
-void add_export(CLI::App& app) {
-    auto flags = std::make_shared<ExportArguments>();
+void add_export(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<ExportArguments>(ExportArguments{.drivers = drivers});
     CLI::App* command =
         app.add_subcommand("export", "the plan in the form that another tool reads");
     add_model_flags(*command, flags->model);

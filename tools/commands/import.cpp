@@ -43,7 +43,7 @@ struct Summary {
 std::string describe_storage(const importer::Weight& w) {
     if (w.packing == importer::Packing::kDense) return std::string(dtype_name(w.dtype));
     const importer::Quantization& q = w.quantization;
-    return fmt::format("{}{} ({}, {}{})", q.is_signed ? "int" : "uint", q.bits,
+    return fmt::format("{} ({}, {}{})", w.dtype,
                        w.packing == importer::Packing::kMatMulNBits ? "MatMulNBits"
                        : q.dynamic_activations                      ? "MatMulInteger"
                                                                     : "DequantizeLinear",
@@ -53,7 +53,7 @@ std::string describe_storage(const importer::Weight& w) {
                        q.zero_points.has_data() ? ", zero points" : "");
 }
 
-// "q_proj 64 -> 64 + bias": what the operator is, without its layer's number.
+// "q_proj 64 -> 64 + bias": the operator without its layer's number.
 std::string describe_op(const Graph& graph, const importer::Op& op) {
     const size_t dot =
         op.layer >= 0 && op.name.starts_with("layers.") ? op.name.find('.', 7) : std::string::npos;

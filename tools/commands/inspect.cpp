@@ -15,6 +15,7 @@ namespace cleave::tools {
 namespace {
 
 struct InspectArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     std::string html;
@@ -26,7 +27,8 @@ void run_inspect(const InspectArguments& flags) {
     if (!flags.html.empty()) check_writable("--html", flags.html);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    const planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
+    const planner::Plan plan =
+        plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers);
     const Inspection inspection = inspect_plan(plan);
     if (!flags.html.empty()) {
         write_file("--html", flags.html, inspection_page(inspection));
@@ -40,8 +42,8 @@ void run_inspect(const InspectArguments& flags) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app) {
-    auto flags = std::make_shared<InspectArguments>();
+void add_inspect(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<InspectArguments>(InspectArguments{.drivers = drivers});
     CLI::App* command = app.add_subcommand(
         "inspect", "show a plan in detail: layers, steps, memory, transfers, kernels");
     add_model_flags(*command, flags->model);

@@ -18,11 +18,13 @@ namespace cleave::tools {
 namespace {
 
 struct PlanArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     std::string output;
     bool json = false;
     bool all_steps = false;
+    bool pass_times = false;
     std::string cost_graph;
     bool contiguous = false, non_contiguous = false;
     double time_limit = 10.0;  // seconds, of the non-contiguous search
@@ -49,9 +51,16 @@ void plan_cost_graph_file(const PlanArguments& flags) {
     fmt::print("  planned in  {:.1f} ms; {}\n", plan.plan_ms, plan.why);
 }
 
+void print_pass(const planner::PassNote& note) {
+    fmt::print(stderr, "pass {:<16} {:10.3f} ms{}\n", note.pass, static_cast<double>(note.ns) / 1e6,
+               note.proved ? ", proved" : "");
+}
+
 void run_plan(const PlanArguments& flags) {
     if (flags.cost_graph.empty() == flags.model.model.empty())
         throw UserError("plan takes a MODEL or --cost-graph FILE.json, and one of them");
+    if (!flags.cost_graph.empty() && flags.pass_times)
+        throw UserError("--pass-times: a cost graph is not planned by passes; give a MODEL");
     if (!flags.cost_graph.empty()) return plan_cost_graph_file(flags);
     if (flags.contiguous || flags.non_contiguous)
         throw UserError(
@@ -66,7 +75,13 @@ void run_plan(const PlanArguments& flags) {
     }
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(flags.plan, model);
-    planner::Plan plan = plan_from_flags(std::move(model), flags.plan, {}, workload);
+    if (flags.pass_times && model.plan)
+        throw UserError(
+            "--pass-times: a .plan file is planned already; give the model it was made of");
+    planner::PassControl control;
+    if (flags.pass_times) control.note = print_pass;
+    planner::Plan plan =
+        plan_from_flags(std::move(model), flags.plan, {}, workload, flags.drivers, control);
     if (!flags.output.empty()) planner::save_plan(plan, flags.output);
     if (flags.json) {
         std::string json = planner::plan_to_json(plan) + '\n';
@@ -83,14 +98,16 @@ void run_plan(const PlanArguments& flags) {
 
 }  // namespace
 
-void add_plan(CLI::App& app) {
-    auto flags = std::make_shared<PlanArguments>();
+void add_plan(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<PlanArguments>(PlanArguments{.drivers = drivers});
     CLI::App* command = app.add_subcommand("plan", "decide what runs where, prove it and show it");
     add_model_flags(*command, flags->model, false);
     add_plan_flags(*command, flags->plan);
     command->add_option("-o,--output", flags->output, "write the plan to FILE.plan");
     command->add_flag("--json", flags->json, "JSON on standard output");
     command->add_flag("--steps", flags->all_steps, "print every step of both phases");
+    command->add_flag("--pass-times", flags->pass_times,
+                      "print each pass of the planner with its time on standard error");
     command->add_option("--cost-graph", flags->cost_graph,
                         "plan a bare graph of costs (JSON) instead of a model");
     CLI::Option* contiguous =

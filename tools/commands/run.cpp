@@ -12,6 +12,7 @@
 
 #include "runtime/base/errors.h"
 #include "runtime/generate/generate.h"
+#include "runtime/generate/score.h"
 #include "runtime/text/stream_decoder.h"
 #include "tools/cli/files.h"
 #include "tools/cli/logit_check.h"
@@ -29,6 +30,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kDefaultNewTokens = 128;
 
 struct RunArguments {
+    runtime::Drivers& drivers;
     ModelFlags model;
     PlanFlags plan;
     RunFlags run;
@@ -69,7 +71,7 @@ planner::Plan make_run_plan(const RunArguments& flags, Ready& ready) {
         if (!ready.prompts.empty() && longest < workload.context) workload.prompt_tokens = longest;
         workload.all_logits = needs_all_logits(flags);
     }
-    return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload);
+    return plan_from_flags(std::move(ready.model), flags.plan, flags.run, workload, flags.drivers);
 }
 
 void check_lengths(const RunArguments& flags, const planner::Plan& plan,
@@ -100,10 +102,10 @@ int64_t new_tokens(const RunArguments& flags, const planner::Plan& plan,
 }
 
 // Call within an Interruptible.
-std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
+std::unique_ptr<runtime::Session> open_session(planner::Plan& plan,
                                                const RunArguments& flags) {
     ProgressBar compile("compiling kernels"), upload("loading weights");
-    runtime::SessionOptions options = session_options(flags.run);
+    runtime::SessionOptions options = session_options(flags.run, flags.drivers);
     options.compile.gpu_compiler = flags.gpu_compiler;
     options.step_by_step = flags.step_by_step;
     options.compile.progress = [&](int done, int total) { compile.update(done, total); };
@@ -114,8 +116,8 @@ std::unique_ptr<runtime::Session> open_session(const planner::Plan& plan,
     return std::make_unique<runtime::Session>(plan, options);
 }
 
-// Streams text as tokens come and ends a sequence at a stop string; the text before it is what
-// counts.
+// Streams text as tokens come, and ends a sequence at a stop string. Its result is the text before
+// that string.
 class TextStream {
 public:
     TextStream(const runtime::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
@@ -213,15 +215,16 @@ LogitDifference host_difference(const RunArguments& flags, const planner::Plan& 
                                 const runtime::GenerateResult& result) {
     LoadedModel model;
     model.graph = plan.graph;
-    PlanFlags one = flags.plan;
-    one.devices = "host";
-    one.machine_file.clear();
-    one.tensor_parallel = one.pipeline_stages = 0;
-    one.pins.clear();
+    PlanFlags of_host = flags.plan;
+    of_host.devices = "host";
+    of_host.machine_file.clear();
+    of_host.tensor_parallel = of_host.pipeline_stages = 0;
+    of_host.pins.clear();
     RunArguments quiet = flags;
     quiet.trace.clear();
     quiet.run.simt_seed.reset();
-    planner::Plan host = plan_from_flags(std::move(model), one, quiet.run, plan.workload);
+    planner::Plan host =
+        plan_from_flags(std::move(model), of_host, quiet.run, plan.workload, flags.drivers);
     auto session = open_session(host, quiet);
     runtime::GenerateOptions silent = options;
     // As many tokens as the run made: no stop token ends a text here.
@@ -396,7 +399,7 @@ void check_flags(const RunArguments& flags) {
     if (!flags.dump_logits.empty()) check_writable("--dump-logits", flags.dump_logits);
 }
 
-// " (node 'x' (Op): why)": what keeps a graph from being a language model, where that is known.
+// " (node 'x' (Op): why)": why a graph is no language model; empty if that is not known.
 std::string what_stops(const importer::Graph& graph) {
     for (const importer::Op& op : graph.ops)
         if (op.kind == importer::OpKind::kOpaque)
@@ -427,8 +430,8 @@ void run(const RunArguments& flags) {
                 "{} is no language model of the Llama family{}: it takes tensors, --tensor "
                 "NAME=FILE.npy for each input, and no flag about prompts, tokens or logits",
                 flags.model.model, what_stops(ready.model.graph));
-        return run_tensors(std::move(ready.model), flags.tensors, flags.plan, flags.run,
-                           flags.json);
+        return run_tensors(std::move(ready.model), flags.tensors, flags.plan, flags.run, flags.json,
+                           flags.drivers);
     }
     if (flags.tensors.given())
         throw UserError(
@@ -448,8 +451,8 @@ void run(const RunArguments& flags) {
 
 }  // namespace
 
-void add_run(CLI::App& app) {
-    auto flags = std::make_shared<RunArguments>();
+void add_run(CLI::App& app, runtime::Drivers& drivers) {
+    auto flags = std::make_shared<RunArguments>(RunArguments{.drivers = drivers});
     CLI::App* command =
         app.add_subcommand("run", "import, plan, compile and run a model in one go");
     add_model_flags(*command, flags->model);

@@ -48,15 +48,16 @@ bool takes_tensors(const importer::Graph& graph) {
 }
 
 void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& plan_flags,
-                 const RunFlags& run, bool json) {
+                 const RunFlags& run, bool json, runtime::Drivers& drivers) {
     const std::vector<Tensor> inputs = read_inputs(flags);
     if (!flags.output_dir.empty() && !std::filesystem::is_directory(flags.output_dir))
         throw UserError("--output-dir {}: no such folder; make it first", flags.output_dir);
     planner::Workload workload =
         model.plan ? model.plan->workload : workload_from_flags(plan_flags, model);
-    const planner::Plan plan = plan_from_flags(std::move(model), plan_flags, run, workload);
+    planner::Plan plan =
+        plan_from_flags(std::move(model), plan_flags, run, workload, drivers);
     Interruptible interruptible;
-    runtime::Session session(plan, session_options(run));
+    runtime::Session session(plan, session_options(run, drivers));
     Json outputs = Json::array();
     for (const Tensor& tensor : session.run_tensors(inputs)) {
         Json entry{

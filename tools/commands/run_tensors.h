@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cards/drivers.h"
 #include "tools/cli/model_source.h"
 #include "tools/cli/options.h"
 
@@ -19,6 +20,6 @@ struct TensorFlags {
 bool takes_tensors(const importer::Graph& graph);
 
 void run_tensors(LoadedModel model, const TensorFlags& flags, const PlanFlags& plan,
-                 const RunFlags& run, bool json);
+                 const RunFlags& run, bool json, runtime::Drivers& drivers);
 
 }  // namespace cleave::tools

@@ -3,16 +3,16 @@
 
 #include <fmt/format.h>
 
-#include "runtime/cards/gpu_devices.h"
+#include "runtime/cards/cards.h"
 #include "tools/gpu_check/origin.h"
 
 namespace cleave::gpu_check {
 
 namespace {
 
-runtime::GpuListing listing_of(planner::DeviceKind kind) {
+runtime::GpuListing listing_of(runtime::Drivers& drivers, planner::DeviceKind kind) {
     try {
-        return runtime::list_gpus(kind);
+        return runtime::list_gpus(drivers, kind);
     } catch (const std::exception& error) {
         runtime::GpuListing none;
         none.reason = error.what();
@@ -38,9 +38,10 @@ Json driver_of(const std::string& kind, const runtime::GpuListing& listing) {
 Cards find_cards(Report& report) {
     Cards cards;
     std::string reasons;
-    for (planner::DeviceKind kind : planner::kCardKinds) {
-        const std::string name(planner::device_kind_name(kind));
-        const runtime::GpuListing listing = listing_of(kind);
+    runtime::Drivers drivers;
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
+        const std::string name(vendor.kind_name);
+        const runtime::GpuListing listing = listing_of(drivers, vendor.kind);
         report["drivers"].push_back(driver_of(name, listing));
         if (!listing.reason.empty())
             reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", name, listing.reason);

@@ -11,8 +11,8 @@ namespace cleave::gpu_check {
 
 class Logits {
 public:
-    // UserError for a file that is absent, does not divide into so many rows, or holds what is no
-    // finite number.
+    // UserError for a file that is absent, does not divide into that many rows, or has a value that
+    // is not finite.
     Logits(const std::string& path, size_t prompt_tokens, size_t new_tokens);
 
     float largest() const;  // of their magnitudes

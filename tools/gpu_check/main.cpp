@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/cli/spelling.h"
 #include "tools/gpu_check/arguments.h"
 #include "tools/gpu_check/devices.h"
 #include "tools/gpu_check/parts.h"
@@ -51,7 +52,7 @@ int main(int argc, char** argv) {
                    arguments.output);
         return code;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "gpu-check: {}\n", error.what());
+        fmt::print(stderr, "gpu-check: {}\n", cleave::tools::spell_for_command_line(error.what()));
         return 1;
     }
 }

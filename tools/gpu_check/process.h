@@ -19,7 +19,7 @@ struct Outcome {
     std::string output, errors;
 };
 
-// How a child ended (waitpid), or nothing if it has not within so long.
+// How a child ended (waitpid), or nothing if it has not within that time.
 std::optional<int> end_of(int child, std::chrono::milliseconds patience);
 
 // `environment`: "NAME=value" beside this process's own, "NAME" taken out of it. UserError when the

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/cli/spelling.h"
 #include "tools/gpu_check/arguments.h"
 
 namespace cleave::gpu_check {
@@ -34,7 +35,7 @@ public:
         try {
             act();
         } catch (const std::exception& error) {
-            fail(part, error.what());
+            fail(part, tools::spell_for_command_line(error.what()));
         }
     }
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
 #include "runtime/base/errors.h"
 #include "tools/gpu_check/output.h"
 

@@ -51,7 +51,8 @@ public:
     // A part's first program: the report has it as running before it starts.
     Outcome start(const std::string& part, const std::vector<std::string>& command,
                   const std::vector<std::string>& more = {});
-    // One more of the part; `more` comes to the environment. Judged by the caller, or below.
+    // A further program of the part; `more` is added to the environment. The caller judges
+    // it, or calls judge().
     Outcome run(const std::string& part, const std::vector<std::string>& command,
                 const std::vector<std::string>& more = {});
     // Whether it ended well; else the part has failed.

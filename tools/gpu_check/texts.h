@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts that let a trained model write: by the command itself, once with its logits, which are
-// compared with the host's, and once as a user has it, where the GPU chooses the tokens.
+// Parts that let a trained model write, by the command itself: once with its logits, which are
+// compared with the host's, and once as users run it, where the GPU chooses the tokens.
 #pragma once
 
 #include <string>
@@ -31,12 +31,12 @@ private:
     // Launches that begin early change no number: `overlap` of the results counts them.
     void compare_without_overlap(const TextPart& part, const std::vector<std::string>& command,
                                  const std::vector<int32_t>& chosen);
-    // In f32 the tokens do not depend on how many devices ran, but where two logits are so near
-    // that the order of a sum decides.
+    // In f32 the tokens are the same on any number of devices, unless two logits are so near that
+    // the order of a sum decides.
     void compare_with_one_device(const TextPart& part, const Logits& logits,
                                  const std::vector<int32_t>& tokens, double bound);
-    // Of a text that failed, or came out wrong: step by step, without captured graphs, so that the
-    // step is named.
+    // Runs a text that failed or is wrong again, step by step and without captured graphs, so that
+    // the report names the step.
     void explain(const std::string& part, std::vector<std::string> command);
 
     Runner& runner_;

@@ -8,10 +8,11 @@
 #include <fmt/format.h>
 
 #include "codegen/generate.h"
-#include "codegen/gpu/program.h"
+#include "codegen/kernel/occupancy.h"
 #include "codegen/kernel/program.h"
 #include "planner/plan/plan_queries.h"
 #include "runtime/base/errors.h"
+#include "tools/cli/spelling.h"
 
 namespace cleave::tools {
 
@@ -139,12 +140,14 @@ public:
 
     std::vector<DeviceMap> run() {
         std::vector<std::map<std::pair<Arena, std::string>, size_t>> at(maps_.size());
-        for (const Buffer& b : plan_.buffers) {
-            if (b.arena == Arena::kActivations) continue;
+        const std::vector<std::string> names = buffer_names(plan_);
+        for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+            const Buffer& b = plan_.buffers[i];
+            if (b.role == BufferRole::kActivations) continue;
             std::vector<MemoryItem>& items = maps_[b.device.index()].items;
-            std::string what = without_layer(b.name);
-            auto [found, fresh] = at[b.device.index()].try_emplace({b.arena, what}, items.size());
-            if (fresh) items.push_back({b.arena, what, 0, 0});
+            std::string what = without_layer(names[i]);
+            auto [found, fresh] = at[b.device.index()].try_emplace({b.arena(), what}, items.size());
+            if (fresh) items.push_back({b.arena(), what, 0, 0});
             ++items[found->second].buffers;
             items[found->second].bytes += b.size;
         }
@@ -181,8 +184,8 @@ private:
                 use(t->source, i);
                 use(t->destination, i);
             } else {
-                const Collective& c = *s.collective();
-                for (const auto* ids : {&c.contributions, &c.epilogue_inputs, &c.outputs})
+                const Collective& all = *s.collective();
+                for (const auto* ids : {&all.contributions, &all.epilogue_inputs, &all.outputs})
                     for (PlacedId id : *ids) use(id, i);
             }
         }
@@ -191,7 +194,7 @@ private:
     }
 
     bool is_activation(const PlacedValue& v) const {
-        return v.buffer.valid() && plan_.buffer(v.buffer).arena == Arena::kActivations;
+        return v.buffer.valid() && plan_.buffer(v.buffer).role == BufferRole::kActivations;
     }
 
     void activations() {
@@ -223,9 +226,10 @@ private:
         const Phase& phase = plan_.phase(moment.is_prefill);
         const Step& step = phase.steps[moment.step];
         DeviceMap& map = maps_[device.index()];
-        map.fullest = fmt::format("{}{}, {}", moment.is_prefill ? "prefill" : "decode",
-                                  step.layer < 0 ? "" : fmt::format(", layer {}", step.layer),
-                                  step.compute() ? step_implementation(step) : step_kind(step));
+        map.fullest =
+            fmt::format("{}{}, {}", moment.is_prefill ? "prefill" : "decode",
+                        step.layer < 0 ? "" : fmt::format(", layer {}", step.layer),
+                        step.compute() ? step_implementation(plan_, phase, step) : step_kind(step));
         const auto life = lives(phase);
         for (size_t i = 0; i < phase.values.size(); ++i) {
             const PlacedValue& v = phase.values[i];
@@ -315,8 +319,8 @@ Inspection inspect_plan(const Plan& plan) {
                 add_kernels(plan, DeviceId(d), is_prefill, program, inspection.kernels);
         } catch (const UserError& error) {
             // What cannot be compiled can be planned, exported and looked at.
-            inspection.no_kernels.push_back(
-                fmt::format("{}: {}", plan.machine.devices[d].name, error.what()));
+            inspection.no_kernels.push_back(fmt::format("{}: {}", plan.machine.devices[d].name,
+                                                        spell_for_command_line(error.what())));
         }
     }
     return inspection;

@@ -14,7 +14,8 @@ requirements() {
     done < <(dependencies "$1")
 }
 
-make_environment() { # make_environment FOLDER KIND: without dependencies of dependencies, for all are listed
+# Without dependencies of dependencies, for all are listed.
+make_environment() { # make_environment FOLDER KIND
     "$(system_tool python3)" -m venv "$1" &&
         requirements "$2" >"$1/requirements.txt" &&
         pip_in "$1" install --no-deps --only-binary :all: -r "$1/requirements.txt"
@@ -41,7 +42,8 @@ make_test_environment() {
         touch "$folder/complete"
 }
 
-nvrtc_folder() { # of PyPI's nvidia-cuda-nvrtc in the environment of the tests; nothing where it has no such folder
+# Of PyPI's nvidia-cuda-nvrtc in the environment of the tests; nothing where it has no such folder.
+nvrtc_folder() {
     local library
     for library in "$(test_packages)"/nvidia/*/lib/libnvrtc.so.*; do
         if [[ -e $library ]]; then dirname "$library" && return; fi

@@ -6,6 +6,7 @@
 
 #include "planner/planner.h"
 #include "planner/view/plan_text.h"
+#include "tools/cli/spelling.h"
 #include "tools/libcleave/handles.h"
 
 namespace cleave::c_api {
@@ -22,7 +23,7 @@ LastError& last_error() noexcept {
 
 cleave_status remember(cleave_status status, const char* text) noexcept {
     try {
-        last_error().text = text;
+        last_error().text = tools::spell_for_api(text);
     } catch (...) {  // no memory for the text: the status alone has to do
         last_error().text.clear();
     }
@@ -41,7 +42,7 @@ cleave_status status_of_exception() noexcept {
         throw;
     } catch (const planner::DoesNotFit& error) {
         try {
-            last_error().json = planner::does_not_fit_to_json(error);
+            last_error().json = tools::spell_for_api(planner::does_not_fit_to_json(error));
         } catch (...) {
             last_error().json.clear();
         }

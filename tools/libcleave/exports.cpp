@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "planner/export/model/exporters.h"
+#include "tools/cli/spelling.h"
 #include "tools/libcleave/handles.h"
 
 using namespace cleave;
@@ -13,7 +14,10 @@ namespace {
 
 ExportResult run(const cleave_plan* plan, const char* format) {
     const std::vector<Exporter> exporters = all_exporters();
-    return find_exporter(exporters, text_of(format, "format")).run(needed(plan, "plan").plan);
+    ExportResult result =
+        find_exporter(exporters, text_of(format, "format")).run(needed(plan, "plan").plan);
+    for (std::string& what : result.not_expressed) what = tools::spell_for_api(what);
+    return result;
 }
 
 // Names and summaries are literals, which outlive the list.

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "importer/onnx/import.h"
+#include "importer/weights/formats.h"
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/plan/foreign_op.h"
@@ -34,7 +35,7 @@ void within(int64_t value, int64_t least, int64_t most, const std::string& op, c
 DType dtype_of(const char* name, DType otherwise) {
     if (!name) return otherwise;
     if (std::optional<DType> dtype = parse_dtype(name)) return *dtype;
-    throw UserError("{}: no such dtype; supported are f32, f16, bf16, f8e4m3, int8, int4", name);
+    throw UserError("{}: no such dtype; supported are {}", name, importer::weight_dtype_names());
 }
 
 models::Shape shape_of(const std::string& name) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
+#include "planner/machine/build_machine.h"
 #include "planner/machine/machine_file.h"
 #include "tools/libcleave/handles.h"
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <sstream>
 
+#include "importer/weights/formats.h"
 #include "planner/export/model/exporters.h"
 #include "planner/file/plan_file.h"
 #include "planner/plan/plan_queries.h"
@@ -21,14 +22,15 @@ namespace {
 std::optional<DType> dtype_option(const char* field, const char* name) {
     if (!name) return std::nullopt;
     if (std::optional<DType> dtype = parse_dtype(name)) return dtype;
-    throw UserError("{} {}: no such dtype; supported are f32, f16, bf16, f8e4m3, int8, int4", field,
-                    name);
+    throw UserError("{} {}: no such dtype; supported are {}", field, name,
+                    importer::weight_dtype_names());
 }
 
 PlanOptions options_from(const cleave_plan_options& given) {
     PlanOptions options;
-    if (given.objective < CLEAVE_LATENCY || given.objective > CLEAVE_MEMORY)
-        throw ArgumentError(fmt::format("objective {}", given.objective));
+    if (given.objective < 0 || given.objective >= static_cast<int32_t>(kObjectives.size()))
+        throw ArgumentError(fmt::format("objective {}: they are 0 to {} ({})", given.objective,
+                                        kObjectives.size() - 1, objective_names()));
     if (given.tensor_parallel < 0 || given.pipeline_stages < 0)
         throw UserError(
             "tensor_parallel {} and pipeline_stages {} are counts of devices and stages",
@@ -77,7 +79,7 @@ cleave_plan::StepLists lists_of(const Plan& plan, const Phase& phase, const Step
     if (const Collective* c = step.collective()) lists.operators = indices(c->epilogue);
     const ValueId value = step_value(plan, phase, step);
     if (value.valid()) lists.value = plan.graph.value(value).name;
-    lists.implementation = step_implementation(step);
+    lists.implementation = step_implementation(plan, phase, step);
     return lists;
 }
 
@@ -98,6 +100,10 @@ void check_index(size_t index, size_t count, const char* what) {
 const Plan& plan_of(const cleave_plan* plan) { return needed(plan, "plan").plan; }
 
 }  // namespace
+
+const char* cleave_objective_name(size_t objective) {
+    return objective < kObjectives.size() ? kObjectives[objective].name.data() : nullptr;
+}
 
 cleave_status cleave_plan_make(const cleave_graph* graph, const cleave_machine* machine,
                                const cleave_plan_options* options, cleave_plan** out) {
@@ -231,7 +237,7 @@ cleave_status cleave_plan_get_step(const cleave_plan* plan, cleave_phase phase, 
         info.implementation = lists.implementation.c_str();
         info.collective = s.collective() ? collective_op_name(s.collective()->op).data() : "";
         info.bytes = step_bytes(s, point);
-        info.link_bytes = point.of(s.link_bytes);
+        info.link_bytes = s.link_bytes.at(point);
         info.start_ns = s.start_ns;
         info.predicted_ns = s.predicted_ns;
         fill(out, info, "cleave_step_info");

@@ -69,9 +69,9 @@ SharedLayout lower_shared(Module& module) {
     FunctionCallee address_of = shared_address(module);
     for (GlobalVariable* variable : variables) {
         std::map<Function*, Instruction*> addresses;  // one call a function
-        uint64_t bytes = variable->isDeclaration()
-                             ? 0
-                             : module.getDataLayout().getTypeAllocSize(variable->getValueType());
+        uint64_t bytes = 0;
+        if (!variable->isDeclaration())
+            bytes = module.getDataLayout().getTypeAllocSize(variable->getValueType());
         SmallVector<Use*, 32> uses;
         for (Use& use : variable->uses()) uses.push_back(&use);
         for (Use* use : uses) {

@@ -72,6 +72,8 @@ std::string_view tensor_element(DType dtype) {
         case DType::kInt16: return "i16";
         case DType::kInt32: return "i32";
         case DType::kInt64: return "i64";
+        case DType::kMxfp4:
+        case DType::kF8E8M0:
         case DType::kF64: break;
     }
     throw UserError("host kernels do not compute with tensors of {}", dtype);
@@ -170,9 +172,7 @@ void TensorLowering::arguments(std::string_view name, const std::vector<int64_t>
 }
 
 void TensorLowering::argument(std::string_view name, int64_t value) {
-    Arg arg;
-    arg.immediate = value;
-    pointer("i64", name, std::move(arg));
+    pointer("i64", name, immediate_arg(value, {}));
 }
 
 }  // namespace cleave::codegen

@@ -6,7 +6,7 @@
 
 namespace cleave {
 
-enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu };
+enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kRelu2 };
 
 DEVICE float erf(float x) {
     float magnitude = abs(x);
@@ -27,6 +27,8 @@ DEVICE float activate(float x) {
         return x * 0.5f * (tanh((x * x * x * 0.044715f + x) * 0.7978845608028654f) + 1.0f);
     else if constexpr (kKind == Activation::kGeluErf)
         return x * 0.5f * (erf(x * 0.7071067811865476f) + 1.0f);
+    else if constexpr (kKind == Activation::kRelu2)
+        return max(x, 0.0f) * max(x, 0.0f);
     else
         return max(x, 0.0f);
 }

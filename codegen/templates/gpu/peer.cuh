@@ -10,6 +10,7 @@
 // writes into the mailbox whom it waited for and leaves, and so do all later ones.
 #pragma once
 
+#include "mailbox.cuh"
 #include "signals.cuh"
 #include "vectors.cuh"
 
@@ -23,16 +24,10 @@
 
 namespace cleave {
 
-// Of the mailbox, that of this device: the host's word, and the kernels'.
-constexpr int kMailStop = 0, kMailLost = 1;
-
-// Parts of a device's signals.
-enum PeerPart { kPeerSent, kPeerReady, kPeerTaken, kPeerReleased };
-
 struct PeerWatch {
     u32* mailbox = nullptr;
     i64 limit = 0;  // nanoseconds of one wait
-    i64 tag = 0;    // of the step: below 2^23
+    i64 tag = 0;    // of the step: within kMailTagMask
 };
 
 // Config: kDevices (of the machine), kChannels (of a signals' row), kThreads, kSharedBytes.
@@ -52,8 +47,8 @@ struct Peers {
         return row;
     }
 
-    // Whether `word` has come to `goal`, before the limit. `whom` is what the mailbox shall name:
-    // below 128.
+    // Whether `word` has come to `goal` before the limit. `whom`: what the mailbox says if not,
+    // within kMailWhomMask.
     static DEVICE bool await(const u32* word, u32 goal, const PeerWatch& w, u32 whom) {
         u64 begin = 0;
         for (i64 turn = 0;; ++turn) {
@@ -65,7 +60,8 @@ struct Peers {
                 u64 now = nanoseconds();
                 if (begin == 0) begin = now;
                 if (i64(now - begin) > w.limit) {
-                    store_release(w.mailbox + kMailLost, 0x80000000u | whom << 23 | u32(w.tag));
+                    store_release(w.mailbox + kMailLost,
+                                  kMailMark | whom << kMailWhomShift | u32(w.tag));
                     return false;
                 }
             }
@@ -90,7 +86,8 @@ struct Peers {
         bool mine = true;
         if (thread_x() < int(C::kDevices)) {
             u32* row = own + i64(thread_x()) * C::kChannels;
-            mine = await(word(row, kPeerReleased), *word(row, kPeerSent), w, 64u + u32(thread_x()));
+            mine = await(word(row, kPeerReleased), *word(row, kPeerSent), w,
+                         kMailReleaseFrom + u32(thread_x()));
         }
         return all(mine);
     }

@@ -19,6 +19,23 @@ struct Code8 {
 struct CodeF8 {  // f8e4m3
     static constexpr int kBits = 8;
 };
+struct CodeE2M1 {  // of MXFP4
+    static constexpr int kBits = 4;
+};
+struct f8e8m0 {  // scales of MXFP4: 2^(bits - 127), 255 is NaN
+    u8 bits;
+};
+DEVICE float to_float(f8e8m0 scale) {
+    // 2^-127 is subnormal.
+    return as_float(scale.bits == 0     ? 0x00400000u
+                    : scale.bits == 255 ? 0x7fc00000u
+                                        : u32(scale.bits) << 23);
+}
+// Exponent and mantissa into f32's places, 126 = 127 - 1 below; the product renormalises 0.5.
+DEVICE float e2m1_to_float(u32 code) {
+    const float magnitude = as_float((code & 7u) << 22) * as_float(0x7e800000u);
+    return as_float(as_u32(magnitude) | (code & 8u) << 28);
+}
 template <int kValue>
 struct ConstantZero {};
 struct IntegerZero {};
@@ -111,7 +128,10 @@ struct Weights<Quantized<Code, K, kBlock, Scale, Zero>> {
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
             u32 byte = words[i / 4] >> (i % 4 * 8) & 0xffu;
-            if constexpr (Code::kBits == 4) {
+            if constexpr (Same<Code, CodeE2M1>::value) {
+                out[i] = e2m1_to_float(byte);
+                out[16 + i] = e2m1_to_float(byte >> 4);
+            } else if constexpr (Code::kBits == 4) {
                 out[i] = float(byte & 15u);
                 out[16 + i] = float(byte >> 4);
             } else if constexpr (Same<Code, CodeF8>::value) {

@@ -64,7 +64,7 @@ CLEAVE_INLINE float softcapped(float x) {
     return tanh<1>(FloatN<1>(x / Config::kSoftcap))[0] * Config::kSoftcap;
 }
 
-enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu };
+enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kRelu2 };
 
 template <Activation kKind, i64 N>
 CLEAVE_INLINE FloatN<N> activate(FloatN<N> x) {
@@ -76,7 +76,9 @@ CLEAVE_INLINE FloatN<N> activate(FloatN<N> x) {
     } else if constexpr (kKind == Activation::kGeluErf) {
         return x * 0.5f * (erf<N>(x * 0.7071067811865476f) + 1.0f);
     } else {
-        return x < FloatN<N>(0.0f) ? FloatN<N>(0.0f) : x;
+        const FloatN<N> positive = x < FloatN<N>(0.0f) ? FloatN<N>(0.0f) : x;
+        if constexpr (kKind == Activation::kRelu2) return positive * positive;
+        return positive;
     }
 }
 

@@ -19,6 +19,18 @@ struct Code8 {
 struct CodeF8 {  // f8e4m3
     static constexpr i64 kBits = 8;
 };
+struct CodeE2M1 {  // of MXFP4
+    static constexpr i64 kBits = 4;
+};
+struct f8e8m0 {  // scales of MXFP4: 2^(bits - 127), 255 is NaN
+    u8 bits;
+};
+CLEAVE_INLINE float load_one(const f8e8m0* p) {
+    const u32 bits = static_cast<u32>(p->bits) << 23;  // 2^-127 is subnormal
+    return __builtin_bit_cast(float, p->bits == 0     ? 0x00400000u
+                                     : p->bits == 255 ? 0x7fc00000u
+                                                      : bits);
+}
 template <i64 kValue>
 struct ConstantZero {};
 struct IntegerZero {};
@@ -87,6 +99,14 @@ struct Quantized {
     }
     static CLEAVE_INLINE Vec codes(const u8* group, i64 half, i64 step, Code8) {
         return __builtin_convertvector(bytes(group + half * kHalf + step * kLanes), Vec);
+    }
+    // Exponent and mantissa into f32's places, 126 = 127 - 1 below; the product renormalises 0.5.
+    static CLEAVE_INLINE Vec codes(const u8* group, i64 half, i64 step, CodeE2M1) {
+        IntN<kLanes> v = bytes(group + step * kLanes);
+        if (half) v = v >> 4;
+        const Vec magnitude = __builtin_bit_cast(Vec, (v & 7) << 22) * 0x1p126f;
+        return __builtin_bit_cast(Vec,
+                                  __builtin_bit_cast(IntN<kLanes>, magnitude) | ((v & 8) << 28));
     }
     static CLEAVE_INLINE Vec codes(const u8* group, i64 half, i64 step, CodeF8) {
         return from_f8e4m3<kLanes>(bytes(group + half * kHalf + step * kLanes));

@@ -33,16 +33,16 @@ bool combine(const Tensor& a, const Tensor& b, Result result, RealF fr, IntegerF
     if (!broadcast(a.dims, b.dims, dims) || product(dims) > kMostElements) return false;
     const bool real_operands = a.real || b.real;
     out = Tensor::of(dims, result == Result::kSame && real_operands);
-    for_each_index(dims, {broadcast_strides(a.dims, dims), broadcast_strides(b.dims, dims)},
-                   [&](int64_t i, const Dims& at) {
-                       if (out.real)
-                           out.reals[i] = fr(a.at(at[0]), b.at(at[1]));
-                       else if (real_operands)
-                           out.integers[i] =
-                               whole(static_cast<double>(fr(a.at(at[0]), b.at(at[1]))));
-                       else
-                           out.integers[i] = fi(a.integers[at[0]], b.integers[at[1]]);
-                   });
+    for_each_index(
+        dims, {broadcast_strides(a.dims, dims), broadcast_strides(b.dims, dims)},
+        [&](int64_t i, const Dims& at) {
+            if (out.real)
+                out.reals[i] = static_cast<double>(fr(a.at(at[0]), b.at(at[1])));
+            else if (real_operands)
+                out.integers[i] = whole(static_cast<double>(fr(a.at(at[0]), b.at(at[1]))));
+            else
+                out.integers[i] = static_cast<int64_t>(fi(a.integers[at[0]], b.integers[at[1]]));
+        });
     return true;
 }
 
@@ -61,8 +61,9 @@ void nary(Evaluation& e, Result result, RealF fr, IntegerF fi) {
     }
     const Tensor* first = e.with_data ? e.data(0) : nullptr;
     if (!first) return;
-    Tensor sum = *first, next;
+    Tensor sum = *first;
     for (size_t i = 1; i < e.num_inputs(); ++i) {
+        Tensor next;
         const Tensor* b = e.data(i);
         if (!b || !combine(sum, *b, result, fr, fi, next)) return;
         sum = std::move(next);
@@ -152,7 +153,7 @@ void cast_like(Evaluation& e) {
     e.set_data(0, std::move(out));
 }
 
-// An If whose branches stand in the graph (see specialize_if.cpp): (condition, then, else).
+// An If whose branches are in the graph (see specialize_if.cpp): (condition, then, else).
 void choice(Evaluation& e) {
     const Tensor* condition = e.num_inputs() == 3 ? e.data(0) : nullptr;
     if (condition && condition->count() == 1) {
@@ -234,7 +235,12 @@ std::vector<NamedRule> elementwise_rules() {
          [](E& e) {
              nary(e, Result::kSame, [](double a, double b) { return std::fmod(a, b); }, modulo);
          }},
-        {"Pow", [](E& e) { same(e, [](double a, double b) { return std::pow(a, b); }); }},
+        {"Pow",
+         [](E& e) {
+             same(e, [](auto a, auto b) {
+                 return std::pow(static_cast<double>(a), static_cast<double>(b));
+             });
+         }},
         {"Min", [](E& e) { same(e, [](auto a, auto b) { return std::min(a, b); }); }},
         {"Max", [](E& e) { same(e, [](auto a, auto b) { return std::max(a, b); }); }},
         {"Equal", [](E& e) { compare(e, [](auto a, auto b) { return a == b; }); }},

@@ -23,7 +23,7 @@ void load(std::span<const std::byte> bytes, Tensor& tensor) {
     for (size_t i = 0; i < tensor.integers.size(); ++i) {
         T value;
         std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-        tensor.integers[i] = static_cast<int64_t>(value);
+        tensor.integers[i] = static_cast<int64_t>(value);  // NOLINT(bugprone-signed-char-misuse)
     }
 }
 

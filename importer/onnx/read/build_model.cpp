@@ -107,7 +107,7 @@ private:
         }
     }
 
-    // Its tensor may lie where an initializer's may, in a file of its own too.
+    // Its tensor may be where an initializer's may, also in a file of its own.
     void locate_element(Node& node) {
         const onnx::AttributeProto* a = node.attribute("value");
         if (!a || !a->has_t()) return;
@@ -119,7 +119,7 @@ private:
                             model_.path, describe(model_, node), model_.constants.back().count());
     }
 
-    // A Constant node is an initializer that stands among the nodes.
+    // A Constant node is an initializer among the nodes.
     bool add_constant_node(const Node& node) {
         if (node.proto->output_size() != 1 || node.proto->attribute_size() != 1) return false;
         const onnx::AttributeProto& a = node.proto->attribute(0);

@@ -59,7 +59,7 @@ FileId external_file(Model& model, const std::string& name, const std::string& l
         if (!options.weights_may_be_absent)
             throw UserError(
                 "{}: the external data file {} (of initializer '{}') is missing; put it beside "
-                "the model, or plan without it (--weights none)",
+                "the model, or plan without it ($weights_may_be_absent)",
                 model.path, full.string(), name);
         file.present = false;
     } else {

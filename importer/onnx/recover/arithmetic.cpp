@@ -3,7 +3,7 @@
 // left is arithmetic on one activation, and gate(x) * up.
 #include <cmath>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -15,7 +15,7 @@ Function unary_function(const Node& node) {
         std::string_view op;
         Function f;
     };
-    static constexpr Named kFunctions[] = {
+    static const Named kFunctions[] = {
         {"Sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
         {"Tanh", [](double x) { return std::tanh(x); }},
         {"Erf", [](double x) { return std::erf(x); }},
@@ -25,10 +25,7 @@ Function unary_function(const Node& node) {
         {"Relu", [](double x) { return x > 0 ? x : 0; }},
         {"Abs", [](double x) { return std::fabs(x); }},
         {"Softplus", [](double x) { return std::log1p(std::exp(x)); }},
-        {"FastGelu",
-         [](double x) {
-             return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-         }},
+        {"FastGelu", row_of(Activation::kGeluTanh).formula},
     };
     for (const Named& n : kFunctions)
         if (node.op == n.op) return n.f;
@@ -133,13 +130,28 @@ Meaning activation(Recovery& r, const Node& node) {
     const double alpha = node.real("alpha", node.is_contrib("QuickGelu") ? 1.702 : 1.0);
     for (double& x : e->samples) {
         if (node.op == "Gelu")
-            x = tanh_form
-                    ? 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
-                    : 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+            x = row_of(tanh_form ? Activation::kGeluTanh : Activation::kGeluErf).formula(x);
         else
             x = x / (1 + std::exp(-alpha * x));  // QuickGelu, Swish
     }
     return *e;
+}
+
+// A function of one value that may be a gate. A squared ReLU became an MLP without a gate as soon
+// as it was read (with_squared_relu): here it is that function again, and `nodes` are those it is
+// from.
+std::optional<Elementwise> as_gate(const Recovery& r, Ref value, std::vector<int>& nodes) {
+    const View* v = r.get<View>(value);
+    if (!v) return as_elementwise(r, value);
+    const Term& t = r.term(v->term);
+    if (t.kind != Term::kGated || t.activation != Activation::kRelu || t.in[0] != t.in[1])
+        return std::nullopt;
+    Elementwise gate{*v, sample_points()};
+    for (double& s : gate.samples) s = row_of(Activation::kRelu2).formula(s) * v->scale;
+    gate.x.term = t.in[0];
+    gate.x.scale = 1.0;
+    nodes = t.nodes;
+    return gate;
 }
 
 }  // namespace
@@ -160,20 +172,20 @@ std::optional<Meaning> match_gated_arithmetic(Recovery& r, const Node& node) {
         return with_squared_relu(r, node, out);
     }
     if (!node.is("Mul")) return std::nullopt;
-    for (bool swap : {false, true}) {
-        const Elementwise &gate = swap ? *b : *a, &up = swap ? *a : *b;
-        const View* plain = r.get<View>(node.input(swap ? 0 : 1));
-        const auto activation = activation_of(gate);
-        if (!activation || !plain || r.get<View>(node.input(swap ? 1 : 0))) continue;
-        if (!is_token_rows(gate.x) || !is_token_rows(*plain) ||
-            view_sizes(gate.x) != view_sizes(up.x))
+    for (int i : {0, 1}) {
+        std::vector<int> nodes;
+        const auto gate = as_gate(r, node.input(i), nodes);
+        const View* plain = r.get<View>(node.input(1 - i));
+        const auto activation = gate ? activation_of(*gate) : std::nullopt;
+        if (!activation || !plain || !is_token_rows(gate->x) || !is_token_rows(*plain) ||
+            view_sizes(gate->x) != view_sizes(*plain))
             continue;
-        const View up_view = *plain;
-        const TermId g = r.materialize(gate.x, node), u = r.materialize(up_view, node);
+        const View up = *plain;
+        const TermId g = r.materialize(gate->x, node), u = r.materialize(up, node);
         if (!g.valid() || !u.valid()) continue;
-        Term t{Term::kGated, {g, u}, r.term(g).features};
+        Term t{Term::kGated, {g, u}, r.term(g).features, std::move(nodes)};
         t.activation = *activation;
-        View out = gate.x;
+        View out = gate->x;
         out.term = r.add_term(std::move(t), node);
         out.offset = 0;
         return out;

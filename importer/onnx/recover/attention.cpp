@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "importer/onnx/recover/matchers.h"
+#include "importer/onnx/recover/positions.h"
+
 namespace cleave::importer::from_onnx {
 namespace {
 
@@ -49,7 +52,7 @@ std::optional<Heads> read_heads(const View& view, const View* like) {
 
 namespace {
 
-// Keys may stand transposed, [d, keys]; the features of a row are in order all the same.
+// Keys may be transposed, [d, keys]; the features of a row are in order all the same.
 View in_token_order(View view) {
     const size_t n = view.axes.size();
     if (n >= 2 && is_keys(view.axes[n - 1])) std::swap(view.axes[n - 1], view.axes[n - 2]);
@@ -107,7 +110,7 @@ Meaning tensor_scatter(Recovery& r, const Node& node) {
         return unknown(r, node, "writes into something other than a cache that is an input");
     if (node.text("mode", "linear") != "linear")
         return unknown(r, node, "a ring cache (mode circular) is not supported");
-    if (node.input(2) == kNone || !r.counts_tokens(node.input(2), false))
+    if (node.input(2) == kNone || !counts_tokens(r, node.input(2), false))
         return unknown(r, node, "does not write behind the tokens so far");
     const int64_t axis = r.axis_of(node, node.integer("axis", -2), past->axes.size());
     const View fresh_view = *fresh;
@@ -130,6 +133,15 @@ Meaning tensor_scatter(Recovery& r, const Node& node) {
 
 }  // namespace
 
+void add_mask(AttentionParts& parts, const MaskMeaning& mask) {
+    AttentionAttrs& a = parts.attrs;
+    a.causal = a.causal || mask.causal;
+    if (mask.window > 0) a.window = a.window > 0 ? std::min(a.window, mask.window) : mask.window;
+    parts.hides_padding = parts.hides_padding || mask.hides_padding;
+    if (!mask.fits(a.num_heads)) parts.mask_heads = mask.heads;
+    if (parts.mask_refusal.empty()) parts.mask_refusal = mask.refusal;
+}
+
 Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& parts, TermId& out) {
     const TermId q = r.materialize(parts.q, node);
     const TermId k = cache_of(r, node, parts.k), v = cache_of(r, node, parts.v);
@@ -146,6 +158,7 @@ Meaning finish_attention(Recovery& r, const Node& node, const AttentionParts& pa
             fmt::format("{} query and {} KV heads of {} do not fit {}, {} and {} features",
                         a.num_heads, a.num_kv_heads, a.head_dim, r.term(q).features,
                         r.term(k).features, r.term(v).features));
+    if (!parts.mask_refusal.empty()) return unknown(r, node, parts.mask_refusal);
     if (!a.causal)
         return unknown(r, node,
                        "its mask lets tokens see later ones; only causal models can be decoded");
@@ -218,23 +231,17 @@ Meaning match_values(Recovery& r, const Node& node, const Scores& s) {
     if (v->scale != 1.0) return unknown(r, node, "its values are scaled");
     AttentionAttrs& a = parts.attrs;
     a = {s.num_heads, s.num_kv_heads, s.head_dim, dv, s.scale, 0, s.softcap, false};
-    for (const MaskUse& use : s.masks) {
-        const MaskMeaning m = r.mask_meaning(use);
-        a.causal = a.causal || m.causal;
-        if (m.window > 0) a.window = a.window > 0 ? std::min(a.window, m.window) : m.window;
-        parts.hides_padding = parts.hides_padding || m.hides_padding;
-        if (!m.fits(a.num_heads)) parts.mask_heads = m.heads;
-    }
-    const Scores scores = s;
+    for (const MaskUse& use : s.masks) add_mask(parts, r.mask_meaning(use));
+    View out = s.layout;
+    const int64_t head_dim = s.head_dim;
     TermId term;
     Meaning m = finish_attention(r, node, parts, term);
     if (!term.valid()) return m;
-    View out = scores.layout;
     out.term = term;
     out.offset = 0;
     for (size_t i = 0; i + 2 < n; ++i)
         for (Factor& f : out.axes[i])
-            if (f.kind == Factor::kFeature) f.stride = f.stride / scores.head_dim * dv;
+            if (f.kind == Factor::kFeature) f.stride = f.stride / head_dim * dv;
     out.axes[n - 1] = dv == 1 ? Axis{} : Axis{{Factor::kFeature, {dv, dv}, 1}};
     return out;
 }

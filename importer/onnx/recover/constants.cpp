@@ -2,7 +2,7 @@
 // Nodes that read constants only: transposed, sliced and cast weights stay views of the file.
 #include <algorithm>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -87,7 +87,7 @@ Meaning read_constant_node(Recovery& r, const Node& node) {
     }
     if (node.is("Slice")) return slice(r, node, *w);
     if (node.is("Split")) return split(r, node, *w);
-    // A vector keeps its elements whatever dimensions of 1 are put around it.
+    // Dimensions of 1 around a vector change none of its elements.
     if (w->vector && (node.is("Unsqueeze") || node.is("Squeeze") || node.is("Reshape")) && to) {
         int wide = 0;
         for (const Size& s : *to) wide += s[0] != 1;

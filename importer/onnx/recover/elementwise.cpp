@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of one activation, known by what they give at fixed points. Sigmoid, tanh, erf, powers
-// and their sums in any spelling become x^2 (a norm begins), SiLU or GELU by comparison, not by
-// pattern.
+// Functions of one value, known by what they give at fixed points. Sigmoid, tanh, erf, powers and
+// their sums in any spelling become x^2 (a norm begins) or a row of importer/graph/activation.h.
+// The numbers are compared, never the pattern.
 #include <cmath>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 
@@ -49,15 +49,8 @@ bool is_squared_relu(const Elementwise& e) {
 std::optional<Activation> activation_of(const Elementwise& e) {
     // Exporters round constants such as sqrt(2 / pi) to float32 or float16.
     constexpr double kTolerance = 1e-5;
-    const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
-    const auto gelu_tanh = [](double x) {
-        return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    };
-    const auto gelu_erf = [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); };
-    if (equals(e, kTolerance, silu)) return Activation::kSilu;
-    if (equals(e, kTolerance, gelu_tanh)) return Activation::kGeluTanh;
-    if (equals(e, kTolerance, gelu_erf)) return Activation::kGeluErf;
-    if (equals(e, kTolerance, [](double x) { return x > 0 ? x : 0; })) return Activation::kRelu;
+    for (const ActivationRow& row : kActivations)
+        if (equals(e, kTolerance, row.formula)) return row.activation;
     return std::nullopt;
 }
 

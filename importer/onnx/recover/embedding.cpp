@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding: Gather or GatherBlockQuantized of a weight's rows by token ids.
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
+#include "importer/weights/formats.h"
 
 namespace cleave::importer::from_onnx {
 
@@ -64,14 +65,14 @@ Meaning dequantize_rows(Recovery& r, const Node& node) {
     const auto scale = r.model.constant_of(node.input(1)),
                zero = r.model.constant_of(node.input(2));
     const auto dtype = dtype_of(r.model.constants[t.weight.constant].elem_type);
+    const QuantizedType* type = dtype ? find_quantized_type(*dtype) : nullptr;
     if (!scale || scale->count() != 1 || !scale->is_floating() ||
-        (node.input(2) != kNone && !zero) || !dtype || is_floating(*dtype))
+        (node.input(2) != kNone && !zero) || !type || !type->is_integer())
         return unknown(r, node,
                        "only integers with one scale for the whole table are supported here");
     Quantization& q = t.weight.quantization;
     t.weight.packing = Packing::kDequantizeLinear;
-    q.bits = dtype_bits(*dtype);
-    q.is_signed = *dtype == DType::kInt8 || *dtype == DType::kInt4;
+    t.weight.dtype = *dtype;
     q.scales = scale->data;
     q.scale_dtype = *dtype_of(scale->elem_type);
     q.scale_count = 1;

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "importer/onnx/recover/attention.h"
+#include "importer/onnx/recover/matchers.h"
+#include "importer/onnx/recover/positions.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -79,16 +81,11 @@ View result_view(const View& q, TermId term, int64_t head_dim, int64_t v_head_di
 }
 
 void add_mask(Recovery& r, Ref mask, AttentionParts& parts) {
-    AttentionAttrs& a = parts.attrs;
     // Some masks can be evaluated without a past only (masks.cpp); their type shows there as well.
     Probe whole_prompt = r.make_probe(r.possible({2, 8, 0, {}}));
     const Tensor* t = r.data(mask);
     if (!t) t = whole_prompt.data(mask);
-    const MaskMeaning m = r.mask_meaning({mask, !t || t->real, false});
-    a.causal = a.causal || m.causal;
-    if (m.window > 0) a.window = a.window > 0 ? std::min(a.window, m.window) : m.window;
-    parts.hides_padding = parts.hides_padding || m.hides_padding;
-    if (!m.fits(a.num_heads)) parts.mask_heads = m.heads;
+    add_mask(parts, r.mask_meaning({mask, !t || t->real, false}));
 }
 
 // (q, k, v, mask, past k, past v, lengths) -> y, present k, present v, scores.
@@ -99,7 +96,7 @@ Meaning attention(Recovery& r, const Node& node) {
     if (node.output(3) != kNone)
         return unknown(r, node, "its scores as an output are not supported");
     const bool counted = node.input(6) != kNone;
-    if (counted && !r.counts_tokens(node.input(6), true))
+    if (counted && !counts_tokens(r, node.input(6), true))
         return unknown(r, node, "nonpad_kv_seqlen does not count the tokens so far");
     const int64_t left = node.integer("left_window_size", -1);
     if (left < -1 || left > kMostCount)
@@ -243,16 +240,16 @@ std::optional<Projections> projections(Recovery& r, const Node& node, int64_t he
 // Rotates q and k as the operator does inside. False: its tables are not understood.
 bool rotate(Recovery& r, const Node& node, Projections& p, int64_t heads, int64_t kv_heads) {
     int64_t cos_holds = 0, sin_holds = 0;  // longrope: short factors up to a length
-    const WeightView *cos = r.get<WeightView>(r.chosen_at_first(node.input(7), cos_holds)),
-                     *sin = r.get<WeightView>(r.chosen_at_first(node.input(8), sin_holds));
+    const WeightView *cos = r.get<WeightView>(chosen_at_first(r, node.input(7), cos_holds)),
+                     *sin = r.get<WeightView>(chosen_at_first(r, node.input(8), sin_holds));
     if (!cos || !sin || cos->vector || sin->vector || 2 * cos->columns.size() > p.head_dim)
         return false;
-    if (node.input(9) != kNone && !r.row_at_is_position(node.input(9))) return false;
+    if (node.input(9) != kNone && !row_at_is_position(r, node.input(9))) return false;
     if (cos_holds != sin_holds) return false;
-    const RopeTableId table = r.stored_rope_table(*cos, *sin);
-    int64_t& largest = r.rope_tables[table.index()].max_positions;
+    const RopeTableId table = r.rope_tables.stored(*cos, *sin);
+    int64_t& largest = r.rope_tables[table].table.max_positions;
     if (cos_holds > 0) largest = std::min(largest, cos_holds);
-    const int64_t rotary = r.rope_tables[table.index()].rotary_dim;
+    const int64_t rotary = r.rope_tables[table].table.rotary_dim;
     const bool interleaved = node.integer("rotary_interleaved", 0) != 0;
     const Meaning q = finish_rope(r, node, p.q, heads, p.head_dim, rotary, interleaved, table);
     const Meaning k = finish_rope(r, node, p.k, kv_heads, p.head_dim, rotary, interleaved, table);
@@ -296,7 +293,7 @@ Meaning group_query_attention(Recovery& r, const Node& node) {
         return unknown(
             r, node,
             "its rotary tables are not constants for half of a head at the tokens' positions");
-    AttentionParts parts{p->q, p->k, p->v, {}, true};  // seqlens_k counts, padding stands behind
+    AttentionParts parts{p->q, p->k, p->v, {}, true};  // seqlens_k counts, padding is at the end
     AttentionAttrs& a = parts.attrs;
     a = {heads, kv_heads, p->head_dim, p->head_dim};
     a.scale = node.real("scale", 0.0);
@@ -341,7 +338,7 @@ bool add_biases(Recovery& r, const Node& node, Projections& p) {
     return begin == all->rows.end;
 }
 
-// Heads of [.., heads * d] of which each may stand several times in a row; 0: it is no such thing.
+// Heads of [.., heads * d]; each may come several times in a row. 0: it is no such thing.
 int64_t distinct_heads(const View& v, int64_t head_dim) {
     int64_t heads = 1;
     const std::vector<Factor> factors = feature_factors(v);

@@ -86,9 +86,7 @@ WeightId GraphWriter::weight(const WeightView& view, bool linear) {
     const Constant& c = model_.constants[view.constant];
     Weight w;
     w.name = c.name;
-    w.dtype = view.packing == Packing::kMatMulNBits
-                  ? (view.quantization.bits == 4 ? DType::kUInt4 : DType::kUInt8)
-                  : *dtype_of(c.elem_type);
+    w.dtype = view.packing == Packing::kDense ? *dtype_of(c.elem_type) : view.dtype;
     w.packing = view.packing;
     w.source_shape = source_shape(view);
     w.transposed = view.transposed != linear;
@@ -119,12 +117,12 @@ WeightId GraphWriter::weight(const WeightView& view, bool linear) {
 
 RopeTableId GraphWriter::table(RopeTableId id) {
     if (auto found = tables_.find(id); found != tables_.end()) return found->second;
-    RopeTable t = r_.rope_tables[id.index()];
+    const RopeTables::Entry& entry = r_.rope_tables[id];
+    RopeTable t = entry.table;
     t.name = fmt::format("rope{}", tables_.size());
     if (t.frequencies.empty()) {
-        const auto& [cos, sin] = r_.rope_weights[id.index()];
-        t.cos = weight(cos, false);
-        t.sin = weight(sin, false);
+        t.cos = weight(entry.cos, false);
+        t.sin = weight(entry.sin, false);
     }
     g_.rope_tables.push_back(std::move(t));
     return tables_[id] = RopeTableId(g_.rope_tables.size() - 1);
@@ -137,6 +135,7 @@ ValueId GraphWriter::embedding(TermId id) {
         throw UserError("{}: the embedding '{}' holds integers that nothing dequantises",
                         model_.path, model_.constants[t.weight.constant].name);
     if (!is_floating(g_.dtype)) g_.dtype = t.weight.quantization.scale_dtype;
+    if (!is_floating(g_.dtype)) g_.dtype = DType::kF32;  // scales that no activation has
     Op& o = op(OpKind::kEmbedding, "embedding", id, EmbeddingAttrs{static_cast<float>(t.scale)},
                {ValueId(0)});
     o.weights = {weight(t.weight, false)};
@@ -147,7 +146,7 @@ ValueId GraphWriter::norm(const std::string& name, TermId id, ValueId x) {
     const Term& t = r_.term(id);
     Op& o = op(OpKind::kRmsNorm, name, id, RmsNormAttrs{t.epsilon, t.weight.added, t.group}, {x});
     o.weights = {weight(t.weight, false)};
-    const bool selected = g_.value(x).shape[0] == Dim("num_outputs");
+    const bool selected = rows_of(g_.value(x)) == Rows::kOutputs;
     return output(o, ValueKind::kActivation,
                   {Dim(selected ? "num_outputs" : "num_tokens"), Dim(t.features)});
 }

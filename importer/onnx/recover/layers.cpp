@@ -6,12 +6,13 @@
 #include <set>
 
 #include "importer/onnx/recover/graph_writer.h"
+#include "importer/onnx/recover/matchers.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
 
-// What stands between a block's last product and the residual stream. Norm and scale may be
+// What is between a block's last product and the residual stream. Norm and scale may be
 // missing.
 struct Branch {
     TermId linear, norm, scale, sum;

@@ -3,7 +3,7 @@
 // the last token's slice (a Select) and joins of slices.
 #include <numeric>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -248,7 +248,7 @@ std::vector<NamedMatcher> layout_matchers() {
             {"CastLike", cast_like}};
 }
 
-// Gather stands in embedding.cpp's table; this is its part for activations.
+// Gather is in embedding.cpp's table; this is its part for activations.
 Meaning gather_from_view(Recovery& r, const Node& node) { return gather(r, node); }
 
 }  // namespace cleave::importer::from_onnx

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear: MatMul with a weight, Gemm, and the Add of a bias.
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 

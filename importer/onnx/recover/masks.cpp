@@ -6,13 +6,12 @@
 
 #include "importer/onnx/probe/evaluate.h"
 #include "importer/onnx/recover/recovery.h"
-#include "runtime/base/errors.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
 
 constexpr int64_t kLargestContext = int64_t{1} << 18;
-// Without a past the mask is square, which limits the windows that can be told from none.
+// Without a past the mask is square: windows larger than it cannot be seen.
 constexpr int64_t kMostTokens = 2048;
 constexpr int64_t kFewestTokens = 512;
 
@@ -21,6 +20,20 @@ public:
     MaskReader(const Recovery& r, const MaskUse& use) : r_(r), use_(use) {}
 
     MaskMeaning read() {
+        MaskMeaning m = meaning();
+        if (why_.empty()) return m;
+        const Node* node = r_.model.producer_of(use_.value);
+        m.refusal = fmt::format(
+            "the attention mask made by {} is not understood: {}; causal masks, sliding windows "
+            "and "
+            "padding are supported",
+            node ? r_.describe(*node) : "'" + r_.model.values[use_.value].name + "'", why_);
+        return m;
+    }
+
+private:
+    // Stops at the first thing that is in the way.
+    MaskMeaning meaning() {
         MaskMeaning m;
         std::vector<Scenario> plain = {
             {2, 5, 3, {}}, {1, 1, 9, {}}, {3, 4, 0, {}}, {1, 33, 40, {}}};
@@ -41,18 +54,22 @@ public:
                 return t.scenario.batch == real.batch && t.scenario.tokens == real.tokens &&
                        t.scenario.past == real.past;
             };
-            if (std::none_of(tables.begin(), tables.end(), same)) tables.push_back(table(real));
+            if (std::any_of(tables.begin(), tables.end(), same)) continue;
+            tables.push_back(table(real));
+            if (!why_.empty()) return m;
         }
         m.causal = !sees_later(tables[0]);
         for (const Table& t : tables) m.heads = std::max(m.heads, t.heads);
         for (const Table& t : tables) m.window = std::max(m.window, window_in(t));
         for (const Table& t : tables) expect(t, m);
+        if (!why_.empty()) return m;
         const bool has_mask_input = std::find(r_.roles.begin(), r_.roles.end(),
                                               InputRole::kAttentionMask) != r_.roles.end();
         if (!has_mask_input) return m;
         std::vector<Table> padded;
         for (const Scenario& s : that_run({{2, 4, r_.has_past ? 6 : 0, {3, 0}}}, m))
             padded.push_back(table(r_.possible(s)));
+        if (!why_.empty()) return m;
         const auto all_match = [&](bool padding) {
             return std::all_of(padded.begin(), padded.end(),
                                [&](const Table& t) { return matches(t, m, padding); });
@@ -63,7 +80,6 @@ public:
         return m;
     }
 
-private:
     // A square of that many tokens may take too much to evaluate. Then nothing is known of more
     // than the given number, and no more may be asked for.
     int64_t at_most(int64_t tokens, MaskMeaning& m) const {
@@ -112,30 +128,25 @@ private:
         }
     };
 
-    [[noreturn]] void refuse(const std::string& why) const {
-        const Node* node = r_.model.producer_of(use_.value);
-        throw UserError(
-            "{}: the attention mask made by {} is not understood: {}; causal masks, sliding "
-            "windows and "
-            "padding are supported",
-            r_.model.path, node ? r_.describe(*node) : "'" + r_.model.values[use_.value].name + "'",
-            why);
+    // The first reason counts.
+    void refuse(const std::string& why) {
+        if (why_.empty()) why_ = why;
     }
 
-    Table table(const Scenario& s) const {
+    Table table(const Scenario& s) {
         Probe probe = r_.make_probe(s);
         const Tensor* t = probe.data(use_.value);
-        if (!t) refuse("it cannot be evaluated" + r_.blocked_by(use_.value));
-        if (t->count() == 0) refuse("it is empty");
+        if (!t) return refused("it cannot be evaluated" + r_.blocked_by(use_.value));
+        if (t->count() == 0) return refused("it is empty");
         Dims dims = t->dims;
         while (dims.size() < 4) dims.insert(dims.begin(), 1);
         const Dims want{s.batch, dims[1], s.tokens, s.past + s.tokens};
         if (product(want) > kMostElements)
-            refuse("the file's sizes make it too large to be evaluated");
+            return refused("the file's sizes make it too large to be evaluated");
         const bool fits = dims.size() == 4 && (dims[0] == 1 || dims[0] == want[0]) &&
                           (dims[2] == 1 || dims[2] == want[2]) &&
                           (dims[3] == 1 || dims[3] == want[3]);
-        if (!fits) refuse("its shape is not [batch, heads, tokens, keys]");
+        if (!fits) return refused("its shape is not [batch, heads, tokens, keys]");
         Table table{s, *t, broadcast_strides(dims, want), dims[1]};
         check_heads_alike(table.mask, dims);
         for (int64_t i = 0; use_.additive && i < t->count(); ++i)
@@ -144,7 +155,12 @@ private:
         return table;
     }
 
-    void check_heads_alike(const Tensor& t, const Dims& dims) const {
+    Table refused(const std::string& why) {
+        refuse(why);
+        return {};
+    }
+
+    void check_heads_alike(const Tensor& t, const Dims& dims) {
         if (dims[1] == 1) return;
         const int64_t one = dims[2] * dims[3];
         for (int64_t i = 0; i < t.count(); ++i) {
@@ -162,12 +178,13 @@ private:
     }
 
     // The window that the last token's row shows, 0 when it sees the first key.
-    int64_t window_in(const Table& t) const {
+    int64_t window_in(const Table& t) {
         const Scenario& s = t.scenario;
         const int64_t position = s.past + s.tokens - 1;
         for (int64_t k = 0; k <= position; ++k)
             if (t.visible(use_, 0, s.tokens - 1, k)) return k == 0 ? 0 : position - k + 1;
         refuse("it hides every key of a token");
+        return 0;
     }
 
     bool matches(const Table& t, const MaskMeaning& m, bool padding) const {
@@ -186,7 +203,7 @@ private:
         return true;
     }
 
-    void expect(const Table& t, const MaskMeaning& m) const {
+    void expect(const Table& t, const MaskMeaning& m) {
         if (!matches(t, m, false))
             refuse(fmt::format("for {} tokens after {} it hides other keys than {} would",
                                t.scenario.tokens, t.scenario.past,
@@ -221,6 +238,7 @@ private:
 
     const Recovery& r_;
     const MaskUse& use_;
+    std::string why_;  // it is none of the masks that a Llama has; empty: it is
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
 
 namespace cleave::importer::from_onnx {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph that is no Llama, as it stands: every node an Opaque operator with its cost. It can be
+// A graph that is no Llama, as it is: every node an Opaque operator with its cost. It can be
 // planned and exported; the runtime refuses it by name.
 #pragma once
 

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
+#include "importer/onnx/recover/positions.h"
 
 namespace cleave::importer::from_onnx {
 namespace {

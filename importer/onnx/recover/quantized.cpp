@@ -3,7 +3,8 @@
 // MatMulInteger. Nothing is expanded; the weight keeps its packing, scales and zero points.
 #include <algorithm>
 
-#include "importer/onnx/recover/recovery.h"
+#include "importer/onnx/recover/matchers.h"
+#include "importer/weights/formats.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -103,7 +104,7 @@ Meaning matmul_nbits(Recovery& r, const Node& node) {
     w.packing = Packing::kMatMulNBits;
     w.source_rows = n;
     w.source_columns = k;
-    w.quantization.bits = static_cast<int>(bits);
+    w.dtype = bits == 4 ? DType::kUInt4 : DType::kUInt8;
     w.quantization.block = block;
     add_scales(r, node, 2, w);
     if (zeros) {
@@ -158,8 +159,7 @@ std::optional<WeightView> block_quantized_table(Recovery& r, const Node& node, s
     w.packing = bytes ? Packing::kMatMulNBits : Packing::kDequantizeLinear;
     w.source_rows = hidden;
     w.source_columns = vocab;
-    w.quantization.bits = static_cast<int>(bits);
-    w.quantization.is_signed = dtype == DType::kInt4;
+    w.dtype = bytes && bits == 4 ? DType::kUInt4 : *dtype;
     w.quantization.block = block;
     w.quantization.axis = 1;
     add_scales(r, node, 2, w);
@@ -178,20 +178,22 @@ Meaning read_dequantize(Recovery& r, const Node& node) {
     const std::optional<DType> dtype = x ? dtype_of(x->elem_type) : std::nullopt;
     if (!x || !scales || (node.input(2) != kNone && !zeros) || x->dims.size() != 2 || !dtype)
         return Known{};
-    const bool f8 = *dtype == DType::kF8E4M3;
-    const bool is_signed = *dtype == DType::kInt8 || *dtype == DType::kInt4;
-    if (!f8 && !is_signed && *dtype != DType::kUInt8 && *dtype != DType::kUInt4)
+    const QuantizedType* type = find_quantized_type(*dtype);
+    if (!type)
         return unknown(r, node,
-                       elem_type_name(x->elem_type) +
-                           " weights are not supported; int4, int8, uint4, uint8 "
-                           "and float8e4m3 are");
+                       fmt::format("{} weights are not supported; {} are",
+                                   elem_type_name(x->elem_type), quantized_type_names(false)));
+    const auto scale_dtype = dtype_of(scales->elem_type);
+    if (!scale_dtype || (!is_floating(*scale_dtype) && *scale_dtype != type->scale))
+        return unknown(r, node,
+                       fmt::format("scales of {} are not supported for {} weights",
+                                   elem_type_name(scales->elem_type), *dtype));
     WeightView w;
     w.constant = r.model.values[node.input(0)].constant;
     w.rows = {0, x->dims[0]};
     w.columns = {0, x->dims[1]};
     w.packing = Packing::kDequantizeLinear;
-    w.quantization.bits = dtype_bits(*dtype);
-    w.quantization.is_signed = is_signed;
+    w.dtype = *dtype;
     w.quantization.block = node.integer("block_size", 0);
     const int64_t axis = node.integer("axis", 1);
     if (axis < -2 || axis > 1) return unknown(r, node, "its axis is out of range");
@@ -210,6 +212,12 @@ Meaning read_dequantize(Recovery& r, const Node& node) {
     if (zeros && zeros->count() != scales->count())
         return unknown(r, node, "zero points and scales differ in number");
     if (scales->count() == 1) w.quantization.block = 0;
+    if (type->one_form &&
+        (w.quantization.block != type->block || *scale_dtype != type->scale || zeros))
+        return unknown(r, node,
+                       fmt::format("weights of {} are supported in blocks of {} with {} scales and "
+                                   "without zero points ({})",
+                                   elem_type_name(x->elem_type), type->block, type->scale, *dtype));
     return w;
 }
 
@@ -246,8 +254,7 @@ Meaning matmul_integer(Recovery& r, const Node& node) {
     p.weight.rows = {0, b->dims[0]};
     p.weight.columns = {0, b->dims[1]};
     p.weight.packing = Packing::kDequantizeLinear;
-    p.weight.quantization.bits = 8;
-    p.weight.quantization.is_signed = dtype == DType::kInt8;
+    p.weight.dtype = *dtype;
     p.weight.quantization.axis = 1;
     p.weight.quantization.dynamic_activations = true;
     if (b_zero) add_zero_points(r, node, 3, p.weight);

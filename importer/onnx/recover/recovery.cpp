@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "importer/onnx/probe/evaluate.h"
+#include "importer/onnx/recover/matchers.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::importer::from_onnx {
@@ -82,6 +83,10 @@ Scenario Recovery::possible(Scenario s) const {
     return s;
 }
 
+Scenario Recovery::at_position(int64_t position) const {
+    return possible(has_past ? Scenario{1, 1, position, {}} : Scenario{1, position + 1, 0, {}});
+}
+
 bool Recovery::beyond_file(int64_t position) const {
     return fixed_tokens > 0 && !has_past && position >= fixed_tokens;
 }
@@ -150,10 +155,7 @@ std::optional<std::vector<int64_t>> Recovery::integers(Ref value) {
 std::optional<std::vector<double>> Recovery::row_at(Ref value, int64_t position, int64_t width) {
     if (beyond_file(position)) return std::nullopt;
     std::unique_ptr<Probe>& p = position_probes_[position];
-    if (!p)
-        p = std::make_unique<Probe>(
-            model, roles,
-            possible(has_past ? Scenario{1, 1, position, {}} : Scenario{1, position + 1, 0, {}}));
+    if (!p) p = std::make_unique<Probe>(model, roles, at_position(position));
     const Tensor* t = p->data(value);
     if (!t || !t->real || t->dims.empty()) return std::nullopt;
     if (width == 0) width = t->dims.back();

@@ -69,7 +69,7 @@ public:
     }
 
     // Whether the input's numbers (not its shape) reach a wanted node before they meet activations;
-    // the node where they meet is asked too, and told so.
+    // the node where they meet is asked, too.
     template <class F>
     bool reaches(Ref from, const std::vector<bool>& activations, F wanted) const {
         std::vector<bool> seen(model_.values.size());

@@ -12,7 +12,7 @@ namespace cleave::importer::from_onnx {
 std::vector<InputRole> find_roles(const Model& model);
 
 // Marks the caches that are written in place and lets their capacity be what a scenario needs,
-// whatever the file fixes it to: the Graph's own cache has the workload's context.
+// any number: the Graph's own cache has the workload's context.
 void free_static_caches(Model& model, const std::vector<InputRole>& roles);
 
 // Some exporters give a cache's number of heads or head size a symbol. Replaces it by the number

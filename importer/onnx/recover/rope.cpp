@@ -2,6 +2,8 @@
 // RoPE in pieces: x * cos + concat(-x2, x1) * sin, and RotaryEmbedding operators. cos and sin are
 // found by evaluating them at several positions.
 #include "importer/onnx/recover/attention.h"
+#include "importer/onnx/recover/matchers.h"
+#include "importer/onnx/recover/positions.h"
 
 namespace cleave::importer::from_onnx {
 namespace {
@@ -22,7 +24,7 @@ bool same_rows(const View& a, const View& b) {
     return a.term == b.term && a.offset == b.offset && a.axes == b.axes && a.scale == b.scale;
 }
 
-// The heads of which x is the part that turns.
+// The heads whose turning part is x.
 struct HeadLayout {
     int64_t heads = 1, head_dim = 0;
 };
@@ -43,7 +45,7 @@ std::optional<HeadLayout> head_layout(const View& x, int64_t rotary) {
 
 Meaning finish_rope(Recovery& r, const Node& node, const View& x, int64_t heads, int64_t head_dim,
                     int64_t rotary_dim, bool interleaved, RopeTableId table) {
-    View plain = x;  // a rotation is linear: a factor may as well stand behind it
+    View plain = x;  // a rotation is linear: a factor may as well follow it
     plain.scale = 1.0;
     const TermId source = r.materialize(plain, node);
     // Divided, not multiplied: the numbers are the file's, and may overflow.
@@ -78,7 +80,8 @@ Meaning rotation(Recovery& r, const Node& node, const View& x, Ref cos, Ref sin,
                                    "neighbouring features are supported",
                                    distance));
     std::string why;
-    const RopeTableId table = r.rope_table(cos, sin, width, for_each_feature, interleaved, why);
+    const RopeTableId table =
+        r.rope_tables.find(cos, sin, width, for_each_feature, interleaved, why);
     if (!table.valid()) return unknown(r, node, why);
     if (rotary < layout->head_dim) return PartlyRotated{x, table, interleaved};
     return finish_rope(r, node, x, layout->heads, layout->head_dim, rotary, interleaved, table);
@@ -144,7 +147,7 @@ std::optional<Meaning> match_rope_concat(Recovery& r, const Node& node) {
     const View* rest = r.get<View>(node.input(1));
     if (!part || !rest) return std::nullopt;
     const PartlyRotated turned = *part;
-    const int64_t rotary = r.rope_tables[turned.table.index()].rotary_dim;
+    const int64_t rotary = r.rope_tables[turned.table].table.rotary_dim;
     const auto x = whole_heads(turned.x, *rest);
     const auto layout = x ? head_layout(*x, contiguous_features(x->axes.back())) : std::nullopt;
     if (!layout || contiguous_features(turned.x.axes.back()) != rotary)
@@ -194,7 +197,7 @@ std::optional<Meaning> match_rope_arithmetic(Recovery& r, const Node& node) {
         if (!x || r.number(table)) continue;
         const int64_t width = table_width(r, *x, table);
         if (const auto* w = r.get<WeightView>(table);
-            w && (w->columns.size() != width || !r.is_row_for_each_token(*w)))
+            w && (w->columns.size() != width || !is_row_for_each_token(r, *w)))
             continue;
         if (width > 0)
             return RopeProduct{*x, turned != nullptr, table, width, turned ? turned->distance : 0};
@@ -238,13 +241,13 @@ Meaning rotary_embedding(Recovery& r, const Node& node) {
     std::string why = "its tables are no constants";
     if (positions != kNone) {
         const WeightView *c = r.get<WeightView>(cos), *s = r.get<WeightView>(sin);
-        if (c && s && c->columns.size() == rotary / 2 && r.row_at_is_position(positions))
-            table = r.stored_rope_table(*c, *s);
+        if (c && s && c->columns.size() == rotary / 2 && row_at_is_position(r, positions))
+            table = r.rope_tables.stored(*c, *s);
     } else {
-        table = r.rope_table(cos, sin, rotary / 2, false, interleaved, why);
+        table = r.rope_tables.find(cos, sin, rotary / 2, false, interleaved, why);
     }
     if (!table.valid()) return unknown(r, node, why);
-    if (r.rope_tables[table.index()].rotary_dim != rotary)
+    if (r.rope_tables[table].table.rotary_dim != rotary)
         return unknown(r, node, "its tables have another width than half the rotary dimension");
     return finish_rope(r, node, view, heads, head_dim, rotary, interleaved, table);
 }

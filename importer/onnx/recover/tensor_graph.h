@@ -13,7 +13,7 @@ namespace cleave::importer::from_onnx {
 
 struct TensorGraph {
     std::optional<Graph> graph;
-    int node = -1;       // that stands in the way; -1: something of the model itself
+    int node = -1;       // that is in the way; -1: something of the model itself
     std::string reason;  // why it does; "its input x is f64, which is not computed"
 };
 

@@ -22,6 +22,7 @@ struct WeightView {
     Range rows, columns;
     double added = 0.0;  // a number that the graph adds to every element (Gemma's 1 + w)
     Packing packing = Packing::kDense;
+    DType dtype = DType::kF32;  // of packings other than kDense
     // kDequantizeLinear: quantization.axis is the constant's own axis of the scales.
     Quantization quantization;  // data refs of the Model
     int64_t source_rows = 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an ONNX tensor lies on a recovered operator's output. The output is [tokens, features]; each
+// How an ONNX tensor maps to a recovered operator's output. The output is [tokens, features]; each
 // axis of the tensor is a list of factors: the batch, the tokens, the cached positions, or a piece
 // of the features with its stride. So Reshape, Transpose, Unsqueeze, Slice and Expand only rewrite
 // the factors, and a matcher sees what a tensor is, not which detour its exporter took.

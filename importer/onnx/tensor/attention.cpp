@@ -3,6 +3,7 @@
 // into the last, past keys and values, masks that are added or chosen by, and what else the
 // standard has.
 #include <cmath>
+#include <utility>
 
 #include "importer/onnx/tensor/tensor_reader.h"
 
@@ -24,7 +25,7 @@ Sizes sizes_of(const TensorType& t, int64_t heads, std::string_view name) {
     return {s[0], heads, s[1], s[2] / heads};
 }
 
-// Distances in elements between entries of the mask along batch, heads, queries; keys lie side by
+// Distances in elements between entries of the mask along batch, heads, queries; keys are side by
 // side.
 std::vector<int64_t> mask_strides(const TensorType& mask, std::vector<int64_t> whole) {
     TensorReader::require(mask.rank() >= 1 && mask.rank() <= 4, "its attn_mask is {}-D",
@@ -51,7 +52,7 @@ void read_mask(TensorReader& r, const TensorType& q, std::vector<int64_t> whole)
     if (mask->dtype != DType::kBool) r.require_float(*mask, "attn_mask");
     r.require(mask->dtype == DType::kBool || mask->dtype == q.dtype,
               "its attn_mask is {} beside queries of {}", mask->dtype, q.dtype);
-    r.numbers("mask_strides", mask_strides(*mask, whole));
+    r.numbers("mask_strides", mask_strides(*mask, std::move(whole)));
     r.number("mask_keys", mask->shape.back());
 }
 

@@ -11,7 +11,7 @@
 namespace cleave::importer::from_onnx {
 namespace {
 
-// What stands before, along and behind an axis.
+// The sizes before, along and behind an axis.
 struct Around {
     int64_t outer = 1, size = 1, inner = 1;
 };
@@ -28,7 +28,7 @@ int64_t element_bytes(const TensorType& type) {
     return dtype_bits(type.dtype) / 8;
 }
 
-// Rows that are looked up must lie in [low, high]: constants are checked here, inputs when they are
+// Rows that are looked up must be in [low, high]: constants are checked here, inputs when they are
 // given.
 void read_indices(TensorReader& r, size_t input, std::string_view name, int64_t low, int64_t high) {
     const TensorType& indices = r.operand(input, name);

@@ -9,7 +9,7 @@
 
 namespace cleave::importer::from_onnx {
 
-// Input `input` of the node; the element for index i lies at offset + sum of strides[d] * i[d].
+// Input `input` of the node; the element for index i is at offset + sum of strides[d] * i[d].
 struct MapOperand {
     size_t input = 0;
     std::vector<int64_t> strides;  // one for each dimension of the result

@@ -63,7 +63,7 @@ public:
     }
     // Integers of input i, or of an attribute, that depend on no data; nothing when there are none.
     std::optional<std::vector<int64_t>> integers(size_t i, std::string_view attribute) const;
-    // The shape that output i has whatever the data.
+    // The shape of output i, if it depends on no data.
     std::optional<std::vector<int64_t>> shape_of_result(size_t i) const;
     const TensorType* optional_operand(size_t i, std::string_view name) {
         return has(i) ? &operand(i, name) : nullptr;

@@ -34,12 +34,12 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-PEAK, BANDWIDTH = 989e12, 4800e9  # of the reference device, as planner/machine/catalogue.cpp has them
+# Of the reference device, as planner/machine/catalogue.cpp has them.
+PEAK, BANDWIDTH = 989e12, 4800e9
 FOLDS = 10
 
 
-# ---- Rows
-# --------------------------------------------------------------------------------------------------------
+# ---- Rows ----
 
 
 def read(folder, name):
@@ -103,8 +103,7 @@ def attention_rows(table, amounts, length):
     return Rows(site, inner, flops, moved, seconds, group)
 
 
-# ---- The model
-# ---------------------------------------------------------------------------------------------------
+# ---- The model ----
 
 
 def roofline(parameters, flops, moved, peak=PEAK, bandwidth=BANDWIDTH):
@@ -233,8 +232,7 @@ def without_an_axis_value(rows, settings):
     return np.concatenate(found)
 
 
-# ---- All-reduce
-# --------------------------------------------------------------------------------------------------
+# ---- All-reduce ----
 
 MOST_SEGMENTS, LEAST_ROWS = 5, 3
 
@@ -294,8 +292,7 @@ def leave_one_out(x, t):
     return np.array(found)
 
 
-# ---- Reports and files
-# -------------------------------------------------------------------------------------------
+# ---- Reports and files ----
 
 
 def percent(e):

@@ -212,14 +212,14 @@ void check_collectives(const Plan& plan, const Schedule& schedule, const std::st
         if (e.from.size() != ranks)
             throw UserError(
                 "{}: {} of {} devices of stage {} have no part of {}, and every rank must bring "
-                "one to a collective; plan with a smaller --tp",
+                "one to a collective; plan with a smaller $tensor_parallel",
                 tool, ranks - e.from.size(), ranks, e.stage, e.result.name);
         for (const DeviceTensor& source : e.sources)
             if (e.kind == Exchange::Kind::kAllGather &&
                 source.columns.size() != e.sources[0].columns.size())
                 throw UserError(
                     "{}: {} is cut in parts of {} and {}, and an all-gather takes equal ones; "
-                    "choose a --tp that divides it, on equal devices",
+                    "choose a $tensor_parallel that divides it, on equal devices",
                     tool, e.result.name, e.sources[0].columns.size(), source.columns.size());
     }
 }

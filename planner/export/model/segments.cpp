@@ -169,7 +169,7 @@ private:
             e.sources.push_back(use(e.from.back(), placed_at(id).value, kNowhere));
         }
         e.to = c.group;
-        e.implementation = c.implementation;
+        e.form = c.form();
         e.result = named(c.outputs.at(0));
         if (!c.epilogue.empty()) {
             const ValueId summed = placed_at(c.contributions.at(0)).value;

@@ -46,7 +46,7 @@ struct Exchange {
     std::vector<DeviceId> from, to;
     std::vector<DeviceTensor> sources;  // one per `from`, in the order of addition or of columns
     DeviceTensor result;                // on each of `to`
-    CollectiveImplementation implementation = CollectiveImplementation::kOneShot;
+    SumForm form = SumForm::kOneShot;
     int stage = 0;
 };
 

@@ -133,7 +133,7 @@ const StoredTensor& TensorFile::rope(RopeTableId id, bool sine) {
     const int64_t positions = plan_.workload.context;
     if (table.max_positions > 0 && table.max_positions < positions)
         throw UserError(
-            "the rotary table '{}' ends at position {}, but the context is {}; use --context {} or "
+            "the rotary table '{}' ends at position {}, but the context is {}; use $context {} or "
             "less",
             table.name, table.max_positions, positions, table.max_positions);
     StoredTensor t;
@@ -162,9 +162,8 @@ void check_exportable_weights(const Plan& plan) {
             weight.data.file.valid() && !plan.graph.files[weight.data.file.index()].present;
         if (!weight.data.has_data() || absent)
             throw UserError(
-                "weight '{}' of {} has no data: a shape name, or a model made with --weights none, "
-                "cannot be exported with its weights; write one with 'cleave model SHAPE -o DIR "
-                "--weights random'",
+                "weight '{}' of {} has no data: a shape name, or a model without weights, "
+                "cannot be exported with its weights; write one with $write_model",
                 weight.name, plan.graph.name);
         if (weight.quantization.dynamic_activations && weight.packing != importer::Packing::kDense)
             throw UserError(
@@ -174,7 +173,7 @@ void check_exportable_weights(const Plan& plan) {
         if (!importer::stays_quantized(weight, shard.dtype) && shard.dtype != DType::kF32 &&
             shard.dtype != DType::kF16 && shard.dtype != DType::kBF16)
             throw UserError(
-                "weight '{}' lies on {} as {}: this export writes f32, f16 and bf16; give --dtype "
+                "weight '{}' lies on {} as {}: this export writes f32, f16 and bf16; give $dtype "
                 "one of these or leave it out",
                 weight.name, plan.machine.device(shard.device).name, shard.dtype);
     }

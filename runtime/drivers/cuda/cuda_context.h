@@ -11,7 +11,7 @@
 
 namespace cleave::runtime {
 
-// `name` stands in messages.
+// `name` is the device's in messages.
 std::unique_ptr<GpuContext> open_cuda_context(std::shared_ptr<const CudaLibrary> library,
                                               cuda::CUdevice device, std::string name);
 

@@ -3,7 +3,8 @@
 
 #include <cstdlib>
 
-#include "codegen/kernel/occupancy.h"
+#include "planner/machine/gpu_arch.h"
+#include "planner/machine/vendor.h"
 #include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
 #include "runtime/drivers/cuda/cuda_context.h"
@@ -58,7 +59,7 @@ public:
                                 attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
         facts.arch = fmt::format("sm_{}", capability);
         // Where an architecture has features of its own, kernels are made for those.
-        if (codegen::find_gpu_arch(facts.arch + "a")) facts.arch += "a";
+        if (planner::find_gpu_arch(facts.arch + "a")) facts.arch += "a";
         // Two transfers a clock: double data rate, as the toolkit's deviceQuery computes it.
         facts.memory_bandwidth = 2 * 1000 * attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
                                  (attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8);
@@ -117,7 +118,10 @@ FoundDriver open_cuda_driver(std::span<const std::string> names) {
     // runs in the context, and a peer's kernel there may wait for this very launch (CUDA C++
     // Programming Guide, "Lazy loading"). The user's word counts.
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    ::setenv(kCudaQueues, "32", 0);
+    // A queue for each stream of a card's logical devices, unless the user says how many. Of the
+    // default 8 some streams would share one (CUDA C++ Programming Guide, "CUDA Environment
+    // Variables"). A queue runs in order, so that kernels which wait for one another would not end.
+    ::setenv(planner::vendor_facts(planner::Vendor::kNvidia).queues_variable, "32", 0);
     if (const CUresult code = lib->call.cuInit(0); code != CUDA_SUCCESS)
         return {nullptr, fmt::format("{}: cuInit: {}", lib->library.name(), lib->error(code))};
     auto driver = std::make_shared<CudaDriver>(lib);

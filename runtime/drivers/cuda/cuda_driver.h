@@ -13,12 +13,6 @@ namespace cleave::runtime {
 // What the loader is asked for: libcuda.so.1, libcuda.so.
 std::span<const std::string> cuda_library_names();
 
-// So many queues a card has for the streams of its logical devices; the user's own value counts.
-// CUDA's default of 8 would have more streams share queues (CUDA C++ Programming Guide, "CUDA
-// Environment Variables"), each of which runs in order: kernels that wait for one another would not
-// end.
-inline constexpr const char* kCudaQueues = "CUDA_DEVICE_MAX_CONNECTIONS";
-
 FoundDriver open_cuda_driver(std::span<const std::string> names = cuda_library_names());
 
 }  // namespace cleave::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts of one driver whose work did not end, and calls of it that did not return: they were
-// left alone, and are never destroyed. Any call that gives something of their card back would wait
-// for them, so whoever shares the card asks here first. Thread-safe.
+// Abandoned contexts and calls of one driver: contexts whose work did not end, and calls that did
+// not return. They are never destroyed. Any call that gives something of their card back would wait
+// for them, so everything that shares the card asks here first. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,10 @@ class GpuContext;
 
 class LeftAlone {
 public:
-    // From now on `context` of card `ordinal` is nobody's but to be asked whether it is idle. It
-    // must stay for ever.
+    // From now on `context` of card `ordinal` is only asked whether it is idle. It must live as
+    // long as the process.
     void add(int ordinal, GpuContext& context);
-    // A call to the driver about card `ordinal`, which `has_ended` tells without asking the driver.
+    // A call to the driver about card `ordinal`. `has_ended` must not ask the driver.
     void add(int ordinal, std::function<bool()> has_ended);
 
     // Whether one of the card's still works; those that have ended at last are forgotten. While a

@@ -2,10 +2,10 @@
 #include "runtime/drivers/gpu/driver_switches.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
+#include <string>
 
 #include "planner/cost/peer_exchange.h"
+#include "runtime/base/environment.h"
 #include "runtime/base/errors.h"
 
 namespace cleave::runtime {
@@ -15,8 +15,8 @@ namespace {
 // `otherwise`: what it is where it is not set.
 bool is_on(const char* variable, bool otherwise, const char* on, const char* off) {
     constexpr const char* kUnset = ", as without the variable";
-    const char* set = std::getenv(variable);
-    const std::string_view wish = set ? set : otherwise ? "1" : "0";
+    const std::string set = environment(variable);
+    const std::string wish = !set.empty() ? set : otherwise ? "1" : "0";
     if (wish != "0" && wish != "1")
         throw UserError("{}={}: 1 ({}{}) or 0 ({}{})", variable, wish, on, otherwise ? kUnset : "",
                         off, otherwise ? "" : kUnset);

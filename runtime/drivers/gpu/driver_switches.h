@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables of the environment for GPUs whose driver is at fault in something that is only faster,
-// and the rule of what of it a plan's devices may use. UserError for a value that is neither 0
-// nor 1.
+// Switches for optimisations of GPUs whose driver has a fault in one of them (variables of
+// runtime/base/environment.cpp), and which of them a plan's devices may use. UserError for a value
+// that is neither 0 nor 1.
 #pragma once
 
 #include <vector>
@@ -25,11 +25,9 @@ bool wants_hip_pools();
 // the driver's context.
 std::vector<planner::DeviceId> devices_on_card(const planner::Plan& plan, planner::DeviceId device);
 
-// Whether launches of a device may overlap as far as its plan goes. Not where its card has several
-// devices of the plan one of which exchanges by peer memory: all blocks of such an exchange have to
-// stand on the card at once, and blocks that began early hold places there. They do not wait for
-// the exchange itself (runtime/drivers/gpu/gpu_driver.h keeps them off both its sides, on their own
-// stream), so that none would wait for ever; but such plans are for tests, and this needs no proof.
+// Whether the plan lets launches of a device overlap. Not where several devices of the plan share
+// its card and one of them exchanges by peer memory: all blocks of an exchange must be resident on
+// the card at once, and blocks that begin early take places there. Such plans are for tests.
 bool may_overlap(const planner::Plan& plan, planner::DeviceId device);
 
 }  // namespace cleave::runtime

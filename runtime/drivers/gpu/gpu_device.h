@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU as a Device: a vendor's context, the kernels loaded into it, and its allocations by name.
-// All memory and modules are given back when it goes, also after a fault; nothing is of a card on
-// which a kernel never ends, by none of the devices there: each such call would wait for it. It is
-// a DeviceStream: work is done later than it is asked for.
+// A GPU as an asynchronous Device: a vendor's context, the kernels loaded into it, and its
+// allocations. All memory and modules are given back when it goes, also after a fault. On a card
+// where a kernel never ends no device gives anything back: each such call would wait for the
+// kernel.
 #pragma once
 
 #include <chrono>

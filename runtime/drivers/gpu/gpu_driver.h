@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runtime needs of a GPU vendor's driver library, which is opened at run time: the devices
-// that it has, and for each a context with one stream. cuda/ and hip/ implement it from
-// hand-declared symbol tables; gpu_device.h makes a Device of it.
+// What the runtime needs of a GPU vendor's driver library, which is opened at run time: its
+// devices, and for each a context with one stream. cuda/ and hip/ implement it from hand-declared
+// symbol tables; gpu_device.h makes a Device of it.
 //
 // Errors: every call that fails throws a DeviceError with the vendor's call, its error's name and
-// text, and the device. Threads: a GpuDriver may be used from any thread; a GpuContext by one at a
-// time, which need not be the same one.
+// text, and the device. Threads: a GpuDriver may be used from any thread; a GpuContext by one
+// thread at a time, not always the same one.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@
 #include <string>
 
 #include "planner/machine/machine.h"
-#include "runtime/base/errors.h"
 #include "runtime/base/supports.h"
 #include "runtime/device/device.h"
+#include "runtime/device/vendor_error.h"
 #include "runtime/drivers/gpu/abandoned.h"
 #include "runtime/drivers/gpu/pinned_memory.h"
 
@@ -33,9 +33,9 @@ struct GpuFacts {
     std::string pci;   // "0000:3b:00.0"
     std::string arch;  // "sm_90a", "gfx90a"
     int64_t memory_bytes = 0;
-    int64_t memory_bandwidth = 0;  // bytes/s, of its clock and bus width; 0: not told
+    int64_t memory_bandwidth = 0;  // bytes/s, from its clock and bus width; 0: unknown
     int64_t clock_hz = 0;
-    int64_t timer_hz = 0;  // of the clock that kernels read where they take it for one of 100 MHz
+    int64_t timer_hz = 0;  // of the clock that kernels read and take for one of 100 MHz; 0: it is
     planner::DeviceLimits limits;
 };
 
@@ -45,14 +45,7 @@ using GpuFunction = void*;
 using GpuEvent = void*;
 using GpuGraph = void*;  // instantiated
 
-// A call of a vendor's library failed. After some of them, such as a kernel's fault, every later
-// one does.
-class VendorError : public DeviceError {
-public:
-    using DeviceError::DeviceError;
-};
-
-// A code object that the driver cannot read: a compiler newer than the driver made it, or it is of
+// A code object that the driver cannot read: its compiler is newer than the driver, or it is for
 // another architecture.
 class RefusedObject : public VendorError {
 public:
@@ -63,27 +56,26 @@ class GpuContext {
 public:
     virtual ~GpuContext() = default;
 
-    // Nothing when the device has not so much left. Of a pool of the context's own where the driver
-    // has pools, so that nothing is left on the device when the context goes.
+    // Nothing when the device has not enough left. From a pool of the context's own where the
+    // driver has pools, so that nothing stays on the device when the context goes.
     virtual std::optional<DeviceAddress> allocate(int64_t bytes) = 0;
     virtual void free(DeviceAddress address) = 0;
     virtual int64_t free_bytes() = 0;
-    // As `allocate`, of memory through which devices may signal while kernels run.
+    // As `allocate`: memory through which devices may signal while kernels run.
     virtual std::optional<DeviceAddress> allocate_exchange(int64_t bytes) {
         return allocate(bytes);
     }
 
-    // Kernels of this context, and those of the vendor's other libraries, reach memory of `peer`, a
-    // context of the same driver on another card. Again is harmless.
+    // From now on kernels of this context, and of the vendor's other libraries, reach memory of
+    // `peer`, a context of the same driver on another card. Calling it again is harmless.
     virtual void enable_peer_access(GpuContext& peer) = 0;
 
-    // Pinned memory of the host, for all contexts of the driver: copies to and from it run beside
-    // what the CPU does. Null when there is none.
+    // Pinned memory of the host, for all contexts of the driver: copies to and from it are
+    // asynchronous. Null when there is none left.
     virtual std::byte* allocate_pinned(int64_t bytes) = 0;
     virtual void free_pinned(std::byte* memory) = 0;
 
-    // On the stream, in call order. Memory of the host must stay until the stream has passed the
-    // copy.
+    // On the stream, in call order. Memory of the host must stay until the copy is done.
     virtual void fill(DeviceAddress address, int64_t bytes, uint8_t value) = 0;
     virtual void copy_out(DeviceAddress source, std::byte* destination, const Rectangle& r) = 0;
     virtual void copy_in(const std::byte* source, DeviceAddress destination,
@@ -93,13 +85,11 @@ public:
     virtual void launch(GpuFunction function, const std::array<unsigned, 3>& grid,
                         const std::array<unsigned, 3>& block, unsigned shared_bytes, void** args,
                         bool waits_itself) = 0;
-    // From now on (or no more) a launch of a kernel that waits itself (codegen::Launch::overlaps)
-    // may begin before the launch before it on the stream has ended, where that one's does so, too,
-    // and nothing else was asked of the context between the two: then the chain of waits reaches
-    // back to the last launch that began behind all others. Whatever waits for other devices, a
-    // peer's kernel or a vendor's library, so has nothing that overlaps on either side of it: no
-    // block that waits for it takes the place that its own blocks still need, and none of its own
-    // the place of those it waits for. Else why driver or card has no such launches.
+    // Switches overlapping launches on or off; else why this driver or card has none.
+    // A launch may begin before the launch before it has ended when both kernels wait by themselves
+    // (codegen::Launch::overlaps) and nothing else was asked of the context between the two.
+    // A kernel that waits for other devices (a peer's kernel, a collective) overlaps with nothing.
+    // So no waiting block takes a place on the card that the blocks it waits for still need.
     virtual Supports overlap_launches(bool) {
         return {false, "launches of this vendor's driver begin when those before them have ended"};
     }
@@ -114,8 +104,8 @@ public:
     virtual bool has_passed(GpuEvent event) = 0;
     virtual double elapsed_ms(GpuEvent from, GpuEvent to) = 0;
 
-    // What this thread puts on the stream between the two is kept, and done by each `replay`. Other
-    // threads go on as ever.
+    // What this thread puts on the stream between the two calls is kept, and done by each `replay`.
+    // Other threads' work is not captured.
     virtual void begin_capture() = 0;
     virtual GpuGraph end_capture() = 0;
     virtual void abandon_capture() noexcept = 0;
@@ -123,23 +113,22 @@ public:
     virtual void replay(GpuGraph graph) = 0;
     virtual void destroy_graph(GpuGraph graph) = 0;
 
-    // For a vendor's other libraries: the calling thread's context becomes this one; the stream as
-    // the vendor names it.
+    // For a vendor's other libraries: makes this the calling thread's context; the stream as the
+    // vendor names it.
     virtual void make_current() = 0;
     virtual void* native_stream() = 0;
 
     virtual GpuModule load(std::span<const std::byte> object) = 0;  // or RefusedObject
     virtual void unload(GpuModule module) = 0;
-    // Brings the kernel onto the device, for which it may wait for all that runs there.
+    // Brings the kernel onto the device. It may wait for everything that runs there.
     virtual GpuFunction function(GpuModule module, const std::string& name) = 0;
-    // Threads of a block with which the driver starts it at most, by its registers and static
-    // memory.
+    // Threads of a block at most, by the kernel's registers and static memory.
     virtual int64_t most_threads(GpuFunction function) = 0;
-    // From now on a launch of it may ask for so much dynamic shared memory.
+    // From now on a launch of it may ask for this much dynamic shared memory.
     virtual void allow_shared(GpuFunction, int64_t /*bytes*/) {}
-    // From now on it runs where shared memory is as large as the card can make it, and cache as
-    // small: blocks of launches that overlap stand on one compute unit, which has one division of
-    // the two at a time.
+    // From now on it runs with as much shared memory, and as little cache, as the card can give.
+    // Blocks of overlapping launches share a compute unit, which has one division of the two at a
+    // time.
     virtual void prefer_shared(GpuFunction) {}
 };
 
@@ -154,12 +143,12 @@ public:
     virtual GpuFacts facts(int ordinal) const = 0;
     // Whether one device's kernels and copies reach the other's memory directly.
     virtual bool has_peer_access(int from, int to) const = 0;
-    // `name` stands in messages.
+    // `name` is the device's in messages.
     virtual std::unique_ptr<GpuContext> open(int ordinal, const std::string& name) = 0;
 
     // Contexts of it whose work does not end.
     LeftAlone& left_alone() { return left_alone_; }
-    // Of its devices, which copies may go from and to.
+    // The host's memory that copies of its devices may use.
     PinnedMemory& pinned() { return pinned_; }
 
 private:
@@ -174,8 +163,8 @@ struct FoundDriver {
     std::string reason;
 };
 
-// After a fault the driver gives all back with the context: a call that fails then takes nothing
-// from anybody.
+// For cleaning up after a fault: the driver gives everything back with the context, so a call that
+// fails then loses nothing.
 template <class Act>
 void try_to(Act act) noexcept {
     try {

@@ -70,8 +70,8 @@ VendorError GpuKernels::refusal(const codegen::CompiledKernel& kernel,
         fmt::format("loading kernel {}", kernel.name),
         fmt::format("{}; it was compiled by {}, and {} is of version {}: a driver may not "
                     "read what a newer compiler made; install a newer driver, or name a "
-                    "compiler of its version (--nvrtc PATH for NVIDIA's cards, "
-                    "--gpu-compiler clang for AMD's)",
+                    "compiler of its version ($nvrtc PATH for NVIDIA's cards, "
+                    "$gpu_compiler clang for AMD's)",
                     why, kernel.compiler, driver_.library(), driver_.version()),
         info_.name);
 }
@@ -111,7 +111,7 @@ void GpuKernels::expect_launch(int kernel, const codegen::Launch& launch) {
                               fmt::format("its blocks have {} threads, and the driver starts it "
                                           "with {} at most: it takes more registers or shared "
                                           "memory of a block than the device has; name another "
-                                          "compiler (--gpu-compiler, --nvrtc PATH)",
+                                          "compiler ($gpu_compiler, $nvrtc PATH)",
                                           threads, most),
                               info_.name);
     } catch (const VendorError& error) {

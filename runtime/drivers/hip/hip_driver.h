@@ -15,11 +15,6 @@ namespace cleave::runtime {
 // is installed, then what the loader finds by these names (runtime/base/dynamic_library.h).
 std::vector<std::string> hip_library_names();
 
-// So many hardware queues a card has for the streams of its logical devices; the user's own value
-// counts. HIP's default of 4 would have more streams share queues, each of which runs in order:
-// kernels that wait for one another would not end.
-inline constexpr const char* kHipQueues = "GPU_MAX_HW_QUEUES";
-
 FoundDriver open_hip_driver(std::span<const std::string> names = hip_library_names());
 
 }  // namespace cleave::runtime

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// X(function, parameters); all return hipError_t. Two of them that return texts stand in Functions
+// X(function, parameters); all return hipError_t. Two of them that return texts are in Functions
 // alone.
 #define CLEAVE_HIP_FUNCTIONS(X)                                                                   \
     X(hipInit, (unsigned int flags))                                                              \

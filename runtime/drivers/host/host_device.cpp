@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/base/errors.h"
 #include "runtime/base/thread_team.h"
 #include "runtime/drivers/host/host_memory.h"
 #include "runtime/drivers/host/reduce.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
 #include "runtime/device/device.h"
 
 namespace cleave::runtime {
@@ -17,7 +17,14 @@ namespace cleave::runtime {
 using KernelLoader = std::function<std::unique_ptr<codegen::LoadedKernels>(
     const std::vector<codegen::CompiledKernel>&)>;
 
+struct HostDeviceOptions {
+    int threads = 1;      // of this device, the worker included
+    bool poison = false;  // fill fresh memory with NaN patterns
+    // Waiting threads may poll briefly: the process has no more threads than cores.
+    bool may_spin = false;
+};
 std::unique_ptr<Device> make_host_device(const planner::DeviceInfo& info,
-                                         const HostDeviceOptions& options, KernelLoader loader);
+                                         const HostDeviceOptions& options,
+                                         KernelLoader loader = codegen::load_host_kernels);
 
 }  // namespace cleave::runtime

@@ -200,7 +200,7 @@ private:
         if (code != ncclSuccess && code != ncclInProgress)
             lib_->fail(function, code, communicator_, member_.device);
     }
-    // A group that was started is ended, whatever happens in it: the library counts them by thread.
+    // A group that was started is ended, also after an error: the library counts them by thread.
     template <class Calls>
     void in_group(Calls&& calls) {
         CLEAVE_NCCL(ncclGroupStart);
@@ -369,18 +369,11 @@ private:
 
 }  // namespace
 
-FoundCollectives find_collectives(planner::DeviceKind kind) {
-    static const std::string kNccl[] = {"libnccl.so.2", "libnccl.so"};
-    static const std::string kRccl[] = {"librccl.so.1", "librccl.so"};
-    CHECK(planner::is_card(kind)) << "no library of collectives for "
-                                  << planner::device_kind_name(kind);
-    const bool cuda = kind == planner::DeviceKind::kCuda;
-    if (const char* named = std::getenv(cuda ? "CLEAVE_NCCL_LIBRARY" : "CLEAVE_RCCL_LIBRARY")) {
-        const std::string own[] = {named};
-        return open_collectives(own);
-    }
-    if (cuda) return open_collectives(kNccl);
-    return open_collectives(rocm_library_names(kRccl));
+// Major * 10000 + minor * 100 + patch, from 2.9 on.
+std::string collectives_version(const DynamicLibrary& library) {
+    auto* get = library.function<int(int*)>("ncclGetVersion");
+    int v = 0;
+    return get && get(&v) == 0 ? fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100) : "";
 }
 
 FoundCollectives open_collectives(std::span<const std::string> names) {

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "planner/machine/machine.h"
 #include "runtime/base/cancel.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/dynamic_library.h"
 #include "runtime/base/errors.h"
 #include "runtime/base/supports.h"
 #include "runtime/device/device.h"
@@ -47,7 +47,7 @@ private:
 // A device as its driver gives it to the library.
 struct CollectiveMember {
     std::string device;                  // in messages
-    std::string card;                    // what tells cards apart; the library refuses one twice
+    std::string card;                    // differs from card to card; the library refuses one twice
     std::function<void()> make_current;  // its context becomes the calling thread's
     void* stream = nullptr;              // CUstream or hipStream_t
 };
@@ -67,7 +67,7 @@ public:
     virtual void all_reduce(DeviceAddress source, DeviceAddress destination, int64_t count,
                             DType dtype) = 0;
 
-    // Rank r's `parts[r]` bytes at `source` come to stand at offset sum(parts[0..r)) of every
+    // Rank r's `parts[r]` bytes at `source` arrive at offset sum(parts[0..r)) of every
     // rank's destination. Parts may differ and be empty.
     virtual void all_gather(DeviceAddress source, DeviceAddress destination,
                             std::span<const int64_t> parts) = 0;
@@ -112,9 +112,8 @@ struct FoundCollectives {
 };
 FoundCollectives open_collectives(std::span<const std::string> names);
 
-// Kind cuda's or hip's: "libnccl.so.2", "librccl.so.1" and their like, or the file that
-// CLEAVE_NCCL_LIBRARY or CLEAVE_RCCL_LIBRARY names.
-FoundCollectives find_collectives(planner::DeviceKind kind);
+// "2.28.9", as a library says itself, before it is used; empty: it does not.
+std::string collectives_version(const DynamicLibrary& library);
 
 // Whether the library sums values of this type.
 Supports can_reduce(DType dtype);

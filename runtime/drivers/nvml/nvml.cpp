@@ -125,10 +125,4 @@ FoundLinkFacts open_nvml(std::span<const std::string> names) {
     return {nvml, ""};
 }
 
-FoundLinkFacts find_nvml() {
-    const char* named = std::getenv("CLEAVE_NVML_LIBRARY");
-    const std::string names[] = {named ? named : "libnvidia-ml.so.1"};
-    return open_nvml(names);
-}
-
 }  // namespace cleave::runtime

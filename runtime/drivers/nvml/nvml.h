@@ -12,7 +12,4 @@ namespace cleave::runtime {
 
 FoundLinkFacts open_nvml(std::span<const std::string> names);
 
-// "libnvidia-ml.so.1", or the file that CLEAVE_NVML_LIBRARY names.
-FoundLinkFacts find_nvml();
-
 }  // namespace cleave::runtime

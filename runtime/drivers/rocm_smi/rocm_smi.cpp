@@ -116,15 +116,11 @@ FoundLinkFacts open_rocm_smi(std::span<const std::string> names) {
     return {smi, ""};
 }
 
-FoundLinkFacts find_rocm_smi() {
+std::vector<std::string> rocm_smi_library_names() {
     static const std::string kNames[] = {"librocm_smi64.so.8", "librocm_smi64.so.7",
                                          "librocm_smi64.so.6", "librocm_smi64.so.5",
                                          "librocm_smi64.so.1", "librocm_smi64.so"};
-    if (const char* named = std::getenv("CLEAVE_ROCM_SMI_LIBRARY")) {
-        const std::string own[] = {named};
-        return open_rocm_smi(own);
-    }
-    return open_rocm_smi(rocm_library_names(kNames));
+    return rocm_library_names(kNames);
 }
 
 }  // namespace cleave::runtime

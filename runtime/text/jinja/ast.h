@@ -50,7 +50,7 @@ struct Expr {
     std::vector<std::string> operators;
 };
 
-/// What an assignment or a loop sets: a name, a namespace's attribute, or several of them.
+// What an assignment or a loop sets: a name, a namespace's attribute, or several of them.
 struct Target {
     std::string name;
     std::string attribute;      // not empty: name.attribute

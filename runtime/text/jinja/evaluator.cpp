@@ -13,7 +13,7 @@ namespace cleave::runtime::jinja {
 
 namespace {
 
-/// The variable `loop` inside a `for`.
+// The variable `loop` inside a `for`.
 Value loop_variable(const std::vector<Value>& items, size_t index,
                     const std::shared_ptr<std::vector<Value>>& last_changed) {
     auto loop = std::make_shared<Dict>();

@@ -26,7 +26,7 @@ struct Scope {
 
 class Evaluator {
 public:
-    /// Throws TemplateError, with the line.
+    // Throws TemplateError, with the line.
     std::string render(const std::vector<Stmt>& body,
                        std::vector<std::pair<std::string, Value>> variables);
 

@@ -26,7 +26,7 @@ Value trim_filter(const Value& value, const Arguments& arguments) {
     return strip(value.str(), text_of(bound[0], "trim: chars"), true, true);
 }
 
-/// Jinja's own: a letter is upper case after any of " -([{<", lower case elsewhere.
+// Jinja's own: a letter is upper case after any of " -([{<", lower case elsewhere.
 std::string title(std::string_view text) {
     std::string out;
     bool begins = true;

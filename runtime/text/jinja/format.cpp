@@ -11,7 +11,7 @@ namespace cleave::runtime::jinja {
 
 namespace {
 
-/// The value of one {field}; `automatic` counts the fields without a name.
+// The value of one {field}; `automatic` counts the fields without a name.
 Value field_value(const std::string& field, const Arguments& arguments, size_t& automatic) {
     if (field.find_first_of(":!.[") != std::string::npos) {
         throw TemplateError(fmt::format(

@@ -33,7 +33,7 @@ Value range(const Arguments& arguments) {
     return Value::list(std::move(items));
 }
 
-/// dict(...) and namespace(...): a dict to copy, then named values.
+// dict(...) and namespace(...): a dict to copy, then named values.
 std::shared_ptr<Dict> make_dict(const Arguments& arguments) {
     auto dict = std::make_shared<Dict>();
     for (const Value& source : arguments.positional) {
@@ -52,7 +52,7 @@ Value make_namespace(const Arguments& arguments, Namespaces& namespaces) {
     return dict;
 }
 
-/// A function that gives "" the first time and its text from then on.
+// A function that gives "" the first time and its text from then on.
 Value joiner(const Arguments& arguments) {
     const auto bound = bind(arguments, "joiner", {"sep"});
     const std::string separator = text_of(bound[0], "joiner: sep").value_or(", ");

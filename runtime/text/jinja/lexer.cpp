@@ -72,7 +72,7 @@ private:
         }
     }
 
-    /// The next place where "{{", "{%" or "{#" begins.
+    // The next place where "{{", "{%" or "{#" begins.
     size_t find_tag() const {
         for (size_t i = source_.find('{', at_); i != std::string::npos;
              i = source_.find('{', i + 1)) {
@@ -84,7 +84,7 @@ private:
         return source_.size();
     }
 
-    /// Text before a tag, shortened as the tag's sign and lstrip_blocks say.
+    // Text before a tag, shortened as the tag's sign and lstrip_blocks say.
     void push_text(size_t end, char sign, bool may_lstrip) {
         std::string text = source_.substr(at_, end - at_);
         if (sign == '-') {
@@ -106,7 +106,7 @@ private:
         return source_[index] == '-' || source_[index] == '+' ? source_[index] : ' ';
     }
 
-    /// After the end of a tag: "-" takes white space along, a block or comment takes one newline.
+    // After the end of a tag: "-" takes white space along, a block or comment takes one newline.
     void after_tag(bool strips, bool trims) {
         const size_t before = at_;
         if (strips) {
@@ -144,8 +144,8 @@ private:
         after_tag(strips, !keeps);
     }
 
-    /// The size of "name -%}" at `index` after optional spaces, or 0; `sign`: what stood before
-    /// "%}".
+    // The size of "name -%}" at `index` after optional spaces, or 0; `sign`: what stood before
+    // "%}".
     size_t match_word_tag(size_t index, std::string_view word, char& sign) const {
         const size_t word_begin = source_.find_first_not_of(kSpaces, index);
         if (word_begin == std::string::npos || source_.compare(word_begin, word.size(), word) != 0)
@@ -157,7 +157,7 @@ private:
         return source_.compare(end, 2, "%}") == 0 ? end + 2 - index : 0;
     }
 
-    /// {% raw %} ... {% endraw %}: the inside is text.
+    // {% raw %} ... {% endraw %}: the inside is text.
     bool lex_raw(size_t begin_size) {
         char sign = ' ';
         const size_t size = match_word_tag(at_ + begin_size, "raw", sign);
@@ -178,7 +178,7 @@ private:
         fail("'{% raw %}' has no '{% endraw %}'");
     }
 
-    /// The tokens of one tag, up to and including its end.
+    // The tokens of one tag, up to and including its end.
     void lex_inside(std::string_view end, bool is_output) {
         const int begin_line = line_;
         brackets_.clear();

@@ -29,7 +29,7 @@ struct Token {
     int line = 1;
 };
 
-/// Always ends with a kEnd token. Throws TemplateError.
+// Always ends with a kEnd token. Throws TemplateError.
 std::vector<Token> tokenize(const std::string& source);
 
 }  // namespace cleave::runtime::jinja

@@ -13,7 +13,7 @@ namespace cleave::runtime::jinja {
 
 namespace {
 
-/// value.a.b for "a.b"; a part of digits is an index.
+// value.a.b for "a.b"; a part of digits is an index.
 Value follow(Value value, const std::string& path) {
     for (const std::string& part : split(path, ".", -1)) {
         int64_t index = 0;
@@ -28,7 +28,7 @@ Value key_of(const Value& value, const std::optional<std::string>& path) {
     return path ? follow(value, *path) : value;
 }
 
-/// Sorting and comparing ignore case unless told otherwise.
+// Sorting and comparing ignore case unless told otherwise.
 Value folded(Value value, bool case_sensitive) {
     if (!case_sensitive && value.string()) return to_lower(*value.string());
     return value;
@@ -139,7 +139,7 @@ Value dictsort_filter(const Value& value, const Arguments& arguments) {
     return sort_filter(items_filter(value, {}), sort_arguments);
 }
 
-/// The lazy filters (map, select, ...) give nothing for anything that is false, None too.
+// The lazy filters (map, select, ...) give nothing for anything that is false, None too.
 std::vector<Value> items_if_true(const Value& value) {
     return value.truthy() ? iterate(value) : std::vector<Value>();
 }
@@ -151,7 +151,7 @@ Arguments rest_of(const Arguments& arguments, size_t from) {
     return rest;
 }
 
-/// map('filter', ...) or map(attribute='a.b', default=...).
+// map('filter', ...) or map(attribute='a.b', default=...).
 Value map_filter(const Value& value, const Arguments& arguments) {
     std::vector<Value> out;
     if (arguments.positional.empty()) {
@@ -171,8 +171,8 @@ Value map_filter(const Value& value, const Arguments& arguments) {
     return Value::list(std::move(out));
 }
 
-/// select, reject, selectattr, rejectattr: by a test, of the item or of its attribute; without one,
-/// by truth.
+// select, reject, selectattr, rejectattr: by a test, of the item or of its attribute; without one,
+// by truth.
 template <bool by_attribute, bool keep>
 Value choose_filter(const Value& value, const Arguments& arguments) {
     const auto& given = arguments.positional;

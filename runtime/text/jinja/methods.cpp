@@ -49,7 +49,7 @@ Value split_lines_method(const Value& self, const Arguments& arguments) {
     return as_list(split_lines(*self.string(), truth_of(bound[0], false)));
 }
 
-/// startswith and endswith take one text or a tuple of them.
+// startswith and endswith take one text or a tuple of them.
 template <bool at_end>
 Value affix_method(const Value& self, const Arguments& arguments) {
     const auto bound = bind(arguments, at_end ? "endswith" : "startswith", {"text"});

@@ -49,7 +49,7 @@ bool is_one_of(const Token& token, std::initializer_list<std::string_view> opera
 
 }  // namespace
 
-/// Counts how deep the parser's own recursion is.
+// Counts how deep the parser's own recursion is.
 class ExpressionParser::Nesting {
 public:
     explicit Nesting(ExpressionParser& parser) : parser_(parser) {

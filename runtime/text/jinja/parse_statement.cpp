@@ -82,7 +82,7 @@ public:
 private:
     using EndNames = std::initializer_list<std::string_view>;
 
-    /// Statements up to a tag whose name is one of `ends`; the stream then stands at that name.
+    // Statements up to a tag whose name is one of `ends`; the stream then stands at that name.
     std::vector<Stmt> parse_until(EndNames ends) {
         if (++blocks_ > kMaxBlocks)
             throw TemplateError("blocks are nested too deeply", stream_.current().line);
@@ -121,7 +121,7 @@ private:
 
     void end_tag() { stream_.expect(TokenKind::kTagEnd, "'%}'"); }
 
-    /// The body of a block that has one end.
+    // The body of a block that has one end.
     std::vector<Stmt> parse_body(std::string_view end) {
         end_tag();
         std::vector<Stmt> body = parse_until({end});
@@ -281,7 +281,7 @@ private:
         return stmt;
     }
 
-    /// {% filter name(...)|name %}: the same as a pipe from nothing.
+    // {% filter name(...)|name %}: the same as a pipe from nothing.
     Stmt parse_filter_block(int line) {
         Stmt stmt = statement(StmtKind::kFilter, line);
         stream_.replace_with_operator("|");

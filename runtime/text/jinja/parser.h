@@ -15,7 +15,7 @@
 
 namespace cleave::runtime::jinja {
 
-/// Walks the tokens; what both halves of the parser share.
+// Walks the tokens; what both halves of the parser share.
 class TokenStream {
 public:
     explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -31,7 +31,7 @@ public:
     void expect_name(std::string_view text);
     void expect(TokenKind kind, const char* what);
     std::string expect_any_name();
-    /// Turns the current token into an operator.
+    // Turns the current token into an operator.
     void replace_with_operator(std::string text);
     [[noreturn]] void fail_unexpected(const std::string& wanted) const;
 
@@ -45,9 +45,9 @@ public:
     explicit ExpressionParser(TokenStream& stream) : stream_(stream) {}
 
     ExprPtr parse_expression(bool with_conditional = true);
-    /// One expression, or several with commas between. `end`: a name that ends it.
+    // One expression, or several with commas between. `end`: a name that ends it.
     ExprPtr parse_tuple(bool with_conditional, std::string_view end = "");
-    /// name(...)|name(...) of a block; null when there is none.
+    // name(...)|name(...) of a block; null when there is none.
     ExprPtr parse_filters(ExprPtr value);
 
 private:
@@ -75,7 +75,7 @@ private:
     int nesting_ = 0;
 };
 
-/// The whole template. Throws TemplateError.
+// The whole template. Throws TemplateError.
 std::vector<Stmt> parse_template(const std::string& source);
 
 }  // namespace cleave::runtime::jinja

@@ -12,7 +12,7 @@ namespace cleave::runtime::jinja {
 
 namespace {
 
-/// Digits of `base` from `text`, all of them.
+// Digits of `base` from `text`, all of them.
 uint32_t parse_code(std::string_view text, int base, std::string_view escape, int line) {
     uint32_t code = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), code, base);

@@ -8,7 +8,7 @@
 
 namespace cleave::runtime::jinja {
 
-/// `text`: the inside of the quotes. Throws TemplateError on a cut-off \x, \u or \U.
+// `text`: the inside of the quotes. Throws TemplateError on a cut-off \x, \u or \U.
 std::string unescape(std::string_view text, int line);
 
 }  // namespace cleave::runtime::jinja

@@ -14,7 +14,7 @@ namespace cleave::runtime::jinja {
 std::vector<std::string> characters(std::string_view text);
 int64_t length_of(std::string_view text);
 
-/// Removes characters at the ends: white space, or any of `chars`.
+// Removes characters at the ends: white space, or any of `chars`.
 std::string strip(std::string_view text, const std::optional<std::string>& chars, bool left,
                   bool right);
 
@@ -23,25 +23,25 @@ std::string to_lower(std::string_view text);
 std::string to_title(std::string_view text);
 std::string to_capitalized(std::string_view text);
 
-/// At most `limit` cuts, any number when negative. Without a separator: at runs of white space.
+// At most `limit` cuts, any number when negative. Without a separator: at runs of white space.
 std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
                                int64_t limit);
 std::vector<std::string> rsplit(std::string_view text, const std::optional<std::string>& separator,
                                 int64_t limit);
 std::vector<std::string> split_lines(std::string_view text, bool keep_ends);
 
-/// At most `limit` replacements, all when negative.
+// At most `limit` replacements, all when negative.
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t limit);
 
-/// Every line but the first (and blank ones, unless asked) gets `prefix`.
+// Every line but the first (and blank ones, unless asked) gets `prefix`.
 std::string indent(std::string_view text, std::string_view prefix, bool first, bool blank);
 
-/// Whether the text has a character and all of them satisfy `test`.
+// Whether the text has a character and all of them satisfy `test`.
 bool all_characters(std::string_view text, const std::function<bool(char32_t)>& test);
 bool is_python_space(char32_t code);
 
-/// The index of a slice's elements: Python's start:stop:step over `size` elements.
+// The index of a slice's elements: Python's start:stop:step over `size` elements.
 std::vector<int64_t> slice_indices(int64_t size, std::optional<int64_t> start,
                                    std::optional<int64_t> stop, int64_t step);
 

@@ -15,7 +15,7 @@ namespace {
 // Values are printed and freed by recursion.
 constexpr int kMaxNesting = 200;
 
-/// The depth of a container around `inner`.
+// The depth of a container around `inner`.
 int depth_around(const Value& inner, int at_least) {
     const int depth = inner.list() ? inner.list()->depth : inner.dict() ? inner.dict()->depth : 0;
     if (depth >= kMaxNesting) throw TemplateError("lists and dicts are nested too deeply");

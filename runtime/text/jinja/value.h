@@ -68,7 +68,7 @@ public:
     const List* list() const;
     const Dict* dict() const;
     const Callable* callable() const;
-    /// Bools and integers; nothing else.
+    // Bools and integers; nothing else.
     bool as_integer(int64_t& out) const;
     double as_double() const;  // of a number
 
@@ -108,11 +108,11 @@ struct Callable {
 };
 
 bool equal(const Value& a, const Value& b);
-/// Python's < on numbers, strings and lists; TemplateError for other pairs.
+// Python's < on numbers, strings and lists; TemplateError for other pairs.
 bool less(const Value& a, const Value& b);
-/// Python's `needle in haystack`.
+// Python's `needle in haystack`.
 bool contains(const Value& haystack, const Value& needle);
-/// What a `for` goes through: items, keys, characters; nothing for an undefined value.
+// What a `for` goes through: items, keys, characters; nothing for an undefined value.
 std::vector<Value> iterate(const Value& value);
 
 struct JsonStyle {
@@ -123,7 +123,7 @@ struct JsonStyle {
     std::string key_separator = ": ";
 };
 
-/// Python's json.dumps.
+// Python's json.dumps.
 std::string to_json(const Value& value, const JsonStyle& style);
 
 }  // namespace cleave::runtime::jinja

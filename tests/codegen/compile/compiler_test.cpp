@@ -4,8 +4,9 @@
 #include <thread>
 
 #include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
 #include "codegen/compile/object_cache.h"
-#include "codegen/kernel/spec.h"
+#include "codegen/host/kernels.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/support/test.h"
 
@@ -45,8 +46,8 @@ TEST_CASE("a kernel is compiled once and then comes from the cache, equal byte f
           "[codegen]") {
     test::TemporaryFolder cache;
     Program program = program_of({scale_kernel(8, 2.0)});
-    CompiledKernel first = compile_program(program, options_for(cache.path())).at(0);
-    CompiledKernel second = compile_program(program, options_for(cache.path())).at(0);
+    CompiledKernel first = compile(program, options_for(cache.path())).objects.at(0);
+    CompiledKernel second = compile(program, options_for(cache.path())).objects.at(0);
     CHECK_FALSE(first.from_cache);
     CHECK(second.from_cache);
     CHECK(first.object == second.object);
@@ -61,7 +62,7 @@ TEST_CASE("a cache entry damaged in any byte, cut short or emptied is compiled a
           "[codegen]") {
     test::TemporaryFolder cache;
     Program program = program_of({scale_kernel(8, 2.0)});
-    CompiledKernel good = compile_program(program, options_for(cache.path())).at(0);
+    CompiledKernel good = compile(program, options_for(cache.path())).objects.at(0);
     fs::path path = entries(cache.path()).at(0);
     std::string bytes;
     {
@@ -75,28 +76,25 @@ TEST_CASE("a cache entry damaged in any byte, cut short or emptied is compiled a
         if (damage == bytes.size()) broken.resize(bytes.size() / 3);
         if (damage > bytes.size()) broken.clear();
         std::ofstream(path, std::ios::binary | std::ios::trunc) << broken;
-        CompiledKernel again = compile_program(program, options_for(cache.path())).at(0);
+        CompiledKernel again = compile(program, options_for(cache.path())).objects.at(0);
         CHECK_FALSE(again.from_cache);
         CHECK(again.object == good.object);
-        CHECK(compile_program(program, options_for(cache.path())).at(0).from_cache);
+        CHECK(compile(program, options_for(cache.path())).objects.at(0).from_cache);
     }
 }
 
 TEST_CASE("another CPU, source or name is another entry of the cache", "[codegen]") {
     test::TemporaryFolder cache;
-    compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v3"));
-    CHECK_FALSE(
-        compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v2"))
-            .at(0)
-            .from_cache);
-    CHECK_FALSE(
-        compile_program(program_of({scale_kernel(8, 3.0)}), options_for(cache.path(), "x86-64-v3"))
-            .at(0)
-            .from_cache);
-    CHECK(
-        compile_program(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v3"))
-            .at(0)
-            .from_cache);
+    compile(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v3"));
+    CHECK_FALSE(compile(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v2"))
+                    .objects.at(0)
+                    .from_cache);
+    CHECK_FALSE(compile(program_of({scale_kernel(8, 3.0)}), options_for(cache.path(), "x86-64-v3"))
+                    .objects.at(0)
+                    .from_cache);
+    CHECK(compile(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "x86-64-v3"))
+              .objects.at(0)
+              .from_cache);
     CHECK(entries(cache.path()).size() == 3);
 }
 
@@ -104,8 +102,8 @@ TEST_CASE("a cache folder that cannot be made is no error", "[codegen]") {
     test::TemporaryFolder folder;
     std::ofstream(folder.path() / "file") << "not a folder";
     CompiledKernel kernel =
-        compile_program(program_of({scale_kernel(8, 2.0)}), options_for(folder.path() / "file"))
-            .at(0);
+        compile(program_of({scale_kernel(8, 2.0)}), options_for(folder.path() / "file"))
+            .objects.at(0);
     CHECK_FALSE(kernel.from_cache);
     CHECK_FALSE(kernel.object.empty());
 }
@@ -123,7 +121,7 @@ TEST_CASE("threads compile kernels in the program's order and report every one",
         CHECK(total == 6);
         last = done;
     };
-    std::vector<CompiledKernel> compiled = compile_program(program_of(kernels), options);
+    std::vector<CompiledKernel> compiled = compile(program_of(kernels), options).objects;
     CHECK(calls == 6);
     for (size_t i = 0; i < kernels.size(); ++i) CHECK(compiled[i].name == kernels[i].name);
 }
@@ -134,7 +132,7 @@ TEST_CASE("cancelling stops compilation", "[codegen]") {
     token.cancel();
     CompileOptions options = options_for(cache.path());
     options.cancel = &token;
-    CHECK_THROWS_AS(compile_program(program_of({scale_kernel(8, 2.0)}), options), Cancelled);
+    CHECK_THROWS_AS(compile(program_of({scale_kernel(8, 2.0)}), options), Cancelled);
 }
 
 TEST_CASE("source that does not compile gives the log and the source, named after the kernel",
@@ -143,7 +141,7 @@ TEST_CASE("source that does not compile gives the log and the source, named afte
     Kernel kernel = scale_kernel(8, 2.0);
     kernel.source += "\nint broken = undeclared_name;\n";
     try {
-        compile_program(program_of({kernel}), options_for(cache.path()));
+        compile(program_of({kernel}), options_for(cache.path()));
         FAIL("it compiled");
     } catch (const InternalError& error) {
         std::string message = error.what();
@@ -157,21 +155,21 @@ TEST_CASE("source that does not compile gives the log and the source, named afte
 TEST_CASE("an unknown --cpu-arch is refused with names that exist", "[codegen]") {
     test::TemporaryFolder cache;
     std::string message = test::user_error([&] {
-        compile_program(program_of({scale_kernel(8, 2.0)}),
-                        options_for(cache.path(), "pentium-9000"));
+        compile(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "pentium-9000"));
     });
-    CHECK(message.find("--cpu-arch pentium-9000") != std::string::npos);
+    CHECK(message.find("$cpu_arch pentium-9000") != std::string::npos);
     CHECK(message.find("x86-64-v3") != std::string::npos);
 }
 
 TEST_CASE("code for a CPU that this machine is not is refused before it runs", "[codegen]") {
     test::TemporaryFolder cache;
-    std::vector<CompiledKernel> kernels = compile_program(
-        program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "sapphirerapids"));
+    std::vector<CompiledKernel> kernels =
+        compile(program_of({scale_kernel(8, 2.0)}), options_for(cache.path(), "sapphirerapids"))
+            .objects;
     bool has_amx = host_compiler_info().features.find("amx-tile") != std::string::npos;
     if (has_amx) CLEAVE_SKIP("this machine runs code for sapphirerapids");
     std::string message = test::user_error([&] { load_host_kernels(kernels); });
-    CHECK(message.find("--cpu-arch sapphirerapids") != std::string::npos);
+    CHECK(message.find("$cpu_arch sapphirerapids") != std::string::npos);
     CHECK(message.find("amx-tile") != std::string::npos);
 }
 

@@ -9,10 +9,14 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/amdgpu.h"
+#include "codegen/compile/choose.h"
+#include "codegen/compile/drive.h"
 #include "codegen/compile/gpu_objects.h"
+#include "codegen/compile/vendor.h"
 #include "codegen/generate.h"
-#include "codegen/gpu/peer_kernels.h"
+#include "codegen/gpu/exchange.h"
+#include "codegen/gpu/kernels.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/codegen/support/plan_programs.h"
 #include "tests/support/test.h"
@@ -101,7 +105,7 @@ TEST_CASE("exchanges by peer memory compile for both vendors and keep their sums
         target.activations = DType::kF32;
         for (int64_t width : {8192, 16384})
             program.kernels.push_back(make_peer_kernel(with_norm(width), target));
-        const std::vector<CompiledKernel> compiled = compile_program(program, through(compiler));
+        const std::vector<CompiledKernel> compiled = compile(program, through(compiler)).objects;
         for (const CompiledKernel& kernel : compiled) {
             CAPTURE(kernel.name, kernel.measured.registers, kernel.measured.stack_bytes);
             CHECK(kernel.measured.known);
@@ -187,7 +191,7 @@ TEST_CASE("a missing NVRTC lists every name that was tried, and the fix", "[code
     std::string message = test::user_error([&] { make_gpu_compiler(gpu_arch("sm_90a"), options); });
     CHECK(message.find("/nowhere/libnvrtc.so.99") != std::string::npos);
     CHECK(message.find("nvidia-cuda-nvrtc") != std::string::npos);
-    CHECK(message.find("--nvrtc PATH") != std::string::npos);
+    CHECK(message.find("$nvrtc PATH") != std::string::npos);
 }
 
 TEST_CASE("of several NVRTC the first is taken whose objects the CUDA driver loads", "[codegen]") {
@@ -200,7 +204,7 @@ TEST_CASE("of several NVRTC the first is taken whose objects the CUDA driver loa
     CompileOptions options;
     options.nvrtc = folder.path();
     const auto chosen = [&](const std::string& driver) {
-        options.cuda_driver = driver;
+        options.drivers[planner::Vendor::kNvidia] = driver;
         return make_nvrtc_compiler(gpu_arch("sm_90a"), options)->name();
     };
     // Within a major version a driver loads what a newer minor one made.
@@ -221,7 +225,7 @@ TEST_CASE("of several NVRTC the first is taken whose objects the CUDA driver loa
             Catch::Matchers::Contains("CUDA 11.8 and loads what NVRTC of CUDA 11 or older") &&
             Catch::Matchers::Contains(fmt::format("found NVRTC 13.4 ({}), NVRTC 12.4 ({})",
                                                   newer.string(), older.string())) &&
-            Catch::Matchers::Contains("--nvrtc PATH"));
+            Catch::Matchers::Contains("$nvrtc PATH"));
     CHECK_FALSE(nvrtc_info(options).available);
     // One file that was asked for by name, and no other beside it.
     options.nvrtc = newer;
@@ -318,7 +322,7 @@ TEST_CASE("a GPU compiler that a simt device has no use for is refused", "[codeg
         for (const char* compiler : {"nvrtc", "hiprtc"}) {
             program.arch = arch;
             CHECK_THAT(
-                test::user_error([&] { compile_program(program, through(compiler)); }),
+                test::user_error([&] { compile(program, through(compiler)); }),
                 Catch::Contains(fmt::format("'{}' compiles nothing for {}", compiler, arch)) &&
                     Catch::Contains("takes clang"));
         }
@@ -376,8 +380,8 @@ TEST_CASE("both compilers of AMD GPUs report the same static resources", "[codeg
     if (std::string why = absence("hiprtc"); !why.empty()) CLEAVE_SKIP("no hipRTC: " + why);
     const GpuArch& arch = gpu_arch("gfx90a");
     Program program = test::program_for("llama-3-8b", arch, 1);
-    std::vector<CompiledKernel> one = compile_program(program, through("hiprtc"));
-    std::vector<CompiledKernel> two = compile_program(program, through("clang"));
+    std::vector<CompiledKernel> one = compile(program, through("hiprtc")).objects;
+    std::vector<CompiledKernel> two = compile(program, through("clang")).objects;
     REQUIRE(one.size() == two.size());
     size_t apart = 0;
     for (size_t i = 0; i < one.size(); ++i) {
@@ -404,8 +408,8 @@ TEST_CASE("a GPU object in the cache keeps its resources and counts", "[codegen]
     CompileOptions options = through("clang");
     test::TemporaryFolder cache;
     options.cache_dir = cache.path().string();
-    std::vector<CompiledKernel> first = compile_program(program, options);
-    std::vector<CompiledKernel> second = compile_program(program, options);
+    std::vector<CompiledKernel> first = compile(program, options).objects;
+    std::vector<CompiledKernel> second = compile(program, options).objects;
     for (size_t i = 0; i < first.size(); ++i) {
         CHECK(second[i].from_cache);
         CHECK(second[i].object == first[i].object);
@@ -458,33 +462,31 @@ TEST_CASE("a kernel whose object is over a limit is compiled with a smaller tile
     REQUIRE(program.kernels.size() == 1);
     const Kernel asked = program.kernels[0];
     // The next smaller one of so many tokens, not the least there is.
-    REQUIRE(asked.smaller);
-    CHECK(asked.smaller().tile.tokens * asked.smaller().tile.rows * 4 >=
-          asked.tile.tokens * asked.tile.rows);
+    const std::optional<Kernel> next = with_smaller_tile(asked);
+    REQUIRE(next);
+    CHECK(next->tile.tokens * next->tile.rows * 4 >= asked.tile.tokens * asked.tile.rows);
     auto compiler = make_amdgpu_compiler(arch);
-    auto compile = [&] {
-        return compile_kernels(*compiler, program, through("clang"), &arch).at(0);
+    auto take = [&] {
+        return drive(*compiler, program.kernels, program.limits, through("clang")).at(0);
     };
-    CompiledKernel free = compile();
-    CHECK(free.given_up.empty());
-    CHECK_FALSE(free.instead);
+    const TakenKernel free = take();
+    CHECK(free.object.given_up.empty());
+    CHECK(free.kernel.hash == asked.hash);
     // One register fewer than it takes.
-    arch.registers_per_thread = static_cast<int>(free.measured.registers) - 1;
-    CompiledKernel tight = compile();
-    REQUIRE(tight.instead);
-    CHECK(tight.name == tight.instead->name);
-    CHECK(tight.measured.registers <= arch.registers_per_thread);
-    REQUIRE_FALSE(tight.given_up.empty());
-    CHECK_THAT(tight.given_up[0], Catch::Contains("registers a thread, of which the device has"));
-    adopt_compiled(program, {tight});
-    CHECK(program.kernels[0].tile.tokens * program.kernels[0].tile.rows <
-          asked.tile.tokens * asked.tile.rows);
-    CHECK(program.kernels[0].launch.grid[0].constant >= asked.launch.grid[0].constant);
+    arch.registers_per_thread = static_cast<int>(free.object.measured.registers) - 1;
+    const TakenKernel tight = take();
+    CHECK(tight.object.name == tight.kernel.name);
+    CHECK(tight.object.measured.registers <= arch.registers_per_thread);
+    REQUIRE_FALSE(tight.object.given_up.empty());
+    CHECK_THAT(tight.object.given_up[0],
+               Catch::Contains("registers a thread, of which the device has"));
+    CHECK(tight.kernel.tile.tokens * tight.kernel.tile.rows < asked.tile.tokens * asked.tile.rows);
+    CHECK(tight.kernel.launch.grid[0].constant >= asked.launch.grid[0].constant);
+    CHECK(tight.kernel.launch.constant_args == asked.launch.constant_args);
     // No tile does with so few.
     arch.registers_per_thread = 4;
-    program.kernels = {asked};
-    CHECK_THROWS_WITH(compile(), Catch::Contains("is over a limit of gfx942 with every tile") &&
-                                     Catch::Contains("of which the device has 4"));
+    CHECK_THROWS_WITH(take(), Catch::Contains("is over a limit of gfx942 with every tile") &&
+                                  Catch::Contains("of which the device has 4"));
 }
 
 TEST_CASE("an object that is none, or cut anywhere, is measured as unknown", "[codegen]") {
@@ -511,14 +513,13 @@ TEST_CASE("a tile of attention that was given up is told in queries and keys", "
         return k.kind != planner::KernelKind::kAttention || k.tile.tokens == 1;
     });
     REQUIRE(program.kernels.size() == 1);
-    REQUIRE(program.kernels[0].smaller);
     const planner::Tile asked = program.kernels[0].tile;
     auto compiler = make_amdgpu_compiler(arch);
-    auto compile = [&] {
-        return compile_kernels(*compiler, program, through("clang"), &arch).at(0);
+    auto take = [&] {
+        return drive(*compiler, program.kernels, program.limits, through("clang")).at(0).object;
     };
-    arch.registers_per_thread = static_cast<int>(compile().measured.registers) - 1;
-    const CompiledKernel tight = compile();
+    arch.registers_per_thread = static_cast<int>(take().measured.registers) - 1;
+    const CompiledKernel tight = take();
     REQUIRE_FALSE(tight.given_up.empty());
     CHECK(tight.given_up[0].starts_with(
         fmt::format("{} queries x {} keys at a time, {} threads, {} "

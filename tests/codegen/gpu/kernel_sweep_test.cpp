@@ -15,7 +15,9 @@
 
 #include <fmt/format.h>
 
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/choose.h"
+#include "codegen/compile/drive.h"
+#include "codegen/gpu/kernels.h"
 #include "codegen/kernel/spec.h"
 #include "planner/tiles/gpu.h"
 #include "tests/codegen/support/kernel_runner.h"
@@ -146,7 +148,7 @@ const GpuArch& arch_of(const Combination& c) {
 bool is_possible(const Combination& c) {
     if (is_prepared(c[kOfKind]) || c[kOfKind] == kPrepare) {
         if (c[kOfDtype] >= 0 && value(kSweepDtypes, c[kOfDtype]) == DType::kF32) return false;
-        if (c[kOfTarget] >= 0 && !planner::copies_asynchronously(arch_of(c))) return false;
+        if (c[kOfTarget] >= 0 && !arch_of(c).copies_asynchronously) return false;
     }
     if (c[kOfLimit] < 0 || c[kOfTarget] < 0) return true;
     return value(test::kSharedKiB, c[kOfLimit]) * 1024 <= arch_of(c).shared_bytes;
@@ -205,26 +207,90 @@ std::vector<Combination> pairwise_sample() {
     return sample;
 }
 
-Kernel kernel_of(const Combination& c) {
-    const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
-    const GpuArch& arch = arch_of(c);
-    const DType weight = value(kSweepDtypes, c[kOfDtype]);
-    const bool quantized = dtype_bytes(weight, 2) <= 2;
-    const DType plain = quantized ? DType::kF16 : weight;  // of norms and caches
-    const int64_t q = m.heads * m.head_dim;
-    const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
-    const NormSpec norm{plain, 1e-5, 0.0};
-    const int kind = c[kOfKind];
-    const bool prepared = is_prepared(kind);
-    const bool factors = prepared && WeightFormat(weight).staged() == DType::kF16;
+// Of projections and of what computes no product.
+Kernel small_kernel_of(int kind, const test::ModelSize& m, DType weight, const NormSpec& norm,
+                       const SlabSpec& slab, const GpuTarget& target) {
+    const int64_t q = m.heads * m.head_dim, k = m.kv_heads * m.head_dim;
+    switch (kind) {
+        case kEmbed: {
+            EmbeddingSpec s;
+            s.hidden = m.hidden;
+            s.rows = m.vocabulary;
+            s.weight = weight;
+            return make_gpu_kernel(s, KernelKind::kEmbedding, {"embedding"}, target);
+        }
+        case kPrepare: {
+            PrepareSpec s;
+            s.in = m.hidden;
+            s.x = {m.hidden, 0};
+            s.norm = norm;
+            s.to = WeightFormat(weight).staged();
+            return make_gpu_helper(s, target);
+        }
+        case kNorm: {
+            const RmsNormSpec s{m.hidden, m.hidden, norm, {m.hidden, 0}, RowCount::kTokens};
+            return make_gpu_kernel(s, KernelKind::kRmsNorm, {"rms_norm"}, target);
+        }
+        case kRope: {
+            const RopeOnlySpec s{q, m.head_dim, {m.head_dim, false}, {q, 0}};
+            return make_gpu_kernel(s, KernelKind::kRope, {"rope"}, target);
+        }
+        case kAppend: {
+            const KvAppendSpec s{{0, m.kv_heads}, slab, {k, 0}, {k, 0}};
+            return make_gpu_kernel(s, KernelKind::kKvAppend, {"kv_append"}, target);
+        }
+        default: {
+            const View row{m.intermediate, 0};
+            const GatedActivationSpec s{m.intermediate, importer::Activation::kSilu, row, row};
+            return make_gpu_kernel(s, KernelKind::kGatedActivation, {"gated_activation"}, target);
+        }
+    }
+}
 
+QkvSpec qkv_spec(const test::ModelSize& m, DType weight, const SlabSpec& slab) {
+    QkvSpec s;
+    s.in = m.hidden;
+    s.q_heads = m.heads;
+    s.kv_heads = {0, m.kv_heads};
+    s.q = s.k = s.v = weight;
+    s.q_rope = s.k_rope = RopeSpec{m.head_dim, false};
+    s.slab = slab;
+    s.x = {m.hidden, 0};
+    return s;
+}
+
+GateUpSpec gate_up_spec(const test::ModelSize& m, DType weight) {
+    GateUpSpec s;
+    s.in = m.hidden;
+    s.out = m.intermediate;
+    s.gate = s.up = weight;
+    s.x = {m.hidden, 0};
+    return s;
+}
+
+GpuTarget target_of(const Combination& c) {
+    const GpuArch& arch = arch_of(c);
+    const int kind = c[kOfKind];
     GpuTarget target;
     target.device = std::string(arch.name);
     target.limits = {value(test::kSharedKiB, c[kOfLimit]) * 1024, arch.registers, arch.max_threads,
                      arch.warp_width, 108};
     target.max_tokens = is_prompt(kind) || kind == kPrepare ? 512 : 1;
     target.context = value(kContexts, c[kOfContext]);
+    return target;
+}
 
+Kernel kernel_of(const Combination& c) {
+    const test::ModelSize& m = value(test::kModelSizes, c[kOfModel]);
+    const DType weight = value(kSweepDtypes, c[kOfDtype]);
+    const DType plain = dtype_bytes(weight, 2) <= 2 ? DType::kF16 : weight;  // norms, caches
+    const int64_t q = m.heads * m.head_dim;
+    const SlabSpec slab{m.head_dim, m.head_dim, m.kv_heads, 0, plain};
+    const NormSpec norm{plain, 1e-5, 0.0};
+    const int kind = c[kOfKind];
+    const bool prepared = is_prepared(kind);
+    const bool factors = prepared && WeightFormat(weight).staged() == DType::kF16;
+    const GpuTarget target = target_of(c);
     auto linear = [&](int64_t in, int64_t out) {
         LinearSpec s;
         s.in = in;
@@ -239,24 +305,17 @@ Kernel kernel_of(const Combination& c) {
         if (!prepared) product.insert(product.begin(), "rms_norm");
         return product;
     };
-    auto make = [&](const KernelSpec& spec, KernelKind of, std::vector<std::string> fused) {
-        return make_gpu_kernel(spec, of, fused, target);
+    auto make = [&](const KernelSpec& spec, KernelKind of, std::vector<std::string> operators) {
+        return make_gpu_kernel(spec, of, operators, target);
     };
     switch (kind) {
         case kQkvPrompt:
         case kQkvToken:
         case kQkvPrepared: {
-            QkvSpec s;
-            s.in = m.hidden;
-            s.q_heads = m.heads;
-            s.kv_heads = {0, m.kv_heads};
-            s.q = s.k = s.v = weight;
+            QkvSpec s = qkv_spec(m, weight, slab);
             s.prepared = prepared;
             s.factors = factors;
             if (!prepared) s.norm = norm;
-            s.q_rope = s.k_rope = RopeSpec{m.head_dim, false};
-            s.slab = slab;
-            s.x = {m.hidden, 0};
             return make(s, KernelKind::kNormQkvRopeAppend,
                         fused({"linear", "linear", "linear", "rope", "rope", "kv_append"}));
         }
@@ -280,14 +339,10 @@ Kernel kernel_of(const Combination& c) {
         case kGateUpPrompt:
         case kGateUpToken:
         case kGateUpPrepared: {
-            GateUpSpec s;
-            s.in = m.hidden;
-            s.out = m.intermediate;
-            s.gate = s.up = weight;
+            GateUpSpec s = gate_up_spec(m, weight);
             s.prepared = prepared;
             s.factors = factors;
             if (!prepared) s.norm = norm;
-            s.x = {m.hidden, 0};
             return make(s, KernelKind::kNormGateUp,
                         fused({"linear", "linear", "gated_activation"}));
         }
@@ -298,43 +353,11 @@ Kernel kernel_of(const Combination& c) {
             s.count = RowCount::kOutputs;
             return make(s, KernelKind::kNormLinear, {"select_tokens", "rms_norm", "linear"});
         }
-        case kEmbed: {
-            EmbeddingSpec s;
-            s.hidden = m.hidden;
-            s.rows = m.vocabulary;
-            s.weight = weight;
-            return make(s, KernelKind::kEmbedding, {"embedding"});
-        }
         case kProjectionPrompt:
         case kProjectionToken:
         case kProjectionPrepared:
             return make(linear(m.hidden, m.kv_heads * m.head_dim), KernelKind::kLinear, {"linear"});
-        case kPrepare: {
-            PrepareSpec s;
-            s.in = m.hidden;
-            s.x = {m.hidden, 0};
-            s.norm = norm;
-            s.to = WeightFormat(weight).staged();
-            return make_gpu_helper(s, target);
-        }
-        case kNorm:
-            return make(RmsNormSpec{m.hidden, m.hidden, norm, {m.hidden, 0}, RowCount::kTokens},
-                        KernelKind::kRmsNorm, {"rms_norm"});
-        case kRope:
-            return make(RopeOnlySpec{q, m.head_dim, {m.head_dim, false}, {q, 0}}, KernelKind::kRope,
-                        {"rope"});
-        case kAppend:
-            return make(KvAppendSpec{{0, m.kv_heads},
-                                     slab,
-                                     {m.kv_heads * m.head_dim, 0},
-                                     {m.kv_heads * m.head_dim, 0}},
-                        KernelKind::kKvAppend, {"kv_append"});
-        default:
-            return make(GatedActivationSpec{m.intermediate,
-                                            importer::Activation::kSilu,
-                                            {m.intermediate, 0},
-                                            {m.intermediate, 0}},
-                        KernelKind::kGatedActivation, {"gated_activation"});
+        default: return small_kernel_of(kind, m, weight, norm, slab, target);
     }
 }
 
@@ -353,16 +376,17 @@ struct Sweep {
     }
 };
 
-std::vector<CompiledKernel> compile(const Sweep& sweep, const SweepTarget& target) {
+std::vector<TakenKernel> compile(const Sweep& sweep, const SweepTarget& target) {
     const char* kept = std::getenv("CLEAVE_SWEEP_CACHE");
     CompileOptions options;
     options.cache_dir = kept && *kept ? kept : test::test_cache();
     options.gpu_compiler = target.compiler;
     const GpuArch& arch = gpu_arch(target.arch);
-    return compile_kernels(*make_gpu_compiler(arch, options), sweep.program, options, &arch);
+    return drive(*make_gpu_compiler(arch, options), sweep.program.kernels, {}, options);
 }
 
-void check_compiled(const Combination& c, const Kernel& asked, const CompiledKernel& kernel) {
+void check_compiled(const Combination& c, const TakenKernel& taken) {
+    const CompiledKernel& kernel = taken.object;
     const Resources& r = kernel.measured;
     const GpuArch& arch = arch_of(c);
     const int kind = c[kOfKind];
@@ -375,8 +399,10 @@ void check_compiled(const Combination& c, const Kernel& asked, const CompiledKer
     if (!is_prompt(kind)) CHECK(r.spill_bytes == 0);
     // What takes many tokens, and nothing else; a limit may have shrunk a tile of attention to
     // single ones. Codes are staged as f16.
-    const planner::Tile& tile = kernel.instead ? kernel.instead->tile : asked.tile;
-    const bool many = is_prompt(kind) && (kind != kAttentionPrompt || is_prefill_attention(tile));
+    const KernelForm form = taken.kernel.form;
+    const bool many = form == KernelForm::kGemm || form == KernelForm::kPrefillAttention;
+    CHECK((!many || is_prompt(kind)));
+    CHECK((many || !is_prompt(kind) || kind == kAttentionPrompt));
     const DType staged = dtype == DType::kF32 || dtype == DType::kBF16 ? dtype : DType::kF16;
     CHECK(kernel.matrix_instructions.empty() != (many && multiplies_matrices_of(arch, staged)));
 }
@@ -397,10 +423,10 @@ struct Line : test::KernelTotals {
 };
 
 void write_report(const std::string& path, const SweepTarget& target, DType dtype,
-                  const Sweep& sweep, const std::vector<CompiledKernel>& compiled) {
+                  const Sweep& sweep, const std::vector<TakenKernel>& compiled) {
     std::map<int, Line> lines;
     for (size_t i = 0; i < compiled.size(); ++i) {
-        const CompiledKernel& k = compiled[i];
+        const CompiledKernel& k = compiled[i].object;
         Line& line = lines[sweep.of[i][kOfKind]];
         line.add(k);
         for (const auto& [name, count] : k.matrix_instructions)
@@ -416,7 +442,7 @@ void write_report(const std::string& path, const SweepTarget& target, DType dtyp
         "| kernel | kernels | shrunk | registers | shared bytes | that spill | bytes spilled | "
         "matrix instructions |\n|---|---|---|---|---|---|---|---|\n",
         target.arch, dtype_name(dtype), source && *source ? source : "source unknown",
-        limits_of(gpu_arch(target.arch)), test::kModelSizes.size(), compiled.at(0).compiler,
+        limits_of(gpu_arch(target.arch)), test::kModelSizes.size(), compiled.at(0).object.compiler,
         compiled.size());
     for (const auto& [kind, l] : lines) {
         std::string matrix;
@@ -449,9 +475,8 @@ void compile_everything(const SweepTarget& wanted, DType dtype) {
                     Combination c{kind, limit, model, dtype_index, target_index, context};
                     if (is_possible(c)) sweep.add(c);
                 }
-    std::vector<CompiledKernel> compiled = compile(sweep, *target);
-    for (size_t i = 0; i < compiled.size(); ++i)
-        check_compiled(sweep.of[i], sweep.program.kernels[i], compiled[i]);
+    std::vector<TakenKernel> compiled = compile(sweep, *target);
+    for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i]);
     if (const char* folder = std::getenv("CLEAVE_SWEEP_REPORT"); folder && *folder) {
         const bool second = std::string_view(wanted.compiler) == "hiprtc";
         write_report(fmt::format("{}/compiled_{}{}_{}.md", folder, wanted.arch,
@@ -473,10 +498,9 @@ TEST_CASE("kernels of every pair of kind and limit and model and dtype and targe
     CHECK(by_target.size() == sweep_targets().size());
     for (const auto& [index, sweep] : by_target) {
         const SweepTarget& target = value(sweep_targets(), index);
-        std::vector<CompiledKernel> compiled = compile(sweep, target);
+        std::vector<TakenKernel> compiled = compile(sweep, target);
         REQUIRE(compiled.size() == sweep.program.kernels.size());
-        for (size_t i = 0; i < compiled.size(); ++i)
-            check_compiled(sweep.of[i], sweep.program.kernels[i], compiled[i]);
+        for (size_t i = 0; i < compiled.size(); ++i) check_compiled(sweep.of[i], compiled[i]);
         fmt::print("{} kernels for {} with {}\n", compiled.size(), target.arch, target.compiler);
     }
     fmt::print("of {} combinations\n", sample.size());

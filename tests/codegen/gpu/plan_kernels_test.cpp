@@ -12,7 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/compile/compile_program.h"
+#include "codegen/compile/choose.h"
+#include "codegen/compile/vendor.h"
 #include "codegen/compile/worker_pool.h"
 #include "codegen/generate.h"
 #include "tests/codegen/support/kernel_runner.h"
@@ -56,9 +57,9 @@ void check_census(const Program& program, const std::vector<CompiledKernel>& com
     int products = 0, attentions = 0;
     for (size_t i = 0; i < compiled.size(); ++i) {
         CAPTURE(compiled[i].name, compiled[i].counted_in);
-        const std::string& source = program.kernels[i].source;
-        const bool attends = source.find("kQueries = ") != std::string::npos;
-        const bool multiplies = source.find("kMany = true") != std::string::npos;
+        const KernelForm form = program.kernels[i].form;
+        const bool attends = form == KernelForm::kPrefillAttention;
+        const bool multiplies = form == KernelForm::kGemm;
         products += multiplies;
         attentions += attends;
         const auto& counts = compiled[i].matrix_instructions;
@@ -84,10 +85,9 @@ struct PlanKernels {
 PlanKernels check_plan(const std::string& shape, int devices, const GpuArch& arch,
                        const std::string& compiler) {
     CAPTURE(shape, arch.name, compiler);
-    Program program = test::program_for(shape, arch, devices);
-    std::vector<CompiledKernel> compiled = compile_program(program, through(compiler));
+    const auto [program, compiled] =
+        compile(test::program_for(shape, arch, devices), through(compiler));
     REQUIRE(compiled.size() == program.kernels.size());
-    adopt_compiled(program, compiled);
     const std::set<int> decode = kernels_of(program.decode);
     // NVRTC 13.0 takes 40 registers and 12 bytes of stack for q, k and v of 405B on sm_80 with
     // every tile.
@@ -127,7 +127,7 @@ struct KnownArchs {
 KnownArchs ask_compiler(const std::string& compiler) {
     KnownArchs answer;
     for (const GpuArch& arch : gpu_archs()) {
-        if (arch.nvidia != (compiler == "nvrtc")) continue;
+        if ((arch.vendor == planner::Vendor::kNvidia) != (compiler == "nvrtc")) continue;
         try {
             make_gpu_compiler(arch, through(compiler));
             answer.known.push_back(&arch);
@@ -223,9 +223,8 @@ TEST_CASE("products of a prompt add and store 16 bytes at a time, and wait for s
         const Program program = test::program_for("llama-3-8b", gpu_arch(name), 1);
         int with_residual = 0;
         for (const Kernel& kernel : program.kernels) {
-            const bool is_linear = kernel.source.find("linear<Config>") != std::string::npos;
-            if (kernel.source.find("kMany = true") == std::string::npos ||
-                (!is_linear && kernel.source.find("gate_up<Config>") == std::string::npos))
+            if (kernel.form != KernelForm::kGemm ||
+                kernel.kind == planner::KernelKind::kNormQkvRopeAppend)
                 continue;
             CAPTURE(name, kernel.name);
             const WorkerResult result =
@@ -321,7 +320,7 @@ TEST_CASE("a prompt's activations are prepared once for each product where copie
                       norm = "rms_norm";
     for (const char* arch : {"sm_80", "sm_90a", "sm_100", "gfx942", "sm_75"}) {
         const GpuArch& known = gpu_arch(arch);
-        const bool prepares = known.nvidia && known.number >= 80;
+        const bool prepares = known.vendor == planner::Vendor::kNvidia && known.number >= 80;
         CAPTURE(arch);
         const planner::Plan plan = test::plan_for_arch("llama-3-8b", known, 1);
         const Program program = generate_program(plan, planner::DeviceId(0));
@@ -347,8 +346,13 @@ TEST_CASE("a prompt's activations are prepared once for each product where copie
             CHECK(first.args.back().kind == ArgKind::kScratch);
             CHECK(second.args.front().kind == ArgKind::kScratch);
             CHECK(first.args.back().id == second.args.front().id);
-            CHECK(program.kernels[static_cast<size_t>(second.kernel)].source.find(
-                      "kPrepared = true") != std::string::npos);
+            const GpuOrigin& origin = *program.kernels[static_cast<size_t>(second.kernel)].origin;
+            CHECK(std::visit(
+                [](const auto& s) {
+                    if constexpr (requires { s.prepared; }) return s.prepared;
+                    return false;
+                },
+                origin.spec));
         }
         CHECK(pairs == (prepares ? 4 * 32 : 0));
     }

@@ -11,9 +11,7 @@ using planner::KernelKind;
 
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh,
-                                       Activation::kGeluErf, Activation::kRelu};
+constexpr DType kElementTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 constexpr int64_t kTokens = 5;
 
 void run(const KernelSpec& spec, KernelKind kind, const std::vector<uint64_t>& args,
@@ -30,7 +28,7 @@ GuardedBuffer draw(const char* name, int64_t n, std::mt19937& rng, double scale 
 TEST_CASE("a vocabulary-parallel embedding gives its own ids scaled rows and all others zero",
           "[codegen]") {
     std::mt19937 rng(1);
-    for (DType dtype : kDTypes) {
+    for (DType dtype : kElementTypes) {
         EmbeddingSpec s{43, 20, dtype, 2.5f};
         std::vector<int32_t> ids = {9, 10, 29, 30, 17};
         auto table = GuardedBuffer::random("table", dtype, 20 * 43, rng);
@@ -48,7 +46,7 @@ TEST_CASE("a vocabulary-parallel embedding gives its own ids scaled rows and all
 
 TEST_CASE("a norm normalises each group alone, of f32, f16 and bf16 weights", "[codegen]") {
     std::mt19937 rng(2);
-    for (DType dtype : kDTypes)
+    for (DType dtype : kElementTypes)
         for (auto [n, group] :
              {std::pair<int64_t, int64_t>{43, 43}, {96, 24}, {64, 64}, {6, 2}, {7, 7}}) {
             CAPTURE(n, group);
@@ -97,7 +95,7 @@ TEST_CASE("rope alone turns every head by its token's position", "[codegen]") {
 TEST_CASE("an append alone writes its tokens' rows of the slab and no other", "[codegen]") {
     std::mt19937 rng(4);
     constexpr int64_t kContext = 9, kSlots = 2;
-    for (DType dtype : kDTypes) {
+    for (DType dtype : kElementTypes) {
         KvAppendSpec s;
         s.kv_heads = {2, 4};
         s.slab = {6, 4, 3, 1, dtype};
@@ -133,9 +131,10 @@ TEST_CASE("an append alone writes its tokens' rows of the slab and no other", "[
 TEST_CASE("gated activations are within 1e-6 of their definitions, also far from zero",
           "[codegen]") {
     std::mt19937 rng(5);
-    for (Activation activation : kActivations)
+    for (const auto& row : importer::kActivations)
         for (double scale : {0.01, 1.0, 8.0, 200.0}) {
-            CAPTURE(importer::activation_name(activation), scale);
+            CAPTURE(row.name, scale);
+            const Activation activation = row.activation;
             GatedActivationSpec s{43, activation, {43, 0}, {50, 6}};
             auto gate = draw("gate", kTokens * 43, rng, scale), up = draw("up", kTokens * 50, rng);
             auto out = GuardedBuffer::output("out", kTokens * 43);
@@ -153,7 +152,7 @@ TEST_CASE("gated activations are within 1e-6 of their definitions, also far from
 TEST_CASE("gate and up with norm and biases meet in the activation, for few and many tokens",
           "[codegen]") {
     std::mt19937 rng(6);
-    for (DType dtype : kDTypes)
+    for (DType dtype : kElementTypes)
         for (int64_t tokens : {1, 4, 35, 150})
             for (int64_t out_size : {43, 172}) {
                 CAPTURE(dtype_name(dtype), tokens, out_size);
@@ -163,7 +162,7 @@ TEST_CASE("gate and up with norm and biases meet in the activation, for few and 
                 s.out = out_size;
                 s.gate = s.up = dtype;
                 s.x = {50, 1};
-                s.activation = kActivations[out_size % 4];
+                s.activation = importer::kActivations[static_cast<size_t>(out_size) % 4].activation;
                 if (extra) s.gate_bias = s.up_bias = dtype;
                 if (extra) s.norm = NormSpec{dtype, 1e-5, 0.0};
                 auto x = draw("x", tokens * 50, rng);

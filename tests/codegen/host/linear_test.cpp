@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
+#include "codegen/compile/host.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/support/test.h"
 

@@ -3,6 +3,7 @@
 // integers exactly.
 #include <cmath>
 
+#include "codegen/compile/host.h"
 #include "tests/codegen/support/kernel_reference.h"
 #include "tests/codegen/support/kernel_runner.h"
 #include "tests/support/quantized_matrix.h"
@@ -102,9 +103,9 @@ TEST_CASE("one source of quantised products serves CPUs with 4, 8 and 16 lanes",
                               {"x86-64-v3", " avx2 "},
                               {"x86-64-v4", " avx512f "}}) {
         if (features.find(needs) == std::string::npos) continue;
-        for (DType code : {DType::kInt4, DType::kUInt8, DType::kF8E4M3})
-            check_linear({importer::Packing::kDequantizeLinear, code, 14, 88, 32, DType::kF16,
-                          Zeros::kNone, true},
+        for (DType code : {DType::kInt4, DType::kUInt8, DType::kF8E4M3, DType::kMxfp4})
+            check_linear({importer::Packing::kDequantizeLinear, code, 14, 88, 32,
+                          code == DType::kMxfp4 ? DType::kF8E8M0 : DType::kF16, Zeros::kNone, true},
                          {1, 4, 41}, cpu);
     }
 }

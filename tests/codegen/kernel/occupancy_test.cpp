@@ -133,7 +133,7 @@ TEST_CASE("predicted blocks of a multiprocessor are those of NVIDIA's occupancy 
 #ifdef CLEAVE_HAS_CUDA_OCCUPANCY
     int compared = 0;
     for (const GpuArch& arch : gpu_archs()) {
-        if (!arch.nvidia) continue;
+        if (arch.vendor != planner::Vendor::kNvidia) continue;
         for (int threads :
              {1, 32, 33, 64, 96, 128, 160, 192, 256, 288, 384, 512, 640, 768, 1024, 1025})
             for (int registers : {1,  16, 24, 25, 32, 33,  40,  41,  48,  56, 64,
@@ -159,7 +159,7 @@ TEST_CASE("predicted waves of an AMD SIMD are those that LLVM states of the same
     if (std::system("command -v clang-19 > /dev/null 2>&1") != 0)
         CLEAVE_SKIP("no clang-19 on the search path");
     for (const GpuArch& arch : gpu_archs()) {
-        if (arch.nvidia) continue;
+        if (arch.vendor == planner::Vendor::kNvidia) continue;
         const std::vector<Launch> launches = launches_of(arch);
         const std::vector<int> theirs = waves_by_llvm(arch, launches);
         for (size_t i = 0; i < launches.size(); ++i) {

@@ -72,6 +72,7 @@ inline double activate(importer::Activation activation, double x) {
             return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
         case importer::Activation::kGeluErf: return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
         case importer::Activation::kRelu: return x > 0.0 ? x : 0.0;
+        case importer::Activation::kRelu2: return x > 0.0 ? x * x : 0.0;
     }
     return 0.0;
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "codegen/compile/compiler.h"
+#include "codegen/compile/host.h"
 #include "runtime/base/convert.h"
 #include "tests/support/test.h"
 
@@ -112,7 +114,7 @@ void run_kernel(const codegen::Kernel& kernel, const std::vector<uint64_t>& args
     codegen::CompileOptions options;
     options.cpu_arch = cpu;
     options.cache_dir = test_cache();
-    auto loaded = codegen::load_host_kernels(codegen::compile_program(program, options));
+    auto loaded = codegen::load_host_kernels(codegen::compile(program, options).objects);
     codegen::HostEntry entry = loaded->entry(0);
 
     int64_t items = kernel.launch.grid[0].at(counts.tokens, counts.outputs, counts.sequences);

@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/compile/compiler.h"
-#include "codegen/kernel/spec.h"
+#include "codegen/host/kernels.h"
 
 namespace cleave::test {
 
@@ -33,6 +32,7 @@ public:
     double at(int64_t i) const;
     void set(int64_t i, double value);
     int64_t count() const { return count_; }
+    DType dtype() const { return dtype_; }
     int64_t bytes() const { return dtype_bytes(dtype_, count_); }
     const std::string& name() const { return name_; }
     bool guards_intact() const;

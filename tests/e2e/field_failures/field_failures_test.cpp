@@ -7,6 +7,7 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/tiles/gpu.h"
 #include "planner/verify/verify.h"
@@ -180,7 +181,7 @@ TEST_CASE("70B meant for eight shards is refused or planned over the four device
           "[e2e]") {
     Graph graph = llama_2_70b();
     CHECK_THAT(test::user_error([&] { shaped_plan(graph, "sim:a40[0-3]", 8, 0); }),
-               Contains("--tp 8") && Contains("4 devices"));
+               Contains("$tensor_parallel 8") && Contains("4 devices"));
 
     Plan plan = shaped_plan(graph, "sim:a40[0-3]", 4, 1);
     CHECK(devices_named(plan) == std::set<int>{0, 1, 2, 3});

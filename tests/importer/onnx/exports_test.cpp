@@ -195,7 +195,7 @@ TEST_CASE("Quantised weights stay quantised", "[importer]") {
             if (op.kind != importer::OpKind::kLinear) continue;
             const importer::Weight& w = graph.weight(op.weights[0]);
             CHECK(w.packing != importer::Packing::kDense);
-            CHECK(w.quantization.bits == 4);
+            CHECK(dtype_bits(w.dtype) == 4);
             CHECK(w.packed_bytes() < w.num_elements());
         }
     }

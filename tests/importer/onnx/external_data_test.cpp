@@ -200,7 +200,7 @@ TEST_CASE("A model without its weights is planned from and refused to run", "[im
     const fs::path path = test::write_tiny(folder.path());
     const std::string with = importer::to_text(importer::import_onnx(path.string()));
     fs::remove(path.string() + ".data");
-    CHECK_THAT(file_error(path), Contains("--weights none"));
+    CHECK_THAT(file_error(path), Contains("$weights_may_be_absent"));
     const importer::Graph graph = importer::import_onnx(path.string(), {true});
     CHECK(importer::to_text(graph) == with);
     CHECK_THAT(test::user_error([&] { models::reference_logits(graph, kTokens); }),

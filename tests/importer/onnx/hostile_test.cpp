@@ -124,6 +124,48 @@ TEST_CASE("Weights of a type that their operator cannot take are refused by name
                Contains("up_proj"));
 }
 
+TEST_CASE("FLOAT4E2M1 weights are MXFP4 or refused by their node", "[importer]") {
+    test::TemporaryFolder folder;
+    models::WriteOptions plain = form(OnnxForm::kAttention);
+    plain.external_data = false;
+    plain.variation.static_cache = true;
+    const std::string path = test::write_tiny(folder.path(), plain).string();
+    models::QuantizeOptions options;
+    options.form = models::QuantizeOptions::Form::kDequantizeLinear;
+    options.code = DType::kMxfp4;
+    const auto quantize = [&](const models::QuantizeOptions& o) {
+        models::quantize_onnx(path, (folder.path() / "mxfp4.onnx").string(), o);
+    };
+    quantize(options);
+    const ModelProto model = test::load_onnx(folder.path() / "mxfp4.onnx");
+    for (const importer::Weight& w :
+         importer::import_onnx((folder.path() / "mxfp4.onnx").string()).weights)
+        if (w.packing != importer::Packing::kDense) CHECK(w.dtype == DType::kMxfp4);
+    // The scales of one weight in another type, of as many elements.
+    for (auto [type, bytes, why] :
+         {std::tuple(TensorProto::FLOAT, 4, "in blocks of 32 with f8e8m0 scales"),
+          std::tuple(TensorProto::INT8, 1, "scales of INT8 are not supported")}) {
+        ModelProto changed = model;
+        std::string node;
+        for (const NodeProto& n : changed.graph().node())
+            if (n.op_type() == "DequantizeLinear" && node.empty()) {
+                node = n.name();
+                for (TensorProto& t : *changed.mutable_graph()->mutable_initializer())
+                    if (t.name() == n.input(1)) {
+                        const size_t count = t.raw_data().size();
+                        t.set_data_type(type);
+                        t.mutable_raw_data()->resize(count * static_cast<size_t>(bytes));
+                    }
+            }
+        const auto hostile = folder.path() / "hostile.onnx";
+        test::save_onnx(changed, hostile);
+        CHECK_THAT(test::user_error([&] { importer::import_onnx(hostile.string()); }),
+                   Contains(node) && Contains(why));
+    }
+    options.block = 16;
+    CHECK_THAT(test::user_error([&] { quantize(options); }), Contains("blocks of 32"));
+}
+
 TEST_CASE("Sizes of quantised weights that overflow are refused by their node", "[importer]") {
     using Form = models::QuantizeOptions::Form;
     for (Form f : {Form::kMatMulNBits, Form::kDequantizeLinear})

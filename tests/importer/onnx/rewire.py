@@ -254,7 +254,8 @@ class Rewirer:
         for node in graph.node:
             if to in node.output:
                 old = value.name
-                for n in graph.node:  # the output's own maker and readers keep their value under another name
+                # The output's own maker and readers keep their value under another name.
+                for n in graph.node:
                     for names in (n.input, n.output):
                         for i, name in enumerate(names):
                             if name == old:

@@ -26,15 +26,21 @@ float float_at(const std::byte* p, DType dtype) {
     return value;
 }
 
+double number_of(DType type, int code) {
+    return type == DType::kF8E4M3  ? f8e4m3_to_f32(static_cast<uint8_t>(code))
+           : type == DType::kMxfp4 ? e2m1_number(code)
+                                   : code;
+}
+
 // Element (row, column) of a rectangle in the device's layout, by the words of its header.
 double element(const std::vector<std::byte>& buffer, const importer::QuantizedFormat& f,
                int64_t rows, int64_t columns, int64_t row, int64_t column) {
     const auto l = importer::quantized_layout(f, rows, columns);
     const std::byte* codes = buffer.data() + row * l.row_bytes;
     const int64_t group = column / 32, within = column % 32;
-    int code = std::to_integer<int>(f.code == DType::kUInt4 ? codes[group * 16 + within % 16]
+    int code = std::to_integer<int>(dtype_bits(f.code) == 4 ? codes[group * 16 + within % 16]
                                                             : codes[column]);
-    if (f.code == DType::kUInt4) code = within < 16 ? code & 15 : code >> 4;
+    if (dtype_bits(f.code) == 4) code = within < 16 ? code & 15 : code >> 4;
     const int64_t block = f.block > 0 ? column / f.block : 0;
     const std::byte* scales = buffer.data() + l.scales_offset + row * l.scale_row_bytes;
     const std::byte* zeros = buffer.data() + l.zeros_offset + row * l.zero_row_bytes;
@@ -46,9 +52,8 @@ double element(const std::vector<std::byte>& buffer, const importer::QuantizedFo
         const int byte = std::to_integer<int>(zeros[four ? block / 2 : block]);
         zero = four ? (block % 2 == 0 ? byte & 15 : byte >> 4) : byte;
     }
-    const double number =
-        f.code == DType::kF8E4M3 ? f8e4m3_to_f32(static_cast<uint8_t>(code)) : code;
-    return (number - zero) * float_at(scales + block * dtype_bits(f.scale) / 8, f.scale);
+    return (number_of(f.code, code) - zero) *
+           float_at(scales + block * dtype_bits(f.scale) / 8, f.scale);
 }
 
 // And some larger than a tile of what lies transposed (importer/weights/read_transposed.cpp), with
@@ -159,10 +164,10 @@ QuantizedMatrix dense_matrix(int64_t rows, int64_t columns, bool transposed, DTy
 // The code's distance from the nearest number that the scale has.
 double nearest(double x, double scale, DType to) {
     double best = std::fabs(x);
-    const int codes = to == DType::kInt4 ? 16 : 256;
+    const int codes = 1 << dtype_bits(to);
+    const bool integer = to == DType::kInt4 || to == DType::kInt8;
     for (int code = 0; code < codes; ++code) {
-        const double q =
-            to == DType::kF8E4M3 ? f8e4m3_to_f32(static_cast<uint8_t>(code)) : code - codes / 2;
+        const double q = number_of(to, code) - (integer ? codes / 2 : 0);
         if (!std::isnan(q)) best = std::min(best, std::fabs(x - q * scale));
     }
     return best;
@@ -173,7 +178,7 @@ double nearest(double x, double scale, DType to) {
 TEST_CASE("a dense weight is quantised to the nearest codes, alike in whole and in rectangles",
           "[importer]") {
     std::mt19937 rng(5);
-    for (DType to : {DType::kInt4, DType::kInt8, DType::kF8E4M3})
+    for (DType to : {DType::kInt4, DType::kInt8, DType::kF8E4M3, DType::kMxfp4})
         for (DType from : {DType::kF32, DType::kBF16})
             for (bool transposed : {false, true}) {
                 INFO(dtype_name(to)
@@ -198,9 +203,12 @@ TEST_CASE("a dense weight is quantised to the nearest codes, alike in whole and 
                         REQUIRE(std::fabs(got - m.values[at]) <=
                                 nearest(m.values[at], scale, to) + 1e-5 * std::fabs(scale));
                         REQUIRE(read[at] == Approx(got).epsilon(1e-6));
-                        // The step between codes, as the formats promise.
-                        REQUIRE(std::fabs(got - m.values[at]) <=
-                                std::fabs(scale) * (to == DType::kF8E4M3 ? 16.1 : 1.01));
+                        // The step between codes, as the formats promise; what is beyond 6 of MXFP4
+                        // is below 8.
+                        const double step = to == DType::kF8E4M3  ? 16.1
+                                            : to == DType::kMxfp4 ? 2.0
+                                                                  : 1.01;
+                        REQUIRE(std::fabs(got - m.values[at]) <= std::fabs(scale) * step);
                     }
                 const std::vector<std::byte> part = device_bytes(m, {5, 36}, {32, 104});
                 const std::vector<float> read_part = expanded(m, {5, 36}, {7, 50});
@@ -213,6 +221,59 @@ TEST_CASE("a dense weight is quantised to the nearest codes, alike in whole and 
                                 read[static_cast<size_t>((r + 5) * 104 + c + 7)]);
                 }
             }
+}
+
+TEST_CASE("mxfp4 is the OCP's: every code with every scale", "[importer]") {
+    const QuantizedMatrix m = all_of_mxfp4();
+    const std::vector<float> read = expanded(m, {0, 256}, {0, 32});
+    const std::vector<std::byte> device = device_bytes(m, {0, 256}, {0, 32});
+    const auto format = importer::quantized_format(m.weight());
+    for (int64_t i = 0; i < 256 * 32; ++i) {
+        CAPTURE(i / 32, i % 16);
+        const auto want = static_cast<float>(m.values[static_cast<size_t>(i)]);
+        const float got = read[static_cast<size_t>(i)];
+        REQUIRE((std::isnan(want) ? std::isnan(got) : got == want));
+        const auto packed = static_cast<float>(element(device, format, 256, 32, i / 32, i % 32));
+        REQUIRE((std::isnan(want) ? std::isnan(packed) : packed == want));
+    }
+    CHECK(read[254 * 32 + 3] == 1.5f * 0x1p127f);
+    CHECK(read[2] == 0x1p-127f);
+}
+
+TEST_CASE("mxfp4 rounds to nearest, ties to the even mantissa, with the block's power of two",
+          "[importer]") {
+    // The first of each block makes its scale: floor(log2(6.9)) - 2 = 0, and 2^-3 of 0.9.
+    const std::vector<float> x{6.9f, 0.25f, -0.25f, 0.26f, 0.75f,  1.25f, 1.75f, 2.5f,
+                               3.5f, 5.0f,  5.1f,   -7.0f, -0.74f, 4.9f,  0.0f,  1e-30f};
+    const std::vector<double> want{6, 0, 0, 0.5, 1, 1, 2, 2, 4, 4, 6, -6, -0.5, 4, 0, 0};
+    QuantizedMatrix m;
+    std::vector<float> values(64);
+    std::copy(x.begin(), x.end(), values.begin());
+    values[32] = 0.9f;  // of scale 1/8: 7.2 becomes 6
+    values[33] = -0.1f;
+    importer::Weight w;
+    w.name = "w";
+    w.shape = w.source_shape = {1, 64};
+    w.data.blob = importer::BlobId(0);
+    w.data.length = 256;
+    std::vector<std::byte> bytes(256);
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    m.graph.blobs.push_back(std::move(bytes));
+    m.graph.weights.push_back(std::move(w));
+    importer::Op op;
+    op.kind = importer::OpKind::kLinear;
+    op.name = "linear";
+    op.attrs = importer::LinearAttrs{};
+    op.weights = {WeightId(0)};
+    m.graph.ops.push_back(std::move(op));
+    m.graph = importer::quantize_weights(std::move(m.graph), DType::kMxfp4);
+    const std::vector<float> read = expanded(m, {0, 1}, {0, 64});
+    for (size_t i = 0; i < want.size(); ++i) {
+        CAPTURE(i, x[i]);
+        CHECK(read[i] == want[i]);
+    }
+    CHECK(read[32] == 0.75f);
+    CHECK(read[33] == -0.125f);  // -0.8 / 8 becomes -1 / 8
 }
 
 TEST_CASE("a weight that is no number is not quantised, and its row is named", "[importer]") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs of operators that nobody knows: planned by their cost and order, never split.
 #include "planner/analysis/sharding.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "tests/support/test.h"
 
@@ -52,7 +53,7 @@ TEST_CASE("opaque operators are cut into stages and never split", "[planner]") {
     PlanOptions split;
     split.tensor_parallel = 3;
     REQUIRE_THAT(test::user_error([&] { make_plan(opaque_chain(12), machine, {}, split); }),
-                 Contains("--tp 3") && Contains("'op0' (ai.onnx.Conv)"));
+                 Contains("$tensor_parallel 3") && Contains("'op0' (ai.onnx.Conv)"));
 }
 
 TEST_CASE("an opaque operator's initializers may be numbers, of any type", "[planner]") {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches of several operators over tensors: what they cost, and that what stands between their
+// Launches of several operators over tensors: what they cost, and that what is between their
 // operators has no memory.
 #include "planner/analysis/tensor_chain.h"
 #include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"

@@ -9,6 +9,7 @@
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
 #include "planner/machine/machine_file.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"

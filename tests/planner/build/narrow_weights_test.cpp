@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8, int4 and f8e4m3 weights: planned in whole blocks with their scales.
+// int8, int4, f8e4m3 and mxfp4 weights: planned in whole blocks with their scales.
 #include <map>
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "tests/planner/support/machines.h"
@@ -39,7 +40,7 @@ models::Shape awkward_shape() {
 TEST_CASE("narrow weights plan on sim devices in whole blocks, whatever the shape", "[planner]") {
     for (const models::Shape& shape : {awkward_shape(), *models::find_shape("llama-3-8b")}) {
         Graph graph = models::build_llama_graph(shape, DType::kBF16);
-        for (DType dtype : {DType::kInt4, DType::kInt8, DType::kF8E4M3})
+        for (DType dtype : {DType::kInt4, DType::kInt8, DType::kF8E4M3, DType::kMxfp4})
             for (const char* devices : {"sim:h100", "sim:h100[0-2]", "sim:a40,sim:h100[0-3]"}) {
                 size_t count = parse_devices(devices).size();
                 for (int tp : {0, static_cast<int>(count)}) {
@@ -74,17 +75,27 @@ TEST_CASE("int4 weights take 4.5 bits and a cut block is no sound plan", "[plann
     REQUIRE(found);
 }
 
+TEST_CASE("mxfp4 weights take 4.25 bits", "[planner]") {
+    const Plan plan = plan_for(models::build_llama_graph(awkward_shape(), DType::kBF16),
+                               "sim:h100[0-2]", DType::kMxfp4, 3);
+    for (const WeightShard& s : plan.weights) {
+        if (s.dtype != DType::kMxfp4) continue;
+        const int64_t blocks = s.rows.size() * ((s.columns.size() + 31) / 32);
+        CHECK(plan.buffer(s.buffer).size == (blocks * 16 + 63) / 64 * 64 + blocks);
+    }
+}
+
 TEST_CASE("narrow weights on host devices are as those on any other, and are quantised only once",
           "[planner]") {
     using Catch::Matchers::Contains;
     const Graph graph = models::build_llama_graph(awkward_shape(), DType::kBF16);
-    for (DType dtype : {DType::kInt4, DType::kInt8, DType::kF8E4M3}) {
+    for (DType dtype : {DType::kInt4, DType::kInt8, DType::kF8E4M3, DType::kMxfp4}) {
         const Plan plan = plan_for(graph, "host[0-1]", dtype, 2);  // verifies
         const Plan again = plan_for(plan.graph, "host[0-1]", dtype, 2);
         CHECK(again.graph_digest == plan.graph_digest);
         const DType other = dtype == DType::kInt4 ? DType::kInt8 : DType::kInt4;
         CHECK_THAT(user_error([&] { plan_for(plan.graph, "host", other, 0); }),
-                   Contains(fmt::format("--dtype {}", other)) && Contains("embed_tokens") &&
+                   Contains(fmt::format("$dtype {}", other)) && Contains("embed_tokens") &&
                        Contains(fmt::format("quantised already, as {}", dtype)));
     }
 }
@@ -97,7 +108,6 @@ TEST_CASE("weights stored quantised stay so on host devices, cut between their o
             if (w.shape.size() != 2) continue;
             w.dtype = DType::kUInt4;
             w.packing = importer::Packing::kMatMulNBits;
-            w.quantization.bits = 4;
             w.quantization.block = block;
             w.quantization.scale_dtype = DType::kF16;
         }

@@ -7,6 +7,7 @@
 #include "models/llama_graph.h"
 #include "models/shapes.h"
 #include "planner/cost/launch_times.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/tiles/gpu.h"
 #include "planner/verify/verify.h"
@@ -72,7 +73,7 @@ TEST_CASE("a prompt's products have scratch for what is prepared, and a token's 
         CHECK(find_violations(plan).empty());
         Plan broken = plan;
         for (Buffer& buffer : broken.buffers)
-            if (buffer.name == "scratch") buffer.size = 512 * 5632 * 2 - 1;
+            if (buffer.role == BufferRole::kScratch) buffer.size = 512 * 5632 * 2 - 1;
         CHECK(breaks(broken, "scratch-size"));
     }
     // Rows of f16 have a factor each behind them.
@@ -82,7 +83,7 @@ TEST_CASE("a prompt's products have scratch for what is prepared, and a token's 
         CHECK(plan.memory[0].scratch >= kCounterBytes + 512 * (5632 * 2 + 4));
         CHECK(find_violations(plan).empty());
         for (Buffer& buffer : plan.buffers)
-            if (buffer.name == "scratch") buffer.size = 512 * (5632 * 2 + 4) - 1;
+            if (buffer.role == BufferRole::kScratch) buffer.size = 512 * (5632 * 2 + 4) - 1;
         CHECK(breaks(plan, "scratch-size"));
     }
     // No asynchronous copies, or weights that are staged as f32.
@@ -120,6 +121,11 @@ TEST_CASE("a product comes by its activations in no way that its operands do not
     CHECK(is_caught([&](Plan& p) { set(p.decode, KernelKind::kNormGateUp, kPrepared); }));
     CHECK(is_caught([&](Plan& p) { set(p.prefill, KernelKind::kAttention, kPrepared); }));
     CHECK(is_caught([&](Plan& p) { find(p.prefill, KernelKind::kLinear).tile.tokens = 8; }));
+    // A ring of four stages is for activations that are copied.
+    Plan deep = sound;
+    REQUIRE(find(deep.prefill, KernelKind::kNormGateUp).tile.stages > 2);
+    set(deep.prefill, KernelKind::kNormGateUp, kConverted);
+    CHECK(breaks(deep, "tile-loop"));
     // Without scratch, or on a device without such copies.
     CHECK(is_caught([&](Plan& p) { find(p.prefill, KernelKind::kNormGateUp).scratch = {}; }));
     CHECK(is_caught([&](Plan& p) { p.machine.devices[0].arch = "gfx942"; }));
@@ -203,7 +209,7 @@ TEST_CASE("a ring has the stages that fit, and leaves room for a second block wh
         shape.warpgroups = warpgroups;
         shape.prepared = prepared;
         const Tile tile = product_tile(limits, shape);
-        return std::tuple(tile.tokens, product_stages(limits, shape, tile));
+        return std::tuple(tile.tokens, tile.stages);
     };
     using Ring = std::tuple<int64_t, int64_t>;
     CHECK(ring(227, true, false, 2048) == Ring{128, 2});

@@ -12,6 +12,7 @@
 #include "models/llama_graph.h"
 #include "planner/cost/collective_form.h"
 #include "planner/cost/peer_exchange.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/search/device_order.h"
 #include "planner/verify/verify.h"
@@ -164,7 +165,7 @@ TEST_CASE("buffers that live at once do not overlap, and arenas are as large as 
                                        {Arena::kActivations, m.activations},
                                        {Arena::kStaging, m.staging},
                                        {Arena::kScratch, m.scratch}};
-        REQUIRE(b.offset + b.size <= sizes[b.arena]);
+        REQUIRE(b.offset + b.size <= sizes[b.arena()]);
     }
     for (const PlacedValue& v : plan.prefill.values)
         if (!v.box.empty() && !v.box.back().empty()) REQUIRE(v.buffer.valid());
@@ -204,8 +205,7 @@ TEST_CASE(
     for (int64_t bytes : {int64_t{1} << 10, int64_t{1} << 16, int64_t{1} << 26})
         for (bool is_prefill : {false, true}) {
             CollectiveForm chosen = choose_all_reduce(links, group, bytes, is_prefill);
-            for (auto form :
-                 {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase})
+            for (auto form : {SumForm::kOneShot, SumForm::kTwoPhase})
                 CHECK(chosen.ns <= links.all_reduce_ns(group, bytes, form));
         }
     Plan plan =
@@ -213,8 +213,7 @@ TEST_CASE(
                   machine, {}, {.tensor_parallel = 8});
     bool ring = false;
     for (const Step& s : plan.prefill.steps)
-        if (const Collective* c = s.collective();
-            c && c->implementation == CollectiveImplementation::kRing) {
+        if (const Collective* c = s.collective(); c && c->form() == SumForm::kRing) {
             ring = true;
             CHECK(c->group == ring_order(links, group));
         }
@@ -310,13 +309,12 @@ TEST_CASE("devices that reach each other's memory exchange by it, and nobody els
             for (const Step& step : phase->steps) {
                 if (step.compute()) continue;
                 const Collective* sum = step.collective();
-                const bool ring = sum && sum->implementation == CollectiveImplementation::kRing;
+                const bool ring = sum && sum->form() == SumForm::kRing;
                 CHECK(goes_by_peers(step) == (c.by_peers && !ring));
-                if (sum) CHECK((sum->transport == Transport::kVendor) == ring);
             }
         const auto signals =
             std::count_if(plan.buffers.begin(), plan.buffers.end(),
-                          [](const Buffer& b) { return b.name == "staging.signals"; });
+                          [](const Buffer& b) { return b.role == BufferRole::kPeerSignals; });
         CHECK(signals == (c.by_peers ? std::ssize(plan.machine.devices) : 0));
         CHECK(find_violations(plan).empty());
         // Two norms a layer, but for the first of each stage and that of the selected rows.
@@ -326,16 +324,15 @@ TEST_CASE("devices that reach each other's memory exchange by it, and nobody els
             std::any_of(plan.decode.steps.begin(), plan.decode.steps.end(), [](const Step& step) {
                 const Collective* sum = step.collective();
                 return sum && sum->op == CollectiveOp::kAllReduce &&
-                       sum->implementation == CollectiveImplementation::kOneShot;
+                       sum->form() == SumForm::kOneShot;
             });
         CHECK((rides || std::string(c.devices) != "sim:h100[0-1]" || c.tp == 1));
         CHECK(test::count_norms(plan.decode) == (rides ? 2 * layers - c.pp : 0));
         CHECK(test::count_norms(plan.prefill) == 0);
         // Nor may a plan say so that was changed by hand.
         for (Step& step : plan.decode.steps) {
-            if (auto* sum = std::get_if<Collective>(&step.action))
-                sum->transport = Transport::kPeer;
-            if (auto* t = std::get_if<Transfer>(&step.action)) t->route = Route::kPeer;
+            if (auto* sum = std::get_if<Collective>(&step.action)) sum->path = Path::kPeer;
+            if (auto* t = std::get_if<Transfer>(&step.action)) t->path = Path::kPeer;
         }
         CHECK(find_violations(plan).empty() == c.by_peers);
     }
@@ -446,8 +443,8 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
           "[planner]") {
     const std::vector<DeviceId> group{DeviceId(0), DeviceId(1), DeviceId(2)};
     const auto by_library = [&](const Machine& machine, int64_t bytes, bool is_rows = true) {
-        return choose_all_reduce(LinkTable(machine), group, bytes, true, is_rows).implementation ==
-               CollectiveImplementation::kRing;
+        return choose_all_reduce(LinkTable(machine), group, bytes, true, is_rows).form ==
+               SumForm::kRing;
     };
     const Machine apart = cards_apart(3);
     CHECK(by_library(apart, 1 << 10));
@@ -472,8 +469,7 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     Machine simulated = build_machine(parse_devices("sim:h100[0-2]"), {});
     const auto without = choose_all_reduce(LinkTable(simulated), group, 1 << 12, false);
     for (DeviceInfo& d : simulated.devices) d.collectives = "NCCL 2.28.9";
-    CHECK(choose_all_reduce(LinkTable(simulated), group, 1 << 12, false).implementation ==
-          without.implementation);
+    CHECK(choose_all_reduce(LinkTable(simulated), group, 1 << 12, false).form == without.form);
 
     const Graph graph = models::build_llama_graph(*models::find_shape("stories-260k"), DType::kF32);
     Workload workload{.batch = 2, .prompt_tokens = 32, .context = 128};
@@ -483,7 +479,7 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
     for (const Step& s : plan.decode.steps)
         if (const Collective* c = s.collective()) {
             ++(c->op == CollectiveOp::kAllReduce ? sums : gathers);
-            CHECK(c->transport == Transport::kVendor);
+            CHECK(c->path == Path::kVendor);
         }
     CHECK(sums > 0);
     CHECK(gathers == 1);
@@ -493,15 +489,15 @@ TEST_CASE("cards of one vendor sum by its library where it gains, and by nothing
         changes[i](broken.machine.devices[1]);
         CHECK(breaks_rule(broken, "exchange-vendor"));
     }
-    // The gather alone: as a ring, and without room for blocks of two rows.
+    // The gather alone: in two phases, and without room for blocks of two rows.
     Plan broken = plan;
     for (Step& s : broken.decode.steps)
         if (auto* c = std::get_if<Collective>(&s.action); c && c->op == CollectiveOp::kAllGather)
-            c->implementation = CollectiveImplementation::kRing;
-    CHECK(breaks_rule(broken, "exchange-vendor"));
+            c->two_phase = true;
+    CHECK(breaks_rule(broken, "exchange-path"));
     broken = plan;
     for (Buffer& b : broken.buffers)
-        if (b.name == "staging.exchange") b.name = "another";
+        if (b.role == BufferRole::kExchange) b.role = BufferRole::kInput;
     CHECK(breaks_rule(broken, "exchange-vendor"));
     CHECK_THAT(plan_to_text(plan, {}), Catch::Matchers::Contains("moved, by the vendor's library"));
     const auto gathered = [&](const Machine& machine, bool is_rows = true) {
@@ -537,10 +533,10 @@ TEST_CASE("what lacks memory is told by its memory, and what fits but for a grid
     CHECK_THAT(refusal(1, int64_t{1} << 20),
                Catch::Matchers::Matches("[^]*lacks [1-9][0-9.]* [kM]B on 1 device[^]*"));
     // What would fit fits the grids, too: 64 rows of blocks.
-    REQUIRE_THAT(both, Catch::Matchers::Contains("--prefill-chunk "));
-    const size_t at = both.find("--prefill-chunk ") + 16;
+    REQUIRE_THAT(both, Catch::Matchers::Contains("$prefill_chunk "));
+    const size_t at = both.find("$prefill_chunk ") + 15;
     const int64_t chunk = std::stoll(both.substr(at));
     CHECK_NOTHROW(make_plan(graph, machine_of(int64_t{1} << 30), workload_of(4096, chunk), {}));
     CHECK_THAT(refusal(4096, int64_t{1} << 42), Catch::Matchers::Contains("max_grid_y") &&
-                                                    Catch::Matchers::Contains("--prefill-chunk"));
+                                                    Catch::Matchers::Contains("$prefill_chunk"));
 }

@@ -5,6 +5,7 @@
 
 #include "models/llama_graph.h"
 #include "planner/cost/launch_times.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "tests/support/test.h"
 
@@ -60,7 +61,7 @@ TEST_CASE("a projection on an h200 takes what the fit says for its shape", "[pla
     LaunchAmounts amounts = share(analysis, down, {0, 14336}, workload);
     double flops = 2.0 * 64 * 4096 * 14336;
     double bytes = static_cast<double>(
-        at(amounts.weight_bytes + amounts.activation_bytes, costs.point(false)));
+        (amounts.weight_bytes + amounts.activation_bytes).at(costs.point(false)));
     double expected = KernelTimes::h200().ns(KernelFamily::kGemm, {4096, 14336, 64}, flops, bytes,
                                              {989e12, 4800e9, 1.0});
     auto found = static_cast<double>(costs.time(DeviceId(0), down, amounts, false, 0).ns);
@@ -128,7 +129,7 @@ TEST_CASE("a host's launch costs its overhead and its bytes at the measured rate
     LaunchAmounts amounts =
         share(analysis, group, {0, analysis.groups[group].split.work.units}, workload);
     auto bytes = static_cast<double>(
-        at(amounts.weight_bytes + amounts.activation_bytes, costs.point(false)));
+        (amounts.weight_bytes + amounts.activation_bytes).at(costs.point(false)));
     LaunchCosts::Time all = costs.time(DeviceId(0), group, amounts, false, 1);
     CHECK(all.fixed_ns == 20'000);
     CHECK(static_cast<double>(all.ns) == Approx(20'000 + bytes / 40).epsilon(0.001));
@@ -149,7 +150,7 @@ TEST_CASE("weights that fit the cache are read at the cache's rate", "[planner]"
     size_t head = find_group(analysis, KernelKind::kNormLinear);
     LaunchAmounts amounts = share(analysis, head, {0, 512}, workload);
     auto bytes = static_cast<double>(
-        at(amounts.weight_bytes + amounts.activation_bytes, costs.point(false)));
+        (amounts.weight_bytes + amounts.activation_bytes).at(costs.point(false)));
     auto ns = static_cast<double>(costs.time(DeviceId(0), head, amounts, false, 1).ns);
     CHECK(ns == Approx(20'000 + bytes / 100).epsilon(0.001));
     CHECK(decode_ns("llama-110m") > 10 * decode_ns("stories-260k"));

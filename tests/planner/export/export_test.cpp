@@ -8,6 +8,7 @@
 #include "models/llama_graph.h"
 #include "planner/export/export.h"
 #include "planner/export/layers.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/workload_request.h"
 #include "planner/planner.h"
 #include "tests/planner/support/hand_plan.h"
@@ -140,10 +141,9 @@ TEST_CASE("llama.cpp's split puts every layer, and every MLP that is cut off, on
         const std::vector<LayerStages> stages = stages_of_layers(plan, "test");
         const auto name_of = [&](int stage) {
             const DeviceInfo& d = plan.machine.device(plan.stages.at(stage).devices[0]);
-            const Vendor vendor = vendor_of(d);
-            return vendor == Vendor::kCpu
+            return is_cpu(d)
                        ? std::string("CPU")
-                       : (vendor == Vendor::kAmd ? "ROCm" : "CUDA") + std::to_string(d.index);
+                       : (is_gpu_of(d, Vendor::kAmd) ? "ROCm" : "CUDA") + std::to_string(d.index);
         };
         for (int l = 0; l < layers; ++l) {
             int device = -1;  // the CPU
@@ -187,18 +187,38 @@ TEST_CASE("an export refuses what the other tool would compute elsewhere or othe
         std::optional<DType> dtype = {};
     };
     for (const Case& c : std::vector<Case>{
-             {"vllm", "llama-3-8b", "sim:h100[0-2]", 3, 1, {"12 of 32 query heads", "--tp"}},
-             {"vllm", "llama-3-8b", "sim:rtx4090[0-2]", 1, 3, {"cuts layer", "--pin"}},
+             {"vllm",
+              "llama-3-8b",
+              "sim:h100[0-2]",
+              3,
+              1,
+              {"12 of 32 query heads", "$tensor_parallel"}},
+             {"vllm", "llama-3-8b", "sim:rtx4090[0-2]", 1, 3, {"cuts layer", "$pins"}},
              {"vllm", "llama-3.2-1b", "host[0-1]", 2, 1, {"host[0]", "no GPU"}},
-             {"vllm", "llama-3-8b", "sim:h100[0-1]", 2, 1, {"int8", "--dtype"}, DType::kInt8},
+             {"vllm", "llama-3-8b", "sim:h100[0-1]", 2, 1, {"int8", "$dtype"}, DType::kInt8},
              {"vllm", "llama-3.2-1b", "sim:h100[0],sim:mi300x[0]", 2, 1, {""}},
-             {"vllm", "llama-110m", "sim:h100[0-2]", 3, 1, {"vocabulary of 32000", "--tp"}},
+             {"vllm",
+              "llama-110m",
+              "sim:h100[0-2]",
+              3,
+              1,
+              {"vocabulary of 32000", "$tensor_parallel"}},
              {"llama.cpp", "llama-3-8b", "sim:h100[0-15]", 1, 16, {"16 GPUs", "at most 15"}},
-             {"llama.cpp", "llama-3-8b", "sim:h100[0-3]", 2, 2, {"-sm", "--tp 1 --pp 4"}},
-             {"llama.cpp", "llama-3-8b", "sim:h100[0],host[0]", 1, 2, {"CPU", "--devices"}},
+             {"llama.cpp",
+              "llama-3-8b",
+              "sim:h100[0-3]",
+              2,
+              2,
+              {"-sm", "$tensor_parallel 1 $pipeline_stages 4"}},
+             {"llama.cpp", "llama-3-8b", "sim:h100[0],host[0]", 1, 2, {"CPU", "$devices"}},
              {"llama.cpp", "llama-3-8b", "sim:h100[0-2]", 3, 1, {"query heads"}},
              {"llama.cpp", "llama-3-8b", "sim:h100[0],sim:a40[0]", 1, 2, {"both number 0"}},
-             {"accelerate", "llama-3-8b", "sim:h100[0-1]", 2, 1, {"whole modules", "--tp 1"}},
+             {"accelerate",
+              "llama-3-8b",
+              "sim:h100[0-1]",
+              2,
+              1,
+              {"whole modules", "$tensor_parallel 1"}},
              {"accelerate", "llama-3.2-1b", "sim:h100[0-1]", 1, 2, {"one parameter"}}}) {
         INFO(c.format << " " << c.devices << " tp " << c.tp << " pp " << c.pp);
         std::vector<std::string> pins;

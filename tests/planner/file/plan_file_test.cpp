@@ -69,8 +69,6 @@ TEST_CASE("every field of a plan survives its file", "[planner]") {
         codec::put(plan, &message);
         Plan again;
         codec::take(message, again);
-        CHECK_FALSE(same(plan, again));
-        again.why.metis_us = plan.why.metis_us;  // differs from run to run, so no file has it
         CHECK(same(plan, again));
     }
 }
@@ -119,10 +117,10 @@ TEST_CASE("what is no plan is refused by its name, with the fix", "[planner]") {
     for (const std::string& text :
          {std::string(), std::string("ONNX"), std::string(1000, 'x'), std::string(1000, '\0')}) {
         CHECK(has(refused(text), "some.file is not a plan"));
-        CHECK(has(refused(text), "cleave plan MODEL -o FILE.plan"));
+        CHECK(has(refused(text), "$save_plan"));
     }
     CHECK(has(refused(bytes.substr(0, bytes.size() / 2)), "truncated or damaged"));
-    CHECK(has(refused(envelope("", 2)), "format version 2, this cleave reads version 1"));
+    CHECK(has(refused(envelope("", 1)), "format version 1, this cleave reads version 2"));
     std::string flipped = bytes;
     flipped[flipped.size() / 2] ^= 1;
     CHECK(has(refused(flipped), "the plan is damaged"));

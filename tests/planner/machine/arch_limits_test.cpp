@@ -4,6 +4,7 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/machine/build_machine.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/machine/machine_file.h"
 #include "planner/planner.h"
@@ -77,7 +78,7 @@ TEST_CASE("a machine file of any limits gives a plan within them or an error of 
                             }
                     } catch (const UserError& error) {
                         CHECK_THAT(error.what(), !Contains("not sound"));
-                        // Scratch of a host's threads is memory, of which it may lack some.
+                        // Scratch of a host's threads is memory, and may be lacking.
                         if (std::string_view(device) != "host[0]")
                             CHECK_THAT(error.what(), Contains(limit));
                         ++refused;
@@ -152,7 +153,7 @@ TEST_CASE("an operator that no tile brings within a block is refused with its ne
         CHECK_THAT(text, Contains(limit));
         CHECK_THAT(text, Contains("sim:mi300x[0]"));
         CHECK_THAT(text, Contains("has 31"));
-        CHECK_THAT(text, Contains("--tp"));
+        CHECK_THAT(text, Contains("$tensor_parallel"));
     }
 }
 

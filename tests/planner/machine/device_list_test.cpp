@@ -3,8 +3,10 @@
 
 #include <fstream>
 
+#include "planner/machine/build_machine.h"
 #include "planner/machine/gpu_arch.h"
 #include "planner/machine/machine.h"
+#include "planner/machine/machine_file.h"
 #include "tests/planner/support/json_schema.h"
 
 using namespace cleave;
@@ -163,7 +165,7 @@ TEST_CASE("measured rates replace the estimates of host devices and of the links
     facts.calibration = {};
     Machine estimated = build_machine(parse_devices("host[0-1]"), facts);
     CHECK_THAT(test::user_error([&] { calibration_of(estimated, path); }),
-               Contains("cleave devices --measure"));
+               Contains("$measure_machine"));
 }
 
 TEST_CASE("a machine file written from a machine reads back the same", "[planner]") {

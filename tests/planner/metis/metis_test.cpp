@@ -12,6 +12,7 @@
 #include <set>
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/metis/metis.h"
 #include "planner/planner.h"
 #include "planner/search/device_order.h"

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/foreign_op.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
@@ -109,7 +110,7 @@ TEST_CASE("foreign operators are divided as they declare, in whole units", "[pla
         CHECK(find_violations(parse_plan(serialize_plan(plan), "a test")).empty());
     }
     CHECK_THAT(user_error([] { plan_of(mlp(ForeignSplit::kOnce), 2, 2); }),
-               Contains("--tp 2") && Contains("'op0' (test.op)"));
+               Contains("$tensor_parallel 2") && Contains("'op0' (test.op)"));
     for (const Stage& stage : plan_of(mlp(ForeignSplit::kOnce), 2, 0).stages)
         CHECK(stage.devices.size() == 1);
 }

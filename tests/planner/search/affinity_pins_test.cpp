@@ -3,6 +3,7 @@
 #include "planner/search/affinity_pins.h"
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "tests/planner/support/random_cases.h"
 #include "tests/support/test.h"
@@ -84,7 +85,7 @@ TEST_CASE("an operator whose nodes are on two devices is refused by its nodes", 
     a.nodes = {{"lm_head/a", "host[0]", -1}, {"lm_head/b", "host[1]", -1}};
     CHECK_THAT(user_error([&] { pins_from_affinities(graph, a, hosts(2)); }),
                Contains("'lm_head/a' on host[0], 'lm_head/b' on host[1]") &&
-                   Contains("--ignore-affinities"));
+                   Contains("$ignore_affinities"));
 }
 
 }  // namespace cleave::test

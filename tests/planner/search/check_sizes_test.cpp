@@ -2,6 +2,7 @@
 #include <climits>
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/search/check_sizes.h"
 #include "tests/planner/support/machines.h"
@@ -56,10 +57,10 @@ TEST_CASE("a flag beyond its limit is named with its value and the largest suppo
     };
     using Catch::Matchers::Contains;
     REQUIRE_THAT(refused(&Workload::batch, INT64_MAX),
-                 Contains("--batch 9223372036854775807") && Contains("1048576"));
+                 Contains("$batch 9223372036854775807") && Contains("1048576"));
     REQUIRE_THAT(refused(&Workload::prefill_chunk, 99'999'999'999),
-                 Contains("--prefill-chunk 99999999999") && Contains("1073741824"));
-    REQUIRE_THAT(refused(&Workload::context, INT64_MAX), Contains("--context"));
+                 Contains("$prefill_chunk 99999999999") && Contains("1073741824"));
+    REQUIRE_THAT(refused(&Workload::context, INT64_MAX), Contains("$context"));
     models::Shape huge = small_shape();
     huge.config.vocab_size = 99'999'999'999'999'999;
     REQUIRE_THAT(user_error([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lower bound lies below every plan's score: drawn over models, machines, objectives and forced
+// The lower bound is below every plan's score: drawn over models, machines, objectives and forced
 // shapes.
 #include "models/llama_graph.h"
 #include "planner/plan/plan_queries.h"
@@ -35,7 +35,7 @@ TEST_CASE("no plan scores less than the lower bound, whatever the objective and 
         Plan plan =
             make_plan(models::build_llama_graph(shape, DType::kF16), machine, workload, options);
         INFO("case " << i << " on " << devices << " devices, " << plan.stages.size()
-                     << " stages, objective " << objective_name(options.objective));
+                     << " stages, objective " << row_of(options.objective).name);
         REQUIRE(plan.prediction.lower_bound_ns > 0);
         REQUIRE(plan.prediction.objective_ns >= plan.prediction.lower_bound_ns);
         REQUIRE(gap(plan) >= 0);

@@ -6,6 +6,7 @@
 
 #include "models/llama_graph.h"
 #include "models/shapes.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "planner/view/plan_text.h"
@@ -138,7 +139,7 @@ TEST_CASE("a plan that does not keep to its pins is refused", "[planner]") {
 
 TEST_CASE("pins of what is not there are refused by name", "[planner]") {
     CHECK_THAT(refusal("host[0-1]", {{"layers.0-9", "host[0]"}}),
-               Contains("--pin 'layers.0-9=host[0]'") && Contains("no layer 9") &&
+               Contains("$pins 'layers.0-9=host[0]'") && Contains("no layer 9") &&
                    Contains("layers 0 to 4"));
     CHECK_THAT(refusal("host[0-1]", {{"layers.3-1", "host[0]"}}), Contains("write layers.1-3"));
     CHECK_THAT(refusal("host[0-1]", {{"head", "host[0]"}}),
@@ -156,9 +157,9 @@ TEST_CASE("two devices for one layer are refused with its readers and what each 
     CHECK_THAT(text, Contains("read by layers.2.input_norm on host[0], layers.2.input_norm on "
                               "host[1]"));
     // 64 features of f32 cross; the two norms have as many each.
-    CHECK_THAT(text, Contains("--pin 'layers.3-4=host[1]' instead of --pin 'layers.2-4=host[1]'"));
+    CHECK_THAT(text, Contains("$pins 'layers.3-4=host[1]' instead of $pins 'layers.2-4=host[1]'"));
     CHECK_THAT(text, Contains("transfer: 256 B per token from host[0] to host[1]"));
-    CHECK_THAT(text, Contains("--pin 'layers.0-1=host[0]' instead of"));
+    CHECK_THAT(text, Contains("$pins 'layers.0-1=host[0]' instead of"));
     CHECK_THAT(text, Contains("replicate: 512 B of norms and biases"));
     // Each of the two ways out is one.
     REQUIRE_NOTHROW(
@@ -179,7 +180,7 @@ TEST_CASE("pins may return to a device, which then has several stages", "[planne
             CHECK(devices_of(plan, fmt::format("layers.{}.o_proj", layer)).count("host[1]") == 1);
         CHECK(find_violations(plan).empty());
     }
-    // Tied: the table that the embedding and lm_head read lies there once.
+    // Tied: the table that the embedding and lm_head read is there once.
     Plan plan = pinned_plan("host[0-1]", pins, 1);
     size_t tables = 0;
     for (const WeightShard& s : plan.weights)
@@ -210,5 +211,5 @@ TEST_CASE("a shape with too few or too many stages for the pins is refused", "[p
     CHECK_THAT(refusal("host[0-1]", {{"embedding", "host[0]"}, {"lm_head", "host[1]"}}, 2),
                Contains("the pins name 2 devices") && Contains("the shape has 1 stage"));
     CHECK_THAT(refusal("host[0-3]", {{"layers.0-4", "host[0]"}}, 1),
-               Contains("at most 3 stages") && Contains("give --pp 3 or less"));
+               Contains("at most 3 stages") && Contains("give $pipeline_stages 3 or less"));
 }

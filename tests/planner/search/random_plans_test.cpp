@@ -7,6 +7,7 @@
 
 #include "models/llama_graph.h"
 #include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "planner/view/plan_text.h"

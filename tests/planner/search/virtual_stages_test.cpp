@@ -7,6 +7,7 @@
 #include "models/llama_graph.h"
 #include "planner/build/build_plan.h"
 #include "planner/file/plan_file.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/planner.h"
 #include "planner/search/propose.h"

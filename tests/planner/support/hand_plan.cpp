@@ -4,6 +4,9 @@
 #include <array>
 #include <map>
 
+#include "planner/plan/plan_queries.h"
+#include "runtime/base/rounding.h"
+
 namespace cleave::test {
 
 using namespace planner;
@@ -27,7 +30,7 @@ public:
 private:
     using Held = std::map<DeviceId, PlacedId>;
 
-    BufferId buffer(DeviceId device, Arena arena, int64_t size, const std::string& name);
+    BufferId buffer(DeviceId device, BufferRole role, int64_t size);
     WeightShardId weight(DeviceId device, WeightId id, Range rows, Range columns);
     RopeShardId rope(DeviceId device);
     KvSlabId slab(DeviceId device, ValueId state, Range heads);
@@ -88,10 +91,10 @@ HandPlanner::HandPlanner(const std::vector<std::vector<int>>& stages, const Tiny
     plan_.output_device = plan_.stages.back().devices.front();
 }
 
-BufferId HandPlanner::buffer(DeviceId device, Arena arena, int64_t size, const std::string& name) {
-    int64_t& end = ends_[{device, arena}];
-    plan_.buffers.push_back({device, arena, end, size, name});
-    end += (size + 255) / 256 * 256;
+BufferId HandPlanner::buffer(DeviceId device, BufferRole role, int64_t size) {
+    int64_t& end = ends_[{device, arena_of(role)}];
+    plan_.buffers.push_back({device, role, end, size});
+    end += round_up(size, 256);
     return BufferId(plan_.buffers.size() - 1);
 }
 
@@ -102,14 +105,14 @@ WeightShardId HandPlanner::weight(DeviceId device, WeightId id, Range rows, Rang
     const importer::Weight& w = plan_.graph.weight(id);
     int64_t elements = rows.size() * (w.shape.size() > 1 ? columns.size() : 1);
     plan_.weights.push_back({id, device, rows, columns, DType::kF32,
-                             buffer(device, Arena::kWeights, elements * 4, w.name)});
+                             buffer(device, BufferRole::kConstant, elements * 4)});
     return found->second = WeightShardId(plan_.weights.size() - 1);
 }
 
 RopeShardId HandPlanner::rope(DeviceId device) {
     auto [found, added] = ropes_.try_emplace(device);
     if (!added) return found->second;
-    BufferId b = buffer(device, Arena::kWeights, plan_.workload.context * s_.head_dim * 4, "rope");
+    BufferId b = buffer(device, BufferRole::kConstant, plan_.workload.context * s_.head_dim * 4);
     plan_.rope_tables.push_back({RopeTableId(0), device, b});
     return found->second = RopeShardId(plan_.rope_tables.size() - 1);
 }
@@ -119,7 +122,7 @@ KvSlabId HandPlanner::slab(DeviceId device, ValueId state, Range heads) {
     if (!added) return found->second;
     int64_t bytes =
         plan_.workload.batch * heads.size() * plan_.workload.context * 2 * s_.head_dim * 4;
-    BufferId b = buffer(device, Arena::kKv, bytes, plan_.graph.value(state).name);
+    BufferId b = buffer(device, BufferRole::kKvSlab, bytes);
     plan_.kv_slabs.push_back({state, device, heads, s_.head_dim, s_.head_dim, b});
     return found->second = KvSlabId(plan_.kv_slabs.size() - 1);
 }
@@ -129,10 +132,10 @@ PlacedId HandPlanner::place(ValueId value, DeviceId device, Range columns, bool 
     bool ids = v.kind == importer::ValueKind::kTokenIds;
     Box box{{0, kWhole}};
     if (!ids) box.push_back(columns);
-    int64_t rows = v.shape[0].symbol == "num_outputs" ? plan_.workload.max_outputs()
-                                                      : plan_.workload.max_tokens();
-    BufferId b = buffer(device, ids ? Arena::kStaging : Arena::kActivations,
-                        rows * 4 * (ids ? 1 : columns.size()), v.name);
+    int64_t rows =
+        rows_of(v) == Rows::kOutputs ? plan_.workload.max_outputs() : plan_.workload.max_tokens();
+    BufferId b = buffer(device, ids ? BufferRole::kInput : BufferRole::kActivations,
+                        rows * 4 * (ids ? 1 : columns.size()));
     phase_->values.push_back({value, device, box, partial, b});
     return PlacedId(phase_->values.size() - 1);
 }
@@ -195,7 +198,7 @@ void HandPlanner::attention(int layer, Held& x) {
     for (size_t i = 0; i < group.size(); ++i) {
         Range heads = share(s_.heads, i, group.size());
         if (heads.empty()) continue;
-        Range kv{heads.begin / queries_per_kv, (heads.end + queries_per_kv - 1) / queries_per_kv};
+        Range kv{heads.begin / queries_per_kv, ceil_div(heads.end, queries_per_kv)};
         DeviceId device = group[i];
         PlacedId q = place(out(op(layer, 4)), device, scaled(heads, d));
         KvSlabId s = slab(device, out(op(layer, 6)), kv);
@@ -279,7 +282,7 @@ void HandPlanner::send(Held& x, const std::vector<DeviceId>& to) {
     for (size_t i = 0; i < to.size(); ++i) {
         PlacedId source = from[i % from.size()];
         PlacedId destination = place(phase_->values[source.index()].value, to[i], {0, s_.hidden});
-        Transfer t{source, destination, Route::kSameMemory, {.per_token = s_.hidden * 4}};
+        Transfer t{source, destination, Path::kStaged, {.per_token = s_.hidden * 4}};
         phase_->steps.push_back({.action = t,
                                  .layer = layer_,
                                  .stage = stage_,
@@ -356,8 +359,8 @@ void HandPlanner::account() {
 
 Plan HandPlanner::run() {
     for (size_t i = 0; i < plan_.machine.devices.size(); ++i)
-        buffer(DeviceId(i), Arena::kStaging,
-               4 * (4 * plan_.workload.max_tokens() + plan_.workload.batch + 1), "batch");
+        for (const BatchBuffer& array : batch_buffers(plan_.workload))
+            buffer(DeviceId(i), array.role, array.bytes());
     lay_phase(plan_.prefill);
     lay_phase(plan_.decode);
     account();

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "planner/machine/machine.h"
+#include "planner/machine/build_machine.h"
 
 namespace cleave::test {
 

@@ -55,7 +55,7 @@ std::vector<Mutation> cache_mutations() {
     };
 }
 
-std::vector<Mutation> exchange_mutations() {
+std::vector<Mutation> contribution_mutations() {
     return {
         {"a contribution is dropped", "collective-missing",
          [](Plan& p) {
@@ -86,6 +86,17 @@ std::vector<Mutation> exchange_mutations() {
              c->contributions[1] = first->contributions[1];
              return true;
          }},
+        {"a gather goes in two phases", "exchange-path",
+         [](Plan& p) {
+             Collective* c = find_collective(p.decode, CollectiveOp::kAllGather);
+             return c && (c->two_phase = true);
+         }},
+        {"a transfer goes by a library of collectives", "exchange-path",
+         [](Plan& p) {
+             Transfer* t = find_transfer(p.decode);
+             if (t) t->path = Path::kVendor;
+             return t != nullptr;
+         }},
         {"a part of the logits is not gathered", "collective-missing",
          [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllGather);
@@ -100,6 +111,11 @@ std::vector<Mutation> exchange_mutations() {
              c->contributions.push_back(c->contributions[0]);
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> group_mutations() {
+    return {
         {"a group names a member twice", "collective-group",
          [](Plan& p) {
              Collective* c = find_collective(p.decode, CollectiveOp::kAllReduce, true);
@@ -138,6 +154,11 @@ std::vector<Mutation> exchange_mutations() {
              std::swap(c->epilogue_inputs[0], c->epilogue_inputs[1]);
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> transfer_mutations() {
+    return {
         {"a transfer ends where it starts", "transfer-device",
          [](Plan& p) {
              Transfer* t = find_transfer(p.decode);
@@ -212,10 +233,9 @@ std::vector<Mutation> norm_mutations() {
                     c.outputs.resize(c.group.size());
                 }),
         of_norm("a norm goes through host memory", "collective-epilogue",
-                [](Plan&, Collective& c) { c.transport = Transport::kStaged; }),
-        of_norm(
-            "a norm is of a sum in parts", "collective-epilogue",
-            [](Plan&, Collective& c) { c.implementation = CollectiveImplementation::kTwoPhase; }),
+                [](Plan&, Collective& c) { c.path = Path::kStaged; }),
+        of_norm("a norm is of a sum in parts", "collective-epilogue",
+                [](Plan&, Collective& c) { c.two_phase = true; }),
         of_norm("a norm comes before the residual", "collective-epilogue",
                 [](Plan&, Collective& c) { std::swap(c.epilogue[0], c.epilogue[1]); }),
         of_norm("a norm is of another sum", "collective-epilogue",
@@ -245,7 +265,7 @@ std::vector<Mutation> norm_mutations() {
     };
 }
 
-std::vector<Mutation> memory_mutations() {
+std::vector<Mutation> limit_mutations() {
     return {
         {"a launch asks for more shared memory than its device has", "tile-limits",
          [](Plan& p) {
@@ -260,6 +280,35 @@ std::vector<Mutation> memory_mutations() {
              const DeviceLimits& limits = p.machine.device(c->device).limits;
              c->tile.threads = limits.max_threads_per_block * 2;
              return limits.warp_width > 1;
+         }},
+        {"a product multiplies by warpgroups that its device lacks, or in a ring of one stage",
+         "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             if (p.machine.device(c->device).limits.warp_width <= 1) return false;
+             if (c->tile.main_loop == MainLoop::kWarpgroups)
+                 c->tile.stages = 1;
+             else
+                 c->tile.main_loop = MainLoop::kWarpgroups;
+             return true;
+         }},
+        {"a ring has more stages than a block's shared memory holds", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kNormGateUp);
+             c->tile.stages = 1 << 20;
+             return p.machine.device(c->device).limits.warp_width > 1;
+         }},
+        {"attention has no main loop", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.decode, KernelKind::kAttention);
+             c->tile.main_loop = MainLoop::kNone;
+             return p.machine.device(c->device).limits.warp_width > 1;
+         }},
+        {"a launch of a host multiplies by warps", "tile-loop",
+         [](Plan& p) {
+             Compute* c = find_kernel(p.prefill, KernelKind::kLinear);
+             c->tile.main_loop = MainLoop::kWarps;
+             return p.machine.device(c->device).limits.warp_width <= 1;
          }},
         {"a grid has more rows of blocks than its device allows", "grid-limits",
          [](Plan& p) {
@@ -288,10 +337,15 @@ std::vector<Mutation> memory_mutations() {
          [](Plan& p) {
              Collective* c = find_collective(p.prefill, CollectiveOp::kAllReduce);
              if (!c || c->group.size() < 2) return false;
-             c->implementation = CollectiveImplementation::kRing;
+             c->path = Path::kVendor;
              c->group[1] = c->group[0];
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> buffer_mutations() {
+    return {
         {"a result overwrites what the step reads", "live-overlap",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kAttention);
@@ -355,7 +409,7 @@ std::vector<Mutation> memory_mutations() {
          [](Plan& p) {
              p.buffers[value_of(p.decode, find_kernel(p.decode, KernelKind::kAttention)->outputs[0])
                            .buffer.index()]
-                 .arena = Arena::kWeights;
+                 .role = BufferRole::kConstant;
              return true;
          }},
         {"a value has no buffer", "buffer-missing",
@@ -364,6 +418,11 @@ std::vector<Mutation> memory_mutations() {
                  BufferId();
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> account_mutations() {
+    return {
         {"the account is short", "memory-account",
          [](Plan& p) {
              p.memory[0].weights -= 256;
@@ -377,13 +436,31 @@ std::vector<Mutation> memory_mutations() {
         {"the tokens of a pass have no room", "memory-tokens",
          [](Plan& p) {
              for (Buffer& b : p.buffers)
-                 if (b.name == "staging.tokens") return b.size = 4, true;
+                 if (b.role == BufferRole::kChosenTokens) return b.size = 4, true;
+             return false;
+         }},
+        {"the positions of a pass have no room", "memory-batch",
+         [](Plan& p) {
+             for (Buffer& b : p.buffers)
+                 if (b.role == BufferRole::kPositions) return b.size = 4, true;
+             return false;
+         }},
+        {"a device has no slots of a pass", "memory-batch",
+         [](Plan& p) {
+             for (Buffer& b : p.buffers)
+                 if (b.role == BufferRole::kSlots) return b.role = BufferRole::kInput, true;
+             return false;
+         }},
+        {"two buffers of a device are its output rows", "buffer-role",
+         [](Plan& p) {
+             for (Buffer& b : p.buffers)
+                 if (b.role == BufferRole::kOutputRows) return p.buffers.push_back(b), true;
              return false;
          }},
         {"tokens are chosen where no logits are", "memory-tokens",
          [](Plan& p) {
              for (Buffer& b : p.buffers)
-                 if (b.name == "staging.tokens")
+                 if (b.role == BufferRole::kChosenTokens)
                      return b.device = DeviceId(p.output_device.index() == 0 ? 1 : 0), true;
              return false;
          }},
@@ -470,8 +547,10 @@ std::vector<Mutation> whole_mutations() {
 
 std::vector<Mutation> all_mutations() {
     std::vector<Mutation> all;
-    for (auto* make : {step_mutations, operand_mutations, weight_mutations, cache_mutations,
-                       exchange_mutations, memory_mutations, whole_mutations})
+    for (auto* make : {step_mutations, operand_mutations, result_mutations, weight_mutations,
+                       weight_list_mutations, cache_mutations, contribution_mutations,
+                       group_mutations, transfer_mutations, limit_mutations, buffer_mutations,
+                       account_mutations, whole_mutations})
         for (Mutation& m : make()) all.push_back(std::move(m));
     return all;
 }

@@ -20,10 +20,16 @@ std::vector<Mutation> all_mutations();
 
 std::vector<Mutation> step_mutations();
 std::vector<Mutation> operand_mutations();
-std::vector<Mutation> weight_mutations();
+std::vector<Mutation> result_mutations();
+std::vector<Mutation> weight_mutations();       // of one shard
+std::vector<Mutation> weight_list_mutations();  // of the plan's lists
 std::vector<Mutation> cache_mutations();
-std::vector<Mutation> exchange_mutations();
-std::vector<Mutation> memory_mutations();
+std::vector<Mutation> contribution_mutations();
+std::vector<Mutation> group_mutations();
+std::vector<Mutation> transfer_mutations();
+std::vector<Mutation> limit_mutations();
+std::vector<Mutation> buffer_mutations();
+std::vector<Mutation> account_mutations();
 std::vector<Mutation> whole_mutations();
 
 // Of plans in which an all-reduce computes a norm.
@@ -32,6 +38,7 @@ std::vector<Mutation> norm_mutations();
 // Of plans over tensors; of those with launches of several operators.
 std::vector<Mutation> tensor_mutations();
 std::vector<Mutation> tensor_chain_mutations();
+std::vector<Mutation> tensor_chain_operand_mutations();
 
 // ---- Finding the thing to break
 // ------------------------------------------------------------------

@@ -117,6 +117,11 @@ std::vector<Mutation> operand_mutations() {
                  .box[0] = {0, 1};
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> result_mutations() {
+    return {
         {"a result is stored on another device", "output-device",
          [](Plan& p) {
              Compute* c = find_kernel(p.decode, KernelKind::kNormGateUp);
@@ -230,6 +235,11 @@ std::vector<Mutation> weight_mutations() {
              p.buffers[w.buffer.index()].device = w.device;
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> weight_list_mutations() {
+    return {
         {"a weight is narrower on one device", "weight-dtype",
          [](Plan& p) {
              for (size_t i = 1; i < p.weights.size(); ++i)
@@ -367,6 +377,11 @@ std::vector<Mutation> tensor_chain_mutations() {
              chain->outputs.push_back(PlacedId(p.decode.values.size() - 1));
              return true;
          }},
+    };
+}
+
+std::vector<Mutation> tensor_chain_operand_mutations() {
+    return {
         {"an operator of a chain over tensors repeats what it reads", "kernel",
          [](Plan& p) {
              numbers_in_chain(p, 2, "strides0") = {0, 1};

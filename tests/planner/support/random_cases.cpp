@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/planner/support/random_cases.h"
 
+#include "planner/machine/build_machine.h"
+
 #include <array>
 
 #include <fmt/format.h>
@@ -48,6 +50,11 @@ Machine Drawer::any_machine(int most) {
     Machine m = build_machine(parse_devices(list),
                               {8, int64_t{64} << 30, 20'000'000'000, 100'000'000'000, "x86-64-v3"});
     if (pick(0, 2) > 0) return m;
+    vary(m);
+    return m;
+}
+
+void Drawer::vary(Machine& m) {
     if (m.domains.empty()) m.domains.push_back({"drawn", int64_t{1'000'000'000} * pick(5, 5000)});
     for (DeviceInfo& d : m.devices) {
         d.memory_bandwidth = int64_t{1'000'000'000} * pick(2, 3000);
@@ -60,7 +67,6 @@ Machine Drawer::any_machine(int most) {
         l.bandwidth = int64_t{1'000'000'000} * pick(1, 900);
         l.latency_ns = pick(100, 40'000);
     }
-    return m;
 }
 
 }  // namespace cleave::test

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "models/shapes.h"
+#include "planner/machine/host_facts.h"
 #include "planner/machine/machine.h"
 #include "tests/planner/support/machines.h"
 
@@ -41,6 +42,9 @@ public:
 
     // The same with rates, domains and links drawn as well, for a third of the machines.
     planner::Machine any_machine(int most);
+
+    // Draws the rates of its devices, its links, and a domain that some devices share.
+    void vary(planner::Machine& machine);
 
 private:
     std::mt19937 random_;

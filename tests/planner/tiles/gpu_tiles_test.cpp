@@ -32,7 +32,7 @@ struct Sweep {
     }
 
     void product(const DeviceLimits& limits, DType dtype, ProductShape shape) {
-        set_weight_type(dtype, shape);
+        set_weight_type(dtype, false, shape);
         product_as(limits, shape);
         // The same on a device that copies asynchronously, and on one that multiplies by
         // warpgroups.
@@ -59,10 +59,10 @@ struct Sweep {
     void prepared_as(const DeviceLimits& limits, const ProductShape& shape) {
         for (std::optional<Tile> tile = product_tile(limits, shape); tile;
              tile = smaller_product_tile(limits, shape, *tile)) {
-            if (!is_gemm(*tile)) return;
+            if (!multiplies_tiles(*tile)) return;
             ++prepared;
             check(limits, *tile, product_shared_bytes(limits, shape, *tile));
-            const int64_t stages = product_stages(limits, shape, *tile);
+            const int64_t stages = tile->stages;
             CHECK((stages >= 2 && stages <= 4));
         }
     }
@@ -79,21 +79,21 @@ struct Sweep {
         } else if (!shape.async_copies && !shape.prepared) {  // rings are as deep as fits
             CHECK(tile.shared_bytes == product_tile(roomy(limits), shape).shared_bytes);
         }
-        launches_of_many += is_gemm(tile);
-        if (is_of_warpgroups(tile)) {
+        launches_of_many += multiplies_tiles(tile);
+        if (tile.main_loop == MainLoop::kWarpgroups) {
             ++launches_of_warpgroups;
             CHECK((shape.warpgroups && tile.rows * shape.per_feature % 16 == 0));
             CHECK(tile.tokens / kWarpgroupTokens * kWarpgroupThreads == tile.threads);
             CHECK(tile.tokens % kWarpgroupTokens == 0);
         }
-        if (!is_gemm(tile)) {
+        if (!multiplies_tiles(tile)) {
             // A block's lanes come out even: whole groups, rows together, loads within a stage.
             int64_t lanes = product_lanes(limits, shape), groups = tile.threads / lanes;
             int64_t at_once = product_rows_at_once(limits, shape, tile);
             CHECK(tile.rows * shape.per_feature % (groups * at_once) == 0);
             CHECK((tile.depth % weight_width(shape) == 0 || tile.depth == shape.depth));
             CHECK(tile.rows * shape.per_feature % 2 == 0);  // pairs meet in a block
-            const int64_t stages = product_stages(limits, shape, tile);
+            const int64_t stages = tile.stages;
             rings += stages > 0;
             const bool whole_pieces = shape.code_bits == 0 && shape.tokens <= 4 &&
                                       weight_width(shape) * shape.element_bytes == 16;
@@ -111,9 +111,7 @@ struct Sweep {
         const std::optional<Tile> smaller = smaller_product_tile(limits, shape, tile);
         if (!smaller) return;
         check(limits, *smaller, product_shared_bytes(limits, shape, *smaller));
-        Tile tight = *smaller;
-        tight.shared_bytes -= std::min<int64_t>(tight.shared_bytes, 4096);
-        CHECK(product_stages(limits, shape, tight) <= product_stages(limits, shape, *smaller));
+        CHECK((smaller->main_loop == MainLoop::kLanes && smaller->stages != 1));
     }
 
     void attention(const DeviceLimits& limits, AttentionShape shape) {
@@ -132,7 +130,7 @@ struct Sweep {
         CHECK(attention_scratch_bytes(shape, tile) < int64_t{64} << 20);
         if (!shape.prefill) CHECK(shape.tokens * shape.kv_heads * 4 <= kCounterBytes);
         // Down to the smallest, each is smaller in one way, fits, and is of warps in the end.
-        bool by_warpgroups = attends_by_warpgroups(limits, shape, tile);
+        bool by_warpgroups = tile.main_loop == MainLoop::kWarpgroups;
         attention_of_warpgroups += by_warpgroups;
         CHECK(
             (!by_warpgroups || tile.tokens / kWarpgroupTokens * kWarpgroupThreads == tile.threads));
@@ -141,7 +139,7 @@ struct Sweep {
             CHECK((smaller->tokens * smaller->depth < tile.tokens * tile.depth ||
                    smaller->rows < tile.rows || smaller->threads < tile.threads));
             tile = *smaller;
-            by_warpgroups = attends_by_warpgroups(limits, shape, tile);
+            by_warpgroups = tile.main_loop == MainLoop::kWarpgroups;
         }
         CHECK_FALSE(by_warpgroups);
     }
@@ -290,7 +288,7 @@ TEST_CASE("blocks of warpgroups are those whose rounds end first on the device's
         s.per_feature = per_feature;
         s.warpgroups = s.async_copies = s.prepared = true;
         const Tile tile = product_tile(limits, s);
-        REQUIRE(is_of_warpgroups(tile));
+        REQUIRE(tile.main_loop == MainLoop::kWarpgroups);
         return std::pair{tile.tokens, tile.rows * per_feature};
     };
     using Choice = std::pair<int64_t, int64_t>;
@@ -311,7 +309,7 @@ TEST_CASE("attention is a warpgroup's where all of its tile fits, and a warp's o
                       int64_t tokens, bool warpgroups) {
         AttentionShape shape{32, 8, 4, dim, v_dim, bytes, tokens, 4096, true, warpgroups};
         Tile tile = attention_tile(device, shape);
-        return std::pair{attends_by_warpgroups(device, shape, tile), tile.tokens};
+        return std::pair{tile.main_loop == MainLoop::kWarpgroups, tile.tokens};
     };
     using Choice = std::pair<bool, int64_t>;
     for (int64_t dim : {64, 80, 96, 128, 256})
@@ -385,8 +383,8 @@ int64_t under_way(const DeviceLimits& limits, const ProductShape& shape) {
     const Grid grid = product_grid(shape, tile);
     const int64_t at_once = (limits.shared_memory_per_block + kKiB) / (tile.shared_bytes + kKiB);
     const int64_t blocks = std::min(grid[0] * grid[1], at_once * limits.num_compute_units);
-    return blocks * product_stages(limits, shape, tile) * tile.threads *
-           product_rows_at_once(limits, shape, tile) * 16 / limits.num_compute_units;
+    return blocks * tile.stages * tile.threads * product_rows_at_once(limits, shape, tile) * 16 /
+           limits.num_compute_units;
 }
 
 }  // namespace
@@ -430,21 +428,20 @@ TEST_CASE(
             // have.
             CHECK(tile.shared_bytes <=
                   std::max<int64_t>((kib + 1) / 2 - 1, std::min<int64_t>(kib, 48)) * kKiB);
-            const int64_t stages = product_stages(limits, shape, tile);
+            const int64_t stages = tile.stages;
             CHECK(stages >= std::max<int64_t>(before, 2));
             before = stages;
             ProductShape plain = shape;
             plain.async_copies = false;
-            CHECK(product_stages(limits, plain, product_tile(limits, plain)) == 0);
+            CHECK(product_tile(limits, plain).stages == 0);
         }
     }
     ProductShape narrow{64, 96, 1, 2};  // rows of 8 pieces: a step for each row that a lane takes
     narrow.async_copies = true;
     const DeviceLimits limits = limits_of(227, 32, 1);
     const Tile tile = product_tile(limits, narrow);
-    CHECK(product_stages(limits, narrow, tile) <=
-          tile.rows / (tile.threads / product_lanes(limits, narrow) *
-                       product_rows_at_once(limits, narrow, tile)));
+    CHECK(tile.stages <= tile.rows / (tile.threads / product_lanes(limits, narrow) *
+                                      product_rows_at_once(limits, narrow, tile)));
 }
 
 TEST_CASE("tiles fall back to plain loads where nothing is aligned", "[planner]") {

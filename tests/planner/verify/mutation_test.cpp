@@ -3,6 +3,7 @@
 #include <set>
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "planner/verify/verify.h"
 #include "tests/planner/support/hand_plan.h"
@@ -124,8 +125,9 @@ TEST_CASE("each way of breaking a launch of several operators over tensors is ca
     TensorGraph g = tensor_layer();
     const importer::ValueId x = g.matmul(g.graph.outputs[0], g.input({10, 10}));
     g.graph.outputs = {g.map("Neg", {x}, {24, 10})};
-    check_mutations({make_plan(g.graph, build_machine(parse_devices("sim:h100[0]"), {}), {}, {})},
-                    tensor_chain_mutations());
+    const Plan plan = make_plan(g.graph, build_machine(parse_devices("sim:h100[0]"), {}), {}, {});
+    check_mutations({plan}, tensor_chain_mutations());
+    check_mutations({plan}, tensor_chain_operand_mutations());
 }
 
 TEST_CASE("a plan that is not sound is refused with the rules it breaks", "[planner]") {
@@ -134,7 +136,7 @@ TEST_CASE("a plan that is not sound is refused with the rules it breaks", "[plan
     std::string message = user_error([&] { verify_plan(plan); });
     CHECK(message.find("operand-not-ready: decode step") != std::string::npos);
     CHECK(message.find("host[1]") != std::string::npos);
-    CHECK(message.find("cleave plan MODEL") != std::string::npos);
+    CHECK(message.find("$save_plan") != std::string::npos);
 }
 
 }  // namespace cleave::test

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "models/llama_graph.h"
+#include "planner/machine/build_machine.h"
 #include "planner/planner.h"
 #include "tests/planner/support/hand_plan.h"
 #include "tests/planner/support/machines.h"

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "importer/weights/formats.h"
 #include "planner/plan/plan_queries.h"
 #include "planner/view/plan_text.h"
 #include "tests/planner/support/hand_plan.h"
@@ -27,6 +28,14 @@ std::vector<planner::Plan> described_plans() {
 }
 
 }  // namespace
+
+TEST_CASE("the published schema names the types of weights that there are", "[planner]") {
+    std::string names;
+    const json published = schema();
+    for (const json& name : published["properties"]["workload"]["properties"]["dtype"]["enum"])
+        names += (names.empty() ? "" : ", ") + name.get<std::string>();
+    CHECK(names == importer::weight_dtype_names());
+}
 
 TEST_CASE("a plan's JSON is what the published schema says", "[planner]") {
     for (const planner::Plan& plan : described_plans()) {
@@ -79,7 +88,7 @@ TEST_CASE("what links carry adds up to what the steps move", "[planner]") {
             const auto point = planner::pass_point(plan, is_prefill);
             int64_t moved = 0, carried = 0;
             for (const planner::Step& s : plan.phase(is_prefill).steps)
-                moved += point.of(s.link_bytes);
+                moved += s.link_bytes.at(point);
             for (auto& [pair, bytes] : planner::link_traffic(plan, is_prefill)) carried += bytes;
             CHECK(moved == carried);
         }

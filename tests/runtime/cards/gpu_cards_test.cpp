@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <tuple>
 
-#include "runtime/cards/gpu_devices.h"
+#include "planner/machine/build_machine.h"
+#include "runtime/cards/cards.h"
+#include "runtime/drivers/cuda/cuda_driver.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "tests/runtime/drivers/vendor_calls.h"
 #include "tests/support/failures.h"
@@ -19,22 +21,14 @@ using Catch::Matchers::StartsWith;
 using cleave::test::failure_of;
 using cleave::test::FakeGpu;
 using cleave::test::InstalledFake;
+using cleave::test::machine_at_hand;
 using planner::DeviceKind;
 using runtime::test::kVendors;
 using runtime::test::Vendor;
 
-namespace {
-
-planner::Machine machine_of(const std::string& list) {
-    return planner::build_machine(planner::parse_devices(list), planner::read_host_facts(),
-                                  &real_gpus());
-}
-
-}  // namespace
-
 TEST_CASE("cards are chosen by index, UUID and PCI address, in the user's order", "[runtime]") {
     const InstalledFake fake(DeviceKind::kCuda);
-    const planner::Machine all = machine_of("cuda[0-2]");
+    const planner::Machine all = machine_at_hand("cuda[0-2]");
     REQUIRE(all.devices.size() == 3);
     CHECK(all.devices[0].arch == "sm_90a");
     CHECK(all.devices[2].arch == "sm_86");
@@ -45,25 +39,25 @@ TEST_CASE("cards are chosen by index, UUID and PCI address, in the user's order"
     CHECK(all.link(planner::DeviceId(0), planner::DeviceId(1))->kind == planner::LinkKind::kNvlink);
     CHECK(all.link(planner::DeviceId(0), planner::DeviceId(2))->kind == planner::LinkKind::kPcie);
 
-    const planner::Machine chosen = machine_of("cuda[GPU-7071],cuda[0000:5e:00.0],cuda[0]");
+    const planner::Machine chosen = machine_at_hand("cuda[GPU-7071],cuda[0000:5e:00.0],cuda[0]");
     std::vector<int> order;
     for (const planner::DeviceInfo& d : chosen.devices) order.push_back(d.index);
     CHECK(order == std::vector<int>{2, 1, 0});
 
-    CHECK_THAT(failure_of([] { machine_of("cuda[3]"); }),
+    CHECK_THAT(failure_of([] { machine_at_hand("cuda[3]"); }),
                Contains("cuda[3]: there is no such device") && Contains("0000:86:00.0"));
-    CHECK_THAT(failure_of([] { machine_of("cuda[GPU-ffff]"); }), Contains("no such device"));
-    CHECK_THAT(failure_of([] { machine_of("cuda[GPU-]"); }),
+    CHECK_THAT(failure_of([] { machine_at_hand("cuda[GPU-ffff]"); }), Contains("no such device"));
+    CHECK_THAT(failure_of([] { machine_at_hand("cuda[GPU-]"); }),
                Contains("several devices are so called"));
     for (const char* twice : {"cuda[2],cuda[GPU-7071]", "cuda[2],cuda[2]/0-1"})
-        CHECK_THAT(failure_of([&] { machine_of(twice); }),
+        CHECK_THAT(failure_of([&] { machine_at_hand(twice); }),
                    Contains("one card") && Contains("cuda[2]"));
     CHECK(fake.alive() == 0);
 }
 
 TEST_CASE("logical devices of a card share its memory and its bandwidth", "[runtime]") {
     const InstalledFake fake(DeviceKind::kHip);
-    const planner::Machine machine = machine_of("hip[1]/0-3");
+    const planner::Machine machine = machine_at_hand("hip[1]/0-3");
     REQUIRE(machine.devices.size() == 4);
     for (const planner::DeviceInfo& d : machine.devices) {
         CHECK(d.memory_bytes == int64_t{16} << 30);
@@ -77,10 +71,11 @@ TEST_CASE("logical devices of a card share its memory and its bandwidth", "[runt
 
 TEST_CASE("a plan for other devices is refused with both lists", "[runtime]") {
     const InstalledFake fake(DeviceKind::kCuda);
-    planner::Machine machine = machine_of("cuda[0-1]");
-    CHECK(find_card(machine.devices[1], machine.devices) == 1);
+    planner::Machine machine = machine_at_hand("cuda[0-1]");
+    CHECK(find_card(fake.drivers(), machine.devices[1], machine.devices) == 1);
     machine.devices[1].identity = "GPU-99999999-0000-0000-0000-000000000000";
-    const std::string error = failure_of([&] { find_card(machine.devices[1], machine.devices); });
+    const std::string error =
+        failure_of([&] { find_card(fake.drivers(), machine.devices[1], machine.devices); });
     CHECK_THAT(error, Contains("made for other devices") && Contains("GPU-99999999") &&
                           Contains("GPU-40414243") && Contains("make the plan anew"));
 }
@@ -95,23 +90,24 @@ TEST_CASE("a device that is not there is told with all that were declared and al
     const std::string cuda_card = "cuda[0] (NVIDIA H100 80GB HBM3, GPU-10111213-";
     for (const char* missing : {"cuda[3]", "cuda[GPU-ffff]", "cuda[0000:99:00.0]", "hip[7]"}) {
         const std::string list = fmt::format("cuda[0],{},host[0]", missing);
-        const std::string error = failure_of([&] { machine_of(list); });
+        const std::string error = failure_of([&] { machine_at_hand(list); });
         CHECK_THAT(error, StartsWith(missing));
         check(error, {fmt::format("(declared: cuda[0], {}, host[0])", missing), cuda_card,
                       "0000:86:00.0", "hip[2] (AMD Instinct MI300X, GPU-cccc", "0000:c1:00.0",
                       "by index, UUID or PCI address"});
     }
     const cleave::test::Environment shown("CUDA_VISIBLE_DEVICES", "0,1,2");
-    check(failure_of([] { machine_of("cuda[3]"); }), {"CUDA_VISIBLE_DEVICES=0,1,2"});
+    check(failure_of([] { machine_at_hand("cuda[3]"); }), {"CUDA_VISIBLE_DEVICES=0,1,2"});
     // A vendor whose library is not there at all.
-    const planner::Machine planned = machine_of("cuda[0],hip[1],host[0]");
-    use_gpu_library(DeviceKind::kHip, "libnothing-of-the-kind.so");
+    const planner::Machine planned = machine_at_hand("cuda[0],hip[1],host[0]");
+    const cleave::test::Environment absent("CLEAVE_HIP_LIBRARY", "libnothing-of-the-kind.so");
     const std::string no_hip = "no hip device: not installed (tried libnothing-of-the-kind.so)";
-    std::string error = failure_of([] { machine_of("cuda[1],hip[0]"); });
+    std::string error = failure_of([] { machine_at_hand("cuda[1],hip[0]"); });
     CHECK_THAT(error, StartsWith("hip[0]"));
     check(error,
           {"(declared: cuda[1], hip[0])", cuda_card, no_hip, "'host' devices", "sim:MODEL[N]"});
-    error = failure_of([&] { find_card(planned.devices[1], planned.devices); });
+    Drivers anew;
+    error = failure_of([&] { find_card(anew, planned.devices[1], planned.devices); });
     CHECK_THAT(error, StartsWith("hip[1]"));
     check(error, {"made for other devices", "hip[1] (AMD Instinct MI250X, GPU-bbbb", ", host[0];",
                   cuda_card, no_hip, "make the plan anew"});
@@ -122,11 +118,11 @@ TEST_CASE("every variable that chooses among a vendor's cards is shown", "[runti
     const InstalledFake cuda(DeviceKind::kCuda), hip(DeviceKind::kHip);
     const cleave::test::Environment nvidia("CUDA_VISIBLE_DEVICES", "0,1,2"),
         low("ROCR_VISIBLE_DEVICES", "2,1,0"), amd("HIP_VISIBLE_DEVICES", "1,2,0");
-    CHECK(list_gpus(DeviceKind::kCuda).visible == "CUDA_VISIBLE_DEVICES=0,1,2");
-    CHECK_THAT(list_gpus(DeviceKind::kHip).visible,
+    CHECK(list_gpus(cuda.drivers(), DeviceKind::kCuda).visible == "CUDA_VISIBLE_DEVICES=0,1,2");
+    CHECK_THAT(list_gpus(hip.drivers(), DeviceKind::kHip).visible,
                StartsWith("ROCR_VISIBLE_DEVICES=2,1,0, HIP_VISIBLE_DEVICES=1,2,0, "
                           "CUDA_VISIBLE_DEVICES=0,1,2"));
-    const std::string error = failure_of([] { machine_of("hip[3]"); });
+    const std::string error = failure_of([] { machine_at_hand("hip[3]"); });
     CHECK_THAT(error, Contains("ROCR_VISIBLE_DEVICES=2,1,0 chooses") &&
                           Contains("HIP_VISIBLE_DEVICES=1,2,0 chooses"));
     CHECK(error.find("CUDA_VISIBLE_DEVICES") == error.rfind("CUDA_VISIBLE_DEVICES"));
@@ -137,7 +133,7 @@ TEST_CASE("a card keeps back what is taken of it and what a session takes beside
     for (const Vendor& vendor : kVendors) {
         const InstalledFake fake(vendor.kind);
         fake.take(int64_t{3} << 30);
-        const planner::Machine machine = machine_of(std::string(vendor.list) + "[0]");
+        const planner::Machine machine = machine_at_hand(std::string(vendor.list) + "[0]");
         CHECK(machine.devices[0].reserved_bytes == (int64_t{3} << 30) + (int64_t{256} << 20));
     }
 }
@@ -165,9 +161,7 @@ TEST_CASE("a driver's library stays open until the process ends", "[runtime]") {
         const cleave::test::TemporaryFolder folder;
         const std::string names[] = {(folder.path() / "libdriver.so").string()};
         std::filesystem::copy_file(FakeGpu(vendor.kind).path(), names[0]);
-        REQUIRE(
-            (vendor.kind == DeviceKind::kCuda ? open_cuda_driver(names) : open_hip_driver(names))
-                .driver);
+        REQUIRE(cleave::test::entry_of(vendor.kind).open({names, 1}).driver);
         void* still = ::dlopen(names[0].c_str(), RTLD_NOW | RTLD_NOLOAD);
         REQUIRE(still);
         ::dlclose(still);
@@ -181,8 +175,7 @@ TEST_CASE("a driver without a device, without a symbol or without a file says so
         CHECK_THAT(fake.open().reason,
                    Contains("fake") && (Contains("NO_DEVICE") || Contains("NoDevice")));
         const std::string none[] = {"libnothing-of-the-kind.so"};
-        const FoundDriver found =
-            vendor.kind == DeviceKind::kCuda ? open_cuda_driver(none) : open_hip_driver(none);
+        const FoundDriver found = cleave::test::entry_of(vendor.kind).open({none, 1});
         CHECK_FALSE(found.driver);
         CHECK_THAT(found.reason, Contains("libnothing-of-the-kind.so"));
     }
@@ -198,7 +191,7 @@ TEST_CASE("a driver that fails as it is opened says so each time it is asked for
         const InstalledFake fake(kind);
         fake.fail(call, 1, 999);
         for (int time = 0; time < 2; ++time) {
-            const GpuListing listing = list_gpus(kind);
+            const GpuListing listing = list_gpus(fake.drivers(), kind);
             CHECK_THAT(listing.reason, Contains(said));
             CHECK(listing.cards.empty());
         }
@@ -206,10 +199,10 @@ TEST_CASE("a driver that fails as it is opened says so each time it is asked for
 }
 
 TEST_CASE("the vendors' real libraries load and find no device where there is none", "[runtime]") {
-    for (DeviceKind kind : planner::kCardKinds) {
-        use_gpu_library(kind, "");
-        const FoundDriver& found = gpu_driver(kind);
-        INFO(planner::device_kind_name(kind) << ": " << found.reason);
+    Drivers drivers;
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
+        const FoundDriver& found = drivers.driver(vendor.kind);
+        INFO(vendor.kind_name << ": " << found.reason);
         CHECK(found.reason.find("lacks") == std::string::npos);  // every symbol is there
         if (found.driver)
             CHECK(found.driver->count() > 0);

@@ -13,7 +13,8 @@
 
 #include "codegen/compile/compiler.h"
 #include "codegen/compile/simt.h"
-#include "codegen/kernel/spec.h"
+#include "codegen/gpu/kernels.h"
+#include "planner/machine/build_machine.h"
 #include "runtime/base/convert.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/host/host_memory.h"
@@ -113,12 +114,11 @@ std::vector<codegen::CompiledKernel> gpu_kernel(const char* arch) {
 
 // The GPU of that name in a device list, of which the tests may use kMemory.
 Driver real_gpu(const std::string& name) {
-    const planner::Machine machine = planner::build_machine(
-        planner::parse_devices(name), planner::read_host_facts(), &real_gpus());
-    planner::DeviceInfo info = machine.devices.at(0);
+    planner::DeviceInfo info = cleave::test::machine_at_hand(name).devices.at(0);
     info.memory_bytes = kMemory;
+    const std::shared_ptr<GpuDriver> driver = Drivers().driver(info.kind).driver;
     return {name,
-            [info] { return make_gpu_device(gpu_driver(info.kind).driver, info.index, info, {}); },
+            [info, driver] { return make_gpu_device(driver, info.index, info, {}); },
             {true, ""},
             {false, "these kernels are the host's; the kernel table launches GPUs'"},
             [info] {
@@ -128,16 +128,15 @@ Driver real_gpu(const std::string& name) {
                 codegen::Program program;
                 program.arch = info.arch;
                 program.kernels = {codegen::make_gpu_helper(codegen::ArgmaxSpec{32}, target)};
-                return codegen::compile_program(program, {});
+                return codegen::compile(program, {}).objects;
             },
             {true, ""},
             {true, ""},
             // Logical devices of the card.
-            [info] {
+            [info, driver] {
                 std::vector<std::unique_ptr<Device>> devices;
                 for (int i = 0; i < 2; ++i)
-                    devices.push_back(
-                        make_gpu_device(gpu_driver(info.kind).driver, info.index, info, {}));
+                    devices.push_back(make_gpu_device(driver, info.index, info, {}));
                 return devices;
             },
             [info] {
@@ -146,7 +145,7 @@ Driver real_gpu(const std::string& name) {
                 program.kernels.emplace_back();
                 program.kernels[0].name = "add_to_word";
                 program.kernels[0].source = kAddToWord;
-                return codegen::compile_program(program, {});
+                return codegen::compile(program, {}).objects;
             }};
 }
 

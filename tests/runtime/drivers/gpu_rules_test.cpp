@@ -4,7 +4,8 @@
 #include <numeric>
 #include <thread>
 
-#include "runtime/cards/gpu_devices.h"
+#include "planner/machine/build_machine.h"
+#include "runtime/cards/cards.h"
 #include "runtime/drivers/gpu/stream_points.h"
 #include "tests/runtime/support/support.h"
 #include "tests/support/failures.h"
@@ -46,7 +47,7 @@ TEST_CASE("a code object that the driver cannot read is told with its compiler a
                                   Contains("loading kernel nothing") &&
                                   Contains("compiled by NVRTC 13.0 (libnvrtc.so.13), sm_90a") &&
                                   Contains(cuda ? "is of version 12.4" : "is of version 6.2") &&
-                                  Contains("--nvrtc PATH"));
+                                  Contains("$nvrtc PATH"));
         }
         // Any other failure is told as it is, and the next kernels load.
         fake.fail(cuda ? "cuModuleLoadData" : "hipModuleLoadData", 1, 2);
@@ -105,12 +106,11 @@ TEST_CASE("a part of a card is called by its own identity", "[runtime]") {
 TEST_CASE("cards that no name tells apart stay those of their places in the list", "[runtime]") {
     const cleave::test::Environment none("CLEAVE_ROCM_SMI_LIBRARY", "librocm_none.so");
     const cleave::test::InstalledFake fake(DeviceKind::kHip);
-    const auto chosen = [] {
-        const planner::Machine machine = planner::build_machine(
-            planner::parse_devices("hip[1],hip[0]"), planner::read_host_facts(), &real_gpus());
+    const auto chosen = [&] {
+        const planner::Machine machine = cleave::test::machine_at_hand("hip[1],hip[0]");
         std::vector<int> cards;
         for (const planner::DeviceInfo& device : machine.devices)
-            cards.push_back(find_card(device, machine.devices));
+            cards.push_back(find_card(fake.drivers(), device, machine.devices));
         return std::pair(cards, machine.devices[0].identity);
     };
     const std::vector<int> order{1, 0};
@@ -149,19 +149,15 @@ TEST_CASE("the rate of AMD's memory counts the transfers of a clock by the memor
 TEST_CASE("GPUs that there are no kernels for are left out of those at hand, and said to be",
           "[runtime]") {
     const cleave::test::InstalledFake fake(DeviceKind::kHip);
-    const cleave::test::Environment named("CLEAVE_HIP_LIBRARY", fake.path());
-    CHECK(found_gpus().list == "hip[0,1,2]");
-    CHECK(found_gpus().left_out == "");
+    CHECK(found_gpus(fake.drivers()).list == "hip[0,1,2]");
+    CHECK(found_gpus(fake.drivers()).left_out == "");
     fake.integrated();
-    const FoundGpus found = found_gpus();
+    const FoundGpus found = found_gpus(fake.drivers());
     CHECK(found.list == "hip[0,1]");
     CHECK_THAT(found.left_out, Contains("hip[2] (AMD Instinct MI300X") &&
                                    Contains("of architecture gfx1103") && Contains("gfx1100"));
     // One that is asked for by name is refused with the reason.
-    CHECK_THAT(cleave::test::user_error([] {
-                   planner::build_machine(planner::parse_devices("hip[2]"),
-                                          planner::read_host_facts(), &real_gpus());
-               }),
+    CHECK_THAT(cleave::test::user_error([] { cleave::test::machine_at_hand("hip[2]"); }),
                Contains("gfx1103, for which there are no kernels"));
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "planner/machine/build_machine.h"
 #include "runtime/device/async_device.h"
 #include "runtime/drivers/gpu/gpu_device.h"
 #include "runtime/drivers/nccl/collective_library.h"
@@ -298,9 +299,7 @@ struct Joined {
 };
 
 planner::DeviceInfo card_named(const std::string& name) {
-    return planner::build_machine(planner::parse_devices(name), planner::read_host_facts(),
-                                  &real_gpus())
-        .devices.at(0);
+    return cleave::test::machine_at_hand(name).devices.at(0);
 }
 
 Joined join_one(const planner::DeviceInfo& info, const std::shared_ptr<GpuDriver>& driver,
@@ -342,7 +341,9 @@ TEST_CASE("a vendor's library works on a driver's stream, in order with its copi
           "[runtime][drivers]") {
     if (const char* name = std::getenv("CLEAVE_TEST_GPU")) {
         const planner::DeviceInfo info = card_named(name);
-        Joined joined = join_one(info, gpu_driver(info.kind).driver, find_collectives(info.kind));
+        Drivers drivers;
+        Joined joined =
+            join_one(info, drivers.driver(info.kind).driver, drivers.collectives(info.kind));
         if (!joined.group) {
             WARN("the vendor's library was not tried: " << joined.found.reason);
             return;
@@ -350,14 +351,14 @@ TEST_CASE("a vendor's library works on a driver's stream, in order with its copi
         work_alone(*joined.device, joined.group->rank(0));
         return;
     }
-    for (const planner::DeviceKind kind : planner::kCardKinds) {
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
         const FakeNccl library;
-        const cleave::test::FakeGpu cards(kind);
+        const cleave::test::FakeGpu cards(vendor.kind);
         cards.live();
         library.on(cards.current_device());
         {
             planner::DeviceInfo info = runtime::test::host_info(0, 1 << 20);
-            info.kind = kind;
+            info.kind = vendor.kind;
             Joined joined = join_one(info, cards.driver(), library.open());
             REQUIRE(joined.group);
             work_alone(*joined.device, joined.group->rank(0));
@@ -376,7 +377,7 @@ TEST_CASE("the real libnccl has every symbol, says its version, and names a miss
     const char* named = set && *set ? set : nullptr;
     const std::string names[] = {named ? named : ""};
     const FoundCollectives found =
-        named ? open_collectives(names) : find_collectives(planner::DeviceKind::kCuda);
+        named ? open_collectives(names) : Drivers().collectives(planner::DeviceKind::kCuda);
     if (!found.library && !named) {
         CHECK_THAT(found.reason, Contains("libnccl.so.2") && Contains("libnccl.so:"));
         CLEAVE_SKIP("no libnccl here; CLEAVE_TEST_NCCL names one, as tools/test does");

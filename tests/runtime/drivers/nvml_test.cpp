@@ -15,6 +15,7 @@ constexpr unsigned NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON = kSpeedField;
 #include <cstdlib>
 #include <type_traits>
 
+#include "planner/machine/build_machine.h"
 #include "runtime/drivers/nvml/nvml.h"
 #include "runtime/drivers/nvml/symbols.h"
 #include "tests/support/fake_gpus.h"
@@ -90,8 +91,7 @@ TEST_CASE(
     ::setenv("CLEAVE_NVML_LIBRARY", CLEAVE_FAKE_NVML, 1);
     {
         const cleave::test::InstalledFake fake(planner::DeviceKind::kCuda);
-        const planner::Machine machine = planner::build_machine(
-            planner::parse_devices("cuda[0-2]"), planner::read_host_facts(), &real_gpus());
+        const planner::Machine machine = cleave::test::machine_at_hand("cuda[0-2]");
         const auto link = [&](size_t from, size_t to) {
             return *machine.link(planner::DeviceId(from), planner::DeviceId(to));
         };

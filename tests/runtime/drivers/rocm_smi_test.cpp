@@ -11,7 +11,9 @@
 #include <filesystem>
 #include <type_traits>
 
+#include "planner/machine/build_machine.h"
 #include "runtime/base/dynamic_library.h"
+#include "runtime/drivers/hip/hip_driver.h"
 #include "runtime/drivers/rocm_smi/rocm_smi.h"
 #include "runtime/drivers/rocm_smi/symbols.h"
 #include "tests/support/fake_gpus.h"
@@ -91,8 +93,7 @@ TEST_CASE("AMD's cards are joined as ROCm SMI says, whatever its order, and its 
 TEST_CASE("a machine's links of AMD's cards are the ones that ROCm SMI told", "[runtime]") {
     const cleave::test::Environment named("CLEAVE_ROCM_SMI_LIBRARY", CLEAVE_FAKE_ROCM_SMI);
     const cleave::test::InstalledFake fake(planner::DeviceKind::kHip);
-    const planner::Machine machine = planner::build_machine(
-        planner::parse_devices("hip[0-2]"), planner::read_host_facts(), &real_gpus());
+    const planner::Machine machine = cleave::test::machine_at_hand("hip[0-2]");
     const auto link = [&](size_t from, size_t to) {
         return *machine.link(planner::DeviceId(from), planner::DeviceId(to));
     };
@@ -100,10 +101,10 @@ TEST_CASE("a machine's links of AMD's cards are the ones that ROCm SMI told", "[
     CHECK(link(0, 1).bandwidth == 200'000'000'000);
     CHECK(link(0, 2).kind == planner::LinkKind::kPcie);
     CHECK(link(0, 2).bandwidth == 25'000'000'000);
-    CHECK(list_gpus(planner::DeviceKind::kHip).no_links.empty());
+    CHECK(list_gpus(fake.drivers(), planner::DeviceKind::kHip).no_links.empty());
     const cleave::test::Environment none("CLEAVE_ROCM_SMI_LIBRARY", "librocm_none.so");
-    use_gpu_library(planner::DeviceKind::kHip, fake.path());
-    CHECK_THAT(list_gpus(planner::DeviceKind::kHip).no_links, Contains("librocm_none.so"));
+    Drivers anew;
+    CHECK_THAT(list_gpus(anew, planner::DeviceKind::kHip).no_links, Contains("librocm_none.so"));
 }
 
 TEST_CASE("ROCm's libraries are found where it is installed, before the loader's own",

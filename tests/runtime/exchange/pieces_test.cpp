@@ -63,9 +63,7 @@ TEST_CASE("a transfer in pieces brings every row, pass after pass", "[runtime]")
 TEST_CASE(
     "a sum in pieces is every member's, in both forms, beside a host and after long and short",
     "[runtime]") {
-    using planner::CollectiveImplementation;
-    for (CollectiveImplementation form :
-         {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
+    for (bool two_phase : {false, true}) {
         const FakeGpu cuda(DeviceKind::kCuda);
         cuda.live(100);
         runtime::test::TinyPlan tiny;
@@ -74,7 +72,7 @@ TEST_CASE(
         planner::Phase& phase = tiny.plan.prefill;
         while (!phase.steps[at].collective()) ++at;
         auto& step = std::get<planner::Collective>(phase.steps[at].action);
-        step.implementation = form;
+        step.two_phase = two_phase;
         REQUIRE(step.group.size() == 2);
         std::vector<std::unique_ptr<Device>> devices;
         devices.push_back(make_gpu_device(cuda.driver(), 0, tiny.plan.machine.devices[0], {}));
@@ -136,7 +134,8 @@ TEST_CASE(
 
 TEST_CASE("a sum goes to the card piece by piece, while later pieces of its sources still come",
           "[runtime]") {
-    for (DeviceKind kind : planner::kCardKinds) {
+    for (const planner::VendorFacts& vendor : planner::vendors()) {
+        const DeviceKind kind = vendor.kind;
         for (bool with_residual : {false, true}) {
             const FakeGpu fake(kind);
             fake.live();

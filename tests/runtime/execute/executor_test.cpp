@@ -12,7 +12,6 @@
 using namespace cleave;
 using namespace cleave::runtime;
 using namespace cleave::runtime::test;
-using planner::CollectiveImplementation;
 using planner::Plan;
 
 namespace {
@@ -35,10 +34,11 @@ std::string message_of(const std::function<void()>& call) {
     return {};
 }
 
-void set_all_reduce(Plan& plan, CollectiveImplementation implementation) {
-    for (auto* phase : {&plan.prefill, &plan.decode}) {
-        std::get<planner::Collective>(phase->steps[4].action).implementation = implementation;
-    }
+planner::Collective& all_reduce_of(planner::Phase& phase) {
+    return std::get<planner::Collective>(phase.steps[4].action);
+}
+void set_all_reduce(Plan& plan, bool two_phase) {
+    for (auto* phase : {&plan.prefill, &plan.decode}) all_reduce_of(*phase).two_phase = two_phase;
 }
 
 size_t count_threads() {
@@ -58,10 +58,9 @@ void blocked_kernel(const uint64_t*, int64_t, int64_t, void*) {
 
 TEST_CASE("passes give the model's logits in poisoned memory, whatever the collective's form",
           "[runtime]") {
-    for (auto implementation :
-         {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
+    for (bool two_phase : {false, true}) {
         TinyPlan tiny;
-        set_all_reduce(tiny.plan, implementation);
+        set_all_reduce(tiny.plan, two_phase);
         TinySession session(tiny);
         std::vector<Batch> passes{tiny_batch({1, 2, 3}), tiny_batch({5}), tiny_batch({7, 9})};
         passes[1].is_prefill = false;
@@ -96,10 +95,9 @@ TEST_CASE("a pass that wants no logits gives none", "[runtime]") {
 
 TEST_CASE("counted bytes are those that crossed devices, and the trace holds them step by step",
           "[runtime]") {
-    for (auto implementation :
-         {CollectiveImplementation::kOneShot, CollectiveImplementation::kTwoPhase}) {
+    for (bool two_phase : {false, true}) {
         TinyPlan tiny;
-        set_all_reduce(tiny.plan, implementation);
+        set_all_reduce(tiny.plan, two_phase);
         ExecutorOptions options;
         options.record_trace = true;
         TinySession session(tiny, options);
@@ -210,9 +208,9 @@ TEST_CASE("an interrupt stops the run and leaves no threads", "[runtime]") {
     CHECK(count_threads() == before);
 }
 
-TEST_CASE("an all_reduce that this build lacks is refused by name", "[runtime]") {
+TEST_CASE("an all_reduce by a library that is not open is refused by name", "[runtime]") {
     TinyPlan tiny;
-    set_all_reduce(tiny.plan, CollectiveImplementation::kVendor);
+    all_reduce_of(tiny.plan.decode).path = planner::Path::kVendor;
     CHECK(cleave::test::user_error([&] { TinySession session(tiny); }).find("'vendor'") !=
           std::string::npos);
 }

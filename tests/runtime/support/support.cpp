@@ -3,6 +3,10 @@
 
 #include <utility>
 
+#include "planner/plan/plan_queries.h"
+#include "runtime/base/rounding.h"
+#include "runtime/load/residency.h"
+
 namespace cleave::runtime::test {
 
 using codegen::Arg;
@@ -13,6 +17,7 @@ using importer::Dim;
 using importer::ValueKind;
 using planner::Arena;
 using planner::BufferId;
+using planner::BufferRole;
 using planner::DeviceId;
 using planner::kWhole;
 using planner::OpId;
@@ -93,11 +98,9 @@ public:
         plan_.workload.prefill_chunk = 8;
         plan_.output_device = DeviceId(1);
         for (int d : {0, 1}) {
-            for (const char* name :
-                 {"token_ids", "positions", "slots", "sequence_starts", "output_rows"}) {
-                buffer(d, Arena::kStaging, 64, std::string("batch.") + name);
-            }
-            buffer(d, Arena::kStaging, 256, "staging.exchange");
+            for (const planner::BatchBuffer& array : planner::batch_buffers(plan_.workload))
+                buffer(d, array.role, 64);
+            buffer(d, BufferRole::kExchange, 256);
         }
         phase(plan_.prefill, true);
         phase(plan_.decode, false);
@@ -140,10 +143,10 @@ private:
         return program;
     }
 
-    BufferId buffer(int device, Arena arena, int64_t size, std::string name) {
-        int64_t& end = ends_[static_cast<size_t>(device)][static_cast<size_t>(arena)];
-        plan_.buffers.push_back({DeviceId(device), arena, end, size, std::move(name)});
-        end += (size + 255) / 256 * 256;
+    BufferId buffer(int device, BufferRole role, int64_t size) {
+        int64_t& end = ends_[static_cast<size_t>(device)][static_cast<size_t>(arena_of(role))];
+        plan_.buffers.push_back({DeviceId(device), role, end, size});
+        end += round_up(size, 256);
         return BufferId(plan_.buffers.size() - 1);
     }
 
@@ -155,7 +158,7 @@ private:
         placed.box = value == kIds ? planner::Box{{0, kWhole}} : planner::Box{{0, kWhole}, columns};
         placed.partial = partial;
         if (value != kIds)
-            placed.buffer = buffer(device, Arena::kActivations, 8 * columns.size() * 4, "value");
+            placed.buffer = buffer(device, BufferRole::kActivations, 8 * columns.size() * 4);
         phase.values.push_back(placed);
         return PlacedId(phase.values.size() - 1);
     }
@@ -222,6 +225,7 @@ std::vector<HostEntry> TinyPlan::kernels() { return {embedding, scale, select}; 
 
 TinySession::TinySession(const TinyPlan& tiny, ExecutorOptions options, bool poison,
                          std::vector<HostEntry> kernels) {
+    check_presence(tiny.plan);
     for (const planner::DeviceInfo& info : tiny.plan.machine.devices) {
         devices.push_back(make_host_device(info, {1, poison, false}, fixed_kernels(kernels)));
         devices.back()->load(std::vector<codegen::CompiledKernel>(kernels.size()));

@@ -164,7 +164,8 @@ def sentencepiece_cases(model_bytes):
     processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
     cases = []
     for text in TEXTS:
-        if "<s>" in text or "\0" in text:  # control symbols are found in text by us, not by the library
+        # Control symbols are found in text by us, not by the library.
+        if "<s>" in text or "\0" in text:
             continue
         ids = processor.encode(text)
         cases.append([text, ids, processor.decode(ids)])

@@ -38,9 +38,7 @@ extern "C" {
 CLEAVE_API int32_t cleave_abi_version(void); /* of the library */
 CLEAVE_API const char* cleave_version(void); /* "0.1.0" */
 
-/* ---- Errors
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Errors ---- */
 
 typedef int32_t cleave_status;
 enum {
@@ -55,7 +53,8 @@ enum {
     CLEAVE_OUT_OF_MEMORY = 5 /* of this process */
 };
 
-/* Of this thread's last failed call, "" when there was none; valid until its next call. */
+/* Of this thread's last failed call, "" when there was none; valid until its next call. A text
+ * names options as the fields here, and what may be done by the functions. */
 CLEAVE_API const char* cleave_last_error(void);
 /* The same as JSON for a status that has more to it (CLEAVE_DOES_NOT_FIT: schema
  * does_not_fit.schema.json), else "". */
@@ -63,9 +62,7 @@ CLEAVE_API const char* cleave_last_error_json(void);
 
 CLEAVE_API void cleave_string_free(char* text);
 
-/* ---- Graphs
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Graphs ---- */
 
 typedef struct cleave_graph cleave_graph;
 
@@ -91,22 +88,23 @@ CLEAVE_API cleave_status cleave_graph_operator_name(const cleave_graph* graph, s
                                                     const char** out);
 CLEAVE_API cleave_status cleave_graph_to_text(const cleave_graph* graph, char** out);
 
-/* How an operator may be divided among the devices of a stage. In all cases its output is `columns`
- * wide and has a row for each token (or one row, `rows_are_tokens` = 0). */
+/* How an operator may be divided among the devices of a stage. Its output is always `columns` wide
+ * and has a row for each token (or one row, `rows_are_tokens` = 0). */
 typedef int32_t cleave_sharding;
 enum {
-    CLEAVE_ONCE = 0, /* it is not: whole, and nowhere twice. A graph with one has stages of one
-                        device alone */
-    CLEAVE_REPEATED =
-        1, /* it is not, and each device of a stage may repeat it whole (norms, cheap things) */
-    CLEAVE_BY_OUTPUT =
-        2, /* a device makes some of the output's columns, from whole inputs, with that part of the
-                              weights (a matrix product, the matrix cut by output features) */
-    CLEAVE_BY_INPUT =
-        3, /* a device takes some of the first input's columns, with that part of the weights, and
-              makes a summand of the whole output; the planner adds the all-reduce */
-    CLEAVE_ELEMENTWISE = 4 /* column by column: divided as its inputs are, all equally wide; its
-                              weights are cut with the columns */
+    /* Not divided: one device computes it. All stages of a graph with one have a single device. */
+    CLEAVE_ONCE = 0,
+    /* Not divided: each device of a stage may compute it whole (norms, cheap operators). */
+    CLEAVE_REPEATED = 1,
+    /* A device computes some of the output's columns, from whole inputs and that part of the
+     * weights (a matrix product; the matrix is cut by output features). */
+    CLEAVE_BY_OUTPUT = 2,
+    /* A device takes some of the first input's columns and that part of the weights, and computes
+     * a summand of the whole output; the planner adds the all-reduce. */
+    CLEAVE_BY_INPUT = 3,
+    /* Column by column: divided as its inputs are, which are equally wide; its weights are cut with
+     * the columns. */
+    CLEAVE_ELEMENTWISE = 4
 };
 
 typedef struct cleave_operator {
@@ -115,14 +113,13 @@ typedef struct cleave_operator {
     const char* type; /* "mlir.linalg.matmul"; NULL: "operator" */
     int32_t layer;    /* decoder layer counted from 1, for reports and pins; 0: none */
     cleave_sharding sharding;
-    int64_t split_units; /* what is divided (BY_OUTPUT: the output's columns, BY_INPUT: the first
-                            input's) is so in equal units that stay whole (heads); 0: one column is
-                            a unit */
+    int64_t split_units; /* equal parts that stay whole (heads) of what is divided (BY_OUTPUT: the
+                            output's columns, BY_INPUT: the first input's); 0: as many as columns */
     int64_t columns;     /* of the output; at least 1 */
     const char* dtype;   /* of the output: "f32", "f16", ...; NULL: f32 */
     int32_t rows_are_tokens; /* 1: the output has a row for each token of a pass */
     int64_t flops_per_token; /* operations */
-    int64_t flops;           /* the same, whatever the number of tokens */
+    int64_t flops;           /* operations of a pass, for any number of tokens */
     int64_t weight_bytes;    /* constants that stay on the device and are read in every pass */
     int64_t bytes_per_token; /* moved besides inputs, output and weights */
     int64_t bytes;
@@ -130,14 +127,12 @@ typedef struct cleave_operator {
     size_t num_inputs;
 } cleave_operator;
 
-/* `index`, which may be NULL, is what later operators call it. An operator whose output no other
- * reads makes an output of the graph. */
+/* Later operators name this one by `index`, which may be NULL. An output that no operator reads is
+ * an output of the graph. */
 CLEAVE_API cleave_status cleave_graph_add_operator(cleave_graph* graph, const cleave_operator* op,
                                                    size_t* index);
 
-/* ---- Machines
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- Machines ---- */
 
 typedef struct cleave_machine cleave_machine;
 
@@ -152,14 +147,13 @@ CLEAVE_API void cleave_machine_free(cleave_machine* machine);
 CLEAVE_API cleave_status cleave_machine_num_devices(const cleave_machine* machine, size_t* out);
 CLEAVE_API cleave_status cleave_machine_to_json(const cleave_machine* machine, char** out);
 
-/* ---- Plans
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- Plans ---- */
 
 typedef struct cleave_plan cleave_plan;
 
 typedef int32_t cleave_objective;
 enum { CLEAVE_LATENCY = 0, CLEAVE_THROUGHPUT = 1, CLEAVE_MEMORY = 2 };
+CLEAVE_API const char* cleave_objective_name(size_t objective); /* NULL beyond the last */
 
 typedef struct cleave_plan_options {
     size_t struct_size;
@@ -196,8 +190,7 @@ CLEAVE_API cleave_status cleave_plan_to_text(const cleave_plan* plan, char** out
 CLEAVE_API cleave_status cleave_plan_to_json(const cleave_plan* plan,
                                              char** out); /* plan.schema.json */
 
-/* ---- Looking into a plan
- * ------------------------------------------------------------------------------------ */
+/* ---- Looking into a plan ---- */
 
 typedef struct cleave_plan_info {
     size_t struct_size;
@@ -260,9 +253,7 @@ CLEAVE_API cleave_status cleave_plan_get_stage(const cleave_plan* plan, size_t i
 CLEAVE_API cleave_status cleave_plan_get_step(const cleave_plan* plan, cleave_phase phase,
                                               size_t index, cleave_step_info* out);
 
-/* ---- Export
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- Export ---- */
 
 typedef struct cleave_export cleave_export;
 

@@ -14,6 +14,7 @@ import ctypes as _c
 import json as _json
 import os as _os
 import pathlib as _pathlib
+from itertools import count as _count, takewhile as _takewhile
 
 from cleave import _abi
 from cleave._abi import DoesNotFit, Error
@@ -22,7 +23,7 @@ __all__ = ["BY_INPUT", "BY_OUTPUT", "ELEMENTWISE", "ONCE", "REPEATED", "Device",
            "Machine", "Plan", "Stage", "Step", "formats", "version"]
 
 ONCE, REPEATED, BY_OUTPUT, BY_INPUT, ELEMENTWISE = range(5)
-_OBJECTIVES = ("latency", "throughput", "memory")
+_OBJECTIVES = tuple(name.decode() for name in _takewhile(bool, map(_abi.lib.cleave_objective_name, _count())))
 _STEP_KINDS = ("compute", "transfer", "collective")
 
 version = _abi.lib.cleave_version().decode()

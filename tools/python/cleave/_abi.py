@@ -131,7 +131,7 @@ def _declare():
     for name in ("version", "last_error", "last_error_json"):
         getattr(lib, "cleave_" + name).restype = string
     lib.cleave_num_formats.restype = size
-    for name in ("format_name", "format_summary"):
+    for name in ("format_name", "format_summary", "objective_name"):
         function = getattr(lib, "cleave_" + name)
         function.argtypes, function.restype = [size], string
 

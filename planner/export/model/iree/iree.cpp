@@ -52,11 +52,8 @@ struct Driver {
     const char* target;    // the flag of its architecture
 };
 Driver driver_of(const DeviceInfo& device) {
-    if (device.kind != DeviceKind::kSimt) {  // GPU kernels on the CPU: for IREE, the CPU
-        if (vendor_of(device) == Vendor::kNvidia)
-            return {"cuda", "cuda", nullptr, "--iree-cuda-target"};
-        if (vendor_of(device) == Vendor::kAmd) return {"hip", "hip", nullptr, "--iree-rocm-target"};
-    }
+    if (is_gpu_of(device, Vendor::kNvidia)) return {"cuda", "cuda", nullptr, "--iree-cuda-target"};
+    if (is_gpu_of(device, Vendor::kAmd)) return {"hip", "hip", nullptr, "--iree-rocm-target"};
     return {"local", "local-task", "--iree-hal-local-target-device-backends=llvm-cpu",
             "--iree-llvmcpu-target-cpu"};
 }
@@ -72,7 +69,7 @@ std::string known_sm(const DeviceInfo& device) {
     for (int candidate : kKnownSm)
         if (candidate <= sm) known = candidate;
     if (known == 0)
-        throw UserError("--format iree: {} is {}, and IREE makes code for sm_{} and newer",
+        throw UserError("$format iree: {} is {}, and IREE makes code for sm_{} and newer",
                         device.name, device.arch, kKnownSm[0]);
     return fmt::format("sm_{}", known);
 }
@@ -82,13 +79,13 @@ std::string target_of(const Plan& plan, const Driver& driver) {
     std::string target;
     for (const DeviceInfo& d : plan.machine.devices) {
         if (driver.compile != std::string_view(driver_of(d).compile)) continue;
-        const bool nvidia = vendor_of(d) == Vendor::kNvidia;
+        const bool nvidia = is_gpu_of(d, Vendor::kNvidia);
         const std::string one = nvidia ? known_sm(d) : d.arch;
         if (target.empty() || (nvidia && std::stoi(one.substr(3)) < std::stoi(target.substr(3))))
             target = one;
         if (!nvidia && one != target)
             throw UserError(
-                "--format iree: {} is {} and others are {}, and iree-compile makes code for one "
+                "$format iree: {} is {} and others are {}, and iree-compile makes code for one "
                 "AMD architecture; plan for GPUs of one",
                 d.name, one, target);
     }
@@ -102,7 +99,7 @@ void one_driver(const Plan& plan) {
     for (const DeviceInfo& d : plan.machine.devices)
         if (driver_of(d).compile != std::string_view(driver_of(first).compile))
             throw UserError(
-                "--format iree: {} is a device of '{}' and {} one of '{}', and iree-compile 3.13 "
+                "$format iree: {} is a device of '{}' and {} one of '{}', and iree-compile 3.13 "
                 "has no memory that both reach; plan for devices of one",
                 first.name, driver_of(first).compile, d.name, driver_of(d).compile);
 }

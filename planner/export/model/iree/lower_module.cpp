@@ -136,7 +136,7 @@ private:
             case Exchange::Kind::kAllGather: return gather(e, parts);
             case Exchange::Kind::kAllReduce: break;
         }
-        if (e.implementation == CollectiveImplementation::kOneShot) {
+        if (e.form == SumForm::kOneShot) {
             for (DeviceId to : e.to) put(to, e.result.value, {sum(e, parts, to), e.result.columns});
             return;
         }
@@ -479,6 +479,10 @@ private:
                        "%under = arith.addf %e, %one : f32\n%g = arith.divf %i0, %under : f32\n";
             case Activation::kRelu:
                 return "%none = arith.constant 0.0 : f32\n%g = arith.maximumf %i0, %none : f32\n";
+            case Activation::kRelu2:
+                return "%none = arith.constant 0.0 : f32\n"
+                       "%above = arith.maximumf %i0, %none : f32\n"
+                       "%g = arith.mulf %above, %above : f32\n";
             case Activation::kGeluErf:
                 return one +
                        fmt::format(

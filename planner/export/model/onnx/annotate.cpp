@@ -289,8 +289,7 @@ std::optional<Plan> embedded_plan(const onnx::ModelProto& model, const std::stri
         std::optional<std::string> bytes = from_base64(entry.value());
         if (!bytes)
             throw UserError(
-                "{}: its metadata cleave.plan is damaged; export it again with `cleave export "
-                "--format onnx`",
+                "{}: its metadata cleave.plan is damaged; export it again with $export_onnx",
                 origin);
         return parse_plan(*bytes, origin + " (metadata cleave.plan)");
     }

@@ -11,6 +11,7 @@
 #include "importer/onnx/import.h"
 #include "planner/export/model/onnx/annotate.h"
 #include "planner/export/model/onnx/foreign.h"
+#include "planner/machine/build_machine.h"
 #include "planner/plan/workload_request.h"
 #include "planner/planner.h"
 #include "planner/search/affinity_pins.h"
@@ -28,8 +29,8 @@ public:
         configurations();
         if (report_.configuration.empty())
             throw UserError(
-                "{} has no multi-device annotations (ModelProto.configuration); `cleave export "
-                "--format onnx` writes them",
+                "{} has no multi-device annotations (ModelProto.configuration); "
+                "$export_onnx writes them",
                 path_);
         for (const onnx::NodeProto& node : model_.graph().node()) check_node(node);
         std::optional<Plan> embedded = embedded_plan(model_, path_);

@@ -187,18 +187,16 @@ private:
     // ------------------------------------------------------------------------------------
 
     void build() {
-        Plan plan;
-        plan.graph = graph_;
-        plan.machine = machine_;
-        plan.workload = workload_;
-        check_options(analysis_, machine_, plan.workload, plan.options);
+        PlanRequest request{importer::graph_digest(graph_), graph_, machine_, workload_, {}};
+        check_options(analysis_, machine_, request.workload, request.options);
         for (StageChoice& stage : placement_.stages) {
-            CostTables tables(analysis_, machine_, plan.workload, stage.devices, 0);
+            CostTables tables(analysis_, machine_, request.workload, stage.devices, 0);
             const auto count = static_cast<int>(stage.devices.size());
             stage.shares = tables.range(0, count, ShareMode::kBySpeed).shares;
             std::fill(stage.shares.weights.begin(), stage.shares.weights.end(), 1);
         }
-        plan = better_heads(std::move(plan));
+        PlanBuilder builder(analysis_, std::move(request));
+        Plan plan{builder.request(), better_heads(builder)};
         if (!fits_memory(plan)) {
             for (size_t d = 0; d < plan.memory.size(); ++d)
                 if (plan.memory[d].needed() > plan.memory[d].capacity)
@@ -207,7 +205,6 @@ private:
                                          plan.memory[d].capacity));
             return;
         }
-        plan.graph_digest = importer::graph_digest(graph_);
         plan.why.binding = "as annotated";
         plan.prediction.lower_bound_ns =
             lower_bound_ns(analysis_, machine_, plan.workload, plan.options.objective);
@@ -218,17 +215,16 @@ private:
 
     // The standard does not say whether a cut may go through the query heads of one KV head: what
     // is faster.
-    Plan better_heads(Plan plan) {
-        Plan other = plan;
-        build_placement(analysis_, placement_, plan);
-        const Placement first = placement_;
-        for (StageChoice& stage : placement_.stages)
+    PlanBody better_heads(PlanBuilder& builder) {
+        PlanBody plan = builder.build(placement_);
+        Placement flipped = placement_;
+        for (StageChoice& stage : flipped.stages)
             stage.shares.whole_groups = !stage.shares.whole_groups;
-        build_placement(analysis_, placement_, other);
+        PlanBody other = builder.build(flipped);
         const bool change =
             fits_memory(other) &&
             (!fits_memory(plan) || other.prediction.objective_ns < plan.prediction.objective_ns);
-        if (!change) placement_ = first;
+        if (change) placement_ = std::move(flipped);
         return change ? std::move(other) : std::move(plan);
     }
 

@@ -40,8 +40,8 @@ bool has_unequal_shards(const Plan& plan) {
 ExportResult export_onnx(const Plan& plan) {
     if (plan.graph.path.empty())
         throw UserError(
-            "{} is a shape name: there is no ONNX file to annotate; write one with 'cleave model "
-            "SHAPE -o DIR --weights none'",
+            "{} is a shape name: there is no ONNX file to annotate; write one with "
+            "$write_empty_model",
             plan.graph.name);
     const fs::path path(plan.graph.path);
     onnx::ModelProto model = read_model_file(path.string());

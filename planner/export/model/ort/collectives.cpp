@@ -24,13 +24,13 @@ void check_ranks(const Plan& plan) {
         throw UserError(
             "ort-collectives: the plan has {} stages of {} devices; ONNX Runtime's collectives are "
             "among all processes of a run, so it takes one stage of several devices: plan with "
-            "--tp {} --pp 1, or use --format ort",
+            "$tensor_parallel {} $pipeline_stages 1, or use $format ort",
             plan.stages.size(), width, plan.machine.devices.size());
     for (DeviceId d : devices_in_stage_order(plan, kOrtRanks))
-        if (vendor_of(plan.machine.device(d)) != Vendor::kNvidia)
+        if (!is_gpu_of(plan.machine.device(d), Vendor::kNvidia))
             throw UserError(
                 "ort-collectives: {} is no NVIDIA GPU, and ONNX Runtime's collectives are NCCL's; "
-                "plan for cuda or its sim: models, or use --format ort",
+                "plan for cuda or its sim: models, or use $format ort",
                 plan.machine.device(d).name);
 }
 
@@ -64,7 +64,7 @@ ExportResult export_ort_collectives(const Plan& plan) {
     result.not_expressed = {
         kLogitsOfEveryToken,
         "The collectives' kernels are only in an ONNX Runtime that is built with NCCL; the stock "
-        "package refuses the models at AllReduce: --format ort is for it.",
+        "package refuses the models at AllReduce: $format ort is for it.",
         "Logits are gathered on every rank, and which collective algorithm runs is NCCL's choice.",
         "Prompts run in one pass, and a run is of one sequence."};
     add_f32_notes(plan, expanded, result.not_expressed);

@@ -53,7 +53,7 @@ void add_genai_config(const Plan& plan, const Schedule& schedule,
             result.not_expressed.emplace_back(
                 "No genai_config.json: onnxruntime-genai's decoder pipeline has no collectives, "
                 "and "
-                "this plan has tensor-parallel stages; --tp 1 gives one.");
+                "this plan has tensor-parallel stages; $tensor_parallel 1 gives one.");
             return;
         }
         if (item.segment < 0) continue;

@@ -335,6 +335,10 @@ private:
         switch (activation) {
             case Activation::kSilu: return g_.node("Mul", {x, g_.node("Sigmoid", {x})});
             case Activation::kRelu: return g_.node("Relu", {x});
+            case Activation::kRelu2: {
+                const std::string above = g_.node("Relu", {x});
+                return g_.node("Mul", {above, above});
+            }
             case Activation::kGeluErf: {
                 std::string e = g_.node("Erf", {g_.node("Mul", {x, number(0.70710678118654752)})});
                 return half_of(x, e);

@@ -45,7 +45,7 @@ std::string OnnxGraph::node(const std::string& op_type, const std::vector<std::s
     onnx::NodeProto* node = graph_.add_node();
     node->set_op_type(op_type);
     node->set_name(fresh(op_type));
-    for (const std::string& i : inputs) node->add_input(i);
+    for (const std::string& input : inputs) node->add_input(input);
     if (output.empty()) output = node->name() + ":0";
     node->add_output(output);
     for (const auto& [name, value] : attributes) {
@@ -56,7 +56,7 @@ std::string OnnxGraph::node(const std::string& op_type, const std::vector<std::s
             a->set_i(*i);
         } else {
             a->set_type(onnx::AttributeProto::INTS);
-            for (int64_t i : std::get<std::vector<int64_t>>(value)) a->add_ints(i);
+            for (int64_t number : std::get<std::vector<int64_t>>(value)) a->add_ints(number);
         }
     }
     return output;

@@ -26,7 +26,7 @@ void check_devices(const Plan& plan) {
     for (DeviceId d : devices) {
         const DeviceInfo& device = plan.machine.device(d);
         const int arch = device.arch.starts_with("sm_") ? std::atoi(device.arch.c_str() + 3) : 0;
-        if (vendor_of(device) != Vendor::kNvidia)
+        if (!is_gpu_of(device, Vendor::kNvidia))
             throw UserError("tensorrt: {} is no NVIDIA GPU; plan for cuda, or its sim: models",
                             device.name);
         if (arch < kLeastArch)

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan is best at: one row an objective. Search, simulation, bound and views read the row;
+// flags, files and the C ABI read its name or its position.
+//
+// To add one: an enumerator and its row here; its constant in cleave.h; its name in
+// tools/schema/plan.schema.json and in tools/CLI.md. Nothing else names one to choose by it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cleave::planner {
+
+enum class Objective : uint8_t { kLatency, kThroughput, kMemory };
+
+// Times of a plan, of an estimate or of a bound: ns per generated token, the token's share of the
+// prompt's time included.
+struct TokenTimes {
+    int64_t pass_ns = 0;     // one batch alone, from its tokens to its logits
+    int64_t busiest_ns = 0;  // the busiest device's work: the pace of many batches in flight
+};
+
+struct ObjectiveRow {
+    std::string_view name;
+    std::string_view figure;  // what score() is, in words
+    int64_t (*score)(const TokenTimes&);
+    bool fewest_devices;          // a device less is worth any time
+    bool wants_balance;           // stages of equal time are worth a slower pass
+    bool wants_interleaving;      // a device may have several stages
+    std::string_view leaves_out;  // why a device may stay unused
+};
+
+inline constexpr std::array<ObjectiveRow, 3> kObjectives{{
+    {"latency", "decode, and its share of prefill", [](const TokenTimes& t) { return t.pass_ns; },
+     false, false, false, "a plan without them is faster"},
+    {"throughput", "the busiest device's time for it, and its share of the prompt's",
+     [](const TokenTimes& t) { return t.busiest_ns; }, false, true, true,
+     "a plan without them is faster"},
+    {"memory", "decode, and its share of prefill", [](const TokenTimes& t) { return t.pass_ns; },
+     true, false, false, "the objective is fewest devices"},
+}};
+
+constexpr const ObjectiveRow& row_of(Objective objective) {
+    return kObjectives[static_cast<size_t>(objective)];
+}
+
+// UserError for a name that no row has; it lists those that are.
+Objective parse_objective(std::string_view name);
+
+// "latency, throughput, memory".
+std::string objective_names();
+
+}  // namespace cleave::planner

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// In: a placement on devices that are not alike. Out: those that differ from it by a stage's
+// devices. The dynamic programme takes contiguous ranges of one device order; a move here takes any
+// device: two stages exchange theirs; a stage gains an unused one, drops one, or takes an unused
+// one for one of its own; a stage gives its last units to an unused one, or its first.
+#pragma once
+
+#include <vector>
+
+#include "planner/analysis/analysis.h"
+#include "planner/build/placement.h"
+#include "planner/plan/plan.h"
+
+namespace cleave::planner {
+
+// None where all devices are alike: such a move would change nothing. Shares are by speed and by
+// memory.
+std::vector<Placement> device_moves(const Analysis& analysis, const PlanRequest& request,
+                                    const Placement& placement);
+
+}  // namespace cleave::planner

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tile of a host's matrix product, by arithmetic on its sizes. In: features, rows, threads;
+// out: tokens of a block, rows of a work item, scratch of a thread. The planner chooses by it,
+// codegen claims by it.
+#pragma once
+
+#include <cstdint>
+
+namespace cleave::planner {
+
+// Tokens that a thread makes ready together: as many as its second-level cache holds, in whole
+// vectors.
+int64_t host_tokens(int64_t depth);
+
+// Rows of a work item: whole register tiles, few enough that every thread gets several items.
+int64_t host_rows(int64_t outputs, int64_t threads);
+
+// Bytes of f32: the block of tokens, the sums of `copies` results, a strip of converted weights.
+int64_t host_scratch_bytes(int64_t depth, int64_t tokens, int64_t rows, int64_t copies);
+
+}  // namespace cleave::planner

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/execute/greedy.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/errors.h"
+
+namespace cleave::runtime {
+
+int32_t largest_logit(std::span<const float> logits) {
+    CHECK(!logits.empty()) << "no logits to choose a token from";
+    const bool numbers =
+        std::none_of(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
+    const auto best = std::max_element(logits.begin(), logits.end());
+    return numbers ? static_cast<int32_t>(best - logits.begin()) : kNoToken;
+}
+
+}  // namespace cleave::runtime

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/execute/worker.h"
+
+#include <algorithm>
+
+#include "runtime/device/vendor_error.h"
+#include "runtime/drivers/gpu/driver_switches.h"
+#include "runtime/execute/greedy.h"
+
+namespace cleave::runtime {
+
+using namespace planner;
+
+namespace {
+
+// The plan's staging buffer where the host reaches it, else pinned memory, else the lane's own.
+StagingLane make_lane(const Arenas& arenas, Device& device, DeviceId id) {
+    const ExchangeArea& area = arenas.exchange(id);
+    std::byte* memory = area.bytes > 0 ? device.host_view(area.address) : nullptr;
+    if (!memory && area.bytes > 0 && device.stream())
+        memory = device.stream()->pinned_memory(area.bytes).data();
+    return {device.info().name, memory, area.bytes};
+}
+
+}  // namespace
+
+Worker::Worker(const Plan& plan, const Arenas& arenas, Device& device, DeviceId id,
+               RunControl& control, const PeerLinks& peers, const StreamOptions& options,
+               Clock::time_point origin)
+    : plan_(plan),
+      arenas_(arenas),
+      device_(device),
+      id_(id),
+      control_(control),
+      peers_(peers),
+      lane_(make_lane(arenas, device, id)),
+      shares_card_(devices_on_card(plan, id).size() > 1),
+      record_(options.record_trace),
+      record_passes_(options.record_passes),
+      origin_(origin) {
+    if (device.stream())
+        passes_ = std::make_unique<StreamPasses>(plan, arenas, device, id, control, options);
+}
+
+StreamPasses* Worker::captures_with_peers() {
+    const std::vector<DeviceStep>& steps = phase(false).steps;
+    const bool any = std::any_of(steps.begin(), steps.end(), [](const DeviceStep& step) {
+        return step.communication && step.communication->is_on_stream();
+    });
+    return any ? passes_.get() : nullptr;
+}
+
+void Worker::run(const Job& job) {
+    try {
+        std::visit([this](const auto& kind) { take(kind); }, job);
+        // An asynchronous device reports its last faults here.
+        if (passes_ && !gives_results()) device_.synchronize();
+        peers_.check(id_);
+    } catch (const VendorError& error) {
+        if (!passes_ || shares_card_) throw;
+        passes_->rethrow(error);
+    }
+}
+
+void Worker::take(const Meeting&) {
+    if (!meeting) return;
+    launch(device_, *meeting, {});
+    device_.synchronize();
+}
+
+void Worker::take(const LogitPasses& job) {
+    for (size_t i = 0; i < job.passes.size(); ++i) {
+        run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i), false);
+        if (gives_results()) download_logits(job.passes[i], job.logits[i]);
+    }
+    finish_passes();
+}
+
+void Worker::take(const TokenPasses& job) {
+    for (size_t i = 0; i < job.passes.size(); ++i) {
+        run_pass(job.passes[i], job.first_pass + static_cast<int32_t>(i), true);
+        if (gives_results()) job.tokens[i] = tokens_of(job.passes[i]);
+    }
+    finish_passes();
+}
+
+void Worker::take(const TensorPass& job) {
+    const Phase& phase = plan_.phase(job.pass.is_prefill);
+    const std::vector<ValueId>& inputs = plan_.graph.inputs;
+    for (PlacedId id : phase.inputs) {
+        const PlacedValue& placed = phase.values[id.index()];
+        if (placed.device != id_) continue;
+        auto at = std::find(inputs.begin(), inputs.end(), placed.value) - inputs.begin();
+        device_.upload(arenas_.view(phase, id).address, job.inputs[static_cast<size_t>(at)]);
+    }
+    run_pass(job.pass, job.number, false);
+    if (!gives_results()) return;
+    for (size_t i = 0; i < phase.outputs.size(); ++i)
+        device_.download(arenas_.view(phase, phase.outputs[i]).address, job.outputs[i].data);
+}
+
+void Worker::run_pass(const Batch& batch, int32_t pass, bool greedily) {
+    if (passes_)
+        received_bytes_ += passes_->run(phase(batch.is_prefill), batch, pass, greedily, lane_,
+                                        events_, origin_ns());
+    else
+        run_steps(batch, pass, greedily);
+}
+
+// Of a synchronous device: each step is done when its call returns.
+void Worker::run_steps(const Batch& batch, int32_t pass, bool greedily) {
+    DevicePhase& phase = this->phase(batch.is_prefill);
+    const PassShape shape{batch.num_tokens(), batch.num_outputs(), batch.num_sequences()};
+    const int64_t begin = record_passes_ ? now() : 0, received = received_bytes_;
+    for (const BatchArray& array : arrays_of(batch, arenas_.batch(id_)))
+        device_.upload(array.address, array.bytes);
+    for (size_t i = 0; i < phase.num_steps(greedily); ++i) {
+        DeviceStep& step = phase.steps[i];
+        control_.throw_if_stopped();
+        const int64_t start = record_ ? now() : 0;
+        int64_t bytes = 0;
+        if (step.launch != nullptr) {
+            step.take_launches(device_, shape);
+        } else {
+            bytes = step.communication->take_part({id_, device_, lane_}, shape, phase.rounds);
+            peers_.check(id_);
+        }
+        received_bytes_ += bytes;
+        if (record_ && step.step.valid())
+            events_.push_back(
+                {pass, batch.is_prefill, step.step, id_, start, now(), bytes, step.path()});
+        control_.step_done();
+    }
+    if (record_passes_)
+        events_.push_back(
+            {pass, batch.is_prefill, StepId(), id_, begin, now(), received_bytes_ - received, {}});
+    ++phase.rounds;
+}
+
+void Worker::finish_passes() {
+    if (passes_ && record_passes_) passes_->trace_passes(events_, origin_ns());
+}
+
+void Worker::download_logits(const Batch& batch, std::vector<float>& logits) {
+    const Phase& phase = plan_.phase(batch.is_prefill);
+    const PlacedView view = arenas_.view(phase, phase.outputs.front());
+    logits.resize(static_cast<size_t>(batch.num_outputs() * view.columns.size()));
+    device_.download(view.address, std::as_writable_bytes(std::span(logits)));
+}
+
+// As the device chose them, or from its logits.
+std::vector<int32_t> Worker::tokens_of(const Batch& batch) {
+    std::vector<int32_t> tokens(static_cast<size_t>(batch.num_outputs()));
+    if (phase(batch.is_prefill).greedy) {
+        device_.download(arenas_.tokens(), std::as_writable_bytes(std::span(tokens)));
+        return tokens;
+    }
+    std::vector<float> logits;
+    download_logits(batch, logits);
+    const size_t vocabulary = tokens.empty() ? 0 : logits.size() / tokens.size();
+    for (size_t row = 0; row < tokens.size(); ++row)
+        tokens[row] = largest_logit(std::span(logits).subspan(row * vocabulary, vocabulary));
+    return tokens;
+}
+
+int64_t Worker::origin_ns() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(origin_.time_since_epoch()).count();
+}
+
+int64_t Worker::now() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - origin_).count();
+}
+
+}  // namespace cleave::runtime

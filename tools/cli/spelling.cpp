@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/spelling.h"
+
+#include <algorithm>
+
+namespace cleave::tools {
+namespace {
+
+constexpr Spelling kSpellings[] = {
+    {"batch", "--batch"},
+    {"compile_only", "`cleave emit --compile`", "the command cleave emit"},
+    {"context", "--context"},
+    {"cpu_arch", "--cpu-arch"},
+    {"devices", "--devices"},
+    {"dtype", "--dtype"},
+    {"export_onnx", "`cleave export --format onnx`", "cleave_plan_export as onnx"},
+    {"export_plan", "`cleave export`", "cleave_plan_export"},
+    {"format", "--format"},
+    {"gpu_compiler", "--gpu-compiler"},
+    {"ignore_affinities", "--ignore-affinities"},
+    {"input_ids", "--input-ids"},
+    {"kv_dtype", "--kv-dtype"},
+    {"machine", "--machine"},
+    {"max_new_tokens", "--max-new-tokens"},
+    {"measure_machine", "`cleave devices --measure`", "the command cleave devices, measuring"},
+    {"nvrtc", "--nvrtc"},
+    {"objective", "--objective"},
+    {"output", "-o", "as its path"},
+    {"pins", "--pin"},
+    {"pipeline_stages", "--pp"},
+    {"plan_only", "`cleave plan`", "cleave_plan_make"},
+    {"prefill_chunk", "--prefill-chunk"},
+    {"prompt_tokens", "--prompt-tokens"},
+    {"save_machine", "`cleave devices -o FILE.json`", "cleave_machine_to_json"},
+    {"save_plan", "`cleave plan MODEL -o FILE.plan`", "cleave_plan_save"},
+    {"step_by_step", "--step-by-step"},
+    {"tensor_parallel", "--tp"},
+    {"tokenizer", "--tokenizer"},
+    {"weights_may_be_absent", "--weights none"},
+    {"write_empty_model", "`cleave model SHAPE -o DIR --weights none`",
+     "the command cleave model, without weights"},
+    {"write_model", "`cleave model SHAPE -o DIR --weights random`", "the command cleave model"},
+};
+
+constexpr bool is_of_name(char c) { return c == '_' || (c >= 'a' && c <= 'z'); }
+
+std::string spell(std::string_view text, std::string_view Spelling::* spelling) {
+    std::string out;
+    while (true) {
+        const size_t mark = text.find('$');
+        out += text.substr(0, mark);
+        if (mark == std::string_view::npos) return out;
+        text.remove_prefix(mark);
+        const auto end = std::find_if_not(text.begin() + 1, text.end(), is_of_name);
+        const std::string_view name(text.begin() + 1, end);
+        const auto at = std::ranges::lower_bound(kSpellings, name, {}, &Spelling::name);
+        const bool known = at != std::end(kSpellings) && at->name == name;
+        out += known ? (*at).*spelling : text.substr(0, name.size() + 1);
+        text.remove_prefix(name.size() + 1);
+    }
+}
+
+}  // namespace
+
+std::span<const Spelling> spellings() { return kSpellings; }
+
+std::string spell_for_command_line(std::string_view text) {
+    return spell(text, &Spelling::command);
+}
+
+std::string spell_for_api(std::string_view text) { return spell(text, &Spelling::api); }
+
+}  // namespace cleave::tools
