@@ -34,7 +34,12 @@ public:
         for (const StageChoice* group : groups) other_devices(group->devices);
         for (size_t g = 0; g < groups.size(); ++g)
             for (size_t h = g + 1; h < groups.size(); ++h) exchange(*groups[g], *groups[h]);
-        for (size_t s = 0; s < placement_.stages.size(); ++s) hand_over(s);
+        for (DeviceId d : user_order(request_.machine)) alone(d);
+        for (size_t s = 0; s < placement_.stages.size(); ++s) {
+            hand_over(s);
+            divide(s);
+            if (s + 1 < placement_.stages.size()) join(s);
+        }
         return std::move(moves_);
     }
 
@@ -104,6 +109,51 @@ private:
         }
     }
 
+    // All work on one device.
+    void alone(DeviceId d) {
+        StageChoice stage;
+        stage.devices = {d};
+        stage.begin = placement_.stages.front().begin;
+        stage.end = placement_.stages.back().end;
+        stage.shares = ways_to_share(stage.devices).front();
+        moves_.push_back({{std::move(stage)}});
+    }
+
+    // One of the stage's devices takes the last units alone, or the first.
+    void divide(size_t s) {
+        const StageChoice& stage = placement_.stages[s];
+        for (const Unit& unit : a_.units) {
+            if (stage.devices.size() < 2 || unit.begin <= stage.begin || unit.begin >= stage.end)
+                continue;
+            for (DeviceId own : stage.devices)
+                for (bool last : {true, false}) {
+                    Placement p = placement_;
+                    StageChoice part = stage, rest = stage;
+                    part.devices = {own};
+                    rest.devices = without(stage.devices, own);
+                    part.shares = ways_to_share(part.devices).front();
+                    rest.shares = ways_to_share(rest.devices).front();
+                    (last ? part.begin : part.end) = unit.begin;
+                    (last ? rest.end : rest.begin) = unit.begin;
+                    p.stages[s] = last ? rest : part;
+                    p.stages.insert(p.stages.begin() + static_cast<std::ptrdiff_t>(s) + 1,
+                                    last ? part : rest);
+                    moves_.push_back(std::move(p));
+                }
+        }
+    }
+
+    // Of two neighbouring stages one does the work of both.
+    void join(size_t s) {
+        for (const size_t keeps : {s, s + 1}) {
+            Placement p = placement_;
+            p.stages[keeps].begin = placement_.stages[s].begin;
+            p.stages[keeps].end = placement_.stages[s + 1].end;
+            p.stages.erase(p.stages.begin() + static_cast<std::ptrdiff_t>(keeps == s ? s + 1 : s));
+            moves_.push_back(std::move(p));
+        }
+    }
+
     const std::vector<StageShares>& ways_to_share(const Devices& devices) {
         auto [at, fresh] = ways_.try_emplace(devices);
         if (!fresh) return at->second;
@@ -127,7 +177,6 @@ private:
 
 std::vector<Placement> device_moves(const Analysis& analysis, const PlanRequest& request,
                                     const Placement& placement) {
-    if (getenv("H3_OFF")) return {};  // MEASURE
     CostTables tables(analysis, request.machine, request.workload, user_order(request.machine), 0);
     if (!tables.unequal(0, tables.num_devices())) return {};
     return DeviceMoves(analysis, request, placement).all();
